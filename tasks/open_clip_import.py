@@ -1,0 +1,50 @@
+"""The one module that imports open_clip and timm: it makes torchvision importable beside a CPU-only torch first.
+
+torchvision's compiled library links CUDA in the wheels of some indexes. Beside a CPU torch it cannot be loaded, its
+operators stay undeclared, and `import torchvision` (hence open_clip and timm) fails on `torchvision::nms does not
+exist`. None of the encoders runs those detection operators, so declaring their schemas is enough.
+"""
+
+import importlib.util
+from pathlib import Path
+
+import torch
+
+from congruence.kernels.errors import CongruenceError
+
+_SCHEMAS = {
+    "nms": "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms": "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+}
+
+
+def _declare_torchvision_operators() -> torch.library.Library | None:
+    """Load torchvision's operators, or declare the two its Python code registers against; None where they are real."""
+    spec = importlib.util.find_spec("torchvision")
+    if spec is None or spec.origin is None:
+        raise CongruenceError(
+            "torchvision is not installed, and open_clip's preprocessing needs it: install the torchvision that "
+            f"belongs to torch {torch.__version__}"
+        )
+    compiled = Path(spec.origin).parent / "_C.so"
+    try:
+        torch.ops.load_library(str(compiled))
+    except OSError:
+        # Only a library that the loader refuses is replaced; with CUDA present the real operators are used.
+        pass
+    missing = [schema for name, schema in _SCHEMAS.items() if not hasattr(torch.ops.torchvision, name)]
+    if not missing:
+        return None
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for schema in missing:
+        library.define(schema)
+    return library
+
+
+# The schemas live exactly as long as this object.
+_declared_operators = _declare_torchvision_operators()
+
+import open_clip  # noqa: E402, TID251
+import timm  # noqa: E402
+
+__all__ = ["open_clip", "timm"]
