@@ -1,0 +1,89 @@
+"""Which array library holds a block, and the checks every array passes before work starts."""
+
+import sys
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from congruence.kernels.errors import InvalidInputError
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+def array_namespace(*arrays: Any) -> ModuleType:
+    """CuPy where any of ``arrays`` lives on a GPU, else NumPy: the backend follows the blocks.
+
+    CuPy is never imported here: an array of its can only exist once it has been.
+    """
+    cupy = sys.modules.get("cupy")
+    if cupy is not None and any(isinstance(array, cupy.ndarray) for array in arrays):
+        return cupy
+    return np
+
+
+def to_numpy(array: Any) -> Array:
+    """``array`` in host memory."""
+    return np.asarray(array.get() if hasattr(array, "get") else array)
+
+
+def require_finite(array: Any, name: str) -> None:
+    """Raise InvalidInputError naming the first row of ``array`` that is NaN or infinite."""
+    xp = array_namespace(array)
+    finite = xp.isfinite(array)
+    if bool(finite.all()):
+        return
+    bad = to_numpy(xp.argwhere(~finite))
+    index = tuple(int(i) for i in bad[0])
+    place = f"row {index[0]}" + (f", column {index[1]}" if len(index) > 1 else "") if index else "the scalar"
+    raise InvalidInputError(
+        f"{name}: {len(bad)} of {array.size} values are not finite, the first at {place} ({array[index]}); "
+        "drop or repair these rows before the evaluation"
+    )
+
+
+def require_matrix(array: Any, name: str) -> Any:
+    """``array`` as a floating (n, d) matrix of finite numbers; a vector becomes one column.
+
+    Raises:
+        InvalidInputError: not numeric, not one- or two-dimensional, empty, or not finite.
+    """
+    array = _as_floating(array, name)
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.ndim != 2:
+        raise InvalidInputError(f"{name}: expected shape (n, d), got {array.shape}; flatten each row into features")
+    if array.shape[0] == 0 or array.shape[1] == 0:
+        raise InvalidInputError(f"{name}: shape {array.shape} holds no values; give at least one row and one column")
+    require_finite(array, name)
+    return array
+
+
+def require_targets(array: Any, name: str, rows: int | None = None) -> Array:
+    """``array`` as finite float64 targets (n,) or (n, q) in host memory, with ``rows`` rows if given.
+
+    Raises:
+        InvalidInputError: not numeric, of another shape or length, or not finite.
+    """
+    targets = to_numpy(_as_floating(array, name)).astype(np.float64)
+    if targets.ndim == 2 and targets.shape[1] == 1:
+        targets = targets[:, 0]
+    if targets.ndim not in (1, 2):
+        raise InvalidInputError(f"{name}: expected shape (n,) or (n, q), got {targets.shape}")
+    if rows is not None and len(targets) != rows:
+        raise InvalidInputError(f"{name}: {len(targets)} rows, but the inputs have {rows}; they must match row by row")
+    require_finite(targets, name)
+    return targets
+
+
+def _as_floating(array: Any, name: str) -> Any:
+    if not hasattr(array, "__array__") or isinstance(array, (list, tuple)):
+        array = np.asarray(array)
+    if hasattr(array, "to_numpy"):
+        array = array.to_numpy()
+    xp = array_namespace(array)
+    array = xp.asarray(array)
+    if array.dtype.kind not in "biuf":
+        raise InvalidInputError(f"{name}: holds {array.dtype} values, expected numbers; convert the column first")
+    return array if array.dtype.kind == "f" and array.dtype.itemsize >= 4 else array.astype(np.float64)

@@ -1,0 +1,301 @@
+r"""Conditional congruence: how far predictive distributions are from the truth, point by point.
+
+.. math::  CCE(x) = \| \hat\mu_{Y|x} - \hat\mu_{f(x)} \|_{H_Y} = \| k(x)' (K + n\lambda I)^{-1} \Delta \|_2
+
+(Young et al. 2025, equations 2 and 3, with the model's own samples at the same inputs, so that both conditional mean
+embeddings share one system; Delta_i = psi(y_i) - E psi(Y'_i).) Everything about the inputs is prepared once; each model
+version is a set of right-hand sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from congruence.kernels.arrays import Array, require_matrix, require_targets
+from congruence.kernels.distributions import Distribution, Samples
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.feature_maps import output_features
+from congruence.kernels.functions import Kernel
+from congruence.kernels.operators import Operator, RegularizedGram
+from congruence.kernels.solvers import Cholesky, Solution, Solver, certificate, default_solver
+from congruence.kernels.target_errors import TargetErrors, marginal_kernel, target_errors
+
+EXACT_FLOOR_ENTRIES = 5000**2
+PROBES = 64
+
+
+@dataclass(frozen=True)
+class CongruenceResult:
+    """CCE at m points, with what a perfect model would score there.
+
+    Attributes:
+        values: CCE(x_j), (m,).
+        noise_floor_values: root of E[CCE(x_j)^2] if the model were the truth, (m,).
+        error_bound: bound on |computed - exact| CCE at every point, from the solver's residual and the features.
+        solution_seconds: wall time of the solve that these values come from (shared by stacked versions).
+        iterations: passes over the Gram matrix.
+    """
+
+    values: Array = field(repr=False)
+    noise_floor_values: Array = field(repr=False)
+    error_bound: float
+    solution_seconds: float
+    iterations: int
+
+    @property
+    def mean(self) -> float:
+        """Mean CCE over the points (the mean of the root, as the papers report it)."""
+        return float(np.mean(self.values))
+
+    @property
+    def noise_floor(self) -> float:
+        """Mean noise floor: what the mean CCE of the true law would be near, at this size of the reference split."""
+        return float(np.mean(self.noise_floor_values))
+
+    @property
+    def excess_values(self) -> Array:
+        """sqrt(max(0, CCE^2 - floor^2)) point by point, (m,)."""
+        return np.asarray(np.sqrt(np.maximum(self.values**2 - self.noise_floor_values**2, 0.0)))
+
+    @property
+    def excess(self) -> float:
+        """sqrt(max(0, mean CCE^2 - mean floor^2)): the part of the error that is the model's, at any split size."""
+        return float(np.sqrt(max(0.0, float(np.mean(self.values**2) - np.mean(self.noise_floor_values**2)))))
+
+
+@dataclass(frozen=True)
+class PreparedCongruence:
+    """A reference split with its system prepared: evaluates as many model versions as wanted (from ``prepare``)."""
+
+    operator: Operator
+    solver: Solver
+    state: Any = field(repr=False)
+    query: Any | None = field(repr=False)
+    kernel_maximum: float
+
+    def conditional_congruence_error(
+        self,
+        y: Any,
+        predictive: Distribution,
+        *,
+        output_kernel: Kernel | None = None,
+        samples: int | None = None,
+        seed: int = 0,
+    ) -> CongruenceResult:
+        """CCE of one model version; see ``conditional_congruence_error`` and ``evaluate``."""
+        versions = {"": predictive}
+        return self.evaluate(y, versions, output_kernel=output_kernel, samples=samples, seed=seed)[""]
+
+    def evaluate(
+        self,
+        y: Any,
+        versions: Mapping[str, Distribution],
+        *,
+        output_kernel: Kernel | None = None,
+        samples: int | None = None,
+        seed: int = 0,
+    ) -> dict[str, CongruenceResult]:
+        """CCE of many model versions in one solve: their right-hand sides are stacked.
+
+        Args:
+            y: targets of the reference split, (n,) or (n, q).
+            versions: predictive distributions of each version at the reference inputs, n rows each.
+            output_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)).
+            samples: replace exact kernel means by this many draws per point, as the papers do.
+            seed: of the draws and of the noise floor's probes.
+
+        Raises:
+            InvalidInputError: y or a version does not fit the reference split.
+        """
+        y = require_targets(y, "y", self.operator.n)
+        kernel = marginal_kernel(y) if output_kernel is None else output_kernel
+        errors = {name: self._errors(y, model, kernel, samples, seed) for name, model in versions.items()}
+        probes = 0 if self._floor_is_exact else PROBES
+        rng = np.random.default_rng(seed)
+        blocks: list[Array] = []
+        for error in errors.values():
+            signs = rng.choice((-1.0, 1.0), size=(self.operator.n, probes))
+            blocks.append(np.hstack([error.delta, np.sqrt(error.variance)[:, None] * signs]))
+        solution = self.solver.solve(self.state, np.hstack(blocks))
+        smoothed = self._smooth(np.hstack(blocks), solution)
+        results: dict[str, CongruenceResult] = {}
+        start = 0
+        for name, error in errors.items():
+            stop = start + error.delta.shape[1]
+            floor = self._noise_floor(error, smoothed[:, stop : stop + probes])
+            results[name] = self._result(error, smoothed[:, start:stop], floor, solution, slice(start, stop))
+            start = stop + probes
+        return results
+
+    def _errors(
+        self, y: Array, model: Distribution, kernel: Kernel, samples: int | None, seed: int
+    ) -> TargetErrors:
+        if samples is not None and len(model) == len(y):
+            features = output_features(kernel, y, model)  # of the model, so that the range does not hang on the draws
+            return target_errors(y, Samples(model.sample(samples, seed=seed)), kernel, features=features)
+        return target_errors(y, model, kernel)
+
+    def _smooth(self, rhs: Array, solution: Solution) -> Array:
+        """k(x)'Z at the query points; at the reference points K Z = B - n lambda Z - R costs no pass."""
+        if self.query is not None:
+            return self.operator.cross(self.query, solution.value)
+        return rhs - self.operator.shift * solution.value - solution.residual
+
+    def _result(
+        self, error: TargetErrors, smoothed: Array, floor: Array, solution: Solution, columns: slice
+    ) -> CongruenceResult:
+        values = np.sqrt(np.einsum("ij,ij->i", smoothed, smoothed))
+        bound = certificate(self.operator, solution.residual_norm(columns), self.kernel_maximum)
+        bound += self._feature_bound(error, values)
+        return CongruenceResult(values, floor, bound, solution.seconds, solution.iterations)
+
+    def _feature_bound(self, error: TargetErrors, values: Array) -> float:
+        # k_Y off by e moves CCE^2 by at most 4 e |a|_1^2, and |a|_1^2 <= n |a|^2 <= k(x, x) / lambda.
+        squared = 4.0 * error.feature_error * self.kernel_maximum * self.operator.n / self.operator.shift
+        return float(np.max(np.minimum(np.sqrt(squared), squared / np.maximum(values, np.finfo(float).tiny))))
+
+    def _noise_floor(self, error: TargetErrors, probes: Array) -> Array:
+        if self._floor_is_exact:
+            return np.asarray(np.sqrt(self._squared_weights @ error.variance))
+        return np.asarray(np.sqrt(np.mean(probes**2, axis=1)))
+
+    @property
+    def _floor_is_exact(self) -> bool:
+        points = self.operator.n if self.query is None else len(self.query)
+        return isinstance(self.solver, Cholesky) and points * self.operator.n <= EXACT_FLOOR_ENTRIES
+
+    @cached_property
+    def _squared_weights(self) -> Array:
+        """[a_i(x_j)^2], (m, n): E[CCE(x_j)^2] = sum_i a_i(x_j)^2 v_i if the model is the truth."""
+        identity = np.eye(self.operator.n)
+        weights = self._smooth(identity, self.solver.solve(self.state, identity))
+        return np.asarray(weights**2)
+
+
+def prepare(
+    x: Any,
+    *,
+    query: Any | None = None,
+    input_kernel: Kernel,
+    regularization: float = 0.1,
+    solver: Solver | None = None,
+    operator: Operator | None = None,
+) -> PreparedCongruence:
+    """Do once what depends on the inputs alone: check them, choose a solver, factor or precondition.
+
+    Args:
+        x: reference inputs (n, d): NumPy or CuPy; their dtype is the arithmetic's.
+        query: points (m, d) at which to evaluate, labels not needed; by default the reference points.
+        input_kernel: k_X.
+        regularization: lambda; the system is K + n lambda I.
+        solver: by default Cholesky for small n, preconditioned conjugate gradients above.
+        operator: K + n lambda I where it lives elsewhere (on a Dask cluster); x is then only its description.
+
+    Raises:
+        InvalidInputError: values not finite, one point, another number of features in ``query``, or lambda <= 0.
+    """
+    if not regularization > 0 or not np.isfinite(regularization):
+        raise InvalidInputError(f"regularization: lambda is {regularization}, expected a positive number such as 0.1")
+    if operator is None:
+        x = require_matrix(x, "x")
+        operator = RegularizedGram(x, input_kernel, regularization)
+    if operator.n < 2:
+        raise InvalidInputError("x: one reference point cannot define a conditional law; give at least two rows")
+    maximum = float(np.max(operator.gram_diagonal()))
+    if query is not None:
+        query = require_matrix(query, "query")
+        if query.shape[1] != operator.dimension:
+            raise InvalidInputError(
+                f"query: {query.shape[1]} features, but the reference inputs have {operator.dimension}; "
+                "embed both with the same encoder"
+            )
+        maximum = float(input_kernel.diagonal(query).max())
+    if solver is None:
+        solver = default_solver(operator)
+    return PreparedCongruence(operator, solver, solver.prepare(operator), query, maximum)
+
+
+def conditional_congruence_error(
+    x: Any,
+    y: Any,
+    predictive: Distribution,
+    *,
+    query: Any | None = None,
+    input_kernel: Kernel,
+    output_kernel: Kernel | None = None,
+    regularization: float = 0.1,
+    solver: Solver | None = None,
+    samples: int | None = None,
+    seed: int = 0,
+) -> CongruenceResult:
+    """Conditional Congruence Error of one model on a labelled split (Young et al. 2025, equation 3).
+
+    Args:
+        x: reference inputs, usually embeddings, (n, d).
+        y: their targets, (n,) or (n, q).
+        predictive: the model's predictive distributions at x, n rows.
+        query: points (m, d) at which to evaluate, labels not needed; by default x itself.
+        input_kernel: k_X, for example ``Polynomial(degree=3, gamma=1.0, coef0=1.0)`` on unit-norm embeddings.
+        output_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)).
+        regularization: lambda; the system is K + n lambda I.
+        solver: by default Cholesky for small n, preconditioned conjugate gradients above.
+        samples: replace exact kernel means by this many draws per point, as the papers do.
+        seed: of the draws and of the noise floor's probes.
+
+    Raises:
+        InvalidInputError: an input that cannot be evaluated, named by row, field and value.
+    """
+    prepared = prepare(x, query=query, input_kernel=input_kernel, regularization=regularization, solver=solver)
+    return prepared.conditional_congruence_error(
+        y, predictive, output_kernel=output_kernel, samples=samples, seed=seed
+    )
+
+
+def maximum_conditional_mean_discrepancy(
+    x: Any,
+    y: Any,
+    x_prime: Any,
+    y_prime: Any,
+    query: Any,
+    *,
+    input_kernel: Kernel,
+    output_kernel: Kernel | None = None,
+    regularization: float = 0.1,
+    regularization_prime: float | None = None,
+    solver: Solver | None = None,
+) -> Array:
+    """MCMD(x) between two samples with different inputs, sizes and lambdas, at m query points: (m,).
+
+    || k_X(x)' (K + n lambda I)^-1 psi(y) - k_X'(x)' (K' + n' lambda' I)^-1 psi(y') || (Young et al. 2024, equation 4).
+
+    Args:
+        x, y: the first sample, (n, d) and (n,) or (n, q).
+        x_prime, y_prime: the second one, (n', d) and (n',) or (n', q).
+        query: points (m, d).
+        input_kernel: k_X.
+        output_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)).
+        regularization: lambda of the first system.
+        regularization_prime: lambda' of the second; the first's by default.
+        solver: for both systems; chosen by size if not given.
+
+    Raises:
+        InvalidInputError: an input that cannot be evaluated, named by row, field and value.
+    """
+    y, y_prime = require_targets(y, "y"), require_targets(y_prime, "y_prime")
+    kernel = marginal_kernel(y) if output_kernel is None else output_kernel
+    features = output_features(kernel, np.concatenate([y, y_prime]))
+    embeddings = []
+    for inputs, targets, name, value in (
+        (x, y, "y", regularization),
+        (x_prime, y_prime, "y_prime", regularization if regularization_prime is None else regularization_prime),
+    ):
+        prepared = prepare(inputs, query=query, input_kernel=input_kernel, regularization=value, solver=solver)
+        targets = require_targets(targets, name, prepared.operator.n)
+        solution = prepared.solver.solve(prepared.state, features(targets))
+        embeddings.append(prepared.operator.cross(prepared.query, solution.value))
+    return np.asarray(np.linalg.norm(embeddings[0] - embeddings[1], axis=1))

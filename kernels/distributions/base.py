@@ -1,0 +1,152 @@
+"""What every predictive distribution can do: one frozen object holds the distributions of n rows.
+
+Shapes. Parameters have shape (n,). An argument (a value y or a probability q) is a scalar, (n,): one per row, or
+(n, k) or (1, k): k per row; the result is (n,) or (n, k). Vector-valued families say so and use (n, q) targets.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from congruence.kernels.arrays import Array, require_finite, to_numpy
+from congruence.kernels.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from congruence.kernels.feature_maps import FeatureMap
+    from congruence.kernels.functions import Kernel
+
+Seed = int | np.random.Generator
+
+
+class Distribution(ABC):
+    """n predictive distributions, one per row. Subclasses are frozen dataclasses of parameter arrays."""
+
+    is_discrete: ClassVar[bool] = False
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of rows n."""
+
+    @abstractmethod
+    def __getitem__(self, rows: Any) -> Self:
+        """The distributions of some rows: a slice, an index array or a boolean mask."""
+
+    @classmethod
+    @abstractmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """The rows of ``parts`` one after another."""
+
+    @abstractmethod
+    def log_prob(self, y: Any) -> Array:
+        """Log density (continuous) or log mass (discrete) at y."""
+
+    @abstractmethod
+    def cdf(self, y: Any) -> Array:
+        """P(Y <= y)."""
+
+    @abstractmethod
+    def quantile(self, q: Any) -> Array:
+        """Smallest y with P(Y <= y) >= q."""
+
+    @abstractmethod
+    def mean(self) -> Array:
+        """E Y, shape (n,)."""
+
+    @abstractmethod
+    def std(self) -> Array:
+        """Standard deviation of Y, shape (n,)."""
+
+    @abstractmethod
+    def sample(self, size: int, seed: Seed = 0) -> Array:
+        """``size`` independent draws per row, shape (n, size)."""
+
+    @abstractmethod
+    def crps(self, y: Any) -> Array:
+        """Continuous ranked probability score: the integral of (F(t) - 1[y <= t])^2 over t. Lower is better."""
+
+    @abstractmethod
+    def characteristic_function(self, t: Array) -> Array:
+        """E exp(i t Y) at the frequencies t (m,), shape (n, m), complex."""
+
+    @abstractmethod
+    def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
+        """E k(t_j, Y_i) at nodes t (r,), shape (n, r)."""
+
+    def cdf_left(self, y: Any) -> Array:
+        """P(Y < y): equal to ``cdf`` where there are no atoms."""
+        return self.cdf(y)
+
+    def kernel_mean(self, feature_map: FeatureMap) -> Array:
+        """E psi(Y), the kernel mean embedding in the coordinates of ``feature_map``, shape (n, r)."""
+        return feature_map.expectation(self)
+
+    def interval(self, tail: float) -> tuple[float, float]:
+        """An interval that holds, for every row, all but ``tail`` of its mass on each side."""
+        lower, upper = self.quantile(tail), self.quantile(1.0 - tail)
+        return float(np.min(lower)), float(np.max(upper))
+
+    def parameters(self) -> dict[str, Array]:
+        """The parameter arrays by name, for storage and reports."""
+        return {name: np.asarray(value) for name, value in vars(self).items() if not name.startswith("_")}
+
+
+def as_rows(value: Any, name: str, family: str) -> Array:
+    """A parameter as finite float64 of shape (n,) in host memory (a scalar is one row)."""
+    rows = to_numpy(value)
+    if rows.dtype.kind not in "biuf":
+        raise InvalidInputError(f"{family}.{name}: holds {rows.dtype} values, expected numbers")
+    rows = np.atleast_1d(rows).astype(np.float64)
+    if rows.ndim == 2 and rows.shape[1] == 1:
+        rows = rows[:, 0]
+    if rows.ndim != 1:
+        raise InvalidInputError(f"{family}.{name}: expected shape (n,), got {rows.shape}")
+    require_finite(rows, f"{family}.{name}")
+    return rows
+
+
+def require(valid: Array, values: Array, name: str, family: str, expected: str) -> None:
+    """Raise InvalidInputError naming the first row whose parameter is not ``expected``."""
+    if bool(np.all(valid)):
+        return
+    row = int(np.argmin(valid))
+    raise InvalidInputError(
+        f"{family}.{name}: row {row} is {values[row]:g}, expected {expected} "
+        f"({int(np.sum(~valid))} of {len(values)} rows are not); check the model's output column"
+    )
+
+
+def equal_rows(family: str, **parameters: Array) -> tuple[Array, ...]:
+    """The parameters broadcast to one length.
+
+    Raises:
+        InvalidInputError: lengths differ and are not 1.
+    """
+    lengths = {name: len(values) for name, values in parameters.items()}
+    n = max(lengths.values())
+    if any(length not in (1, n) for length in lengths.values()):
+        described = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise InvalidInputError(f"{family}: parameters of different lengths ({described} rows)")
+    return tuple(np.broadcast_to(values, (n, *values.shape[1:])) for values in parameters.values())
+
+
+def align(value: Any, n: int, name: str = "y") -> tuple[Array, bool]:
+    """``value`` as float64 that broadcasts against n rows, and whether it has a column axis.
+
+    Raises:
+        InvalidInputError: a vector of another length (levels for every row are written ``levels[None, :]``).
+    """
+    array = np.asarray(to_numpy(value), dtype=np.float64)
+    if array.ndim == 0:
+        return np.broadcast_to(array, (n,)), False
+    if array.ndim == 1 and len(array) == n:
+        return array, False
+    if array.ndim == 2 and array.shape[0] in (1, n):
+        return np.broadcast_to(array, (n, array.shape[1])), True
+    raise InvalidInputError(
+        f"{name}: shape {array.shape} does not fit {n} rows; give a scalar, one value per row, or (n, k); "
+        f"for the same k values in every row give {name}[None, :]"
+    )

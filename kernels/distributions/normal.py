@@ -1,0 +1,48 @@
+"""The normal distribution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.stats
+import scoringrules
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions.base import align, require
+from congruence.kernels.distributions.parametric import ScipyFamily
+from congruence.kernels.distributions.quadrature import kernel_expectation
+from congruence.kernels.functions import RBF, Kernel
+
+
+@dataclass(frozen=True)
+class Normal(ScipyFamily):
+    """N(loc, scale^2)."""
+
+    loc: Array
+    scale: Array
+
+    def _check(self) -> None:
+        require(self.scale > 0, self.scale, "scale", "Normal", "a positive standard deviation")
+
+    def _scipy(self, loc: Array, scale: Array) -> Any:
+        return scipy.stats.norm(loc, scale)
+
+    def crps(self, y: Any) -> Array:
+        """See Distribution; closed form of Gneiting et al. (2005)."""
+        y, columns = align(y, len(self))
+        loc, scale = (self.loc[:, None], self.scale[:, None]) if columns else (self.loc, self.scale)
+        return np.asarray(scoringrules.crps_normal(y, loc, scale))
+
+    def characteristic_function(self, t: Array) -> Array:
+        """exp(i t loc - t^2 scale^2 / 2)."""
+        return np.asarray(np.exp(1j * np.multiply.outer(self.loc, t) - 0.5 * np.multiply.outer(self.scale, t) ** 2))
+
+    def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
+        """See Distribution; a Gaussian integral for RBF, else quadrature."""
+        if type(kernel) is not RBF:
+            return kernel_expectation(self, kernel, nodes)
+        v = 1.0 / (2.0 * kernel.gamma)
+        total = v + self.scale[:, None] ** 2
+        return np.asarray(np.sqrt(v / total) * np.exp(-((self.loc[:, None] - nodes) ** 2) / (2.0 * total)))

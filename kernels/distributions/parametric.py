@@ -1,0 +1,82 @@
+"""What the families with parameters of shape (n,) share: rows, slicing, and scipy.stats where scipy has the family."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, Self
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions.base import Distribution, Seed, align, as_rows, equal_rows
+
+
+class Parametric(Distribution):
+    """A family whose dataclass fields are parameter arrays (n,): checks them, broadcasts them, slices them."""
+
+    def __post_init__(self) -> None:
+        family = type(self).__name__
+        names = [item.name for item in fields(self)]  # type: ignore[arg-type]
+        given = {name: as_rows(getattr(self, name), name, family) for name in names}
+        for name, values in zip(names, equal_rows(family, **given), strict=True):
+            object.__setattr__(self, name, values)
+        self._check()
+
+    def _check(self) -> None:
+        """Raise InvalidInputError where a parameter is outside its domain."""
+
+    def __len__(self) -> int:
+        return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
+
+    def __getitem__(self, rows: Any) -> Self:
+        """See Distribution."""
+        return type(self)(*(np.atleast_1d(values[rows]) for values in self.parameters().values()))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """See Distribution."""
+        columns = zip(*(part.parameters().values() for part in parts), strict=True)
+        return cls(*(np.concatenate(column) for column in columns))
+
+
+class ScipyFamily(Parametric):
+    """A family that scipy.stats has: ``_scipy`` freezes it with parameters of shape (n,) or (n, 1)."""
+
+    @abstractmethod
+    def _scipy(self, *parameters: Array) -> Any:
+        """The frozen scipy.stats distribution for the dataclass fields in order."""
+
+    def _frozen(self, columns: bool = False) -> Any:
+        values = self.parameters().values()
+        return self._scipy(*(value[:, None] if columns else value for value in values))
+
+    def log_prob(self, y: Any) -> Array:
+        """See Distribution."""
+        y, columns = align(y, len(self))
+        frozen = self._frozen(columns)
+        return np.asarray(frozen.logpmf(y) if self.is_discrete else frozen.logpdf(y))
+
+    def cdf(self, y: Any) -> Array:
+        """See Distribution."""
+        y, columns = align(y, len(self))
+        return np.asarray(self._frozen(columns).cdf(y))
+
+    def quantile(self, q: Any) -> Array:
+        """See Distribution."""
+        q, columns = align(q, len(self), "q")
+        return np.asarray(self._frozen(columns).ppf(q))
+
+    def mean(self) -> Array:
+        """See Distribution."""
+        return np.asarray(self._frozen().mean())
+
+    def std(self) -> Array:
+        """See Distribution."""
+        return np.asarray(self._frozen().std())
+
+    def sample(self, size: int, seed: Seed = 0) -> Array:
+        """See Distribution."""
+        rng = np.random.default_rng(seed)
+        return np.asarray(self._frozen(columns=True).rvs(size=(len(self), size), random_state=rng), dtype=np.float64)
