@@ -5,6 +5,7 @@ operators stay undeclared, and `import torchvision` (hence open_clip and timm) f
 exist`. None of the encoders runs those detection operators, so declaring their schemas is enough.
 """
 
+import contextlib
 import importlib.util
 from pathlib import Path
 
@@ -27,11 +28,9 @@ def _declare_torchvision_operators() -> torch.library.Library | None:
             f"belongs to torch {torch.__version__}"
         )
     compiled = Path(spec.origin).parent / "_C.so"
-    try:
+    # Only a library that the loader refuses is replaced; with CUDA present the real operators are used.
+    with contextlib.suppress(OSError):
         torch.ops.load_library(str(compiled))
-    except OSError:
-        # Only a library that the loader refuses is replaced; with CUDA present the real operators are used.
-        pass
     missing = [schema for name, schema in _SCHEMAS.items() if not hasattr(torch.ops.torchvision, name)]
     if not missing:
         return None

@@ -1,0 +1,6 @@
+"""The demonstration data: rotated handwritten digits with a known conditional law."""
+
+from congruence.tasks.digits.dataset import DigitRows, digit_rows, noise_scale, write_digits
+from congruence.tasks.digits.images import base_images, draw, encode_png, labels
+
+__all__ = ["DigitRows", "base_images", "digit_rows", "draw", "encode_png", "labels", "noise_scale", "write_digits"]
