@@ -1,0 +1,37 @@
+"""What must be set in the environment before Prefect, MLflow, Dask or a BLAS is imported.
+
+Everything embedded lives under one home folder and talks to nobody: an ephemeral Prefect server on loopback, MLflow on
+SQLite, no telemetry. Values that the user has set are kept, so pointing at real servers is a matter of their own
+variables (PREFECT_API_URL, MLFLOW_TRACKING_URI).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_QUIET = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+    "PREFECT_LOGGING_LEVEL": "WARNING",
+    "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
+    "DASK_LOGGING__DISTRIBUTED": "error",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+}
+
+
+def embed_servers(home: Path) -> Path:
+    """Point Prefect at ``home`` unless the user has pointed it elsewhere; returns ``home``, made if need be."""
+    home = home.resolve()
+    home.mkdir(parents=True, exist_ok=True)
+    defaults = {**_QUIET, "PREFECT_HOME": str(home / "prefect")}
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)
+    return home
+
+
+def tracking_uri(home: Path) -> str:
+    """The user's MLFLOW_TRACKING_URI, else MLflow on SQLite in ``home``."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home / 'mlflow.db'}"

@@ -1,0 +1,134 @@
+"""Dask clusters by configuration: in process, on this machine, one worker per GPU, an address, or Kubernetes.
+
+Workers are sized so that nothing spills to disk: a spilled Gram block costs more than making it again. Each worker runs
+one thread with one BLAS thread, because two thread pools on one core fight.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import dask
+import psutil
+from distributed import Client, LocalCluster
+from pydantic import Field, model_validator
+
+from congruence.tasks.errors import SettingsError
+from congruence.tasks.strict import Strict
+
+WORKER_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+_NO_SPILLING = {
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": 0.95,
+    "distributed.worker.memory.terminate": False,
+    "distributed.scheduler.worker-saturation": 1.1,
+    "distributed.scheduler.allowed-failures": 10,
+    "distributed.comm.timeouts.connect": "60s",
+}
+
+
+class ClusterSettings(Strict):
+    """Which Dask cluster an evaluation runs on.
+
+    ``kind``: ``threads`` (in this process), ``local`` (worker processes on this machine), ``cuda`` (one worker per GPU,
+    needs the [gpu] extra), ``address`` (an existing scheduler), ``kubernetes`` (the Dask operator, needs the
+    [kubernetes] extra).
+    """
+
+    kind: Literal["threads", "local", "cuda", "address", "kubernetes"] = "local"
+    workers: int | None = Field(default=None, ge=1, description="worker processes; by default one per core (at most 8)")
+    memory_per_worker: str | None = Field(default=None, description='for example "8 GiB"; by default an even share')
+    address: str | None = Field(default=None, description="scheduler address of kind address: tcp://host:8786")
+    image: str | None = Field(default=None, description="container image of kind kubernetes")
+    namespace: str = "default"
+    dashboard: bool = Field(default=False, description="serve the Dask dashboard on a free loopback port")
+
+    @model_validator(mode="after")
+    def _complete(self) -> ClusterSettings:
+        if self.kind == "address" and self.address is None:
+            raise ValueError("kind 'address' needs address: tcp://host:8786")
+        if self.kind == "kubernetes" and self.image is None:
+            raise ValueError("kind 'kubernetes' needs image: a container image with congruence installed")
+        return self
+
+
+@contextmanager
+def dask_client(settings: ClusterSettings) -> Iterator[Client]:
+    """A client of the configured cluster; a cluster that this call started ends with it.
+
+    Raises:
+        SettingsError: the cluster cannot be reached, or its package is not installed.
+    """
+    with dask.config.set(_NO_SPILLING):
+        if settings.kind == "address":
+            try:
+                client = Client(settings.address, timeout=30)
+            except OSError as error:
+                raise SettingsError(
+                    f"cluster.address: no Dask scheduler answers at {settings.address} ({error}); start one with "
+                    "'dask scheduler', or use kind: local"
+                ) from error
+            with client:
+                yield client
+            return
+        with _started(settings) as cluster, Client(cluster) as client:
+            yield client
+
+
+def _started(settings: ClusterSettings) -> Any:
+    if settings.kind == "cuda":
+        return _cuda_cluster(settings)
+    if settings.kind == "kubernetes":
+        return _kubernetes_cluster(settings)
+    threads = settings.kind == "threads"
+    workers = settings.workers or min(os.cpu_count() or 1, 8)
+    return LocalCluster(
+        n_workers=1 if threads else workers,
+        threads_per_worker=workers if threads else 1,
+        processes=not threads,
+        memory_limit=settings.memory_per_worker or psutil.virtual_memory().total // (1 if threads else workers),
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0" if settings.dashboard else None,
+        env={} if threads else WORKER_ENVIRONMENT,
+    )
+
+
+def _cuda_cluster(settings: ClusterSettings) -> Any:
+    try:
+        from dask_cuda import LocalCUDACluster
+    except ImportError as error:
+        raise SettingsError(
+            "cluster.kind: 'cuda' needs the GPU packages; install them with: pip install -c constraints.txt '.[gpu]'"
+        ) from error
+    # torch embeds and CuPy solves on the same card: one RMM pool serves both, so neither starves the other.
+    return LocalCUDACluster(
+        n_workers=settings.workers,
+        rmm_pool_size=0.8,
+        rmm_allocator_external_lib_list=["torch", "cupy"],
+        device_memory_limit=None,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0" if settings.dashboard else None,
+    )
+
+
+def _kubernetes_cluster(settings: ClusterSettings) -> Any:
+    try:
+        from dask_kubernetes.operator import KubeCluster
+    except ImportError as error:
+        raise SettingsError(
+            "cluster.kind: 'kubernetes' needs the Dask operator's client; install it with: "
+            "pip install -c constraints.txt '.[kubernetes]'"
+        ) from error
+    resources = {"limits": {"memory": settings.memory_per_worker}} if settings.memory_per_worker else None
+    return KubeCluster(
+        name="congruence",
+        image=settings.image,
+        namespace=settings.namespace,
+        n_workers=settings.workers or 2,
+        resources=resources,
+        env=WORKER_ENVIRONMENT,
+    )
