@@ -1,0 +1,49 @@
+"""The pictures of an evaluation, one file per kind; ``evaluation_figures`` draws all that an evaluation has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from matplotlib.figure import Figure
+
+from congruence.tasks.evaluation import Evaluation
+from congruence.tasks.plots.cce_histogram import cce_histogram
+from congruence.tasks.plots.embedding_map import embedding_map
+from congruence.tasks.plots.extremes import extreme_rows, extremes
+from congruence.tasks.plots.rejection import rejection_curves, rejection_figure, rejection_panels
+from congruence.tasks.plots.reliability import pit_histogram, reliability_diagram
+from congruence.tasks.plots.slices import cce_by_slice
+from congruence.tasks.plots.style import png
+from congruence.tasks.plots.versions import versions_figure
+
+__all__ = [
+    "cce_by_slice",
+    "cce_histogram",
+    "embedding_map",
+    "evaluation_figures",
+    "extreme_rows",
+    "extremes",
+    "pit_histogram",
+    "png",
+    "rejection_curves",
+    "rejection_figure",
+    "rejection_panels",
+    "reliability_diagram",
+    "versions_figure",
+]
+
+
+def evaluation_figures(evaluation: Evaluation) -> Iterator[tuple[str, Figure]]:
+    """Every plot that this evaluation has the data for, by its name, drawn one at a time."""
+    yield "cce_histogram", cce_histogram(evaluation)
+    if evaluation.embedding_map is not None:
+        yield "embedding_map", embedding_map(evaluation)
+    if evaluation.thumbnails is not None and evaluation.split.valid_rows >= 2:
+        yield "extremes", extremes(evaluation)
+    if "pit" in evaluation.scores:
+        yield "reliability", reliability_diagram(evaluation)
+        yield "pit_histogram", pit_histogram(evaluation)
+    if rejection_curves(evaluation):
+        yield "rejection", rejection_figure(evaluation)
+    if not evaluation.slices.empty:
+        yield "cce_by_slice", cce_by_slice(evaluation)

@@ -1,0 +1,41 @@
+"""CCE by slice: which parts of the split a version fits and which it does not."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from congruence.kernels.errors import InvalidInputError
+from congruence.tasks.evaluation import Evaluation
+from congruence.tasks.plots.style import BLUE, GREEN, INK, figure_of, legend, new_axes
+
+SLICES = 30
+
+
+def cce_by_slice(evaluation: Evaluation, *, slices: int = SLICES) -> Figure:
+    """Mean CCE of each slice (the ``slices`` highest), with its noise floor and the mean over the split.
+
+    Raises:
+        InvalidInputError: the evaluation has no slices.
+    """
+    table = evaluation.slices
+    if table.empty:
+        raise InvalidInputError("slices: this evaluation has none; name slice columns in the split's settings")
+    column = next((name for name in ("cce_mean", "cce") if name in table), None)
+    if column is None:
+        raise InvalidInputError(f"slices: no column cce_mean; there are {', '.join(map(str, table.columns))}")
+    table = table.sort_values(column, ascending=False, kind="stable").head(slices).iloc[::-1]
+    names = [f"{row['slice']} = {row['value']}  ({row['rows']:,})" for _, row in table.iterrows()]
+    places = np.arange(len(table))
+    axes = new_axes(f"CCE by slice: {evaluation.model.label}", "mean CCE", "", height=1.4 + 0.24 * len(table))
+    axes.barh(places, table[column].to_numpy(float), color=BLUE, alpha=0.75, height=0.7)
+    if "cce_noise_floor" in table:
+        floor = table["cce_noise_floor"].to_numpy(float)
+        axes.plot(floor, places, "|", color=GREEN, markersize=11, markeredgewidth=2.2, label="noise floor")
+    if "cce_mean" in evaluation.metrics:
+        mean = evaluation.metrics["cce_mean"].value
+        axes.axvline(mean, color=INK, linewidth=1.2, linestyle="--", label=f"whole split {mean:.4g}")
+    axes.set_yticks(places, names)
+    axes.grid(visible=False, axis="y")
+    legend(axes, loc="lower right")
+    return figure_of(axes)

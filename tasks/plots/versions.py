@@ -1,0 +1,50 @@
+"""Versions side by side: every headline metric with its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from congruence.kernels.errors import InvalidInputError
+from congruence.tasks.evaluation import Metric
+from congruence.tasks.plots.style import BLUE, GREEN, dress, new_figure
+
+HEADLINES = ("cce_mean", "nll_mean", "crps_mean", "ece", "mae")
+
+
+def versions_figure(metrics: Mapping[str, Mapping[str, Metric]], names: Sequence[str] = HEADLINES) -> Figure:
+    """One panel per metric, one line per version (lower is better everywhere); a tick marks the CCE noise floor.
+
+    Args:
+        metrics: metrics by name, by the label of the version.
+        names: the metrics to show; those that no version has are left out.
+
+    Raises:
+        InvalidInputError: no version has any of them.
+    """
+    shown = [name for name in names if any(name in values for values in metrics.values())]
+    if not shown:
+        raise InvalidInputError(f"metrics: no version has any of {', '.join(names)}")
+    labels = list(metrics)
+    figure = new_figure(2.2 + 2.2 * len(shown), 1.3 + 0.32 * len(labels))
+    for place, (axes, name) in enumerate(zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True)):
+        dress(axes, name)
+        _panel(axes, name, [metrics[label] for label in labels])
+        axes.set_yticks(np.arange(len(labels)), labels if place == 0 else [])
+        axes.set_ylim(len(labels) - 0.5, -0.5)
+    return figure
+
+
+def _panel(axes: Axes, name: str, versions: Sequence[Mapping[str, Metric]]) -> None:
+    for row, metrics in enumerate(versions):
+        if name not in metrics:
+            continue
+        metric = metrics[name]
+        if metric.low is not None and metric.high is not None:
+            axes.plot([metric.low, metric.high], [row, row], color=BLUE, alpha=0.5, linewidth=3, solid_capstyle="butt")
+        axes.plot(metric.value, row, "o", color=BLUE, markersize=5)
+        if name == "cce_mean" and "cce_noise_floor" in metrics:
+            axes.plot(metrics["cce_noise_floor"].value, row, "|", color=GREEN, markersize=12, markeredgewidth=2.2)

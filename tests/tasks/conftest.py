@@ -1,0 +1,98 @@
+"""Evaluations to plot, log and compare: real numbers from a small regression, made by the kernels themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from congruence.kernels.congruence import conditional_congruence_error
+from congruence.kernels.distributions import Normal
+from congruence.kernels.protocols import EXACT
+from congruence.tasks.evaluation import Evaluation, Metric, SplitSummary
+from congruence.tasks.registry import ModelVersion
+
+MakeEvaluation = Callable[..., Evaluation]
+
+
+def _thumbnails(rows: Sequence[int]) -> list[Image.Image]:
+    return [Image.fromarray(np.full((16, 16, 3), (row * 7) % 256, np.uint8)) for row in rows]
+
+
+def _evaluation(
+    *,
+    scale: float = 1.0,
+    bias: float = 0.0,
+    rows: int = 120,
+    invalid: int = 2,
+    model: ModelVersion | None = None,
+    split: str = "test",
+    split_digest: str = "s" * 64,
+    **changes: Any,
+) -> Evaluation:
+    """y ~ N(2 x, 1) on the circle, predicted by N(2 x + bias, scale^2); the last ``invalid`` rows are unreadable."""
+    rng = np.random.default_rng(7)
+    angle = rng.uniform(0, np.pi, rows)
+    x = np.column_stack([np.cos(angle), np.sin(angle)])
+    y = 2 * angle + rng.normal(size=rows)
+    valid = np.arange(rows) < rows - invalid
+    x, targets = x[valid], y[valid]
+    predictive = Normal(2 * angle[valid] + bias, np.full(len(targets), scale))
+    result = conditional_congruence_error(x, targets, predictive, input_kernel=EXACT.input_kernel)
+    scores = pd.DataFrame({"key": [f"image-{row}" for row in range(rows)], "valid": valid, "reason": ""})
+    scores.loc[~valid, "reason"] = "truncated image"
+    values = {
+        "target": targets,
+        "mean": predictive.mean(),
+        "std": predictive.std(),
+        "cce": result.values,  # noqa: PD011 (an array, not a frame)
+        "cce_noise_floor": result.noise_floor_values,
+        "nll": -predictive.log_prob(targets),
+        "crps": predictive.crps(targets),
+        "absolute_error": np.abs(targets - predictive.mean()),
+        "squared_error": (targets - predictive.mean()) ** 2,
+        "pit": predictive.cdf(targets),
+    }
+    for name, column in values.items():
+        scores[name] = np.nan
+        scores.loc[valid, name] = column
+    scores["half"] = np.where(angle < np.pi / 2, "left", "right")
+    slices = (
+        scores[valid].groupby("half").agg(rows=("cce", "size"), cce_mean=("cce", "mean"),
+                                          cce_noise_floor=("cce_noise_floor", "mean")).reset_index(names="value")
+    )  # fmt: skip
+    slices.insert(0, "slice", "half")
+    metrics = {
+        "cce_mean": Metric(result.mean, 0.9 * result.mean, 1.1 * result.mean),
+        "cce_noise_floor": Metric(result.noise_floor),
+        "cce_excess": Metric(result.excess),
+        "nll_mean": Metric(float(np.mean(values["nll"]))),
+        "crps_mean": Metric(float(np.mean(values["crps"]))),
+        "ece": Metric(0.02),
+        "mae": Metric(float(np.mean(values["absolute_error"]))),
+    }
+    fields: dict[str, Any] = {
+        "model": model or ModelVersion("angle", "1", "models:/angle/1"),
+        "split": SplitSummary(split, split_digest, rows, int(valid.sum())),
+        "protocol": EXACT,
+        "metrics": metrics,
+        "scores": scores,
+        "predictive": predictive,
+        "targets": targets,
+        "slices": slices,
+        "embedding_map": np.where(valid[:, None], np.column_stack([np.cos(angle), np.sin(angle)]), np.nan),
+        "thumbnails": _thumbnails,
+        "provenance": {"encoder": {"id": "identity"}, "solver": "cholesky", "seed": 7},
+        "seconds": {"embed": 1.5, "solve": 0.25},
+    }
+    return Evaluation(**{**fields, **changes})
+
+
+@pytest.fixture(scope="session")
+def make_evaluation() -> MakeEvaluation:
+    """A function that evaluates a normal forecast of some ``scale`` and ``bias``, and takes any field instead."""
+    return _evaluation

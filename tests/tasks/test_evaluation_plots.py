@@ -1,0 +1,91 @@
+"""Every plot is a PNG of its own figure, whatever an evaluation lacks, and drawing in threads is safe."""
+
+from __future__ import annotations
+
+import io
+from concurrent.futures import ThreadPoolExecutor
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from congruence.kernels.errors import InvalidInputError
+from congruence.tasks import plots
+from congruence.tasks.evaluation import Metric, metric_list_digest
+
+ALL = {"cce_histogram", "embedding_map", "extremes", "reliability", "pit_histogram", "rejection", "cce_by_slice"}
+
+
+def is_drawn(png: bytes) -> bool:
+    picture = np.asarray(Image.open(io.BytesIO(png)).convert("L"))
+    return picture.shape[0] > 200 and picture.std() > 5
+
+
+def test_every_plot_is_drawn(make_evaluation):
+    drawn = {name: plots.png(figure) for name, figure in plots.evaluation_figures(make_evaluation())}
+    assert set(drawn) == ALL
+    assert all(is_drawn(png) for png in drawn.values())
+
+
+def test_a_bare_evaluation_has_the_histogram(make_evaluation):
+    full = make_evaluation()
+    bare = make_evaluation(
+        scores=full.scores[["key", "valid", "reason", "cce", "cce_noise_floor"]],
+        slices=pd.DataFrame(), embedding_map=None, thumbnails=None, predictive=None, targets=None,
+    )  # fmt: skip
+    assert [name for name, _ in plots.evaluation_figures(bare)] == ["cce_histogram"]
+    for plot in (plots.embedding_map, plots.extremes, plots.reliability_diagram, plots.cce_by_slice):
+        with pytest.raises(InvalidInputError):
+            plot(bare)
+
+
+def test_extremes_are_the_extremes(make_evaluation):
+    evaluation = make_evaluation()
+    worst, best = plots.extreme_rows(evaluation, 5)
+    cce = evaluation.scores["cce"].to_numpy()
+    valid = evaluation.scores["valid"].to_numpy()
+    assert cce[worst[0]] == np.nanmax(cce)
+    assert cce[best[0]] == np.nanmin(cce)
+    assert list(cce[worst]) == sorted(cce[worst], reverse=True)
+    assert valid[worst + best].all()
+
+
+def test_threads_draw_the_same_and_leave_the_global_style_alone(make_evaluation):
+    evaluation, before = make_evaluation(), dict(mpl.rcParams)
+    alone = plots.png(plots.cce_histogram(evaluation))
+    with ThreadPoolExecutor(4) as pool:
+        drawn = list(pool.map(lambda _: plots.png(plots.cce_histogram(evaluation)), range(4)))
+    assert set(drawn) == {alone}
+    assert dict(mpl.rcParams) == before
+
+
+def test_versions_side_by_side(make_evaluation):
+    metrics = {f"angle/{v}": make_evaluation(scale=scale).metrics for v, scale in enumerate((1.0, 0.5, 3.0))}
+    assert is_drawn(plots.png(plots.versions_figure(metrics)))
+    with pytest.raises(InvalidInputError, match="no version has any of"):
+        plots.versions_figure({"a": {}})
+
+
+def test_an_evaluation_is_checked_where_it_is_made(make_evaluation):
+    full = make_evaluation()
+    with pytest.raises(InvalidInputError, match=r"metrics\.nll_mean: nan is not a number"):
+        make_evaluation(metrics={**full.metrics, "nll_mean": Metric(float("nan"))})
+    with pytest.raises(InvalidInputError, match="120 rows, but split 'test' has 119"):
+        make_evaluation(scores=full.scores, rows=119)
+    with pytest.raises(InvalidInputError, match="no column cce_noise_floor"):
+        make_evaluation(scores=full.scores.drop(columns="cce_noise_floor"))
+
+
+def test_status_says_whether_the_error_is_the_split_sizes(make_evaluation):
+    assert make_evaluation().status == "at the noise floor"
+    assert make_evaluation(bias=2.0).status == "above the noise floor"
+    tested = make_evaluation()
+    assert make_evaluation(metrics={**tested.metrics, "cce_p_value": Metric(0.01)}).status == "above the noise floor"
+    assert make_evaluation(metrics={"mae": Metric(1.0)}).status == "not measured"
+
+
+def test_a_metric_list_has_no_order():
+    assert metric_list_digest(["cce_mean", "ece"]) == metric_list_digest(("ece", "cce_mean", "ece"))
+    assert metric_list_digest(["cce_mean"]) != metric_list_digest(["cce_mean", "ece"])
