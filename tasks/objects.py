@@ -1,0 +1,78 @@
+"""Whole objects at a URI, written so that a reader or a kill never sees half of one."""
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import fsspec
+
+_STALE_SECONDS = 24 * 3600
+_INCOMING = ".incoming"
+
+
+class ObjectStore:
+    """Objects named by ``/``-separated keys below ``uri``, on a disk or in an S3-compatible store.
+
+    ``put`` replaces an object at once and whole: an object store does so by itself, on a disk the bytes go to a file in
+    ``.incoming`` that is renamed when it is complete. What a killed writer leaves there is swept by the next one.
+    """
+
+    def __init__(self, uri: str, storage_options: Mapping[str, Any]) -> None:
+        self.uri = uri.rstrip("/")
+        self._filesystem, path = fsspec.core.url_to_fs(uri, **{"use_listings_cache": False, **storage_options})
+        self._root = path.rstrip("/")
+        protocol = self._filesystem.protocol
+        self._local = "file" in ((protocol,) if isinstance(protocol, str) else protocol)
+        if self._local:
+            self._sweep()
+
+    def get(self, key: str) -> bytes | None:
+        """The object's bytes, None where there is none."""
+        try:
+            return bytes(self._filesystem.cat_file(f"{self._root}/{key}"))
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write the object whole, in place of any other under this key."""
+        path = f"{self._root}/{key}"
+        if not self._local:
+            self._filesystem.pipe_file(path, data)
+            return
+        incoming = os.path.join(self._root, _INCOMING)
+        os.makedirs(incoming, exist_ok=True)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        temporary = os.path.join(incoming, f"{socket.gethostname()}~{os.getpid()}~{uuid.uuid4().hex}")
+        with open(temporary, "xb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+
+    def put_if_other(self, key: str, data: bytes) -> None:
+        """Write the object unless these very bytes lie there already."""
+        if self.get(key) != data:
+            self.put(key, data)
+
+    def _sweep(self) -> None:
+        incoming = os.path.join(self._root, _INCOMING)
+        if not os.path.isdir(incoming):
+            return
+        for name in os.listdir(incoming):
+            path = os.path.join(incoming, name)
+            try:
+                if _is_abandoned(name, os.stat(path).st_mtime):
+                    os.unlink(path)
+            except FileNotFoundError:
+                continue
+
+
+def _is_abandoned(name: str, modified: float) -> bool:
+    host, _, rest = name.partition("~")
+    process = rest.partition("~")[0]
+    if host != socket.gethostname() or not process.isdigit():
+        return time.time() - modified > _STALE_SECONDS
+    return not os.path.exists(f"/proc/{process}")

@@ -1,0 +1,65 @@
+"""Where a split lies and what its columns mean."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from congruence.tasks.strict import Strict
+
+Format = Literal["auto", "parquet", "csv", "jsonl", "webdataset", "npz", "npy", "zarr", "huggingface"]
+Name = Annotated[str, Field(min_length=1)]
+
+
+class SplitSettings(Strict):
+    """One split: its address and the role of each column.
+
+    ``uri`` is a file, a folder or a glob on any file system that fsspec knows (a path, ``s3://``, ``gs://``).
+    ``format: auto`` goes by the ending: ``.parquet``, ``.csv``, ``.jsonl``, ``.tar``, ``.npz``, ``.npy``, ``.zarr``,
+    a folder saved by Hugging Face ``datasets``, or a folder of one of these kinds of files.
+
+    ``input`` is what the encoder reads: an image column (encoded bytes, or paths below ``image_root``), a text column,
+    one column of vectors, or a list of numeric feature columns. In tar shards a column is a member's extension, with
+    alternatives as in ``jpg;jpeg;png``, or a field of the sample's ``.json`` member.
+    """
+
+    name: Name = "test"
+    uri: Name
+    format: Format = "auto"
+    input: Name | Annotated[list[Name], Field(min_length=1)]
+    input_kind: Literal["image", "text", "features"] = "image"
+    image_root: str | None = None
+    """Folder that image paths are relative to and never leave; by default the folder that holds the manifest."""
+    key: str | None = None
+    """Column that names each row, unique in the split; by default the row number (in tar shards the sample's name)."""
+    target: Name | Annotated[list[Name], Field(min_length=1)]
+    model_inputs: list[Name] | None = None
+    """Columns that the model is given; by default those of ``input``. An image column is given as encoded bytes."""
+    slices: list[Name] = []
+    """Columns whose values divide the split into groups that are reported one by one."""
+    shard_rows: Annotated[int, Field(ge=1)] = 2048
+    """Rows of one shard: the unit of work, of resumption and of storage."""
+    max_input_bytes: Annotated[int, Field(ge=1)] = 256 * 2**20
+    """A larger encoded image is an invalid row: one damaged file must not exhaust a worker's memory."""
+    storage_options: Annotated[dict[str, Any], Field(repr=False)] = {}
+    """Passed to the fsspec file system: endpoint, credentials. Never logged, never part of a digest."""
+
+    @model_validator(mode="after")
+    def _input_fits_its_kind(self) -> Self:
+        if self.input_kind != "features" and isinstance(self.input, list):
+            raise ValueError(f"input: an {self.input_kind} input is one column, got the list {self.input}")
+        return self
+
+    @property
+    def input_columns(self) -> list[str]:
+        """The columns that the encoder reads."""
+        return [self.input] if isinstance(self.input, str) else list(self.input)
+
+    @property
+    def target_columns(self) -> list[str]:
+        """The columns of the target."""
+        return [self.target] if isinstance(self.target, str) else list(self.target)
+
+    @property
+    def model_input_columns(self) -> list[str]:
+        """The columns that the model is given."""
+        return self.input_columns if self.model_inputs is None else list(self.model_inputs)
