@@ -166,6 +166,7 @@ class EmbeddingStore:
         }
         for key, content in data.items():
             self._objects.put_if_other(f"{self._folder(shard)}/{content_digest}/{key}", content)
+        self._objects.put_if_other(f"{self._folder(shard)}/zarr.json", data["zarr.json"])
         self._objects.put(f"{self._folder(shard)}/done.json", _json(marker))
 
     def read(self, rows: slice | None = None) -> npt.NDArray[np.float32]:
@@ -311,8 +312,8 @@ def _require_rows(
     flags = np.asarray(valid, dtype=bool)
     if values.shape != (shard.rows, dimension) or flags.shape != (shard.rows,):
         raise StoreError(
-            f"shard {shard.index}: embeddings {values.shape} and valid {flags.shape}, expected ({shard.rows}, {dimension}) "
-            f"and ({shard.rows},); one shard is written whole"
+            f"shard {shard.index}: embeddings {values.shape} and valid {flags.shape}, expected "
+            f"({shard.rows}, {dimension}) and ({shard.rows},); one shard is written whole"
         )
     if set(reasons) != set(np.flatnonzero(~flags).tolist()):
         raise StoreError(f"shard {shard.index}: give a reason for each invalid row and for no other")

@@ -75,9 +75,7 @@ def _image_folder(settings: SplitSettings, table: Table, location: Location) -> 
         return ImageFolder(location.filesystem, table.folder, location.is_local, settings.max_input_bytes)
     root = Location.of(settings.image_root, settings.storage_options)
     if settings.input_kind == "image" and not root.is_folder():
-        raise SplitError(
-            f"image_root {settings.image_root}: no such folder; give the folder that image paths start from"
-        )
+        raise SplitError(f"image_root {settings.image_root}: no such folder; give the one that image paths start from")
     return ImageFolder(root.filesystem, root.path, root.is_local, settings.max_input_bytes)
 
 
@@ -139,7 +137,7 @@ def _require_unique(hashes: npt.NDArray[np.uint64], key: str, table: Table) -> N
                 continue
             if text in first:
                 raise SplitError(
-                    f"column {key!r} (key) holds {text!r} twice: at {table.place(first[text])} and at {table.place(row)}; "
+                    f"column {key!r} (key) holds {text!r} twice: {table.place(first[text])} and {table.place(row)}; "
                     "keys name rows and must be unique (remove the copy, or leave `key` out to use row numbers)"
                 )
             first[text] = row

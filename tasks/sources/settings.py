@@ -34,13 +34,13 @@ class SplitSettings(Strict):
     target: Name | Annotated[list[Name], Field(min_length=1)]
     model_inputs: list[Name] | None = None
     """Columns that the model is given; by default those of ``input``. An image column is given as encoded bytes."""
-    slices: list[Name] = []
+    slices: list[Name] = Field(default=[])
     """Columns whose values divide the split into groups that are reported one by one."""
     shard_rows: Annotated[int, Field(ge=1)] = 2048
     """Rows of one shard: the unit of work, of resumption and of storage."""
     max_input_bytes: Annotated[int, Field(ge=1)] = 256 * 2**20
     """A larger encoded image is an invalid row: one damaged file must not exhaust a worker's memory."""
-    storage_options: Annotated[dict[str, Any], Field(repr=False)] = {}
+    storage_options: dict[str, Any] = Field(default={}, repr=False)
     """Passed to the fsspec file system: endpoint, credentials. Never logged, never part of a digest."""
 
     @model_validator(mode="after")
