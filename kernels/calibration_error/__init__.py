@@ -1,0 +1,30 @@
+"""The kernel calibration error of Widmann et al. (2021): estimators, kernels on predictions, and tests."""
+
+from congruence.kernels.calibration_error.estimators import (
+    squared_kernel_calibration_error,
+    unnormalized_calibration_mean_embedding,
+)
+from congruence.kernels.calibration_error.hypothesis_tests import CalibrationTest, calibration_test
+from congruence.kernels.calibration_error.prediction_kernels import (
+    HilbertianEmbedding,
+    MaximumMeanDiscrepancy,
+    PredictionKernel,
+    Wasserstein,
+    moment_embedding,
+    parameter_embedding,
+)
+from congruence.kernels.calibration_error.trust import Trust
+
+__all__ = [
+    "CalibrationTest",
+    "HilbertianEmbedding",
+    "MaximumMeanDiscrepancy",
+    "PredictionKernel",
+    "Trust",
+    "Wasserstein",
+    "calibration_test",
+    "moment_embedding",
+    "parameter_embedding",
+    "squared_kernel_calibration_error",
+    "unnormalized_calibration_mean_embedding",
+]

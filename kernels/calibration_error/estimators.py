@@ -1,0 +1,151 @@
+r"""Estimators of the squared kernel calibration error (SKCE) and the unnormalized calibration mean embedding (UCME).
+
+SKCE is the squared maximum mean discrepancy between (P_X, Y) and (P_X, Z) with Z ~ P_X: zero if and only if the model
+is calibrated, P(Y | P_X) = P_X (Widmann et al. 2021, definition 3). It conditions on the prediction; the conditional
+congruence error conditions on the input.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from congruence.kernels.arrays import Array, require_targets
+from congruence.kernels.calibration_error.execution import SERIAL, BlockRunner
+from congruence.kernels.calibration_error.pairs import (
+    BLOCK_ROWS,
+    PairTerms,
+    blockwise_sums,
+    off_diagonal_sum,
+    pair_terms,
+)
+from congruence.kernels.calibration_error.prediction_kernels import PredictionKernel, Wasserstein
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.feature_maps import output_features
+from congruence.kernels.functions import Kernel
+from congruence.kernels.target_errors import marginal_kernel, target_errors
+
+Estimator: TypeAlias = Literal["unbiased", "biased", "block"]
+
+
+def squared_kernel_calibration_error(
+    predictive: Distribution,
+    y: Any,
+    *,
+    prediction_kernel: PredictionKernel | None = None,
+    target_kernel: Kernel | None = None,
+    estimator: Estimator = "unbiased",
+    block_size: int | None = None,
+    seed: int = 0,
+    runner: BlockRunner = SERIAL,
+) -> float:
+    """SKCE of n predictive distributions against targets y, (n,) or (n, q), in units of k_P k_Y.
+
+    - "unbiased": mean of h_ij over i != j; may be negative. O(n^2) time, O(n) memory.
+    - "biased": mean of h_ij over all i, j; never negative.
+    - "block": mean of the unbiased estimator over floor(n / block_size) blocks, dealt at random. O(n block_size).
+
+    Args:
+        predictive: n predictive distributions.
+        y: targets.
+        prediction_kernel: k_P; Wasserstein() = exp(-W_2) by default.
+        target_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)).
+        estimator: which of the three.
+        block_size: rows of a block, 2 to n; floor(sqrt(n)) by default. Only for "block".
+        seed: of the dealing of rows to blocks.
+        runner: where the pairs are computed; in this process by default.
+
+    Raises:
+        InvalidInputError: fewer than two rows, lengths differ, not finite, an unknown estimator or block size.
+    """
+    if estimator not in ("unbiased", "biased", "block"):
+        raise InvalidInputError(f"estimator: {estimator!r} is unknown; choose 'unbiased', 'biased' or 'block'")
+    if block_size is not None and estimator != "block":
+        raise InvalidInputError(f"block_size: {block_size} has no meaning for estimator={estimator!r}; use 'block'")
+    terms = pair_terms(predictive, y, prediction_kernel, target_kernel)
+    if estimator == "block":
+        return float(np.mean(block_estimates(terms, block_size, seed, runner)))
+    return unbiased_estimate(terms, runner) if estimator == "unbiased" else biased_estimate(terms, runner)
+
+
+def unbiased_estimate(terms: PairTerms, runner: BlockRunner = SERIAL) -> float:
+    """Mean of h_ij over i != j (Widmann et al. 2021, lemma 2 with one block)."""
+    return off_diagonal_sum(terms, runner) / (terms.n * (terms.n - 1))
+
+
+def biased_estimate(terms: PairTerms, runner: BlockRunner = SERIAL) -> float:
+    """Mean of h_ij over all i, j (lemma 1)."""
+    total = off_diagonal_sum(terms, runner) + float(np.sum(terms.diagonal()))
+    return max(total, 0.0) / terms.n**2  # a squared norm: rounding alone could leave it below zero
+
+
+def block_estimates(
+    terms: PairTerms, block_size: int | None = None, seed: int = 0, runner: BlockRunner = SERIAL
+) -> Array:
+    """The unbiased estimate of each of floor(n / block_size) blocks (lemma 2); the rows left over are not used.
+
+    Raises:
+        InvalidInputError: a block size that is not a whole number from 2 to n.
+    """
+    size = default_block_size(terms.n) if block_size is None else block_size
+    if int(size) != size or not 2 <= size <= terms.n:
+        raise InvalidInputError(f"block_size: {size}, expected a whole number from 2 to the {terms.n} rows")
+    size = int(size)
+    order = np.random.default_rng(seed).permutation(terms.n)[: terms.n // size * size]
+    per_call = max(1, BLOCK_ROWS // size) * size
+    calls = [
+        (terms.kernel, terms.rows(order[start : start + per_call]), size) for start in range(0, len(order), per_call)
+    ]
+    sums = np.concatenate(runner.run(blockwise_sums, calls))
+    return sums / (size * (size - 1))
+
+
+def default_block_size(n: int) -> int:
+    """floor(sqrt(n)), at least 2: blocks and their number grow together."""
+    return max(2, int(np.sqrt(n)))
+
+
+def unnormalized_calibration_mean_embedding(
+    predictive: Distribution,
+    y: Any,
+    test_predictive: Distribution,
+    test_y: Any,
+    *,
+    prediction_kernel: PredictionKernel | None = None,
+    target_kernel: Kernel | None = None,
+) -> float:
+    """UCME^2 = mean over test locations t_j of (mean over i of k((p_i, y_i), t_j) - E_Z k((p_i, Z), t_j))^2.
+
+    Widmann et al. 2021, appendix C. O(nm) time for n rows and m test locations (test_predictive_j, test_y_j), which
+    must not be chosen by looking at the rows.
+
+    Raises:
+        InvalidInputError: lengths differ, or a value is not finite.
+    """
+    mean = witness_values(predictive, y, test_predictive, test_y, prediction_kernel, target_kernel).mean(axis=0)
+    return float(np.mean(mean**2))
+
+
+def witness_values(
+    predictive: Distribution,
+    y: Any,
+    test_predictive: Distribution,
+    test_y: Any,
+    prediction_kernel: PredictionKernel | None = None,
+    target_kernel: Kernel | None = None,
+) -> Array:
+    """k_P(p_i, p'_j) <Delta_i, psi(y'_j)>, (n, m): what row i says at test location j; mean zero if calibrated."""
+    y = require_targets(y, "y")
+    test_y = require_targets(test_y, "test_y", len(test_predictive))
+    if y.ndim != test_y.ndim or y.shape[1:] != test_y.shape[1:]:
+        raise InvalidInputError(f"test_y: shape {test_y.shape} does not match y of shape {y.shape}")
+    kernel = marginal_kernel(y) if target_kernel is None else target_kernel
+    features = output_features(kernel, np.concatenate([y, test_y]), predictive)
+    delta = target_errors(y, predictive, kernel, features=features).delta
+    chosen = Wasserstein() if prediction_kernel is None else prediction_kernel
+    coordinates, locations = chosen.coordinates([predictive, test_predictive], features)
+    values = delta @ features(test_y).T
+    values *= chosen.fitted(coordinates)(coordinates, locations)
+    return np.asarray(values)

@@ -1,0 +1,58 @@
+"""The two resampling laws of the unbiased estimator under H0, in O(n) memory per replicate.
+
+Both turn replicates into columns, so that one pass over the pairs serves many of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.calibration_error.execution import SERIAL, BlockRunner
+from congruence.kernels.calibration_error.pairs import PairTerms, gram_products, weighted_sums
+from congruence.kernels.distributions import Distribution
+
+_COLUMN_ENTRIES = 20_000_000  # 160 MB of columns at a time
+
+
+def bootstrap_statistics(terms: PairTerms, replicates: int, seed: int, runner: BlockRunner = SERIAL) -> Array:
+    """The U-statistic of h~_ij = h_ij - mean_k h_ik - mean_k h_kj + mean_kl h_kl at resampled rows, (replicates,).
+
+    With counts w of the resampled rows: ((w - 1)'H(w - 1) - sum_i w_i h~_ii) / (n (n - 1)), since w sums to n
+    (Arcones and Gine 1992; Widmann et al. 2021, section 4).
+    """
+    n = terms.n
+    rng = np.random.default_rng(seed)
+    row_means = weighted_sums(terms, np.full((n, 1), 1.0 / n), runner)[:, 0]
+    centred_diagonal = terms.diagonal() - 2.0 * row_means + row_means.mean()
+    statistics = []
+    for count in _batches(replicates, n):
+        counts = rng.multinomial(n, np.full(n, 1.0 / n), size=count).T.astype(np.float64)
+        centred = counts - 1.0
+        quadratic = np.einsum("ib,ib->b", centred, weighted_sums(terms, centred, runner))
+        statistics.append((quadratic - centred_diagonal @ counts) / (n * (n - 1)))
+    return np.concatenate(statistics)
+
+
+def consistency_statistics(
+    terms: PairTerms, predictive: Distribution, y: Array, replicates: int, seed: int, runner: BlockRunner = SERIAL
+) -> Array:
+    """The unbiased estimate for targets drawn from the predictions, (replicates,)."""
+    n, r = terms.delta.shape
+    rng = np.random.default_rng(seed)
+    kernel_mean = terms.features(y) - terms.delta
+    statistics = []
+    for count in _batches(replicates, n * r):
+        draws = predictive.sample(count, seed=rng)
+        delta = np.empty((n, count, r))
+        for replicate in range(count):
+            delta[:, replicate] = terms.features(draws[:, replicate]) - kernel_mean
+        columns = delta.reshape(n, count * r)
+        products = gram_products(terms, columns, runner) - columns  # k_P(p, p) = 1: leaves out i = j
+        statistics.append(np.einsum("ibr,ibr->b", delta, products.reshape(delta.shape)) / (n * (n - 1)))
+    return np.concatenate(statistics)
+
+
+def _batches(replicates: int, entries: int) -> list[int]:
+    size = max(1, min(replicates, _COLUMN_ENTRIES // entries))
+    return [min(size, replicates - start) for start in range(0, replicates, size)]
