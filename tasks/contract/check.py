@@ -1,0 +1,88 @@
+"""The contract of a predictive model, tried on a few rows before the long work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from congruence.kernels.arrays import Array, require_targets
+from congruence.kernels.distributions.base import Distribution
+from congruence.tasks.contract.errors import ContractError
+from congruence.tasks.contract.model import PredictiveModel
+
+
+@dataclass(frozen=True)
+class ContractReport:
+    """What the trial showed: the family, the rows tried, and what is allowed but worth knowing."""
+
+    label: str
+    family: str
+    rows: int
+    warnings: tuple[str, ...] = ()
+
+
+def check_contract(model: PredictiveModel, frame: pd.DataFrame, targets: Any = None) -> ContractReport:
+    """Ask ``model`` for the distributions of a few rows (8 to 100 are plenty) and check what comes back.
+
+    Beyond what ``PredictiveModel.predict`` refuses, a count family must face whole, non-negative targets, targets and
+    predictions must have one dimension, and the prediction of a row must not depend on the other rows of its batch.
+
+    Raises:
+        ContractError: names the column, shape, row or value, and the remedy.
+    """
+    if len(frame) == 0:
+        raise ContractError(f"{model.identity.label}: there is no row to check the contract on")
+    predictive = model.predict(frame)
+    warnings = []
+    if len(frame) > 1:
+        alone = model.predict(frame.iloc[::-1].iloc[: (len(frame) + 1) // 2])
+        warnings += _row_dependence(model, predictive, alone)
+    if targets is not None:
+        warnings += _check_targets(model, predictive, require_targets(targets, "targets", len(frame)))
+    return ContractReport(model.identity.label, model.settings.family, len(frame), tuple(warnings))
+
+
+def _row_dependence(model: PredictiveModel, together: Distribution, apart: Distribution) -> list[str]:
+    """The last half of the rows, in reverse, must have the means they have in the whole."""
+    expected = np.asarray(together.mean())[::-1][: len(apart)]
+    found = np.asarray(apart.mean())
+    scale = float(np.mean(np.asarray(together.std()))) + float(np.ptp(expected)) + 1e-12
+    difference = np.abs(found - expected).reshape(len(found), -1).max(axis=1)
+    worst = int(np.argmax(difference))
+    if difference[worst] <= 1e-3 * scale:
+        return []
+    values = f"mean {np.ravel(expected[worst])[0]:.6g} in one batch and {np.ravel(found[worst])[0]:.6g} in another"
+    if model.settings.family == "samples":
+        return [f"row {len(together) - 1 - worst} has {values}: the samples are drawn anew at every call"]
+    raise ContractError(
+        f"{model.identity.label}: row {len(together) - 1 - worst} has {values}: its prediction depends on the rest "
+        "of the batch or on chance; put the network into evaluation mode, standardise with constants from training, "
+        "fix seeds"
+    )
+
+
+def _check_targets(model: PredictiveModel, predictive: Distribution, targets: Array) -> list[str]:
+    means = np.asarray(predictive.mean())
+    if means.shape != targets.shape:
+        raise ContractError(
+            f"{model.identity.label}: predicts shape {means.shape} for targets of shape {targets.shape}; the target "
+            "and the distribution must have the same dimension"
+        )
+    if predictive.is_discrete:
+        wrong = (targets != np.round(targets)) | (targets < 0)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise ContractError(
+                f"{model.identity.label}: family {model.settings.family} is for counts, but the target of row {row} is "
+                f"{targets[row]:g}; choose a continuous family or another target column"
+            )
+    distance = np.abs(targets - means) / np.maximum(np.asarray(predictive.std()), 1e-300)
+    if float(np.median(distance)) > 100:
+        return [
+            f"the typical target is {float(np.median(distance)):.3g} predicted standard deviations from its predicted "
+            "mean: target and prediction may have different units"
+        ]
+    return []

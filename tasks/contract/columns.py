@@ -1,0 +1,123 @@
+"""Whatever ``predict`` returns, as named numeric arrays with one row per input row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from congruence.kernels.arrays import Array
+from congruence.tasks.contract.errors import ContractError
+
+
+def output_columns(output: Any, rows: int) -> dict[str, Array]:
+    """The columns of a DataFrame, Series, dict of arrays, array, tensor or list, each of ``rows`` rows.
+
+    The columns of an unnamed matrix are "0", "1", ...; values stay as they are until ``numeric`` reads them.
+
+    Raises:
+        ContractError: another type, repeated names, or another number of rows.
+    """
+    columns = _named(output)
+    if not columns:
+        raise ContractError("the output has no columns")
+    for name, values in columns.items():
+        if values.ndim == 0 or len(values) != rows:
+            raise ContractError(
+                f"output column {name!r} has shape {values.shape} for {rows} input rows; predict must return one row "
+                "for every input row, in their order"
+            )
+    return columns
+
+
+def numeric(values: Array, name: str, start: int = 0) -> Array:
+    """A column as finite float64: (n,), or (n, k, ...) where each cell holds an array.
+
+    Args:
+        values: the column.
+        name: what to call it in errors.
+        start: the number of the first row, for errors.
+
+    Raises:
+        ContractError: a cell is missing, not a number, not finite, or of another length than the first.
+    """
+    if values.dtype.kind == "O":
+        values = _from_objects(values, name, start)
+    if values.dtype.kind not in "biuf":
+        raise ContractError(f"output column {name!r} holds {values.dtype} values, expected numbers")
+    values = values.astype(np.float64)
+    finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
+    if not finite.all():
+        row = int(np.argmin(finite))
+        raise ContractError(
+            f"output column {name!r}: row {start + row} is {values[row]} ({int(np.sum(~finite))} of {len(values)} rows "
+            "are not finite); the model must return a distribution for every valid input"
+        )
+    return values
+
+
+def _named(output: Any) -> dict[str, Array]:
+    if isinstance(output, pd.DataFrame):
+        names = [str(name) for name in output.columns]
+        repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+        if repeated:
+            raise ContractError(f"output column {repeated[0]!r} occurs more than once; give every column its own name")
+        return {name: _series(output.iloc[:, index]) for index, name in enumerate(names)}
+    if isinstance(output, pd.Series):
+        return {str(output.name if output.name is not None else 0): _series(output)}
+    if isinstance(output, Mapping):
+        return {str(name): _array(values) for name, values in output.items()}
+    array = _array(output)
+    if array.ndim == 2 and array.dtype.kind != "O":
+        return {str(index): array[:, index] for index in range(array.shape[1])}
+    return {"0": array}
+
+
+def _series(series: pd.Series[Any]) -> Array:
+    if isinstance(series.dtype, np.dtype):
+        return np.asarray(series.to_numpy())
+    # Nullable and Arrow columns: a missing number becomes NaN, which ``numeric`` reports with its row.
+    numbers = pd.api.types.is_numeric_dtype(series.dtype)
+    return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan) if numbers else series.to_numpy(dtype=object))
+
+
+def _array(values: Any) -> Array:
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().numpy()
+    if isinstance(values, pd.Series):
+        return _series(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:  # rows of different lengths: ``numeric`` names the first that differs
+        array = np.empty(len(values), dtype=object)
+        array[:] = list(values)
+    if array.dtype.kind not in "biufOUS":
+        raise ContractError(
+            f"predict returned {type(values).__name__}; return a DataFrame, a dict of arrays, an array or a tensor "
+            "of numbers"
+        )
+    return array
+
+
+def _from_objects(values: Array, name: str, start: int) -> Array:
+    cells = []
+    for row, cell in enumerate(values):
+        try:
+            cells.append(np.asarray(cell, dtype=np.float64))
+        except (TypeError, ValueError) as error:
+            raise ContractError(
+                f"output column {name!r}: row {start + row} is {_shown(cell)}, expected a number or an array of numbers"
+            ) from error
+        if cells[-1].shape != cells[0].shape:
+            raise ContractError(
+                f"output column {name!r}: row {start + row} has shape {cells[-1].shape}, but row {start} has "
+                f"{cells[0].shape}; every row needs the same number of values"
+            )
+    return np.stack(cells)
+
+
+def _shown(cell: object) -> str:
+    text = repr(cell)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,161 @@
+"""Log a model so that its metadata says how to read its output: callables, scikit-learn, torch and pyfunc models."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import mlflow
+import mlflow.pyfunc
+import pandas as pd
+from mlflow.models import infer_signature
+from mlflow.models.model import ModelInfo
+
+from congruence.kernels.distributions.base import Distribution
+from congruence.tasks.contract.columns import output_columns
+from congruence.tasks.contract.errors import ContractError
+from congruence.tasks.contract.model import METADATA_KEY
+from congruence.tasks.contract.predictors import (
+    CallablePredictor,
+    EstimatorPredictor,
+    ModulePredictor,
+    Preprocess,
+    QuantilePredictor,
+    returns_std,
+)
+from congruence.tasks.contract.reading import describe_distribution, distribution_columns, read_distribution
+from congruence.tasks.contract.settings import Column, PredictionSettings, Transform
+
+
+def log_predictive_model(
+    model: Any,
+    *,
+    name: str,
+    input_example: pd.DataFrame,
+    family: str | None = None,
+    columns: Mapping[str, Column] | None = None,
+    transforms: Mapping[str, Transform] | None = None,
+    levels: Sequence[float] | None = None,
+    component: str | None = None,
+    preprocess: Preprocess | None = None,
+    registered_model_name: str | None = None,
+    tags: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    pip_requirements: Sequence[str] | None = None,
+    code_paths: Sequence[str] | None = None,
+) -> ModelInfo:
+    """Log (and register) ``model`` with the signature and metadata that ``load_predictive_model`` reads.
+
+    ``model`` is one of
+      - a function of the input frame that returns a ``Distribution`` (family and columns follow from it), or a
+        DataFrame or dict of columns;
+      - a fitted scikit-learn regressor: with ``return_std`` in its ``predict`` it is normal; else its output is column
+        ``loc``, or "0", "1", ... for several outputs (``columns={"scale": 2.0}`` gives a constant scale);
+      - a mapping {level: fitted regressor}: quantiles;
+      - a ``torch.nn.Module`` that takes a float tensor (or what ``preprocess`` makes of the frame) and returns a
+        matrix, a dict of tensors or a ``torch.distributions`` object;
+      - any ``mlflow.pyfunc.PythonModel``.
+
+    The model is asked for the distributions of ``input_example`` first, so a wrong description is refused before it is
+    logged. The remaining arguments are those of ``PredictionSettings`` and of ``mlflow.pyfunc.log_model``.
+
+    Raises:
+        ContractError: the output does not fit the family, or no family is known.
+    """
+    predictor = _predictor(model, preprocess)
+    defaults = _known_settings(model, predictor, input_example)
+    given = {
+        "family": family,
+        "columns": dict(columns) if columns else None,
+        "transforms": dict(transforms) if transforms else None,
+        "levels": list(levels) if levels is not None else None,
+        "component": component,
+    }
+    chosen = {key: value for key, value in given.items() if value is not None}
+    if "family" not in chosen and "family" not in defaults:
+        raise ContractError(
+            f"{name}: give family=..., for example family='normal', columns={{'loc': 'mu', 'scale': 'sigma'}}"
+        )
+    # An explicit family replaces what follows from the model altogether; without one its details may be refined.
+    settings = PredictionSettings.model_validate(chosen if "family" in chosen else {**defaults, **chosen})
+    output = _ask(predictor, input_example)
+    read_distribution(output, settings, len(input_example))
+    return mlflow.pyfunc.log_model(
+        name=name,
+        python_model=predictor,
+        signature=infer_signature(input_example, _frame(output, len(input_example))),
+        registered_model_name=registered_model_name,
+        tags=dict(tags) if tags else None,
+        metadata={**(metadata or {}), METADATA_KEY: settings.model_dump(exclude_defaults=True)},
+        pip_requirements=list(pip_requirements) if pip_requirements is not None else _requirements(predictor),
+        code_paths=list(code_paths) if code_paths else None,
+    )
+
+
+def _predictor(model: Any, preprocess: Preprocess | None) -> Any:
+    if isinstance(model, mlflow.pyfunc.PythonModel):
+        return model
+    if isinstance(model, Mapping):
+        return QuantilePredictor(model, preprocess)
+    if _is_torch_module(model):
+        return ModulePredictor(model, preprocess)
+    if hasattr(model, "predict") and hasattr(model, "get_params"):
+        return EstimatorPredictor(model, preprocess)
+    if callable(model):
+        return CallablePredictor(model if preprocess is None else _Chained(preprocess, model))
+    raise ContractError(
+        f"{type(model).__name__} is no model: give a function, a fitted scikit-learn regressor, a torch module or a "
+        "PythonModel"
+    )
+
+
+class _Chained:
+    """A function of what another function makes of the frame."""
+
+    def __init__(self, first: Preprocess, then: Callable[[Any], Any]) -> None:
+        self.first = first
+        self.then = then
+
+    def __call__(self, frame: pd.DataFrame) -> Any:
+        return self.then(self.first(frame))
+
+
+def _ask(predictor: Any, example: pd.DataFrame) -> Any:
+    takes_context = "context" in inspect.signature(predictor.predict).parameters
+    return predictor.predict(None, example) if takes_context else predictor.predict(example)
+
+
+def _known_settings(model: Any, predictor: Any, example: pd.DataFrame) -> dict[str, Any]:
+    """What the model itself says about its family."""
+    if isinstance(predictor, CallablePredictor):
+        output = predictor.function(example)
+        return (
+            describe_distribution(output).model_dump(exclude_defaults=True) if isinstance(output, Distribution) else {}
+        )
+    if isinstance(predictor, QuantilePredictor):
+        return {"family": "quantiles", "levels": list(predictor.estimators)}
+    if isinstance(predictor, EstimatorPredictor) and returns_std(model):
+        return {"family": "normal"}
+    return {}
+
+
+def _frame(output: Any, rows: int) -> pd.DataFrame:
+    if isinstance(output, Distribution):
+        return distribution_columns(output)
+    columns = output_columns(output, rows)
+    return pd.DataFrame({name: values if values.ndim == 1 else list(values) for name, values in columns.items()})
+
+
+def _is_torch_module(model: Any) -> bool:
+    return any(kind.__module__.startswith("torch.nn") and kind.__name__ == "Module" for kind in type(model).__mro__)
+
+
+def _requirements(predictor: Any) -> list[str]:
+    """What loading needs, at the installed versions: MLflow's own guess loads the model in another process for 10 s."""
+    names = ["congruence", "mlflow", "numpy", "pandas", "cloudpickle"]
+    names += ["scikit-learn"] if isinstance(predictor, (EstimatorPredictor, QuantilePredictor)) else []
+    names += ["torch"] if isinstance(predictor, ModulePredictor) else []
+    return [f"{name}=={re.sub(r'[+].*', '', version(name))}" for name in names]

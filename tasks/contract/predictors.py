@@ -1,0 +1,117 @@
+"""The pyfunc models that ``log_predictive_model`` writes around callables, estimators and networks.
+
+Each turns an input frame into named output columns. They must stay importable under these names: logged models refer
+to them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import mlflow.pyfunc
+import numpy as np
+import pandas as pd
+
+from congruence.kernels.distributions.base import Distribution
+from congruence.tasks.contract.reading import distribution_columns
+
+Preprocess = Callable[[pd.DataFrame], Any]
+
+
+class CallablePredictor(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
+    """A function from the input frame to columns, or to a ``Distribution``."""
+
+    def __init__(self, function: Callable[[pd.DataFrame], Any]) -> None:
+        self.function = function
+
+    def predict(self, model_input: pd.DataFrame) -> Any:
+        """The output columns of the function."""
+        output = self.function(model_input)
+        return distribution_columns(output) if isinstance(output, Distribution) else output
+
+
+class EstimatorPredictor(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
+    """A scikit-learn regressor: ``loc`` and, where its ``predict`` can return it, ``scale``.
+
+    A regressor of several outputs gives the columns "0", "1", ....
+    """
+
+    def __init__(self, estimator: Any, preprocess: Preprocess | None = None) -> None:
+        self.estimator = estimator
+        self.preprocess = preprocess
+
+    def predict(self, model_input: pd.DataFrame) -> pd.DataFrame:
+        """The predictions, with standard deviations where the estimator knows them."""
+        features = self.preprocess(model_input) if self.preprocess else model_input
+        if returns_std(self.estimator):
+            loc, scale = self.estimator.predict(features, return_std=True)
+            return pd.DataFrame({"loc": loc, "scale": scale})
+        output = np.asarray(self.estimator.predict(features))
+        if output.ndim == 1:
+            return pd.DataFrame({"loc": output})
+        return pd.DataFrame({str(column): output[:, column] for column in range(output.shape[1])})
+
+
+class QuantilePredictor(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
+    """One regressor per quantile level; crossing quantiles are sorted (Chernozhukov et al., 2010)."""
+
+    def __init__(self, estimators: Mapping[float, Any], preprocess: Preprocess | None = None) -> None:
+        self.estimators = dict(sorted(estimators.items()))
+        self.preprocess = preprocess
+
+    def predict(self, model_input: pd.DataFrame) -> pd.DataFrame:
+        """The quantiles in the order of their levels, as values_0, values_1, ...."""
+        features = self.preprocess(model_input) if self.preprocess else model_input
+        values = np.stack([np.asarray(model.predict(features)) for model in self.estimators.values()], axis=1)
+        values.sort(axis=1)
+        return pd.DataFrame({f"values_{column}": values[:, column] for column in range(values.shape[1])})
+
+
+class ModulePredictor(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
+    """A torch module in evaluation mode, run on the CPU or the first GPU in batches.
+
+    The module returns a matrix, a dict of tensors, or a ``torch.distributions`` normal, Laplace or Poisson.
+    """
+
+    def __init__(self, module: Any, preprocess: Preprocess | None = None, batch_size: int = 1024) -> None:
+        self.module = module.eval().cpu()
+        self.preprocess = preprocess
+        self.batch_size = batch_size
+
+    def predict(self, model_input: pd.DataFrame) -> pd.DataFrame:
+        """The outputs of all batches as columns."""
+        import torch
+
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        module = self.module.to(device).eval()
+        parts = []
+        with torch.inference_mode():
+            for start in range(0, len(model_input), self.batch_size):
+                rows = model_input.iloc[start : start + self.batch_size]
+                features = self.preprocess(rows) if self.preprocess else rows.to_numpy(dtype=np.float32)
+                parts.append(_tensor_columns(module(torch.as_tensor(features).to(device))))
+        return pd.concat(parts, ignore_index=True)
+
+
+def returns_std(estimator: Any) -> bool:
+    """Whether the ``predict`` of a scikit-learn regressor has the argument ``return_std``."""
+    last = estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
+    return "return_std" in inspect.signature(last.predict).parameters
+
+
+def _tensor_columns(output: Any) -> pd.DataFrame:
+    import torch
+
+    if isinstance(output, torch.distributions.Distribution):
+        names = {"Normal": ("loc", "scale"), "Laplace": ("loc", "scale"), "Poisson": ("rate",)}[type(output).__name__]
+        output = {name: getattr(output, name) for name in names}
+    if not isinstance(output, Mapping):
+        matrix = output if output.ndim > 1 else output[:, None]
+        output = {str(column): matrix[:, column] for column in range(matrix.shape[1])}
+    arrays = {str(name): tensor.detach().cpu().double().numpy() for name, tensor in output.items()}
+    arrays = {
+        name: values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values for name, values in arrays.items()
+    }
+    return pd.DataFrame({name: values if values.ndim == 1 else list(values) for name, values in arrays.items()})

@@ -1,0 +1,174 @@
+"""From output columns to predictive distributions, and from distributions back to columns."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.special
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions import Mixture
+from congruence.kernels.distributions.base import Distribution
+from congruence.kernels.errors import InvalidInputError
+from congruence.tasks.contract.columns import numeric, output_columns
+from congruence.tasks.contract.errors import ContractError
+from congruence.tasks.contract.settings import PredictionSettings, families, family_name, parameter_names
+
+_TRANSFORMS = {
+    "exp": np.exp,
+    "sqrt": np.sqrt,
+    "square": np.square,
+    "reciprocal": np.reciprocal,
+    "softplus": lambda values: np.logaddexp(0.0, values),
+    "softmax": lambda values: scipy.special.softmax(values, axis=1),
+}
+
+
+def read_distribution(output: Any, settings: PredictionSettings, rows: int, *, start: int = 0) -> Distribution:
+    """The predictive distributions of ``rows`` rows that the output of a model describes.
+
+    Args:
+        output: what ``predict`` returned.
+        settings: family, columns, transforms.
+        rows: the number of input rows.
+        start: the number of the first row, for errors.
+
+    Raises:
+        ContractError: a column is missing, has another shape, or holds a value outside its parameter's domain.
+    """
+    columns = output_columns(output, rows)
+    parameters: dict[str, Array] = {}
+    sources: dict[str, str] = {}
+    for name in settings.parameters:
+        values, sources[name] = _parameter(name, settings, columns, rows, start)
+        parameters[name] = _transformed(values, name, settings, sources[name], start)
+    try:
+        return _build(settings, parameters)
+    except InvalidInputError as error:
+        origin = ", ".join(f"{name} from {source}" for name, source in sources.items())
+        offset = f"; rows are counted from row {start} of the split" if start else ""
+        raise ContractError(f"{error} ({origin}{offset})") from error
+
+
+def describe_distribution(predictive: Distribution) -> PredictionSettings:
+    """The settings with which ``read_distribution`` reads the columns of ``distribution_columns`` back."""
+    if isinstance(predictive, Mixture):
+        return PredictionSettings(family="mixture", component=family_name(type(predictive.components[0])))
+    family = family_name(type(predictive))
+    levels = np.ravel(vars(predictive)["levels"]).tolist() if family == "quantiles" else None
+    return PredictionSettings(family=family, levels=levels)
+
+
+def distribution_columns(predictive: Distribution) -> pd.DataFrame:
+    """The parameters of ``predictive`` as columns that bear their names; matrices as one array-valued column."""
+    if isinstance(predictive, Mixture):
+        parts = [component.parameters() for component in predictive.components]
+        matrices = {"weights": np.broadcast_to(predictive.weights, (len(predictive), len(parts)))}
+        matrices |= {name: np.stack([part[name] for part in parts], axis=1) for name in parts[0]}
+        return pd.DataFrame(
+            {f"{name}_{k}": matrix[:, k] for name, matrix in matrices.items() for k in range(len(parts))}
+        )
+    names = PredictionSettings.model_construct(family=family_name(type(predictive))).parameters
+    arrays = {name: np.asarray(vars(predictive)[name]) for name in names}
+    return pd.DataFrame({name: values if values.ndim == 1 else list(values) for name, values in arrays.items()})
+
+
+def _parameter(
+    name: str, settings: PredictionSettings, columns: dict[str, Array], rows: int, start: int
+) -> tuple[Array, str]:
+    where = settings.columns.get(name, name)
+    if isinstance(where, (int, float)):
+        return np.full(rows, float(where)), f"the constant {where}"
+    if isinstance(where, str):
+        if where in columns:
+            return numeric(columns[where], where, start), f"column {where!r}"
+        if name in settings.columns:
+            raise ContractError(_missing(name, where, columns))
+        where = _default_columns(name, settings, columns)
+    absent = [column for column in where if column not in columns]
+    if absent or not where:
+        raise ContractError(_missing(name, absent[0] if absent else name, columns))
+    parts = [numeric(columns[column], column, start) for column in where]
+    if len(where) == 1:
+        return parts[0], f"column {where[0]!r}"
+    for column, part in zip(where, parts, strict=True):
+        if part.ndim != 1:
+            raise ContractError(
+                f"output column {column!r} holds arrays of shape {part.shape[1:]}, but {name} is made of {len(where)} "
+                "columns of numbers; name one array column or list columns of numbers"
+            )
+    return np.stack(parts, axis=1), f"columns {where[0]!r} to {where[-1]!r}"
+
+
+def _default_columns(name: str, settings: PredictionSettings, columns: dict[str, Array]) -> list[str]:
+    numbered = sorted(
+        (int(match[1]), column) for column in columns if (match := re.fullmatch(rf"{re.escape(name)}_(\d+)", column))
+    )
+    if numbered:
+        return [column for _, column in numbered]
+    if settings.family in ("samples", "quantiles"):
+        return list(columns)
+    unnamed = list(columns) == [str(index) for index in range(len(settings.parameters))]
+    if unnamed and settings.family != "mixture":  # a bare matrix: the parameters in the order of the family
+        return [str(settings.parameters.index(name))]
+    return []
+
+
+def _missing(name: str, column: str, columns: dict[str, Array]) -> str:
+    shown = ", ".join(repr(column) for column in list(columns)[:12]) + (", ..." if len(columns) > 12 else "")
+    return (
+        f"output column {column!r} for parameter {name!r} is missing; the output has {shown}; name the right column "
+        f"under prediction.columns.{name} in the evaluation file, or in the model's metadata"
+    )
+
+
+def _transformed(values: Array, name: str, settings: PredictionSettings, source: str, start: int) -> Array:
+    transform = settings.transforms.get(name)
+    if transform is None:
+        return values
+    if transform == "softmax" and values.ndim != 2:
+        raise ContractError(f"{name} from {source}: softmax needs a matrix (n, K), got shape {values.shape}")
+    with np.errstate(all="ignore"):  # what overflows or is undefined is reported below, with its row
+        result = np.asarray(_TRANSFORMS[transform](values))
+    finite = np.isfinite(result).reshape(len(result), -1).all(axis=1)
+    if not finite.all():
+        row = int(np.argmin(finite))
+        raise ContractError(f"{name} from {source}: {transform} of {values[row]} in row {start + row} is not finite")
+    return result
+
+
+def _build(settings: PredictionSettings, parameters: dict[str, Array]) -> Distribution:
+    known: dict[str, Any] = dict(families())
+    if settings.component is not None:
+        weights = _matrix(parameters["weights"], "weights")
+        names = parameter_names(settings.component)
+        matrices = {name: _matrix(parameters[name], name) for name in names}
+        for name, matrix in matrices.items():
+            if matrix.shape[1] not in (1, weights.shape[1]):
+                raise ContractError(f"{name} has {matrix.shape[1]} components, but weights has {weights.shape[1]}")
+        components = [
+            known[settings.component](
+                **{name: matrix[:, min(k, matrix.shape[1] - 1)] for name, matrix in matrices.items()}
+            )
+            for k in range(weights.shape[1])
+        ]
+        return Mixture(weights, components)
+    if settings.levels is not None:
+        values = _matrix(parameters["values"], "values")
+        if values.shape[1] != len(settings.levels):
+            raise ContractError(
+                f"the output has {values.shape[1]} quantiles, but {len(settings.levels)} levels are given"
+            )
+        return known["quantiles"](levels=np.asarray(settings.levels), values=values)  # type: ignore[no-any-return]
+    if settings.family == "samples" and parameters["values"].ndim == 1:
+        parameters = {"values": parameters["values"][:, None]}
+    return known[settings.family](**parameters)  # type: ignore[no-any-return]
+
+
+def _matrix(values: Array, name: str) -> Array:
+    if values.ndim > 2:
+        raise ContractError(f"{name} has shape {values.shape}, expected (n, K)")
+    return values if values.ndim == 2 else values[:, None]

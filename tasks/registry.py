@@ -1,0 +1,179 @@
+"""Model versions in the MLflow registry: what a URI or a name stands for.
+
+MLflow's current tracking and registry URIs are used, as set by ``mlflow.set_tracking_uri`` or its environment
+variables.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import mlflow
+from mlflow import MlflowClient
+from mlflow.entities.model_registry import ModelVersion as RegistryEntry
+from mlflow.exceptions import MlflowException
+
+from congruence.kernels.errors import CongruenceError
+
+_LOGGED_MODEL = re.compile(r"^models:/(?P<model_id>m-[0-9a-f]{32})(/.*)?$")
+_VERSION = re.compile(r"^models:/(?P<name>[^/@]+)/(?P<version>[^/@]+)$")
+_ALIAS = re.compile(r"^models:/(?P<name>[^/@]+)@(?P<alias>[^/@]+)$")
+_NAME = re.compile(r"^(models:/)?(?P<name>[^/@:]+)$")
+
+
+class RegistryError(CongruenceError, LookupError):
+    """A model URI that the registry cannot resolve: names the URI, what is there instead, and the accepted forms."""
+
+
+@dataclass(frozen=True)
+class ModelVersion:
+    """One version of a registered model, or a logged model that nobody registered (``version`` is then empty).
+
+    ``uri`` is exact: an alias in the request has become a version number, so a moved alias cannot change the meaning.
+    ``model_id`` is MLflow's LoggedModel, to which metrics are attached; versions of MLflow 2 have none.
+    """
+
+    name: str
+    version: str
+    uri: str
+    model_id: str | None = None
+    run_id: str | None = None
+    aliases: tuple[str, ...] = ()
+    tags: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """``name/version``, as people say it."""
+        return f"{self.name}/{self.version}" if self.version else self.name
+
+
+def resolve(uri: str) -> ModelVersion:
+    """The version behind ``models:/name/3``, ``models:/name@champion``, ``models:/m-<id>`` or ``runs:/<run>/<path>``.
+
+    Raises:
+        RegistryError: the URI has another form, or nothing is registered there.
+    """
+    client = MlflowClient()
+    if match := _LOGGED_MODEL.match(uri):
+        return _logged_model(client, match["model_id"], uri)
+    if uri.startswith("runs:/"):
+        return _run_model(client, uri)
+    try:
+        if match := _ALIAS.match(uri):
+            return _registered(client, client.get_model_version_by_alias(match["name"], match["alias"]))
+        if match := _VERSION.match(uri):
+            if match["version"] == "latest":
+                return list_versions(match["name"])[-1]
+            return _registered(client, client.get_model_version(match["name"], match["version"]))
+    except MlflowException as error:
+        raise RegistryError(f"{uri}: not in the registry {_registry_uri()} ({error}); {_known(client, uri)}") from error
+    raise RegistryError(
+        f"{uri}: not a model URI; write models:/NAME/VERSION, models:/NAME@ALIAS, models:/m-ID or runs:/RUN/PATH"
+    )
+
+
+def select(pattern: str) -> list[ModelVersion]:
+    """The versions that ``pattern`` names: a URI (see ``resolve``) is one version, a bare name is all of its versions.
+
+    Raises:
+        RegistryError: nothing is registered under it.
+    """
+    match = _NAME.match(pattern)
+    if match and not re.fullmatch(r"m-[0-9a-f]{32}", match["name"]):
+        return list_versions(match["name"])
+    return [resolve(pattern)]
+
+
+def list_versions(name: str) -> list[ModelVersion]:
+    """Every version of the registered model ``name`` that is ready, oldest first.
+
+    Raises:
+        RegistryError: there is no such model, or it has no version yet.
+    """
+    client = MlflowClient()
+    # search_model_versions leaves the aliases out, so each version is read on its own.
+    found = [entry for entry in _search(client, name) if entry.status == "READY"]
+    if not found:
+        raise RegistryError(f"models:/{name}: no version in the registry {_registry_uri()}; {_known(client, name)}")
+    return [
+        _registered(client, client.get_model_version(name, entry.version))
+        for entry in sorted(found, key=lambda entry: int(entry.version))
+    ]
+
+
+def _search(client: MlflowClient, name: str) -> list[RegistryEntry]:
+    entries: list[RegistryEntry] = []
+    token: str | None = None
+    while True:
+        page = client.search_model_versions(f"name = '{_quoted(name)}'", page_token=token)
+        entries.extend(page)
+        token = page.token
+        if not token:
+            return entries
+
+
+def _quoted(name: str) -> str:
+    if "'" in name:
+        raise RegistryError(f"models:/{name}: a model name with a quote cannot be searched in MLflow; rename the model")
+    return name
+
+
+def _registered(client: MlflowClient, entry: RegistryEntry) -> ModelVersion:
+    # The registry's version object does not carry the LoggedModel id: it is in the source URI.
+    match = _LOGGED_MODEL.match(entry.source or "")
+    run_id = entry.run_id or None
+    model_id = match["model_id"] if match else None
+    if model_id and run_id is None:
+        run_id = client.get_logged_model(model_id).source_run_id
+    return ModelVersion(
+        name=entry.name,
+        version=str(entry.version),
+        uri=f"models:/{entry.name}/{entry.version}",
+        model_id=model_id,
+        run_id=run_id,
+        aliases=tuple(sorted(entry.aliases or ())),
+        tags=dict(entry.tags or {}),
+    )
+
+
+def _logged_model(client: MlflowClient, model_id: str, uri: str) -> ModelVersion:
+    try:
+        logged = client.get_logged_model(model_id)
+    except MlflowException as error:
+        raise RegistryError(f"{uri}: no logged model of this id in {mlflow.get_tracking_uri()} ({error})") from error
+    return ModelVersion(
+        name=logged.name or model_id,
+        version="",
+        uri=f"models:/{model_id}",
+        model_id=model_id,
+        run_id=logged.source_run_id,
+        tags={key: str(value) for key, value in (logged.tags or {}).items()},
+    )
+
+
+def _run_model(client: MlflowClient, uri: str) -> ModelVersion:
+    run_id, _, path = uri.removeprefix("runs:/").partition("/")
+    try:
+        run = client.get_run(run_id)
+    except MlflowException as error:
+        raise RegistryError(f"{uri}: no run of this id in {mlflow.get_tracking_uri()} ({error})") from error
+    for output in run.outputs.model_outputs if run.outputs else []:
+        logged = client.get_logged_model(output.model_id)
+        if logged.name == path:
+            return _logged_model(client, output.model_id, uri)
+    return ModelVersion(name=path or run_id, version="", uri=uri, run_id=run_id)
+
+
+def _registry_uri() -> str:
+    return re.sub(r"//[^/@]+@", "//***@", mlflow.get_registry_uri())
+
+
+def _known(client: MlflowClient, uri: str) -> str:
+    names = sorted(model.name for model in client.search_registered_models(max_results=20))
+    wanted = re.split(r"[/@]", uri.removeprefix("models:/"))[0]
+    if wanted in names:
+        versions = sorted(int(entry.version) for entry in _search(client, wanted))
+        aliases = sorted(client.get_registered_model(wanted).aliases)
+        return f"{wanted} has versions {versions or 'none'} and aliases {aliases or 'none'}"
+    return f"registered models: {', '.join(names) or 'none'}; set tracking.uri or MLFLOW_TRACKING_URI to another server"
