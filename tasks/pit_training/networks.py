@@ -1,0 +1,72 @@
+"""The networks that are trained: ours, and the one of Podsztavek et al. (2024) for comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.pit_interpreter.bins import HISTOGRAM_BINS, density
+from congruence.kernels.pit_interpreter.network import (
+    COMPONENTS,
+    FEATURES,
+    LOG_SCALE_LIMITS,
+    MEAN_LIMIT,
+    OUTPUTS,
+    features,
+)
+
+
+@dataclass(frozen=True)
+class Output:
+    """Mixture parameters (m, 5) and, from our network only, logits of the faults and of no fault (m, 9)."""
+
+    weights: torch.Tensor
+    means: torch.Tensor
+    scales: torch.Tensor
+    faults: torch.Tensor | None
+
+    def cdf(self, at: torch.Tensor) -> torch.Tensor:
+        """Distribution functions at the points ``at`` (p,), shape (m, p)."""
+        z = (at[None, :, None] - self.means[:, None, :]) / self.scales[:, None, :]
+        below: torch.Tensor = torch.special.ndtr(z)
+        return (self.weights[:, None, :] * below).sum(dim=2)
+
+
+class InterpreterNetwork(torch.nn.Module):
+    """What kernels.pit_interpreter.network evaluates, with the same names of layers and the same limits."""
+
+    def __init__(self, width: int = 128) -> None:
+        super().__init__()
+        self.hidden_1 = torch.nn.Linear(FEATURES, width)
+        self.hidden_2 = torch.nn.Linear(width, width)
+        self.output = torch.nn.Linear(width, OUTPUTS)
+
+    def forward(self, counts: Array) -> Output:
+        """Estimates for bin ``counts`` (m, 28)."""
+        hidden = torch.tanh(self.hidden_1(torch.from_numpy(features(counts).astype(np.float32))))
+        raw = self.output(torch.tanh(self.hidden_2(hidden)))
+        logits, means, log_scales, faults = raw.split([COMPONENTS, COMPONENTS, COMPONENTS, OUTPUTS - 3 * COMPONENTS], 1)
+        return Output(
+            weights=torch.softmax(logits, dim=1),
+            means=means.clip(-MEAN_LIMIT, MEAN_LIMIT),
+            scales=log_scales.clip(*LOG_SCALE_LIMITS).exp(),
+            faults=faults,
+        )
+
+
+class PaperNetwork(torch.nn.Module):
+    """20-16(tanh)-15: from the twenty densities to weights (softmax), means and variances (exp)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = torch.nn.Linear(HISTOGRAM_BINS, 16)
+        self.output = torch.nn.Linear(16, 3 * COMPONENTS)
+
+    def forward(self, counts: Array) -> Output:
+        """Estimates for bin ``counts`` (m, 28), of which it sees the twenty equal bins."""
+        hidden = torch.tanh(self.hidden(torch.from_numpy(density(counts).astype(np.float32))))
+        logits, means, log_variances = self.output(hidden).split(COMPONENTS, dim=1)
+        return Output(torch.softmax(logits, dim=1), means, torch.exp(0.5 * log_variances), None)
