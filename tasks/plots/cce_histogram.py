@@ -15,9 +15,10 @@ def cce_histogram(evaluation: Evaluation, *, bins: int = 50) -> Figure:
     cce, floor = scores["cce"].to_numpy(float), scores["cce_noise_floor"].to_numpy(float)
     edges = np.linspace(0.0, max(float(np.quantile(cce, 0.999)), float(floor.max())) * 1.02 or 1.0, bins + 1)
     axes = new_axes(f"CCE of {evaluation.model.label} on {evaluation.split.name}", "CCE", "share of points")
+    bounds = edges.tolist()
     weights = np.full(len(cce), 1.0 / len(cce))
-    axes.hist(np.clip(cce, None, edges[-1]), edges, weights=weights, color=BLUE, alpha=0.75, label="this version")
-    axes.hist(floor, edges, weights=weights, color=GREEN, histtype="step", linewidth=1.6, label="noise floor")
+    axes.hist(np.clip(cce, None, edges[-1]), bounds, weights=weights, color=BLUE, alpha=0.75, label="this version")
+    axes.hist(floor, bounds, weights=weights, color=GREEN, histtype="step", linewidth=1.6, label="noise floor")
     axes.axvline(float(cce.mean()), color=INK, linewidth=1.2, label=f"mean CCE {cce.mean():.4g}")
     axes.axvline(
         float(floor.mean()), color=GREEN, linewidth=1.2, linestyle="--", label=f"mean floor {floor.mean():.4g}"

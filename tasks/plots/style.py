@@ -72,4 +72,4 @@ def spread(rows: Array, limit: int) -> Array:
     """At most ``limit`` of ``rows``, evenly spaced, the same ones every time."""
     if len(rows) <= limit:
         return rows
-    return rows[np.unique(np.linspace(0, len(rows) - 1, limit).astype(int))]
+    return np.asarray(rows[np.unique(np.linspace(0, len(rows) - 1, limit).astype(int))])

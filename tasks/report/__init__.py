@@ -1,0 +1,1 @@
+"""HTML reports that open anywhere: one per evaluation, one per comparison."""

@@ -1,0 +1,45 @@
+"""Self-contained HTML: every picture inline, no address of anything outside, all text escaped."""
+
+from __future__ import annotations
+
+import base64
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+
+@cache
+def _environment() -> Environment:
+    folder = Path(__file__).parent / "templates"
+    environment = Environment(
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["number"] = number
+    return environment
+
+
+def render(template: str, **values: Any) -> str:
+    """The template of that name with its values."""
+    return _environment().get_template(template).render(**values)
+
+
+def number(value: Any, digits: int = 4) -> str:
+    """A number as people read it: four significant digits, thousands separated, a dash for nothing."""
+    if value is None or (isinstance(value, float) and value != value):
+        return "–"
+    if isinstance(value, bool) or not hasattr(value, "__float__"):
+        return str(value)
+    if float(value).is_integer() and abs(float(value)) < 1e15:
+        return f"{int(value):,}"
+    return f"{float(value):,.{digits}g}" if 1e-4 <= abs(float(value)) < 1e6 else f"{float(value):.{digits - 1}e}"
+
+
+def inline_png(picture: bytes) -> str:
+    """A PNG as a data address."""
+    return "data:image/png;base64," + base64.b64encode(picture).decode("ascii")

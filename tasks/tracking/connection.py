@@ -1,0 +1,118 @@
+"""The connection to MLflow: one client per settings, and patience while its server is away."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import mlflow
+import requests
+from mlflow import MlflowClient
+from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES
+from mlflow.exceptions import MlflowException
+
+from congruence.kernels.errors import CongruenceError
+from congruence.tasks.masking import mask_text
+from congruence.tasks.tracking.settings import TrackingSettings
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_TRANSIENT = {"INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "RESOURCE_EXHAUSTED", "REQUEST_LIMIT_EXCEEDED", "ABORTED"}
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 15.0
+
+
+class TrackingError(CongruenceError):
+    """MLflow refused or did not answer: names the server, the step and how to go on."""
+
+
+def connect(settings: TrackingSettings) -> MlflowClient:
+    """A client of the tracking server and the registry of ``settings``; nothing global is changed."""
+    return MlflowClient(tracking_uri=settings.uri, registry_uri=settings.registry_uri or settings.uri)
+
+
+def server(settings: TrackingSettings) -> str:
+    """The tracking address, without secrets, for messages."""
+    return mask_text(settings.uri or mlflow.get_tracking_uri())
+
+
+def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -> T:
+    """The result of ``operation``, tried again with growing pauses while the server does not answer.
+
+    ``operation`` may have been carried out by a server that failed to say so: it must be idempotent.
+
+    Raises:
+        TrackingError: the server refused, or did not answer within ``settings.patience`` seconds.
+    """
+    started, wait = time.monotonic(), _FIRST_WAIT
+    while True:
+        try:
+            with _short_requests():
+                return operation()
+        except (MlflowException, requests.RequestException, OSError) as error:
+            message = mask_text(str(error)).strip().splitlines()[0][:400] if str(error) else type(error).__name__
+            if not _is_transient(error):
+                raise TrackingError(f"{step}: MLflow at {server(settings)} refused: {message}") from error
+            elapsed = time.monotonic() - started
+            if elapsed + wait > settings.patience:
+                raise TrackingError(
+                    f"{step}: MLflow at {server(settings)} did not answer for {elapsed:.0f} s ({message}). "
+                    "What was computed is kept on disk: start the server and run the same command again, "
+                    "or raise tracking.patience"
+                ) from error
+            log.warning("%s: MLflow at %s does not answer; trying again in %.1f s", step, server(settings), wait)
+        time.sleep(wait)
+        wait = min(2.0 * wait, _LONGEST_WAIT)
+
+
+def _is_transient(error: Exception) -> bool:
+    if isinstance(error, MlflowException):
+        return error.error_code in _TRANSIENT
+    response = getattr(error, "response", None)
+    if response is not None:
+        return bool(response.status_code >= 500 or response.status_code == 429)
+    return isinstance(error, (requests.ConnectionError, requests.Timeout, ConnectionError, TimeoutError))
+
+
+@contextmanager
+def _short_requests() -> Iterator[None]:
+    # MLflow's own retries last minutes and say nothing; unless somebody set them, ours take their place.
+    if MLFLOW_HTTP_REQUEST_MAX_RETRIES.is_set():
+        yield
+        return
+    MLFLOW_HTTP_REQUEST_MAX_RETRIES.set(1)
+    try:
+        yield
+    finally:
+        MLFLOW_HTTP_REQUEST_MAX_RETRIES.unset()
+
+
+def experiment_id(client: MlflowClient, split: str, settings: TrackingSettings) -> str:
+    """The id of the split's experiment, which is made if need be (by one of several processes at once)."""
+    name = settings.experiment_name(split)
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
+        try:
+            return str(client.create_experiment(name, artifact_location=_artifact_location(name, settings)))
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+            experiment = client.get_experiment_by_name(name)
+            assert experiment is not None
+    if experiment.lifecycle_stage != "active":
+        client.restore_experiment(experiment.experiment_id)
+    return str(experiment.experiment_id)
+
+
+def _artifact_location(experiment: str, settings: TrackingSettings) -> str | None:
+    if settings.artifact_location is not None:
+        return f"{settings.artifact_location.rstrip('/')}/{experiment}"
+    uri = settings.uri or mlflow.get_tracking_uri()
+    if not uri.startswith("sqlite:///"):
+        return None
+    # MLflow would take the working folder of whichever process comes first.
+    return str(Path(uri.removeprefix("sqlite:///")).resolve().parent / "mlartifacts" / experiment)

@@ -1,0 +1,75 @@
+"""Opening and closing the run of an evaluation: whoever comes second finds the first one's run and goes on with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from mlflow import MlflowClient
+from mlflow.entities import Param, Run, RunTag
+
+from congruence.tasks.tracking.connection import connect, experiment_id, persist
+from congruence.tasks.tracking.identity import IDENTITY, OPEN, PREFIX, STATE, EvaluationIdentity, find_runs
+from congruence.tasks.tracking.settings import TrackingSettings
+
+
+def open_run(identity: EvaluationIdentity, settings: TrackingSettings) -> str:
+    """The run of this evaluation, found or made; to be called early where its system metrics are wanted.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    client = connect(settings)
+    run = persist("opening the run", lambda: find_or_create(client, identity, settings), settings)
+    return str(run.info.run_id)
+
+
+def find_or_create(client: MlflowClient, identity: EvaluationIdentity, settings: TrackingSettings) -> Run:
+    """The one run of this evaluation. Of several made at the same moment the oldest stays, the others are deleted."""
+    runs = find_runs(client, identity, settings)
+    if not runs:
+        client.create_run(
+            experiment_id(client, identity.split_name, settings),
+            run_name=identity.run_name,
+            tags={**identity.tags, IDENTITY: identity.digest, STATE: OPEN},
+        )
+        runs = find_runs(client, identity, settings)
+    first, *others = runs
+    for run in others:
+        client.delete_run(run.info.run_id)
+    return first
+
+
+def fail_run(identity: EvaluationIdentity, message: str, settings: TrackingSettings) -> None:
+    """Mark an opened run as failed with its error; the next attempt goes on with the same run."""
+    client = connect(settings)
+
+    def mark() -> None:
+        for run in find_runs(client, identity, settings):
+            if run.data.tags.get(STATE) == OPEN:
+                client.set_tag(run.info.run_id, PREFIX + "error", message)
+                client.set_terminated(run.info.run_id, "FAILED")
+
+    persist("marking the run as failed", mark, settings)
+
+
+def log_params(client: MlflowClient, run: Run, params: Mapping[str, str]) -> bool:
+    """Log the parameters that ``run`` lacks; False where one that it has differs, since MLflow never changes one."""
+    present = run.data.params
+    if any(key in present and present[key] != value for key, value in params.items()):
+        return False
+    missing = [Param(key, value) for key, value in params.items() if key not in present]
+    for start in range(0, len(missing), 100):
+        client.log_batch(run.info.run_id, params=missing[start : start + 100])
+    return True
+
+
+def set_tags(client: MlflowClient, run_id: str, tags: Mapping[str, str]) -> None:
+    """Set tags on a run."""
+    client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
+
+
+def close_run(client: MlflowClient, run_id: str, state: str) -> None:
+    """End a run; ``state`` is written last, so that a run that says complete is complete."""
+    client.set_terminated(run_id, "FINISHED", end_time=int(time.time() * 1000))
+    client.set_tag(run_id, STATE, state)

@@ -1,0 +1,43 @@
+"""The evaluation file's ``tracking:``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from congruence.tasks.strict import Strict
+
+
+class TrackingSettings(Strict):
+    """Where and how evaluations are logged to MLflow.
+
+    Attributes:
+        uri: MLflow tracking server or database; MLflow's current one by default.
+        registry_uri: the model registry, where it is another server.
+        experiment: evaluations of split S go to the experiment ``<experiment>/S``.
+        artifact_location: folder or bucket of new experiments; for an SQLite database ``mlartifacts`` beside it.
+        headline_split: the split whose numbers stand in the tags ``cce``, ``cce_noise_floor`` and ``cce_status`` of a
+            model version; by default the one evaluated last.
+        source_run_metrics: write the headline metrics also to the run that trained the version, as ``<split>/cce_mean``,
+            where no other version came from that run: MLflow's page that compares versions reads only those runs.
+        report: log the HTML report and the plots.
+        table_rows: points in each part of the small table that MLflow shows.
+        patience: seconds for which a server that does not answer is asked again.
+        link: base address of the MLflow page for people (``https://mlflow.example``), for links in tags.
+    """
+
+    uri: Annotated[str | None, Field(repr=False)] = None
+    registry_uri: Annotated[str | None, Field(repr=False)] = None
+    experiment: str = Field(default="congruence", min_length=1)
+    artifact_location: str | None = None
+    headline_split: str | None = None
+    source_run_metrics: bool = True
+    report: bool = True
+    table_rows: int = Field(default=50, ge=1, le=200)
+    patience: float = Field(default=120.0, ge=0)
+    link: str | None = None
+
+    def experiment_name(self, split: str) -> str:
+        """The experiment of a split."""
+        return f"{self.experiment}/{split}"

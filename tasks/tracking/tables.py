@@ -1,0 +1,59 @@
+"""The small table that MLflow's page can show, whatever the number of rows: worst and best points, and quantiles."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from congruence.tasks.evaluation import SCORES, Evaluation
+
+QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
+_LONGEST_TEXT = 120
+_MOST_SLICE_COLUMNS = 8
+
+
+def points_table(evaluation: Evaluation, rows: int) -> pd.DataFrame:
+    """The ``rows`` highest and lowest CCE and every column's quantiles, one table with a column ``part``."""
+    scores = evaluation.valid_scores
+    columns = [name for name in SCORES if name in scores and name not in ("valid", "reason")]
+    extra = [name for name in scores.columns if name not in SCORES][:_MOST_SLICE_COLUMNS]
+    ordered = scores.sort_values("cce", ascending=False, kind="stable")[columns + extra]
+    count = min(rows, len(ordered) // 2)
+    worst, best = ordered.head(count), ordered.iloc[::-1].head(count)
+    numbers = scores[columns].select_dtypes("number").quantile(list(QUANTILES))
+    parts = [
+        worst.assign(row=worst.index).pipe(_labelled, [f"highest CCE {i + 1}" for i in range(count)]),
+        best.assign(row=best.index).pipe(_labelled, [f"lowest CCE {i + 1}" for i in range(count)]),
+        _labelled(numbers, [f"quantile {q:g} of each column" for q in QUANTILES]),
+    ]
+    return pd.DataFrame(
+        [record for part in parts for record in part.to_dict("records")], columns=["part", "row", *columns, *extra]
+    )
+
+
+def _labelled(frame: pd.DataFrame, labels: list[str]) -> pd.DataFrame:
+    return frame.assign(part=labels)
+
+
+def table_json(table: pd.DataFrame) -> str:
+    """A table in the form that MLflow's page renders: columns and data, no NaN, numbers at six digits."""
+    data = [[_cell(value) for value in record] for record in table.itertuples(index=False)]
+    return json.dumps({"columns": [str(name) for name in table.columns], "data": data}, allow_nan=False)
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, (float, np.floating)):
+        if not np.isfinite(value):
+            return None
+        return int(value) if float(value).is_integer() and abs(value) < 1e15 else float(f"{value:.6g}")
+    if value is None:
+        return None
+    text = str(value)
+    return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"

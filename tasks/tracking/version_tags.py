@@ -1,0 +1,118 @@
+"""What a model version says about itself in the registry: headline numbers, where they are from, or why they are missing."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+
+from mlflow import MlflowClient
+
+from congruence.tasks.evaluation import Evaluation
+from congruence.tasks.masking import mask_text
+from congruence.tasks.registry import ModelVersion
+from congruence.tasks.tracking.connection import connect, persist
+from congruence.tasks.tracking.identity import PREFIX, EvaluationIdentity
+from congruence.tasks.tracking.settings import TrackingSettings
+
+FAILURE = PREFIX + "failure."
+FAILED = "failed"
+_LONGEST_MESSAGE = 1000
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The failed attempts at one evaluation: how many, when the last one was (seconds since 1970), and its error."""
+
+    attempts: int
+    time: float
+    message: str
+
+
+def tag_version(client: MlflowClient, evaluation: Evaluation, run_id: str, settings: TrackingSettings) -> None:
+    """Write the headline tags of a registered version; earlier failures of this evaluation are taken off."""
+    model = evaluation.model
+    if not model.version:
+        return
+    headline = settings.headline_split in (None, evaluation.split.name)
+    tags = {f"cce:{evaluation.split.name}": _summary(evaluation)}
+    if headline:
+        metrics = evaluation.metrics
+        tags |= {
+            tag: f"{metrics[name].value:.4g}"
+            for tag, name in (("cce", "cce_mean"), ("cce_noise_floor", "cce_noise_floor"), ("cce_excess", "cce_excess"))
+            if name in metrics
+        }
+        tags |= {"cce_status": evaluation.status, "cce_split": evaluation.split.name, "cce_run": run_id}
+        if settings.link is not None:
+            tags["cce_link"] = run_link(settings.link, client.get_run(run_id).info.experiment_id, run_id)
+    for key, value in tags.items():
+        client.set_model_version_tag(model.name, model.version, key, mask_text(value))
+    present = client.get_model_version(model.name, model.version).tags
+    for key in (FAILURE + EvaluationIdentity.of(evaluation).digest, "cce_error"):
+        if key in present:
+            client.delete_model_version_tag(model.name, model.version, key)
+
+
+def _summary(evaluation: Evaluation) -> str:
+    values = [evaluation.metrics.get(name) for name in ("cce_mean", "cce_noise_floor")]
+    cce, floor = (f"{metric.value:.4g}" if metric else "not measured" for metric in values)
+    return f"{cce} (noise floor {floor}; protocol {evaluation.protocol.name})"
+
+
+def run_link(base: str, experiment: str, run_id: str) -> str:
+    """The address of a run's page."""
+    return f"{base.rstrip('/')}/#/experiments/{experiment}/runs/{run_id}"
+
+
+def log_failure(identity: EvaluationIdentity, message: str, settings: TrackingSettings) -> Failure:
+    """Show on the version that its evaluation failed and why, and count the attempts.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    before = read_failure(identity, settings)
+    text = mask_text(message)[:_LONGEST_MESSAGE]
+    failure = Failure(attempts=1 + (before.attempts if before else 0), time=time.time(), message=text)
+    client, model = connect(settings), identity.model
+    tags = {FAILURE + identity.digest: json.dumps(vars(failure)), "cce_error": f"{identity.split_name}: {text}"}
+    if settings.headline_split in (None, identity.split_name):
+        tags["cce_status"] = FAILED
+
+    def tag() -> None:
+        for key, value in tags.items():
+            client.set_model_version_tag(model.name, model.version, key, value)
+
+    if model.version:
+        persist(f"marking {model.label} as failed", tag, settings)
+    return failure
+
+
+def read_failure(identity: EvaluationIdentity, settings: TrackingSettings) -> Failure | None:
+    """The failed attempts at this evaluation so far; a success or an unregistered model has none.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    client, model = connect(settings), identity.model
+    if not model.version:
+        return None
+    entry = persist(
+        f"reading the tags of {model.label}", lambda: client.get_model_version(model.name, model.version), settings
+    )
+    written = entry.tags.get(FAILURE + identity.digest)
+    return Failure(**json.loads(written)) if written else None
+
+
+def set_alias(model: ModelVersion, alias: str, settings: TrackingSettings) -> None:
+    """Point ``alias`` at a version.
+
+    Raises:
+        TrackingError: MLflow refuses or does not answer.
+    """
+    client = connect(settings)
+    persist(
+        f"setting alias {alias}",
+        lambda: client.set_registered_model_alias(model.name, alias, model.version),
+        settings,
+    )
