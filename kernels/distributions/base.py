@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 
 Seed = int | np.random.Generator
 
+_TAIL_LEVELS = np.array([1e-13, 1e-10, 1e-7, 1e-5, 1e-3, 1e-2, 0.05, 0.15, 0.3])
+KNOT_LEVELS = np.concatenate([_TAIL_LEVELS, [0.5], 1.0 - _TAIL_LEVELS[::-1]])
+
 
 class Distribution(ABC):
     """n predictive distributions, one per row. Subclasses are frozen dataclasses of parameter arrays."""
 
-    is_discrete: ClassVar[bool] = False
+    is_discrete = False  # whether all mass lies on whole numbers
 
     @abstractmethod
     def __len__(self) -> int:
@@ -80,6 +83,19 @@ class Distribution(ABC):
         """P(Y < y): equal to ``cdf`` where there are no atoms."""
         return self.cdf(y)
 
+    @property
+    def dimension(self) -> int:
+        """Number of targets q per row: 1 unless the family is vector-valued."""
+        return 1
+
+    def has_density(self) -> bool:
+        """Whether ``log_prob`` exists for these rows; false for point forecasts and for samples without spread."""
+        return True
+
+    def knots(self) -> Array:
+        """Increasing points (n, k) between which ``cdf`` is smooth, over all but 1e-13 of the mass on each side."""
+        return np.asarray(self.quantile(KNOT_LEVELS[None, :]))
+
     def kernel_mean(self, feature_map: FeatureMap) -> Array:
         """E psi(Y), the kernel mean embedding in the coordinates of ``feature_map``, shape (n, r)."""
         return feature_map.expectation(self)
@@ -94,8 +110,8 @@ class Distribution(ABC):
         return {name: np.asarray(value) for name, value in vars(self).items() if not name.startswith("_")}
 
 
-def as_rows(value: Any, name: str, family: str) -> Array:
-    """A parameter as finite float64 of shape (n,) in host memory (a scalar is one row)."""
+def as_rows(value: Any, name: str, family: str, *, infinite: bool = False) -> Array:
+    """A parameter as finite (or, where allowed, infinite) float64 of shape (n,) in host memory; a scalar is one row."""
     rows = to_numpy(value)
     if rows.dtype.kind not in "biuf":
         raise InvalidInputError(f"{family}.{name}: holds {rows.dtype} values, expected numbers")
@@ -104,7 +120,7 @@ def as_rows(value: Any, name: str, family: str) -> Array:
         rows = rows[:, 0]
     if rows.ndim != 1:
         raise InvalidInputError(f"{family}.{name}: expected shape (n,), got {rows.shape}")
-    require_finite(rows, f"{family}.{name}")
+    require_finite(np.where(np.isinf(rows), 0.0, rows) if infinite else rows, f"{family}.{name}")
     return rows
 
 

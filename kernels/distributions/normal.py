@@ -11,13 +11,12 @@ import scoringrules
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import align, require
-from congruence.kernels.distributions.parametric import ScipyFamily
-from congruence.kernels.distributions.quadrature import kernel_expectation
+from congruence.kernels.distributions.parametric import ContinuousFamily
 from congruence.kernels.functions import RBF, Kernel
 
 
 @dataclass(frozen=True)
-class Normal(ScipyFamily):
+class Normal(ContinuousFamily):
     """N(loc, scale^2)."""
 
     loc: Array
@@ -32,7 +31,7 @@ class Normal(ScipyFamily):
     def crps(self, y: Any) -> Array:
         """See Distribution; closed form of Gneiting et al. (2005)."""
         y, columns = align(y, len(self))
-        loc, scale = (self.loc[:, None], self.scale[:, None]) if columns else (self.loc, self.scale)
+        loc, scale = self._arguments(columns)
         return np.asarray(scoringrules.crps_normal(y, loc, scale))
 
     def characteristic_function(self, t: Array) -> Array:
@@ -42,7 +41,7 @@ class Normal(ScipyFamily):
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
         """See Distribution; a Gaussian integral for RBF, else quadrature."""
         if type(kernel) is not RBF:
-            return kernel_expectation(self, kernel, nodes)
+            return super().kernel_expectation(kernel, nodes)
         v = 1.0 / (2.0 * kernel.gamma)
         total = v + self.scale[:, None] ** 2
         return np.asarray(np.sqrt(v / total) * np.exp(-((self.loc[:, None] - nodes) ** 2) / (2.0 * total)))

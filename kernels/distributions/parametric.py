@@ -5,21 +5,26 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.base import Distribution, Seed, align, as_rows, equal_rows
+from congruence.kernels.functions import Kernel
 
 
 class Parametric(Distribution):
     """A family whose dataclass fields are parameter arrays (n,): checks them, broadcasts them, slices them."""
 
+    _may_be_infinite: ClassVar[tuple[str, ...]] = ()
+
     def __post_init__(self) -> None:
         family = type(self).__name__
         names = [item.name for item in fields(self)]  # type: ignore[arg-type]
-        given = {name: as_rows(getattr(self, name), name, family) for name in names}
+        unbounded = self._may_be_infinite
+        given = {name: as_rows(getattr(self, name), name, family, infinite=name in unbounded) for name in names}
         for name, values in zip(names, equal_rows(family, **given), strict=True):
             object.__setattr__(self, name, values)
         self._check()
@@ -45,12 +50,15 @@ class ScipyFamily(Parametric):
     """A family that scipy.stats has: ``_scipy`` freezes it with parameters of shape (n,) or (n, 1)."""
 
     @abstractmethod
-    def _scipy(self, *parameters: Array) -> Any:
+    def _scipy(self, *args: Any, **kwargs: Any) -> Any:
         """The frozen scipy.stats distribution for the dataclass fields in order."""
 
+    def _arguments(self, columns: bool) -> list[Array]:
+        """The parameters in order, with a column axis if the argument has one."""
+        return [value[:, None] if columns else value for value in self.parameters().values()]
+
     def _frozen(self, columns: bool = False) -> Any:
-        values = self.parameters().values()
-        return self._scipy(*(value[:, None] if columns else value for value in values))
+        return self._scipy(*self._arguments(columns))
 
     def log_prob(self, y: Any) -> Array:
         """See Distribution."""
@@ -80,3 +88,15 @@ class ScipyFamily(Parametric):
         """See Distribution."""
         rng = np.random.default_rng(seed)
         return np.asarray(self._frozen(columns=True).rvs(size=(len(self), size), random_state=rng), dtype=np.float64)
+
+
+class ContinuousFamily(ScipyFamily):
+    """A continuous family of scipy.stats; without closed forms, kernel expectations are quadrature."""
+
+    def characteristic_function(self, t: Array) -> Array:
+        """See Distribution."""
+        return quadrature.characteristic_function(self, t)
+
+    def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
+        """See Distribution."""
+        return quadrature.kernel_expectation(self, kernel, nodes)

@@ -1,0 +1,78 @@
+"""Probability integral transforms: F_i(y_i) is uniform if F_i is the law of y_i.
+
+Where F_i jumps at y_i (counts, censored laws), F_i(y_i) alone is not uniform even for the true law; a point drawn
+uniformly from the jump is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions.base import Distribution
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.scores import matched_targets
+
+PitKind = Literal["randomized", "mid", "nonrandomized"]
+
+
+def pit_values(
+    predictive: Distribution, y: Any, *, kind: PitKind = "randomized", seed: int = 0, keys: Any | None = None
+) -> Array:
+    """PIT of y_i under the i-th distribution, (n,), in [0, 1].
+
+    Args:
+        predictive: n scalar distributions.
+        y: targets (n,).
+        kind: where F_i jumps at y_i: "randomized" a uniform point of the jump, "mid" its middle (Lancaster's mid-p),
+            "nonrandomized" its top F_i(y_i). All three agree for continuous laws.
+        seed: of the randomisation.
+        keys: one integer or string per row that names it, (n,). The random number of a row depends on the seed and its
+            key alone, so it is the same in every sharding. Row numbers by default.
+
+    Raises:
+        InvalidInputError: another kind, mismatched rows, or keys that are neither whole numbers nor strings.
+    """
+    targets = matched_targets(predictive, y)
+    upper = predictive.cdf(targets)
+    if kind == "nonrandomized":
+        return upper
+    lower = predictive.cdf_left(targets)
+    if kind == "mid":
+        return np.asarray((lower + upper) / 2.0)
+    if kind != "randomized":
+        raise InvalidInputError(f"kind: is {kind!r}, expected 'randomized', 'mid' or 'nonrandomized'")
+    share = keyed_uniforms(np.arange(len(targets)) if keys is None else keys, seed)
+    if len(share) != len(targets):
+        raise InvalidInputError(f"keys: {len(share)} keys for {len(targets)} rows; give one key per row")
+    return np.asarray(lower + share * (upper - lower))
+
+
+def keyed_uniforms(keys: Any, seed: int) -> Array:
+    """One uniform number in [0, 1) per key, a function of the key and the seed alone, (n,).
+
+    Raises:
+        InvalidInputError: keys that are neither whole numbers nor strings.
+    """
+    array = np.asarray(keys)
+    if array.dtype.kind in "iub":
+        numbers = array.astype(np.int64).view(np.uint64)
+    elif array.dtype.kind in "UO" and all(isinstance(key, str) for key in array):
+        digests = b"".join(hashlib.blake2b(str(key).encode(), digest_size=8).digest() for key in array)
+        numbers = np.frombuffer(digests, dtype="<u8").astype(np.uint64)
+    else:
+        raise InvalidInputError(f"keys: hold {array.dtype} values, expected whole numbers or strings")
+    salt = hashlib.blake2b(str(seed).encode(), digest_size=8).digest()
+    mixed = _scramble(_scramble(numbers) ^ np.uint64(int.from_bytes(salt, "little")))
+    return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _scramble(numbers: Array) -> Array:
+    """The output function of SplitMix64 (Steele et al. 2014): near keys give unrelated numbers."""
+    z = numbers + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(z ^ (z >> np.uint64(31)))

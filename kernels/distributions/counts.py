@@ -1,0 +1,115 @@
+"""Distributions on 0, 1, 2, ...: expectations as sums over a window that provably leaves out at most a tail mass.
+
+Rows with similar windows are summed together over the union of their windows, so an expectation for many rows is one
+matrix product; no support is cut by a constant.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions.base import align
+from congruence.kernels.distributions.parametric import Parametric, ScipyFamily
+from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
+from congruence.kernels.functions import Kernel
+
+TAIL_MASS = 1e-15
+
+
+class Count(Parametric):
+    """A family of counts: give ``log_prob``, ``window``, ``mean``; sums serve what has no closed form.
+
+    ``log_prob`` is -inf at values that are no counts.
+    """
+
+    is_discrete = True
+
+    @abstractmethod
+    def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
+        """Whole numbers (lower, upper), each (n,), outside which each row has at most ``tail`` mass per side."""
+
+    def cdf_left(self, y: Any) -> Array:
+        """See Distribution."""
+        return self.cdf(np.ceil(y) - 1.0)
+
+    def support_blocks(self) -> Iterator[tuple[Array, Array, Array]]:
+        """(rows, support (s,), mass (rows, s)) for groups of rows; the groups cover every row once."""
+        lower, upper = self.window()
+        for rows in _similar_windows(lower, upper):
+            support = np.arange(lower[rows].min(), upper[rows].max() + 1.0)
+            yield rows, support, np.exp(self[rows].log_prob(support[None, :]))
+
+    def mean_absolute_difference(self) -> Array:
+        """E |Y - Y'| of two independent draws, (n,): 2 sum F (1 - F)."""
+        result = np.empty(len(self))
+        for rows, _, mass in self.support_blocks():
+            cdf = np.minimum(np.cumsum(mass, axis=1), 1.0)
+            result[rows] = 2.0 * np.sum(cdf * (1.0 - cdf), axis=1)
+        return result
+
+    def mean_absolute_deviation(self, y: Array) -> Array:
+        """E |Y - y| for y (n, k)."""
+        result = np.empty(y.shape)
+        for rows, support, mass in self.support_blocks():
+            for column in range(y.shape[1]):
+                result[rows, column] = np.einsum("is,is->i", mass, np.abs(support - y[rows, column, None]))
+        return result
+
+    def crps(self, y: Any) -> Array:
+        """See Distribution: E |Y - y| - E |Y - Y'| / 2."""
+        y, columns = align(y, len(self))
+        y = y if columns else y[:, None]
+        # The difference of two numbers of the size of |y| must not round below zero.
+        scores = np.maximum(self.mean_absolute_deviation(y) - 0.5 * self.mean_absolute_difference()[:, None], 0.0)
+        return scores if columns else scores[:, 0]
+
+    def characteristic_function(self, t: Array) -> Array:
+        """See Distribution."""
+        result = np.empty((len(self), len(t)), dtype=np.complex128)
+        for rows, support, mass in self.support_blocks():
+            phase = np.multiply.outer(support, t)
+            result[rows] = mass @ np.cos(phase) + 1j * (mass @ np.sin(phase))
+        return result
+
+    def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
+        """See Distribution."""
+        result = np.empty((len(self), len(nodes)))
+        for rows, support, mass in self.support_blocks():
+            result[rows] = mass @ kernel(support, nodes)
+        return result
+
+    def knots(self) -> Array:
+        """See Distribution: every whole number of the windows, the same for all rows."""
+        lower, upper = self.window(1e-13)
+        support = np.arange(lower.min(), upper.max() + 2.0)
+        return np.broadcast_to(support, (len(self), len(support)))
+
+
+class ScipyCount(Count, ScipyFamily):
+    """A family of counts that scipy.stats has."""
+
+    def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
+        """See Count."""
+        frozen = self._frozen()
+        return np.maximum(frozen.ppf(tail) - 1.0, 0.0), frozen.isf(tail) + 1.0
+
+
+def _similar_windows(lower: Array, upper: Array) -> Iterator[Array]:
+    """Groups of rows whose windows differ little: of one width class, neighbours by their lower end."""
+    width = upper - lower + 1.0
+    width_class = np.ceil(np.log2(width))
+    order = np.lexsort((lower, width_class))
+    sorted_lower, sorted_class = lower[order], width_class[order]
+    start = 0
+    while start < len(order):
+        reach = 2.0 ** sorted_class[start]
+        stop = int(np.searchsorted(sorted_class, sorted_class[start], side="right"))
+        stop = start + int(np.searchsorted(sorted_lower[start:stop], sorted_lower[start] + reach, side="right"))
+        stop = min(stop, start + max(1, int(BLOCK_ENTRIES // (2.0 * reach))))
+        yield order[start:stop]
+        start = stop

@@ -1,0 +1,38 @@
+"""The Laplace distribution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.stats
+import scoringrules
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions.base import align, require
+from congruence.kernels.distributions.parametric import ContinuousFamily
+
+
+@dataclass(frozen=True)
+class Laplace(ContinuousFamily):
+    """Density exp(-|y - loc| / scale) / (2 scale)."""
+
+    loc: Array
+    scale: Array
+
+    def _check(self) -> None:
+        require(self.scale > 0, self.scale, "scale", "Laplace", "a positive scale")
+
+    def _scipy(self, loc: Array, scale: Array) -> Any:
+        return scipy.stats.laplace(loc, scale)
+
+    def crps(self, y: Any) -> Array:
+        """See Distribution; closed form of Jordan et al. (2019)."""
+        y, columns = align(y, len(self))
+        loc, scale = self._arguments(columns)
+        return np.asarray(scoringrules.crps_laplace(y, loc, scale))
+
+    def characteristic_function(self, t: Array) -> Array:
+        """exp(i t loc) / (1 + t^2 scale^2)."""
+        return np.asarray(np.exp(1j * np.multiply.outer(self.loc, t)) / (1 + np.multiply.outer(self.scale, t) ** 2))

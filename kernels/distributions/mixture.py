@@ -1,0 +1,203 @@
+"""Finite mixtures: mixture density networks, ensembles of probabilistic models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import scipy.special
+import scoringrules
+
+from congruence.kernels.arrays import Array, require_finite, to_numpy
+from congruence.kernels.distributions import quadrature
+from congruence.kernels.distributions.base import Distribution, Seed, align, require
+from congruence.kernels.distributions.normal import Normal
+from congruence.kernels.distributions.vectors import refuse
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.functions import Kernel
+
+WEIGHT_SUM_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Mixture(Distribution):
+    """sum_k w_ik F_ik: ``weights`` (n, K) or (K,), ``components`` K distributions of n rows each.
+
+    Weights must be at least 0 and sum to 1 within 1e-4 (single precision); they are then normalised exactly.
+    """
+
+    weights: Array
+    components: Sequence[Distribution]
+
+    def __post_init__(self) -> None:
+        components = tuple(self.components)
+        if not components:
+            raise InvalidInputError("Mixture.components: is empty; give at least one distribution")
+        lengths = [len(component) for component in components]
+        if len(set(lengths)) > 1:
+            raise InvalidInputError(f"Mixture.components: have {lengths} rows; every component needs the same n rows")
+        weights = np.asarray(to_numpy(self.weights), dtype=np.float64)
+        if weights.ndim not in (1, 2) or weights.shape[-1] != len(components):
+            raise InvalidInputError(
+                f"Mixture.weights: shape {weights.shape} does not fit {len(components)} components; expected (n, K) or (K,)"
+            )
+        weights = np.array(np.broadcast_to(weights, (lengths[0], len(components))))
+        require_finite(weights, "Mixture.weights")
+        smallest, total = weights.min(axis=1), weights.sum(axis=1)
+        require(smallest >= 0, smallest, "weights", "Mixture", "weights of at least 0")
+        require(np.abs(total - 1) <= WEIGHT_SUM_TOLERANCE, total, "weights", "Mixture", "weights that sum to 1")
+        object.__setattr__(self, "weights", weights / total[:, None])
+        object.__setattr__(self, "components", components)
+
+    @property
+    def is_discrete(self) -> bool:  # type: ignore[override]
+        """Whether every component is a law of counts."""
+        return all(component.is_discrete for component in self.components)
+
+    @property
+    def dimension(self) -> int:
+        """See Distribution."""
+        return self.components[0].dimension
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    def __getitem__(self, rows: Any) -> Self:
+        """See Distribution."""
+        return type(self)(np.atleast_2d(self.weights[rows]), tuple(component[rows] for component in self.components))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """See Distribution; the k-th components of all parts must be of one family."""
+        columns = zip(*(part.components for part in parts), strict=True)
+        joined = tuple(type(column[0]).concatenate(column) for column in columns)
+        return cls(np.concatenate([part.weights for part in parts]), joined)
+
+    def parameters(self) -> dict[str, Array]:
+        """The weights, and the parameters of component k as ``component_k.name``."""
+        result = {"weights": self.weights}
+        for k, component in enumerate(self.components):
+            result |= {f"component_{k}.{name}": values for name, values in component.parameters().items()}
+        return result
+
+    def has_density(self) -> bool:
+        """See Distribution: a log score mixes no masses with densities."""
+        kinds = {component.is_discrete for component in self.components}
+        return len(kinds) == 1 and all(component.has_density() for component in self.components)
+
+    def log_prob(self, y: Any) -> Array:
+        """See Distribution."""
+        if len({component.is_discrete for component in self.components}) > 1:
+            raise InvalidInputError(
+                "Mixture.log_prob: some components have a density and others have mass; use crps instead"
+            )
+        parts = np.stack([component.log_prob(y) for component in self.components], axis=-1)
+        with np.errstate(divide="ignore"):
+            log_weights = np.log(self.weights)
+        log_weights = log_weights[:, None, :] if parts.ndim == 3 else log_weights
+        return np.asarray(scipy.special.logsumexp(parts + log_weights, axis=-1))
+
+    def _average(self, value: Callable[[Distribution], Array]) -> Array:
+        """sum_k w_k value(component k), for values of shape (n, ...)."""
+        total: Any = 0.0
+        for k, component in enumerate(self.components):
+            part = value(component)
+            total = total + self.weights[:, k].reshape(-1, *(1,) * (part.ndim - 1)) * part
+        return np.asarray(total)
+
+    def cdf(self, y: Any) -> Array:
+        """See Distribution."""
+        return np.clip(self._average(lambda component: component.cdf(y)), 0.0, 1.0)
+
+    def cdf_left(self, y: Any) -> Array:
+        """See Distribution."""
+        return np.clip(self._average(lambda component: component.cdf_left(y)), 0.0, 1.0)
+
+    def quantile(self, q: Any) -> Array:
+        """See Distribution; bisection between the smallest and the largest quantile of the components."""
+        q, columns = align(q, len(self), "q")
+        q = q if columns else q[:, None]
+        used = [
+            np.where(w[:, None] > 0, c.quantile(q), np.nan)
+            for w, c in zip(self.weights.T, self.components, strict=True)
+        ]
+        lower, upper = np.nanmin(used, axis=0), np.nanmax(used, axis=0)
+        result = bisect(lambda s: self.cdf(s) >= q, lower, upper, whole=self.is_discrete)
+        return result if columns else result[:, 0]
+
+    def mean(self) -> Array:
+        """See Distribution."""
+        return self._average(lambda component: component.mean())
+
+    def std(self) -> Array:
+        """See Distribution."""
+        center = self.mean()
+        return np.sqrt(self._average(lambda component: component.std() ** 2 + (component.mean() - center) ** 2))
+
+    def sample(self, size: int, seed: Seed = 0) -> Array:
+        """See Distribution."""
+        rng = np.random.default_rng(seed)
+        pick = (rng.random((len(self), size, 1)) > np.cumsum(self.weights, axis=1)[:, None, :-1]).sum(axis=2)
+        result = self.components[0].sample(size, rng)
+        for k, component in enumerate(self.components[1:], start=1):
+            chosen = (pick == k).reshape(*pick.shape, *(1,) * (result.ndim - 2))
+            result = np.where(chosen, component.sample(size, rng), result)
+        return result
+
+    def crps(self, y: Any) -> Array:
+        """See Distribution; closed form for normal components (Grimit et al. 2006), else quadrature over the cdf."""
+        if self.dimension > 1:
+            refuse("Mixture", "crps", self.dimension)
+        y, columns = align(y, len(self))
+        y = y if columns else y[:, None]
+        normals = [component for component in self.components if isinstance(component, Normal)]
+        if len(normals) == len(self.components):
+            loc = np.stack([component.loc for component in normals], axis=1)[:, None, :]
+            scale = np.stack([component.scale for component in normals], axis=1)[:, None, :]
+            scores = np.asarray(scoringrules.crps_mixnorm(y, loc, scale, self.weights[:, None, :]))
+        else:
+            scores = quadrature.crps(self, y)
+        return scores if columns else scores[:, 0]
+
+    def interval(self, tail: float) -> tuple[float, float]:
+        """See Distribution: the hull of the components' intervals."""
+        ends = [component.interval(tail) for component in self.components]
+        return min(low for low, _ in ends), max(high for _, high in ends)
+
+    def knots(self) -> Array:
+        """See Distribution: those of all components."""
+        return np.sort(np.concatenate([component.knots() for component in self.components], axis=1), axis=1)
+
+    def characteristic_function(self, t: Array) -> Array:
+        """See Distribution."""
+        return self._average(lambda component: component.characteristic_function(t))
+
+    def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
+        """See Distribution."""
+        return self._average(lambda component: component.kernel_expectation(kernel, nodes))
+
+
+def bisect(reached: Callable[[Array], Array], lower: Array, upper: Array, *, whole: bool) -> Array:
+    """Smallest s in [lower, upper] with ``reached(s)``, elementwise; among whole numbers only if ``whole``.
+
+    ``reached`` must be false and then true along s, and true at ``upper``. Where both ends are infinite or equal, upper.
+    """
+    open_ended = ~(np.isfinite(lower) & np.isfinite(upper))
+    low, high = np.where(open_ended, 0.0, lower), np.where(open_ended, 0.0, upper)
+    if whole:
+        while np.any(low < high):
+            middle = np.floor((low + high) / 2)
+            done = reached(middle)
+            high, low = np.where(done, middle, high), np.where(done, low, np.minimum(middle + 1, high))
+    else:
+        at_lower = reached(low)  # an atom of every component: nothing to bisect
+        high = np.where(at_lower, low, high)
+        for _ in range(200):
+            middle = low + (high - low) / 2
+            if np.all((middle <= low) | (middle >= high) | (high - low <= 1e-15 * np.abs(high))):
+                break
+            done = reached(middle)
+            high, low = np.where(done, middle, high), np.where(done, low, middle)
+    return np.where(open_ended, upper, high)

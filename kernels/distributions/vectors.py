@@ -1,0 +1,48 @@
+"""Vector-valued targets (n, q): the energy score, and the refusal of what only scalar targets have."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+
+from congruence.kernels.arrays import Array, to_numpy
+from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
+from congruence.kernels.errors import InvalidInputError
+
+
+def refuse(family: str, what: str, dimension: int) -> NoReturn:
+    """Raise InvalidInputError: ``what`` needs an order of the targets, which vectors do not have."""
+    raise InvalidInputError(
+        f"{family}.{what}: is defined for scalar targets, but these rows have {dimension} targets each; "
+        "evaluate one target at a time, or use log_prob, crps (the energy score) or kernel scores"
+    )
+
+
+def as_vectors(y: Any, n: int, dimension: int) -> Array:
+    """Targets as (n, q) float64.
+
+    Raises:
+        InvalidInputError: another shape.
+    """
+    array = np.asarray(to_numpy(y), dtype=np.float64)
+    if array.shape != (n, dimension):
+        raise InvalidInputError(f"y: shape {array.shape} does not fit {n} rows of {dimension} targets")
+    return array
+
+
+def energy_score(draws: Array, y: Array) -> Array:
+    """E |Y - y| - E |Y - Y'| / 2 with Euclidean norms, for the empirical laws of draws (n, l, q) and y (n, q): (n,).
+
+    The CRPS of vectors (Gneiting and Raftery 2007, equation 22); exact for the empirical law.
+    """
+    n, size, dimension = draws.shape
+    result = np.empty(n)
+    block = max(1, BLOCK_ENTRIES // (size * size * dimension))
+    for start in range(0, n, block):
+        rows = slice(start, start + block)
+        values = draws[rows]
+        to_target = np.linalg.norm(values - y[rows, None, :], axis=2).mean(axis=1)
+        apart = np.linalg.norm(values[:, :, None, :] - values[:, None, :, :], axis=3).mean(axis=(1, 2))
+        result[rows] = to_target - 0.5 * apart
+    return result

@@ -1,0 +1,131 @@
+"""Scores of predictive distributions, point by point: lower is better, arrays of shape (n,).
+
+Policies. A log score can be infinite (an observation outside the support): ``negative_log_likelihood`` raises and names
+the row unless ``infinite="keep"``, which returns +inf there. Laws without a density (point forecasts, samples without
+spread) have no log score; ``has_density`` tells.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from congruence.kernels.arrays import Array, require_targets
+from congruence.kernels.distributions.base import Distribution
+from congruence.kernels.errors import InvalidInputError
+
+
+def matched_targets(predictive: Distribution, y: Any) -> Array:
+    """y as finite float64 targets, one per distribution.
+
+    Raises:
+        InvalidInputError: not finite, or of another length.
+    """
+    return require_targets(y, "y", rows=len(predictive))
+
+
+def negative_log_likelihood(predictive: Distribution, y: Any, *, infinite: Literal["raise", "keep"] = "raise") -> Array:
+    """-log f_i(y_i): density for continuous laws, mass for counts.
+
+    Raises:
+        InvalidInputError: the law has no density, or a score is infinite and ``infinite`` is "raise".
+    """
+    targets = matched_targets(predictive, y)
+    scores = -predictive.log_prob(targets)
+    bad = ~np.isfinite(scores)
+    if infinite == "raise" and bool(bad.any()):
+        row = int(np.argmax(bad))
+        raise InvalidInputError(
+            f"negative_log_likelihood: {int(bad.sum())} of {len(scores)} rows have an infinite log score, the first is "
+            f"row {row} with y = {targets[row]}: the model gives it probability 0. Use a family whose support covers the "
+            "targets, or crps; infinite='keep' returns the infinite scores"
+        )
+    return np.asarray(scores)
+
+
+def crps(predictive: Distribution, y: Any) -> Array:
+    """Continuous ranked probability score; the energy score for vector targets."""
+    return predictive.crps(matched_targets(predictive, y))
+
+
+def squared_error(predictive: Distribution, y: Any) -> Array:
+    """(y_i - E Y_i)^2; for vectors the squared Euclidean distance."""
+    error = (matched_targets(predictive, y) - predictive.mean()) ** 2
+    return np.asarray(error if error.ndim == 1 else error.sum(axis=1))
+
+
+def absolute_error(predictive: Distribution, y: Any) -> Array:
+    """|y_i - E Y_i|; for vectors the Euclidean distance."""
+    return np.sqrt(squared_error(predictive, y))
+
+
+def pinball_score(predictive: Distribution, y: Any, level: float) -> Array:
+    """(1[y <= Q(level)] - level) (Q(level) - y): the quantile score, minimal in expectation at the true quantile.
+
+    Raises:
+        InvalidInputError: a level outside (0, 1).
+    """
+    _require_level(level)
+    error = matched_targets(predictive, y) - predictive.quantile(level)
+    return np.asarray(np.maximum(level * error, (level - 1.0) * error))
+
+
+def interval_score(predictive: Distribution, y: Any, level: float) -> Array:
+    """Winkler score of the central interval that holds ``level``: width + (2 / (1 - level)) distance outside.
+
+    Gneiting and Raftery (2007), equation 43.
+    """
+    lower, upper = central_interval(predictive, level)
+    targets = matched_targets(predictive, y)
+    outside = np.maximum(lower - targets, 0.0) + np.maximum(targets - upper, 0.0)
+    return np.asarray(upper - lower + 2.0 / (1.0 - level) * outside)
+
+
+def central_interval(predictive: Distribution, level: float) -> tuple[Array, Array]:
+    """Quantiles at (1 - level) / 2 and (1 + level) / 2, each (n,).
+
+    Raises:
+        InvalidInputError: a level outside (0, 1).
+    """
+    _require_level(level)
+    return predictive.quantile((1.0 - level) / 2.0), predictive.quantile((1.0 + level) / 2.0)
+
+
+def covered(predictive: Distribution, y: Any, level: float) -> Array:
+    """1 where y_i lies in the central interval of ``level``, else 0; the mean is the coverage."""
+    lower, upper = central_interval(predictive, level)
+    targets = matched_targets(predictive, y)
+    return np.asarray((lower <= targets) & (targets <= upper), dtype=np.float64)
+
+
+def width(predictive: Distribution, level: float) -> Array:
+    """Width of the central interval of ``level``."""
+    lower, upper = central_interval(predictive, level)
+    return np.asarray(upper - lower)
+
+
+def sharpness(predictive: Distribution) -> float:
+    """Root of the mean predictive variance (for vectors of its sum over the targets): the scale of the model's doubt."""
+    std = predictive.std()
+    variance = std**2 if std.ndim == 1 else (std**2).sum(axis=1)
+    return float(np.sqrt(np.mean(variance)))
+
+
+def point_scores(predictive: Distribution, y: Any) -> dict[str, Array]:
+    """mean, std, crps, absolute_error, squared_error, and nll where the law has a density; each (n,).
+
+    Infinite log scores stay infinite: they are the truth about a model that excluded what happened.
+    """
+    targets = matched_targets(predictive, y)
+    scores = {"mean": predictive.mean(), "std": predictive.std(), "crps": predictive.crps(targets)}
+    if predictive.has_density():
+        scores["nll"] = negative_log_likelihood(predictive, targets, infinite="keep")
+    scores["squared_error"] = squared_error(predictive, targets)
+    scores["absolute_error"] = np.sqrt(scores["squared_error"])
+    return scores
+
+
+def _require_level(level: float) -> None:
+    if not 0.0 < level < 1.0:
+        raise InvalidInputError(f"level: is {level}, expected a probability inside (0, 1)")
