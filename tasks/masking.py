@@ -22,7 +22,7 @@ def mask_text(text: str) -> str:
 
 
 def mask_secrets(value: Any) -> Any:
-    """``value`` with every text in it masked, through mappings and sequences, and the values of keys like ``password``."""
+    """``value`` with every text in it masked, however nested, and the values of keys like ``password``."""
     if isinstance(value, str):
         return mask_text(value)
     if isinstance(value, Mapping):

@@ -29,7 +29,7 @@ CAPTIONS = {
     "cce_histogram": "A version that is right everywhere has its blue mass where the green outline is.",
     "embedding_map": "Neighbours look alike to the encoder. Bright regions are inputs that the version gets wrong.",
     "extremes": "The inputs where the prediction is least and most like what the data say.",
-    "reliability": "Below the diagonal the version predicts too low or too narrow; inside the band nothing is proven.",
+    "reliability": "Above the diagonal the version predicts too high, below it too low, across it the wrong spread.",
     "pit_histogram": "Flat is calibrated; a U shape is overconfident, a hump is underconfident, a slope is biased.",
     "rejection": "If CCE finds the bad predictions, the curve falls below random rejection as more is withheld.",
     "cce_by_slice": "The parts of the split, worst first; a bar that ends at its green tick is at its noise floor.",

@@ -19,8 +19,8 @@ class TrackingSettings(Strict):
         artifact_location: folder or bucket of new experiments; for an SQLite database ``mlartifacts`` beside it.
         headline_split: the split whose numbers stand in the tags ``cce``, ``cce_noise_floor`` and ``cce_status`` of a
             model version; by default the one evaluated last.
-        source_run_metrics: write the headline metrics also to the run that trained the version, as ``<split>/cce_mean``,
-            where no other version came from that run: MLflow's page that compares versions reads only those runs.
+        source_run_metrics: write the headline metrics also to the run that trained the version (``<split>/cce_mean``)
+            if no other version came from that run: MLflow's page that compares versions reads only those runs.
         report: log the HTML report and the plots.
         table_rows: points in each part of the small table that MLflow shows.
         patience: seconds for which a server that does not answer is asked again.

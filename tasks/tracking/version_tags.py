@@ -1,4 +1,4 @@
-"""What a model version says about itself in the registry: headline numbers, where they are from, or why they are missing."""
+"""The tags of a model version: its headline numbers and where they are from, or why they are missing."""
 
 from __future__ import annotations
 
