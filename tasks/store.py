@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from zarr.storage import MemoryStore
 
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.objects import ObjectStore
+from congruence.tasks.sources.split import Shard, Split
 
 DType = Literal["float32", "float16"]
 _FORMAT = 1
@@ -38,32 +39,6 @@ _CACHED_SHARDS = 2
 
 class StoreError(CongruenceError):
     """Embeddings that are missing, damaged or unfit for the store: names the shard and the remedy."""
-
-
-class StoredShard(Protocol):
-    """What the store must know of a shard."""
-
-    @property
-    def index(self) -> int: ...  # noqa: D102
-    @property
-    def start(self) -> int: ...  # noqa: D102
-    @property
-    def rows(self) -> int: ...  # noqa: D102
-    @property
-    def digest(self) -> str: ...  # noqa: D102
-
-
-class StoredSplit(Protocol):
-    """What the store must know of a split."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def digest(self) -> str: ...  # noqa: D102
-    @property
-    def rows(self) -> int: ...  # noqa: D102
-    @property
-    def shards(self) -> Any: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -78,10 +53,10 @@ class EmbeddedRows:
 class EmbeddingStore:
     """The raw (not normalised) embeddings of one split by one encoder; row i is row i of the split."""
 
-    def __init__(self, objects: ObjectStore, split: StoredSplit, header: Mapping[str, Any]) -> None:
+    def __init__(self, objects: ObjectStore, split: Split, header: Mapping[str, Any]) -> None:
         self._objects = objects
         self._header = dict(header)
-        self._shards: list[StoredShard] = list(split.shards)
+        self._shards: list[Shard] = list(split.shards)
         self._starts = np.array([shard.start for shard in self._shards], dtype=np.int64)
         self._cache: OrderedDict[str, EmbeddedRows] = OrderedDict()
         self.rows = split.rows
@@ -94,7 +69,7 @@ class EmbeddingStore:
         cls,
         uri: str,
         *,
-        split: StoredSplit,
+        split: Split,
         encoder_id: str,
         preprocessing_digest: str,
         dimension: int,
@@ -118,7 +93,7 @@ class EmbeddingStore:
         store._write_header(split)
         return store
 
-    def is_done(self, shard: StoredShard) -> bool:
+    def is_done(self, shard: Shard) -> bool:
         """Whether the shard's marker exists, belongs to these settings, and every object still has its checksum."""
         try:
             self._load_objects(shard)
@@ -126,13 +101,11 @@ class EmbeddingStore:
             return False
         return True
 
-    def pending(self) -> list[StoredShard]:
+    def pending(self) -> list[Shard]:
         """The shards that are still to be embedded, or to be embedded again because they were damaged."""
         return [shard for shard in self._shards if not self.is_done(shard)]
 
-    def write(
-        self, shard: StoredShard, embeddings: npt.ArrayLike, valid: npt.ArrayLike, reasons: Mapping[int, str]
-    ) -> None:
+    def write(self, shard: Shard, embeddings: npt.ArrayLike, valid: npt.ArrayLike, reasons: Mapping[int, str]) -> None:
         """Store the rows of one shard: the data first, the marker last. Rows with ``valid`` false become NaN.
 
         Args:
@@ -210,7 +183,7 @@ class EmbeddingStore:
                 wrong[shard.index] = str(error)
         return wrong
 
-    def _write_header(self, split: StoredSplit) -> None:
+    def _write_header(self, split: Split) -> None:
         memory = MemoryStore()
         zarr.create_group(memory, attributes=self._header)
         zarr.create_group(memory, path="shards")
@@ -223,10 +196,10 @@ class EmbeddingStore:
         listing = {"rows": split.rows, "shards": [[shard.digest, shard.rows] for shard in self._shards]}
         self._objects.put_if_other(f"{self.encoder_key}/splits/{split.digest}.json", _json(listing))
 
-    def _folder(self, shard: StoredShard) -> str:
+    def _folder(self, shard: Shard) -> str:
         return f"{self.encoder_key}/shards/{shard.digest}"
 
-    def _marker(self, shard: StoredShard) -> dict[str, Any]:
+    def _marker(self, shard: Shard) -> dict[str, Any]:
         content = self._objects.get(f"{self._folder(shard)}/done.json")
         if content is None:
             raise self._error(shard, "is not embedded yet")
@@ -247,7 +220,7 @@ class EmbeddingStore:
             raise self._error(shard, "has a damaged marker")
         return marker
 
-    def _load_objects(self, shard: StoredShard) -> tuple[dict[str, Any], dict[str, bytes]]:
+    def _load_objects(self, shard: Shard) -> tuple[dict[str, Any], dict[str, bytes]]:
         marker = self._marker(shard)
         found: dict[str, bytes] = {}
         for key, checksum in marker["sha256"].items():
@@ -259,7 +232,7 @@ class EmbeddingStore:
             found[key] = content
         return marker, found
 
-    def _decode(self, shard: StoredShard) -> EmbeddedRows:
+    def _decode(self, shard: Shard) -> EmbeddedRows:
         marker, found = self._load_objects(shard)
         prototype = default_buffer_prototype()
         memory = MemoryStore({key: prototype.buffer.from_bytes(content) for key, content in found.items()})
@@ -280,7 +253,7 @@ class EmbeddingStore:
                     self._cache.popitem(last=False)
             yield part, max(0, start - shard.start), min(shard.rows, stop - shard.start)
 
-    def _overlapping(self, start: int, stop: int) -> list[StoredShard]:
+    def _overlapping(self, start: int, stop: int) -> list[Shard]:
         first = max(0, int(np.searchsorted(self._starts, start, side="right")) - 1)
         last = int(np.searchsorted(self._starts, stop, side="left"))
         return self._shards[first:last] if start < stop else []
@@ -291,14 +264,14 @@ class EmbeddingStore:
             raise StoreError(f"rows {rows} of the store: only step 1 is read; select from the result")
         return start, max(start, stop)
 
-    def _require_known(self, shard: StoredShard) -> None:
+    def _require_known(self, shard: Shard) -> None:
         known = shard.index < len(self._shards) and self._shards[shard.index].digest == shard.digest
         if not known:
             raise StoreError(
                 f"shard {shard.index} ({shard.digest}) is not part of this split; open the store for its split"
             )
 
-    def _error(self, shard: StoredShard, what: str) -> StoreError:
+    def _error(self, shard: Shard, what: str) -> StoreError:
         return StoreError(
             f"{self._objects.uri}: shard {shard.index} (rows {shard.start} to {shard.start + shard.rows}) {what}; "
             "run the embedding step again: it redoes this shard and keeps the others"
@@ -306,7 +279,7 @@ class EmbeddingStore:
 
 
 def _require_rows(
-    shard: StoredShard, embeddings: npt.ArrayLike, valid: npt.ArrayLike, reasons: Mapping[int, str], dimension: int
+    shard: Shard, embeddings: npt.ArrayLike, valid: npt.ArrayLike, reasons: Mapping[int, str], dimension: int
 ) -> EmbeddedRows:
     values = np.array(embeddings, dtype=np.float32)
     flags = np.asarray(valid, dtype=bool)

@@ -1,25 +1,44 @@
 """Which format a split has, by its settings or by what lies at its address."""
 
-from collections.abc import Callable
-
+from congruence.tasks.sources.arrays import open_npy, open_npz, open_zarr
 from congruence.tasks.sources.errors import SplitError
+from congruence.tasks.sources.huggingface import HuggingFaceTable, is_saved_dataset
 from congruence.tasks.sources.locations import Location
+from congruence.tasks.sources.manifest import ManifestTable
 from congruence.tasks.sources.parquet import ParquetTable
-from congruence.tasks.sources.settings import Format
+from congruence.tasks.sources.settings import SplitSettings
 from congruence.tasks.sources.tables import Table
+from congruence.tasks.sources.webdataset import WebDatasetTable
 
-_TABLES: dict[str, Callable[[Location], Table]] = {
-    "parquet": ParquetTable,
-}
 _SUFFIXES = {
     ".parquet": "parquet",
     ".pq": "parquet",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".tar": "webdataset",
+    ".npz": "npz",
+    ".npy": "npy",
 }
 
 
-def open_table(form: Format, location: Location) -> Table:
-    """The table at ``location``, read as ``form``; raises SplitError where the format cannot be told."""
-    return _TABLES[_detect(location) if form == "auto" else form](location)
+def open_table(settings: SplitSettings, location: Location) -> Table:
+    """The table at ``location``; raises SplitError where the format cannot be told."""
+    form = _detect(location) if settings.format == "auto" else settings.format
+    match form:
+        case "parquet":
+            return ParquetTable(location)
+        case "csv" | "jsonl":
+            return ManifestTable(location, f".{form}")
+        case "webdataset":
+            return WebDatasetTable(location, [*settings.input_columns, *settings.model_input_columns])
+        case "npz":
+            return open_npz(location)
+        case "npy":
+            return open_npy(location)
+        case "zarr":
+            return open_zarr(location)
+        case _:
+            return HuggingFaceTable(location)
 
 
 def _detect(location: Location) -> str:
@@ -27,12 +46,19 @@ def _detect(location: Location) -> str:
         if location.path.endswith(suffix):
             return form
     if location.is_folder():
-        found = {
-            form for path in location.files(tuple(_SUFFIXES)) for end, form in _SUFFIXES.items() if path.endswith(end)
-        }
-        if len(found) == 1:
-            return found.pop()
-        raise SplitError(f"{location.uri}: the folder mixes {', '.join(sorted(found))} files; set format")
-    if not location.filesystem.exists(location.path) and "*" not in location.path:
+        return _detect_in_folder(location)
+    if not location.is_glob and not location.filesystem.exists(location.path):
         raise SplitError(f"{location.uri}: no such file or folder; check the split's uri")
-    raise SplitError(f"{location.uri}: the format does not show in the name; set format to one of {', '.join(_TABLES)}")
+    raise SplitError(f"{location.uri}: the format does not show in the name; set format, for example to parquet or csv")
+
+
+def _detect_in_folder(location: Location) -> str:
+    if is_saved_dataset(location):
+        return "huggingface"
+    if any(location.filesystem.exists(location.child(name)) for name in ("zarr.json", ".zgroup")):
+        return "zarr"
+    paths = location.files(tuple(_SUFFIXES))
+    found = {form for path in paths for suffix, form in _SUFFIXES.items() if path.endswith(suffix)}
+    if len(found) > 1:
+        raise SplitError(f"{location.uri}: the folder mixes {', '.join(sorted(found))} files; set format")
+    return found.pop()

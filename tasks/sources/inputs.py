@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.sources.digests import canonical_bytes, digest_of
@@ -165,11 +166,10 @@ class Features(InputColumns):
             columns = [batch.column(name).cast(pa.float64(), safe=False) for name in self.columns]
             matrix = np.column_stack([column.to_numpy(zero_copy_only=False) for column in columns])
             return list(matrix)
-        empty = np.empty(0)
-        return [
-            empty if row is None else np.array([np.nan if value is None else value for value in row], dtype=np.float64)
-            for row in batch.column(0).to_pylist()
-        ]
+        column = batch.column(0)
+        values = column.flatten().cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+        return np.split(values, np.cumsum(lengths)[:-1])
 
     def _read(self, vector: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         if vector.size == 0:

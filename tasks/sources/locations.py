@@ -1,7 +1,7 @@
 """From a URI to the files behind it: one file, a folder or a glob, on any fsspec file system."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import fsspec
@@ -16,6 +16,7 @@ class Location:
     uri: str
     filesystem: Any
     path: str
+    options: Mapping[str, Any] = field(repr=False)
 
     @classmethod
     def of(cls, uri: str, storage_options: Mapping[str, Any]) -> "Location":
@@ -24,12 +25,17 @@ class Location:
             filesystem, path = fsspec.core.url_to_fs(uri, **storage_options)
         except (ImportError, ValueError) as error:
             raise SplitError(f"{uri}: {error}; use a path or install the file system, for example s3fs") from error
-        return cls(uri, filesystem, path.rstrip("/") or path)
+        return cls(uri, filesystem, path.rstrip("/") or path, dict(storage_options))
 
     @property
     def is_local(self) -> bool:
         """Whether the files lie in this machine's own file system."""
         return "file" in _protocols(self.filesystem)
+
+    @property
+    def is_glob(self) -> bool:
+        """Whether the path is a pattern."""
+        return any(character in self.path for character in "*?[")
 
     def is_folder(self) -> bool:
         """Whether a folder lies here."""
@@ -45,7 +51,7 @@ class Location:
         Hidden files and those that begin with an underscore are markers of other programs and do not count.
         Raises SplitError where nothing lies.
         """
-        if any(character in self.path for character in "*?["):
+        if self.is_glob:
             found = [path for path in self.filesystem.glob(self.path) if not self.filesystem.isdir(path)]
         elif self.filesystem.isdir(self.path):
             found = [path for path in self.filesystem.find(self.path) if path.endswith(tuple(suffixes))]

@@ -30,7 +30,7 @@ def open_split(settings: SplitSettings) -> Split:
         SplitError: no such file, column or type, duplicate or missing keys, targets that are not finite, no rows.
     """
     location = Location.of(settings.uri, settings.storage_options)
-    table = open_table(settings.format, location)
+    table = open_table(settings, location)
     _require_columns(settings, table)
     if table.rows == 0:
         raise SplitError(f"{table.location}: holds no rows; give at least one")
