@@ -129,16 +129,17 @@ def _sentence(kind: str, evidence: Evidence) -> str:
     if kind == "biased down":
         return f"The predictions are too low: outcomes lie {location} predictive standard deviations above them"
     if kind == "biased up":
-        return f"The predictions are too high: outcomes lie {location} predictive standard deviations from them"
+        below = Estimate(-location.value, -location.high, -location.low)
+        return f"The predictions are too high: outcomes lie {below} predictive standard deviations below them"
     if kind == "underdispersed":
         return f"The predictive distribution is too narrow: outcomes spread {spread} times as wide as it says"
     if kind == "overdispersed":
         return f"The predictive distribution is too wide: outcomes spread {spread} times as wide as it says"
     if kind.startswith("skewed"):
         side = kind.removeprefix("skewed ")
-        return f"The outcomes are skewed to the {side} of it: L-skewness {measures['skewness']}"
+        return f"The outcomes are skewed to the {side}: L-skewness {measures['skewness']}"
     if kind == "heavy-tailed":
-        return f"The outcomes have heavier tails than it: L-kurtosis {measures['tails']} above a normal"
+        return f"The tails are heavier than predicted: L-kurtosis {measures['tails']} above a normal"
     return f"The predictive distribution lacks a mode{_places(evidence.modes)}"
 
 

@@ -26,10 +26,10 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
 
-    started = time.monotonic()
+    started = time.process_time()
     settings = TrainingSettings(steps=arguments.steps, seed=arguments.seed)
     network = train_interpreter(settings)
-    seconds = time.monotonic() - started
+    seconds = time.process_time() - started
     parameters = {name: value.numpy().astype(np.float32) for name, value in network.state_dict().items()}
     save_file(parameters, arguments.output, metadata={"steps": str(arguments.steps), "seed": str(arguments.seed)})
     print(f"{arguments.output}: {arguments.output.stat().st_size:,} bytes after {seconds:.0f} s")

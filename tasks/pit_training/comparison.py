@@ -59,11 +59,12 @@ def paper_distances(network: PaperNetwork, histograms: SyntheticHistograms) -> A
 
 def record(parameters: dict[str, Array], contenders: list[Contender], seconds: float, command: str) -> str:
     """The comparison as Markdown: distances, and how far stated fault probabilities are from frequencies."""
+    names = ["interpreter", "its network alone", *(contender.name for contender in contenders)]
     lines = [
         "# PIT-histogram interpreter: training record",
         "",
-        f"Written by `{command}`. Every network trained for {seconds:.0f} s on one thread of {platform.machine()} "
-        f"({platform.python_implementation()} {platform.python_version()}, torch {torch.__version__}, "
+        f"Written by `{command}`. Every network trained for {seconds:.0f} s of processor time on one thread "
+        f"({platform.machine()}, {platform.python_implementation()} {platform.python_version()}, torch {torch.__version__}, "
         f"numpy {np.__version__}).",
         "",
         "## Mean 1-Wasserstein distance to the true data-generating distribution",
@@ -71,10 +72,8 @@ def record(parameters: dict[str, Array], contenders: list[Contender], seconds: f
         f"{HISTOGRAMS:,} held-out synthetic histograms each, in predictive standard deviations; standard error in "
         "brackets. Lower is better.",
         "",
-        "| held-out set | "
-        + " | ".join(["interpreter", "its network alone", *(contender.name for contender in contenders)])
-        + " |",
-        "|---" * (3 + len(contenders)) + "|",
+        "| held-out set | " + " | ".join(names) + " |",
+        "|---" * (1 + len(names)) + "|",
     ]
     for name, histograms in held_out().items():
         columns = [interpreter_distances(histograms, parameters, refined=refined) for refined in (True, False)]

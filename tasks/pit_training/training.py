@@ -64,7 +64,7 @@ def train_interpreter(settings: TrainingSettings, report: Report = print) -> Int
 
 
 def train_paper_network(seconds: float, seed: int = 0, prior: Prior = "paper") -> PaperNetwork:
-    """The paper's recipe, for ``seconds`` of wall time: the weights that did best on its 1,000 validation histograms.
+    """The paper's recipe, for ``seconds`` of processor time: the weights that did best on its 1,000 validation histograms.
 
     Adam at 1e-3, batches of 100 fresh histograms, loss sum |G - G^| over 100 points of [-5, 5].
     """
@@ -74,12 +74,13 @@ def train_paper_network(seconds: float, seed: int = 0, prior: Prior = "paper") -
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
     validation = draw(rng, 1000, prior=prior)
     best, best_distance = deepcopy(network.state_dict()), np.inf
-    end = time.monotonic() + seconds
+    end = time.process_time() + seconds
     at = np.linspace(-5.0, 5.0, 100)
-    while time.monotonic() < end:
+    interpolation = np.stack([np.interp(at, SUPPORT, unit) for unit in np.eye(len(SUPPORT))])
+    while time.process_time() < end:
         for _ in range(100):
             batch = draw(rng, 100, prior=prior)
-            truth = np.stack([np.interp(at, SUPPORT, row) for row in batch.cdf])
+            truth = batch.cdf @ interpolation
             estimate = network(batch.counts).cdf(torch.from_numpy(at.astype(np.float32)))
             loss = (estimate - torch.from_numpy(truth.astype(np.float32))).abs().sum(dim=1).mean()
             optimizer.zero_grad()
