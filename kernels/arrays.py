@@ -25,7 +25,7 @@ def array_namespace(*arrays: Any) -> ModuleType:
 
 def to_numpy(array: Any) -> Array:
     """``array`` in host memory."""
-    return np.asarray(array.get() if hasattr(array, "get") else array)
+    return np.asarray(array if array_namespace(array) is np else array.get())
 
 
 def require_finite(array: Any, name: str) -> None:
