@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ SCORES = (
     "pit",
 )
 SIGNIFICANCE = 0.05
+AT_FLOOR, ABOVE_FLOOR = "at the noise floor", "above the noise floor"
 
 
 @dataclass(frozen=True)
@@ -135,19 +136,24 @@ class Evaluation:
 
     @property
     def status(self) -> str:
-        """The CCE in words: ``at the noise floor`` or ``above the noise floor``.
+        """The CCE in words, see ``cce_status``."""
+        return cce_status(self.metrics)
 
-        By the Monte-Carlo test where it was run (``cce_p_value`` below 0.05 is above), else by whether the interval
-        of the mean CCE reaches down to the floor, else within 10 % of it.
-        """
-        p_value, mean, floor = (self.metrics.get(name) for name in ("cce_p_value", "cce_mean", "cce_noise_floor"))
-        if p_value is not None:
-            above = p_value.value < SIGNIFICANCE
-        elif mean is None or floor is None:
-            return "not measured"
-        else:
-            above = (mean.value / 1.1 if mean.low is None else mean.low) > floor.value
-        return "above the noise floor" if above else "at the noise floor"
+
+def cce_status(metrics: Mapping[str, Metric]) -> str:
+    """``at the noise floor``, ``above the noise floor`` or ``not measured``.
+
+    By the Monte-Carlo test where it was run (``cce_p_value`` below 0.05 is above), else by whether the interval of the
+    mean CCE reaches down to the floor, else within 10 % of it.
+    """
+    p_value, mean, floor = (metrics.get(name) for name in ("cce_p_value", "cce_mean", "cce_noise_floor"))
+    if p_value is not None:
+        above = p_value.value < SIGNIFICANCE
+    elif mean is None or floor is None:
+        return "not measured"
+    else:
+        above = (mean.value / 1.1 if mean.low is None else mean.low) > floor.value
+    return ABOVE_FLOOR if above else AT_FLOOR
 
 
 def metric_list_digest(names: Iterable[str]) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.calibration.regression import reliability_curve
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.evaluation import Evaluation
 from congruence.tasks.plots.style import BLUE, INK, MUTED, figure_of, legend, new_axes
@@ -24,9 +25,8 @@ def pit_of(evaluation: Evaluation) -> Array:
 
 def reliability_diagram(evaluation: Evaluation, *, levels: int = 50) -> Figure:
     """Observed share of outcomes at or below each predicted quantile, with the 95 % band of a calibrated model."""
-    pit = np.sort(pit_of(evaluation))
-    expected = np.linspace(0.0, 1.0, levels + 1)
-    observed = np.searchsorted(pit, expected, side="right") / len(pit)
+    pit = pit_of(evaluation)
+    expected, observed = reliability_curve(pit, levels=levels)
     band = 1.96 * np.sqrt(expected * (1.0 - expected) / len(pit))
     axes = new_axes(f"Reliability of {evaluation.model.label}", "predicted probability", "observed share of outcomes",
                     width=4.8, height=4.6)  # fmt: skip
