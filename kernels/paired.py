@@ -1,8 +1,8 @@
 """Is a difference between two models on the same points real? Paired bootstrap and paired permutation.
 
-A metric here is a function g of the means of some columns over the points (weatherbench's view): the mean CRPS is the mean
-of one column, RMSE the root of one, a calibration error a function of fifty. Both models' columns are resampled with the same
-weights, so what is common to them (hard points) cancels.
+A metric here is a function of the means of some columns over the points: the mean CRPS is the mean of one column, RMSE the
+root of one, a calibration error a function of fifty. Both models' columns are resampled with the same weights, so what
+is common to them (hard points) cancels.
 
 The points are taken as exchangeable. CCE values of neighbouring points share the noise of the same targets, so for CCE
 the interval speaks of the query points, given the reference split.
@@ -34,9 +34,7 @@ class PointMetric:
     def __post_init__(self) -> None:
         first, second = require_matrix(self.first, "first"), require_matrix(self.second, "second")
         if first.shape != second.shape:
-            raise InvalidInputError(
-                f"first has shape {first.shape}, second {second.shape}; the points must be the same"
-            )
+            raise InvalidInputError(f"first: shape {first.shape}, second: {second.shape}; the points must be the same")
         object.__setattr__(self, "first", first)
         object.__setattr__(self, "second", second)
 
@@ -48,8 +46,8 @@ class PairedDifference:
     Attributes:
         difference: first - second: negative where the first is better, if lower is better.
         low, high: 95 % bootstrap interval of the difference (percentiles).
-        p_value: two-sided Monte-Carlo p-value of a paired permutation test: under the null, which of the two models gave
-            which value is a coin toss at every point.
+        p_value: two-sided Monte-Carlo p-value of a paired permutation test: under the null, which of the two models
+            gave which value is a coin toss at every point.
     """
 
     first: float

@@ -27,12 +27,12 @@ class GateSettings(Strict):
         set_alias: alias to move to a version that passes; none is touched by default.
     """
 
-    maximum: dict[str, float] = {}
+    maximum: dict[str, float] = Field(default_factory=dict)
     at_noise_floor: bool = False
     baseline: str | None = None
-    not_worse_on: list[str] = ["cce_mean", "nll_mean"]
-    better_on: list[str] = []
-    margin: dict[str, float] = {}
+    not_worse_on: list[str] = Field(default_factory=lambda: ["cce_mean", "nll_mean"])
+    better_on: list[str] = Field(default_factory=list)
+    margin: dict[str, float] = Field(default_factory=dict)
     significance: float = Field(default=0.05, gt=0, lt=1)
     resamples: int = Field(default=2000, ge=100)
     set_alias: str | None = None

@@ -6,12 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import pandas as pd
-
 from congruence.tasks.evaluation import SCORES, Evaluation
 from congruence.tasks.masking import mask_secrets
 from congruence.tasks.plots import extreme_rows
-from congruence.tasks.report.rendering import inline_png, render
+from congruence.tasks.report.rendering import inline_png, records, render
 
 METRICS = {
     "cce_mean": "Mean Conditional Congruence Error: distance, in the output kernel's space, between what the model "
@@ -58,7 +56,7 @@ def evaluation_report(evaluation: Evaluation, figures: Mapping[str, bytes]) -> s
         others=[(name, metrics[name]) for name in metrics if name not in METRICS],
         figures=[(name, inline_png(picture), CAPTIONS.get(name, "")) for name, picture in figures.items()],
         points=[("Highest CCE", _points(evaluation, worst)), ("Lowest CCE", _points(evaluation, best))],
-        slices=_records(evaluation.slices.head(60)),
+        slices=records(evaluation.slices.head(60)),
         reasons=invalid["reason"].astype(str).value_counts().head(20).to_dict(),
         seconds=evaluation.seconds,
         provenance=json.dumps(mask_secrets(evaluation.provenance), indent=1, default=str, ensure_ascii=False),
@@ -69,8 +67,4 @@ def _points(evaluation: Evaluation, rows: list[int]) -> list[dict[str, Any]]:
     columns = [name for name in SCORES if name in evaluation.scores and name not in ("valid", "reason")]
     chosen = evaluation.scores.iloc[rows][columns]
     chosen.insert(0, "row", rows)
-    return _records(chosen)
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(key): value for key, value in record.items()} for record in frame.to_dict("records")]
+    return records(chosen)

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 
@@ -43,3 +44,8 @@ def number(value: Any, digits: int = 4) -> str:
 def inline_png(picture: bytes) -> str:
     """A PNG as a data address."""
     return "data:image/png;base64," + base64.b64encode(picture).decode("ascii")
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a table by column name."""
+    return [{str(key): value for key, value in record.items()} for record in frame.to_dict("records")]

@@ -1,25 +1,36 @@
 """The one place that writes to MLflow."""
 
 from congruence.tasks.masking import mask_secrets, mask_text
+from congruence.tasks.tracking.comparisons import compare_runs_link, compare_versions_link, log_comparison, log_decision
 from congruence.tasks.tracking.connection import TrackingError
 from congruence.tasks.tracking.evaluations import log_evaluation, write_artifacts
 from congruence.tasks.tracking.identity import EvaluationIdentity, find_evaluation
+from congruence.tasks.tracking.reading import gate_baseline, logged_versions, read_version
 from congruence.tasks.tracking.runs import fail_run, open_run
 from congruence.tasks.tracking.settings import TrackingSettings
-from congruence.tasks.tracking.version_tags import Failure, log_failure, read_failure
+from congruence.tasks.tracking.version_tags import Failure, log_failure, read_failure, run_link, set_alias
 
 __all__ = [
     "EvaluationIdentity",
     "Failure",
     "TrackingError",
     "TrackingSettings",
+    "compare_runs_link",
+    "compare_versions_link",
     "fail_run",
     "find_evaluation",
+    "gate_baseline",
+    "log_comparison",
+    "log_decision",
     "log_evaluation",
     "log_failure",
+    "logged_versions",
     "mask_secrets",
     "mask_text",
     "open_run",
     "read_failure",
+    "read_version",
+    "run_link",
+    "set_alias",
     "write_artifacts",
 ]

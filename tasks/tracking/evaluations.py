@@ -17,12 +17,12 @@ from congruence.tasks.plots import evaluation_figures, png
 from congruence.tasks.report.evaluation import evaluation_report
 from congruence.tasks.tracking.connection import connect, persist
 from congruence.tasks.tracking.identity import COMPLETE, STATE, EvaluationIdentity, find_evaluation
+from congruence.tasks.tracking.reading import SCORES_FILE
 from congruence.tasks.tracking.runs import close_run, find_or_create, log_params, set_tags
 from congruence.tasks.tracking.settings import TrackingSettings
 from congruence.tasks.tracking.tables import points_table, table_json
 from congruence.tasks.tracking.version_tags import tag_version
 
-SCORES_FILE = "scores/scores.parquet"
 SLICES_FILE = "tables/slices.json"
 POINTS_FILE = "tables/points.json"
 PROVENANCE_FILE = "provenance.json"
