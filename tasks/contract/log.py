@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
 
-import mlflow
-import mlflow.pyfunc
 import pandas as pd
 from mlflow.models import infer_signature
 from mlflow.models.model import ModelInfo
+from mlflow.pyfunc import log_model
+from mlflow.pyfunc.model import PythonModel
 
 from congruence.kernels.distributions.base import Distribution
 from congruence.tasks.contract.columns import output_columns
@@ -28,6 +30,8 @@ from congruence.tasks.contract.predictors import (
 )
 from congruence.tasks.contract.reading import describe_distribution, distribution_columns, read_distribution
 from congruence.tasks.contract.settings import Column, PredictionSettings, Transform
+
+EXAMPLE_ROWS = 5
 
 
 def log_predictive_model(
@@ -83,20 +87,38 @@ def log_predictive_model(
     settings = PredictionSettings.model_validate(chosen if "family" in chosen else {**defaults, **chosen})
     output = _ask(predictor, input_example)
     read_distribution(output, settings, len(input_example))
-    return mlflow.pyfunc.log_model(
-        name=name,
-        python_model=predictor,
-        signature=infer_signature(input_example, _frame(output, len(input_example))),
-        registered_model_name=registered_model_name,
-        tags=dict(tags) if tags else None,
-        metadata={**(metadata or {}), METADATA_KEY: settings.model_dump(exclude_defaults=True)},
-        pip_requirements=list(pip_requirements) if pip_requirements is not None else _requirements(predictor),
-        code_paths=list(code_paths) if code_paths else None,
-    )
+    with _quietly():
+        info: ModelInfo = log_model(
+            name=name,
+            python_model=predictor,
+            input_example=input_example.head(EXAMPLE_ROWS),
+            signature=infer_signature(input_example, _frame(output, len(input_example))),
+            registered_model_name=registered_model_name,
+            tags=dict(tags) if tags else None,
+            metadata={**(metadata or {}), METADATA_KEY: settings.model_dump(exclude_defaults=True)},
+            pip_requirements=list(pip_requirements) if pip_requirements is not None else _requirements(predictor),
+            code_paths=list(code_paths) if code_paths else None,
+        )
+    return info
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without MLflow's notices that it checks the example and that pickles run code when loaded (our docs say so)."""
+
+    def other(record: logging.LogRecord) -> bool:
+        return not re.search("CloudPickle|Validating input example", record.getMessage())
+
+    logger = logging.getLogger("mlflow.pyfunc")
+    logger.addFilter(other)
+    try:
+        yield
+    finally:
+        logger.removeFilter(other)
 
 
 def _predictor(model: Any, preprocess: Preprocess | None) -> Any:
-    if isinstance(model, mlflow.pyfunc.PythonModel):
+    if isinstance(model, PythonModel):
         return model
     if isinstance(model, Mapping):
         return QuantilePredictor(model, preprocess)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import mlflow
 import numpy as np
 import pandas as pd
 from mlflow.exceptions import MlflowException
+from mlflow.pyfunc import PyFuncModel, load_model
+from mlflow.types import DataType
 from mlflow.types.schema import Schema
 from pydantic import ValidationError
 
@@ -31,7 +32,7 @@ class PredictiveModel:
 
     identity: ModelVersion
     settings: PredictionSettings
-    pyfunc: mlflow.pyfunc.PyFuncModel = field(repr=False)
+    pyfunc: PyFuncModel = field(repr=False)
 
     @property
     def name(self) -> str:
@@ -57,7 +58,7 @@ class PredictiveModel:
     def input_columns(self) -> tuple[str, ...] | None:
         """The columns that the model's signature asks for; None where it has no signature or takes a matrix."""
         schema = self._input_schema
-        return tuple(schema.input_names()) if schema is not None and schema.has_input_names() else None
+        return tuple(map(str, schema.input_names())) if schema is not None and schema.has_input_names() else None
 
     def predict(self, frame: pd.DataFrame, *, start: int = 0) -> Distribution:
         """The predictive distributions of the rows of ``frame``, in order.
@@ -77,8 +78,8 @@ class PredictiveModel:
             output = self.pyfunc.predict(inputs)
         except MlflowException as error:
             raise ContractError(
-                f"{self.identity.label}: the rows do not fit the model's signature: {error}; the model asks for "
-                f"{self._input_schema}"
+                f"{self.identity.label}: the rows do not fit the model's signature: "
+                f"{str(error).rsplit('Error: ', 1)[-1]}; it asks for {self._input_schema}"
             ) from error
         except Exception as error:  # the model's own code may raise anything
             raise ContractError(
@@ -108,17 +109,22 @@ class PredictiveModel:
                     f"{self.identity.label}: the model asks for input column {missing[0]!r}, but the split gives "
                     f"{', '.join(map(repr, frame.columns))}; add it to the split's model inputs"
                 )
-            return frame[names].reset_index(drop=True)
+            inputs = frame[names].reset_index(drop=True)
+            # MLflow refuses long where the signature says double; a whole number below 2^53 is the same in both.
+            wide = {str(item.name) for item in schema.inputs if getattr(item, "type", None) == DataType.double}
+            return inputs.astype(
+                {name: "float64" for name in names if name in wide and inputs[name].dtype.kind in "iu"}
+            )
         matrix = np.stack([np.asarray(row) for row in frame.iloc[:, 0]]) if frame.shape[1] == 1 else frame.to_numpy()
         return matrix.astype(schema.numpy_types()[0]) if schema.is_tensor_spec() else frame
 
 
-def load_predictive_model(uri: str, prediction: PredictionSettings | None = None) -> PredictiveModel:
+def load_predictive_model(uri: str, predictions: PredictionSettings | None = None) -> PredictiveModel:
     """Load the model version behind ``uri`` from the current MLflow registry (see ``registry.resolve`` for the forms).
 
     Args:
         uri: the model version.
-        prediction: how to read its output; by default what its metadata says under the key ``congruence``.
+        predictions: how to read its output; by default what its metadata says under the key ``congruence``.
 
     Raises:
         RegistryError: there is no such version.
@@ -126,21 +132,21 @@ def load_predictive_model(uri: str, prediction: PredictionSettings | None = None
     """
     identity = resolve(uri)
     try:
-        pyfunc = mlflow.pyfunc.load_model(identity.uri, suppress_warnings=True)
+        pyfunc = load_model(identity.uri, suppress_warnings=True)
     except Exception as error:  # unpickling runs foreign code
         raise ContractError(
             f"{identity.label}: loading failed: {type(error).__name__}: {error}; install what the model needs "
             f"(mlflow.pyfunc.get_model_dependencies({identity.uri!r}) lists it)"
         ) from error
-    return PredictiveModel(identity, prediction or _from_metadata(pyfunc, identity), pyfunc)
+    return PredictiveModel(identity, predictions or _from_metadata(pyfunc, identity), pyfunc)
 
 
-def _from_metadata(pyfunc: mlflow.pyfunc.PyFuncModel, identity: ModelVersion) -> PredictionSettings:
+def _from_metadata(pyfunc: PyFuncModel, identity: ModelVersion) -> PredictionSettings:
     found = (pyfunc.metadata.metadata or {}).get(METADATA_KEY)
     if found is None:
         raise ContractError(
             f"{identity.label}: its metadata has no key {METADATA_KEY!r} that says how to read its output; log it with "
-            "log_predictive_model, or give `prediction: {family: ..., columns: ...}` in the evaluation file"
+            "log_predictive_model, or give `predictions: {family: ..., columns: ...}` in the evaluation file"
         )
     try:
         return PredictionSettings.model_validate(found)
@@ -149,5 +155,5 @@ def _from_metadata(pyfunc: mlflow.pyfunc.PyFuncModel, identity: ModelVersion) ->
         place = ".".join(map(str, problem["loc"]))
         raise ContractError(
             f"{identity.label}: metadata {METADATA_KEY}{'.' if place else ''}{place}: {problem['msg']}; correct it "
-            "under `prediction:` in the evaluation file, or log the model again"
+            "under `predictions:` in the evaluation file, or log the model again"
         ) from error

@@ -10,9 +10,9 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import mlflow.pyfunc
 import numpy as np
 import pandas as pd
+from mlflow.pyfunc.model import PythonModel
 
 from congruence.kernels.distributions.base import Distribution
 from congruence.tasks.contract.reading import distribution_columns
@@ -20,7 +20,7 @@ from congruence.tasks.contract.reading import distribution_columns
 Preprocess = Callable[[pd.DataFrame], Any]
 
 
-class CallablePredictor(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
+class CallablePredictor(PythonModel):
     """A function from the input frame to columns, or to a ``Distribution``."""
 
     def __init__(self, function: Callable[[pd.DataFrame], Any]) -> None:
@@ -32,7 +32,7 @@ class CallablePredictor(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
         return distribution_columns(output) if isinstance(output, Distribution) else output
 
 
-class EstimatorPredictor(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
+class EstimatorPredictor(PythonModel):
     """A scikit-learn regressor: ``loc`` and, where its ``predict`` can return it, ``scale``.
 
     A regressor of several outputs gives the columns "0", "1", ....
@@ -54,7 +54,7 @@ class EstimatorPredictor(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
         return pd.DataFrame({str(column): output[:, column] for column in range(output.shape[1])})
 
 
-class QuantilePredictor(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
+class QuantilePredictor(PythonModel):
     """One regressor per quantile level; crossing quantiles are sorted (Chernozhukov et al., 2010)."""
 
     def __init__(self, estimators: Mapping[float, Any], preprocess: Preprocess | None = None) -> None:
@@ -69,7 +69,7 @@ class QuantilePredictor(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
         return pd.DataFrame({f"values_{column}": values[:, column] for column in range(values.shape[1])})
 
 
-class ModulePredictor(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
+class ModulePredictor(PythonModel):
     """A torch module in evaluation mode, run on the CPU or the first GPU in batches.
 
     The module returns a matrix, a dict of tensors, or a ``torch.distributions`` normal, Laplace or Poisson.

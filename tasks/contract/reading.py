@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from congruence.tasks.contract.columns import numeric, output_columns
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.settings import PredictionSettings, families, family_name, parameter_names
 
-_TRANSFORMS = {
+_TRANSFORMS: dict[str, Callable[[Array], Array]] = {
     "exp": np.exp,
     "sqrt": np.sqrt,
     "square": np.square,
@@ -121,7 +122,7 @@ def _missing(name: str, column: str, columns: dict[str, Array]) -> str:
     shown = ", ".join(repr(column) for column in list(columns)[:12]) + (", ..." if len(columns) > 12 else "")
     return (
         f"output column {column!r} for parameter {name!r} is missing; the output has {shown}; name the right column "
-        f"under prediction.columns.{name} in the evaluation file, or in the model's metadata"
+        f"under predictions.columns.{name} in the evaluation file, or in the model's metadata"
     )
 
 
