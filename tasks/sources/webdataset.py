@@ -46,7 +46,7 @@ class WebDatasetTable(Table):
         self._filesystem = location.filesystem
         self._paths = location.files((".tar",))
         self.folder = location.path if location.is_folder() else self._filesystem._parent(self._paths[0])
-        self._alternatives = [name for name in alternatives if ";" in name]
+        self._alternatives = list(dict.fromkeys(name for name in alternatives if ";" in name))
         self._marks: list[tuple[int, int, int]] = []  # row of the split, file, byte
         types = ColumnTypes()
         self.rows = 0
@@ -57,12 +57,10 @@ class WebDatasetTable(Table):
                     self._marks.append((self.rows, number, sample.offset))
                 types.observe(sample.values)
                 self.rows += 1
-        found = [column for column in types.schema() if column.name not in (KEY, REASON)]
-        joined = [
-            pa.field(name, pa.binary())
-            for name in self._alternatives
-            if any(part in types.schema().names for part in name.split(";"))
-        ]
+        seen = types.schema()
+        found = [column for column in seen if column.name not in (KEY, REASON)]
+        possible = [name for name in self._alternatives if not set(name.split(";")).isdisjoint(seen.names)]
+        joined = [pa.field(name, pa.binary()) for name in possible]
         self.schema = pa.schema([pa.field(KEY, pa.string()), *found, *joined, pa.field(REASON, pa.string())])
 
     def batches(self, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:

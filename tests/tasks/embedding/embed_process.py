@@ -1,0 +1,61 @@
+"""Embeds a split in a process of its own, that tests can kill: python embed_process.py SPLIT.json STORE PAUSE."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, UnidentifiedImageError
+
+from congruence.tasks.embedding import embed_shard
+from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.sources import Split, SplitSettings, open_split
+from congruence.tasks.store import EmbeddingStore
+
+
+class PixelEncoder:
+    """The sixteen brightness values of the image at 4 x 4 pixels: an encoder that needs no weights."""
+
+    id = "pixels"
+    preprocessing_digest = "4x4"
+    dimension = 16
+    input_kind = "image"
+
+    def __init__(self, pause: float = 0.0) -> None:
+        self.pause = pause
+        self.encoded_rows = 0
+
+    def preprocess(self, raw: bytes) -> npt.NDArray[np.float32]:
+        try:
+            image = Image.open(io.BytesIO(raw)).convert("L").resize((4, 4))
+        except UnidentifiedImageError as error:
+            raise InvalidRow("not an image") from error
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            raise InvalidRow(f"damaged image: {error}") from error
+        return np.asarray(image, dtype=np.float32).ravel() / 255
+
+    def encode(self, batch: list[Any]) -> npt.NDArray[np.float32]:
+        time.sleep(self.pause)
+        self.encoded_rows += len(batch)
+        return np.stack(batch)
+
+
+def open_store(uri: str, split: Split, **settings: Any) -> EmbeddingStore:
+    keys = {"encoder_id": PixelEncoder.id, "preprocessing_digest": PixelEncoder.preprocessing_digest, "dimension": 16}
+    return EmbeddingStore.open(uri, split=split, **(keys | settings))
+
+
+def embed_all(split: Split, store: EmbeddingStore, encoder: PixelEncoder, batch_size: int = 16) -> None:
+    for shard in split.shards:
+        embed_shard(split, shard, encoder, store, batch_size=batch_size, threads=2)
+
+
+if __name__ == "__main__":
+    split = open_split(SplitSettings.model_validate_json(Path(sys.argv[1]).read_text()))
+    print("started", flush=True)
+    embed_all(split, open_store(sys.argv[2], split), PixelEncoder(float(sys.argv[3])))

@@ -1,0 +1,377 @@
+"""The store keeps what is written, whole and checked, and never shows anything else."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from congruence.tasks.sources import Shard
+from congruence.tasks.store import EmbeddingStore, StoreError
+
+DIMENSION = 5
+SHARD_ROWS = 7
+
+
+@dataclass
+class PlannedSplit:
+    """A split as the store sees it: a plan of shards."""
+
+    shards: list[Shard]
+    name: str = "test"
+
+    @property
+    def rows(self) -> int:
+        return sum(shard.rows for shard in self.shards)
+
+    @property
+    def digest(self) -> str:
+        return f"{self.rows:032x}"
+
+
+def plan(rows: int) -> PlannedSplit:
+    starts = range(0, rows, SHARD_ROWS)
+    counts = [min(SHARD_ROWS, rows - start) for start in starts]
+    return PlannedSplit(
+        [Shard(i, start, n, f"{start:016x}{n:016x}") for i, (start, n) in enumerate(zip(starts, counts, strict=True))]
+    )
+
+
+def open_store(uri: str | Path, rows: int = 20, **changes: Any) -> EmbeddingStore:
+    keys = {"encoder_id": "clip", "preprocessing_digest": "resize", "dimension": DIMENSION}
+    return EmbeddingStore.open(str(uri), split=plan(rows), **(keys | changes))  # type: ignore[arg-type]
+
+
+def embeddings(shard: Shard) -> np.ndarray:
+    return np.random.default_rng(shard.start).normal(size=(shard.rows, DIMENSION)).astype(np.float32)
+
+
+def write(store: EmbeddingStore, shard: Shard, invalid: dict[int, str] | None = None) -> None:
+    reasons = {} if invalid is None else invalid
+    store.write(shard, embeddings(shard), [row not in reasons for row in range(shard.rows)], reasons)
+
+
+def objects(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def data_object(folder: Path) -> Path:
+    """The stored embeddings of the last shard that was written."""
+    return max(folder.rglob("embeddings/c/0/0"), key=lambda path: path.stat().st_mtime_ns)
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> tuple[EmbeddingStore, Path]:
+    store = open_store(tmp_path)
+    for shard in plan(20).shards:
+        write(store, shard, {1: "not an image"} if shard.index == 1 else None)
+    return store, tmp_path
+
+
+def test_rows_come_back_in_the_order_of_the_split(full: tuple[EmbeddingStore, Path]) -> None:
+    store, _ = full
+    expected = np.concatenate([embeddings(shard) for shard in plan(20).shards])
+    expected[8] = np.nan
+    np.testing.assert_array_equal(store.read(), expected)
+    for rows in (slice(3, 4), slice(6, 15), slice(-2, None), slice(9, 9)):
+        np.testing.assert_array_equal(store.read(rows), expected[rows])
+    assert np.flatnonzero(~store.valid()).tolist() == [8]
+    assert store.reasons() == {8: "not an image"}
+    assert store.reasons(slice(9, 20)) == {}
+    assert store.valid(slice(7, 10)).tolist() == [True, False, True]
+    assert store.pending() == []
+    assert store.verify() == {}
+
+
+def test_any_zarr_reader_opens_the_arrays(full: tuple[EmbeddingStore, Path]) -> None:
+    store, folder = full
+    group = zarr.open_group(folder / store.encoder_key, mode="r")
+    assert group.attrs["encoder_id"] == "clip"
+    marker = json.loads((folder / store.encoder_key / "shards" / plan(20).shards[1].digest / "done.json").read_text())
+    stored = group[f"shards/{plan(20).shards[1].digest}/{marker['content']}"]
+    assert isinstance(stored, zarr.Group)
+    array = stored["embeddings"]
+    assert isinstance(array, zarr.Array)
+    assert array.metadata.zarr_format == 3
+    assert array.shards == (7, DIMENSION)
+    assert np.isnan(array.fill_value)
+    np.testing.assert_array_equal(np.asarray(array[2:]), embeddings(plan(20).shards[1])[2:])
+    assert np.asarray(stored["valid"][:]).tolist() == [True, False, *[True] * 5]  # type: ignore[index]
+
+
+def test_writing_again_changes_no_byte(full: tuple[EmbeddingStore, Path]) -> None:
+    _, folder = full
+    before = objects(folder)
+    for shard in plan(20).shards:
+        write(open_store(folder), shard, {1: "not an image"} if shard.index == 1 else None)
+    assert objects(folder) == before
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(path.read_bytes()[:-1]),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:]),
+        lambda path: path.unlink(),
+    ],
+    ids=["cut off", "emptied", "one bit", "removed"],
+)
+def test_every_kind_of_damage_to_every_object_is_noticed_and_redone(
+    damage: Callable[[Path], Any], full: tuple[EmbeddingStore, Path]
+) -> None:
+    _, folder = full
+    before = objects(folder)
+    shard = plan(20).shards[1]
+    stored = [name for name in before if shard.digest in name and not name.endswith(f"{shard.digest}/zarr.json")]
+    assert len(stored) == 6
+    for name in stored:
+        damage(folder / name)
+        store = open_store(folder)
+        assert store.pending() == [shard], name
+        assert list(store.verify()) == [1]
+        with pytest.raises(StoreError, match=r"shard 1 \(rows 7 to 14\) .*; run the embedding step again"):
+            store.read()
+        write(store, shard, {1: "not an image"})
+        assert objects(folder) == before
+
+
+def test_a_changed_reason_or_row_count_in_the_marker_is_noticed(full: tuple[EmbeddingStore, Path]) -> None:
+    _, folder = full
+    marker = next(path for path in folder.rglob("done.json") if plan(20).shards[1].digest in str(path))
+    for change in ({"reasons": {}}, {"rows": 6}, {"encoder_id": "other"}, {"sha256": {}}, {"reasons": None}):
+        content = marker.read_text()
+        marker.write_text(json.dumps(json.loads(content) | change))
+        assert [shard.index for shard in open_store(folder).pending()] == [1], change
+        marker.write_text(content)
+    assert open_store(folder).pending() == []
+
+
+@pytest.mark.parametrize(
+    "other", [{"encoder_id": "dino"}, {"preprocessing_digest": "crop"}, {"dtype": "float16"}, {"dimension": 4}]
+)
+def test_other_settings_never_meet(other: dict[str, Any], full: tuple[EmbeddingStore, Path]) -> None:
+    store, folder = full
+    strange = open_store(folder, **other)
+    assert [shard.index for shard in strange.pending()] == [0, 1, 2]
+    with pytest.raises(StoreError, match="is not embedded yet"):
+        strange.read()
+    assert store.pending() == []
+
+
+def test_appended_rows_find_the_full_shards_done(full: tuple[EmbeddingStore, Path]) -> None:
+    _, folder = full
+    longer = open_store(folder, rows=30)
+    assert [shard.index for shard in longer.pending()] == [2, 3, 4]
+    for shard in longer.pending():
+        write(longer, shard)
+    assert longer.read().shape == (30, DIMENSION)
+    assert open_store(folder, rows=20).pending() == []
+
+
+def test_half_precision_states_its_error_and_refuses_to_overflow(tmp_path: Path) -> None:
+    store = open_store(tmp_path, rows=7, dtype="float16")
+    (shard,) = plan(7).shards
+    write(store, shard)
+    np.testing.assert_allclose(store.read(), embeddings(shard), rtol=2**-11)
+    assert 0 < store.rounding_error() < 2**-11
+    with pytest.raises(StoreError, match="row 0: 70000 overflows float16; use float32"):
+        store.write(shard, np.full((7, DIMENSION), 7e4), np.ones(7, dtype=bool), {})
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    shard = plan(20).shards[0]
+    good, valid = embeddings(shard), np.ones(7, dtype=bool)
+    with pytest.raises(StoreError, match=r"embeddings \(6, 5\)"):
+        store.write(shard, good[:6], valid[:6], {})
+    with pytest.raises(StoreError, match="a reason for each invalid row"):
+        store.write(shard, good, valid, {3: "why"})
+    with pytest.raises(StoreError, match="row 0: marked valid, but its embedding is not finite"):
+        store.write(shard, np.full((7, DIMENSION), np.nan), valid, {})
+    with pytest.raises(StoreError, match="is not part of this split"):
+        store.write(Shard(0, 0, 7, "other"), good, valid, {})
+    assert len(store.pending()) == 3
+
+
+def test_two_writers_with_unequal_bytes_leave_one_whole_shard(tmp_path: Path) -> None:
+    """As when two machines round differently: the readers of the first keep reading until the second's marker."""
+    shard = plan(7).shards[0]
+    first, second = open_store(tmp_path, rows=7), open_store(tmp_path, rows=7)
+    write(first, shard)
+    second.write(shard, embeddings(shard) * 2, np.ones(7, dtype=bool), {})
+    np.testing.assert_array_equal(open_store(tmp_path, rows=7).read(), embeddings(shard) * 2)
+    assert open_store(tmp_path, rows=7).verify() == {}
+
+
+def test_many_threads_write_and_read_the_same_shards(tmp_path: Path) -> None:
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            store = open_store(tmp_path)
+            for _ in range(3):
+                for shard in plan(20).shards:
+                    write(store, shard)
+                    assert store.is_done(shard)
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert open_store(tmp_path).verify() == {}
+
+
+def test_what_a_dead_writer_left_is_swept_and_a_living_one_is_left_alone(full: tuple[EmbeddingStore, Path]) -> None:
+    _, folder = full
+    incoming = folder / ".incoming"
+    host = os.uname().nodename
+    (incoming / f"{host}~4194304~dead").write_bytes(b"half")
+    (incoming / f"{host}~{os.getpid()}~alive").write_bytes(b"half")
+    (incoming / "elsewhere~1~recent").write_bytes(b"half")
+    old = incoming / "elsewhere~1~old"
+    old.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    open_store(folder)
+    assert sorted(path.name for path in incoming.iterdir()) == ["elsewhere~1~recent", f"{host}~{os.getpid()}~alive"]
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Any order of writes, damage, new processes and appended rows against a dictionary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.home = tempfile.TemporaryDirectory()
+        self.folder = Path(self.home.name)
+        self.rows = 20
+        self.store = open_store(self.folder, self.rows)
+        self.written: dict[str, dict[int, str]] = {}
+
+    def teardown(self) -> None:
+        self.home.cleanup()
+
+    @rule(data=st.data(), reasons=st.dictionaries(st.integers(0, 5), st.text(max_size=9), max_size=3))
+    def write_shard(self, data: st.DataObject, reasons: dict[int, str]) -> None:
+        shard = data.draw(st.sampled_from(plan(self.rows).shards))
+        held = {row: reason for row, reason in reasons.items() if row < shard.rows}
+        write(open_store(self.folder, self.rows), shard, held)
+        self.written[shard.digest] = held
+        self.store = open_store(self.folder, self.rows)
+
+    @precondition(lambda self: self.written)
+    @rule(at=st.integers(0, 10**6), how=st.sampled_from(["cut", "flip", "remove"]))
+    def damage(self, at: int, how: str) -> None:
+        path = data_object(self.folder)
+        content = path.read_bytes()
+        position = at % len(content)
+        changed = content[:position] + (
+            bytes([content[position] ^ 255]) + content[position + 1 :] if how == "flip" else b""
+        )
+        path.unlink() if how == "remove" else path.write_bytes(changed)
+        digest = next(
+            part for part in path.parts if part in {shard.digest for shard in plan(40).shards + plan(20).shards}
+        )
+        live = json.loads((self.folder / self.store.encoder_key / "shards" / digest / "done.json").read_text())[
+            "content"
+        ]
+        if live in path.parts:
+            self.written.pop(digest, None)
+        self.store = open_store(self.folder, self.rows)
+
+    @rule(rows=st.sampled_from([20, 40]))
+    def append(self, rows: int) -> None:
+        self.rows = rows
+        self.store = open_store(self.folder, rows)
+
+    @invariant()
+    def shows_exactly_what_was_written(self) -> None:
+        shards = plan(self.rows).shards
+        assert self.store.pending() == [shard for shard in shards if shard.digest not in self.written]
+        for shard in shards:
+            if shard.digest in self.written:
+                expected = embeddings(shard)
+                expected[list(self.written[shard.digest])] = np.nan
+                rows = slice(shard.start, shard.stop)
+                np.testing.assert_array_equal(self.store.read(rows), expected)
+                assert self.store.reasons(rows) == {
+                    shard.start + row: reason for row, reason in self.written[shard.digest].items()
+                }
+
+
+TestStoreMachine = StoreMachine.TestCase
+TestStoreMachine.settings = settings(
+    max_examples=8, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[dict[str, Any]]:
+    """A server that speaks S3 on loopback."""
+    moto = pytest.importorskip("moto.server")
+    pytest.importorskip("s3fs")
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    options = {"key": "test", "secret": "test", "endpoint_url": f"http://{host}:{port}"}
+    import s3fs
+
+    s3fs.S3FileSystem(**options).mkdir("embeddings")
+    yield options
+    server.stop()
+
+
+def test_the_store_lives_in_s3(s3: dict[str, Any]) -> None:
+    import s3fs
+
+    uri = "s3://embeddings/store"
+    store = open_store(uri, storage_options=s3)
+    for shard in plan(20).shards:
+        write(store, shard, {2: "why"} if shard.index == 2 else None)
+    again = open_store(uri, storage_options=s3)
+    assert again.pending() == []
+    assert again.reasons() == {16: "why"}
+    expected = np.concatenate([embeddings(shard) for shard in plan(20).shards])
+    expected[16] = np.nan
+    np.testing.assert_array_equal(again.read(), expected)
+    files = s3fs.S3FileSystem(**s3)
+    (path,) = [
+        path for path in files.find("embeddings/store") if plan(20).shards[1].digest in path and path.endswith("c/0/0")
+    ]
+    files.pipe_file(path, files.cat_file(path)[:-3])
+    assert [shard.index for shard in open_store(uri, storage_options=s3).pending()] == [1]
+    write(again, plan(20).shards[1])
+    assert open_store(uri, storage_options=s3).verify() == {}
+
+
+def test_a_split_is_read_from_s3(s3: dict[str, Any], image_split: Any, embed_process: Any, tmp_path: Path) -> None:
+    import s3fs
+
+    from congruence.tasks.sources import open_split
+
+    local = image_split(45)
+    s3fs.S3FileSystem(**s3).put(local.uri + "/0.parquet", "embeddings/split/0.parquet")
+    there = open_split(local.model_copy(update={"uri": "s3://embeddings/split", "storage_options": s3}))
+    here = open_split(local)
+    assert there.digest == here.digest
+    assert there.shards == here.shards
+    store = embed_process.open_store("s3://embeddings/from-s3", there, storage_options=s3)
+    embed_process.embed_all(there, store, embed_process.PixelEncoder())
+    on_disk = embed_process.open_store(str(tmp_path / "store"), here)
+    embed_process.embed_all(here, on_disk, embed_process.PixelEncoder())
+    np.testing.assert_array_equal(store.read(), on_disk.read())
