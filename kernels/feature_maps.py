@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from congruence.kernels.distributions.base import Distribution
 
 MAX_RANK = 4096
+NODE_TOLERANCE = 1e-9  # kernels that are not smooth need thousands of nodes for the next three digits
 MAX_FREQUENCIES = 1024
 _TAILS = (1e-9, 1e-6, 1e-4, 1e-3)
 
@@ -135,7 +136,7 @@ def output_features(
     missed = 2.0 * tail if distribution is not None and tail > _TAILS[0] else 0.0
     if gammas is not None:
         return _fourier_features(gammas, low, high, tolerance, missed)
-    return _node_features(kernel, _candidates(y, distribution, low, high), tolerance)
+    return _node_features(kernel, _candidates(y, distribution, low, high), max(tolerance, NODE_TOLERANCE))
 
 
 def _range(y: Array, distribution: Distribution | None, tail: float) -> tuple[float, float]:
@@ -180,10 +181,11 @@ def _fourier_features(gammas: Array, low: float, high: float, tolerance: float, 
 
 def _used_directions(features: FourierFeatures, low: float, high: float) -> Array:
     grid = np.linspace(low, high, 4 * len(features.frequencies)) if high > low else np.array([low])
-    _, singular, directions = np.linalg.svd(features(grid), full_matrices=False)
-    # A direction dropped at singular value s costs at most s^2 in the kernel, summed over the grid.
-    kept = singular > np.sqrt(features.error / 10.0)
-    return np.ascontiguousarray(directions[kept].T)
+    values = features(grid)
+    energy, directions = np.linalg.eigh(values.T @ values)
+    # A dropped direction costs at most its energy in the kernel, summed over the grid.
+    kept = energy > features.error / 10.0
+    return np.ascontiguousarray(directions[:, kept][:, ::-1])
 
 
 def _candidates(y: Array, distribution: Distribution | None, low: float, high: float) -> Array:
@@ -202,7 +204,7 @@ def _vector_features(kernel: Kernel, y: Array, distribution: Distribution | None
     rng = np.random.default_rng(0)
     if len(candidates) > MAX_RANK:
         candidates = candidates[rng.choice(len(candidates), MAX_RANK, replace=False)]
-    return _node_features(kernel, candidates, max(tolerance, 1e-8))
+    return _node_features(kernel, candidates, max(tolerance, NODE_TOLERANCE))
 
 
 def _node_features(kernel: Kernel, candidates: Array, tolerance: float) -> NodeFeatures:

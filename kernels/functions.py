@@ -49,8 +49,12 @@ def _squared_distances(x: Any, z: Any) -> Any:
     distances *= -2
     distances += (x * x).sum(axis=1)[:, None]
     distances += (z * z).sum(axis=1)[None, :]
-    # |x|^2 - 2 x.z + |z|^2 cancels for near points: rounding may leave a small negative number there.
-    return xp.maximum(distances, 0, out=distances)
+    # |x|^2 - 2 x.z + |z|^2 cancels for near points: rounding may leave a small negative number there, or, of a point
+    # to itself, a small positive one, whose root (Matern 1/2) would be far above rounding.
+    xp.maximum(distances, 0, out=distances)
+    if z is x:
+        xp.fill_diagonal(distances, 0)
+    return distances
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ class Matern(Kernel):
         x = _columns(x)
         z = x if z is None else _columns(z)
         xp = array_namespace(x, z)
-        t = xp.sqrt(_squared_distances(x, z)) * (np.sqrt(2 * self.nu) / self.length_scale)
+        t = xp.sqrt(_squared_distances(x, z)) * float(np.sqrt(2 * self.nu) / self.length_scale)
         decay = xp.exp(-t)
         if self.nu == 0.5:
             return decay

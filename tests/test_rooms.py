@@ -1,0 +1,65 @@
+"""Imports run flows -> tasks -> kernels, and each room keeps to what it is for."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ORDER = ["kernels", "tasks", "flows"]
+FOREIGN = {
+    "kernels": {
+        "prefect",
+        "prefect_dask",
+        "dask",
+        "distributed",
+        "mlflow",
+        "zarr",
+        "open_clip",
+        "torch",
+        "fsspec",
+        "requests",
+    },
+    "tasks": {"prefect", "prefect_dask"},
+    "flows": set(),
+}
+# One receiver of webhooks speaks to Prefect's event system; everything else about Prefect lives in flows.
+ALLOWED = {("tasks/webhook.py", "prefect")}
+FILES = [path for room in ORDER for path in sorted((ROOT / room).rglob("*.py"))]
+
+
+def imported(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: write imports in full, as congruence.{path.parent.name}..."
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_down_and_stay_in_the_rooms_trade(path: Path) -> None:
+    relative = str(path.relative_to(ROOT))
+    room = relative.split("/")[0]
+    above = ORDER[ORDER.index(room) + 1 :]
+    for name in imported(path):
+        parts = name.split(".")
+        assert parts[0] not in ORDER, f"{relative} imports {name}: write congruence.{name}"
+        if parts[0] == "congruence":
+            assert parts[1] not in above, f"{relative} imports {name}, which lies above it"
+        if (relative, parts[0]) not in ALLOWED:
+            assert parts[0] not in FOREIGN[room], f"{relative} imports {name}, which {room} may not"
+
+
+def test_no_name_says_nothing() -> None:
+    empty = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
+    assert not [path for path in FILES if path.stem in empty]
+
+
+def test_the_package_is_importable_from_anywhere_by_its_links() -> None:
+    for room in ORDER:
+        link = ROOT / "src" / "congruence" / room
+        assert link.is_symlink()
+        assert link.resolve() == ROOT / room
