@@ -23,9 +23,8 @@ from congruence.kernels.calibration_error.pairs import (
 from congruence.kernels.calibration_error.prediction_kernels import PredictionKernel, Wasserstein
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.feature_maps import output_features
 from congruence.kernels.functions import Kernel
-from congruence.kernels.target_errors import marginal_kernel, target_errors
+from congruence.kernels.target_errors import marginal_kernel
 
 Estimator: TypeAlias = Literal["unbiased", "biased", "block"]
 
@@ -95,9 +94,7 @@ def block_estimates(
     size = int(size)
     order = np.random.default_rng(seed).permutation(terms.n)[: terms.n // size * size]
     per_call = max(1, BLOCK_ROWS // size) * size
-    calls = [
-        (terms.kernel, terms.rows(order[start : start + per_call]), size) for start in range(0, len(order), per_call)
-    ]
+    calls = [(terms.h, terms.rows(order[start : start + per_call]), size) for start in range(0, len(order), per_call)]
     sums = np.concatenate(runner.run(blockwise_sums, calls))
     return sums / (size * (size - 1))
 
@@ -136,16 +133,14 @@ def witness_values(
     prediction_kernel: PredictionKernel | None = None,
     target_kernel: Kernel | None = None,
 ) -> Array:
-    """k_P(p_i, p'_j) <Delta_i, psi(y'_j)>, (n, m): what row i says at test location j; mean zero if calibrated."""
-    y = require_targets(y, "y")
+    """k_P(p_i, p'_j) (k_Y(y_i, y'_j) - E_Z k_Y(Z, y'_j)), (n, m): mean zero over i if calibrated."""
+    y = require_targets(y, "y", len(predictive))
     test_y = require_targets(test_y, "test_y", len(test_predictive))
     if y.ndim != test_y.ndim or y.shape[1:] != test_y.shape[1:]:
         raise InvalidInputError(f"test_y: shape {test_y.shape} does not match y of shape {y.shape}")
     kernel = marginal_kernel(y) if target_kernel is None else target_kernel
-    features = output_features(kernel, np.concatenate([y, test_y]), predictive)
-    delta = target_errors(y, predictive, kernel, features=features).delta
     chosen = Wasserstein() if prediction_kernel is None else prediction_kernel
-    coordinates, locations = chosen.coordinates([predictive, test_predictive], features)
-    values = delta @ features(test_y).T
+    coordinates, locations = chosen.coordinates([predictive, test_predictive], kernel)
+    values = kernel(y, test_y) - predictive.kernel_expectation(kernel, test_y)
     values *= chosen.fitted(coordinates)(coordinates, locations)
     return np.asarray(values)

@@ -12,21 +12,37 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from congruence.kernels.arrays import Array, array_namespace, require_targets
 from congruence.kernels.calibration_error.execution import SERIAL, BlockRunner
 from congruence.kernels.calibration_error.prediction_kernels import PredictionKernel, Wasserstein
+from congruence.kernels.calibration_error.target_products import TargetProduct, TargetRows, target_rows
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.feature_maps import FeatureMap, output_features
 from congruence.kernels.functions import Kernel
-from congruence.kernels.target_errors import marginal_kernel, target_errors
+from congruence.kernels.target_errors import marginal_kernel
 
-BLOCK_ROWS = 8192  # one task: 0.6 s
+BLOCK_ROWS = 8192  # one call: 0.6 s
 _TILE = 512  # one pass: stays in cache
+
+Rows: TypeAlias = tuple[Array, Array]
+
+
+@dataclass(frozen=True)
+class PairKernel:
+    """h: a block [h_ij] from two blocks of rows (coordinates of p_i, target rows)."""
+
+    prediction_kernel: PredictionKernel
+    product: TargetProduct
+
+    def __call__(self, left: Rows, right: Rows) -> Any:
+        """The block of h, (n, m)."""
+        block = self.prediction_kernel(left[0], right[0])
+        block *= self.product(left[1], right[1])
+        return block
 
 
 @dataclass(frozen=True)
@@ -34,33 +50,31 @@ class PairTerms:
     """Everything h_ij needs of n rows.
 
     Attributes:
-        kernel: k_P on the coordinates.
+        h: the function of two row blocks.
         coordinates: phi(p_i), (n, e).
-        delta: Delta_i, (n, r).
-        features: psi, with the bound on its error.
+        targets: the target rows, with their features where they have any.
         target_kernel: k_Y.
         target_kernel_is_fitted: whether k_Y was read off the targets.
     """
 
-    kernel: PredictionKernel
+    h: PairKernel
     coordinates: Array = field(repr=False)
-    delta: Array = field(repr=False)
-    features: FeatureMap = field(repr=False)
+    targets: TargetRows = field(repr=False)
     target_kernel: Kernel
     target_kernel_is_fitted: bool
 
     @property
     def n(self) -> int:
         """Number of rows."""
-        return len(self.delta)
+        return len(self.coordinates)
 
-    def rows(self, index: Any) -> tuple[Array, Array]:
-        """Coordinates and Delta of some rows."""
-        return self.coordinates[index], self.delta[index]
+    def rows(self, index: Any) -> Rows:
+        """What h reads of some rows."""
+        return self.coordinates[index], self.targets.values[index]
 
     def diagonal(self) -> Array:
-        """h_ii = |Delta_i|^2, (n,)."""
-        return np.asarray(np.einsum("ij,ij->i", self.delta, self.delta))
+        """h_ii, (n,); k_P(p, p) = 1."""
+        return np.asarray(self.h.product.diagonal(self.targets.values))
 
 
 def pair_terms(
@@ -80,96 +94,73 @@ def pair_terms(
     Raises:
         InvalidInputError: fewer than two rows, lengths differ, or a value is not finite.
     """
-    y = require_targets(y, "y")
+    y = require_targets(y, "y", len(predictive))
     if len(y) < 2:
         raise InvalidInputError("y: the kernel calibration error compares pairs of rows; give at least two")
     kernel = marginal_kernel(y) if target_kernel is None else target_kernel
-    features = output_features(kernel, y, predictive)
-    delta = target_errors(y, predictive, kernel, features=features).delta
     chosen = Wasserstein() if prediction_kernel is None else prediction_kernel
-    (coordinates,) = chosen.coordinates([predictive], features)
-    return PairTerms(chosen.fitted(coordinates), coordinates, delta, features, kernel, target_kernel is None)
+    (coordinates,) = chosen.coordinates([predictive], kernel)
+    targets = target_rows(predictive, y, kernel)
+    h = PairKernel(chosen.fitted(coordinates), targets.product)
+    return PairTerms(h, coordinates, targets, kernel, target_kernel is None)
 
 
-def pair_sum(kernel: PredictionKernel, left: tuple[Array, Array], right: tuple[Array, Array] | None = None) -> float:
-    """Sum of h_ij over rows i of one block and j of another; without another, over all i != j of the one.
-
-    Args:
-        kernel: k_P.
-        left: coordinates (b, e) and Delta (b, r) of a block.
-        right: the same of another block.
-    """
-    coordinates, delta = left
-    other_coordinates, other_delta = left if right is None else right
+def pair_sum(h: PairKernel, left: Rows, right: Rows | None = None) -> float:
+    """Sum of h_ij over rows i of one block and j of another; without another, over all i != j of the one."""
+    if right is not None:
+        tiles = [(i, j) for i in _tiles(left) for j in _tiles(right)]
+        return math.fsum(float(h(_cut(left, i), _cut(right, j)).sum()) for i, j in tiles)
     totals = []
-    for i in _tiles(len(delta)):
-        for j in _tiles(len(other_delta)):
-            if right is None and j.start > i.start:
-                break
-            on_diagonal = right is None and i == j
-            gram = kernel(coordinates[i], other_coordinates[j])
-            if on_diagonal:
-                index = array_namespace(gram).arange(gram.shape[0])
-                gram[index, index] = 0.0
-            total = float((delta[i] * (gram @ other_delta[j])).sum())
-            totals.append(total if right is not None or on_diagonal else 2.0 * total)
+    for i in _tiles(left):
+        block = h(_cut(left, i), _cut(left, i))
+        index = array_namespace(block).arange(block.shape[0])
+        block[index, index] = 0.0
+        totals.append(float(block.sum()))
+        totals.extend(2.0 * float(h(_cut(left, i), _cut(left, j)).sum()) for j in _tiles(left) if j.start < i.start)
     return math.fsum(totals)
 
 
-def blockwise_sums(kernel: PredictionKernel, rows: tuple[Array, Array], size: int) -> Array:
+def blockwise_sums(h: PairKernel, rows: Rows, size: int) -> Array:
     """``pair_sum`` of each run of ``size`` rows: the block estimator's terms."""
-    coordinates, delta = rows
-    starts = range(0, len(delta), size)
-    return np.array([pair_sum(kernel, (coordinates[i : i + size], delta[i : i + size])) for i in starts])
+    return np.array([pair_sum(h, _cut(rows, slice(i, i + size))) for i in range(0, len(rows[0]), size)])
 
 
-def weighted_rows(
-    kernel: PredictionKernel, left: tuple[Array, Array], whole: tuple[Array, Array], weights: Array
-) -> Array:
+def weighted_rows(h: PairKernel, left: Rows, whole: Rows, weights: Array) -> Array:
     """sum_j h_ij w_j for the rows i of a block, the term j = i included: shape (b, k) for weights (n, k)."""
-    coordinates, delta = left
-    all_coordinates, all_delta = whole
-    result = np.zeros((len(delta), weights.shape[1]))
-    for i in _tiles(len(delta)):
-        for j in _tiles(len(all_delta)):
-            gram = kernel(coordinates[i], all_coordinates[j])
-            gram *= delta[i] @ all_delta[j].T
-            result[i] += gram @ weights[j]
-    return result
+    return np.concatenate(
+        [sum(h(_cut(left, i), _cut(whole, j)) @ weights[j] for j in _tiles(whole)) for i in _tiles(left)]
+    )
 
 
-def gram_rows(kernel: PredictionKernel, coordinates: Array, all_coordinates: Array, columns: Array) -> Array:
+def gram_rows(kernel: PredictionKernel, coordinates: Array, whole: Array, columns: Array) -> Array:
     """sum_j k_P(p_i, p_j) c_j for the rows i of a block, the term j = i included: shape (b, k) for columns (n, k)."""
-    result = np.zeros((len(coordinates), columns.shape[1]))
-    for i in _tiles(len(coordinates)):
-        for j in _tiles(len(all_coordinates)):
-            result[i] += kernel(coordinates[i], all_coordinates[j]) @ columns[j]
-    return result
+    tiles = list(_tiles((whole, columns)))
+    return np.concatenate(
+        [sum(kernel(coordinates[i], whole[j]) @ columns[j] for j in tiles) for i in _tiles((coordinates, coordinates))]
+    )
 
 
 def off_diagonal_sum(terms: PairTerms, runner: BlockRunner = SERIAL) -> float:
     """Sum of h_ij over i != j: every unordered pair of row blocks once, O(n) memory."""
-    blocks = row_blocks(terms.n)
-    shared = [runner.share(terms.rows(rows)) for rows in blocks]
-    kernel = runner.share(terms.kernel)
-    within = runner.run(pair_sum, [(kernel, block) for block in shared])
-    pairs = [(kernel, shared[i], shared[j]) for i in range(len(blocks)) for j in range(i)]
-    return math.fsum(within) + 2.0 * math.fsum(runner.run(pair_sum, pairs))
+    shared = [runner.share(terms.rows(rows)) for rows in row_blocks(terms.n)]
+    within = runner.run(pair_sum, [(terms.h, block) for block in shared])
+    between = runner.run(pair_sum, [(terms.h, shared[i], shared[j]) for i in range(len(shared)) for j in range(i)])
+    return math.fsum(within) + 2.0 * math.fsum(between)
 
 
 def weighted_sums(terms: PairTerms, weights: Array, runner: BlockRunner = SERIAL) -> Array:
     """H W for weights W (n, k), one row block a call: shape (n, k)."""
-    blocks = [terms.rows(rows) for rows in row_blocks(terms.n)]
-    shared = [runner.share(value) for value in (terms.kernel, terms.rows(slice(None)), weights)]
-    kernel, whole, columns = shared
-    return np.concatenate(runner.run(weighted_rows, [(kernel, block, whole, columns) for block in blocks]))
+    whole, columns = runner.share(terms.rows(slice(None))), runner.share(weights)
+    calls = [(terms.h, terms.rows(rows), whole, columns) for rows in row_blocks(terms.n)]
+    return np.concatenate(runner.run(weighted_rows, calls))
 
 
 def gram_products(terms: PairTerms, columns: Array, runner: BlockRunner = SERIAL) -> Array:
     """K_P C for columns C (n, k), one row block a call: shape (n, k)."""
-    blocks = [terms.coordinates[rows] for rows in row_blocks(terms.n)]
-    kernel, whole, shared = (runner.share(value) for value in (terms.kernel, terms.coordinates, columns))
-    return np.concatenate(runner.run(gram_rows, [(kernel, block, whole, shared) for block in blocks]))
+    whole, shared = runner.share(terms.coordinates), runner.share(columns)
+    kernel = terms.h.prediction_kernel
+    calls = [(kernel, terms.coordinates[rows], whole, shared) for rows in row_blocks(terms.n)]
+    return np.concatenate(runner.run(gram_rows, calls))
 
 
 def row_blocks(n: int) -> list[slice]:
@@ -177,6 +168,10 @@ def row_blocks(n: int) -> list[slice]:
     return [slice(start, min(start + BLOCK_ROWS, n)) for start in range(0, n, BLOCK_ROWS)]
 
 
-def _tiles(n: int) -> Iterator[slice]:
-    for start in range(0, n, _TILE):
-        yield slice(start, min(start + _TILE, n))
+def _tiles(rows: Rows) -> Iterator[slice]:
+    for start in range(0, len(rows[0]), _TILE):
+        yield slice(start, start + _TILE)
+
+
+def _cut(rows: Rows, tile: slice) -> Rows:
+    return rows[0][tile], rows[1][tile]

@@ -19,7 +19,7 @@ from congruence.kernels.arrays import Array, array_namespace
 from congruence.kernels.calibration_error.quantile_embedding import wasserstein_coordinates
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.feature_maps import FeatureMap, output_features
+from congruence.kernels.feature_maps import output_features
 from congruence.kernels.functions import Kernel
 
 _DIRECT_COLUMNS = 16
@@ -30,12 +30,12 @@ class PredictionKernel(ABC):
     """k_P with k_P(p, p) = 1: ``kernel(a, b)`` for coordinates a (n, e) and b (m, e) is the block [k_P(p_i, p'_j)]."""
 
     @abstractmethod
-    def coordinates(self, parts: Sequence[Distribution], features: FeatureMap) -> list[Array]:
+    def coordinates(self, parts: Sequence[Distribution], target_kernel: Kernel) -> list[Array]:
         """phi of the rows of each part, in one common system of coordinates.
 
         Args:
             parts: predictive distributions; more than one for test locations.
-            features: psi of the target kernel in use.
+            target_kernel: k_Y of the calibration error.
         """
 
     @abstractmethod
@@ -117,7 +117,7 @@ class Wasserstein(HilbertianKernel):
     included, W_2 is the L2 distance of the quantile functions, hence Hilbertian as well.
     """
 
-    def coordinates(self, parts: Sequence[Distribution], features: FeatureMap) -> list[Array]:  # noqa: ARG002
+    def coordinates(self, parts: Sequence[Distribution], target_kernel: Kernel) -> list[Array]:  # noqa: ARG002
         """See PredictionKernel."""
         return wasserstein_coordinates(parts)
 
@@ -132,13 +132,11 @@ class MaximumMeanDiscrepancy(HilbertianKernel):
 
     kernel: Kernel | None = None
 
-    def coordinates(self, parts: Sequence[Distribution], features: FeatureMap) -> list[Array]:
+    def coordinates(self, parts: Sequence[Distribution], target_kernel: Kernel) -> list[Array]:
         """See PredictionKernel."""
-        if self.kernel is None:
-            return [part.kernel_mean(features) for part in parts]
-        means = np.concatenate([part.mean() for part in parts])
-        own = output_features(self.kernel, means, concatenated(parts))
-        return [part.kernel_mean(own) for part in parts]
+        predictive = concatenated(parts)
+        features = output_features(target_kernel if self.kernel is None else self.kernel, predictive.mean(), predictive)
+        return [part.kernel_mean(features) for part in parts]
 
     def describe(self) -> dict[str, Any]:
         """See PredictionKernel."""
@@ -166,7 +164,7 @@ class HilbertianEmbedding(HilbertianKernel):
 
     embedding: Callable[[Distribution], Array] = parameter_embedding
 
-    def coordinates(self, parts: Sequence[Distribution], features: FeatureMap) -> list[Array]:  # noqa: ARG002
+    def coordinates(self, parts: Sequence[Distribution], target_kernel: Kernel) -> list[Array]:  # noqa: ARG002
         """See PredictionKernel."""
         return [np.asarray(self.embedding(part), dtype=np.float64) for part in parts]
 

@@ -5,11 +5,14 @@ Both turn replicates into columns, so that one pass over the pairs serves many o
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration_error.execution import SERIAL, BlockRunner
-from congruence.kernels.calibration_error.pairs import PairTerms, gram_products, weighted_sums
+from congruence.kernels.calibration_error.pairs import PairTerms, gram_products, off_diagonal_sum, weighted_sums
+from congruence.kernels.calibration_error.target_products import target_rows
 from congruence.kernels.distributions import Distribution
 
 _COLUMN_ENTRIES = 20_000_000  # 160 MB of columns at a time
@@ -38,16 +41,18 @@ def consistency_statistics(
     terms: PairTerms, predictive: Distribution, y: Array, replicates: int, seed: int, runner: BlockRunner = SERIAL
 ) -> Array:
     """The unbiased estimate for targets drawn from the predictions, (replicates,)."""
-    n, r = terms.delta.shape
+    n, features = terms.n, terms.targets.features
     rng = np.random.default_rng(seed)
-    kernel_mean = terms.features(y) - terms.delta
+    if features is None:
+        draws = predictive.sample(replicates, seed=rng)
+        redrawn = (replace(terms, targets=target_rows(predictive, row, terms.target_kernel)) for row in draws.T)
+        return np.array([off_diagonal_sum(again, runner) / (n * (n - 1)) for again in redrawn])
+    kernel_mean = features(y) - terms.targets.values
     statistics = []
-    for count in _batches(replicates, n * r):
+    for count in _batches(replicates, n * features.rank):
         draws = predictive.sample(count, seed=rng)
-        delta = np.empty((n, count, r))
-        for replicate in range(count):
-            delta[:, replicate] = terms.features(draws[:, replicate]) - kernel_mean
-        columns = delta.reshape(n, count * r)
+        delta = np.stack([features(draws[:, replicate]) - kernel_mean for replicate in range(count)], axis=1)
+        columns = delta.reshape(n, -1)
         products = gram_products(terms, columns, runner) - columns  # k_P(p, p) = 1: leaves out i = j
         statistics.append(np.einsum("ibr,ibr->b", delta, products.reshape(delta.shape)) / (n * (n - 1)))
     return np.concatenate(statistics)

@@ -59,7 +59,7 @@ def _resemblance(terms: PairTerms) -> tuple[float, float]:
     coordinates: Array = terms.coordinates
     if terms.n > _SAMPLE_ROWS:
         coordinates = coordinates[np.random.default_rng(0).choice(terms.n, _SAMPLE_ROWS, replace=False)]
-    gram = terms.kernel(coordinates, coordinates)
+    gram = terms.h.prediction_kernel(coordinates, coordinates)
     rows = len(gram)
     mean = (float(gram.sum()) - rows) / (rows * (rows - 1))
     return mean * (terms.n - 1), 1.0 - float(gram.min())

@@ -1,0 +1,287 @@
+"""SKCE and UCME against their definitions: closed forms, quadrature, the published values."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.spatial.distance import cdist
+
+from congruence.kernels import RBF, Laplacian, Polynomial
+from congruence.kernels.calibration_error import (
+    HilbertianEmbedding,
+    MaximumMeanDiscrepancy,
+    Wasserstein,
+    moment_embedding,
+    pairs,
+    squared_kernel_calibration_error,
+    unnormalized_calibration_mean_embedding,
+)
+from congruence.kernels.calibration_error.laplace_products import LaplaceProduct
+from congruence.kernels.calibration_error.quantile_embedding import wasserstein_coordinates
+from congruence.kernels.calibration_error.target_products import laplace_rows
+from congruence.kernels.distributions import Deterministic, Laplace, Mixture, Normal, Poisson, Samples
+from congruence.kernels.errors import InvalidInputError
+
+SQUARED_EXPONENTIAL = RBF(0.5)
+
+
+def definition(predictive: Normal, y: np.ndarray, gamma: float, k_p: np.ndarray) -> np.ndarray:
+    """h_ij for normals and k_Y = exp(-gamma d^2) from the four expectations of the paper."""
+    v, mu, s2 = 1 / (2 * gamma), predictive.loc, predictive.scale**2
+
+    def expectation(distance: np.ndarray, spread: np.ndarray | float) -> np.ndarray:
+        return np.sqrt(v / (v + spread)) * np.exp(-(distance**2) / (2 * (v + spread)))
+
+    target = (
+        expectation(y[:, None] - y, 0.0)
+        - expectation(mu[:, None] - y, s2[:, None])
+        - expectation(y[:, None] - mu, s2[None, :])
+        + expectation(mu[:, None] - mu, s2[:, None] + s2)
+    )
+    return k_p * target
+
+
+def normal_data(n: int, seed: int = 0) -> tuple[Normal, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    loc, scale = rng.normal(size=n), rng.uniform(0.3, 2, size=n)
+    return Normal(loc, scale), loc + 0.5 + scale * rng.normal(size=n)
+
+
+@pytest.mark.parametrize(
+    ("loc", "scale", "y", "unbiased", "biased"),
+    [
+        ([0, 0], [1, 1], [0, 0], 0.1631367068165, 0.1631367068165),
+        ([0, 1], [1, 2], [1, 0], -0.04186060698828, 0.22906514215363),
+        ([0, 1], [1, 2], [0, 1], 0.00651220001294, 0.15376681229396),
+    ],
+)
+def test_published_values(loc, scale, y, unbiased, biased):
+    predictive = Normal(np.array(loc, float), np.array(scale, float))
+    for estimator, value in (("unbiased", unbiased), ("biased", biased), ("block", unbiased)):
+        options = {"block_size": 2} if estimator == "block" else {}
+        result = squared_kernel_calibration_error(
+            predictive, np.array(y, float), target_kernel=SQUARED_EXPONENTIAL, estimator=estimator, **options
+        )
+        assert result == pytest.approx(value, abs=2e-13)
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0])
+def test_estimators_equal_their_definitions(exponent):
+    predictive, y = normal_data(40)
+    parameters = np.column_stack([predictive.loc, predictive.scale])
+    h = definition(predictive, y, 0.7, np.exp(-0.8 * cdist(parameters, parameters) ** exponent))
+    options = {"prediction_kernel": Wasserstein(0.8, exponent), "target_kernel": RBF(0.7)}
+    off = h - np.diag(np.diag(h))
+    assert squared_kernel_calibration_error(predictive, y, **options) == pytest.approx(off.sum() / (40 * 39), abs=1e-13)
+    biased = squared_kernel_calibration_error(predictive, y, estimator="biased", **options)
+    assert biased == pytest.approx(h.mean(), abs=1e-13)
+    order = np.random.default_rng(3).permutation(40)
+    blocks = [off[np.ix_(rows, rows)].sum() / 12 for rows in order.reshape(10, 4)]
+    block = squared_kernel_calibration_error(predictive, y, estimator="block", block_size=4, seed=3, **options)
+    assert block == pytest.approx(np.mean(blocks), abs=1e-13)
+
+
+def test_blocks_and_tiles_change_nothing(monkeypatch):
+    predictive, y = normal_data(120)
+    whole = squared_kernel_calibration_error(predictive, y)
+    monkeypatch.setattr(pairs, "BLOCK_ROWS", 50)
+    monkeypatch.setattr(pairs, "_TILE", 7)
+    assert squared_kernel_calibration_error(predictive, y) == pytest.approx(whole, rel=1e-12, abs=1e-16)
+
+
+@given(st.integers(2, 30), st.integers(0, 10**6), st.floats(0.05, 5.0), st.sampled_from([0.7, 1.0, 2.0]))
+@settings(max_examples=25, deadline=None)
+def test_biased_is_never_negative_and_rows_have_no_order(n, seed, scale, exponent):
+    predictive, y = normal_data(n, seed)
+    kernel = Wasserstein(scale, exponent)
+    order = np.random.default_rng(seed).permutation(n)
+    biased = squared_kernel_calibration_error(predictive, y, prediction_kernel=kernel, estimator="biased")
+    assert biased >= 0.0
+    assert squared_kernel_calibration_error(predictive[order], y[order], prediction_kernel=kernel) == pytest.approx(
+        squared_kernel_calibration_error(predictive, y, prediction_kernel=kernel), rel=1e-9, abs=1e-13
+    )
+
+
+def test_unbiased_estimates_of_a_calibrated_model_average_to_zero():
+    rng = np.random.default_rng(0)
+    loc, scale = rng.normal(size=(200, 20)), rng.uniform(0.5, 2, size=(200, 20))
+    y = loc + scale * rng.normal(size=(200, 20))
+    estimates = [
+        squared_kernel_calibration_error(Normal(*row[:2]), row[2], target_kernel=SQUARED_EXPONENTIAL)
+        for row in zip(loc, scale, y, strict=True)
+    ]
+    assert abs(np.mean(estimates)) < 4 * np.std(estimates) / np.sqrt(200)
+
+
+def laplace_expectations(y: float, loc: float, scale: float, gamma: float) -> float:
+    def integrand(z: float) -> float:
+        return np.exp(-gamma * abs(z - y) - abs(z - loc) / scale) / (2 * scale)
+
+    knots = sorted({y, loc})
+    edges = [-np.inf, *knots, np.inf]
+    return sum(quad(integrand, a, b, epsabs=1e-13)[0] for a, b in itertools.pairwise(edges))
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.5, 1 / 0.7 - 1e-9, 1 / 0.7, 1.5, 2.0, 40.0])
+def test_laplace_product_equals_quadrature(scale):
+    """Also where the scale of a prediction is that of the kernel, or nearly."""
+    gamma, other = 0.7, Laplace(np.array([0.4]), np.array([1 / 0.7]))
+    one = Laplace(np.array([-0.3]), np.array([scale]))
+    a, b = laplace_rows(one, np.array([0.9])), laplace_rows(other, np.array([-1.1]))
+
+    def outer(z: float) -> float:
+        return laplace_expectations(z, 0.4, 1 / 0.7, gamma) * np.exp(-abs(z + 0.3) / scale) / (2 * scale)
+
+    edges = [-0.3 - 40 * scale, -0.3, 0.4, max(0.4, -0.3 + 40 * scale)]
+    both = sum(quad(outer, x, z, epsabs=1e-12, limit=200)[0] for x, z in itertools.pairwise(edges))
+    expected = (
+        np.exp(-gamma * 2.0)
+        - laplace_expectations(-1.1, -0.3, scale, gamma)
+        - laplace_expectations(0.9, 0.4, 1 / 0.7, gamma)
+        + both
+    )
+    assert LaplaceProduct(gamma)(a, b)[0, 0] == pytest.approx(expected, abs=1e-9)
+
+
+def test_laplace_product_is_smooth_across_equal_scales():
+    product = LaplaceProduct(1.0)
+    scales = np.concatenate([np.linspace(0.2, 4.0, 381), 1 + np.geomspace(1e-15, 1e-3, 60)])
+    scales.sort()
+    rows = laplace_rows(Laplace(np.full(len(scales), 0.3), scales), np.full(len(scales), 1.0))
+    block = product(rows, rows)
+    assert np.max(np.abs(np.diff(block, axis=0)) / np.maximum(np.diff(scales)[:, None], 1e-6)) < 2.0
+    np.testing.assert_allclose(np.diag(block), product.diagonal(rows), atol=1e-13)
+    assert np.linalg.eigvalsh(block).min() > -1e-9
+
+
+def test_laplace_with_its_kernel_agrees_with_samples():
+    rng = np.random.default_rng(1)
+    predictive = Laplace(rng.normal(size=30), rng.uniform(0.5, 2, 30))
+    y = rng.normal(size=30)
+    exact = squared_kernel_calibration_error(
+        predictive, y, prediction_kernel=HilbertianEmbedding(embedding=moment_embedding), target_kernel=Laplacian(0.7)
+    )
+    draws = predictive.sample(2000, seed=2)
+    kernel = Laplacian(0.7)
+    parameters = moment_embedding(predictive)
+    cross = np.stack([kernel(draws[i], y).mean(axis=0) for i in range(30)])
+    between = np.stack([[kernel(draws[i, :400], draws[j, 400:800]).mean() for j in range(30)] for i in range(30)])
+    h = np.exp(-cdist(parameters, parameters)) * (kernel(y, y) - cross - cross.T + between)
+    np.fill_diagonal(h, 0.0)
+    assert exact == pytest.approx(h.sum() / (30 * 29), abs=2e-3)
+
+
+def wasserstein(a, b) -> np.ndarray:
+    first, second = wasserstein_coordinates([a, b])
+    return np.linalg.norm(first - second, axis=1)
+
+
+def test_wasserstein_distances_of_closed_families():
+    a, b = Normal(np.array([1.0, 0]), np.array([2.0, 1])), Normal(np.array([4.0, 0]), np.array([6.0, 3]))
+    np.testing.assert_allclose(wasserstein(a, b), [5.0, 2.0], rtol=1e-12)
+    a, b = Laplace(np.array([1.0]), np.array([2.0])), Laplace(np.array([0.0]), np.array([5.0]))
+    np.testing.assert_allclose(wasserstein(a, b), np.sqrt(1 + 2 * 9), rtol=1e-12)
+
+
+def test_wasserstein_distances_by_quantiles():
+    """A mixture of one component is that component; families mix; samples are sorted; points are points."""
+    rng = np.random.default_rng(0)
+    a = Normal(rng.normal(size=5), rng.uniform(0.5, 2, 5))
+    b = Normal(rng.normal(size=5), rng.uniform(0.5, 2, 5))
+    lifted = [Mixture(np.ones((5, 1)), (part,)) for part in (a, b)]
+    np.testing.assert_allclose(wasserstein(*lifted), wasserstein(a, b), rtol=1e-4)
+    draws = rng.normal(size=(2, 3, 8))
+    expected = np.sqrt(np.mean((np.sort(draws[0]) - np.sort(draws[1])) ** 2, axis=1))
+    np.testing.assert_allclose(wasserstein(Samples(draws[0]), Samples(draws[1])), expected, rtol=1e-8)
+    points = Deterministic(np.array([0.0, 3.0, 1.0, 2.0, 5.0]))
+    np.testing.assert_allclose(wasserstein(a, points), np.hypot(a.loc - points.mean(), a.scale), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        Wasserstein(),
+        Wasserstein(None),
+        MaximumMeanDiscrepancy(),
+        MaximumMeanDiscrepancy(kernel=RBF(2.0), scale=3.0, exponent=2.0),
+        HilbertianEmbedding(embedding=moment_embedding, scale=0.5),
+    ],
+    ids=["wasserstein", "median scale", "mmd", "own mmd", "moments"],
+)
+def test_every_kernel_works_for_every_kind_of_prediction(kernel):
+    rng = np.random.default_rng(0)
+    n, rates = 25, rng.uniform(1, 9, 25)
+    normal = Normal(rng.normal(size=n), rng.uniform(0.5, 2, n))
+    kinds = [
+        normal,
+        Laplace(normal.loc, normal.scale),
+        Poisson(rates),
+        Samples(rng.normal(size=(n, 6))),
+        Mixture(np.full((n, 2), 0.5), (normal, Normal(normal.loc + 2, normal.scale))),
+    ]
+    for predictive in kinds:
+        y = predictive.sample(1, seed=1)[:, 0]
+        biased = squared_kernel_calibration_error(predictive, y, prediction_kernel=kernel, estimator="biased")
+        assert 0.0 < biased < 1.0
+        assert np.isfinite(squared_kernel_calibration_error(predictive, y, prediction_kernel=kernel))
+
+
+def test_vector_targets():
+    rng = np.random.default_rng(0)
+    center = rng.normal(size=(60, 1, 3))
+    predictive = Samples(center + rng.normal(size=(60, 20, 3)))
+    good, bad = center[:, 0] + rng.normal(size=(60, 3)), center[:, 0] + 1.0 + rng.normal(size=(60, 3))
+    options = {"prediction_kernel": MaximumMeanDiscrepancy(scale=None), "target_kernel": RBF(0.1)}
+    calibrated = squared_kernel_calibration_error(predictive, good, **options)
+    assert abs(calibrated) < 0.01 < squared_kernel_calibration_error(predictive, bad, **options)
+    with pytest.raises(InvalidInputError, match="MaximumMeanDiscrepancy"):
+        squared_kernel_calibration_error(predictive, good)
+
+
+def test_ucme_equals_its_definition():
+    predictive, y = normal_data(30)
+    test_predictive, test_y = normal_data(7, seed=5)
+    k_p = np.exp(-wasserstein_grid(predictive, test_predictive))
+    v = 1.0
+    spread = v + predictive.scale[:, None] ** 2
+    mean = np.sqrt(v / spread) * np.exp(-((predictive.loc[:, None] - test_y) ** 2) / (2 * spread))
+    expected = np.mean(np.mean(k_p * (np.exp(-0.5 * (y[:, None] - test_y) ** 2) - mean), axis=0) ** 2)
+    result = unnormalized_calibration_mean_embedding(
+        predictive, y, test_predictive, test_y, target_kernel=SQUARED_EXPONENTIAL
+    )
+    assert result == pytest.approx(expected, rel=1e-12)
+
+
+def wasserstein_grid(a: Normal, b: Normal) -> np.ndarray:
+    return np.hypot(a.loc[:, None] - b.loc, a.scale[:, None] - b.scale)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda p, y: squared_kernel_calibration_error(p, y[:-1]), "9 rows"),
+        (lambda p, y: squared_kernel_calibration_error(p, np.full(10, 3.0)), "all 10 values"),
+        (lambda p, y: squared_kernel_calibration_error(p, np.where(y == y[4], np.nan, y)), "row 4"),
+        (lambda p, y: squared_kernel_calibration_error(p[:1], y[:1], target_kernel=RBF(1.0)), "at least two"),
+        (lambda p, y: squared_kernel_calibration_error(p, y, estimator="linear"), "unknown"),
+        (lambda p, y: squared_kernel_calibration_error(p, y, block_size=4), "no meaning"),
+        (lambda p, y: squared_kernel_calibration_error(p, y, estimator="block", block_size=11), "2 to the 10"),
+        (lambda p, y: Wasserstein(scale=0.0), "scale is 0"),
+        (lambda p, y: Wasserstein(exponent=2.5), r"\(0, 2\]"),
+        (lambda p, y: unnormalized_calibration_mean_embedding(p, y, p[:3], y[:2]), "2 rows"),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    predictive, y = normal_data(10)
+    with pytest.raises(InvalidInputError, match=message):
+        call(predictive, y)
+
+
+def test_unbounded_kernels_are_estimated_too():
+    predictive, y = normal_data(20)
+    moments = squared_kernel_calibration_error(predictive, y, target_kernel=Polynomial(degree=2), estimator="biased")
+    assert np.isfinite(moments)
+    assert moments > 0
