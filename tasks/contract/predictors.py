@@ -7,6 +7,7 @@ to them.
 from __future__ import annotations
 
 import inspect
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,19 +21,31 @@ from congruence.tasks.contract.reading import distribution_columns
 Preprocess = Callable[[pd.DataFrame], Any]
 
 
-class CallablePredictor(PythonModel):
+class FramePredictor(PythonModel):
+    """A pyfunc model that is a function of the input frame alone: subclasses say which ``columns`` it gives."""
+
+    @abstractmethod
+    def columns(self, frame: pd.DataFrame) -> Any:
+        """The output columns, one row for every row of ``frame``."""
+
+    def predict(self, context: Any, model_input: Any, params: dict[str, Any] | None = None) -> Any:  # noqa: ARG002
+        """MLflow's entry."""
+        return self.columns(model_input)
+
+
+class CallablePredictor(FramePredictor):
     """A function from the input frame to columns, or to a ``Distribution``."""
 
     def __init__(self, function: Callable[[pd.DataFrame], Any]) -> None:
         self.function = function
 
-    def predict(self, model_input: pd.DataFrame) -> Any:
+    def columns(self, frame: pd.DataFrame) -> Any:
         """The output columns of the function."""
-        output = self.function(model_input)
+        output = self.function(frame)
         return distribution_columns(output) if isinstance(output, Distribution) else output
 
 
-class EstimatorPredictor(PythonModel):
+class EstimatorPredictor(FramePredictor):
     """A scikit-learn regressor: ``loc`` and, where its ``predict`` can return it, ``scale``.
 
     A regressor of several outputs gives the columns "0", "1", ....
@@ -42,9 +55,9 @@ class EstimatorPredictor(PythonModel):
         self.estimator = estimator
         self.preprocess = preprocess
 
-    def predict(self, model_input: pd.DataFrame) -> pd.DataFrame:
+    def columns(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The predictions, with standard deviations where the estimator knows them."""
-        features = self.preprocess(model_input) if self.preprocess else model_input
+        features = self.preprocess(frame) if self.preprocess else frame
         if returns_std(self.estimator):
             loc, scale = self.estimator.predict(features, return_std=True)
             return pd.DataFrame({"loc": loc, "scale": scale})
@@ -54,22 +67,22 @@ class EstimatorPredictor(PythonModel):
         return pd.DataFrame({str(column): output[:, column] for column in range(output.shape[1])})
 
 
-class QuantilePredictor(PythonModel):
+class QuantilePredictor(FramePredictor):
     """One regressor per quantile level; crossing quantiles are sorted (Chernozhukov et al., 2010)."""
 
     def __init__(self, estimators: Mapping[float, Any], preprocess: Preprocess | None = None) -> None:
         self.estimators = dict(sorted(estimators.items()))
         self.preprocess = preprocess
 
-    def predict(self, model_input: pd.DataFrame) -> pd.DataFrame:
+    def columns(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The quantiles in the order of their levels, as values_0, values_1, ...."""
-        features = self.preprocess(model_input) if self.preprocess else model_input
+        features = self.preprocess(frame) if self.preprocess else frame
         values = np.stack([np.asarray(model.predict(features)) for model in self.estimators.values()], axis=1)
         values.sort(axis=1)
         return pd.DataFrame({f"values_{column}": values[:, column] for column in range(values.shape[1])})
 
 
-class ModulePredictor(PythonModel):
+class ModulePredictor(FramePredictor):
     """A torch module in evaluation mode, run on the CPU or the first GPU in batches.
 
     The module returns a matrix, a dict of tensors, or a ``torch.distributions`` normal, Laplace or Poisson.
@@ -80,7 +93,7 @@ class ModulePredictor(PythonModel):
         self.preprocess = preprocess
         self.batch_size = batch_size
 
-    def predict(self, model_input: pd.DataFrame) -> pd.DataFrame:
+    def columns(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The outputs of all batches as columns."""
         import torch
 
@@ -88,8 +101,8 @@ class ModulePredictor(PythonModel):
         module = self.module.to(device).eval()
         parts = []
         with torch.inference_mode():
-            for start in range(0, len(model_input), self.batch_size):
-                rows = model_input.iloc[start : start + self.batch_size]
+            for start in range(0, len(frame), self.batch_size):
+                rows = frame.iloc[start : start + self.batch_size]
                 features = self.preprocess(rows) if self.preprocess else rows.to_numpy(dtype=np.float32)
                 parts.append(_tensor_columns(module(torch.as_tensor(features).to(device))))
         return pd.concat(parts, ignore_index=True)

@@ -15,15 +15,16 @@ from pathlib import Path
 import mlflow
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import scipy.special
 from mlflow import MlflowClient
-from mlflow.pyfunc.model import PythonModel
 from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 from numpy.typing import NDArray
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.contract import log_predictive_model
+from congruence.tasks.contract.predictors import FramePredictor
 from congruence.tasks.digits.dataset import noise_scale
 from congruence.tasks.digits.network import UNIT, Network, mixture_nll, normal_nll, pixels, squared_error, train
 from congruence.tasks.registry import ModelVersion, list_versions
@@ -50,52 +51,52 @@ DESCRIPTIONS = {
 Frame = pd.DataFrame
 
 
-class TrueLaw(PythonModel):
+class TrueLaw(FramePredictor):
     """N(angle, (5 + 2.5 digit)^2): reads the columns that generated the target."""
 
-    def predict(self, model_input: Frame) -> Frame:
+    def columns(self, frame: Frame) -> Frame:
         """Columns loc and scale."""
-        return pd.DataFrame({"loc": model_input["angle"], "scale": noise_scale(model_input["digit"])})
+        return pd.DataFrame({"loc": frame["angle"], "scale": noise_scale(frame["digit"])})
 
 
 @dataclass
-class NormalNetwork(PythonModel):
+class NormalNetwork(FramePredictor):
     """A network whose outputs are loc and, unless ``scale`` is given, log scale."""
 
     network: Network
     scale: float | None = None
     factor: float = 1.0
 
-    def predict(self, model_input: Frame) -> Frame:
+    def columns(self, frame: Frame) -> Frame:
         """Columns loc and scale, in degrees."""
-        output = self.network(pixels(model_input["image"].tolist()))
+        output = self.network(pixels(frame["image"].tolist()))
         scale = np.exp(output[:, 1]) * UNIT if self.scale is None else np.full(len(output), self.scale)
         return pd.DataFrame({"loc": output[:, 0] * UNIT, "scale": self.factor * scale})
 
 
 @dataclass
-class MixtureNetwork(PythonModel):
+class MixtureNetwork(FramePredictor):
     """A network whose outputs are the logits, locs and log scales of a mixture of normals."""
 
     network: Network
 
-    def predict(self, model_input: Frame) -> Frame:
+    def columns(self, frame: Frame) -> Frame:
         """Columns weights_k, loc_k and scale_k, in degrees."""
-        logits, loc, log_scale = np.split(self.network(pixels(model_input["image"].tolist())), 3, axis=1)
+        logits, loc, log_scale = np.split(self.network(pixels(frame["image"].tolist())), 3, axis=1)
         return _mixture_columns(scipy.special.softmax(logits, axis=1), loc * UNIT, np.exp(log_scale) * UNIT)
 
 
 @dataclass
-class MarginalLaw(PythonModel):
+class MarginalLaw(FramePredictor):
     """One mixture of normals for every row, whatever the image shows."""
 
     weights: NDArray[np.float64]
     loc: NDArray[np.float64]
     scale: NDArray[np.float64]
 
-    def predict(self, model_input: Frame) -> Frame:
+    def columns(self, frame: Frame) -> Frame:
         """Columns weights_k, loc_k and scale_k, in degrees."""
-        shape = (len(model_input), len(self.weights))
+        shape = (len(frame), len(self.weights))
         return _mixture_columns(*(np.broadcast_to(part, shape) for part in (self.weights, self.loc, self.scale)))
 
 
@@ -132,13 +133,14 @@ def _read(training: Path) -> Frame:
     files = sorted(training.glob("*.parquet"))
     if not files:
         raise InvalidInputError(f"{training}: holds no Parquet file; write the training split with write_digits first")
-    return pd.concat([pq.read_table(file).to_pandas() for file in files], ignore_index=True)
+    table: Frame = pa.concat_tables([pq.read_table(file) for file in files]).to_pandas()
+    return table
 
 
-def _trained(table: Frame, kinds: list[str]) -> dict[str, PythonModel]:
+def _trained(table: Frame, kinds: list[str]) -> dict[str, FramePredictor]:
     """The models of ``kinds`` in order; versions that share a network train it once."""
     x, y = pixels(table["image"].tolist()), table["target"].to_numpy(dtype=np.float64)
-    makers: dict[str, Callable[[], PythonModel]] = {
+    makers: dict[str, Callable[[], FramePredictor]] = {
         "truth": TrueLaw,
         "trained": lambda: NormalNetwork(_cached_normal()),
         "overconfident": lambda: NormalNetwork(_cached_normal(), factor=0.5),
@@ -171,7 +173,7 @@ def _marginal(y: NDArray[np.float64]) -> MarginalLaw:
     return MarginalLaw(fit.weights_, fit.means_[:, 0], np.sqrt(fit.covariances_[:, 0, 0]))
 
 
-def _register(kind: str, model: PythonModel, table: Frame) -> None:
+def _register(kind: str, model: FramePredictor, table: Frame) -> None:
     """Log one version under a training run of its own and register it, with the words for the registry's page."""
     client = MlflowClient()
     mlflow.set_experiment(TRAINING_EXPERIMENT)

@@ -23,7 +23,7 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 def pixels(images: Sequence[bytes]) -> NDArray[np.float32]:
     """The grey values in [0, 1] of encoded images, made smaller by ``REDUCTION``, one row per image."""
     rows = [np.asarray(Image.open(io.BytesIO(image)).convert("L").reduce(REDUCTION)).ravel() for image in images]
-    return np.stack(rows).astype(np.float32) / 255
+    return np.stack(rows).astype(np.float32) / np.float32(255)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def _fit(
     optimizer = torch.optim.AdamW(module.parameters(), lr=2e-3, weight_decay=1e-2)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
     for _ in range(epochs):
-        for rows in torch.randperm(len(x)).split(batch):
+        for rows in torch.split(torch.randperm(len(x)), batch):
             optimizer.zero_grad()
             loss(module(inputs[rows]), targets[rows]).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
