@@ -30,6 +30,8 @@ class RowEncoder(Protocol):
 
     @property
     def dimension(self) -> int: ...  # noqa: D102
+    @property
+    def batch_size(self) -> int: ...  # noqa: D102
 
     def preprocess(self, raw: Any) -> Any:
         """One row, made ready; called from several threads; raises InvalidRow where it cannot be."""
@@ -59,7 +61,7 @@ def embed_shard(
     encoder: RowEncoder,
     store: EmbeddingStore,
     *,
-    batch_size: int = 64,
+    batch_size: int | None = None,
     threads: int | None = None,
     prefetch_batches: int = 3,
     progress: Progress | None = None,
@@ -67,8 +69,8 @@ def embed_shard(
     """Embed the rows of ``shard`` into ``store``, unless they are there.
 
     Rows are read and decoded by ``threads`` (default: one per core) at most ``prefetch_batches`` batches ahead of the
-    encoder, so that memory does not grow with the shard. A batch is the next ``batch_size`` valid rows: the partition,
-    and with it every byte of the result, depends on the data alone, never on timing.
+    encoder, so that memory does not grow with the shard. A batch is the next ``batch_size`` valid rows (default: the
+    encoder's): the partition, and with it every byte of the result, depends on the data alone, never on timing.
 
     A row that cannot be read, decoded or embedded stays in its place, invalid, with its reason. Any other failure (the
     network, the disk, the device) is raised, and nothing of the shard counts as done.
@@ -81,7 +83,9 @@ def embed_shard(
     invalid: dict[int, str] = {}
     waiting = 0.0
     asked = time.perf_counter()
-    for batch in _batches(split.input_readers(shard), encoder, batch_size, threads, prefetch_batches, invalid):
+    for batch in _batches(
+        split.input_readers(shard), encoder, batch_size or encoder.batch_size, threads, prefetch_batches, invalid
+    ):
         waiting += _since(asked)
         rows = [row for row, _ in batch]
         embeddings[rows] = encoder.encode([value for _, value in batch])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 import time
 from pathlib import Path
@@ -10,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, UnidentifiedImageError
 
 from congruence.tasks.embedding import embed_shard
-from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.encoders.images import decode_image
 from congruence.tasks.sources import Split, SplitSettings, open_split
 from congruence.tasks.store import EmbeddingStore
 
@@ -25,18 +23,14 @@ class PixelEncoder:
     preprocessing_digest = "4x4"
     dimension = 16
     input_kind = "image"
+    batch_size = 16
 
     def __init__(self, pause: float = 0.0) -> None:
         self.pause = pause
         self.encoded_rows = 0
 
     def preprocess(self, raw: bytes) -> npt.NDArray[np.float32]:
-        try:
-            image = Image.open(io.BytesIO(raw)).convert("L").resize((4, 4))
-        except UnidentifiedImageError as error:
-            raise InvalidRow("not an image") from error
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise InvalidRow(f"damaged image: {error}") from error
+        image = decode_image(raw, max_pixels=2**26).convert("L").resize((4, 4))
         return np.asarray(image, dtype=np.float32).ravel() / 255
 
     def encode(self, batch: list[Any]) -> npt.NDArray[np.float32]:
@@ -50,9 +44,9 @@ def open_store(uri: str, split: Split, **settings: Any) -> EmbeddingStore:
     return EmbeddingStore.open(uri, split=split, **(keys | settings))
 
 
-def embed_all(split: Split, store: EmbeddingStore, encoder: PixelEncoder, batch_size: int = 16) -> None:
+def embed_all(split: Split, store: EmbeddingStore, encoder: PixelEncoder) -> None:
     for shard in split.shards:
-        embed_shard(split, shard, encoder, store, batch_size=batch_size, threads=2)
+        embed_shard(split, shard, encoder, store, threads=2)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,210 @@
+"""Embedding a shard: every row in its place, the same bytes whatever the timing, kills and company."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from congruence.tasks.embedding import embed_shard, require_few_invalid
+from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.errors import TooManyInvalidRowsError
+from congruence.tasks.sources import SplitSettings, open_split
+
+SCRIPT = Path(__file__).with_name("embed_process.py")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def start(settings: SplitSettings, store: Path, pause: float) -> subprocess.Popen[str]:
+    """The embedding script in a process of its own; returns once it has begun to embed."""
+    described = store.parent / f"{store.name}.json"
+    described.write_text(settings.model_dump_json())
+    process = subprocess.Popen(
+        [sys.executable, str(SCRIPT), str(described), str(store), str(pause)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started\n"
+    return process
+
+
+def test_row_i_of_the_store_is_row_i_of_the_split(image_split: Any, embed_process: Any, tmp_path: Path) -> None:
+    split = open_split(image_split(70))
+    store = embed_process.open_store(str(tmp_path / "store"), split)
+    encoder = embed_process.PixelEncoder()
+    seen: list[tuple[int, int]] = []
+    reports = [embed_shard(split, s, encoder, store, progress=lambda *at: seen.append(at)) for s in split.shards]
+    raw = [value for shard in split.shards for value in split.read_encoder_inputs(shard)]
+    np.testing.assert_array_equal(store.read(), encoder.encode([encoder.preprocess(value) for value in raw]))
+    assert [(report.rows, report.valid_rows, report.embedded) for report in reports] == [(20, 20, True)] * 3 + [
+        (10, 10, True)
+    ]
+    assert seen[:3] == [(16, 20), (20, 20), (20, 20)]
+    again = embed_process.PixelEncoder()
+    assert not any(embed_shard(split, shard, again, store).embedded for shard in split.shards)
+    assert again.encoded_rows == 0
+
+
+class Erratic:
+    """Decodes out of order: what the threads finish first changes from run to run."""
+
+    dimension = 2
+    batch_size = 8
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.held = 0
+        self.most_held = 0
+        self.lock = threading.Lock()
+        self.batches: list[list[float]] = []
+
+    def preprocess(self, raw: npt.NDArray[np.float64]) -> float:
+        with self.lock:
+            self.held += 1
+            self.most_held = max(self.most_held, self.held)
+        time.sleep(self.random.random() * 0.002)
+        if raw[0] % 10 == 3:
+            raise InvalidRow(f"{raw[0]:.0f} ends in three")
+        return float(raw[0])
+
+    def encode(self, batch: list[Any]) -> npt.NDArray[np.float32]:
+        self.batches.append(batch)
+        with self.lock:
+            self.held -= len(batch)
+        out = np.array([[value, len(self.batches)] for value in batch], dtype=np.float32)
+        out[np.array(batch) == 77, 0] = np.nan
+        return out
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> Any:
+    (tmp_path / "numbers.csv").write_text("x,y\n" + "".join(f"{row},0\n" for row in range(100)))
+    return open_split(
+        SplitSettings(uri=str(tmp_path / "numbers.csv"), input="x", input_kind="features", target="y", shard_rows=60)
+    )
+
+
+def _embed(split: Any, encoder: Any, folder: Path, **options: Any) -> Any:
+    from congruence.tasks.store import EmbeddingStore
+
+    store = EmbeddingStore.open(
+        str(folder), split=split, encoder_id="numbers", preprocessing_digest="", dimension=encoder.dimension
+    )
+    reports = [embed_shard(split, shard, encoder, store, **options) for shard in split.shards]
+    return store, reports
+
+
+def test_the_bytes_do_not_depend_on_timing_and_invalid_rows_keep_their_place(numbers: Any, tmp_path: Path) -> None:
+    stores = []
+    for seed in range(3):
+        encoder = Erratic(seed)
+        store, reports = _embed(numbers, encoder, tmp_path / str(seed), threads=4)
+        stores.append(files(tmp_path / str(seed)))
+        assert [len(batch) for batch in encoder.batches] == [8] * 6 + [6] + [8] * 4 + [4]
+    assert stores[0] == stores[1] == stores[2]
+    expected = {row: f"{row} ends in three" for row in range(3, 100, 10)} | {77: "the encoder's output is not finite"}
+    assert store.reasons() == dict(sorted(expected.items()))
+    assert {row: reason for report in reports for row, reason in report.reasons.items()} == expected
+    embedded = store.read()[:, 0]
+    np.testing.assert_array_equal(embedded[store.valid()], np.flatnonzero(store.valid()))
+    assert np.isnan(embedded[~store.valid()]).all()
+
+
+def test_rows_in_flight_are_bounded(numbers: Any, tmp_path: Path) -> None:
+    encoder = Erratic(0)
+    _embed(numbers, encoder, tmp_path / "store", threads=2, prefetch_batches=2)
+    # Two batches ahead, one that is filled, one row in the feeder's hand, and the invalid rows that nobody gives back.
+    assert encoder.most_held <= 2 * 8 + 8 + 1 + 10
+
+
+@pytest.mark.parametrize("where", ["preprocess", "encode", "read"])
+def test_a_failure_that_is_not_the_rows_fault_is_raised_and_nothing_counts_as_done(
+    where: str, numbers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> Any:
+        raise ConnectionError("the network is gone")
+
+    encoder = Erratic(0)
+    if where == "read":
+        monkeypatch.setattr(numbers, "input_readers", lambda shard: (fail() for _ in range(5)))
+    else:
+        monkeypatch.setattr(encoder, where, fail)
+    before = threading.active_count()
+    with pytest.raises(ConnectionError, match="the network is gone"):
+        _embed(numbers, encoder, tmp_path / "store", threads=2)
+    assert threading.active_count() == before
+    assert not list((tmp_path / "store").rglob("done.json"))
+
+
+def test_too_many_invalid_rows_stop_the_run_with_a_list(numbers: Any, tmp_path: Path) -> None:
+    store, _ = _embed(numbers, Erratic(0), tmp_path / "store")
+    require_few_invalid(store.reasons(), numbers, max_invalid=0.11)
+    with pytest.raises(TooManyInvalidRowsError) as error:
+        require_few_invalid(store.reasons(), numbers)
+    assert "11 of 100 rows have no embedding (11.00%, allowed 1.00%)" in str(error.value)
+    assert f"row 13 ({tmp_path}/numbers.csv, line 15): 13 ends in three" in str(error.value)
+
+
+def test_killed_at_any_moment_the_next_run_ends_with_the_same_bytes(
+    image_split: Any, embed_process: Any, tmp_path: Path
+) -> None:
+    """SIGKILL at random moments of one store until a run gets through; every finished shard is kept."""
+    settings = image_split(300, shard_rows=15)
+    split = open_split(settings)
+    undisturbed = tmp_path / "undisturbed"
+    embed_process.embed_all(split, embed_process.open_store(str(undisturbed), split), embed_process.PixelEncoder())
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    moments = random.Random(seed)
+    store = tmp_path / "killed"
+    done_before = 0
+    for _ in range(4):
+        process = start(settings, store, pause=0.02)
+        time.sleep(moments.uniform(0.0, 0.6))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        opened = embed_process.open_store(str(store), split)
+        done = len(split.shards) - len(opened.pending())
+        assert done >= done_before
+        assert not [problem for problem in opened.verify().values() if "not embedded" not in problem]
+        done_before = done
+    pending = embed_process.open_store(str(store), split).pending()
+    encoder = embed_process.PixelEncoder()
+    embed_process.embed_all(split, embed_process.open_store(str(store), split), encoder)
+    assert encoder.encoded_rows == 15 * len(pending)
+    assert files(store) == files(undisturbed)
+
+
+def test_evaluations_at_the_same_time_share_one_store(image_split: Any, embed_process: Any, tmp_path: Path) -> None:
+    settings = image_split(120, shard_rows=15)
+    split = open_split(settings)
+    processes = [start(settings, tmp_path / "shared", pause=0.005) for _ in range(2)]
+    assert [process.wait() for process in processes] == [0, 0]
+    alone = tmp_path / "alone"
+    embed_process.embed_all(split, embed_process.open_store(str(alone), split), embed_process.PixelEncoder())
+    assert embed_process.open_store(str(tmp_path / "shared"), split).verify() == {}
+    assert files(tmp_path / "shared") == files(alone)
+
+
+def test_appended_rows_embed_only_the_new_shards(image_split: Any, embed_process: Any, tmp_path: Path) -> None:
+    store = str(tmp_path / "store")
+    before = open_split(image_split(100, "before"))
+    embed_process.embed_all(before, embed_process.open_store(store, before), embed_process.PixelEncoder())
+    after = open_split(image_split(150, "after"))
+    encoder = embed_process.PixelEncoder()
+    embed_process.embed_all(after, embed_process.open_store(store, after), encoder)
+    assert encoder.encoded_rows == 50
+    np.testing.assert_array_equal(
+        embed_process.open_store(store, after).read(slice(0, 100)), embed_process.open_store(store, before).read()
+    )
