@@ -6,8 +6,10 @@ exist`. None of the encoders runs those detection operators, so declaring their 
 """
 
 import contextlib
+import importlib
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -30,20 +32,21 @@ def _declare_torchvision_operators() -> torch.library.Library | None:
     compiled = Path(spec.origin).parent / "_C.so"
     # Only a library that the loader refuses is replaced; with CUDA present the real operators are used.
     with contextlib.suppress(OSError):
-        torch.ops.load_library(str(compiled))
+        torch.ops.load_library(str(compiled))  # type: ignore[no-untyped-call]
     missing = [schema for name, schema in _SCHEMAS.items() if not hasattr(torch.ops.torchvision, name)]
     if not missing:
         return None
-    library = torch.library.Library("torchvision", "FRAGMENT")
+    library = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
     for schema in missing:
-        library.define(schema)
+        library.define(schema)  # type: ignore[no-untyped-call]
     return library
 
 
 # The schemas live exactly as long as this object.
 _declared_operators = _declare_torchvision_operators()
 
-import open_clip  # noqa: E402, TID251
-import timm  # noqa: E402
+# Any: both are typed in part only, and what they return depends on the model's configuration.
+open_clip: Any = importlib.import_module("open_clip")
+timm: Any = importlib.import_module("timm")
 
 __all__ = ["open_clip", "timm"]

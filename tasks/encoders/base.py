@@ -1,0 +1,45 @@
+"""What embedding asks of an encoder, whatever computes it."""
+
+import hashlib
+from abc import ABC, abstractmethod
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+InputKind = Literal["image", "text", "features"]
+
+
+class Encoder(ABC):
+    """Turns raw rows into vectors: preprocessing row by row in any thread, encoding batch by batch in one.
+
+    Attributes:
+        id: model, weights (by digest) and precision: whatever could change an embedding, other than preprocessing.
+        preprocessing_digest: digest of everything that happens to a row before the model sees it.
+        dimension: length of an embedding.
+        input_kind: "image" (encoded bytes), "text" (str) or "features" (a 1-D array of numbers).
+        batch_size: the number of rows to hand to `encode` at a time.
+
+    The same rows in the same batches give the same bytes on the same machine; another partition into batches may move
+    an embedding by single-precision rounding (about 1e-7). Embeddings are the encoder's raw output: a protocol
+    decides whether they are normalised.
+    """
+
+    id: str
+    preprocessing_digest: str
+    dimension: int
+    input_kind: InputKind
+    batch_size: int = 64
+
+    @abstractmethod
+    def preprocess(self, raw: Any) -> Any:
+        """One row made ready for the model; thread-safe; raises InvalidRow, with a reason, for one it cannot read."""
+
+    @abstractmethod
+    def encode(self, batch: list[Any]) -> NDArray[np.float32]:
+        """Embeddings (len(batch), dimension) of preprocessed rows."""
+
+
+def text_digest(*parts: object) -> str:
+    """A short digest of the text of the parts."""
+    return hashlib.sha256("\n".join(str(part) for part in parts).encode()).hexdigest()[:16]

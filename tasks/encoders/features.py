@@ -1,0 +1,71 @@
+"""Tabular features as they are, standardised: the encoder of data that needs none."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from congruence.kernels.errors import InvalidInputError
+from congruence.tasks.encoders.base import Encoder, InputKind, text_digest
+from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.encoders.settings import EncoderSettings
+
+
+class FeatureEncoder(Encoder):
+    """(features - mean) / scale, feature by feature; rows are 1-D arrays of finite numbers."""
+
+    input_kind: InputKind = "features"
+
+    def __init__(self, settings: EncoderSettings) -> None:
+        known = (settings.dimension, settings.mean and len(settings.mean), settings.scale and len(settings.scale))
+        self.dimension = next(int(size) for size in known if size)
+        self._mean = np.asarray(settings.mean or np.zeros(self.dimension), dtype=np.float64)
+        self._scale = np.asarray(settings.scale or np.ones(self.dimension), dtype=np.float64)
+        self.batch_size = settings.batch_size or 4096
+        self.preprocessing_digest = text_digest(
+            "standardisation", [float(m).hex() for m in self._mean], [float(s).hex() for s in self._scale]
+        )
+        self.id = f"identity:{self.dimension}"
+
+    def preprocess(self, raw: Any) -> NDArray[np.float64]:
+        """The standardised row; InvalidRow where it has another length or a value that is no finite number."""
+        try:
+            row = np.asarray(raw, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InvalidRow(f"the features are not numbers: {error}") from error
+        if row.shape != (self.dimension,):
+            raise InvalidRow(f"the features have shape {row.shape}; expected ({self.dimension},)")
+        wrong = np.flatnonzero(~np.isfinite(row))
+        if wrong.size:
+            more = f" and {wrong.size - 1} more" if wrong.size > 1 else ""
+            raise InvalidRow(f"feature {wrong[0]} is {row[wrong[0]]}{more}")
+        return np.asarray((row - self._mean) / self._scale)
+
+    def encode(self, batch: list[Any]) -> NDArray[np.float32]:
+        """The rows as one array."""
+        return np.asarray(batch, dtype=np.float32).reshape(len(batch), self.dimension)
+
+
+def standardisation(rows: Iterable[ArrayLike]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each feature, in one pass over rows (Welford's update), for EncoderSettings.
+
+    Rows with values that are not finite are left out; a feature that never varies gets scale 1.
+    """
+    count = 0
+    mean = squares = np.zeros(0)
+    for raw in rows:
+        row = np.asarray(raw, dtype=np.float64)
+        if not np.isfinite(row).all():
+            continue
+        if count == 0:
+            mean, squares = np.zeros_like(row), np.zeros_like(row)
+        count += 1
+        delta = row - mean
+        mean = mean + delta / count
+        squares = squares + delta * (row - mean)
+    if count == 0:
+        raise InvalidInputError("no row of finite features to standardise by")
+    scale = np.sqrt(squares / count)
+    scale[scale == 0.0] = 1.0
+    return tuple(mean.tolist()), tuple(scale.tolist())

@@ -1,0 +1,56 @@
+"""From settings to an encoder."""
+
+import importlib
+
+from congruence.kernels.errors import InvalidInputError
+from congruence.tasks.encoders.base import Encoder
+from congruence.tasks.encoders.features import FeatureEncoder
+from congruence.tasks.encoders.settings import EncoderSettings
+
+
+def load_encoder(settings: EncoderSettings) -> Encoder:
+    """The encoder of the settings, weights and all.
+
+    Raises:
+        WeightsUnavailableError: weights that are neither on this machine nor within reach.
+        InvalidInputError: a model, tag, path or device that does not exist; names those that do.
+    """
+    # torch, open_clip and timm take seconds to import, and only these encoders need them.
+    if settings.kind == "open_clip":
+        from congruence.tasks.encoders.open_clip_encoders import OpenClipImageEncoder
+
+        return OpenClipImageEncoder(settings)
+    if settings.kind == "open_clip_text":
+        from congruence.tasks.encoders.open_clip_encoders import OpenClipTextEncoder
+
+        return OpenClipTextEncoder(settings)
+    if settings.kind == "timm":
+        from congruence.tasks.encoders.timm_encoder import TimmImageEncoder
+
+        return TimmImageEncoder(settings)
+    if settings.kind == "identity":
+        return FeatureEncoder(settings)
+    return _custom(settings)
+
+
+def _custom(settings: EncoderSettings) -> Encoder:
+    path = str(settings.path)
+    module_name, separator, name = path.partition(":")
+    if not (module_name and separator and name):
+        raise InvalidInputError(f"encoder.path '{path}' is not of the form package.module:callable")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise InvalidInputError(
+            f"encoder.path '{path}': {module_name} cannot be imported ({error}); install it, or put it on PYTHONPATH "
+            "of every worker"
+        ) from error
+    make = getattr(module, name, None)
+    if not callable(make):
+        raise InvalidInputError(f"encoder.path '{path}': {module_name} has no callable '{name}'")
+    encoder = make(**settings.options)
+    if not isinstance(encoder, Encoder):
+        raise InvalidInputError(
+            f"encoder.path '{path}' returned {type(encoder).__name__}; expected a congruence.tasks.encoders.Encoder"
+        )
+    return encoder

@@ -1,0 +1,85 @@
+"""Which encoder embeds the inputs, and how."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from congruence.tasks.strict import Strict
+
+COMPACT = "compact"
+RANDOM = "random"
+
+Kind = Literal["open_clip", "open_clip_text", "timm", "identity", "custom"]
+
+_NEEDS_NO_MODEL = ("identity", "custom")
+_IDENTITY_ONLY = ("dimension", "mean", "scale")
+_TORCH_ONLY = ("pretrained", "precision", "device")
+
+
+class EncoderSettings(Strict):
+    """The encoder of an evaluation.
+
+    kind: `open_clip` (images), `open_clip_text`, `timm` (image backbones), `identity` (tabular features, standardised),
+        `custom` (your own, by import path).
+    model: for open_clip `compact` (shipped with the package), a model such as `ViT-B-32`, `local-dir:/folder` or
+        `hf-hub:owner/name`; for timm a model such as `resnet18.a1_in1k`.
+    pretrained: a tag such as `laion2b_s34b_b79k`, the path of a checkpoint, or `random` for untrained weights
+        (benchmarks, tests); timm models carry their tag in the name.
+    precision: `fp32`; `bf16`, autocast on a GPU (the CPU runs it too, seldom faster); `pure_bf16`, weights and all.
+    batch_size: rows of one forward pass; by default what suits the device. Halved where memory runs out.
+    device: `auto` takes a GPU where there is one.
+    max_pixels: images with more are invalid rows; the header decides, before anything is decoded.
+    dimension, mean, scale: of the tabular features; each feature becomes (value - mean) / scale.
+    path, options: `package.module:callable`, called with the options, returns an `Encoder`.
+    """
+
+    kind: Kind = "open_clip"
+    model: str | None = None
+    pretrained: str | None = None
+    precision: Literal["fp32", "bf16", "pure_bf16"] = "fp32"
+    batch_size: Annotated[int, Field(ge=1)] | None = None
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
+    max_pixels: Annotated[int, Field(ge=1, le=178_956_970)] = 67_108_864
+    dimension: Annotated[int, Field(ge=1)] | None = None
+    mean: tuple[float, ...] | None = None
+    scale: tuple[Annotated[float, Field(gt=0)], ...] | None = None
+    path: str | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _keys_fit_the_kind(self) -> Self:
+        given = self.model_fields_set
+        if self.kind in _NEEDS_NO_MODEL and given & {"model", *_TORCH_ONLY}:
+            wrong = ", ".join(sorted(given & {"model", *_TORCH_ONLY}))
+            raise ValueError(f"kind '{self.kind}' takes no {wrong}; leave it out")
+        if self.kind == "timm" and self.model is None:
+            raise ValueError("kind 'timm' needs a model, for example model: resnet18.a1_in1k")
+        if self.kind == "custom" and self.path is None:
+            raise ValueError("kind 'custom' needs a path, for example path: mypackage.encoders:make_encoder")
+        if self.kind != "custom" and given & {"path", "options"}:
+            raise ValueError(f"path and options belong to kind 'custom', not to '{self.kind}'")
+        if self.kind != "identity" and given & set(_IDENTITY_ONLY):
+            raise ValueError(f"dimension, mean and scale belong to kind 'identity', not to '{self.kind}'")
+        if self.kind == "identity":
+            self._check_identity()
+        return self
+
+    def _check_identity(self) -> None:
+        sizes = {
+            name: size
+            for name, size in (
+                ("dimension", self.dimension),
+                ("mean", None if self.mean is None else len(self.mean)),
+                ("scale", None if self.scale is None else len(self.scale)),
+            )
+            if size is not None
+        }
+        if not sizes:
+            raise ValueError(
+                "kind 'identity' needs dimension (the number of features), or mean and scale, one number per feature"
+            )
+        if len(set(sizes.values())) > 1:
+            said = ", ".join(f"{name} {size}" for name, size in sizes.items())
+            raise ValueError(f"the number of features differs: {said}")
+        if 0 in sizes.values():
+            raise ValueError("mean and scale must hold one number per feature, and at least one")
