@@ -1,8 +1,8 @@
 """Is a difference between two models on the same points real? Paired bootstrap and paired permutation.
 
-A metric here is a function of the means of some columns over the points: the mean CRPS is the mean of one column, RMSE the
-root of one, a calibration error a function of fifty. Both models' columns are resampled with the same weights, so what
-is common to them (hard points) cancels.
+A metric here is a function of the means of some columns over the points: the mean CRPS is the mean of one column, RMSE
+the root of one, a calibration error a function of fifty. Both models' columns are resampled with the same weights, so
+what is common to them (hard points) cancels.
 
 The points are taken as exchangeable. CCE values of neighbouring points share the noise of the same targets, so for CCE
 the interval speaks of the query points, given the reference split.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -81,14 +82,15 @@ def _is_transient(error: Exception) -> bool:
 @contextmanager
 def _short_requests() -> Iterator[None]:
     # MLflow's own retries last minutes and say nothing; unless somebody set them, ours take their place.
-    if MLFLOW_HTTP_REQUEST_MAX_RETRIES.is_set():
+    name = MLFLOW_HTTP_REQUEST_MAX_RETRIES.name
+    if name in os.environ:
         yield
         return
-    MLFLOW_HTTP_REQUEST_MAX_RETRIES.set(1)
+    os.environ[name] = "1"
     try:
         yield
     finally:
-        MLFLOW_HTTP_REQUEST_MAX_RETRIES.unset()
+        os.environ.pop(name, None)
 
 
 def experiment_id(client: MlflowClient, split: str, settings: TrackingSettings) -> str:

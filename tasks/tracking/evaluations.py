@@ -173,10 +173,10 @@ def _log_inputs(client: MlflowClient, run_id: str, evaluation: Evaluation) -> No
         profile=json.dumps({"num_rows": split.rows, "valid_rows": split.valid_rows}),
     )
     present = client.get_run(run_id).inputs
-    if not present.dataset_inputs:
+    if present is None or not present.dataset_inputs:
         client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "evaluation")])])
     model_id = evaluation.model.model_id
-    if model_id is not None and not present.model_inputs:
+    if model_id is not None and (present is None or not present.model_inputs):
         client.log_inputs(run_id, models=[LoggedModelInput(model_id)])
 
 

@@ -50,9 +50,10 @@ def _cell(value: Any) -> Any:
     if isinstance(value, (int, np.integer)):
         return int(value)
     if isinstance(value, (float, np.floating)):
+        value = float(value)
         if not np.isfinite(value):
             return None
-        return int(value) if float(value).is_integer() and abs(value) < 1e15 else float(f"{value:.6g}")
+        return int(value) if value.is_integer() and abs(value) < 1e15 else float(f"{value:.6g}")
     if value is None:
         return None
     text = str(value)

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from congruence.kernels.calibration.regression import calibration_error_of_pit
 from congruence.kernels.congruence import conditional_congruence_error
 from congruence.kernels.distributions import Normal
 from congruence.kernels.protocols import EXACT
@@ -72,7 +73,7 @@ def _evaluation(
         "cce_excess": Metric(result.excess),
         "nll_mean": Metric(float(np.mean(values["nll"]))),
         "crps_mean": Metric(float(np.mean(values["crps"]))),
-        "ece": Metric(0.02),
+        "ece": Metric(calibration_error_of_pit(values["pit"])),
         "mae": Metric(float(np.mean(values["absolute_error"]))),
     }
     fields: dict[str, Any] = {

@@ -1,0 +1,315 @@
+"""What lands in MLflow, on a real SQLite database: once, whole, findable, and without secrets."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+from mlflow import MlflowClient
+
+from congruence.kernels.protocols import PREPRINT
+from congruence.tasks import tracking
+from congruence.tasks.evaluation import SplitSummary
+from congruence.tasks.registry import list_versions
+from congruence.tasks.tracking import (
+    EvaluationIdentity,
+    TrackingError,
+    TrackingSettings,
+    find_evaluation,
+    log_evaluation,
+    log_failure,
+    read_failure,
+)
+from congruence.tasks.tracking.evaluations import REPORT_FILE, write_artifacts
+
+counter = itertools.count()
+
+
+class Constant(mlflow.pyfunc.PythonModel):
+    def predict(self, context, model_input: list[float]) -> list[float]:
+        return model_input
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mlflow")
+    before = mlflow.get_tracking_uri()
+    uri = f"sqlite:///{folder}/mlflow.db"
+    mlflow.set_tracking_uri(uri)
+    yield TrackingSettings(uri=uri, report=False, patience=5)
+    mlflow.set_tracking_uri(before)
+
+
+@pytest.fixture(scope="module")
+def versions(settings):
+    """Two versions of one model, each logged by a run of its own."""
+    for name in ("first", "second"):
+        with mlflow.start_run(run_name=name):
+            mlflow.pyfunc.log_model(
+                name="model", python_model=Constant(), registered_model_name="angle", pip_requirements=[]
+            )
+    return list_versions("angle")
+
+
+@pytest.fixture
+def client(settings):
+    return MlflowClient(settings.uri)
+
+
+@pytest.fixture
+def split():
+    return f"split-{next(counter)}"
+
+
+def runs_of(client, settings, split):
+    experiment = client.get_experiment_by_name(settings.experiment_name(split))
+    return client.search_runs([experiment.experiment_id])
+
+
+def artifacts(client, run_id, folder=None):
+    for item in client.list_artifacts(run_id, folder):
+        if item.is_dir:
+            yield from artifacts(client, run_id, item.path)
+        else:
+            yield item.path
+
+
+def test_everything_is_there(make_evaluation, versions, settings, client, split):
+    evaluation = make_evaluation(model=versions[0], split=split)
+    run_id = log_evaluation(evaluation, settings.model_copy(update={"report": True}))
+    run = client.get_run(run_id)
+    assert run.info.status == "FINISHED"
+    assert run.info.run_name == f"angle/1 on {split}"
+    assert run.data.metrics["cce_mean"] == evaluation.metrics["cce_mean"].value
+    assert run.data.metrics["cce_mean_low"] == evaluation.metrics["cce_mean"].low
+    assert run.data.metrics["seconds/embed"] == 1.5
+    assert run.data.params["protocol_digest"] == evaluation.protocol.digest
+    assert run.data.params["split_digest"] == "s" * 64
+    assert run.data.params["encoder.id"] == "identity"
+    (dataset,) = run.inputs.dataset_inputs
+    assert (dataset.dataset.name, dataset.dataset.digest) == (split, "s" * 36)
+    assert [item.model_id for item in run.inputs.model_inputs] == [versions[0].model_id]
+    assert {path for path in artifacts(client, run_id) if not path.startswith("plots/")} == {
+        "provenance.json", REPORT_FILE, "scores/scores.parquet", "tables/points.json", "tables/slices.json",
+    }  # fmt: skip
+    assert len([path for path in artifacts(client, run_id) if path.startswith("plots/")]) == 7
+
+
+def test_metrics_reach_the_model_with_their_dataset(make_evaluation, versions, settings, client, split):
+    evaluation = make_evaluation(model=versions[0], split=split)
+    log_evaluation(evaluation, settings)
+    mine = {
+        metric.key: metric.value
+        for metric in client.get_logged_model(versions[0].model_id).metrics
+        if metric.dataset_name == split
+    }
+    assert mine["cce_mean"] == evaluation.metrics["cce_mean"].value
+    assert mine["ece"] == evaluation.metrics["ece"].value
+    found = client.search_logged_models(
+        [client.get_run(versions[0].run_id).info.experiment_id],
+        filter_string="metrics.cce_mean < 100",
+        datasets=[{"dataset_name": split, "dataset_digest": "s" * 36}],
+    )
+    assert versions[0].model_id in [model.model_id for model in found]
+    source = client.get_run(versions[0].run_id).data.metrics
+    assert source[f"{split}/cce_mean"] == evaluation.metrics["cce_mean"].value
+
+
+def test_the_version_shows_its_headline(make_evaluation, versions, settings, client, split):
+    evaluation = make_evaluation(model=versions[1], split=split, bias=2.0)
+    linked = settings.model_copy(update={"link": "https://mlflow.example/"})
+    run_id = log_evaluation(evaluation, linked)
+    tags = client.get_model_version("angle", "2").tags
+    assert tags["cce"] == f"{evaluation.metrics['cce_mean'].value:.4g}"
+    assert tags["cce_status"] == "above the noise floor"
+    assert tags["cce_run"] == run_id
+    assert tags["cce_link"].startswith("https://mlflow.example/#/experiments/")
+    elsewhere = settings.model_copy(update={"headline_split": split})
+    log_evaluation(make_evaluation(model=versions[1], split=split + "-other"), elsewhere)
+    tags = client.get_model_version("angle", "2").tags
+    assert tags["cce_split"] == split
+    assert tags[f"cce:{split}-other"].endswith("protocol exact)")
+
+
+def test_it_is_found_by_what_makes_it_the_same(make_evaluation, versions, settings, split):
+    evaluation = make_evaluation(model=versions[0], split=split)
+    identity = EvaluationIdentity.of(evaluation)
+    assert find_evaluation(identity, settings) is None
+    run_id = log_evaluation(evaluation, settings)
+    assert find_evaluation(identity, settings) == run_id
+    others = (
+        {"model": versions[1]},
+        {"split_digest": "t" * 64},
+        {"protocol": PREPRINT},
+        {"metric_list": ("cce_mean",)},
+    )
+    for change in others:
+        other = make_evaluation(**{"model": versions[0], "split": split, **change})
+        assert find_evaluation(EvaluationIdentity.of(other), settings) is None
+    narrowed = make_evaluation(model=versions[0], split=split, metric_list=tuple(evaluation.metrics))
+    assert find_evaluation(EvaluationIdentity.of(narrowed), settings) == run_id
+
+
+def test_logging_again_changes_nothing_and_replacing_does(make_evaluation, versions, settings, client, split):
+    evaluation = make_evaluation(model=versions[0], split=split)
+    run_id = log_evaluation(evaluation, settings)
+    before = client.get_run(run_id).to_dictionary()
+    assert log_evaluation(evaluation, settings) == run_id
+    assert client.get_run(run_id).to_dictionary() == before
+    replaced = log_evaluation(evaluation, settings, replace=True)
+    assert replaced != run_id
+    assert [run.info.run_id for run in runs_of(client, settings, split)] == [replaced]
+
+
+class CutOffError(BaseException):
+    """The process dies here."""
+
+
+def test_a_run_cut_off_at_any_step_is_finished_once(make_evaluation, versions, settings, client, split, monkeypatch):
+    evaluation = make_evaluation(model=versions[0], split=split)
+    persist = tracking.evaluations.persist
+    cuts = itertools.count()
+    while True:
+        left = next(cuts)
+
+        def cut_off(step, operation, settings):
+            nonlocal left
+            result = persist(step, operation, settings)  # the step is done, but nobody learns of it
+            left -= 1
+            if left < 0:
+                raise CutOffError(step)
+            return result
+
+        monkeypatch.setattr(tracking.evaluations, "persist", cut_off)
+        try:
+            log_evaluation(evaluation, settings)
+        except CutOffError:
+            continue
+        break
+    monkeypatch.undo()
+    assert log_evaluation(evaluation, settings) is not None
+    (run,) = runs_of(client, settings, split)
+    assert run.info.status == "FINISHED"
+    for name in ("cce_mean", "nll_mean", "seconds/solve"):
+        assert len(client.get_metric_history(run.info.run_id, name)) == 1
+    assert len(run.inputs.dataset_inputs) == 1
+    models = [m for m in client.get_logged_model(versions[0].model_id).metrics if m.dataset_name == split]
+    assert len(models) == len({metric.key for metric in models})
+
+
+def test_a_run_cut_off_under_other_software_is_replaced(
+    make_evaluation, versions, settings, client, split, monkeypatch
+):
+    old = make_evaluation(model=versions[0], split=split, provenance={"solver": "older"})
+
+    def die(*_):
+        raise CutOffError
+
+    monkeypatch.setattr(tracking.evaluations, "write_artifacts", die)
+    with pytest.raises(CutOffError):
+        log_evaluation(old, settings)
+    monkeypatch.undo()
+    run_id = log_evaluation(make_evaluation(model=versions[0], split=split), settings)
+    (run,) = runs_of(client, settings, split)
+    assert run.info.run_id == run_id
+    assert run.data.params["solver"] == "cholesky"
+
+
+def test_several_at_once_make_one_run(make_evaluation, versions, settings, client, split):
+    evaluation = make_evaluation(model=versions[0], split=split)
+    identity = EvaluationIdentity.of(evaluation)
+    with ThreadPoolExecutor(4) as pool:
+        opened = list(pool.map(lambda _: tracking.open_run(identity, settings), range(4)))
+    run_id = log_evaluation(evaluation, settings)
+    assert [run.info.run_id for run in runs_of(client, settings, split)] == [run_id]
+    assert run_id in opened
+
+
+def test_all_rows_are_in_the_scores_and_few_in_the_table(make_evaluation, versions, settings, tmp_path):
+    evaluation = make_evaluation(model=versions[0])
+    many = pd.concat([evaluation.scores] * 2000, ignore_index=True)
+    many["key"] = [f"a-rather-long-key-of-a-row-{row:012d}" * 20 for row in range(len(many))]
+    large = replace(
+        evaluation, scores=many, split=SplitSummary("test", "d", 240_000, 236_000),
+        predictive=None, targets=None, embedding_map=None, thumbnails=None,
+    )  # fmt: skip
+    write_artifacts(large, tmp_path, settings)
+    table = tmp_path / "tables" / "points.json"
+    assert table.stat().st_size < 200_000
+    content = json.loads(table.read_text())
+    assert content["columns"][:3] == ["part", "row", "key"]
+    assert len(content["data"]) == 50 + 50 + 11
+    assert len(pd.read_parquet(tmp_path / "scores" / "scores.parquet")) == 240_000
+
+
+def test_scores_come_back_as_they_were(make_evaluation, versions, settings, split):
+    evaluation = make_evaluation(model=versions[0], split=split)
+    version = tracking.read_version(log_evaluation(evaluation, settings), settings)
+    pd.testing.assert_frame_equal(version.scores, evaluation.scores)
+    assert version.metrics == evaluation.metrics
+    assert version.split == evaluation.split
+    assert version.label == "angle/1"
+    assert [item.label for item in tracking.logged_versions(split, settings)] == ["angle/1"]
+    with pytest.raises(TrackingError, match="no complete evaluation"):
+        tracking.logged_versions("nowhere", settings)
+
+
+def test_no_secret_is_logged(make_evaluation, versions, settings, client, split, tmp_path):
+    evaluation = make_evaluation(
+        model=versions[0],
+        split=split,
+        provenance={"store": "s3://ann:hunter2@bucket", "settings": {"password": "hunter2", "uri": "x://a:hunter2@b"}},
+    )
+    run_id = log_evaluation(evaluation, settings.model_copy(update={"report": True}))
+    assert "hunter2" not in json.dumps(client.get_run(run_id).to_dictionary(), default=str)
+    folder = client.download_artifacts(run_id, "", str(tmp_path))
+    for path in ("provenance.json", REPORT_FILE):
+        text = (tmp_path / path).read_text()
+        assert "hunter2" not in text, folder
+        assert "s3://***@bucket" in text
+
+
+def test_failures_are_counted_shown_and_taken_back(make_evaluation, versions, settings, client, split):
+    evaluation = make_evaluation(model=versions[1], split=split)
+    identity = EvaluationIdentity.of(evaluation)
+    assert read_failure(identity, settings) is None
+    log_failure(identity, "column 'scale' is missing", settings)
+    second = log_failure(identity, "postgresql://ann:hunter2@db is away", settings)
+    assert second.attempts == 2
+    assert read_failure(identity, settings) == second
+    tags = client.get_model_version("angle", "2").tags
+    assert tags["cce_status"] == "failed"
+    assert tags["cce_error"] == f"{split}: postgresql://***@db is away"
+    log_evaluation(evaluation, settings)
+    assert read_failure(identity, settings) is None
+    tags = client.get_model_version("angle", "2").tags
+    assert "cce_error" not in tags
+    assert tags["cce_status"] == "at the noise floor"
+
+
+def test_a_server_that_is_away_is_waited_for_and_then_named(make_evaluation):
+    away = TrackingSettings(uri="http://ann:hunter2@127.0.0.1:9", patience=1.0)
+    with pytest.raises(TrackingError, match="did not answer") as failure:
+        log_evaluation(make_evaluation(), away)
+    assert "http://***@127.0.0.1:9" in str(failure.value)
+    assert "hunter2" not in str(failure.value)
+
+
+def test_what_mlflow_refuses_is_not_tried_again(make_evaluation, versions, settings, split):
+    nameless = make_evaluation(model=versions[0], split=split, provenance={"bad\nkey": "x"})
+    with pytest.raises(TrackingError, match="refused"):
+        log_evaluation(nameless, settings)
+
+
+def test_the_table_holds_what_a_page_can_show():
+    table = pd.DataFrame({"a": [1.0, np.nan], "b": ["x" * 500, None], "c": [np.float32(0.1), np.inf], "d": [True, 2]})
+    shown = json.load(io.StringIO(tracking.tables.table_json(table)))
+    assert shown["data"][0] == [1, "x" * 119 + "…", 0.1, True]
+    assert shown["data"][1][:3] == [None, None, None]
