@@ -28,7 +28,7 @@ class FramePredictor(PythonModel):
     def columns(self, frame: pd.DataFrame) -> Any:
         """The output columns, one row for every row of ``frame``."""
 
-    def predict(self, context: Any, model_input: Any, params: dict[str, Any] | None = None) -> Any:  # noqa: ARG002
+    def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:  # noqa: ARG002
         """MLflow's entry."""
         return self.columns(model_input)
 
@@ -103,7 +103,7 @@ class ModulePredictor(FramePredictor):
         with torch.inference_mode():
             for start in range(0, len(frame), self.batch_size):
                 rows = frame.iloc[start : start + self.batch_size]
-                features = self.preprocess(rows) if self.preprocess else rows.to_numpy(dtype=np.float32)
+                features = self.preprocess(rows) if self.preprocess else rows.to_numpy(dtype=np.float32, copy=True)
                 parts.append(_tensor_columns(module(torch.as_tensor(features).to(device))))
         return pd.concat(parts, ignore_index=True)
 

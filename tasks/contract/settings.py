@@ -60,9 +60,7 @@ class PredictionSettings(Strict):
     def _consistent(self) -> PredictionSettings:
         _require_family("family", self.family, set(families()))
         if (self.component is not None) != (self.family == "mixture"):
-            raise ValueError(
-                f"component: is {self.component!r} with family {self.family!r}; a mixture, and only it, has one"
-            )
+            raise ValueError(f"component: is {self.component!r} with family {self.family!r}; only a mixture has one")
         if self.component is not None:
             _require_family("component", self.component, set(families()) - {"mixture", *_VALUES_OF_A_ROW})
         if (self.levels is not None) != (self.family == "quantiles"):

@@ -1,0 +1,30 @@
+"""A model registry on SQLite that the tests of the contract share, each under model names of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import mlflow
+import pytest
+
+
+@pytest.fixture(scope="session")
+def registry_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder: Path = tmp_path_factory.mktemp("registry")
+    uri = f"sqlite:///{folder / 'mlflow.db'}"
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(uri)
+    mlflow.create_experiment("contract", artifact_location=(folder / "artifacts").as_uri())
+    mlflow.set_tracking_uri(before)
+    return uri
+
+
+@pytest.fixture
+def registry(registry_uri: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name under which this test may register; MLflow points at the shared registry meanwhile."""
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(registry_uri)
+    mlflow.set_experiment("contract")
+    yield request.node.originalname.removeprefix("test_").replace("_", "-")
+    mlflow.set_tracking_uri(before)

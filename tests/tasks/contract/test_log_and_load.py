@@ -1,0 +1,184 @@
+"""Models logged in a real registry come back as predictive models, whatever made them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from mlflow import MlflowClient
+from sklearn.linear_model import BayesianRidge, LinearRegression, QuantileRegressor
+
+from congruence.kernels.distributions import Distribution, Laplace, Mixture, Normal, Quantiles
+from congruence.tasks.contract import ContractError, check_contract, load_predictive_model, log_predictive_model
+from congruence.tasks.contract.settings import PredictionSettings
+from congruence.tasks.registry import RegistryError, list_versions, resolve, select
+
+FRAME = pd.DataFrame({"a": np.linspace(0, 1, 12), "b": np.linspace(1, 2, 12)})
+TARGET = 3 * FRAME["a"] + np.sin(40 * FRAME["b"])
+
+
+class LaplaceHead(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 2)
+        self.dropout = torch.nn.Dropout(0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.distributions.Laplace:
+        loc, scale = self.dropout(self.linear(x)).unbind(1)
+        return torch.distributions.Laplace(loc, torch.nn.functional.softplus(scale))
+
+
+class RawHead(torch.nn.Linear):
+    """Columns loc and log variance, as many networks give them."""
+
+
+def loaded(name: str, model: Any, **settings: Any) -> Distribution:
+    """Logged, registered, loaded by URI, checked, and asked for the rows of FRAME beside columns it must not see."""
+    log_predictive_model(model, name="model", input_example=FRAME, registered_model_name=name, **settings)
+    found = load_predictive_model(list_versions(name)[-1].uri)
+    seen = FRAME.assign(target=TARGET, key="row")
+    report = check_contract(found, seen, TARGET)
+    assert report.rows == len(FRAME)
+    assert report.warnings == ()
+    return found.predict(seen)
+
+
+def test_a_function_that_returns_a_distribution(registry: str) -> None:
+    found = loaded(registry, lambda frame: Normal(frame["a"], frame["b"]))
+    assert isinstance(found, Normal)
+    np.testing.assert_allclose(found.scale, FRAME["b"])
+
+
+def test_a_function_that_returns_a_mixture(registry: str) -> None:
+    ends = (0.0, 5.0)
+    found = loaded(registry, lambda f: Mixture(np.array([0.25, 0.75]), [Normal(f["a"] + e, f["b"]) for e in ends]))
+    assert isinstance(found, Mixture)
+    np.testing.assert_allclose(found.mean(), FRAME["a"] + 3.75)
+
+
+def test_a_regressor_that_knows_its_standard_deviation(registry: str) -> None:
+    model = BayesianRidge().fit(FRAME, TARGET)
+    found = loaded(registry, model)
+    loc, scale = model.predict(FRAME, return_std=True)
+    assert isinstance(found, Normal)
+    np.testing.assert_allclose(found.loc, loc)
+    np.testing.assert_allclose(found.scale, scale)
+
+
+def test_a_point_regressor_with_one_scale(registry: str) -> None:
+    found = loaded(registry, LinearRegression().fit(FRAME, TARGET), family="normal", columns={"scale": 0.5})
+    np.testing.assert_array_equal(found.std(), 0.5)
+
+
+def test_a_regressor_per_quantile(registry: str) -> None:
+    models = {level: QuantileRegressor(quantile=level, alpha=0).fit(FRAME, TARGET) for level in (0.9, 0.1, 0.5)}
+    found = loaded(registry, models)
+    assert isinstance(found, Quantiles)
+    np.testing.assert_allclose(found.quantile(0.5), models[0.5].predict(FRAME))
+
+
+def test_a_torch_module_that_returns_a_distribution(registry: str) -> None:
+    found = loaded(registry, LaplaceHead(), family="laplace")  # dropout: only steady in evaluation mode
+    assert isinstance(found, Laplace)
+
+
+def test_a_torch_module_that_returns_a_matrix(registry: str) -> None:
+    module = RawHead(2, 2)
+    settings = {"columns": {"loc": "0", "scale": "1"}, "transforms": {"scale": "exp"}}
+    found = loaded(registry, module, family="normal", **settings)
+    raw = module(torch.as_tensor(FRAME.to_numpy(dtype=np.float32))).detach().numpy()
+    np.testing.assert_allclose(found.mean(), raw[:, 0], rtol=1e-5)
+    np.testing.assert_allclose(found.std(), np.exp(raw[:, 1]), rtol=1e-5)
+
+
+def test_a_model_of_another_flavour_needs_only_settings(registry: str) -> None:
+    model = LinearRegression().fit(FRAME, np.column_stack([TARGET, np.ones(12)]))
+    mlflow.sklearn.log_model(
+        model, name="plain", registered_model_name=registry, signature=mlflow.models.infer_signature(FRAME),
+        serialization_format="cloudpickle", pip_requirements=["scikit-learn"],
+    )  # fmt: skip
+    with pytest.raises(ContractError, match=r"its metadata has no key 'congruence'.*`predictions:"):
+        load_predictive_model(f"models:/{registry}/1")
+    found = load_predictive_model(f"models:/{registry}/1", PredictionSettings(family="normal"))
+    np.testing.assert_allclose(found.predict(FRAME).mean(), model.predict(FRAME)[:, 0])
+
+
+def test_uris_names_and_aliases_find_their_versions(registry: str) -> None:
+    for _ in range(2):
+        loaded(registry, lambda frame: Normal(frame["a"], frame["b"]))
+    MlflowClient().set_registered_model_alias(registry, "champion", "1")
+    first, second = list_versions(registry)
+    assert (first.version, second.version) == ("1", "2")
+    assert first.aliases == ("champion",)
+    assert first.model_id is not None
+    assert resolve(f"models:/{registry}@champion") == first
+    assert resolve(f"models:/{registry}/2") == second
+    assert select(registry) == select(f"models:/{registry}") == [first, second]
+    assert resolve(f"models:/{first.model_id}").model_id == first.model_id
+    for wrong, remedy in (("3", r"has versions \[1, 2\]"), ("latest/x", "not a model URI")):
+        with pytest.raises(RegistryError, match=remedy):
+            resolve(f"models:/{registry}/{wrong}")
+    with pytest.raises(RegistryError, match="registered models: "):
+        select("nobody")
+
+
+def test_a_wrong_description_is_refused_before_logging(registry: str) -> None:
+    with pytest.raises(ContractError, match=r"parameter 'scale' is missing"):
+        log_predictive_model(LinearRegression().fit(FRAME, TARGET), name=registry, family="normal", input_example=FRAME)
+    with pytest.raises(ContractError, match="give family="):
+        log_predictive_model(LinearRegression().fit(FRAME, TARGET), name=registry, input_example=FRAME)
+    with pytest.raises(ContractError, match="is no model"):
+        log_predictive_model(3, name=registry, family="normal", input_example=FRAME)
+
+
+def _standardised_in_the_batch(frame: pd.DataFrame) -> Normal:
+    return Normal((frame["a"] - frame["a"].mean()) / frame["a"].std(), np.ones(len(frame)))
+
+
+def _drops_a_row(frame: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"loc": frame["a"], "scale": 1.0}).iloc[: max(1, 20 - len(frame))]
+
+
+def _raises(frame: pd.DataFrame) -> pd.DataFrame:
+    if len(frame) == 6:
+        raise KeyError("weights of half a batch")
+    return pd.DataFrame({"loc": frame["a"], "scale": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (_standardised_in_the_batch, r"depends on the rest of the batch or on chance"),
+        (_drops_a_row, r"'loc' has shape \(8,\) for 12 input rows"),
+        (_raises, r"predict failed on rows 0 to 5: KeyError: 'weights of half a batch'"),
+    ],
+)
+def test_the_check_finds_what_would_go_wrong_later(registry: str, function: Any, message: str) -> None:
+    log_predictive_model(
+        function, name="model", input_example=FRAME.head(8), family="normal", registered_model_name=registry
+    )
+    model = load_predictive_model(select(registry)[-1].uri)
+    with pytest.raises(ContractError, match=message) as caught:
+        check_contract(model, FRAME)
+    assert str(caught.value).startswith(f"{registry}/")
+
+
+def test_the_check_compares_targets_with_the_family(registry: str) -> None:
+    log_predictive_model(
+        lambda f: pd.DataFrame({"rate": f["b"]}), name="m", family="poisson", input_example=FRAME,
+        registered_model_name=registry,
+    )  # fmt: skip
+    model = load_predictive_model(select(registry)[-1].uri)
+    with pytest.raises(ContractError, match=r"is for counts, but the target of row 0 is 0.5"):
+        check_contract(model, FRAME, np.full(12, 0.5))
+    with pytest.raises(ContractError, match=r"predicts shape \(12,\) for targets of shape \(12, 2\)"):
+        check_contract(model, FRAME, np.ones((12, 2)))
+    with pytest.raises(ContractError, match="asks for input column 'b', but the split gives 'a'"):
+        model.predict(FRAME[["a"]])
+    assert "units" in check_contract(model, FRAME, np.full(12, 1e6)).warnings[0]
+    whole = FRAME.assign(a=np.arange(12), b=np.arange(1, 13))
+    np.testing.assert_array_equal(model.predict(whole).mean(), whole["b"])

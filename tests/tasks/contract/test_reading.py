@@ -1,0 +1,164 @@
+"""Output columns become distributions, and every way in which they cannot is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from congruence.kernels.distributions import Laplace, Mixture, Normal, Poisson, Quantiles, Samples
+from congruence.kernels.distributions.base import Distribution
+from congruence.tasks.contract import (
+    ContractError,
+    PredictionSettings,
+    describe_distribution,
+    distribution_columns,
+    read_distribution,
+)
+
+LOC, SCALE = np.array([1.0, 2.0, 3.0]), np.array([0.5, 1.0, 2.0])
+
+
+def read(output: Any, rows: int = 3, *, start: int = 0, **settings: Any) -> Distribution:
+    return read_distribution(output, PredictionSettings(**settings), rows, start=start)
+
+
+def assert_same(found: Distribution, expected: Distribution) -> None:
+    assert type(found) is type(expected)
+    y = np.array([-1.0, 0.0, 2.0])
+    np.testing.assert_allclose(found.cdf(y), expected.cdf(y), atol=1e-12)
+    np.testing.assert_allclose(found.mean(), expected.mean(), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        pd.DataFrame({"id": ["a", "b", "c"], "loc": LOC, "scale": SCALE}),
+        pd.DataFrame({"loc": pd.array(LOC, dtype="Float64"), "scale": pd.array(SCALE, dtype="double[pyarrow]")}),
+        {"loc": LOC, "scale": torch.as_tensor(SCALE)},
+        {"loc": LOC[:, None].tolist(), "scale": SCALE.tolist()},
+        np.column_stack([LOC, SCALE]),
+        torch.as_tensor(np.column_stack([LOC, SCALE])).requires_grad_(),
+        np.column_stack([LOC, SCALE]).tolist(),
+        pd.DataFrame(np.column_stack([LOC, SCALE])),
+    ],
+    ids=["frame", "nullable", "dict", "lists", "matrix", "tensor", "nested lists", "unnamed frame"],
+)
+def test_parameters_come_in_any_container(output: Any) -> None:
+    assert_same(read(output, family="normal"), Normal(LOC, SCALE))
+
+
+def test_columns_constants_and_transforms_spell_the_parameters() -> None:
+    output = pd.DataFrame({"mu": LOC, "log_var": np.log(SCALE**2)})
+    settings = {"family": "normal", "columns": {"loc": "mu", "scale": "log_var"}}
+    assert_same(read(output.assign(log_var=SCALE**2), **settings, transforms={"scale": "sqrt"}), Normal(LOC, SCALE))
+    constant = read(output, family="normal", columns={"loc": "mu", "scale": 2})
+    assert_same(constant, Normal(LOC, np.full(3, 2.0)))
+    assert_same(read({"rate": np.log(LOC)}, family="poisson", transforms={"rate": "exp"}), Poisson(LOC))
+
+
+def test_samples_are_columns_or_arrays() -> None:
+    values = np.arange(12.0).reshape(3, 4)
+    expected = Samples(values)
+    assert_same(read(values, family="samples"), expected)
+    assert_same(read(pd.DataFrame({"draws": list(values)}), family="samples", columns={"values": "draws"}), expected)
+    frame = pd.DataFrame(values, columns=["s1", "s2", "s3", "s4"]).assign(note="x")
+    assert_same(read(frame, family="samples", columns={"values": ["s1", "s2", "s3", "s4"]}), expected)
+    assert_same(read(values[:, :1], family="samples"), Samples(values[:, :1]))
+    vectors = read(np.zeros((3, 4, 2)), family="samples")
+    assert vectors.mean().shape == (3, 2)
+
+
+def test_quantiles_go_with_their_levels() -> None:
+    levels, values = [0.1, 0.5, 0.9], np.array([[0.0, 1, 2], [1, 2, 3], [2, 3, 4]])
+    frame = pd.DataFrame(values, columns=["q10", "q50", "q90"])
+    found = read(frame, family="quantiles", levels=levels, columns={"values": ["q10", "q50", "q90"]})
+    assert_same(found, Quantiles(np.array(levels), values))
+    with pytest.raises(ContractError, match="3 quantiles for 2 levels"):
+        read(frame, family="quantiles", levels=[0.1, 0.9])
+
+
+def test_a_mixture_has_a_matrix_per_parameter() -> None:
+    weights, loc, scale = np.full((3, 2), 0.5), np.column_stack([LOC, -LOC]), np.ones((3, 2))
+    expected = Mixture(weights, [Normal(LOC, np.ones(3)), Normal(-LOC, np.ones(3))])
+    numbered = {f"{n}_{k}": m[:, k] for n, m in (("weights", weights), ("loc", loc), ("scale", scale)) for k in (0, 1)}
+    assert_same(read(pd.DataFrame(numbered), family="mixture", component="normal"), expected)
+    arrays = {"pi": list(np.zeros((3, 2))), "mu": list(loc)}
+    columns = {"weights": "pi", "loc": "mu", "scale": 1.0}
+    settings = {"family": "mixture", "component": "normal", "columns": columns, "transforms": {"weights": "softmax"}}
+    assert_same(read(pd.DataFrame(arrays), **settings), expected)
+
+
+@given(st.sampled_from(["normal", "laplace", "poisson", "samples", "quantiles", "mixture"]), st.integers(1, 4))
+def test_columns_written_are_columns_read(family: str, rows: int) -> None:
+    loc, scale = np.linspace(1, 2, rows), np.linspace(0.5, 1, rows)
+    normal, values = Normal(loc, scale), np.sort(np.outer(loc, [0.5, 1.0, 1.5]), axis=1)
+    distribution = {
+        "normal": normal,
+        "laplace": Laplace(loc, scale),
+        "poisson": Poisson(loc),
+        "samples": Samples(values),
+        "quantiles": Quantiles(np.array([0.2, 0.5, 0.8]), values),
+        "mixture": Mixture(np.array([0.3, 0.7]), [normal, Normal(-loc, scale)]),
+    }[family]
+    settings = describe_distribution(distribution)
+    assert settings.family == family
+    again = read_distribution(distribution_columns(distribution), settings, rows)
+    np.testing.assert_array_equal(again.mean(), distribution.mean())
+
+
+@pytest.mark.parametrize(
+    ("output", "settings", "message"),
+    [
+        (
+            {"loc": LOC},
+            {},
+            r"'scale' for parameter 'scale' is missing; the output has 'loc'; .*predictions.columns.scale",
+        ),
+        ({"loc": LOC, "scale": [1, -2, 1]}, {}, r"Normal.scale: row 1 is -2, .*loc from column 'loc'"),
+        ({"loc": LOC, "scale": [1, np.nan, 1]}, {}, r"'scale': row 1 is nan \(1 of 3 rows"),
+        ({"loc": LOC, "scale": ["1", "x", "2"]}, {}, "'scale' holds .*, expected numbers"),
+        ({"loc": LOC, "scale": [1, None, 2]}, {}, "'scale': row 1 is nan|'scale': row 1 is None"),
+        ({"loc": LOC[:2], "scale": SCALE}, {}, r"'loc' has shape \(2,\) for 3 input rows"),
+        ({"loc": LOC, "scale": [[1], [2, 3], [4]]}, {}, r"'scale': row 1 has shape \(2,\), but row 0 has \(1,\)"),
+        (pd.DataFrame([[1, 2, 3]] * 3, columns=["loc", "loc", "scale"]), {}, "'loc' occurs more than once"),
+        (np.float64(3), {}, r"'0' has shape \(\) for 3 input rows"),
+        ("text", {}, "has shape"),
+        (object(), {}, "has shape"),
+        ({"loc": LOC, "scale": -SCALE}, {"transforms": {"scale": "sqrt"}}, r"sqrt of -0.5 in row 0 is not finite"),
+    ],
+)
+def test_a_broken_output_is_named(output: Any, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ContractError, match=message):
+        read(output, family="normal", **settings)
+
+
+def test_rows_are_numbered_as_in_the_split() -> None:
+    with pytest.raises(ContractError, match="row 1001 is nan"):
+        read({"loc": LOC, "scale": [1, np.nan, 1]}, start=1000, family="normal")
+    with pytest.raises(ContractError, match="rows are counted from row 1000 of the split"):
+        read({"loc": LOC, "scale": [1, 0, 1]}, start=1000, family="normal")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"family": "gaussian"}, "family: 'gaussian' is not a family here; choose one of .*normal"),
+        ({"family": "normal", "columns": {"sigma": "s"}}, "columns.sigma: normal has no such parameter"),
+        ({"family": "normal", "transforms": {"scale": "log"}}, "transforms.scale"),
+        ({"family": "quantiles"}, "levels"),
+        ({"family": "quantiles", "levels": [0.5, 0.1]}, "must increase"),
+        ({"family": "mixture"}, "component"),
+        ({"family": "normal", "component": "normal"}, "only a mixture has one"),
+        ({"family": "normal", "column": {}}, "Extra inputs"),
+    ],
+)
+def test_settings_are_checked_before_any_work(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        PredictionSettings.model_validate(settings)
