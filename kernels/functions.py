@@ -262,7 +262,7 @@ def median_gamma(x: Any, *, pairs: int = 100_000, seed: int = 0) -> float:
 
 def dimension_gamma(x: Any) -> float:
     """1 / d, scikit-learn's default for polynomial kernels."""
-    return 1.0 / _columns(x).shape[1]
+    return 1.0 / float(_columns(x).shape[1])
 
 
 def multiscale_rbf(y: Array, scales: int = 4) -> Kernel:

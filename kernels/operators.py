@@ -6,14 +6,21 @@ Solvers never see the inputs: an operator on one machine, on a GPU or spread ove
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
+from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
 
 from congruence.kernels.arrays import Array, array_namespace, to_numpy
 from congruence.kernels.functions import Kernel
+from congruence.kernels.gram_columns import BlockColumns, GramColumns
+from congruence.kernels.gram_tiles import TileMaker, TilePoints
+from congruence.kernels.threads import available_threads, map_on_threads
 
-BLOCK_ROWS = 2048
+BLOCK_ROWS = 1024
+GPU_BLOCK_ROWS = 8192
+HELD_COLUMNS_BYTES = 2**31
 
 
 class Operator(Protocol):
@@ -34,11 +41,17 @@ class Operator(Protocol):
     def matmul(self, v: Array) -> Array:
         """A v, shape (n, r)."""
 
+    def matmul_rows(self, rows: Array, v: Array) -> Array:
+        """(A v)[rows], shape (len(rows), r), without the other rows."""
+
     def cross(self, query: Any, v: Array) -> Array:
         """[k(x_i, query_j)]' v, shape (m, r)."""
 
-    def gram_columns(self, indices: Array) -> Array:
-        """K[:, indices], shape (n, len(indices))."""
+    def gram_columns(self, indices: Array, rows: Array | None = None) -> Array:
+        """K[rows, indices], shape (len(rows), len(indices)); all rows by default."""
+
+    def columns(self, indices: Array) -> GramColumns:
+        """K[:, indices] as an operator: where it is held or made is the operator's business."""
 
     def gram_diagonal(self) -> Array:
         """k(x_i, x_i), shape (n,)."""
@@ -46,19 +59,24 @@ class Operator(Protocol):
 
 @dataclass(frozen=True)
 class RegularizedGram:
-    """A = K + n lambda I with x (n, d) in memory (NumPy or CuPy); K is made block by block and never held.
+    """A = K + n lambda I with x (n, d) in memory (NumPy or CuPy); K is made tile by tile, on every core.
 
     Args:
-        x: reference inputs (n, d); their dtype is the arithmetic's.
+        x: reference inputs (n, d); their dtype is the arithmetic's (sums over tiles are float64).
         kernel: the input kernel.
         regularization: lambda > 0; the shift is n lambda (the papers' convention).
-        block_rows: rows of a block: two blocks are in memory at a time.
+        block_rows: rows of a tile; by default what fits a core's cache, or fills a GPU.
+        held_bytes: the first product keeps one triangle of K if it fits in so many bytes (512 MiB), for later products.
+        threads: cores to use; by default all that this process may.
     """
 
     x: Any = field(repr=False)
     kernel: Kernel
     regularization: float
-    block_rows: int = BLOCK_ROWS
+    block_rows: int | None = None
+    held_bytes: int = 2**29
+    threads: int | None = None
+    _tiles: dict[tuple[int, int], Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def n(self) -> int:
@@ -75,40 +93,96 @@ class RegularizedGram:
         """n lambda."""
         return self.n * self.regularization
 
+    @property
+    def triangle_bytes(self) -> int:
+        """Bytes of one triangle of K, diagonal tiles whole."""
+        return self.x.dtype.itemsize * self.n * (self.n + self._block_rows) // 2
+
     def matmul(self, v: Array) -> Array:
-        """A v: each off-diagonal block is made once and used for both triangles."""
+        """A v: each off-diagonal tile is made once and used for both triangles."""
         xp = array_namespace(self.x)
         vectors = xp.asarray(v, dtype=self.x.dtype)
         result = xp.zeros(vectors.shape, dtype=np.float64)
-        blocks = self._blocks()
-        for i, rows in enumerate(blocks):
-            for columns in blocks[i:]:
-                gram = self.kernel(self.x[rows], self.x[columns])
-                result[rows] += gram @ vectors[columns]
-                if columns is not rows:
-                    result[columns] += gram.T @ vectors[rows]
+        blocks = _blocks(self.n, self._block_rows)
+        locks = [Lock() for _ in blocks]
+        hold = self.triangle_bytes <= self.held_bytes
+
+        def row_of_tiles(i: int) -> None:
+            maker = TileMaker(self.kernel, self.dimension, reuse=not hold)
+            rows = blocks[i]
+            total = xp.zeros((rows.stop - rows.start, vectors.shape[1]), dtype=np.float64)
+            for j in range(i, len(blocks)):
+                tile = self._tiles.get((i, j))
+                if tile is None:
+                    tile = maker.tile(self._points, rows, self._points, blocks[j])
+                    if hold:
+                        self._tiles[i, j] = tile
+                total += tile @ vectors[blocks[j]]
+                if j != i:
+                    mirrored = tile.T @ vectors[rows]
+                    with locks[j]:
+                        result[blocks[j]] += mirrored
+            with locks[i]:
+                result[rows] += total
+
+        map_on_threads(row_of_tiles, range(len(blocks)), self._threads)
         return np.asarray(to_numpy(result) + self.shift * v)
+
+    def matmul_rows(self, rows: Array, v: Array) -> Array:
+        """(A v)[rows]."""
+        return np.asarray(self.cross(self.x[rows], v) + self.shift * v[rows])
 
     def cross(self, query: Any, v: Array) -> Array:
         """[k(x_i, query_j)]' v, shape (m, r)."""
         xp = array_namespace(self.x)
+        points = TilePoints(xp.asarray(query, dtype=self.x.dtype))
         vectors = xp.asarray(v, dtype=self.x.dtype)
         result = np.empty((len(query), v.shape[1]))
-        for start in range(0, len(query), self.block_rows):
-            points = xp.asarray(query[start : start + self.block_rows], dtype=self.x.dtype)
-            total = xp.zeros((len(points), v.shape[1]), dtype=np.float64)
-            for rows in self._blocks():
-                total += self.kernel(points, self.x[rows]) @ vectors[rows]
-            result[start : start + self.block_rows] = to_numpy(total)
+        blocks = _blocks(self.n, self._block_rows)
+
+        def row_of_tiles(rows: slice) -> None:
+            maker = TileMaker(self.kernel, self.dimension)
+            total = xp.zeros((rows.stop - rows.start, v.shape[1]), dtype=np.float64)
+            for columns in blocks:
+                total += maker.tile(points, rows, self._points, columns) @ vectors[columns]
+            result[rows] = to_numpy(total)
+
+        rows_at_once = max(1, min(self._block_rows, -(-len(query) // self._threads)))
+        map_on_threads(row_of_tiles, _blocks(len(query), rows_at_once), self._threads)
         return result
 
-    def gram_columns(self, indices: Array) -> Array:
-        """K[:, indices]."""
-        return to_numpy(self.kernel(self.x, self.x[indices]))
+    def gram_columns(self, indices: Array, rows: Array | None = None) -> Array:
+        """K[rows, indices]."""
+        return to_numpy(self.kernel(self.x if rows is None else self.x[rows], self.x[indices]))
+
+    def columns(self, indices: Array) -> GramColumns:
+        """K[:, indices], held if it fits in 2 GiB, else made again for every product."""
+        landmarks = TilePoints(self.x[indices])
+        blocks = _blocks(self.n, self._block_rows)
+        columns = BlockColumns(self._points, landmarks, self.kernel, blocks, self._threads)
+        fits = self.n * len(indices) * self.x.dtype.itemsize <= HELD_COLUMNS_BYTES
+        return columns.hold() if fits else columns
 
     def gram_diagonal(self) -> Array:
         """k(x_i, x_i)."""
         return to_numpy(self.kernel.diagonal(self.x))
 
-    def _blocks(self) -> list[slice]:
-        return [slice(start, min(start + self.block_rows, self.n)) for start in range(0, self.n, self.block_rows)]
+    @cached_property
+    def _points(self) -> TilePoints:
+        return TilePoints(self.x)
+
+    @property
+    def _block_rows(self) -> int:
+        on_gpu = array_namespace(self.x) is not np
+        return self.block_rows or (GPU_BLOCK_ROWS if on_gpu else BLOCK_ROWS)
+
+    @property
+    def _threads(self) -> int:
+        # A GPU runs one stream of tiles; a small problem is done before threads have started.
+        if array_namespace(self.x) is not np or self.n <= self._block_rows:
+            return 1
+        return self.threads or available_threads()
+
+
+def _blocks(n: int, rows: int) -> list[slice]:
+    return [slice(start, min(start + rows, n)) for start in range(0, n, rows)]

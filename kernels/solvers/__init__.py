@@ -1,7 +1,23 @@
 """Solvers of (K + n lambda I) Z = B: each prepares an operator once and solves for many right-hand sides."""
 
-from congruence.kernels.solvers.auto import default_solver
+from congruence.kernels.solvers.auto import Plan, choose_solver, default_solver
 from congruence.kernels.solvers.base import Solution, Solver, certificate
 from congruence.kernels.solvers.cholesky import Cholesky
+from congruence.kernels.solvers.conjugate_gradient import Checkpoint, ConjugateGradient, Iterate
+from congruence.kernels.solvers.landmarks import choose_landmarks
+from congruence.kernels.solvers.nystrom import Nystrom
 
-__all__ = ["Cholesky", "Solution", "Solver", "certificate", "default_solver"]
+__all__ = [
+    "Checkpoint",
+    "Cholesky",
+    "ConjugateGradient",
+    "Iterate",
+    "Nystrom",
+    "Plan",
+    "Solution",
+    "Solver",
+    "certificate",
+    "choose_landmarks",
+    "choose_solver",
+    "default_solver",
+]

@@ -34,7 +34,8 @@ class Cholesky:
             ConvergenceError: A is not positive definite in float64 (the kernel is not one, or lambda is too small).
         """
         gram = np.asarray(operator.gram_columns(np.arange(operator.n)), dtype=np.float64)
-        regularized = gram + operator.shift * np.eye(operator.n)
+        regularized = gram.copy()
+        regularized[np.diag_indices(operator.n)] += operator.shift
         try:
             factor = scipy.linalg.cholesky(regularized, lower=True, overwrite_a=True, check_finite=False)
         except np.linalg.LinAlgError as error:

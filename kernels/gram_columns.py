@@ -1,0 +1,142 @@
+"""Columns C = K[:, landmarks] of a Gram matrix, (n, m), as what a low-rank method asks of them: C'C, C'v and C w."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from threading import Lock
+from typing import Any, Protocol
+
+import numpy as np
+
+from congruence.kernels.arrays import Array, array_namespace, to_numpy
+from congruence.kernels.functions import Kernel
+from congruence.kernels.gram_tiles import TileMaker, TilePoints
+from congruence.kernels.threads import map_on_threads
+
+
+class GramColumns(Protocol):
+    """C = K[:, landmarks] with the corner W = K[landmarks, landmarks]; host arrays in and out, float64."""
+
+    def corner(self) -> Array:
+        """W, (m, m)."""
+
+    def gram(self, rhs: Array | None = None) -> tuple[Array, Array]:
+        """C'C, (m, m), and C'rhs, (m, r), from one making of C."""
+
+    def transposed_matmul(self, v: Array) -> Array:
+        """C'v, (m, r)."""
+
+    def matmul(self, w: Array) -> Array:
+        """C w, (n, r)."""
+
+    def row_norms(self, factor: Array) -> Array:
+        """|C_i factor|^2 for every row C_i of C, (n,); ``factor`` is (m, q)."""
+
+
+@dataclass(frozen=True)
+class BlockColumns:
+    """C block by block: held in memory, in the dtype of the inputs, or made again whenever it is used.
+
+    Args:
+        points: the n points.
+        landmarks: the m landmarks.
+        kernel: the input kernel.
+        blocks: slices that cover the n rows.
+        threads: cores to use.
+        held: C, or None to make it again every time, at d more operations per entry.
+    """
+
+    points: TilePoints = field(repr=False)
+    landmarks: TilePoints = field(repr=False)
+    kernel: Kernel
+    blocks: list[slice] = field(repr=False)
+    threads: int
+    held: Any | None = field(default=None, repr=False)
+
+    def hold(self) -> BlockColumns:
+        """The same columns, held in memory."""
+        x = self.points.x
+        held = array_namespace(x).empty((x.shape[0], self.landmarks.x.shape[0]), dtype=x.dtype)
+
+        def fill(rows: slice, maker: TileMaker) -> None:
+            held[rows] = self._block(rows, maker)
+
+        self._for_blocks(fill)
+        return replace(self, held=held)
+
+    def corner(self) -> Array:
+        """W."""
+        return np.asarray(to_numpy(self.kernel(self.landmarks.x)), dtype=np.float64)
+
+    def gram(self, rhs: Array | None = None) -> tuple[Array, Array]:
+        """C'C and C'rhs."""
+        m = int(self.landmarks.x.shape[0])
+        right = np.empty((self.blocks[-1].stop, 0)) if rhs is None else rhs
+
+        def products(block: Any, rows: slice) -> Any:
+            # float64 throughout: the small matrix built from C'C has the squared condition number of C.
+            xp = array_namespace(block)
+            block = block.astype(np.float64)
+            return xp.hstack([block.T @ block, block.T @ xp.asarray(right[rows])])
+
+        both = self._summed(products, (m, m + right.shape[1]))
+        return both[:, :m], both[:, m:]
+
+    def transposed_matmul(self, v: Array) -> Array:
+        """C'v."""
+        shape = (int(self.landmarks.x.shape[0]), v.shape[1])
+        return self._summed(lambda block, rows: block.T @ _like(v[rows], block), shape)
+
+    def matmul(self, w: Array) -> Array:
+        """C w."""
+        result = np.empty((self.blocks[-1].stop, w.shape[1]))
+        weights = _like(w, self.points.x)
+
+        def fill(rows: slice, maker: TileMaker) -> None:
+            result[rows] = to_numpy(self._block(rows, maker) @ weights)
+
+        self._for_blocks(fill)
+        return result
+
+    def row_norms(self, factor: Array) -> Array:
+        """|C_i factor|^2."""
+        result = np.empty(self.blocks[-1].stop)
+
+        def fill(rows: slice, maker: TileMaker) -> None:
+            block = self._block(rows, maker)
+            xp = array_namespace(block)
+            product = block.astype(np.float64) @ xp.asarray(factor)
+            result[rows] = to_numpy(xp.einsum("ij,ij->i", product, product))
+
+        self._for_blocks(fill)
+        return result
+
+    def _block(self, rows: slice, maker: TileMaker) -> Any:
+        if self.held is not None:
+            return self.held[rows]
+        return maker.tile(self.points, rows, self.landmarks, slice(0, int(self.landmarks.x.shape[0])))
+
+    def _for_blocks(self, function: Callable[[slice, TileMaker], None]) -> None:
+        def share(first: int) -> None:
+            maker = TileMaker(self.kernel, int(self.landmarks.x.shape[1]))
+            for rows in self.blocks[first :: self.threads]:
+                function(rows, maker)
+
+        map_on_threads(share, range(self.threads), self.threads)
+
+    def _summed(self, term: Callable[[Any, slice], Any], shape: tuple[int, int]) -> Array:
+        total = np.zeros(shape)
+        lock = Lock()
+
+        def add(rows: slice, maker: TileMaker) -> None:
+            value = to_numpy(term(self._block(rows, maker), rows))
+            with lock:
+                np.add(total, value, out=total)
+
+        self._for_blocks(add)
+        return total
+
+
+def _like(vectors: Array, block: Any) -> Any:
+    return array_namespace(block).asarray(vectors, dtype=block.dtype)

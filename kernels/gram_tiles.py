@@ -1,0 +1,164 @@
+"""Tiles of a Gram matrix at the speed of a matrix product.
+
+Most kernels are an elementwise function of x.z' and of the squared norms. Here that function runs in place on a tile
+small enough to stay in cache, so that a tile costs little more than its matrix product; kernels of another shape (L1
+distances, sums, products) are called as they are.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+from congruence.kernels.arrays import array_namespace
+from congruence.kernels.functions import RBF, Kernel, Matern, Polynomial
+
+
+class ProductForm(ABC):
+    """k(x, z) = f(scale x.z', |x|^2, |z|^2): ``finish`` applies f in place."""
+
+    scale: float
+    uses_norms: ClassVar[bool] = True
+
+    @abstractmethod
+    def finish(self, block: Any, scratch: Any, x_norms: Any, z_norms: Any) -> None:
+        """Turn ``block`` = scale x z' into kernel values; ``scratch`` is of the same shape and may be overwritten."""
+
+
+@dataclass(frozen=True)
+class _PolynomialForm(ProductForm):
+    scale: float
+    coef0: float
+    degree: int
+    uses_norms: ClassVar[bool] = False
+
+    def finish(self, block: Any, scratch: Any, x_norms: Any, z_norms: Any) -> None:  # noqa: ARG002
+        xp = array_namespace(block)
+        if self.coef0 != 0.0:
+            block += self.coef0
+        if self.degree == 1:
+            return
+        xp.multiply(block, block, out=scratch)
+        if self.degree % 2 == 0:
+            block[...] = scratch
+        for _ in range((self.degree - 1) // 2):
+            xp.multiply(block, scratch, out=block)
+
+
+@dataclass(frozen=True)
+class _RBFForm(ProductForm):
+    gamma: float
+
+    @property
+    def scale(self) -> float:  # type: ignore[override]
+        return 2.0 * self.gamma
+
+    def finish(self, block: Any, scratch: Any, x_norms: Any, z_norms: Any) -> None:  # noqa: ARG002
+        xp = array_namespace(block)
+        block -= self.gamma * x_norms[:, None]
+        block -= self.gamma * z_norms[None, :]
+        xp.minimum(block, 0, out=block)  # rounding may leave a small positive number for near points
+        xp.exp(block, out=block)
+
+
+@dataclass(frozen=True)
+class _MaternForm(ProductForm):
+    nu: float
+    length_scale: float
+
+    @property
+    def scale(self) -> float:  # type: ignore[override]
+        return -4.0 * self.nu / self.length_scale**2
+
+    def finish(self, block: Any, scratch: Any, x_norms: Any, z_norms: Any) -> None:
+        xp = array_namespace(block)
+        weight = 2.0 * self.nu / self.length_scale**2
+        block += weight * x_norms[:, None]
+        block += weight * z_norms[None, :]
+        xp.maximum(block, 0, out=block)
+        xp.sqrt(block, out=block)  # t
+        xp.exp(xp.negative(block, out=scratch), out=scratch)
+        if self.nu == 0.5:
+            block[...] = scratch
+            return
+        if self.nu == 2.5:
+            block += block * block / 3
+        block += 1
+        block *= scratch
+
+
+def product_form(kernel: Kernel, dimension: int) -> ProductForm | None:
+    """The product form of ``kernel`` on inputs of ``dimension`` features; None if it has none."""
+    if isinstance(kernel, Polynomial):
+        gamma = 1.0 / dimension if kernel.gamma is None else kernel.gamma
+        return _PolynomialForm(gamma, kernel.coef0, int(kernel.degree))
+    if isinstance(kernel, RBF):
+        return _RBFForm(kernel.gamma)
+    if isinstance(kernel, Matern):
+        return _MaternForm(kernel.nu, kernel.length_scale)
+    return None
+
+
+@dataclass(frozen=True)
+class TilePoints:
+    """Points (n, d) with their squared norms, from which tiles are cut."""
+
+    x: Any = field(repr=False)
+
+    @cached_property
+    def norms(self) -> Any:
+        """|x_i|^2, (n,)."""
+        return array_namespace(self.x).einsum("ij,ij->i", self.x, self.x)
+
+
+@dataclass
+class TileMaker:
+    """Makes tiles one after the other in the same memory: one maker per thread.
+
+    Args:
+        kernel: the input kernel.
+        dimension: number of features d.
+        reuse: False gives every tile its own memory, to be kept.
+    """
+
+    kernel: Kernel
+    dimension: int
+    reuse: bool = True
+    _buffers: dict[str, Any] = field(default_factory=dict, repr=False)
+    _left: tuple[TilePoints, slice, Any] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self._form = product_form(self.kernel, self.dimension)
+
+    def tile(self, points: TilePoints, rows: slice, others: TilePoints, columns: slice) -> Any:
+        """[k(x_i, z_j)] for i in rows, j in columns; overwritten by the next call unless ``reuse`` is off."""
+        left, right = points.x[rows], others.x[columns]
+        form = self._form
+        if form is None:
+            return self.kernel(left, right)
+        xp = array_namespace(left)
+        shape = (left.shape[0], right.shape[0])
+        block = self._buffer("block", shape, left) if self.reuse else xp.empty(shape, dtype=left.dtype)
+        xp.matmul(self._scaled(points, rows, form.scale), right.T, out=block)
+        norms = (points.norms[rows], others.norms[columns]) if form.uses_norms else (None, None)
+        form.finish(block, self._buffer("scratch", shape, left), *norms)
+        if points is others and rows == columns:
+            # Rounding leaves |x - x|^2 near 1e-7 in float32, and a kernel of the distance itself near its root.
+            xp.fill_diagonal(block, self.kernel.diagonal(left))
+        return block
+
+    def _scaled(self, points: TilePoints, rows: slice, scale: float) -> Any:
+        # The tiles of one row of blocks share their left side: scale it once.
+        if self._left is None or self._left[0] is not points or self._left[1] != rows:
+            self._left = (points, rows, points.x[rows] * points.x.dtype.type(scale))
+        return self._left[2]
+
+    def _buffer(self, name: str, shape: tuple[int, int], like: Any) -> Any:
+        xp = array_namespace(like)
+        size = shape[0] * shape[1]
+        held = self._buffers.get(name)
+        if held is None or held.size < size or held.dtype != like.dtype:
+            held = self._buffers[name] = xp.empty(size, dtype=like.dtype)
+        return held[:size].reshape(shape)

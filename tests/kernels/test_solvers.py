@@ -1,0 +1,242 @@
+"""Every solver against the definition in float64, and what each promises about its error."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from congruence.kernels.errors import BudgetError, ConvergenceError, InvalidInputError
+from congruence.kernels.functions import RBF, Laplacian, Linear, Matern, Polynomial
+from congruence.kernels.operators import RegularizedGram
+from congruence.kernels.solvers import (
+    Cholesky,
+    ConjugateGradient,
+    Nystrom,
+    certificate,
+    choose_landmarks,
+    choose_solver,
+)
+
+KERNELS = [
+    RBF(0.3),
+    Laplacian(0.2),
+    Matern(0.5, 2.0),
+    Matern(1.5, 2.0),
+    Matern(2.5, 2.0),
+    Polynomial(),
+    Polynomial(2, 0.1, 0.5),
+    Polynomial(4, 0.05, 1.0),
+    Linear(),
+    RBF(0.3) + Linear(0.1),
+    RBF(0.3) * Polynomial(2),
+]
+
+
+def inputs(n=150, d=6, seed=0, dtype=np.float64):
+    return np.random.default_rng(seed).standard_normal((n, d)).astype(dtype)
+
+
+def right_hand_sides(n, r=4, seed=1):
+    return np.random.default_rng(seed).standard_normal((n, r)) * 10.0 ** -np.arange(r)
+
+
+def dense(operator):
+    return operator.kernel(operator.x) + operator.shift * np.eye(operator.n)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+@pytest.mark.parametrize("held_bytes", [0, 2**29])
+def test_operator_is_the_matrix_for_every_kernel_with_tiles_that_do_not_divide_n(kernel, held_bytes):
+    operator = RegularizedGram(inputs(), kernel, 0.1, block_rows=64, held_bytes=held_bytes, threads=2)
+    v, query = right_hand_sides(150), inputs(37, seed=5)
+    for _ in range(2):
+        np.testing.assert_allclose(operator.matmul(v), dense(operator) @ v, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(operator.cross(query, v), kernel(query, operator.x) @ v, rtol=1e-10, atol=1e-10)
+    rows = np.array([3, 77, 149])
+    # A root of rounding: |x - x|^2 of copies is not known to be zero.
+    rough = 1e-6 if kernel == Matern(0.5, 2.0) else 1e-10
+    np.testing.assert_allclose(operator.matmul_rows(rows, v), (dense(operator) @ v)[rows], rtol=rough, atol=rough)
+    np.testing.assert_allclose(operator.gram_columns(rows), kernel(operator.x)[:, rows], rtol=rough)
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_columns_are_those_of_the_gram_matrix(held, monkeypatch):
+    if not held:
+        monkeypatch.setattr("congruence.kernels.operators.HELD_COLUMNS_BYTES", 0)
+    operator = RegularizedGram(inputs(), RBF(0.3), 0.1, block_rows=64, threads=2)
+    indices = np.array([0, 9, 100])
+    columns, C = operator.columns(indices), RBF(0.3)(operator.x)[:, indices]
+    v = right_hand_sides(150)
+    np.testing.assert_allclose(columns.gram(v)[0], C.T @ C)
+    np.testing.assert_allclose(columns.gram(v)[1], C.T @ v, atol=1e-12)
+    np.testing.assert_allclose(columns.transposed_matmul(v), C.T @ v, atol=1e-12)
+    np.testing.assert_allclose(columns.matmul(v[:3]), C @ v[:3], atol=1e-12)
+    np.testing.assert_allclose(columns.corner(), C[indices])
+    np.testing.assert_allclose(columns.row_norms(v[:3]), ((C @ v[:3]) ** 2).sum(axis=1))
+
+
+@pytest.mark.parametrize(
+    "solver", [Cholesky(), ConjugateGradient(1e-12), ConjugateGradient(1e-12, landmarks=20)], ids=str
+)
+@pytest.mark.parametrize("kernel", [RBF(0.3), Polynomial(), Laplacian(0.2)], ids=str)
+def test_exact_solvers_equal_the_definition(solver, kernel):
+    operator = RegularizedGram(inputs(), kernel, 0.05, block_rows=64)
+    rhs = right_hand_sides(150)
+    solution = solver.solve(solver.prepare(operator), rhs)
+    np.testing.assert_allclose(solution.value, np.linalg.solve(dense(operator), rhs), rtol=1e-7, atol=1e-12)
+    np.testing.assert_allclose(solution.residual, rhs - dense(operator) @ solution.value, atol=1e-11)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    n=st.integers(2, 90),
+    regularization=st.floats(1e-3, 10),
+    tolerance=st.floats(1e-10, 1e-2),
+    landmarks=st.integers(1, 40),
+    seed=st.integers(0, 2**31),
+)
+def test_conjugate_gradients_stop_within_their_tolerance_and_the_certificate_holds(
+    n, regularization, tolerance, landmarks, seed
+):
+    operator = RegularizedGram(inputs(n, 3, seed), RBF(0.5), regularization)
+    rhs = right_hand_sides(n, 3, seed)
+    solver = ConjugateGradient(tolerance, landmarks=landmarks, choice="rpcholesky")
+    solution = solver.solve(solver.prepare(operator), rhs)
+    assert solution.residual_norm() <= tolerance * np.linalg.norm(rhs) * (1 + 1e-9)
+    query = inputs(20, 3, seed + 1)
+    exact = RBF(0.5)(query, operator.x) @ np.linalg.solve(dense(operator), rhs)
+    error = np.linalg.norm(operator.cross(query, solution.value) - exact, axis=1).max()
+    assert error <= certificate(operator, solution.residual_norm(), 1.0) + 1e-12
+
+
+def test_columns_stop_one_by_one_at_their_own_tolerances():
+    operator = RegularizedGram(inputs(400), RBF(0.3), 0.01)
+    rhs = np.ones((400, 2)) + right_hand_sides(400, 2)
+    solver = ConjugateGradient(landmarks=10)
+    norms = np.linalg.norm(rhs, axis=0)
+    solution = solver.solve(solver.prepare(operator), rhs, tolerances=norms * [1e-10, 2.0])
+    assert np.linalg.norm(solution.residual[:, 0]) <= 1e-10 * norms[0]
+    np.testing.assert_array_equal(solution.value[:, 1], 0)
+
+
+def test_float32_inputs_reach_the_float64_answer_to_single_precision():
+    x = inputs(600, 20)
+    rhs = right_hand_sides(600)
+    solver = ConjugateGradient(landmarks=100)
+    single = RegularizedGram(x.astype(np.float32), Polynomial(), 0.1)
+    solution = solver.solve(solver.prepare(single), rhs)
+    operator = RegularizedGram(x, Polynomial(), 0.1)
+    exact = np.linalg.solve(dense(operator), rhs)
+    assert np.linalg.norm(solution.value - exact) <= 1e-6 * np.linalg.norm(exact)
+
+
+def test_running_out_of_passes_says_what_may_help():
+    operator = RegularizedGram(inputs(300), RBF(5.0), 1e-6)
+    solver = ConjugateGradient(1e-12, landmarks=2, max_passes=3)
+    with pytest.raises(ConvergenceError, match=r"after 3 passes column \d has residual .* use more landmarks"):
+        solver.solve(solver.prepare(operator), right_hand_sides(300))
+
+
+class MemoryCheckpoint:
+    def __init__(self, stop_after):
+        self.stop_after, self.kept = stop_after, None
+
+    def load(self):
+        return self.kept
+
+    def save(self, iterate):
+        import copy
+
+        self.kept = copy.deepcopy(iterate)
+        if self.stop_after == iterate.passes:
+            raise KeyboardInterrupt
+
+
+def test_a_broken_run_goes_on_from_its_checkpoint_to_the_same_answer():
+    operator = RegularizedGram(inputs(300), RBF(1.0), 1e-4)
+    rhs = right_hand_sides(300)
+    plain = ConjugateGradient(1e-10, landmarks=10)
+    checkpoint = MemoryCheckpoint(stop_after=4)
+    kept = ConjugateGradient(1e-10, landmarks=10, checkpoint=checkpoint)
+    state = plain.prepare(operator)
+    with pytest.raises(KeyboardInterrupt):
+        kept.solve(state, rhs)
+    resumed, whole = kept.solve(state, rhs), plain.solve(state, rhs)
+    assert resumed.iterations == whole.iterations > 4
+    np.testing.assert_allclose(resumed.value, whole.value, rtol=1e-12)
+
+
+@pytest.mark.parametrize("certificate_kind", ["rows", "trace"])
+@pytest.mark.parametrize("rows", [140, 1024])
+def test_nystrom_states_an_error_that_holds(certificate_kind, rows):
+    operator = RegularizedGram(inputs(600), RBF(0.05), 0.1)
+    rhs = right_hand_sides(600)
+    solver = Nystrom(60, certificate=certificate_kind, rows=rows)
+    solution = solver.solve(solver.prepare(operator), rhs)
+    true = np.linalg.norm(rhs - dense(operator) @ solution.value)
+    assert true <= solution.residual_norm() * (1 + 1e-6)
+    if certificate_kind == "rows":
+        assert solution.residual_norm() <= 2.0 * true
+        assert solution.norm_kind == ("computed" if rows == 1024 else "sampled")
+
+
+def test_trace_residual_is_the_trace():
+    operator = RegularizedGram(inputs(200), RBF(0.2), 0.1)
+    state = Nystrom(30).prepare(operator)
+    K, indices = RBF(0.2)(operator.x), state.inverse.indices
+    low_rank = K[:, indices] @ np.linalg.solve(K[np.ix_(indices, indices)], K[indices])
+    assert state.trace_residual() == pytest.approx(np.trace(K - low_rank), rel=1e-6)
+
+
+def test_nystrom_on_all_points_is_exact():
+    operator = RegularizedGram(inputs(80), RBF(0.5), 0.1)
+    rhs = right_hand_sides(80)
+    solution = Nystrom(80).solve(Nystrom(80).prepare(operator), rhs)
+    np.testing.assert_allclose(solution.value, np.linalg.solve(dense(operator), rhs), rtol=1e-6, atol=1e-12)
+
+
+def test_rpcholesky_finds_small_clusters_that_uniform_draws_miss():
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(0, 0.01, (970, 2)), *(rng.normal(c, 0.01, (3, 2)) for c in range(10, 110, 10))])
+    operator = RegularizedGram(x, RBF(1.0), 0.1)
+    clusters = set((choose_landmarks(operator, 15, "rpcholesky")[:, None] >= 970 + 3 * np.arange(10)).sum(axis=1))
+    assert clusters == set(range(11))
+    assert len(choose_landmarks(operator, 15, "uniform")) == 15
+
+
+def test_landmarks_of_duplicates_are_not_repeated():
+    x = np.repeat(inputs(5), 40, axis=0)
+    operator = RegularizedGram(x, RBF(1.0), 0.1)
+    indices = choose_landmarks(operator, 50, "rpcholesky")
+    assert len(np.unique(x[indices], axis=0)) == len(indices) == 5
+
+
+@pytest.mark.parametrize("bad", [0, -3])
+def test_too_few_landmarks_are_refused(bad):
+    with pytest.raises(InvalidInputError, match="give at least 1"):
+        choose_landmarks(RegularizedGram(inputs(), RBF(1.0), 0.1), bad)
+
+
+def test_an_indefinite_kernel_is_named_as_the_cause():
+    class Indefinite(Linear):
+        def __call__(self, x, z=None):
+            return -super().__call__(x, z)
+
+    operator = RegularizedGram(inputs(), Indefinite(), 1e-3)
+    with pytest.raises(ConvergenceError, match="not positive definite"):
+        Cholesky().prepare(operator)
+
+
+def test_auto_projects_and_chooses_by_size():
+    assert isinstance(choose_solver(2000, 16, 30, memory_bytes=2**33).solver, Cholesky)
+    plan = choose_solver(100_000, 16, 30, memory_bytes=2**33)
+    assert isinstance(plan.solver, ConjugateGradient)
+    assert plan.projected_bytes < 2**32
+    assert "GiB" in plan.describe()
+
+
+def test_auto_refuses_with_numbers_and_remedies():
+    with pytest.raises(BudgetError, match=r"n = 1,000,000, d = 16, 30 .* do not fit 0\.50 GiB.*downsampling"):
+        choose_solver(1_000_000, 16, 30, memory_bytes=2**29)
+    allowed = choose_solver(1_000_000, 16, 30, memory_bytes=2**33, seconds=3600, exact=False)
+    assert allowed.projected_bytes <= 2**33
