@@ -79,6 +79,11 @@ def dask_client(settings: ClusterSettings) -> Iterator[Client]:
             yield client
 
 
+def scheduler_address(client: Client) -> str:
+    """The address at which other clients reach the scheduler of ``client``."""
+    return str(client.scheduler_info()["address"])
+
+
 def _started(settings: ClusterSettings) -> Any:
     if settings.kind == "cuda":
         return _cuda_cluster(settings)

@@ -21,13 +21,15 @@ class KernelSettings(Strict):
     gamma: Positive | None = None
     degree: int = Field(default=3, ge=1)
     coef0: float = Field(default=1.0, ge=0)
-    nu: Literal[0.5, 1.5, 2.5] = 1.5
+    nu: float = 1.5
     length_scale: Positive = 1.0
 
     @model_validator(mode="after")
     def _bandwidth(self) -> KernelSettings:
         if self.kind in ("rbf", "laplacian") and self.gamma is None:
             raise ValueError(f"gamma: a {self.kind} kernel needs one, for example gamma: 0.5")
+        if self.nu not in (0.5, 1.5, 2.5):
+            raise ValueError(f"nu: is {self.nu}; a Matern kernel has 0.5, 1.5 or 2.5 here")
         return self
 
     def kernel(self) -> Kernel:
@@ -67,7 +69,7 @@ class ProtocolSettings(Strict):
     def protocol(self) -> Protocol:
         """The protocol as a value."""
         given = {key: value for key, value in self if value is not None and key not in ("base", "name")}
-        changes = {key: value.kernel() if isinstance(value, KernelSettings) else value for key, value in given.items()}
+        changes: dict[str, Any] = {key: value.kernel() if isinstance(value, KernelSettings) else value for key, value in given.items()}
         protocol = PROTOCOLS[self.base]
         if not changes:
             return protocol if self.name is None else replace(protocol, name=self.name)

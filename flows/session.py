@@ -1,0 +1,13 @@
+"""Running a flow from the command line."""
+
+from __future__ import annotations
+
+from congruence.flows.evaluate import VersionOutcome, evaluate
+from congruence.flows.progress import console
+from congruence.tasks.settings import EvaluationSettings
+
+
+def run_evaluation(settings: EvaluationSettings) -> list[VersionOutcome]:
+    """Run the evaluation flow on the Prefect server that the environment names, or on an ephemeral one."""
+    console.print(f"home: {settings.home_folder}")
+    return evaluate(settings, ", ".join(settings.models) or "registry versions")

@@ -1,0 +1,131 @@
+"""The scores of one version on one split, put together from its predictions and the Gram measurement."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.calibration import calibration_error_of_pit, pit_values
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.scores import point_scores, sharpness
+from congruence.tasks.encoders import Encoder
+from congruence.tasks.evaluation import Evaluation, Metric, SplitSummary
+from congruence.tasks.measurement import Measurement
+from congruence.tasks.registry import ModelVersion
+from congruence.tasks.settings import EvaluationSettings
+from congruence.tasks.sources import Split
+from congruence.tasks.store import EmbeddingStore
+from congruence.tasks.thumbnails import thumbnails
+
+METRICS = ("cce", "nll", "crps", "mae", "rmse", "ece", "sharpness")
+_PACKAGES = ("numpy", "scipy", "dask", "prefect", "mlflow", "zarr", "torch", "open_clip_torch")
+
+
+def requested_metrics(names: Sequence[str] | None) -> tuple[str, ...]:
+    """The metrics that an evaluation computes: ``names``, or all of them."""
+    return METRICS if names is None else tuple(names)
+
+
+def score_version(
+    settings: EvaluationSettings,
+    split: Split,
+    store: EmbeddingStore,
+    encoder: Encoder,
+    version: ModelVersion,
+    predictive: Distribution,
+    targets: Array,
+    measurement: Measurement,
+    embedding_map: Array,
+) -> Evaluation:
+    """One version's evaluation: scores for every row of the split, invalid ones with their reason."""
+    valid = store.valid()
+    frame = _row_frame(split, store, valid)
+    points = _points(settings, predictive, targets, measurement, version, frame.loc[valid, "key"].to_numpy())
+    for name, values in points.items():
+        column = np.full(split.rows, np.nan)
+        column[valid] = values
+        frame[name] = column
+    return Evaluation(
+        model=version,
+        split=SplitSummary(split.name, split.digest, split.rows, int(valid.sum())),
+        protocol=measurement.protocol,
+        metrics=_metrics(measurement, version, predictive, points),
+        scores=frame,
+        predictive=predictive,
+        targets=targets,
+        embedding_map=embedding_map,
+        thumbnails=thumbnails(split) if encoder.input_kind == "image" else None,
+        provenance=_provenance(settings, encoder, measurement, version),
+        seconds=measurement.seconds,
+        metric_list=requested_metrics(settings.metrics),
+    )
+
+
+def _row_frame(split: Split, store: EmbeddingStore, valid: Array) -> pd.DataFrame:
+    columns = [split.key_column, *split.settings.target_columns, *split.settings.slices]
+    frame = pd.concat([split.frame(shard, columns) for shard in split.shards]).reset_index(drop=True)
+    names = {split.key_column: "key"}
+    if len(split.settings.target_columns) == 1:
+        names[split.settings.target_columns[0]] = "target"
+    frame = frame.rename(columns=names)
+    frame.insert(1, "valid", valid)
+    reasons = store.reasons()
+    frame.insert(2, "reason", [reasons.get(row) for row in range(split.rows)])
+    return frame
+
+
+def _points(
+    settings: EvaluationSettings,
+    predictive: Distribution,
+    targets: Array,
+    measurement: Measurement,
+    version: ModelVersion,
+    keys: Array,
+) -> dict[str, Array]:
+    result = measurement.results[version.label]
+    points = {"cce": result.values, "cce_noise_floor": result.noise_floor_values, "cce_excess": result.excess_values}
+    points |= point_scores(predictive, targets)
+    if targets.ndim == 1:
+        points["pit"] = pit_values(predictive, targets, seed=settings.seed, keys=keys)
+    return points
+
+
+def _metrics(
+    measurement: Measurement, version: ModelVersion, predictive: Distribution, points: dict[str, Array]
+) -> dict[str, Metric]:
+    result = measurement.results[version.label]
+    metrics = {
+        "cce_mean": result.mean,
+        "cce_noise_floor": result.noise_floor,
+        "cce_excess": result.excess,
+        "cce_error_bound": result.error_bound,
+        "crps_mean": float(np.mean(points["crps"])),
+        "mae": float(np.mean(points["absolute_error"])),
+        "rmse": float(np.sqrt(np.mean(points["squared_error"]))),
+        "sharpness": sharpness(predictive),
+    }
+    if "nll" in points:
+        metrics["nll_mean"] = float(np.mean(points["nll"]))
+    if "pit" in points:
+        metrics["ece"] = calibration_error_of_pit(points["pit"])
+    return {name: Metric(value) for name, value in metrics.items() if np.isfinite(value)}
+
+
+def _provenance(
+    settings: EvaluationSettings, encoder: Encoder, measurement: Measurement, version: ModelVersion
+) -> dict[str, Any]:
+    return {
+        "encoder": encoder.id,
+        "preprocessing": encoder.preprocessing_digest,
+        "seed": settings.seed,
+        "solver": measurement.solver,
+        "output_kernel": measurement.output_kernel,
+        "certificate": measurement.results[version.label].error_bound,
+        "packages": {name: importlib.metadata.version(name) for name in ("congruence", *_PACKAGES)},
+        "settings": settings.model_dump(mode="json", exclude={"home"}),
+    }
