@@ -34,6 +34,16 @@ class ImageFolder:
         except PermissionError as error:
             raise InvalidRow(f"file {name!r} may not be read: permission denied") from error
 
+    def state(self, name: str) -> str:
+        """What tells whether the file changed without reading it: size, times and inode, or the object's ETag."""
+        try:
+            path = self._resolve(name)
+            return file_state(self.filesystem, path, self.local)
+        except InvalidRow as invalid:
+            return invalid.reason
+        except OSError as error:
+            return type(error).__name__
+
     def _resolve(self, name: str) -> str:
         if not name or "\x00" in name:
             raise InvalidRow(f"{name!r} is not a file name")
@@ -77,3 +87,11 @@ class ImageFolder:
     def _require_bounded(self, size: int, name: str) -> None:
         if size > self.max_bytes:
             raise InvalidRow(f"file {name!r} has {size} bytes, more than max_input_bytes = {self.max_bytes}")
+
+
+def file_state(filesystem: Any, path: str, local: bool) -> str:
+    """The state of a file as its file system tells it; raises OSError where there is none."""
+    if local:
+        found = os.stat(path)
+        return f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino} {found.st_dev}"
+    return str(filesystem.ukey(path))

@@ -27,6 +27,9 @@ REASON = "__reason__"
 class InputColumns(ABC):
     """The columns that hold the encoder's input, and how a row of them becomes one."""
 
+    lie_outside = False
+    """Whether inputs may lie in files of their own, outside of the table's."""
+
     def __init__(self, columns: Sequence[str]) -> None:
         self.columns = list(columns)
 
@@ -37,6 +40,10 @@ class InputColumns(ABC):
     @abstractmethod
     def digest(self, batch: pa.RecordBatch) -> bytes:
         """The content of the rows of ``batch``, row after row, independent of how they are batched."""
+
+    def outer_states(self, batch: pa.RecordBatch) -> list[str]:  # noqa: ARG002 - for inputs that lie in other files
+        """The states of the files that ``batch`` points to, where the inputs do not lie in the table itself."""
+        return []
 
 
 class Bytes(InputColumns):
@@ -70,6 +77,8 @@ class Bytes(InputColumns):
 class Paths(InputColumns):
     """Paths of image files below a folder."""
 
+    lie_outside = True
+
     def __init__(self, column: str, folder: ImageFolder) -> None:
         super().__init__([column])
         self._folder = folder
@@ -84,6 +93,14 @@ class Paths(InputColumns):
         """A digest of the content of each file, or of the reason why it cannot be read."""
         with ThreadPoolExecutor(max_workers=8) as threads:
             return b"".join(threads.map(self._digest_one, self.readers(batch)))
+
+    def outer_states(self, batch: pa.RecordBatch) -> list[str]:
+        """The state of each file."""
+        paths = [path for path in batch.column(0).to_pylist() if path is not None]
+        if self._folder.local:
+            return [self._folder.state(path) for path in paths]
+        with ThreadPoolExecutor(max_workers=32) as threads:
+            return list(threads.map(self._folder.state, paths))
 
     def _read(self, path: str | None, reason: str | None) -> bytes:
         if reason is not None:
@@ -103,6 +120,8 @@ class Paths(InputColumns):
 class BytesOrPaths(InputColumns):
     """Images as Hugging Face ``datasets`` keeps them: a struct with the bytes, or with a path where they are null."""
 
+    lie_outside = True
+
     def __init__(self, column: str, folder: ImageFolder) -> None:
         super().__init__([column])
         self._bytes = Bytes(column, folder.max_bytes)
@@ -119,6 +138,11 @@ class BytesOrPaths(InputColumns):
     def digest(self, batch: pa.RecordBatch) -> bytes:
         """A digest of the content of each image."""
         return b"".join(self._paths._digest_one(read) for read in self.readers(batch))
+
+    def outer_states(self, batch: pa.RecordBatch) -> list[str]:
+        """The states of the files that hold the images without bytes."""
+        held = self._part(batch, "bytes").column(0).is_valid()
+        return self._paths.outer_states(self._part(batch.filter(pc.invert(held)), "path"))
 
     @staticmethod
     def _part(batch: pa.RecordBatch, field: str) -> pa.RecordBatch:

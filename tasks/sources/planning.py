@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,16 +16,18 @@ from congruence.tasks.sources.files import ImageFolder
 from congruence.tasks.sources.formats import open_table
 from congruence.tasks.sources.inputs import InputColumns, input_columns
 from congruence.tasks.sources.locations import Location
+from congruence.tasks.sources.plans import KeptPlan, Plan
 from congruence.tasks.sources.settings import SplitSettings
 from congruence.tasks.sources.split import Shard, Split
 from congruence.tasks.sources.tables import Table
 
 
-def open_split(settings: SplitSettings) -> Split:
+def open_split(settings: SplitSettings, plans: str | Path | None = None) -> Split:
     """The split that ``settings`` describe, checked and planned.
 
     Two streams over the data: the table's columns (keys unique, targets finite), then the content of the encoder's
-    inputs. The plan and its digests depend on the content alone.
+    inputs. The plan and its digests depend on the content alone. In the folder ``plans`` a plan is kept for as long as
+    no file changes its size, times or ETag: the next opening only looks at these.
 
     Raises:
         SplitError: no such file, column or type, duplicate or missing keys, targets that are not finite, no rows.
@@ -36,9 +39,15 @@ def open_split(settings: SplitSettings) -> Split:
         raise SplitError(f"{table.location}: holds no rows; give at least one")
     folder = _image_folder(settings, table, location)
     inputs = input_columns(settings.input_kind, settings.input_columns, table.schema, folder, table.location)
-    table_digest = _check_and_digest_table(settings, table, inputs)
-    shards, input_digest = _digest_inputs(settings, table, inputs)
-    return Split(settings, table, inputs, shards, combine([table_digest, input_digest]))
+    kept = KeptPlan.of(Path(plans), settings, table, inputs, location) if plans is not None else None
+    plan = kept.load() if kept is not None else None
+    if plan is None:
+        table_digest = _check_and_digest_table(settings, table, inputs)
+        shards, input_digest = _digest_inputs(settings, table, inputs)
+        plan = Plan(shards, combine([table_digest, input_digest]))
+        if kept is not None:
+            kept.save(plan)
+    return Split(settings, table, inputs, plan.shards, plan.digest)
 
 
 def _require_columns(settings: SplitSettings, table: Table) -> None:

@@ -131,13 +131,11 @@ def _take(
     sample: _Sample, archive: tarfile.TarFile, member: tarfile.TarInfo, extension: str, contents: bool, path: str
 ) -> None:
     reason = _unreadable(member)
+    metadata = member.isreg() and (extension == "json" or extension in _TEXT)
     if reason is not None:
         sample.reason = sample.reason or reason
-        sample.values.setdefault(extension, None)
-        return
-    metadata = extension == "json" or extension in _TEXT
-    if not metadata and not contents:
-        sample.values[extension] = b""
+    if not metadata and (reason is not None or not contents):
+        sample.values.setdefault(extension, b"" if reason is None else None)
         return
     if metadata and member.size > _MAX_METADATA:
         raise SplitError(f"{path}: member {member.name!r} has {member.size} bytes, more than metadata may have")

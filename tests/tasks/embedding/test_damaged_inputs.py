@@ -1,0 +1,262 @@
+"""Five hundred damaged inputs: each keeps its place and gets its reason, and nothing outside the root is ever read."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import struct
+import tarfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.sources import SplitError, SplitSettings, open_split
+
+SECRET = b"the content of a file outside of the root"
+
+
+def _image(mode: str = "RGB", form: str = "JPEG", size: tuple[int, int] = (24, 24), **options: Any) -> bytes:
+    stream = io.BytesIO()
+    pixels = np.random.default_rng(3).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    Image.fromarray(pixels).convert(mode).save(stream, form, **options)
+    return stream.getvalue()
+
+
+def _sixteen_bits() -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(np.arange(576, dtype=np.uint16).reshape(24, 24) * 100).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def _animation() -> bytes:
+    stream = io.BytesIO()
+    frames = [Image.new("RGB", (24, 24), (shade, 0, 0)) for shade in (10, 200)]
+    frames[0].save(stream, "GIF", save_all=True, append_images=frames[1:])
+    return stream.getvalue()
+
+
+def _huge_png() -> bytes:
+    """A valid header of 30,000 x 30,000 pixels and a few bytes of data: 2.7 GB if a decoder believes it."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    header = struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+    )
+
+
+def _damage(kind: str, random_numbers: random.Random) -> bytes:
+    jpeg = _image(quality=90)
+    match kind:
+        case "truncated":
+            return jpeg[: random_numbers.randrange(1, len(jpeg) - 30)]
+        case "truncated png":
+            png = _image(form="PNG")
+            return png[: random_numbers.randrange(1, len(png) - 30)]
+        case "empty":
+            return b""
+        case "text":
+            return b"This is not a picture. " * random_numbers.randrange(1, 9)
+        case "huge":
+            return _huge_png()
+        case "noise":
+            return random_numbers.randbytes(random_numbers.randrange(1, 400))
+        case _:
+            return jpeg[:2] + random_numbers.randbytes(60)
+
+
+INVALID = ["truncated", "truncated png", "empty", "text", "huge", "noise", "false header"]
+READABLE: dict[str, Callable[[], bytes]] = {
+    "cmyk": lambda: _image("CMYK"),
+    "16-bit": _sixteen_bits,
+    "animated": _animation,
+    "palette": lambda: _image("P", "PNG"),
+    "grey": lambda: _image("L"),
+    "png named jpg": lambda: _image(form="PNG"),
+}
+
+
+@pytest.mark.parametrize("kept_in", ["parquet", "folder", "tar"])
+def test_every_damaged_image_is_accounted_for(kept_in: str, embed_process: Any, tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    numbers = random.Random(seed)
+    kinds = [*(kind for kind in INVALID for _ in range(20)), *(kind for kind in READABLE for _ in range(5))]
+    numbers.shuffle(kinds)
+    images = [READABLE[kind]() if kind in READABLE else _damage(kind, numbers) for kind in kinds]
+    split = open_split(_write(kept_in, tmp_path, images))
+    store = embed_process.open_store(str(tmp_path / "store"), split)
+    embed_process.embed_all(split, store, embed_process.PixelEncoder())
+    reasons = store.reasons()
+    assert split.rows == len(kinds)
+    assert {row for row, kind in enumerate(kinds) if kind in INVALID} == set(reasons)
+    assert all(reasons.values())
+    for row, kind in enumerate(kinds):
+        if kind == "empty":
+            assert reasons[row] == "the image is empty (0 bytes)"
+        if kind == "huge":
+            assert "too large" in reasons[row]
+
+
+def _write(kept_in: str, folder: Path, images: list[bytes]) -> SplitSettings:
+    rows = len(images)
+    if kept_in == "parquet":
+        pq.write_table(pa.table({"image": images, "y": np.arange(float(rows))}), folder / "split.parquet")
+        return SplitSettings(uri=str(folder / "split.parquet"), input="image", target="y", shard_rows=64)
+    if kept_in == "folder":
+        for row, image in enumerate(images):
+            (folder / f"{row}.jpg").write_bytes(image)
+        frame = pd.DataFrame({"image": [f"{row}.jpg" for row in range(rows)], "y": range(rows)})
+        frame.to_csv(folder / "manifest.csv", index=False)
+        return SplitSettings(uri=str(folder / "manifest.csv"), input="image", target="y", shard_rows=64)
+    with tarfile.open(folder / "split.tar", "w") as archive:
+        for row, image in enumerate(images):
+            _add(archive, f"{row:04d}.jpg", image)
+            _add(archive, f"{row:04d}.cls", str(row).encode())
+    return SplitSettings(uri=str(folder / "split.tar"), input="jpg", target="cls", shard_rows=64)
+
+
+def _add(archive: tarfile.TarFile, name: str, content: bytes, **changes: Any) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    for field, value in changes.items():
+        setattr(member, field, value)
+    archive.addfile(member, io.BytesIO(content) if member.isreg() else None)
+
+
+ESCAPES = [
+    "../secret.jpg",
+    "images/../../secret.jpg",
+    "..",
+    "images/../../split/../secret.jpg",
+    "{outside}/secret.jpg",
+    "~/secret.jpg",
+    "~root/secret.jpg",
+    "file://{outside}/secret.jpg",
+    "http://127.0.0.1/secret.jpg",
+    "s3://bucket/secret.jpg",
+    "\\\\server\\secret.jpg",
+    "..\\secret.jpg",
+    "C:\\secret.jpg",
+    "link.jpg",
+    "linked/secret.jpg",
+    "chain.jpg",
+    "loop.jpg",
+    "missing.jpg",
+    "image.jpg/inside",
+    "folder.jpg",
+    "pipe.jpg",
+    "nul\x00.jpg",
+    "/dev/zero",
+    "/etc/hostname",
+    "zero.jpg",
+    " ",
+    "x" * 300,
+    "x/" * 3000 + "y.jpg",
+    "unreadable\ud800.jpg".encode("utf-8", "replace").decode(),
+]
+
+
+def test_no_path_in_a_manifest_leads_out_of_the_root(tmp_path: Path) -> None:
+    outside, root = tmp_path, tmp_path / "split"
+    (root / "folder.jpg").mkdir(parents=True)
+    (outside / "secret.jpg").write_bytes(SECRET)
+    (root / "image.jpg").write_bytes(b"inside")
+    (root / "inner.jpg").symlink_to(root / "image.jpg")
+    (root / "link.jpg").symlink_to(outside / "secret.jpg")
+    (root / "linked").symlink_to(outside)
+    (root / "chain.jpg").symlink_to(root / "link.jpg")
+    (root / "loop.jpg").symlink_to(root / "loop.jpg")
+    (root / "zero.jpg").symlink_to("/dev/zero")
+    os.mkfifo(root / "pipe.jpg")
+    names = [name.format(outside=outside) for name in ESCAPES] * 4 + ["image.jpg", "inner.jpg"]
+    pq.write_table(pa.table({"image": names, "y": np.arange(float(len(names)))}), root / "manifest.parquet")
+    split = open_split(SplitSettings(uri=str(root / "manifest.parquet"), input="image", target="y", shard_rows=50))
+    read = [value for shard in split.shards for value in split.read_encoder_inputs(shard)]
+    assert len(read) == len(names)
+    assert read[-2:] == [b"inside", b"inside"]
+    reasons = [value.reason if isinstance(value, InvalidRow) else None for value in read[:-2]]
+    assert all(reasons), [name for name, reason in zip(names, reasons, strict=False) if not reason]
+    assert "leaves the image root" in (reasons[0] or "")
+    assert "is absolute" in (reasons[4] or "")
+    assert "is a link that leaves the image root" in (reasons[13] or "")
+    assert "does not exist" in (reasons[17] or "")
+    assert "is not a regular file" in (reasons[20] or "")
+
+
+def test_a_file_beyond_the_limit_is_never_loaded(tmp_path: Path) -> None:
+    with (tmp_path / "large.jpg").open("wb") as stream:
+        stream.truncate(10 * 2**30)
+    (tmp_path / "manifest.csv").write_text("image,y\nlarge.jpg,1\n")
+    split = open_split(SplitSettings(uri=str(tmp_path / "manifest.csv"), input="image", target="y"))
+    (value,) = split.read_encoder_inputs(split.shards[0])
+    assert isinstance(value, InvalidRow)
+    assert value.reason == "file 'large.jpg' has 10737418240 bytes, more than max_input_bytes = 268435456"
+
+
+def test_members_of_a_tar_that_point_elsewhere_are_invalid_rows(tmp_path: Path) -> None:
+    (tmp_path / "secret.jpg").write_bytes(SECRET)
+    with tarfile.open(tmp_path / "split.tar", "w") as archive:
+        for row, (name, changes) in enumerate(
+            [
+                ("good", {}),
+                ("../../climbing", {}),
+                ("/absolute", {}),
+                ("symbolic", {"type": tarfile.SYMTYPE, "linkname": "../secret.jpg"}),
+                ("hard", {"type": tarfile.LNKTYPE, "linkname": "good.jpg"}),
+                ("device", {"type": tarfile.CHRTYPE, "devmajor": 1, "devminor": 5}),
+                ("pipe", {"type": tarfile.FIFOTYPE}),
+            ]
+        ):
+            _add(archive, f"{name}.jpg", b"" if changes else b"bytes", **changes)
+            _add(archive, f"{name}.cls", str(row).encode())
+        _add(archive, "imageless.cls", b"7")
+    split = open_split(SplitSettings(uri=str(tmp_path / "split.tar"), input="jpg", target="cls"))
+    good, *others = split.read_encoder_inputs(split.shards[0])
+    assert good == b"bytes"
+    assert [value.reason if isinstance(value, InvalidRow) else value for value in others] == [
+        "member '../../climbing.jpg' has a name that leaves the archive",
+        "member '/absolute.jpg' has a name that leaves the archive",
+        "member 'symbolic.jpg' is a link to '../secret.jpg'; links are not followed",
+        "member 'hard.jpg' is a link to 'good.jpg'; links are not followed",
+        "member 'device.jpg' is not a regular file",
+        "member 'pipe.jpg' is not a regular file",
+        "column 'jpg' holds no image",
+    ]
+
+
+def test_features_that_are_not_finite_name_the_feature(tmp_path: Path) -> None:
+    table = {"a": [1.0, np.nan, np.inf, 2.0, None], "b": [1.0, 2.0, np.nan, 3.0, 4.0], "y": np.zeros(5)}
+    pq.write_table(pa.table(table), tmp_path / "split.parquet")
+    split = open_split(
+        SplitSettings(uri=str(tmp_path / "split.parquet"), input=["a", "b"], input_kind="features", target="y")
+    )
+    read = list(split.read_encoder_inputs(split.shards[0]))
+    assert [value.reason if isinstance(value, InvalidRow) else "fine" for value in read] == [
+        "fine",
+        "feature 'a' is nan",
+        "feature 'a' is inf, and 1 more",
+        "fine",
+        "feature 'a' is nan",
+    ]
+
+
+def test_duplicate_sample_names_in_tars_are_refused_with_both_places(tmp_path: Path) -> None:
+    for shard in ("0.tar", "1.tar"):
+        with tarfile.open(tmp_path / shard, "w") as archive:
+            _add(archive, "a.jpg", b"x")
+            _add(archive, "a.cls", b"1")
+    with pytest.raises(SplitError, match=r"holds 'a' twice: .*0\.tar, sample 'a' and .*1\.tar, sample 'a'"):
+        open_split(SplitSettings(uri=str(tmp_path), input="jpg", target="cls"))
