@@ -22,12 +22,12 @@ class DaskBlocks:
 
     def share(self, value: Any) -> Any:
         """A future of ``value`` in the cluster's memory."""
-        return self._client.scatter([value], hash=False)[0]  # type: ignore[no-untyped-call]
+        return self._client.scatter([value], hash=False)[0]
 
     def run(self, function: Callable[..., Result], calls: Sequence[tuple[Any, ...]]) -> list[Result]:
         """``function(*arguments)`` for each of the calls, in their order; a lost worker's blocks are run again."""
         futures = [self._client.submit(function, *arguments, pure=False, retries=self._retries) for arguments in calls]
-        results: list[Result] = self._client.gather(futures)  # type: ignore[no-untyped-call]
+        results: list[Result] = self._client.gather(futures)
         return results
 
 

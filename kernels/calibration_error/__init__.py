@@ -5,6 +5,7 @@ from congruence.kernels.calibration_error.estimators import (
     unnormalized_calibration_mean_embedding,
 )
 from congruence.kernels.calibration_error.hypothesis_tests import CalibrationTest, calibration_test
+from congruence.kernels.calibration_error.mixture_kernel import MixtureWasserstein
 from congruence.kernels.calibration_error.prediction_kernels import (
     HilbertianEmbedding,
     MaximumMeanDiscrepancy,
@@ -19,6 +20,7 @@ __all__ = [
     "CalibrationTest",
     "HilbertianEmbedding",
     "MaximumMeanDiscrepancy",
+    "MixtureWasserstein",
     "PredictionKernel",
     "Trust",
     "Wasserstein",

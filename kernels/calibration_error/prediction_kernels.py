@@ -79,11 +79,15 @@ class HilbertianKernel(PredictionKernel):
         if self.scale is None:
             raise InvalidInputError(f"{type(self).__name__}: scale=None must be fitted to coordinates first")
         xp = array_namespace(a, b)
-        block = pairwise_distances(a, b, squared=self.exponent == 2)
-        if self.exponent not in (1, 2):
+        block = self.distances(a, b)
+        if self.exponent != 1:
             block = xp.power(block, self.exponent, out=block)
         block *= -self.scale
         return xp.exp(block, out=block)
+
+    def distances(self, a: Any, b: Any) -> Any:
+        """d for two blocks of coordinates, (n, m)."""
+        return pairwise_distances(a, b)
 
     def fitted(self, coordinates: Array) -> Self:
         """See PredictionKernel.
@@ -96,7 +100,7 @@ class HilbertianKernel(PredictionKernel):
         rows = coordinates
         if len(rows) > _SCALE_ROWS:
             rows = rows[np.random.default_rng(0).choice(len(rows), _SCALE_ROWS, replace=False)]
-        distances = pairwise_distances(rows, rows)[np.triu_indices(len(rows), k=1)]
+        distances = self.distances(rows, rows)[np.triu_indices(len(rows), k=1)]
         median = float(np.median(distances)) if len(distances) else 0.0
         if not median > 0:
             raise InvalidInputError(
@@ -189,11 +193,11 @@ def concatenated(parts: Sequence[Distribution]) -> Distribution:
     return type(parts[0]).concatenate(parts)
 
 
-def pairwise_distances(a: Any, b: Any, *, squared: bool = False) -> Any:
+def pairwise_distances(a: Any, b: Any) -> Any:
     """|a_i - b_j|, shape (n, m); by direct differences for few columns, so that near rows lose no digits."""
     xp = array_namespace(a, b)
     if xp is np and a.shape[1] <= _DIRECT_COLUMNS:
-        return cdist(a, b, "sqeuclidean" if squared else "euclidean")
+        return cdist(a, b)
     if a.shape[1] <= _DIRECT_COLUMNS:
         block = xp.zeros((a.shape[0], b.shape[0]), dtype=xp.result_type(a, b))
         for column in range(a.shape[1]):
@@ -204,4 +208,4 @@ def pairwise_distances(a: Any, b: Any, *, squared: bool = False) -> Any:
         block += (a * a).sum(axis=1)[:, None]
         block += (b * b).sum(axis=1)[None, :]
         block = xp.maximum(block, 0, out=block)
-    return block if squared else xp.sqrt(block, out=block)
+    return xp.sqrt(block, out=block)

@@ -7,7 +7,7 @@ and scale are enough where the family is closed under both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -31,10 +31,10 @@ def wasserstein_coordinates(parts: Sequence[Distribution]) -> list[Array]:
     Raises:
         InvalidInputError: a row has no finite variance, or the family is vector-valued without a closed form.
     """
-    family = type(parts[0])
-    closed = _CLOSED_FORMS.get(family)
-    if closed is not None and all(type(part) is family for part in parts):
-        return [closed(part) for part in parts]
+    if len({type(part) for part in parts}) == 1:
+        closed = [coordinates for part in parts if (coordinates := location_scale_coordinates(part)) is not None]
+        if closed:
+            return closed
     for part in parts:
         _require_scalar_with_variance(part)
     if _same_sample_size(parts):
@@ -42,19 +42,17 @@ def wasserstein_coordinates(parts: Sequence[Distribution]) -> list[Array]:
     return _compressed([_quantile_values(part) for part in parts])
 
 
-def _location_scale(ratio: float) -> Callable[[Distribution], Array]:
-    def coordinates(predictive: Distribution) -> Array:
-        values = predictive.parameters()
-        return np.column_stack([values["loc"], ratio * values["scale"]])
+def location_scale_coordinates(predictive: Distribution) -> Array | None:
+    """(loc, std), (n, 2), for families with W_2^2 = (loc - loc')^2 + (std - std')^2; else None."""
+    ratio = _STANDARD_DEVIATIONS.get(type(predictive))
+    if ratio is None:
+        return None
+    values = predictive.parameters()
+    return np.column_stack([values["loc"], ratio * values["scale"]])
 
-    return coordinates
 
-
-# The standard deviation of loc + scale Z is ``ratio`` scale.
-_CLOSED_FORMS: dict[type[Distribution], Callable[[Distribution], Array]] = {
-    Normal: _location_scale(1.0),
-    Laplace: _location_scale(2.0**0.5),
-}
+# The standard deviation at scale 1 of families that are closed under location and scale.
+_STANDARD_DEVIATIONS: dict[type[Distribution], float] = {Normal: 1.0, Laplace: 2.0**0.5}
 
 
 def _require_scalar_with_variance(part: Distribution) -> None:
