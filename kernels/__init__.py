@@ -1,5 +1,16 @@
 """Kernel numerics of predictive-distribution evaluation: arrays in, arrays out."""
 
+from congruence.kernels.calibration_error import (
+    CalibrationTest,
+    HilbertianEmbedding,
+    MaximumMeanDiscrepancy,
+    MixtureWasserstein,
+    PredictionKernel,
+    Wasserstein,
+    calibration_test,
+    squared_kernel_calibration_error,
+    unnormalized_calibration_mean_embedding,
+)
 from congruence.kernels.congruence import (
     CongruenceResult,
     PreparedCongruence,
@@ -25,6 +36,15 @@ from congruence.kernels.protocols import ECAI, EXACT, PREPRINT, Protocol
 from congruence.kernels.solvers import Cholesky
 
 __all__ = [
+    "CalibrationTest",
+    "HilbertianEmbedding",
+    "MaximumMeanDiscrepancy",
+    "MixtureWasserstein",
+    "PredictionKernel",
+    "Wasserstein",
+    "calibration_test",
+    "squared_kernel_calibration_error",
+    "unnormalized_calibration_mean_embedding",
     "ECAI",
     "EXACT",
     "PREPRINT",

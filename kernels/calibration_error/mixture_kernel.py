@@ -31,8 +31,8 @@ class MixtureWasserstein(HilbertianKernel):
     """exp(-scale MW_2^exponent) for mixtures of normal or Laplace components.
 
     Two components, and components of equal weight (ensembles), take a closed form; more components of unequal weights
-    take a linear program per pair (about 2 ms), for small splits. Positive definite where the rows share their weights and
-    components keep their roles; elsewhere the choice that is always valid is ``Wasserstein``.
+    take a linear program per pair (about 2 ms), for small splits. Positive definite where the rows share their weights
+    and components keep their roles; elsewhere the choice that is always valid is ``Wasserstein``.
     """
 
     def coordinates(self, parts: Sequence[Distribution], target_kernel: Kernel) -> list[Array]:  # noqa: ARG002

@@ -24,7 +24,7 @@ def rows(predictive: Mixture) -> np.ndarray:
 
 
 @given(st.integers(1, 5), st.booleans(), st.integers(0, 10**6))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_closed_forms_equal_linear_programs(size, equal, seed):
     rng = np.random.default_rng(seed)
     p, q = (np.full((3, size), 1 / size) if equal else rng.dirichlet(np.ones(size), 3) for _ in range(2))
