@@ -10,9 +10,8 @@ from congruence.kernels.arrays import Array, require_finite, to_numpy
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit_interpreter import bins
 from congruence.kernels.pit_interpreter.mixtures import SUPPORT, mixture_cdf, mixture_density
-from congruence.kernels.pit_interpreter.network import decompose
-from congruence.kernels.pit_interpreter.refinement import refine
-from congruence.kernels.pit_interpreter.shape import KINDS, VALLEY_TOLERANCE, measure
+from congruence.kernels.pit_interpreter.resampling import resample
+from congruence.kernels.pit_interpreter.shape import KINDS, VALLEY_TOLERANCE
 from congruence.kernels.pit_interpreter.smooth_test import SmoothTest, smooth_test
 from congruence.kernels.pit_interpreter.verdict import Estimate, Evidence, Verdict, decide
 
@@ -82,9 +81,9 @@ def interpret_pit(
 ) -> Interpretation:
     """The interpretation of PIT ``values`` (n,) in [0, 1] (Podsztavek et al., 2024), with a verdict in words.
 
-    A network trained on synthetic histograms of 30 to 10^6 outcomes estimates the data-generating distribution, which
-    expectation-maximisation then refines, and the probability of each fault; it sees the sample size. Faults are named
-    only where Neyman's smooth test rejects uniformity at ``level`` and their probability reaches ``confidence``.
+    A network trained on synthetic histograms of 30 to 10^6 outcomes, which sees the sample size, estimates the
+    data-generating distribution; expectation-maximisation refines it. Faults are named only where Neyman's smooth test
+    rejects uniformity at ``level`` and their probability reaches ``confidence``.
     Intervals of ``coverage`` are percentiles over ``resamples`` multinomial resamples, seeded by ``seed``. For counts
     give randomised PIT values.
 
@@ -93,11 +92,8 @@ def interpret_pit(
     """
     pit = _checked(values)
     counts = bins.count(pit)
-    rng = np.random.default_rng(seed)
-    resampled = rng.multinomial(len(pit), counts / len(pit), size=resamples)
-    all_counts = np.concatenate([counts[None], resampled])
-    estimate = decompose(all_counts)
-    mixtures = refine(all_counts, estimate.weights, estimate.means, estimate.scales)
+    estimate = resample(counts, resamples, seed)
+    mixtures = estimate.weights, estimate.means, estimate.scales
 
     at_edges = mixture_cdf(*mixtures, bins.NORMAL_EDGES)[0]
     probabilities = bins.merge(np.diff(at_edges, prepend=0.0, append=1.0))
@@ -106,41 +102,38 @@ def interpret_pit(
     sampling = 0.5 * float(np.sqrt(2.0 * probabilities * (1.0 - probabilities) / (np.pi * len(pit))).sum())
 
     tails = [(1.0 - coverage) / 2.0, (1.0 + coverage) / 2.0]
-    shape = measure(mixture_cdf(*mixtures, SUPPORT))
-    measures = {name: _estimate(getattr(shape, name), tails) for name in MEASURES}
+    measures = {name: _estimate(getattr(estimate.shape, name), tails) for name in MEASURES}
     density = mixture_density(*mixtures, SUPPORT)
     density_low, density_high = np.quantile(density[1:], tails, axis=0)
-    uniformity = smooth_test(pit)
     evidence = Evidence(
         rows=len(pit),
         distinct=_distinct(pit),
-        uniformity=uniformity,
-        fault_probabilities=estimate.faults[0],
-        calibrated_probability=float(estimate.calibrated[0]),
+        uniformity=smooth_test(pit),
+        fault_probabilities=estimate.fault_probabilities,
+        calibrated_probability=estimate.calibrated_probability,
         measures=measures,
         modes=_modes(density[0]),
         misfit=max(0.0, distance - 2.0 * sampling),
     )
-    verdict = decide(evidence, level=level, confidence=confidence)
     return Interpretation(
         rows=len(pit),
         histogram=bins.density(counts),
         reconstruction=probabilities * bins.HISTOGRAM_BINS,
         reconstruction_distance=distance,
         sampling_distance=sampling,
-        weights=mixtures[0][0],
-        means=mixtures[1][0],
-        scales=mixtures[2][0],
+        weights=estimate.weights[0],
+        means=estimate.means[0],
+        scales=estimate.scales[0],
         support=SUPPORT,
         density=density[0],
         density_low=density_low,
         density_high=density_high,
         measures=measures,
         modes=evidence.modes,
-        uniformity=uniformity,
-        fault_probabilities=dict(zip(KINDS, estimate.faults[0].tolist(), strict=True)),
+        uniformity=evidence.uniformity,
+        fault_probabilities=dict(zip(KINDS, estimate.fault_probabilities.tolist(), strict=True)),
         calibrated_probability=evidence.calibrated_probability,
-        verdict=verdict,
+        verdict=decide(evidence, level=level, confidence=confidence),
     )
 
 

@@ -22,7 +22,7 @@ MEAN_LIMIT = 8.0
 
 @dataclass(frozen=True)
 class Decomposition:
-    """Estimates for m histograms: mixture parameters (m, 5), fault probabilities (m, 8), P(no fault) (m,)."""
+    """Estimates for m histograms: mixture parameters (m, 5), fault probabilities (m, 9), P(calibrated) (m,)."""
 
     weights: Array
     means: Array

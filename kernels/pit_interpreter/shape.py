@@ -8,9 +8,10 @@ a histogram does not show.
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import ndtr
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.pit_interpreter.mixtures import SPACING, SUPPORT
+from congruence.kernels.pit_interpreter.mixtures import SPACING, SUPPORT, wasserstein
 
 NORMAL_L_KURTOSIS = 0.12260171954089
 
@@ -62,6 +63,7 @@ KINDS = (
     "overdispersed",
     "skewed right",
     "skewed left",
+    "light-tailed",
     "heavy-tailed",
     "more modes",
 )
@@ -69,13 +71,14 @@ KINDS = (
 
 BIAS_TOLERANCE = 0.1
 SPREAD_TOLERANCE = 1.1
-SKEWNESS_TOLERANCE = 0.05
+SKEWNESS_TOLERANCE = 0.02
 TAILS_TOLERANCE = 0.03
 VALLEY_TOLERANCE = 0.1
+DISTANCE_TOLERANCE = 0.1
 
 
 def faults(shape: Shape) -> Array:
-    """Which of KINDS are beyond their tolerance, boolean (m, 8)."""
+    """Which of KINDS are beyond their tolerance, boolean (m, 9)."""
     return np.stack(
         [
             shape.location > BIAS_TOLERANCE,
@@ -84,8 +87,19 @@ def faults(shape: Shape) -> Array:
             shape.spread < 1.0 / SPREAD_TOLERANCE,
             shape.skewness > SKEWNESS_TOLERANCE,
             shape.skewness < -SKEWNESS_TOLERANCE,
+            shape.tails < -TAILS_TOLERANCE,
             shape.tails > TAILS_TOLERANCE,
             shape.valley > VALLEY_TOLERANCE,
         ],
         axis=1,
     )
+
+
+def is_calibrated(cdf: Array) -> Array:
+    """Whether distribution functions (m, 241) have no fault and are close to the predictive one, boolean (m,).
+
+    The second condition is for shapes that have no name here: a 1-Wasserstein distance of at most a tenth of the
+    predictive standard deviation.
+    """
+    close = wasserstein(cdf, ndtr(SUPPORT)) <= DISTANCE_TOLERANCE
+    return np.asarray(close & ~faults(measure(cdf)).any(axis=1))

@@ -138,6 +138,8 @@ def _sentence(kind: str, evidence: Evidence) -> str:
     if kind.startswith("skewed"):
         side = kind.removeprefix("skewed ")
         return f"The outcomes are skewed to the {side}: L-skewness {measures['skewness']}"
+    if kind == "light-tailed":
+        return f"The outcomes are flatter than predicted: L-kurtosis {measures['tails']} against a normal's 0"
     if kind == "heavy-tailed":
         return f"The tails are heavier than predicted: L-kurtosis {measures['tails']} above a normal"
     return f"The predictive distribution lacks a mode{_places(evidence.modes)}"

@@ -10,15 +10,17 @@ import torch
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.pit_interpreter.mixtures import SUPPORT, mixture_cdf, wasserstein
-from congruence.kernels.pit_interpreter.network import Decomposition, decompose
+from congruence.kernels.pit_interpreter.network import decompose
 from congruence.kernels.pit_interpreter.refinement import refine
-from congruence.kernels.pit_interpreter.shape import KINDS, faults, measure
+from congruence.kernels.pit_interpreter.resampling import resample
+from congruence.kernels.pit_interpreter.shape import KINDS, faults, is_calibrated, measure
 from congruence.kernels.pit_interpreter.synthetic import SyntheticHistograms, draw
 from congruence.tasks.pit_training.networks import PaperNetwork
 
 HELD_OUT_SEED = 20_240_001
 HISTOGRAMS = 1000
 _PROBABILITY_BINS = ((0.0, 0.05), (0.05, 0.2), (0.2, 0.4), (0.4, 0.6), (0.6, 0.8), (0.8, 0.95), (0.95, 1.0))
+_CASES = 400
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,8 @@ def record(parameters: dict[str, Array], contenders: list[Contender], seconds: f
         "# PIT-histogram interpreter: training record",
         "",
         f"Written by `{command}`. Every network trained for {seconds:.0f} s of processor time on one thread "
-        f"({platform.machine()}, {platform.python_implementation()} {platform.python_version()}, torch {torch.__version__}, "
-        f"numpy {np.__version__}).",
+        f"({platform.machine()}, {platform.python_implementation()} {platform.python_version()}, "
+        f"torch {torch.__version__}, numpy {np.__version__}).",
         "",
         "## Mean 1-Wasserstein distance to the true data-generating distribution",
         "",
@@ -84,33 +86,56 @@ def record(parameters: dict[str, Array], contenders: list[Contender], seconds: f
 
 
 def _reliability(parameters: dict[str, Array]) -> list[str]:
-    histograms = draw(np.random.default_rng(HELD_OUT_SEED + 1), 20_000)
-    estimate = decompose(histograms.counts, parameters)
-    stated, present = _stated(estimate), _present(histograms)
+    sizes = {rows: _Reliability.of(rows, parameters) for rows in (100, 1000, 10_000, 1_000_000)}
     lines = [
         "## Are the stated probabilities right?",
         "",
-        "20,000 held-out histograms of the wide prior. Share of histograms in which the fault is there, among those "
-        "whose stated probability lies in the range (number of cases in brackets).",
+        f"{_CASES} held-out histograms of the wide prior at each n. Share of cases in which the fault is there (or the "
+        "distribution is calibrated), among those whose stated probability lies in the range, over the ten statements "
+        "per histogram; number of cases in brackets.",
         "",
-        "| fault | " + " | ".join(f"{low:g}-{high:g}" for low, high in _PROBABILITY_BINS) + " | calibration error |",
+        "| n | " + " | ".join(f"{low:g}-{high:g}" for low, high in _PROBABILITY_BINS) + " | cross-entropy |",
         "|---" * (2 + len(_PROBABILITY_BINS)) + "|",
     ]
+    for rows, reliability in sizes.items():
+        lines.append(f"| {rows:,} | " + " | ".join(reliability.cells()) + f" | {reliability.cross_entropy():.3f} |")
+    lines += [
+        "",
+        "By statement, over all n: share there / mean stated, where stated above 0.7 and below 0.3.",
+        "",
+    ]
+    lines += ["| statement | above 0.7 | below 0.3 |", "|---|---|---|"]
+    stated = np.concatenate([reliability.stated for reliability in sizes.values()])
+    present = np.concatenate([reliability.present for reliability in sizes.values()])
     for column, name in enumerate((*KINDS, "calibrated")):
-        cells, error = [], 0.0
-        for low, high in _PROBABILITY_BINS:
-            members = (stated[:, column] >= low) & ((stated[:, column] < high) | (high == 1.0))
-            share = float(present[members, column].mean()) if members.any() else float("nan")
-            cells.append(f"{share:.2f} ({int(members.sum())})" if members.any() else "none")
-            error += abs(float((present[members, column] - stated[members, column]).sum())) / len(stated)
-        lines.append(f"| {name} | " + " | ".join(cells) + f" | {error:.4f} |")
+        sides = [stated[:, column] > 0.7, stated[:, column] < 0.3]
+        cells = [f"{present[s, column].mean():.3f} / {stated[s, column].mean():.3f} ({int(s.sum())})" for s in sides]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return lines
 
 
-def _stated(estimate: Decomposition) -> Array:
-    return np.concatenate([estimate.faults, estimate.calibrated[:, None]], axis=1)
+@dataclass(frozen=True)
+class _Reliability:
+    """Stated probabilities and what was there, each (cases, 10)."""
 
+    stated: Array
+    present: Array
 
-def _present(histograms: SyntheticHistograms) -> Array:
-    present = faults(measure(histograms.cdf))
-    return np.concatenate([present, ~present.any(axis=1, keepdims=True)], axis=1).astype(np.float64)
+    @classmethod
+    def of(cls, rows: int, parameters: dict[str, Array]) -> _Reliability:
+        histograms = draw(np.random.default_rng(HELD_OUT_SEED + rows), _CASES, rows=rows)
+        estimates = [resample(counts, 100, 0, parameters) for counts in histograms.counts]
+        stated = [[*item.fault_probabilities, item.calibrated_probability] for item in estimates]
+        present = np.column_stack([faults(measure(histograms.cdf)), is_calibrated(histograms.cdf)])
+        return cls(np.asarray(stated), present.astype(np.float64))
+
+    def cells(self) -> list[str]:
+        cells = []
+        for low, high in _PROBABILITY_BINS:
+            members = (self.stated >= low) & (self.stated < high)
+            cells.append(f"{self.present[members].mean():.2f} ({int(members.sum())})" if members.any() else "none")
+        return cells
+
+    def cross_entropy(self) -> float:
+        true = np.where(self.present > 0.5, self.stated, 1.0 - self.stated)
+        return float(-np.log(true).mean())

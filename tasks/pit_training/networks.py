@@ -21,7 +21,7 @@ from congruence.kernels.pit_interpreter.network import (
 
 @dataclass(frozen=True)
 class Output:
-    """Mixture parameters (m, 5) and, from our network only, logits of the faults and of no fault (m, 9)."""
+    """Mixture parameters (m, 5) and, from our network only, logits of the faults and of calibration (m, 10)."""
 
     weights: torch.Tensor
     means: torch.Tensor

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from congruence.kernels.pit_interpreter.mixtures import SPACING, SUPPORT
-from congruence.kernels.pit_interpreter.shape import faults, measure
+from congruence.kernels.pit_interpreter.shape import faults, is_calibrated, measure
 from congruence.kernels.pit_interpreter.synthetic import Prior, SyntheticHistograms, draw
 from congruence.tasks.pit_training.networks import InterpreterNetwork, Output, PaperNetwork
 
@@ -64,7 +64,7 @@ def train_interpreter(settings: TrainingSettings, report: Report = print) -> Int
 
 
 def train_paper_network(seconds: float, seed: int = 0, prior: Prior = "paper") -> PaperNetwork:
-    """The paper's recipe, for ``seconds`` of processor time: the weights that did best on its 1,000 validation histograms.
+    """The paper's recipe for ``seconds`` of processor time: the weights that did best on 1,000 validation histograms.
 
     Adam at 1e-3, batches of 100 fresh histograms, loss sum |G - G^| over 100 points of [-5, 5].
     """
@@ -101,8 +101,7 @@ def _distance(output: Output, batch: SyntheticHistograms) -> torch.Tensor:
 
 
 def _cross_entropy(output: Output, batch: SyntheticHistograms) -> torch.Tensor:
-    present = faults(measure(batch.cdf))
-    labels = np.concatenate([present, ~present.any(axis=1, keepdims=True)], axis=1)
+    labels = np.column_stack([faults(measure(batch.cdf)), is_calibrated(batch.cdf)])
     assert output.faults is not None
     return torch.nn.functional.binary_cross_entropy_with_logits(
         output.faults, torch.from_numpy(labels.astype(np.float32)), reduction="mean"

@@ -1,0 +1,152 @@
+"""The PIT-histogram interpreter: what it says where the truth is known, and when it says nothing."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import ndtr
+from scipy.stats import wasserstein_distance
+
+from congruence.kernels.calibration.pit import pit_values
+from congruence.kernels.distributions.normal import Normal
+from congruence.kernels.distributions.poisson import Poisson
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.pit_interpreter import interpret_pit
+from congruence.kernels.pit_interpreter.verdict import ABSTAINED, CALIBRATED
+
+ROWS = 3000
+
+
+def kinds(values: np.ndarray) -> list[str]:
+    return [finding.kind for finding in interpret_pit(values, resamples=50).verdict.findings]
+
+
+def test_calibrated_models_of_300_rows_are_not_accused() -> None:
+    rng = np.random.default_rng(0)
+    labels = [interpret_pit(rng.random(300), resamples=50).verdict.label for _ in range(100)]
+    assert sum(label in (CALIBRATED, ABSTAINED) for label in labels) >= 95
+    assert labels.count(CALIBRATED) >= 60
+
+
+@pytest.mark.parametrize("rows", [1000, 10_000, 1_000_000])
+def test_calibrated_models_are_called_so_at_every_size(rows: int) -> None:
+    verdict = interpret_pit(np.random.default_rng(rows).random(rows), resamples=50).verdict
+    assert verdict.label == CALIBRATED
+    assert verdict.probability > 0.5
+
+
+def test_simple_faults_are_named_with_their_direction() -> None:
+    z = np.random.default_rng(1).standard_normal(ROWS)
+    assert kinds(ndtr(z + 0.5)) == ["biased down"]
+    assert kinds(ndtr(z - 0.5)) == ["biased up"]
+    assert kinds(ndtr(1.5 * z)) == ["underdispersed"]
+    assert kinds(ndtr(0.7 * z)) == ["overdispersed"]
+
+
+def test_shapes_are_named() -> None:
+    rng = np.random.default_rng(2)
+    gamma = (rng.gamma(4.0, size=ROWS) - 4.0) / 2.0
+    assert "skewed right" in kinds(ndtr(gamma))
+    assert "skewed left" in kinds(ndtr(-gamma))
+    assert "heavy-tailed" in kinds(ndtr(rng.standard_t(3, ROWS) / np.sqrt(3.0)))
+    assert "light-tailed" in kinds(ndtr(rng.uniform(-1.0, 1.0, ROWS) * np.sqrt(3.0)))
+
+
+def test_several_faults_are_told_together() -> None:
+    z = np.random.default_rng(3).standard_normal(ROWS)
+    assert {"biased down", "underdispersed"} <= set(kinds(ndtr(0.6 + 1.6 * z)))
+
+
+def test_the_paper_s_inverse_problem_lacks_a_mode() -> None:
+    """x = u^2, y = u + eps / 4 under N(0, x + 1/16), the best normal forecast (section 4.1)."""
+    rng = np.random.default_rng(4)
+    u = rng.uniform(-1.0, 1.0, 10_000)
+    forecast = Normal(np.zeros_like(u), np.sqrt(u**2 + 0.0625))
+    interpretation = interpret_pit(forecast.cdf(u + 0.25 * rng.standard_normal(u.size)))
+    assert interpretation.verdict.label == "more modes"
+    assert "lacks a mode" in interpretation.verdict.text
+    assert interpretation.verdict.probability > 0.9
+    assert interpretation.modes == pytest.approx((-0.9, 0.9), abs=0.15)
+
+
+def test_counts_are_read_through_the_randomised_pit() -> None:
+    rng = np.random.default_rng(5)
+    rate = rng.uniform(0.5, 5.0, ROWS)
+    counts = rng.poisson(rate).astype(float)
+    assert interpret_pit(pit_values(Poisson(rate), counts, seed=0)).verdict.label == CALIBRATED
+    overdispersed = rng.poisson(rng.gamma(1.0, rate)).astype(float)
+    assert "underdispersed" in kinds(pit_values(Poisson(rate), overdispersed, seed=0))
+
+
+def test_repeated_values_are_not_read() -> None:
+    counts = np.random.default_rng(6).poisson(3.0, 1000).astype(float)
+    verdict = interpret_pit(Poisson(np.full(1000, 3.0)).cdf(counts)).verdict
+    assert verdict.abstained
+    assert 'kind="randomized"' in verdict.text
+
+
+def test_underflow_to_zero_and_one_is_no_repetition() -> None:
+    z = np.random.default_rng(7).standard_normal(ROWS)
+    assert kinds(ndtr(100.0 * z + 50.0))[0] in ("underdispersed", "biased down")
+
+
+def test_few_rows_are_not_judged() -> None:
+    verdict = interpret_pit(np.random.default_rng(8).random(12)).verdict
+    assert verdict.abstained
+    assert "12 PIT values are too few" in verdict.text
+
+
+def test_a_histogram_that_no_mixture_explains_is_not_judged() -> None:
+    """A comb: every other bin of twenty is empty."""
+    values = (np.random.default_rng(9).integers(0, 10, 20_000) + 0.5 * np.random.default_rng(10).random(20_000)) / 10
+    verdict = interpret_pit(values).verdict
+    assert verdict.abstained
+    assert "explains the histogram" in verdict.text
+
+
+def test_the_decomposition_rebuilds_the_histogram_and_finds_the_truth() -> None:
+    rng = np.random.default_rng(11)
+    outcomes = np.where(rng.random(100_000) < 0.3, rng.normal(-1.2, 0.4, 100_000), rng.normal(0.7, 0.6, 100_000))
+    result = interpret_pit(ndtr(outcomes))
+    assert result.histogram.mean() == pytest.approx(1.0)
+    assert result.reconstruction.mean() == pytest.approx(1.0, abs=1e-6)
+    assert result.reconstruction_distance < result.sampling_distance + 0.01
+    step = result.support[1] - result.support[0]
+    assert result.density.sum() * step == pytest.approx(1.0, abs=1e-3)
+    assert wasserstein_distance(outcomes, result.support, None, result.density) < 0.05
+    assert all(item.low <= item.high for item in result.measures.values())
+    assert result.measures["location"].value == pytest.approx(outcomes.mean(), abs=0.03)
+
+
+def test_same_seed_same_result() -> None:
+    values = np.random.default_rng(12).beta(2.0, 3.0, 500)
+    first, second = interpret_pit(values, seed=3), interpret_pit(values, seed=3)
+    assert first.summary() == second.summary()
+    assert first.measures != interpret_pit(values, seed=4).measures
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(30, 3000), st.floats(-2.0, 2.0), st.floats(0.2, 4.0), st.integers(0, 100))
+def test_every_histogram_gets_finite_numbers(rows: int, loc: float, scale: float, seed: int) -> None:
+    values = ndtr(loc + scale * np.random.default_rng(seed).standard_normal(rows))
+    result = interpret_pit(values, resamples=20)
+    assert all(0.0 <= p <= 1.0 for p in result.fault_probabilities.values())
+    assert np.isfinite(result.density).all()
+    assert np.isfinite(result.reconstruction_distance)
+    assert np.isclose(result.weights.sum(), 1.0)
+    assert (result.scales > 0.0).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.empty(0), "shape"),
+        (np.full((3, 2), 0.5), "shape"),
+        (np.array([0.1, np.nan, 0.3]), "row 1"),
+        (np.array([0.1, 0.2, 1.3]), "row 2 is 1.3"),
+        (np.array(["a"]), "expected PIT values"),
+    ],
+)
+def test_bad_values_are_refused_by_row(values: np.ndarray, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        interpret_pit(values)
