@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from functools import cache
 from itertools import pairwise
 from typing import Literal
@@ -37,7 +37,7 @@ def family_name(family: type[Distribution]) -> str:
 
 def parameter_names(family: str) -> tuple[str, ...]:
     """The parameters of a family, in the order of its constructor."""
-    return tuple(item.name for item in fields(families()[family]) if item.init)  # type: ignore[arg-type]
+    return families()[family].parameter_names()
 
 
 class PredictionSettings(Strict):

@@ -90,7 +90,7 @@ def test_a_torch_module_that_returns_a_matrix(registry: str) -> None:
     module = RawHead(2, 2)
     settings = {"columns": {"loc": "0", "scale": "1"}, "transforms": {"scale": "exp"}}
     found = loaded(registry, module, family="normal", **settings)
-    raw = module(torch.as_tensor(FRAME.to_numpy(dtype=np.float32))).detach().numpy()
+    raw = module(torch.as_tensor(FRAME.to_numpy(dtype=np.float32, copy=True))).detach().numpy()
     np.testing.assert_allclose(found.mean(), raw[:, 0], rtol=1e-5)
     np.testing.assert_allclose(found.std(), np.exp(raw[:, 1]), rtol=1e-5)
 

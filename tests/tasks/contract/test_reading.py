@@ -80,7 +80,7 @@ def test_quantiles_go_with_their_levels() -> None:
     frame = pd.DataFrame(values, columns=["q10", "q50", "q90"])
     found = read(frame, family="quantiles", levels=levels, columns={"values": ["q10", "q50", "q90"]})
     assert_same(found, Quantiles(np.array(levels), values))
-    with pytest.raises(ContractError, match="3 quantiles for 2 levels"):
+    with pytest.raises(ContractError, match="3 quantiles, but 2 levels"):
         read(frame, family="quantiles", levels=[0.1, 0.9])
 
 

@@ -1,0 +1,189 @@
+"""The webhook receiver: only what MLflow signed, recently, is handled, and each delivery once."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from cryptography.fernet import Fernet
+from mlflow import MlflowClient
+from mlflow.webhooks.delivery import _generate_hmac_signature
+from starlette.testclient import TestClient
+
+from congruence.kernels.errors import InvalidInputError
+from congruence.tasks.webhook import MAX_BODY, NewVersion, create_receiver
+
+SECRET = "a secret of some length"
+NOW = 1_800_000_000
+
+
+def payload(entity: str = "model_version", action: str = "created", **data: Any) -> str:
+    data = {"name": "angle", "version": "3", "source": "models:/m-1", "run_id": None, "tags": {"team": "a"}} | data
+    return json.dumps({"entity": entity, "action": action, "timestamp": "2026-01-01T00:00:00", "data": data})
+
+
+def signed(body: str, *, secret: str = SECRET, delivery: str = "d-1", at: int = NOW) -> dict[str, str]:
+    """The headers that MLflow itself would send."""
+    return {
+        "X-MLflow-Delivery-Id": delivery,
+        "X-MLflow-Timestamp": str(at),
+        "X-MLflow-Signature": _generate_hmac_signature(secret, delivery, str(at), body),
+    }
+
+
+class Receiver:
+    def __init__(self) -> None:
+        self.handled: list[NewVersion] = []
+        self.failures = 0
+        app = create_receiver(SECRET, handle=self._handle, clock=lambda: NOW)
+        self.client = TestClient(app, raise_server_exceptions=False)
+
+    def _handle(self, version: NewVersion) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("the event server is away")
+        self.handled.append(version)
+
+    def post(self, body: str, headers: dict[str, str]) -> int:
+        return self.client.post("/mlflow", content=body, headers=headers).status_code
+
+
+@pytest.fixture
+def receiver() -> Receiver:
+    return Receiver()
+
+
+def test_a_signed_new_version_is_handled_once(receiver: Receiver) -> None:
+    body = payload()
+    assert receiver.post(body, signed(body)) == 202
+    assert receiver.post(body, signed(body)) == 200  # MLflow's second attempt at the same delivery
+    assert [version.uri for version in receiver.handled] == ["models:/angle/3"]
+    assert receiver.handled[0].tags == {"team": "a"}
+    assert receiver.post(body, signed(body, delivery="d-2")) == 202
+
+
+def test_a_delivery_that_could_not_be_handled_may_come_again(receiver: Receiver) -> None:
+    receiver.failures = 1
+    body = payload()
+    assert receiver.post(body, signed(body)) == 500
+    assert receiver.handled == []
+    assert receiver.post(body, signed(body)) == 202
+    assert len(receiver.handled) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"X-MLflow-Signature": "v1,AAAA"}, 401),
+        ({"X-MLflow-Signature": "v1,ü"}, 401),
+        ({"X-MLflow-Delivery-Id": "d-9"}, 401),
+        ({"X-MLflow-Timestamp": str(NOW + 1)}, 401),
+        ({"X-MLflow-Timestamp": "soon"}, 400),
+        ({"X-MLflow-Signature": None}, 400),
+        ({"X-MLflow-Timestamp": None}, 400),
+    ],
+)
+def test_an_altered_delivery_is_refused(receiver: Receiver, change: dict[str, str | None], status: int) -> None:
+    body = payload()
+    headers = {name: value.encode() for name, value in {**signed(body), **change}.items() if value is not None}
+    assert receiver.client.post("/mlflow", content=body, headers=headers).status_code == status
+    assert receiver.handled == []
+
+
+def test_another_body_secret_or_time_is_refused(receiver: Receiver) -> None:
+    body = payload()
+    assert receiver.post(payload(name="other"), signed(body)) == 401
+    assert receiver.post(body, signed(body, secret="another secret, as long")) == 401
+    for age in (-301, 301):
+        assert receiver.post(body, signed(body, at=NOW - age)) == 401
+    assert receiver.post(body, signed(body, at=NOW - 299)) == 202
+
+
+def test_other_events_and_nonsense_do_nothing(receiver: Receiver) -> None:
+    for body, status in ((payload(action="deleted"), 200), (payload(entity="prompt"), 200), ("[]", 400), ("x", 400)):
+        assert receiver.post(body, signed(body)) == status
+    large = "x" * (MAX_BODY + 1)
+    assert receiver.post(large, signed(large)) == 413
+    assert receiver.client.get("/mlflow").status_code == 405
+    assert receiver.handled == []
+
+
+def test_a_short_secret_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="expected at least 16"):
+        create_receiver("short")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def mlflow_server(tmp_path: Path) -> Iterator[MlflowClient]:
+    port = _free_port()
+    environment = os.environ | {
+        "MLFLOW_WEBHOOK_ALLOWED_SCHEMES": "http,https",
+        "MLFLOW_WEBHOOK_ALLOW_PRIVATE_IPS": "true",
+        "MLFLOW_WEBHOOK_SECRET_ENCRYPTION_KEY": Fernet.generate_key().decode(),
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+    }
+    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--backend-store-uri", f"sqlite:///{tmp_path / 'm.db'}", "--artifacts-destination", str(tmp_path)]
+    with (tmp_path / "server.log").open("w") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+    client = MlflowClient(f"http://127.0.0.1:{port}")
+    _until(lambda: _accepts(port) or process.poll() is not None)
+    yield client
+    os.killpg(process.pid, 15)
+    process.wait(timeout=20)
+
+
+def _accepts(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _until(condition: Any, seconds: float = 90) -> None:
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, "waited in vain"
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_a_real_registry_announces_its_new_version(
+    mlflow_server: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    handled: list[NewVersion] = []
+    secret, port = secrets.token_urlsafe(), _free_port()
+    config = uvicorn.Config(create_receiver(secret, handle=handled.append), port=port, log_level="error")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    _until(lambda: server.started)
+    target = f"http://127.0.0.1:{port}/mlflow"
+    webhook = mlflow_server.create_webhook("congruence", target, ["model_version.created"], secret=secret)
+    mlflow_server.create_registered_model("angle")
+    logged = mlflow_server.create_logged_model("0", name="angle")
+    mlflow_server.create_model_version(
+        "angle", source=f"models:/{logged.model_id}", model_id=logged.model_id, tags={"team": "a"}
+    )
+    _until(lambda: handled, 30)
+    assert (handled[0].uri, handled[0].tags) == ("models:/angle/1", {"team": "a"})
+    assert mlflow_server.test_webhook(webhook.webhook_id).success
+    server.should_exit = True
+    thread.join(timeout=10)
