@@ -30,7 +30,7 @@ def bootstrap_statistics(terms: PairTerms, replicates: int, seed: int, runner: B
     centred_diagonal = terms.diagonal() - 2.0 * row_means + row_means.mean()
     statistics = []
     for count in _batches(replicates, n):
-        counts = rng.multinomial(n, np.full(n, 1.0 / n), size=count).T.astype(np.float64)
+        counts = _resampling_counts(n, count, rng)
         centred = counts - 1.0
         quadratic = np.einsum("ib,ib->b", centred, weighted_sums(terms, centred, runner))
         statistics.append((quadratic - centred_diagonal @ counts) / (n * (n - 1)))
@@ -56,6 +56,13 @@ def consistency_statistics(
         products = gram_products(terms, columns, runner) - columns  # k_P(p, p) = 1: leaves out i = j
         statistics.append(np.einsum("ibr,ibr->b", delta, products.reshape(delta.shape)) / (n * (n - 1)))
     return np.concatenate(statistics)
+
+
+def _resampling_counts(n: int, replicates: int, rng: np.random.Generator) -> Array:
+    """How often each row is drawn when n rows are drawn with replacement, (n, replicates)."""
+    drawn = rng.integers(n, size=(replicates, n))
+    drawn += n * np.arange(replicates)[:, None]
+    return np.asarray(np.bincount(drawn.ravel(), minlength=n * replicates).reshape(replicates, n).T.astype(np.float64))
 
 
 def _batches(replicates: int, entries: int) -> list[int]:
