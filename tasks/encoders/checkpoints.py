@@ -1,6 +1,7 @@
 """Are the weights at hand? Decided before a library spends most of a minute on retries without a network."""
 
 import os
+import pickle
 import ssl
 import threading
 import urllib.error
@@ -10,10 +11,14 @@ from contextlib import contextmanager
 
 import huggingface_hub
 from huggingface_hub import constants
+from safetensors import SafetensorError
 
 from congruence.kernels.errors import CongruenceError
 
 PROBE_SECONDS = 2.0
+
+UNREADABLE = (RuntimeError, ValueError, TypeError, EOFError, pickle.UnpicklingError, SafetensorError)
+"""What the libraries raise for a checkpoint of another model, a broken one, or a pickle that would run code."""
 
 
 class WeightsUnavailableError(CongruenceError):

@@ -2,7 +2,8 @@
 
 import difflib
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks import compact_clip
 from congruence.tasks.encoders.base import InputKind, text_digest
-from congruence.tasks.encoders.checkpoints import weights_from_hub
+from congruence.tasks.encoders.checkpoints import UNREADABLE, weights_from_hub
 from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.encoders.pixels import PixelPreprocessing
 from congruence.tasks.encoders.settings import COMPACT, RANDOM, EncoderSettings
@@ -23,21 +24,57 @@ _HUB = "hf-hub:"
 _HUB_WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 
 
-def _check_tag(model: str, pretrained: str | None) -> None:
+@dataclass(frozen=True)
+class _Checkpoint:
+    """What open_clip is asked for, and what people call it."""
+
+    name: str
+    pretrained: str | None
+    label: str
+    hub: AbstractContextManager[None]
+
+
+def _local(name: str, label: str) -> _Checkpoint:
+    folder = Path(name.removeprefix(_LOCAL))
+    if not (folder / "open_clip_config.json").is_file():
+        raise InvalidInputError(f"encoder.model: {folder} holds no open_clip_config.json, so it is no open_clip model")
+    return _Checkpoint(name, None, label, nullcontext())
+
+
+def _named(model: str, pretrained: str | None) -> _Checkpoint:
     tags = open_clip.list_pretrained_tags_by_model(model)
     if pretrained is None:
         raise InvalidInputError(
             f"encoder.model {model} needs encoder.pretrained: one of {', '.join(tags) or '(no tags known)'}, "
             f"the path of a checkpoint, or '{RANDOM}' for untrained weights"
         )
-    if pretrained not in tags and not Path(pretrained).is_file():
-        raise InvalidInputError(
-            f"encoder.pretrained '{pretrained}' is neither a file nor a tag of {model}; "
-            f"its tags are {', '.join(tags) or '(none)'}"
-        )
+    if pretrained == RANDOM:
+        return _Checkpoint(model, None, model, nullcontext())
+    if pretrained in tags:
+        source = str(open_clip.get_pretrained_cfg(model, pretrained).get("hf_hub", ""))
+        repository, _, filename = source.rpartition("/")
+        filenames = (filename, *_HUB_WEIGHTS) if filename else _HUB_WEIGHTS
+        label = f"{model}/{pretrained}"
+        return _Checkpoint(model, pretrained, label, weights_from_hub(label, repository, filenames))
+    if Path(pretrained).is_file():
+        return _Checkpoint(model, pretrained, f"{model}/{Path(pretrained).name}", nullcontext())
+    raise InvalidInputError(
+        f"encoder.pretrained '{pretrained}' is neither a file nor a tag of {model}; "
+        f"its tags are {', '.join(tags) or '(none)'}"
+    )
 
 
-def _check_model(model: str) -> None:
+def _checkpoint(settings: EncoderSettings) -> _Checkpoint:
+    model = settings.model or COMPACT
+    brings_weights = model == COMPACT or model.startswith((_LOCAL, _HUB))
+    if brings_weights and settings.pretrained not in (None, RANDOM):
+        raise InvalidInputError(f"encoder.model {model} brings its own weights: leave encoder.pretrained out")
+    if model == COMPACT:
+        return _local(compact_clip.model_name(), COMPACT)
+    if model.startswith(_LOCAL):
+        return _local(model, Path(model.removeprefix(_LOCAL)).name)
+    if model.startswith(_HUB):
+        return _Checkpoint(model, None, model, weights_from_hub(model, model.removeprefix(_HUB), _HUB_WEIGHTS))
     known = open_clip.list_models()
     if model not in known:
         near = difflib.get_close_matches(model, known, n=3) or known[:3]
@@ -45,67 +82,34 @@ def _check_model(model: str) -> None:
             f"encoder.model '{model}' is unknown to open_clip {open_clip.__version__}; near it are {', '.join(near)}; "
             f"'{COMPACT}' ships with the package, and '{_LOCAL}/folder' loads your own"
         )
-
-
-def _check_folder(folder: Path) -> None:
-    if not (folder / "open_clip_config.json").is_file():
-        raise InvalidInputError(
-            f"encoder.model: {folder} holds no open_clip_config.json; expected a saved open_clip model"
-        )
+    return _named(model, settings.pretrained)
 
 
 @contextmanager
-def _seeded_by(settings: EncoderSettings) -> Iterator[None]:
-    # Untrained weights are a fixed function of torch's version; nobody else's random numbers move.
-    with torch.random.fork_rng(enabled=settings.pretrained == RANDOM):
-        if settings.pretrained == RANDOM:
-            torch.manual_seed(0)
+def _fixed_seed() -> Iterator[None]:
+    """Untrained weights are a function of torch's version alone, and nobody else's random numbers move."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
         yield
 
 
 def _create(settings: EncoderSettings) -> tuple[Any, Any, str, str]:
     """The model in evaluation mode, its image transform, its name for open_clip, and its name for people."""
-    asked = settings.model or COMPACT
-    pretrained = settings.pretrained
-    untrained = pretrained == RANDOM
-    name, label = (compact_clip.model_name(), COMPACT) if asked == COMPACT else (asked, asked)
-    hub: Any = nullcontext()
-    if name.startswith((_LOCAL, _HUB)) and pretrained is not None and not untrained:
-        raise InvalidInputError(f"encoder.model {label} brings its own weights: leave encoder.pretrained out")
-    if name.startswith(_LOCAL):
-        folder = Path(name.removeprefix(_LOCAL))
-        _check_folder(folder)
-        label = label if label == COMPACT else folder.name
-    elif name.startswith(_HUB):
-        hub = weights_from_hub(asked, name.removeprefix(_HUB), _HUB_WEIGHTS)
-    else:
-        _check_model(name)
-        if not untrained:
-            _check_tag(name, pretrained)
-            label = f"{name}/{Path(str(pretrained)).name}"
-            if not Path(str(pretrained)).is_file():
-                hub = _hub_of_tag(name, str(pretrained))
-    precision = "pure_bf16" if settings.precision == "pure_bf16" else "fp32"
-    with hub, _seeded_by(settings):
-        try:
+    checkpoint = _checkpoint(settings)
+    untrained = settings.pretrained == RANDOM
+    try:
+        with checkpoint.hub, _fixed_seed():
             model, _, transform = open_clip.create_model_and_transforms(
-                name,
-                pretrained=None if untrained or name.startswith((_LOCAL, _HUB)) else pretrained,
+                checkpoint.name,
+                pretrained=checkpoint.pretrained,
                 load_weights=not untrained,
                 require_pretrained=not untrained,
-                precision=precision,
+                precision="pure_bf16" if settings.precision == "pure_bf16" else "fp32",
             )
-        except FileNotFoundError as error:
-            raise CongruenceError(f"encoder.model {label}: {error}") from error
-        except RuntimeError as error:
-            raise CongruenceError(f"encoder.model {label} could not be loaded: {error}") from error
-    return model.eval(), transform, name, f"{label}/{RANDOM}" if untrained else label
-
-
-def _hub_of_tag(model: str, tag: str) -> Any:
-    source = str(open_clip.get_pretrained_cfg(model, tag).get("hf_hub", ""))
-    repository, _, filename = source.rpartition("/")
-    return weights_from_hub(f"{model}/{tag}", repository, (filename, *_HUB_WEIGHTS) if filename else _HUB_WEIGHTS)
+    except (FileNotFoundError, *UNREADABLE) as error:
+        raise CongruenceError(f"encoder.model {checkpoint.label} could not be loaded: {error}") from error
+    label = f"{checkpoint.label}/{RANDOM}" if untrained else checkpoint.label
+    return model.eval(), transform, checkpoint.name, label
 
 
 class OpenClipImageEncoder(TorchEncoder):

@@ -48,7 +48,9 @@ class EncoderSettings(Strict):
 
     @model_validator(mode="after")
     def _keys_fit_the_kind(self) -> Self:
-        given = self.model_fields_set
+        # By value, not by presence: settings that went through JSON name every key.
+        defaults = type(self).model_fields
+        given = {key for key, value in self if value != defaults[key].get_default(call_default_factory=True)}
         if self.kind in _NEEDS_NO_MODEL and given & {"model", *_TORCH_ONLY}:
             wrong = ", ".join(sorted(given & {"model", *_TORCH_ONLY}))
             raise ValueError(f"kind '{self.kind}' takes no {wrong}; leave it out")

@@ -9,7 +9,7 @@ import torch
 
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.encoders.base import InputKind
-from congruence.tasks.encoders.checkpoints import weights_from_hub
+from congruence.tasks.encoders.checkpoints import UNREADABLE, weights_from_hub
 from congruence.tasks.encoders.pixels import PixelPreprocessing
 from congruence.tasks.encoders.settings import RANDOM, EncoderSettings
 from congruence.tasks.encoders.torch_encoder import TorchEncoder, weights_digest
@@ -33,7 +33,7 @@ def _check_model(name: str) -> None:
 def _create(name: str, pretrained: str | None) -> Any:
     _check_model(name)
     if pretrained == RANDOM:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             return timm.create_model(name, pretrained=False, num_classes=0)
     hub: Any = nullcontext()
@@ -53,11 +53,11 @@ def _create(name: str, pretrained: str | None) -> Any:
             f"encoder.pretrained '{pretrained}' is no file; timm models carry their tag in encoder.model, "
             f"for example one of {', '.join(timm.list_pretrained(name.partition('.')[0] + '.*')[:3])}"
         )
-    with hub:
-        try:
+    try:
+        with hub:
             return timm.create_model(name, pretrained=True, num_classes=0, **overlay)
-        except RuntimeError as error:
-            raise CongruenceError(f"encoder.model '{name}' could not be loaded: {error}") from error
+    except UNREADABLE as error:
+        raise CongruenceError(f"encoder.model '{name}' could not be loaded: {error}") from error
 
 
 class TimmImageEncoder(TorchEncoder):

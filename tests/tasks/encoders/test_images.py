@@ -1,0 +1,132 @@
+"""Bytes that nobody vouches for become a picture or an InvalidRow with its reason, and nothing else."""
+
+import io
+import struct
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from congruence.tasks.encoders import InvalidRow
+from congruence.tasks.encoders.images import decode_image
+
+LIMIT = 1_000_000
+
+
+def saved(image: Image.Image, format: str, **options: object) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, format=format, **options)
+    return buffer.getvalue()
+
+
+def gradient(mode: str = "RGB") -> Image.Image:
+    ramp = np.linspace(0, 255, 32 * 24).reshape(24, 32).astype(np.uint8)
+    return Image.fromarray(ramp).convert(mode)
+
+
+def png_header(width: int, height: int) -> bytes:
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = (b"IHDR" + header, b"IDAT" + zlib.compress(b"nothing"))
+    framed = (struct.pack(">I", len(c) - 4) + c + struct.pack(">I", zlib.crc32(c)) for c in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(framed)
+
+
+def reason(raw: object) -> str:
+    with pytest.raises(InvalidRow) as caught:
+        decode_image(raw, LIMIT)
+    return caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("format", "mode"),
+    [
+        ("JPEG", "RGB"),
+        ("JPEG", "L"),
+        ("JPEG", "CMYK"),
+        ("PNG", "RGBA"),
+        ("PNG", "LA"),
+        ("WEBP", "RGB"),
+        ("TIFF", "CMYK"),
+    ],
+)
+def test_common_formats_keep_their_mode(format: str, mode: str) -> None:
+    decoded = decode_image(saved(gradient(mode), format), LIMIT)
+    assert (decoded.mode, decoded.size) == (mode, (32, 24))
+
+
+def test_sixteen_bits_keep_their_brightness() -> None:
+    values = np.linspace(0, 65535, 32 * 24).reshape(24, 32).astype(np.uint16)
+    decoded = decode_image(saved(Image.fromarray(values), "PNG"), LIMIT)
+    np.testing.assert_array_equal(np.asarray(decoded), values >> 8)
+
+
+def test_a_palette_with_transparency_shows_its_colours() -> None:
+    palette = gradient().quantize(16)
+    decoded = decode_image(saved(palette, "PNG", transparency=bytes(range(16))), LIMIT)
+    assert decoded.mode == "RGB"
+    np.testing.assert_array_equal(np.asarray(decoded), np.asarray(palette.convert("RGB")))
+
+
+def test_a_bitmap_becomes_grey() -> None:
+    assert decode_image(saved(gradient("1"), "PNG"), LIMIT).mode == "L"
+
+
+def test_an_animation_shows_its_first_frame() -> None:
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "green", "blue")]
+    animated = saved(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    assert decode_image(animated, LIMIT).getpixel((0, 0)) == (255, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("raw", "says"),
+    [
+        (b"", "0 bytes"),
+        (b"not an image at all", "not an image in a known format"),
+        (None, "NoneType"),
+        ("a.jpg", "str"),
+        (saved(gradient(), "JPEG")[:-200], "damaged"),
+        (saved(gradient(), "PNG")[:-40], "damaged"),
+        (png_header(30_000, 30_000), "too large"),
+        (png_header(1_200, 1_000), "more than max_pixels"),
+        (saved(Image.new("RGB", (1, 500)), "PNG"), "differ by more than"),
+        (saved(Image.fromarray(np.zeros((4, 4), np.float32)), "TIFF"), "mode is F"),
+        (saved(gradient(), "EPS"), "not an image in a known format"),
+    ],
+    ids=lambda value: "" if isinstance(value, bytes) else None,
+)
+def test_what_is_no_image_says_why(raw: object, says: str) -> None:
+    assert says in reason(raw)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    image=st.sampled_from(["JPEG", "PNG", "GIF", "TIFF", "BMP", "WEBP"]),
+    cut=st.floats(0, 1),
+    flips=st.lists(st.tuples(st.floats(0, 0.999), st.integers(0, 255)), max_size=4),
+)
+def test_damage_never_raises_anything_else(image: str, cut: float, flips: list[tuple[float, int]]) -> None:
+    data = bytearray(saved(gradient(), image))
+    for place, value in flips:
+        data[int(place * len(data))] = value
+    try:
+        decoded = decode_image(bytes(data[: int(cut * len(data))]), LIMIT)
+    except InvalidRow:
+        return
+    assert decoded.width * decoded.height <= LIMIT
+
+
+def test_decoding_is_the_same_from_many_threads() -> None:
+    def rows() -> Iterator[bytes]:
+        for quality in range(40, 90):
+            yield saved(gradient(), "JPEG", quality=quality)
+
+    data = list(rows())
+    alone = [decode_image(raw, LIMIT).tobytes() for raw in data]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda raw: decode_image(raw, LIMIT).tobytes(), data))
+    assert together == alone

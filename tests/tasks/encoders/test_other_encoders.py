@@ -1,0 +1,161 @@
+"""timm backbones, tabular features and encoders of one's own."""
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from pydantic import ValidationError
+from safetensors.torch import save_file
+
+from congruence.kernels.errors import InvalidInputError
+from congruence.tasks.encoders import Encoder, EncoderSettings, InvalidRow, load_encoder, standardisation
+from congruence.tasks.open_clip_import import timm
+
+
+@pytest.fixture(scope="module")
+def picture() -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(np.random.default_rng(1).integers(0, 256, (80, 100, 3), dtype=np.uint8)).save(buffer, format="JPEG")
+    return buffer.getvalue()
+
+
+def test_a_timm_checkpoint_gives_timms_own_features(tmp_path: Path, picture: bytes) -> None:
+    torch.manual_seed(3)
+    trained = timm.create_model("test_vit", num_classes=7).eval()
+    path = tmp_path / "mine.safetensors"
+    save_file(trained.state_dict(), path)
+    encoder = load_encoder(EncoderSettings(kind="timm", model="test_vit", pretrained=str(path), device="cpu"))
+    transform = timm.data.create_transform(**timm.data.resolve_model_data_config(trained), is_training=False)
+    with torch.inference_mode():
+        features = trained.forward_features(transform(Image.open(io.BytesIO(picture)).convert("RGB"))[None])
+        expected = trained.forward_head(features, pre_logits=True).numpy()
+    np.testing.assert_allclose(encoder.encode([encoder.preprocess(picture)]), expected, atol=1e-6)
+    assert encoder.dimension == expected.shape[1]
+    assert encoder.id.startswith("timm:test_vit/mine.safetensors:")
+
+
+def test_timm_names_what_it_knows() -> None:
+    with pytest.raises(InvalidInputError, match=r"'resnet188' is unknown to timm .* resnet18"):
+        load_encoder(EncoderSettings(kind="timm", model="resnet188"))
+    with pytest.raises(InvalidInputError, match=r"no tag 'mine'; it has a1_in1k"):
+        load_encoder(EncoderSettings(kind="timm", model="resnet18.mine"))
+    with pytest.raises(InvalidInputError, match="is no file"):
+        load_encoder(EncoderSettings(kind="timm", model="resnet18", pretrained="a1_in1k"))
+
+
+@given(
+    st.lists(st.lists(st.integers(-(10**8), 10**8).map(lambda i: i / 100), min_size=3, max_size=3), min_size=2),
+)
+def test_features_are_standardised_by_their_own_statistics(rows: list[list[float]]) -> None:
+    mean, scale = standardisation(rows)
+    data = np.array(rows)
+    np.testing.assert_allclose(mean, data.mean(axis=0), rtol=1e-9, atol=1e-6)
+    np.testing.assert_allclose(scale, np.where(np.ptp(data, axis=0) > 0, data.std(axis=0), 1.0), rtol=1e-5, atol=1e-4)
+    encoder = load_encoder(EncoderSettings(kind="identity", mean=mean, scale=scale))
+    embeddings = encoder.encode([encoder.preprocess(row) for row in rows])
+    np.testing.assert_allclose(embeddings, (data - mean) / scale, rtol=1e-5, atol=1e-6)
+
+
+def test_features_without_statistics_are_left_as_they_are() -> None:
+    encoder = load_encoder(EncoderSettings(kind="identity", dimension=2))
+    np.testing.assert_array_equal(encoder.encode([encoder.preprocess([1, 2.5])]), [[1.0, 2.5]])
+    scaled = load_encoder(EncoderSettings(kind="identity", scale=(1.0, 2.0)))
+    assert scaled.preprocessing_digest != encoder.preprocessing_digest
+    assert scaled.input_kind == "features"
+
+
+@pytest.mark.parametrize(
+    ("raw", "says"),
+    [
+        ([1.0, float("nan")], "feature 1 is nan"),
+        ([float("inf"), float("nan")], "feature 0 is inf and 1 more"),
+        ([1.0], "shape"),
+        ([[1.0, 2.0]], "shape"),
+        (["a", "b"], "not numbers"),
+        (None, "shape"),
+    ],
+)
+def test_features_that_cannot_be_used_say_why(raw: object, says: str) -> None:
+    with pytest.raises(InvalidRow, match=says):
+        load_encoder(EncoderSettings(kind="identity", dimension=2)).preprocess(raw)
+
+
+OWN_ENCODER = """
+import numpy as np
+from congruence.tasks.encoders import Encoder
+
+class Brightness(Encoder):
+    id, preprocessing_digest, dimension, input_kind = "brightness", "none", 1, "image"
+    def __init__(self, gain=1.0):
+        self.gain = gain
+    def preprocess(self, raw):
+        return len(raw)
+    def encode(self, batch):
+        return self.gain * np.asarray(batch, dtype=np.float32)[:, None]
+
+def not_an_encoder():
+    return 3
+"""
+
+
+def test_an_encoder_of_ones_own_by_import_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_encoder.py").write_text(OWN_ENCODER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    encoder = load_encoder(EncoderSettings(kind="custom", path="own_encoder:Brightness", options={"gain": 2.0}))
+    assert isinstance(encoder, Encoder)
+    np.testing.assert_array_equal(encoder.encode([encoder.preprocess(b"abc")]), [[6.0]])
+    with pytest.raises(InvalidInputError, match="returned int"):
+        load_encoder(EncoderSettings(kind="custom", path="own_encoder:not_an_encoder"))
+    with pytest.raises(InvalidInputError, match="no callable 'Brightnes'"):
+        load_encoder(EncoderSettings(kind="custom", path="own_encoder:Brightnes"))
+    with pytest.raises(InvalidInputError, match="cannot be imported"):
+        load_encoder(EncoderSettings(kind="custom", path="no_such_module:make"))
+    with pytest.raises(InvalidInputError, match="not of the form"):
+        load_encoder(EncoderSettings(kind="custom", path="own_encoder.Brightness"))
+
+
+@pytest.mark.parametrize(
+    ("given_settings", "says"),
+    [
+        ({"kind": "clip"}, "kind"),
+        ({"modle": "ViT-B-32"}, "modle"),
+        ({"kind": "timm"}, "needs a model"),
+        ({"kind": "custom"}, "needs a path"),
+        ({"kind": "identity"}, "needs dimension"),
+        ({"kind": "identity", "dimension": 3, "mean": [0.0, 1.0]}, "number of features differs: dimension 3, mean 2"),
+        ({"kind": "identity", "dimension": 3, "model": "compact"}, "takes no model"),
+        ({"kind": "identity", "scale": [0.0]}, "greater than 0"),
+        ({"dimension": 3}, "belong to kind 'identity'"),
+        ({"path": "a:b"}, "belong to kind 'custom'"),
+        ({"device": "gpu"}, "device"),
+        ({"batch_size": 0}, "batch_size"),
+    ],
+)
+def test_settings_that_contradict_themselves_are_refused(given_settings: dict[str, object], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        EncoderSettings.model_validate(given_settings)
+
+
+def test_settings_survive_json() -> None:
+    for settings in (
+        EncoderSettings(),
+        EncoderSettings(kind="identity", mean=(0.1, 0.2), scale=(1.0, 3.0)),
+        EncoderSettings(kind="timm", model="resnet18"),
+        EncoderSettings(kind="custom", path="own:make", options={"gain": 2.0}),
+    ):
+        assert EncoderSettings.model_validate_json(settings.model_dump_json()) == settings
+
+
+def test_tabular_features_need_no_torch() -> None:
+    program = (
+        "import sys; from congruence.tasks.encoders import EncoderSettings, load_encoder;"
+        "load_encoder(EncoderSettings(kind='identity', dimension=2)); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -1,0 +1,93 @@
+"""Batches shrink until they fit into memory; only running out of memory makes them."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+
+from congruence.kernels.errors import BudgetError, InvalidInputError
+from congruence.tasks.encoders import EncoderSettings
+from congruence.tasks.encoders.torch_encoder import TorchEncoder, choose_device, weights_digest
+
+
+class Doubling(TorchEncoder):
+    """Doubles its rows, with room for `room` of them."""
+
+    def __init__(self, room: int, batch_size: int = 64) -> None:
+        super().__init__(EncoderSettings(device="cpu", batch_size=batch_size))
+        self.id, self.dimension, self.input_kind = "doubling", 3, "features"
+        self.room = room
+        self.seen: list[int] = []
+
+    def preprocess(self, raw: object) -> torch.Tensor:
+        return torch.as_tensor(raw, dtype=torch.float32)
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        self.seen.append(len(batch))
+        if len(batch) > self.room:
+            self.run_out_of_memory()
+        return 2 * batch
+
+    def run_out_of_memory(self) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+
+
+class Allocating(Doubling):
+    """Asks the CPU allocator for more than any machine has."""
+
+    def run_out_of_memory(self) -> None:
+        torch.empty(2**55, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("kind", [Doubling, Allocating])
+def test_out_of_memory_halves_the_batch_for_good(kind: type[Doubling], caplog: pytest.LogCaptureFixture) -> None:
+    encoder = kind(room=20)
+    rows = [encoder.preprocess(row) for row in np.arange(150.0).reshape(50, 3)]
+    with caplog.at_level(logging.WARNING):
+        embeddings = encoder.encode(rows)
+    np.testing.assert_array_equal(embeddings, 2 * np.arange(150.0, dtype=np.float32).reshape(50, 3))
+    assert encoder.seen == [50, 25, 12, 12, 12, 12, 2]
+    assert encoder.batch_size == 12
+    assert "out of memory with 50 rows" in caplog.text
+    encoder.seen.clear()
+    encoder.encode(rows[:30])
+    assert encoder.seen == [12, 12, 6]
+
+
+def test_a_row_that_does_not_fit_is_refused_with_a_remedy() -> None:
+    encoder = Doubling(room=0)
+    with pytest.raises(BudgetError, match=r"one row does not fit.*encoder\.device: cpu"):
+        encoder.encode([encoder.preprocess([1.0, 2.0, 3.0])])
+
+
+def test_other_failures_are_not_taken_for_lack_of_memory() -> None:
+    class Broken(Doubling):
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    encoder = Broken(room=8)
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        encoder.encode([encoder.preprocess([1.0, 2.0, 3.0])] * 4)
+    assert encoder.batch_size == 64
+
+
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(InvalidInputError, match="no GPU here"):
+        choose_device("cuda")
+    assert choose_device("auto") == torch.device("cpu")
+
+
+def test_the_digest_knows_names_types_and_values() -> None:
+    state = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.tensor(1)}
+    digest = weights_digest(state)
+    assert digest == weights_digest(dict(reversed(state.items())))
+    changes = [
+        {"a": state["a"] + 1e-6, "b": state["b"]},
+        {"a": state["a"].T.contiguous(), "b": state["b"]},
+        {"a": state["a"].double(), "b": state["b"]},
+        {"c": state["a"], "b": state["b"]},
+    ]
+    assert len({digest, *(weights_digest(changed) for changed in changes)}) == 5
