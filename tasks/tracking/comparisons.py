@@ -17,7 +17,7 @@ from congruence.tasks.plots import png, versions_figure
 from congruence.tasks.report.comparison import comparison_report
 from congruence.tasks.tracking.connection import connect, experiment_id, persist
 from congruence.tasks.tracking.identity import COMPLETE, IDENTITY, OPEN, PREFIX, STATE
-from congruence.tasks.tracking.runs import close_run, log_params, set_tags
+from congruence.tasks.tracking.runs import SOURCE, close_run, log_params, set_tags
 from congruence.tasks.tracking.settings import TrackingSettings
 from congruence.tasks.tracking.tables import table_json
 from congruence.tasks.tracking.version_tags import set_alias
@@ -26,7 +26,7 @@ COMPARISON_FILE = "comparison.html"
 
 
 def log_comparison(comparison: Comparison, settings: TrackingSettings) -> str:
-    """Log a comparison to the split's experiment and return its run id; the same comparison is logged once.
+    """Log a comparison beside the split's evaluations and return its run id; the same comparison is logged once.
 
     Raises:
         TrackingError: MLflow refuses or does not answer.
@@ -113,7 +113,7 @@ def compare_versions_link(base: str, name: str, run_ids: dict[str, str]) -> str:
 
 
 def _find_or_create(client: MlflowClient, comparison: Comparison, settings: TrackingSettings) -> Run:
-    experiment = experiment_id(client, comparison.split.name, settings)
+    experiment = experiment_id(client, settings.comparison_experiment_name(comparison.split.name), settings)
     identity = _identity(comparison)
     found = client.search_runs([experiment], f"tags.`{IDENTITY}` = '{identity}'", ViewType.ACTIVE_ONLY)
     if found:
@@ -122,6 +122,7 @@ def _find_or_create(client: MlflowClient, comparison: Comparison, settings: Trac
         experiment,
         run_name=f"{len(comparison.versions)} versions on {comparison.split.name}, against {comparison.baseline.label}",
         tags={
+            **SOURCE,
             PREFIX + "kind": "comparison",
             PREFIX + "split": comparison.split.name,
             PREFIX + "split_digest": comparison.split.digest,

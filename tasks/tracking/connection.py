@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _TRANSIENT = {"INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "RESOURCE_EXHAUSTED", "REQUEST_LIMIT_EXCEEDED", "ABORTED"}
+KIND = "custom_model_development"  # else MLflow shows the page of language models, where metrics come last
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 15.0
 
 
@@ -93,13 +94,13 @@ def _short_requests() -> Iterator[None]:
         os.environ.pop(name, None)
 
 
-def experiment_id(client: MlflowClient, split: str, settings: TrackingSettings) -> str:
-    """The id of the split's experiment, which is made if need be (by one of several processes at once)."""
-    name = settings.experiment_name(split)
+def experiment_id(client: MlflowClient, name: str, settings: TrackingSettings) -> str:
+    """The id of the experiment of that name, which is made if need be (by one of several processes at once)."""
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         try:
-            return str(client.create_experiment(name, artifact_location=_artifact_location(name, settings)))
+            location = _artifact_location(name, settings)
+            return str(client.create_experiment(name, location, {"mlflow.experimentKind": KIND}))
         except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise

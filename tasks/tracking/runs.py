@@ -12,6 +12,8 @@ from congruence.tasks.tracking.connection import connect, experiment_id, persist
 from congruence.tasks.tracking.identity import IDENTITY, OPEN, PREFIX, STATE, EvaluationIdentity, find_runs
 from congruence.tasks.tracking.settings import TrackingSettings
 
+SOURCE = {"mlflow.source.name": "congruence", "mlflow.source.type": "JOB"}
+
 
 def open_run(identity: EvaluationIdentity, settings: TrackingSettings) -> str:
     """The run of this evaluation, found or made; to be called early where its system metrics are wanted.
@@ -29,9 +31,9 @@ def find_or_create(client: MlflowClient, identity: EvaluationIdentity, settings:
     runs = find_runs(client, identity, settings)
     if not runs:
         client.create_run(
-            experiment_id(client, identity.split_name, settings),
+            experiment_id(client, settings.experiment_name(identity.split_name), settings),
             run_name=identity.run_name,
-            tags={**identity.tags, IDENTITY: identity.digest, STATE: OPEN},
+            tags={**identity.tags, **SOURCE, IDENTITY: identity.digest, STATE: OPEN},
         )
         runs = find_runs(client, identity, settings)
     first, *others = runs

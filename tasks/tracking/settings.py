@@ -39,5 +39,9 @@ class TrackingSettings(Strict):
     link: str | None = None
 
     def experiment_name(self, split: str) -> str:
-        """The experiment of a split."""
+        """The experiment of the evaluations on a split."""
         return f"{self.experiment}/{split}"
+
+    def comparison_experiment_name(self, split: str) -> str:
+        """The experiment of the comparisons on a split, apart so that the columns of the evaluations stay clear."""
+        return f"{self.experiment}/{split}/comparisons"

@@ -50,7 +50,7 @@ def _evaluation(
         "target": targets,
         "mean": predictive.mean(),
         "std": predictive.std(),
-        "cce": result.values,  # noqa: PD011 (an array, not a frame)
+        "cce": result.values,
         "cce_noise_floor": result.noise_floor_values,
         "nll": -predictive.log_prob(targets),
         "crps": predictive.crps(targets),

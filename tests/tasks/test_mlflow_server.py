@@ -1,0 +1,238 @@
+"""On a real MLflow server: what it shows in a browser, and that it may stop and start again in the middle of a run."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import mlflow
+import pytest
+from mlflow import MlflowClient
+from websockets.sync.client import connect
+
+from congruence.tasks.registry import resolve
+from congruence.tasks.tracking import (
+    EvaluationIdentity,
+    TrackingError,
+    TrackingSettings,
+    compare_runs_link,
+    find_evaluation,
+    log_evaluation,
+    read_version,
+    run_link,
+)
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+HEADLINES = ("cce_mean", "cce_noise_floor", "nll_mean", "ece")
+
+
+class Constant(mlflow.pyfunc.PythonModel):
+    def predict(self, context, model_input: list[float]) -> list[float]:
+        return model_input
+
+
+class Server:
+    """``mlflow server`` on loopback, which can be killed and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            self.port = listener.getsockname()[1]
+        self.uri = f"http://127.0.0.1:{self.port}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        store, artifacts = f"sqlite:///{self.folder}/mlflow.db", str(self.folder / "artifacts")
+        command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store, "--artifacts-destination"]
+        command += [artifacts, "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"]
+        environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+        with (self.folder / "server.log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+        for _ in range(600):
+            try:
+                with urlopen(f"{self.uri}/health", timeout=1):
+                    return
+            except (URLError, OSError):
+                time.sleep(0.1)
+        raise RuntimeError((self.folder / "server.log").read_text()[-2000:])
+
+    def kill(self) -> None:
+        if self.process is not None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    server = Server(tmp_path_factory.mktemp("server"))
+    server.start()
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(server.uri)
+    for number in (1, 2, 3):
+        with mlflow.start_run(run_name=f"training {number}"):
+            mlflow.pyfunc.log_model(
+                name="model", python_model=Constant(), registered_model_name="angle", pip_requirements=[]
+            )
+    yield server
+    mlflow.set_tracking_uri(before)
+    server.kill()
+
+
+@pytest.fixture
+def settings(server):
+    return TrackingSettings(uri=server.uri, report=False, patience=90, link=server.uri)
+
+
+def version(number):
+    return resolve(f"models:/angle/{number}")
+
+
+def runs_of(settings, split):
+    client = MlflowClient(settings.uri)
+    experiment = client.get_experiment_by_name(settings.experiment_name(split))
+    return client.search_runs([experiment.experiment_id])
+
+
+@pytest.mark.slow
+def test_a_server_that_stops_and_starts_again_loses_and_doubles_nothing(make_evaluation, server, settings):
+    evaluation = make_evaluation(model=version(1), split="interrupted")
+    other = make_evaluation(model=version(2), split="away")
+    client = MlflowClient(server.uri)
+    with ThreadPoolExecutor(1) as pool:
+        patient = pool.submit(log_evaluation, evaluation, settings.model_copy(update={"report": True}))
+        while client.get_experiment_by_name("congruence/interrupted") is None and not patient.done():
+            time.sleep(0.05)
+        server.kill()
+        with pytest.raises(
+            TrackingError, match=r"did not answer for .* start the server and run the same command again"
+        ):
+            log_evaluation(other, settings.model_copy(update={"patience": 1.0}))
+        assert not patient.done()
+        server.start()
+        run_id = patient.result(timeout=90)
+    (run,) = runs_of(settings, "interrupted")
+    assert run.info.run_id == run_id
+    assert run.info.status == "FINISHED"
+    assert len(client.get_metric_history(run_id, "cce_mean")) == 1
+    assert read_version(run_id, settings).scores["cce"].equals(evaluation.scores["cce"])
+    again = log_evaluation(other, settings)
+    assert find_evaluation(EvaluationIdentity.of(other), settings) == again
+
+
+class Browser:
+    """Headless Chromium over its DevTools protocol: open a page, wait for words, take a picture."""
+
+    def __init__(self) -> None:
+        assert CHROMIUM is not None
+        self.profile = tempfile.mkdtemp()
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+        flags += ["--disable-background-networking", "--disable-component-update", "--window-size=1600,1100"]
+        flags += ["--remote-debugging-port=0", f"--user-data-dir={self.profile}"]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen([CHROMIUM, *flags, "about:blank"], **quiet)
+        port_file = Path(self.profile) / "DevToolsActivePort"
+        for _ in range(600):
+            if port_file.exists() and "\n" in port_file.read_text():
+                break
+            time.sleep(0.1)
+        with urlopen(f"http://127.0.0.1:{port_file.read_text().split()[0]}/json") as listing:
+            page = next(target for target in json.load(listing) if target["type"] == "page")
+        self.socket = connect(page["webSocketDebuggerUrl"], max_size=None)
+        self.calls = 0
+
+    def call(self, method: str, **parameters: object) -> dict:
+        self.calls += 1
+        self.socket.send(json.dumps({"id": self.calls, "method": method, "params": parameters}))
+        while True:
+            answer = json.loads(self.socket.recv(timeout=60))
+            if answer.get("id") == self.calls:
+                return answer["result"]
+
+    def evaluate(self, expression: str) -> object:
+        return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
+
+    def read(self, url: str, *words: str) -> str:
+        """The text of the page, once all ``words`` are on it (or after a minute)."""
+        self.call("Page.navigate", url="about:blank")
+        self.call("Page.navigate", url=url)
+        for _ in range(200):
+            text = str(self.evaluate("document.body ? document.body.innerText : ''"))
+            if all(word in text for word in words):
+                break
+            time.sleep(0.3)
+        return text
+
+    def picture(self, path: Path) -> None:
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
+
+    def close(self) -> None:
+        self.socket.close()
+        self.process.terminate()
+        self.process.wait()
+        shutil.rmtree(self.profile, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine")
+    browser = Browser()
+    yield browser
+    browser.close()
+
+
+@pytest.mark.slow
+def test_the_pages_people_open(make_evaluation, server, settings, browser, tmp_path):
+    """The comparison of runs, a run's tables and plots, and the versions' tags; pictures are kept in ``tmp_path``."""
+    reported = settings.model_copy(update={"report": True})
+    runs = {}
+    for number, scale in ((1, 1.0), (2, 0.5), (3, 3.0)):
+        evaluation = make_evaluation(model=version(number), scale=scale, split="seen")
+        runs[str(number)] = log_evaluation(evaluation, reported if number == 1 else settings)
+    experiment = MlflowClient(server.uri).get_experiment_by_name("congruence/seen").experiment_id
+
+    page = browser.read(compare_runs_link(server.uri, experiment, list(runs.values())), *HEADLINES)
+    for word in (*HEADLINES, "angle/1 on seen", "angle/3 on seen", "Parallel Coordinates"):
+        assert word in page
+    browser.picture(tmp_path / "compare.png")
+
+    run = run_link(server.uri, experiment, runs["1"])
+    page = browser.read(run, "cce_mean")
+    assert "CCE is at the noise floor" in page
+    page = browser.read(f"{run}/artifacts/tables/points.json", "highest CCE 1")
+    assert "highest CCE 1" in page
+    assert "View as table" in page
+    browser.picture(tmp_path / "table.png")
+    browser.read(f"{run}/artifacts/plots/cce_histogram.png", "cce_histogram.png")
+    for _ in range(100):
+        widths = browser.evaluate("[...document.querySelectorAll('main img, img')].map(image => image.naturalWidth)")
+        if any(width > 400 for width in widths):
+            break
+        time.sleep(0.2)
+    assert any(width > 400 for width in widths)
+    browser.picture(tmp_path / "plot.png")
+
+    model = version(1)
+    training = MlflowClient(server.uri).get_logged_model(model.model_id).experiment_id
+    page = browser.read(f"{server.uri}/#/experiments/{training}/models/{model.model_id}", "cce_mean", "angle/1 on seen")
+    assert "cce_noise_floor" in page
+    assert "angle/1 on seen" in page
+    browser.picture(tmp_path / "model.png")
+
+    page = browser.read(f"{server.uri}/#/models/angle/versions/1", "cce_status")
+    for word in ("cce", "cce_noise_floor", "at the noise floor"):
+        assert word in page
