@@ -7,10 +7,12 @@ import numpy as np
 from scipy.signal import find_peaks
 
 from congruence.kernels.arrays import Array, require_finite, to_numpy
+from congruence.kernels.distributions.mixture import Mixture
+from congruence.kernels.distributions.normal import Normal
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit_interpreter import bins
 from congruence.kernels.pit_interpreter.mixtures import SUPPORT, mixture_cdf, mixture_density
-from congruence.kernels.pit_interpreter.resampling import resample
+from congruence.kernels.pit_interpreter.resampling import Resampled, resample
 from congruence.kernels.pit_interpreter.shape import KINDS, VALLEY_TOLERANCE
 from congruence.kernels.pit_interpreter.smooth_test import SmoothTest, smooth_test
 from congruence.kernels.pit_interpreter.verdict import Estimate, Evidence, Verdict, decide
@@ -22,9 +24,9 @@ MEASURES = ("location", "spread", "skewness", "tails")
 class Interpretation:
     """A PIT histogram decomposed into a data-generating distribution against the standard normal predictive one.
 
-    Densities of the histogram and its reconstruction are (20,). ``weights``, ``means`` and ``scales`` (5,) are those of
-    the data-generating normal mixture in predictive standard deviations; its density on ``support`` (241,) comes with
-    the ends of its resampling interval. ``reconstruction_distance`` is the total variation between the two histograms,
+    Densities of the histogram and its reconstruction are (20,). ``data_generating`` is one row, a mixture of five
+    normals in predictive standard deviations; its density on ``support`` (241,) comes with the ends of its resampling
+    interval. ``reconstruction_distance`` is the total variation between the two histograms,
     ``sampling_distance`` what sampling alone would give. ``measures`` are those of shape.Shape.
     """
 
@@ -33,9 +35,7 @@ class Interpretation:
     reconstruction: Array
     reconstruction_distance: float
     sampling_distance: float
-    weights: Array
-    means: Array
-    scales: Array
+    data_generating: Mixture
     support: Array
     density: Array
     density_low: Array
@@ -61,9 +61,9 @@ class Interpretation:
             "measures": {name: [item.value, item.low, item.high] for name, item in self.measures.items()},
             "modes": list(self.modes),
             "mixture": {
-                "weights": self.weights.tolist(),
-                "means": self.means.tolist(),
-                "scales": self.scales.tolist(),
+                "weights": self.data_generating.weights[0].tolist(),
+                "means": [float(part.mean()[0]) for part in self.data_generating.components],
+                "scales": [float(part.std()[0]) for part in self.data_generating.components],
             },
             "reconstruction_distance": self.reconstruction_distance,
             "sampling_distance": self.sampling_distance,
@@ -75,7 +75,7 @@ def interpret_pit(
     *,
     seed: int = 0,
     level: float = 0.01,
-    confidence: float = 0.7,
+    confidence: float = 0.5,
     resamples: int = 200,
     coverage: float = 0.9,
 ) -> Interpretation:
@@ -121,9 +121,7 @@ def interpret_pit(
         reconstruction=probabilities * bins.HISTOGRAM_BINS,
         reconstruction_distance=distance,
         sampling_distance=sampling,
-        weights=estimate.weights[0],
-        means=estimate.means[0],
-        scales=estimate.scales[0],
+        data_generating=_mixture(estimate),
         support=SUPPORT,
         density=density[0],
         density_low=density_low,
@@ -162,6 +160,11 @@ def _distinct(pit: Array) -> int:
 def _estimate(values: Array, tails: list[float]) -> Estimate:
     low, high = np.quantile(values[1:], tails)
     return Estimate(float(values[0]), float(low), float(high))
+
+
+def _mixture(estimate: Resampled) -> Mixture:
+    components = [Normal(*part) for part in zip(estimate.means[0], estimate.scales[0], strict=True)]
+    return Mixture(estimate.weights[0], components)
 
 
 def _modes(density: Array) -> tuple[float, ...]:
