@@ -6,6 +6,7 @@ Shapes. Parameters have shape (n,). An argument (a value y or a probability q) i
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -104,6 +105,11 @@ class Distribution(ABC):
         """An interval that holds, for every row, all but ``tail`` of its mass on each side."""
         lower, upper = self.quantile(tail), self.quantile(1.0 - tail)
         return float(np.min(lower)), float(np.max(upper))
+
+    @classmethod
+    def parameter_names(cls) -> tuple[str, ...]:
+        """The names of the parameters, in the constructor's order."""
+        return tuple(inspect.signature(cls).parameters)
 
     def parameters(self) -> dict[str, Array]:
         """The parameter arrays by name, for storage and reports."""

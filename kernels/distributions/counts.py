@@ -40,7 +40,7 @@ class Count(Parametric):
     def support_blocks(self) -> Iterator[tuple[Array, Array, Array]]:
         """(rows, support (s,), mass (rows, s)) for groups of rows; the groups cover every row once."""
         lower, upper = self.window()
-        for rows in _similar_windows(lower, upper):
+        for rows in similar_windows(lower, upper):
             support = np.arange(lower[rows].min(), upper[rows].max() + 1.0)
             yield rows, support, np.exp(self[rows].log_prob(support[None, :]))
 
@@ -91,15 +91,34 @@ class Count(Parametric):
 
 
 class ScipyCount(Count, ScipyFamily):
-    """A family of counts that scipy.stats has."""
+    """A family of counts that scipy.stats has; masses and partial means by ``_log_mass`` and ``_partial_mean``."""
+
+    @abstractmethod
+    def _log_mass(self, *args: Any, **kwargs: Any) -> Array:
+        """log P(Y = y) for counts y, the first argument, and the parameters in order."""
+
+    @abstractmethod
+    def _partial_mean(self, *args: Any, **kwargs: Any) -> Array:
+        """E[Y; Y <= y] for counts y, the first argument, and the parameters in order."""
+
+    def log_prob(self, y: Any) -> Array:
+        """See Distribution; -inf at values that are no counts."""
+        y, columns = align(y, len(self))
+        counts = np.maximum(np.floor(y), 0.0)
+        return np.where(counts == y, self._log_mass(counts, *self._arguments(columns)), -np.inf)
 
     def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
         """See Count."""
         frozen = self._frozen()
         return np.maximum(frozen.ppf(tail) - 1.0, 0.0), frozen.isf(tail) + 1.0
 
+    def mean_absolute_deviation(self, y: Array) -> Array:
+        """See Count: y (2 F(y) - 1) + E Y - 2 E[Y; Y <= y]."""
+        partial = self._partial_mean(np.floor(y), *self._arguments(columns=True))
+        return np.asarray(y * (2.0 * self.cdf(y) - 1.0) + self.mean()[:, None] - 2.0 * partial)
 
-def _similar_windows(lower: Array, upper: Array) -> Iterator[Array]:
+
+def similar_windows(lower: Array, upper: Array) -> Iterator[Array]:
     """Groups of rows whose windows differ little: of one width class, neighbours by their lower end."""
     width = upper - lower + 1.0
     width_class = np.ceil(np.log2(width))

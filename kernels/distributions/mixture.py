@@ -41,7 +41,8 @@ class Mixture(Distribution):
         weights = np.asarray(to_numpy(self.weights), dtype=np.float64)
         if weights.ndim not in (1, 2) or weights.shape[-1] != len(components):
             raise InvalidInputError(
-                f"Mixture.weights: shape {weights.shape} does not fit {len(components)} components; expected (n, K) or (K,)"
+                f"Mixture.weights: shape {weights.shape} does not fit {len(components)} components; "
+                "expected (n, K) or (K,)"
             )
         weights = np.array(np.broadcast_to(weights, (lengths[0], len(components))))
         require_finite(weights, "Mixture.weights")
@@ -119,11 +120,9 @@ class Mixture(Distribution):
         """See Distribution; bisection between the smallest and the largest quantile of the components."""
         q, columns = align(q, len(self), "q")
         q = q if columns else q[:, None]
-        used = [
-            np.where(w[:, None] > 0, c.quantile(q), np.nan)
-            for w, c in zip(self.weights.T, self.components, strict=True)
-        ]
-        lower, upper = np.nanmin(used, axis=0), np.nanmax(used, axis=0)
+        ends = np.stack([component.quantile(q) for component in self.components])
+        unused = self.weights.T[:, :, None] == 0
+        lower, upper = np.where(unused, np.inf, ends).min(axis=0), np.where(unused, -np.inf, ends).max(axis=0)
         result = bisect(lambda s: self.cdf(s) >= q, lower, upper, whole=self.is_discrete)
         return result if columns else result[:, 0]
 
@@ -182,7 +181,7 @@ class Mixture(Distribution):
 def bisect(reached: Callable[[Array], Array], lower: Array, upper: Array, *, whole: bool) -> Array:
     """Smallest s in [lower, upper] with ``reached(s)``, elementwise; among whole numbers only if ``whole``.
 
-    ``reached`` must be false and then true along s, and true at ``upper``. Where both ends are infinite or equal, upper.
+    ``reached`` must be false and then true along s, and true at ``upper``. Where an end is infinite, upper.
     """
     open_ended = ~(np.isfinite(lower) & np.isfinite(upper))
     low, high = np.where(open_ended, 0.0, lower), np.where(open_ended, 0.0, upper)

@@ -19,18 +19,27 @@ class Parametric(Distribution):
     """A family whose dataclass fields are parameter arrays (n,): checks them, broadcasts them, slices them."""
 
     _may_be_infinite: ClassVar[tuple[str, ...]] = ()
+    _argument_names: ClassVar[dict[str, str]] = {}  # of fields that the constructor calls otherwise
 
     def __post_init__(self) -> None:
         family = type(self).__name__
         names = [item.name for item in fields(self)]  # type: ignore[arg-type]
         unbounded = self._may_be_infinite
-        given = {name: as_rows(getattr(self, name), name, family, infinite=name in unbounded) for name in names}
+        given = {
+            name: as_rows(getattr(self, name), self._argument_names.get(name, name), family, infinite=name in unbounded)
+            for name in names
+        }
         for name, values in zip(names, equal_rows(family, **given), strict=True):
             object.__setattr__(self, name, values)
         self._check()
 
     def _check(self) -> None:
         """Raise InvalidInputError where a parameter is outside its domain."""
+
+    def parameters(self) -> dict[str, Array]:
+        """The parameter arrays by the constructor's names."""
+        names = [item.name for item in fields(self)]  # type: ignore[arg-type]
+        return {self._argument_names.get(name, name): getattr(self, name) for name in names}
 
     def __len__(self) -> int:
         return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]

@@ -65,7 +65,7 @@ def average_wave(values: Array, weights: Array, t: Array) -> Array:
     result = np.empty((len(values), len(t)), dtype=np.complex128)
     steps = np.diff(t)
     equally_spaced = len(t) > 2 and bool(np.allclose(steps, steps[0], rtol=1e-12, atol=0.0))
-    block = max(1, 50_000 // max(1, values.shape[1]))  # a block stays in the cache over all frequencies
+    block = max(1, 8_000 // max(1, values.shape[1]))  # a block stays in the cache over all frequencies
     for start in range(0, len(values), block):
         rows = slice(start, start + block)
         phase = 1j * values[rows]

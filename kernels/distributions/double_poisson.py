@@ -1,0 +1,128 @@
+"""Efron's double Poisson distribution, normalised by summation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.special
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions.base import Seed, align, require
+from congruence.kernels.distributions.counts import TAIL_MASS, Count, similar_windows
+from congruence.kernels.distributions.mass import deviance, stirling_error
+
+_MANY_LEVELS = 64
+
+
+@dataclass(frozen=True, init=False)
+class DoublePoisson(Count):
+    """P(y) proportional to sqrt(phi) e^(-phi mu) (e^-y y^y / y!) (e mu / y)^(phi y), Efron (1986, equation 2.2).
+
+    ``DoublePoisson(mean, dispersion)``: Efron's mu and theta, here ``mu`` and ``phi``; phi = 1 is Poisson(mu), a
+    larger phi is underdispersed. The mean is nearly mu, the variance nearly mu / phi; ``mean()`` and
+    ``std()`` are exact.
+    """
+
+    _argument_names: ClassVar[dict[str, str]] = {"mu": "mean", "phi": "dispersion"}
+
+    mu: Array
+    phi: Array
+
+    def __init__(self, mean: Array, dispersion: Array) -> None:
+        object.__setattr__(self, "mu", mean)
+        object.__setattr__(self, "phi", dispersion)
+        self.__post_init__()
+
+    def _check(self) -> None:
+        require(self.mu > 0, self.mu, "mean", "DoublePoisson", "a positive mean")
+        require(self.phi > 0, self.phi, "dispersion", "DoublePoisson", "a positive dispersion")
+
+    def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
+        """See Count; Bernstein's bounds on the deviance D: the mass at y is below sqrt(phi) exp(-phi D(y))."""
+        nearest = np.minimum(deviance(np.floor(self.mu), self.mu), deviance(np.ceil(self.mu), self.mu))
+        slack = np.log1p(np.sqrt(self.mu / self.phi) + 1.0 / self.phi) + 2.0  # turns the end's mass into the tail's
+        reach = nearest + (slack - np.log(tail)) / self.phi
+        lower = self.mu - np.sqrt(2.0 * self.mu * reach)
+        upper = self.mu + reach / 3.0 + np.sqrt(reach**2 / 9.0 + 2.0 * self.mu * reach)
+        return np.maximum(np.floor(lower), 0.0), np.ceil(upper)
+
+    def _log_weight(self, y: Array, rows: Any, columns: bool) -> Array:
+        """Efron's log mass before normalisation, for counts y."""
+        mu, phi = (self.mu[rows], self.phi[rows]) if not columns else (self.mu[rows, None], self.phi[rows, None])
+        positive = np.maximum(y, 1.0)
+        base = np.where(y == 0.0, 0.0, -0.5 * np.log(2.0 * np.pi * positive) - stirling_error(positive))
+        return np.asarray(0.5 * np.log(phi) + base - phi * deviance(y, mu))
+
+    def _blocks(self) -> Iterator[tuple[Array, Array, Array]]:
+        lower, upper = self.window()
+        for rows in similar_windows(lower, upper):
+            support = np.arange(lower[rows].min(), upper[rows].max() + 1.0)
+            yield rows, support, self._log_weight(support[None, :], rows, columns=True)
+
+    @cached_property
+    def _log_normalizer(self) -> Array:
+        result = np.empty(len(self))
+        for rows, _, log_weight in self._blocks():
+            result[rows] = scipy.special.logsumexp(log_weight, axis=1)
+        return result
+
+    def support_blocks(self) -> Iterator[tuple[Array, Array, Array]]:
+        """See Count."""
+        for rows, support, log_weight in self._blocks():
+            yield rows, support, np.exp(log_weight - self._log_normalizer[rows, None])
+
+    def log_prob(self, y: Any) -> Array:
+        """See Distribution; -inf at values that are no counts."""
+        y, columns = align(y, len(self))
+        counts = np.maximum(np.floor(y), 0.0)
+        normalizer = self._log_normalizer[:, None] if columns else self._log_normalizer
+        return np.where(counts == y, self._log_weight(counts, slice(None), columns) - normalizer, -np.inf)
+
+    def cdf(self, y: Any) -> Array:
+        """See Distribution."""
+        y, columns = align(y, len(self))
+        y = y if columns else y[:, None]
+        result = np.empty(y.shape)
+        for rows, support, mass in self.support_blocks():
+            cumulative = np.concatenate([np.zeros((len(rows), 1)), np.cumsum(mass, axis=1)], axis=1)
+            position = np.clip(np.floor(y[rows]) - support[0] + 1.0, 0.0, float(len(support))).astype(np.int64)
+            result[rows] = np.minimum(np.take_along_axis(cumulative, position, axis=1), 1.0)
+        return result if columns else result[:, 0]
+
+    def quantile(self, q: Any) -> Array:
+        """See Distribution."""
+        q, columns = align(q, len(self), "q")
+        q = q if columns else q[:, None]
+        result = np.empty(q.shape)
+        for rows, support, mass in self.support_blocks():
+            cumulative = np.cumsum(mass, axis=1)
+            if q.shape[1] > _MANY_LEVELS:
+                below = np.stack([np.searchsorted(row, level) for row, level in zip(cumulative, q[rows], strict=True)])
+            else:
+                below = np.stack([(cumulative < level[:, None]).sum(axis=1) for level in q[rows].T], axis=1)
+            result[rows] = support[np.minimum(below, len(support) - 1)]
+        return result if columns else result[:, 0]
+
+    @cached_property
+    def _moments(self) -> tuple[Array, Array]:
+        mean, variance = np.empty(len(self)), np.empty(len(self))
+        for rows, support, mass in self.support_blocks():
+            mean[rows] = mass @ support
+            variance[rows] = np.einsum("is,is->i", mass, (support - mean[rows, None]) ** 2)
+        return mean, np.sqrt(variance)
+
+    def mean(self) -> Array:
+        """See Distribution."""
+        return self._moments[0]
+
+    def std(self) -> Array:
+        """See Distribution."""
+        return self._moments[1]
+
+    def sample(self, size: int, seed: Seed = 0) -> Array:
+        """See Distribution."""
+        return self.quantile(np.random.default_rng(seed).random((len(self), size)))

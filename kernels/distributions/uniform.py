@@ -1,0 +1,39 @@
+"""The uniform distribution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.stats
+import scoringrules
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions.base import align, require
+from congruence.kernels.distributions.parametric import ContinuousFamily
+
+
+@dataclass(frozen=True)
+class Uniform(ContinuousFamily):
+    """Uniform on [loc, loc + scale], as in scipy; the log score is infinite outside."""
+
+    loc: Array
+    scale: Array
+
+    def _check(self) -> None:
+        require(self.scale > 0, self.scale, "scale", "Uniform", "a positive width")
+
+    def _scipy(self, loc: Array, scale: Array) -> Any:
+        return scipy.stats.uniform(loc, scale)
+
+    def crps(self, y: Any) -> Array:
+        """See Distribution; closed form of Jordan et al. (2019)."""
+        y, columns = align(y, len(self))
+        loc, scale = self._arguments(columns)
+        return np.asarray(scoringrules.crps_uniform(y, loc, loc + scale))
+
+    def characteristic_function(self, t: Array) -> Array:
+        """exp(i t center) sin(x) / x with x = t scale / 2."""
+        center = np.multiply.outer(self.loc + self.scale / 2.0, t)
+        return np.asarray(np.exp(1j * center) * np.sinc(np.multiply.outer(self.scale, t) / (2.0 * np.pi)))

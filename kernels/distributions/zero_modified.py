@@ -1,0 +1,249 @@
+"""Counts with zeros of their own: zero-inflated and hurdle forms of every family of counts.
+
+Both are a X + (1 - a) 0 as measures, with X the family itself: a = 1 - inflation, or, for hurdles, a = (1 -
+zero_probability) / P(X > 0), which may exceed 1. Expectations are linear in the measure, so one formula serves both.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions.base import Seed, align, require
+from congruence.kernels.distributions.binomial import Binomial
+from congruence.kernels.distributions.counts import TAIL_MASS, Count
+from congruence.kernels.distributions.double_poisson import DoublePoisson
+from congruence.kernels.distributions.negative_binomial import NegativeBinomial
+from congruence.kernels.distributions.poisson import Poisson
+from congruence.kernels.functions import Kernel
+
+
+class ZeroModified(Count):
+    """A family of counts ``_family`` whose mass at 0 is another: the last parameter says what."""
+
+    _family: ClassVar[type[Count]]
+
+    @cached_property
+    def _base(self) -> Count:
+        return self._family(*list(self.parameters().values())[:-1])
+
+    @property
+    @abstractmethod
+    def _share(self) -> Array:
+        """The weight a of the family, (n,)."""
+
+    @property
+    @abstractmethod
+    def _zero(self) -> Array:
+        """P(Y = 0), (n,)."""
+
+    def _shares(self, columns: bool) -> Array:
+        return self._share[:, None] if columns else self._share
+
+    def _check_probability(self, name: str) -> None:
+        values = getattr(self, name)
+        require((values >= 0) & (values < 1), values, name, type(self).__name__, "a probability in [0, 1)")
+        self._base._check()
+
+    def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
+        """See Count."""
+        _, upper = self._base.window(tail / max(1.0, float(np.max(self._share))))
+        return np.zeros(len(self)), upper
+
+    def log_prob(self, y: Any) -> Array:
+        """See Distribution."""
+        y, columns = align(y, len(self))
+        with np.errstate(divide="ignore"):
+            zero = np.log(self._zero[:, None] if columns else self._zero)
+        return np.where(y == 0.0, zero, np.log(self._shares(columns)) + self._base.log_prob(y))
+
+    def cdf(self, y: Any) -> Array:
+        """See Distribution."""
+        y, columns = align(y, len(self))
+        below = 1.0 - self._shares(columns) * (1.0 - self._base.cdf(y))
+        return np.asarray(np.where(y < 0.0, 0.0, np.clip(below, 0.0, 1.0)))
+
+    def quantile(self, q: Any) -> Array:
+        """See Distribution."""
+        q, columns = align(q, len(self), "q")
+        level = 1.0 - (1.0 - q) / self._shares(columns)
+        zero = self._zero[:, None] if columns else self._zero
+        positive = q > zero
+        # A level just above P(Y = 0) may round to that of the family's own zero.
+        above = np.maximum(self._base.quantile(np.where(positive, np.clip(level, 0.0, 1.0), 0.5)), 1.0)
+        return np.asarray(np.where(positive, above, 0.0))
+
+    def mean(self) -> Array:
+        """See Distribution."""
+        return np.asarray(self._share * self._base.mean())
+
+    def std(self) -> Array:
+        """See Distribution."""
+        return np.asarray(np.sqrt(self._share * (self._base.std() ** 2 + (1.0 - self._share) * self._base.mean() ** 2)))
+
+    def sample(self, size: int, seed: Seed = 0) -> Array:
+        """See Distribution."""
+        return self.quantile(np.random.default_rng(seed).random((len(self), size)))
+
+    def mean_absolute_difference(self) -> Array:
+        """See Count."""
+        cross = 2.0 * (1.0 - self._share) * self._base.mean()
+        return np.asarray(self._share * (self._share * self._base.mean_absolute_difference() + cross))
+
+    def mean_absolute_deviation(self, y: Array) -> Array:
+        """See Count."""
+        share = self._share[:, None]
+        return np.asarray((1.0 - share) * np.abs(y) + share * self._base.mean_absolute_deviation(y))
+
+    def characteristic_function(self, t: Array) -> Array:
+        """See Distribution: 1 + a (phi - 1)."""
+        return np.asarray(1.0 + self._share[:, None] * (self._base.characteristic_function(t) - 1.0))
+
+    def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
+        """See Distribution."""
+        share = self._share[:, None]
+        at_zero = np.asarray(kernel(np.zeros(1), nodes))
+        return np.asarray((1.0 - share) * at_zero + share * self._base.kernel_expectation(kernel, nodes))
+
+
+class _ZeroInflated(ZeroModified):
+    inflation: Array
+
+    def _check(self) -> None:
+        self._check_probability("inflation")
+
+    @cached_property
+    def _share(self) -> Array:
+        return 1.0 - self.inflation
+
+    @cached_property
+    def _zero(self) -> Array:
+        return np.asarray(self.inflation + self._share * np.exp(self._base.log_prob(0.0)))
+
+
+class _Hurdle(ZeroModified):
+    zero_probability: Array
+
+    def _check(self) -> None:
+        self._check_probability("zero_probability")
+
+    @cached_property
+    def _share(self) -> Array:
+        return np.asarray((1.0 - self.zero_probability) / -np.expm1(self._base.log_prob(0.0)))
+
+    @property
+    def _zero(self) -> Array:
+        return self.zero_probability
+
+
+@dataclass(frozen=True)
+class ZeroInflatedPoisson(_ZeroInflated):
+    """0 with probability ``inflation``, else Poisson(rate), which may be 0 too."""
+
+    _family = Poisson
+
+    rate: Array
+    inflation: Array
+
+
+@dataclass(frozen=True)
+class HurdlePoisson(_Hurdle):
+    """0 with ``zero_probability``, else Poisson(rate) given that it is positive."""
+
+    _family = Poisson
+
+    rate: Array
+    zero_probability: Array
+
+
+@dataclass(frozen=True)
+class ZeroInflatedBinomial(_ZeroInflated):
+    """0 with probability ``inflation``, else Binomial(n, p), which may be 0 too."""
+
+    _family = Binomial
+
+    n: Array
+    p: Array
+    inflation: Array
+
+
+@dataclass(frozen=True)
+class HurdleBinomial(_Hurdle):
+    """0 with ``zero_probability``, else Binomial(n, p) given that it is positive."""
+
+    _family = Binomial
+
+    n: Array
+    p: Array
+    zero_probability: Array
+
+
+@dataclass(frozen=True, init=False)
+class ZeroInflatedNegativeBinomial(_ZeroInflated):
+    """0 with probability ``inflation``, else NegativeBinomial(mean, dispersion), which may be 0 too."""
+
+    _family = NegativeBinomial
+    _argument_names: ClassVar[dict[str, str]] = NegativeBinomial._argument_names
+
+    mu: Array
+    dispersion: Array
+    inflation: Array
+
+    def __init__(self, mean: Array, dispersion: Array, inflation: Array) -> None:
+        _set(self, mu=mean, dispersion=dispersion, inflation=inflation)
+
+
+@dataclass(frozen=True, init=False)
+class HurdleNegativeBinomial(_Hurdle):
+    """0 with ``zero_probability``, else NegativeBinomial(mean, dispersion) given that it is positive."""
+
+    _family = NegativeBinomial
+    _argument_names: ClassVar[dict[str, str]] = NegativeBinomial._argument_names
+
+    mu: Array
+    dispersion: Array
+    zero_probability: Array
+
+    def __init__(self, mean: Array, dispersion: Array, zero_probability: Array) -> None:
+        _set(self, mu=mean, dispersion=dispersion, zero_probability=zero_probability)
+
+
+@dataclass(frozen=True, init=False)
+class ZeroInflatedDoublePoisson(_ZeroInflated):
+    """0 with probability ``inflation``, else DoublePoisson(mean, dispersion), which may be 0 too."""
+
+    _family = DoublePoisson
+    _argument_names: ClassVar[dict[str, str]] = DoublePoisson._argument_names
+
+    mu: Array
+    phi: Array
+    inflation: Array
+
+    def __init__(self, mean: Array, dispersion: Array, inflation: Array) -> None:
+        _set(self, mu=mean, phi=dispersion, inflation=inflation)
+
+
+@dataclass(frozen=True, init=False)
+class HurdleDoublePoisson(_Hurdle):
+    """0 with ``zero_probability``, else DoublePoisson(mean, dispersion) given that it is positive."""
+
+    _family = DoublePoisson
+    _argument_names: ClassVar[dict[str, str]] = DoublePoisson._argument_names
+
+    mu: Array
+    phi: Array
+    zero_probability: Array
+
+    def __init__(self, mean: Array, dispersion: Array, zero_probability: Array) -> None:
+        _set(self, mu=mean, phi=dispersion, zero_probability=zero_probability)
+
+
+def _set(family: ZeroModified, **fields: Array) -> None:
+    for name, values in fields.items():
+        object.__setattr__(family, name, values)
+    family.__post_init__()
