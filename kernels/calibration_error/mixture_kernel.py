@@ -58,7 +58,7 @@ def _component_columns(part: Distribution) -> Array:
     columns = []
     for k, component in enumerate(part.components):
         location_scale = location_scale_coordinates(component)
-        if location_scale is None:
+        if location_scale is None or component.dimension > 1:
             raise InvalidInputError(
                 f"MixtureWasserstein: {type(component).__name__} components have no closed distance; use Wasserstein()"
             )

@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions import Distribution, Laplace, Normal, Samples
+from congruence.kernels.distributions import Distribution, Laplace, Logistic, MultivariateNormal, Normal, Samples
 from congruence.kernels.distributions.quadrature import probability_rule
 from congruence.kernels.errors import InvalidInputError
 
@@ -43,7 +43,7 @@ def wasserstein_coordinates(parts: Sequence[Distribution]) -> list[Array]:
 
 
 def location_scale_coordinates(predictive: Distribution) -> Array | None:
-    """(loc, std), (n, 2), for families with W_2^2 = (loc - loc')^2 + (std - std')^2; else None."""
+    """(loc, std), (n, 2q), for families with W_2^2 = (loc - loc')^2 + (std - std')^2; else None."""
     ratio = _STANDARD_DEVIATIONS.get(type(predictive))
     if ratio is None:
         return None
@@ -52,7 +52,12 @@ def location_scale_coordinates(predictive: Distribution) -> Array | None:
 
 
 # The standard deviation at scale 1 of families that are closed under location and scale.
-_STANDARD_DEVIATIONS: dict[type[Distribution], float] = {Normal: 1.0, Laplace: 2.0**0.5}
+_STANDARD_DEVIATIONS: dict[type[Distribution], float] = {
+    Normal: 1.0,
+    MultivariateNormal: 1.0,  # with independent components
+    Laplace: 2.0**0.5,
+    Logistic: np.pi / 3.0**0.5,
+}
 
 
 def _require_scalar_with_variance(part: Distribution) -> None:

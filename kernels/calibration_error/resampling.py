@@ -45,7 +45,10 @@ def consistency_statistics(
     rng = np.random.default_rng(seed)
     if features is None:
         draws = predictive.sample(replicates, seed=rng)
-        redrawn = (replace(terms, targets=target_rows(predictive, row, terms.target_kernel)) for row in draws.T)
+        redrawn = (
+            replace(terms, targets=target_rows(predictive, drawn, terms.target_kernel))
+            for drawn in np.moveaxis(draws, 1, 0)
+        )
         return np.array([off_diagonal_sum(again, runner) / (n * (n - 1)) for again in redrawn])
     kernel_mean = features(y) - terms.targets.values
     statistics = []

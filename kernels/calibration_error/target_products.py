@@ -1,7 +1,7 @@
 """The target side of a pair, <Delta_i, Delta_j>, as a function of two blocks of rows.
 
-For almost every family and kernel the rows are Delta in finite features and the product is a matrix product. Kernels
-that no short list of features fits (the Laplacian has a kink) get a closed form where there is one.
+For almost every family and kernel the rows are Delta in finite features and the product is a matrix product. Where no
+short list of features is exact (the Laplacian has a kink; vectors fill a volume), closed forms take its place.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration_error.laplace_products import LaplaceProduct
-from congruence.kernels.distributions import Distribution, Laplace
+from congruence.kernels.calibration_error.normal_products import NormalProduct
+from congruence.kernels.distributions import Distribution, Laplace, MultivariateNormal
 from congruence.kernels.feature_maps import FeatureMap, output_features
-from congruence.kernels.functions import Kernel, Laplacian
+from congruence.kernels.functions import RBF, Kernel, Laplacian, Sum
 from congruence.kernels.target_errors import target_errors
 
 
@@ -60,11 +61,19 @@ class TargetRows:
 def target_rows(predictive: Distribution, y: Array, kernel: Kernel) -> TargetRows:
     """The rows for targets y (n,) or (n, q) and n predictive distributions."""
     if type(predictive) is Laplace and type(kernel) is Laplacian and y.ndim == 1:
-        return TargetRows(LaplaceProduct(kernel.gamma), laplace_rows(predictive, y), None)
+        return TargetRows(LaplaceProduct(kernel.gamma), location_scale_rows(predictive, y), None)
+    if isinstance(predictive, MultivariateNormal) and (gammas := _rbf_gammas(kernel)):
+        return TargetRows(NormalProduct(gammas), location_scale_rows(predictive, y), None)
     features = output_features(kernel, y, predictive)
     return TargetRows(FeatureProduct(), target_errors(y, predictive, kernel, features=features).delta, features)
 
 
-def laplace_rows(predictive: Laplace, y: Array) -> Array:
-    """(y, loc, scale) side by side, (n, 3)."""
+def location_scale_rows(predictive: Laplace | MultivariateNormal, y: Array) -> Array:
+    """(y, loc, scale) side by side, (n, 3q)."""
     return np.column_stack([y, predictive.loc, predictive.scale])
+
+
+def _rbf_gammas(kernel: Kernel) -> tuple[float, ...]:
+    parts = kernel.parts if isinstance(kernel, Sum) else (kernel,)
+    gammas = tuple(part.gamma for part in parts if isinstance(part, RBF))
+    return gammas if len(gammas) == len(parts) else ()

@@ -11,7 +11,7 @@ from congruence.kernels.calibration_error.pairs import PairTerms
 
 MINIMUM_ROWS = 64
 RELIABLE_BLOCKS = 30
-ROWS_PER_LOCATION = 50
+ROWS_PER_LOCATION = 200
 _SAMPLE_ROWS = 1024
 _NEIGHBOURS = 5.0
 _CONSTANT = 1e-2

@@ -20,9 +20,18 @@ from congruence.kernels.calibration_error import (
     unnormalized_calibration_mean_embedding,
 )
 from congruence.kernels.calibration_error.laplace_products import LaplaceProduct
+from congruence.kernels.calibration_error.normal_products import NormalProduct
 from congruence.kernels.calibration_error.quantile_embedding import wasserstein_coordinates
-from congruence.kernels.calibration_error.target_products import laplace_rows
-from congruence.kernels.distributions import Deterministic, Laplace, Mixture, Normal, Poisson, Samples
+from congruence.kernels.calibration_error.target_products import location_scale_rows
+from congruence.kernels.distributions import (
+    Deterministic,
+    Laplace,
+    Mixture,
+    MultivariateNormal,
+    Normal,
+    Poisson,
+    Samples,
+)
 from congruence.kernels.errors import InvalidInputError
 
 SQUARED_EXPONENTIAL = RBF(0.5)
@@ -130,7 +139,7 @@ def test_laplace_product_equals_quadrature(scale):
     """Also where the scale of a prediction is that of the kernel, or nearly."""
     gamma, other = 0.7, Laplace(np.array([0.4]), np.array([1 / 0.7]))
     one = Laplace(np.array([-0.3]), np.array([scale]))
-    a, b = laplace_rows(one, np.array([0.9])), laplace_rows(other, np.array([-1.1]))
+    a, b = location_scale_rows(one, np.array([0.9])), location_scale_rows(other, np.array([-1.1]))
 
     def outer(z: float) -> float:
         return laplace_expectations(z, 0.4, 1 / 0.7, gamma) * np.exp(-abs(z + 0.3) / scale) / (2 * scale)
@@ -150,7 +159,7 @@ def test_laplace_product_is_smooth_across_equal_scales():
     product = LaplaceProduct(1.0)
     scales = np.concatenate([np.linspace(0.2, 4.0, 381), 1 + np.geomspace(1e-15, 1e-3, 60)])
     scales.sort()
-    rows = laplace_rows(Laplace(np.full(len(scales), 0.3), scales), np.full(len(scales), 1.0))
+    rows = location_scale_rows(Laplace(np.full(len(scales), 0.3), scales), np.full(len(scales), 1.0))
     block = product(rows, rows)
     assert np.max(np.abs(np.diff(block, axis=0)) / np.maximum(np.diff(scales)[:, None], 1e-6)) < 2.0
     np.testing.assert_allclose(np.diag(block), product.diagonal(rows), atol=1e-13)
@@ -227,6 +236,38 @@ def test_every_kernel_works_for_every_kind_of_prediction(kernel):
         biased = squared_kernel_calibration_error(predictive, y, prediction_kernel=kernel, estimator="biased")
         assert 0.0 < biased < 1.0
         assert np.isfinite(squared_kernel_calibration_error(predictive, y, prediction_kernel=kernel))
+
+
+def test_vector_normals_equal_the_definition():
+    """One target: the scalar family. More: every expectation is the product over the targets."""
+    predictive, y = normal_data(30)
+    lifted = MultivariateNormal(predictive.loc[:, None], predictive.scale[:, None])
+    assert NormalProduct((0.7, 3.0)).diagonal(location_scale_rows(lifted, y)).min() > 0
+    parameters = np.column_stack([predictive.loc, predictive.scale])
+    k_p = np.exp(-cdist(parameters, parameters))
+    h = definition(predictive, y, 0.7, k_p) + definition(predictive, y, 3.0, k_p)
+    block = NormalProduct((0.7, 3.0))(*(2 * [location_scale_rows(lifted, y)]))
+    np.testing.assert_allclose(k_p * block, h, atol=1e-13)
+    second, z = normal_data(30, seed=9)
+    loc, scale = (np.column_stack([getattr(part, name) for part in (predictive, second)]) for name in ("loc", "scale"))
+    pair = MultivariateNormal(loc, scale)
+    draws = pair.sample(20_000, seed=0)
+    targets = np.column_stack([y, z])
+    i, j = 3, 8
+
+    def gram(a: np.ndarray, b: np.ndarray) -> float:
+        return float(np.exp(-0.7 * np.sum((a - b) ** 2, axis=-1)).mean())
+
+    expected = (
+        gram(targets[i], targets[j])
+        - gram(draws[i], targets[j])
+        - gram(targets[i], draws[j])
+        + gram(draws[i], draws[j])
+    )
+    rows = location_scale_rows(pair, targets)
+    assert NormalProduct((0.7,))(rows[[i]], rows[[j]])[0, 0] == pytest.approx(expected, abs=0.01)
+    exact = squared_kernel_calibration_error(pair, targets, target_kernel=RBF(0.7), estimator="biased")
+    assert 0 < exact < 1
 
 
 def test_vector_targets():
