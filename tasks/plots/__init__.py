@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 from matplotlib.figure import Figure
 
+from congruence.kernels.pit_interpreter import interpret_pit
 from congruence.tasks.evaluation import Evaluation
 from congruence.tasks.plots.cce_histogram import cce_histogram
 from congruence.tasks.plots.embedding_map import embedding_map
 from congruence.tasks.plots.extremes import extreme_rows, extremes
+from congruence.tasks.plots.pit_interpretation import pit_interpretation
 from congruence.tasks.plots.rejection import rejection_curves, rejection_figure, rejection_panels
-from congruence.tasks.plots.reliability import pit_histogram, reliability_diagram
+from congruence.tasks.plots.reliability import pit_histogram, pit_of, reliability_diagram
 from congruence.tasks.plots.slices import cce_by_slice
 from congruence.tasks.plots.style import png
 from congruence.tasks.plots.versions import versions_figure
@@ -24,6 +26,7 @@ __all__ = [
     "extreme_rows",
     "extremes",
     "pit_histogram",
+    "pit_interpretation",
     "png",
     "rejection_curves",
     "rejection_figure",
@@ -31,6 +34,8 @@ __all__ = [
     "reliability_diagram",
     "versions_figure",
 ]
+
+FEWEST_INTERPRETED = 30  # what the PIT interpreter has been trained on
 
 
 def evaluation_figures(evaluation: Evaluation) -> Iterator[tuple[str, Figure]]:
@@ -43,6 +48,8 @@ def evaluation_figures(evaluation: Evaluation) -> Iterator[tuple[str, Figure]]:
     if "pit" in evaluation.scores:
         yield "reliability", reliability_diagram(evaluation)
         yield "pit_histogram", pit_histogram(evaluation)
+        if evaluation.split.valid_rows >= FEWEST_INTERPRETED:
+            yield "pit_interpretation", pit_interpretation(interpret_pit(pit_of(evaluation)))
     if rejection_curves(evaluation):
         yield "rejection", rejection_figure(evaluation)
     if not evaluation.slices.empty:

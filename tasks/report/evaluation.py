@@ -29,6 +29,7 @@ CAPTIONS = {
     "extremes": "The inputs where the prediction is least and most like what the data say.",
     "reliability": "Above the diagonal the version predicts too high, below it too low, across it the wrong spread.",
     "pit_histogram": "Flat is calibrated; a U shape is overconfident, a hump is underconfident, a slope is biased.",
+    "pit_interpretation": "What kind of error the PIT histogram shows, read by the interpreter, with its own doubt.",
     "rejection": "If CCE finds the bad predictions, the curve falls below random rejection as more is withheld.",
     "cce_by_slice": "The parts of the split, worst first; a bar that ends at its green tick is at its noise floor.",
 }

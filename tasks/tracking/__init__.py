@@ -5,9 +5,10 @@ from congruence.tasks.tracking.comparisons import compare_runs_link, compare_ver
 from congruence.tasks.tracking.connection import TrackingError
 from congruence.tasks.tracking.evaluations import log_evaluation, write_artifacts
 from congruence.tasks.tracking.identity import EvaluationIdentity, find_evaluation
-from congruence.tasks.tracking.reading import gate_baseline, logged_versions, read_version
+from congruence.tasks.tracking.reading import gate_baseline, logged_metrics, logged_versions, read_version
 from congruence.tasks.tracking.runs import fail_run, open_run
 from congruence.tasks.tracking.settings import TrackingSettings
+from congruence.tasks.tracking.system_metrics import system_metrics
 from congruence.tasks.tracking.version_tags import Failure, log_failure, read_failure, run_link, set_alias
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "log_decision",
     "log_evaluation",
     "log_failure",
+    "logged_metrics",
     "logged_versions",
     "mask_secrets",
     "mask_text",
@@ -32,5 +34,6 @@ __all__ = [
     "read_version",
     "run_link",
     "set_alias",
+    "system_metrics",
     "write_artifacts",
 ]

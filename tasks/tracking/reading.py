@@ -65,11 +65,6 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
     tags, params = run.data.tags, run.data.params
     if tags.get(STATE) != COMPLETE or tags.get(PREFIX + "kind") != "evaluation":
         raise TrackingError(f"run {run_id}: holds no complete evaluation; run `congruence evaluate` on its version")
-    metrics = {
-        name: Metric(value, run.data.metrics.get(f"{name}_low"), run.data.metrics.get(f"{name}_high"))
-        for name, value in run.data.metrics.items()
-        if "/" not in name and not _is_bound(name, run.data.metrics)
-    }
     return ComparedVersion(
         model=ModelVersion(
             name=tags[PREFIX + "model"],
@@ -85,10 +80,20 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
         ),
         protocol_name=params["protocol"],
         protocol_digest=tags[PREFIX + "protocol_digest"],
-        metrics=metrics,
+        metrics=_metrics(run),
         scores=persist("reading the scores", lambda: _scores(run_id, settings), settings),
         run_id=run_id,
     )
+
+
+def logged_metrics(run_id: str, settings: TrackingSettings) -> dict[str, Metric]:
+    """The metrics of a logged evaluation with their intervals, without its scores.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    client = connect(settings)
+    return _metrics(persist("reading the run", lambda: client.get_run(run_id), settings))
 
 
 def gate_baseline(
@@ -154,6 +159,15 @@ def _scores(run_id: str, settings: TrackingSettings) -> pd.DataFrame:
             run_id=run_id, artifact_path=SCORES_FILE, dst_path=folder, tracking_uri=settings.uri
         )
         return pd.read_parquet(Path(path))
+
+
+def _metrics(run: Run) -> dict[str, Metric]:
+    values = run.data.metrics
+    return {
+        name: Metric(value, values.get(f"{name}_low"), values.get(f"{name}_high"))
+        for name, value in values.items()
+        if "/" not in name and not _is_bound(name, values)
+    }
 
 
 def _is_bound(name: str, names: object) -> bool:

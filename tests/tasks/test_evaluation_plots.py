@@ -15,7 +15,16 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.tasks import plots
 from congruence.tasks.evaluation import Metric, metric_list_digest
 
-ALL = {"cce_histogram", "embedding_map", "extremes", "reliability", "pit_histogram", "rejection", "cce_by_slice"}
+ALL = {
+    "cce_histogram",
+    "embedding_map",
+    "extremes",
+    "reliability",
+    "pit_histogram",
+    "pit_interpretation",
+    "rejection",
+    "cce_by_slice",
+}
 
 
 def is_drawn(png: bytes) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -99,7 +100,7 @@ def test_everything_is_there(make_evaluation, versions, settings, client, split)
     assert {path for path in artifacts(client, run_id) if not path.startswith("plots/")} == {
         "provenance.json", REPORT_FILE, "scores/scores.parquet", "tables/points.json", "tables/slices.json",
     }  # fmt: skip
-    assert len([path for path in artifacts(client, run_id) if path.startswith("plots/")]) == 7
+    assert len([path for path in artifacts(client, run_id) if path.startswith("plots/")]) == 8
 
 
 def test_metrics_reach_the_model_with_their_dataset(make_evaluation, versions, settings, client, split):
@@ -230,6 +231,19 @@ def test_several_at_once_make_one_run(make_evaluation, versions, settings, clien
     run_id = log_evaluation(evaluation, settings)
     assert [run.info.run_id for run in runs_of(client, settings, split)] == [run_id]
     assert run_id in opened
+
+
+def test_system_metrics_go_to_the_run_that_was_opened_before_the_work(
+    make_evaluation, versions, settings, client, split
+):
+    evaluation = make_evaluation(model=versions[0], split=split)
+    run_id = tracking.open_run(EvaluationIdentity.of(evaluation), settings)
+    with tracking.system_metrics([run_id], settings, interval=0.1):
+        time.sleep(0.5)
+    assert log_evaluation(evaluation, settings) == run_id
+    metrics = client.get_run(run_id).data.metrics
+    assert metrics["system/system_memory_usage_megabytes"] > 0
+    assert tracking.logged_metrics(run_id, settings) == evaluation.metrics
 
 
 def test_all_rows_are_in_the_scores_and_few_in_the_table(make_evaluation, versions, settings, tmp_path):

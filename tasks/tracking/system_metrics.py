@@ -1,0 +1,32 @@
+"""CPU, memory, disk, network and GPU use of this machine, written to the runs of evaluations that are being made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+import mlflow
+from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+from congruence.tasks.tracking.settings import TrackingSettings
+
+INTERVAL = 10.0
+
+
+@contextmanager
+def system_metrics(run_ids: Sequence[str], settings: TrackingSettings, *, interval: float = INTERVAL) -> Iterator[None]:
+    """Log ``system/...`` metrics to each of the (open) runs every ``interval`` seconds while the block runs.
+
+    A run that is taken up again goes on where its metrics stopped. See ``open_run`` for runs opened before the work.
+    """
+    with ExitStack() as stack:
+        for run_id in run_ids:
+            monitor = SystemMetricsMonitor(  # type: ignore[no-untyped-call]
+                run_id,
+                sampling_interval=interval,
+                resume_logging=True,
+                tracking_uri=settings.uri or mlflow.get_tracking_uri(),
+            )
+            monitor.start()
+            stack.callback(monitor.finish)
+        yield
