@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from typing import Any
+from typing import Protocol as Interface
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from congruence.kernels.functions import Kernel
 from congruence.kernels.protocols import Protocol
 from congruence.kernels.solvers import Cholesky, Solver
 from congruence.kernels.target_errors import marginal_kernel
-from congruence.tasks.settings import EvaluationSettings, SolverSettings
+from congruence.tasks.settings import SolverSettings
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,20 @@ class Measurement:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
+class MeasurementSettings(Interface):
+    """What a measurement reads of an evaluation's settings."""
+
+    @property
+    def solver(self) -> SolverSettings:
+        """How the system is solved."""
+
+    @property
+    def seed(self) -> int:
+        """Of draws and of the noise floor's probes."""
+
+
 def measure(
-    settings: EvaluationSettings,
+    settings: MeasurementSettings,
     protocol: Protocol,
     embeddings: Array,
     targets: Array,

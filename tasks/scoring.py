@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,24 +10,20 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration import calibration_error_of_pit, pit_values
+from congruence.kernels.congruence import CongruenceResult
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.scores import point_scores, sharpness
 from congruence.tasks.encoders import Encoder
 from congruence.tasks.evaluation import Evaluation, Metric, SplitSummary
 from congruence.tasks.measurement import Measurement
+from congruence.tasks.metric_names import requested_metrics
 from congruence.tasks.registry import ModelVersion
 from congruence.tasks.settings import EvaluationSettings
 from congruence.tasks.sources import Split
 from congruence.tasks.store import EmbeddingStore
 from congruence.tasks.thumbnails import thumbnails
 
-METRICS = ("cce", "nll", "crps", "mae", "rmse", "ece", "sharpness")
 _PACKAGES = ("numpy", "scipy", "dask", "prefect", "mlflow", "zarr", "torch", "open_clip_torch")
-
-
-def requested_metrics(names: Sequence[str] | None) -> tuple[str, ...]:
-    """The metrics that an evaluation computes: ``names``, or all of them."""
-    return METRICS if names is None else tuple(names)
 
 
 def score_version(
@@ -45,7 +40,8 @@ def score_version(
     """One version's evaluation: scores for every row of the split, invalid ones with their reason."""
     valid = store.valid()
     frame = _row_frame(split, store, valid)
-    points = _points(settings, predictive, targets, measurement, version, frame.loc[valid, "key"].to_numpy())
+    result = measurement.results[version.label]
+    points = score_points(result, predictive, targets, seed=settings.seed, keys=frame.loc[valid, "key"].to_numpy())
     for name, values in points.items():
         column = np.full(split.rows, np.nan)
         column[valid] = values
@@ -54,7 +50,7 @@ def score_version(
         model=version,
         split=SplitSummary(split.name, split.digest, split.rows, int(valid.sum())),
         protocol=measurement.protocol,
-        metrics=_metrics(measurement, version, predictive, points),
+        metrics=summarise(result, predictive, points),
         scores=frame,
         predictive=predictive,
         targets=targets,
@@ -79,26 +75,19 @@ def _row_frame(split: Split, store: EmbeddingStore, valid: Array) -> pd.DataFram
     return frame
 
 
-def _points(
-    settings: EvaluationSettings,
-    predictive: Distribution,
-    targets: Array,
-    measurement: Measurement,
-    version: ModelVersion,
-    keys: Array,
+def score_points(
+    result: CongruenceResult, predictive: Distribution, targets: Array, *, seed: int, keys: Array | None
 ) -> dict[str, Array]:
-    result = measurement.results[version.label]
+    """Every score of every evaluated row; ``keys`` name the rows for the randomised PIT of counts."""
     points = {"cce": result.values, "cce_noise_floor": result.noise_floor_values, "cce_excess": result.excess_values}
     points |= point_scores(predictive, targets)
     if targets.ndim == 1:
-        points["pit"] = pit_values(predictive, targets, seed=settings.seed, keys=keys)
+        points["pit"] = pit_values(predictive, targets, seed=seed, keys=keys)
     return points
 
 
-def _metrics(
-    measurement: Measurement, version: ModelVersion, predictive: Distribution, points: dict[str, Array]
-) -> dict[str, Metric]:
-    result = measurement.results[version.label]
+def summarise(result: CongruenceResult, predictive: Distribution, points: dict[str, Array]) -> dict[str, Metric]:
+    """The metrics of a version from the scores of its rows (``score_points``)."""
     metrics = {
         "cce_mean": result.mean,
         "cce_noise_floor": result.noise_floor,

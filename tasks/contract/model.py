@@ -138,10 +138,15 @@ def load_predictive_model(uri: str, predictions: PredictionSettings | None = Non
             f"{identity.label}: loading failed: {type(error).__name__}: {error}; install what the model needs "
             f"(mlflow.pyfunc.get_model_dependencies({identity.uri!r}) lists it)"
         ) from error
-    return PredictiveModel(identity, predictions or _from_metadata(pyfunc, identity), pyfunc)
+    return PredictiveModel(identity, predictions or settings_of(pyfunc, identity), pyfunc)
 
 
-def _from_metadata(pyfunc: PyFuncModel, identity: ModelVersion) -> PredictionSettings:
+def settings_of(pyfunc: PyFuncModel, identity: ModelVersion) -> PredictionSettings:
+    """How to read the output of a loaded model, from its metadata.
+
+    Raises:
+        ContractError: the metadata do not say, or say what is not valid.
+    """
     found = (pyfunc.metadata.metadata or {}).get(METADATA_KEY)
     if found is None:
         raise ContractError(
