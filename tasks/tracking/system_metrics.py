@@ -27,6 +27,6 @@ def system_metrics(run_ids: Sequence[str], settings: TrackingSettings, *, interv
                 resume_logging=True,
                 tracking_uri=settings.uri or mlflow.get_tracking_uri(),
             )
-            monitor.start()
+            monitor.start()  # type: ignore[no-untyped-call]
             stack.callback(monitor.finish)
         yield
