@@ -16,6 +16,7 @@ write the same objects, and of unequal ones the last marker decides while the ot
 import json
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal
@@ -35,6 +36,7 @@ DType = Literal["float32", "float16"]
 _FORMAT = 1
 _CHUNK_ROWS = 1024
 _CACHED_SHARDS = 2
+_CHECKED_AT_ONCE = 8
 
 
 class StoreError(CongruenceError):
@@ -59,6 +61,7 @@ class EmbeddingStore:
         self._shards: list[Shard] = list(split.shards)
         self._starts = np.array([shard.start for shard in self._shards], dtype=np.int64)
         self._cache: OrderedDict[str, EmbeddedRows] = OrderedDict()
+        self._reasons: dict[str, dict[str, str]] = {}
         self.rows = split.rows
         self.dimension: int = header["dimension"]
         self.dtype: DType = header["dtype"]
@@ -103,7 +106,9 @@ class EmbeddingStore:
 
     def pending(self) -> list[Shard]:
         """The shards that are still to be embedded, or to be embedded again because they were damaged."""
-        return [shard for shard in self._shards if not self.is_done(shard)]
+        with ThreadPoolExecutor(max_workers=_CHECKED_AT_ONCE) as threads:
+            done = threads.map(self.is_done, self._shards)
+            return [shard for shard, is_done in zip(self._shards, done, strict=True) if not is_done]
 
     def write(self, shard: Shard, embeddings: npt.ArrayLike, valid: npt.ArrayLike, reasons: Mapping[int, str]) -> None:
         """Store the rows of one shard: the data first, the marker last. Rows with ``valid`` false become NaN.
@@ -141,6 +146,8 @@ class EmbeddingStore:
         for key, content in data.items():
             self._objects.put_if_other(f"{self._folder(shard)}/{content_digest}/{key}", content)
         self._objects.put_if_other(f"{self._folder(shard)}/zarr.json", data["zarr.json"])
+        self._cache.pop(shard.digest, None)
+        self._reasons.pop(shard.digest, None)
         self._objects.put(f"{self._folder(shard)}/done.json", _json({**marker, "checksum": _digest(marker)}))
 
     def read(self, rows: slice | None = None) -> npt.NDArray[np.float32]:
@@ -166,8 +173,9 @@ class EmbeddingStore:
         start, stop = self._bounds(rows)
         found: dict[int, str] = {}
         for shard in self._overlapping(start, stop):
-            reasons: dict[str, str] = self._marker(shard)["reasons"]
-            found.update((shard.start + int(row), reason) for row, reason in reasons.items())
+            if shard.digest not in self._reasons:
+                self._reasons[shard.digest] = self._marker(shard)["reasons"]
+            found.update((shard.start + int(row), why) for row, why in self._reasons[shard.digest].items())
         return {row: reason for row, reason in sorted(found.items()) if start <= row < stop}
 
     def rounding_error(self) -> float:

@@ -1,5 +1,6 @@
 """Reading one image file by a path that a manifest gives: never outside the root, never an unbounded read."""
 
+import errno
 import os
 import posixpath
 import stat
@@ -7,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from congruence.tasks.encoders.errors import InvalidRow
+
+_FAULTS_OF_THE_NAME = (errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.EINVAL)
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,9 @@ class ImageFolder:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
-            if isinstance(error, (FileNotFoundError, NotADirectoryError, PermissionError)):
-                raise
-            raise InvalidRow(f"file {name!r} cannot be opened: {error.strerror}") from error
+            if error.errno in _FAULTS_OF_THE_NAME:
+                raise InvalidRow(f"file {name!r} cannot be opened: {error.strerror}") from error
+            raise
         with os.fdopen(descriptor, "rb") as stream:
             state = os.fstat(descriptor)
             if stat.S_ISDIR(state.st_mode):

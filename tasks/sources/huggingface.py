@@ -72,6 +72,8 @@ class HuggingFaceTable(Table):
                 else:
                     stream = pa.ipc.open_stream(source)
                     yield stream.schema, iter(stream)
+        except (ConnectionError, TimeoutError, PermissionError):
+            raise
         except (pa.ArrowInvalid, OSError) as error:
             raise SplitError(f"{path}: not readable as an Arrow file ({error}); save the dataset again") from error
 

@@ -73,6 +73,8 @@ class ParquetTable(Table):
         try:
             with self._filesystem.open(path, "rb") as stream:
                 yield pq.ParquetFile(stream, pre_buffer=False, buffer_size=2**20)
+        except (ConnectionError, TimeoutError, PermissionError):
+            raise
         except (pa.ArrowInvalid, OSError) as error:
             raise SplitError(f"{path}: not readable as Parquet ({error}); write the file again") from error
 
