@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
+import numpy as np
+
 from congruence.kernels.arrays import array_namespace
 from congruence.kernels.functions import RBF, Kernel, Matern, Polynomial
 
@@ -162,3 +164,34 @@ class TileMaker:
         if held is None or held.size < size or held.dtype != like.dtype:
             held = self._buffers[name] = xp.empty(size, dtype=like.dtype)
         return held[:size].reshape(shape)
+
+
+def multiply_block(
+    kernel: Kernel, points: TilePoints, rows: slice, columns: slice, v: Any, tile_rows: int
+) -> tuple[Any, Any | None]:
+    """K[rows, columns] v[columns] and, off the diagonal, K[rows, columns]' v[rows], in float64; K tile by tile."""
+    x = points.x
+    xp = array_namespace(x)
+    maker = TileMaker(kernel, int(x.shape[1]))
+    vectors = xp.asarray(v, dtype=x.dtype)
+    square = rows == columns
+    forward = xp.zeros((rows.stop - rows.start, vectors.shape[1]), dtype=np.float64)
+    mirrored = forward if square else xp.zeros((columns.stop - columns.start, vectors.shape[1]), dtype=np.float64)
+    for above in tile_slices(rows, tile_rows):
+        for beside in tile_slices(columns, tile_rows):
+            if square and beside.start < above.start:
+                continue  # below the diagonal of a block on the diagonal
+            tile = maker.tile(points, above, points, beside)
+            forward[_within(above, rows)] += tile @ vectors[beside]
+            if not (square and above == beside):
+                mirrored[_within(beside, columns)] += tile.T @ vectors[above]
+    return forward, None if square else mirrored
+
+
+def tile_slices(rows: slice, tile_rows: int) -> list[slice]:
+    """``rows`` cut into tiles of at most ``tile_rows``."""
+    return [slice(s, min(s + tile_rows, rows.stop)) for s in range(rows.start, rows.stop, tile_rows)]
+
+
+def _within(rows: slice, block: slice) -> slice:
+    return slice(rows.start - block.start, rows.stop - block.start)

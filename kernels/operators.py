@@ -15,7 +15,7 @@ import numpy as np
 from congruence.kernels.arrays import Array, array_namespace, to_numpy
 from congruence.kernels.functions import Kernel
 from congruence.kernels.gram_columns import BlockColumns, GramColumns
-from congruence.kernels.gram_tiles import TileMaker, TilePoints
+from congruence.kernels.gram_tiles import TileMaker, TilePoints, tile_slices
 from congruence.kernels.threads import available_threads, map_on_threads
 
 BLOCK_ROWS = 1024
@@ -96,14 +96,14 @@ class RegularizedGram:
     @property
     def triangle_bytes(self) -> int:
         """Bytes of one triangle of K, diagonal tiles whole."""
-        return self.x.dtype.itemsize * self.n * (self.n + self._block_rows) // 2
+        return int(self.x.dtype.itemsize) * self.n * (self.n + self._block_rows) // 2
 
     def matmul(self, v: Array) -> Array:
         """A v: each off-diagonal tile is made once and used for both triangles."""
         xp = array_namespace(self.x)
         vectors = xp.asarray(v, dtype=self.x.dtype)
         result = xp.zeros(vectors.shape, dtype=np.float64)
-        blocks = _blocks(self.n, self._block_rows)
+        blocks = self._blocks(self.n)
         locks = [Lock() for _ in blocks]
         hold = self.triangle_bytes <= self.held_bytes
 
@@ -138,7 +138,7 @@ class RegularizedGram:
         points = TilePoints(xp.asarray(query, dtype=self.x.dtype))
         vectors = xp.asarray(v, dtype=self.x.dtype)
         result = np.empty((len(query), v.shape[1]))
-        blocks = _blocks(self.n, self._block_rows)
+        blocks = self._blocks(self.n)
 
         def row_of_tiles(rows: slice) -> None:
             maker = TileMaker(self.kernel, self.dimension)
@@ -148,7 +148,7 @@ class RegularizedGram:
             result[rows] = to_numpy(total)
 
         rows_at_once = max(1, min(self._block_rows, -(-len(query) // self._threads)))
-        map_on_threads(row_of_tiles, _blocks(len(query), rows_at_once), self._threads)
+        map_on_threads(row_of_tiles, tile_slices(slice(0, len(query)), rows_at_once), self._threads)
         return result
 
     def gram_columns(self, indices: Array, rows: Array | None = None) -> Array:
@@ -158,7 +158,7 @@ class RegularizedGram:
     def columns(self, indices: Array) -> GramColumns:
         """K[:, indices], held if it fits in 2 GiB, else made again for every product."""
         landmarks = TilePoints(self.x[indices])
-        blocks = _blocks(self.n, self._block_rows)
+        blocks = self._blocks(self.n)
         columns = BlockColumns(self._points, landmarks, self.kernel, blocks, self._threads)
         fits = self.n * len(indices) * self.x.dtype.itemsize <= HELD_COLUMNS_BYTES
         return columns.hold() if fits else columns
@@ -171,6 +171,9 @@ class RegularizedGram:
     def _points(self) -> TilePoints:
         return TilePoints(self.x)
 
+    def _blocks(self, rows: int) -> list[slice]:
+        return tile_slices(slice(0, rows), self._block_rows)
+
     @property
     def _block_rows(self) -> int:
         on_gpu = array_namespace(self.x) is not np
@@ -182,7 +185,3 @@ class RegularizedGram:
         if array_namespace(self.x) is not np or self.n <= self._block_rows:
             return 1
         return self.threads or available_threads()
-
-
-def _blocks(n: int, rows: int) -> list[slice]:
-    return [slice(start, min(start + rows, n)) for start in range(0, n, rows)]

@@ -34,7 +34,7 @@ class Iterate:
 class Checkpoint(Protocol):
     """Where an iterate outlives its process; called after every pass."""
 
-    def load(self) -> Iterate | None:
+    def load(self, rhs: Array) -> Iterate | None:
         """The last iterate of this system and these right-hand sides, or None."""
 
     def save(self, iterate: Iterate) -> None:
@@ -91,7 +91,7 @@ class ConjugateGradient:
         if tolerances is None:
             share = self.tolerance * np.linalg.norm(rhs) / np.sqrt(rhs.shape[1])
             tolerances = np.full(rhs.shape[1], share)
-        iterate = self.checkpoint.load() if self.checkpoint is not None else None
+        iterate = self.checkpoint.load(rhs) if self.checkpoint is not None else None
         if iterate is None:
             zeros = np.zeros_like(rhs)
             iterate = Iterate(0, zeros, rhs.copy(), zeros.copy(), np.zeros(rhs.shape[1]))

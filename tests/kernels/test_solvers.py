@@ -141,7 +141,7 @@ class MemoryCheckpoint:
     def __init__(self, stop_after):
         self.stop_after, self.kept = stop_after, None
 
-    def load(self):
+    def load(self, rhs):
         return self.kept
 
     def save(self, iterate):

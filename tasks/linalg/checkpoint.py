@@ -1,0 +1,60 @@
+"""The iterate of a long solve in a file: a run that dies goes on from its last pass."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.solvers import Iterate
+
+
+class CheckpointFile:
+    """An iterate in one .npz file, replaced whole after every pass, so that a kill leaves the last good one.
+
+    Args:
+        path: of the file; its folder must exist.
+        system: what the iterate belongs to, such as the digests of split and protocol. A file of another system or of
+            other right-hand sides is not used.
+    """
+
+    def __init__(self, path: str | Path, system: str) -> None:
+        self._path = Path(path)
+        self._system = system
+        self._key = ""
+
+    def load(self, rhs: Array) -> Iterate | None:
+        """See congruence.kernels.solvers.Checkpoint."""
+        digest = hashlib.sha256(self._system.encode())
+        digest.update(str(rhs.shape).encode())
+        digest.update(np.ascontiguousarray(rhs).data)
+        self._key = digest.hexdigest()
+        if not self._path.exists():
+            return None
+        with np.load(self._path) as kept:
+            if str(kept["key"]) != self._key:
+                return None
+            arrays = (kept["value"], kept["residual"], kept["direction"], kept["energy"])
+            return Iterate(int(kept["passes"]), *arrays)
+
+    def save(self, iterate: Iterate) -> None:
+        """See congruence.kernels.solvers.Checkpoint."""
+        partial = self._path.with_suffix(".partial")
+        with partial.open("wb") as file:
+            np.savez(
+                file,
+                key=self._key,
+                passes=iterate.passes,
+                value=iterate.value,
+                residual=iterate.residual,
+                direction=iterate.direction,
+                energy=iterate.energy,
+            )
+        os.replace(partial, self._path)
+
+    def clear(self) -> None:
+        """Remove the file, once its answer has been used."""
+        self._path.unlink(missing_ok=True)

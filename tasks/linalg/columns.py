@@ -1,0 +1,97 @@
+"""Columns C = K[:, landmarks] held by the workers of a cluster: m x r and n x r arrays move, C does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from congruence.kernels.arrays import Array, array_namespace, to_numpy
+from congruence.kernels.functions import Kernel
+from congruence.kernels.gram_columns import BlockColumns
+from congruence.kernels.gram_tiles import TilePoints, tile_slices
+from congruence.kernels.operators import BLOCK_ROWS
+from congruence.tasks.linalg.placement import Placement
+
+
+class DaskColumns:
+    """C by row blocks, each on the worker that made it; made again if that worker is lost (see GramColumns)."""
+
+    def __init__(self, placement: Placement, landmarks: Array, kernel: Kernel, blocks: list[slice]) -> None:
+        self._placement = placement
+        self._landmarks = landmarks
+        self._kernel = kernel
+        self._blocks = blocks
+        self._futures: list[Any] = []
+
+    def corner(self) -> Array:
+        """W."""
+        return np.asarray(self._kernel(self._landmarks), dtype=np.float64)
+
+    def gram(self, rhs: Array | None = None) -> tuple[Array, Array]:
+        """C'C and C'rhs."""
+        m = len(self._landmarks)
+        right = np.empty((self._blocks[-1].stop, 0)) if rhs is None else rhs
+        both = np.asarray(sum(self._mapped(_gram, [right[rows] for rows in self._blocks])))
+        return both[:, :m], both[:, m:]
+
+    def transposed_matmul(self, v: Array) -> Array:
+        """C'v."""
+        return np.asarray(sum(self._mapped(_transposed_matmul, [v[rows] for rows in self._blocks])))
+
+    def matmul(self, w: Array) -> Array:
+        """C w."""
+        return np.concatenate(self._mapped(_matmul, [w] * len(self._blocks)))
+
+    def row_norms(self, factor: Array) -> Array:
+        """|C_i factor|^2."""
+        return np.concatenate(self._mapped(_row_norms, [factor] * len(self._blocks)))
+
+    def _mapped(self, function: Callable[[BlockColumns, Array], Array], arguments: list[Array]) -> list[Array]:
+        client = self._placement.client
+
+        def work() -> list[Array]:
+            self._make()
+            sent = {id(argument): client.scatter(argument, hash=False) for argument in arguments}
+            tasks = [
+                client.submit(function, block, sent[id(argument)], pure=False)
+                for block, argument in zip(self._futures, arguments, strict=True)
+            ]
+            return list(client.gather(tasks))
+
+        return self._placement.run(work)
+
+    def _make(self) -> None:
+        place = self._placement
+        if self._futures and all(future.status in ("finished", "pending") for future in self._futures):
+            return
+        landmarks = place.client.scatter(self._landmarks, hash=False, broadcast=True)
+        self._futures = [
+            place.submit(place.workers[number % len(place.workers)], _columns, rows, landmarks, self._kernel)
+            for number, rows in enumerate(self._blocks)
+        ]
+
+
+def _columns(points: TilePoints, rows: slice, landmarks: Array, kernel: Kernel) -> BlockColumns:
+    xp = array_namespace(points.x)
+    others = TilePoints(xp.asarray(landmarks, dtype=points.x.dtype))
+    mine = TilePoints(points.x[rows])
+    blocks = tile_slices(slice(0, rows.stop - rows.start), BLOCK_ROWS)
+    return BlockColumns(mine, others, kernel, blocks, threads=1).hold()
+
+
+def _gram(columns: BlockColumns, rhs: Array) -> Array:
+    return np.hstack(columns.gram(rhs))
+
+
+def _transposed_matmul(columns: BlockColumns, v: Array) -> Array:
+    return to_numpy(columns.transposed_matmul(v))
+
+
+def _matmul(columns: BlockColumns, w: Array) -> Array:
+    return columns.matmul(w)
+
+
+def _row_norms(columns: BlockColumns, factor: Array) -> Array:
+    return columns.row_norms(factor)

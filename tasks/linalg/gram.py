@@ -1,0 +1,183 @@
+"""The operator A = K + n lambda I spread over a Dask cluster: every solver of kernels runs on it unchanged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from distributed import Client
+
+from congruence.kernels.arrays import Array, array_namespace, to_numpy
+from congruence.kernels.functions import Kernel
+from congruence.kernels.gram_columns import GramColumns
+from congruence.kernels.gram_tiles import TileMaker, TilePoints, multiply_block, tile_slices
+from congruence.kernels.operators import BLOCK_ROWS, GPU_BLOCK_ROWS
+from congruence.tasks.linalg.columns import DaskColumns
+from congruence.tasks.linalg.placement import Placement
+from congruence.tasks.linalg.sources import RowSource, row_source
+
+
+@dataclass(frozen=True)
+class DaskGram:
+    """A = K + n lambda I over the workers of a cluster; NumPy or CuPy by where the workers keep x.
+
+    Args:
+        client: of the cluster.
+        x: (n, d) as a NumPy or Dask array, or a RowSource that workers read themselves.
+        kernel: the input kernel.
+        regularization: lambda > 0; the shift is n lambda.
+        dtype: of the arithmetic inside a tile; sums over tiles are float64.
+        gpu: keep x, and so make every tile, on the workers' GPUs (the [gpu] extra).
+        tile_rows: rows of a tile inside a task.
+    """
+
+    client: Client = field(repr=False)
+    x: Any = field(repr=False)
+    kernel: Kernel
+    regularization: float
+    dtype: Any = np.float32
+    gpu: bool = False
+    tile_rows: int | None = None
+
+    @property
+    def n(self) -> int:
+        """Number of reference points."""
+        return self._source.n
+
+    @property
+    def dimension(self) -> int:
+        """Number of features d of an input."""
+        return self._source.dimension
+
+    @property
+    def shift(self) -> float:
+        """n lambda."""
+        return self.n * self.regularization
+
+    def matmul(self, v: Array) -> Array:
+        """A v: a task makes the tiles of one pair of row blocks, for both triangles; n x r vectors move."""
+        return self.placement.run(lambda: self._product(v))
+
+    def matmul_rows(self, rows: Array, v: Array) -> Array:
+        """(A v)[rows]."""
+        return np.asarray(self.cross(self.rows(rows), v) + self.shift * v[rows])
+
+    def cross(self, query: Any, v: Array) -> Array:
+        """[k(x_i, query_j)]' v."""
+        points = to_numpy(query)
+        vectors = np.asarray(v, dtype=self.dtype)
+
+        def product() -> Array:
+            result = np.zeros((len(points), v.shape[1]))
+            weights = self.client.scatter(vectors, hash=False)
+            pieces = tile_slices(slice(0, len(points)), max(1, -(-len(points) // (4 * self.placement.threads))))
+            futures = []
+            for number, piece in enumerate(pieces):
+                block = self.client.scatter(points[piece], hash=False)
+                worker = self.placement.workers[number % len(self.placement.workers)]
+                futures.append(self.placement.submit(worker, _cross, block, weights, self.kernel, self.tile_size))
+            for piece, value in zip(pieces, self.client.gather(futures), strict=True):
+                result[piece] = value
+            return result
+
+        return self.placement.run(product)
+
+    def gram_columns(self, indices: Array, rows: Array | None = None) -> Array:
+        """K[rows, indices], on the client."""
+        rows = np.arange(self.n) if rows is None else rows
+        return to_numpy(self.kernel(self.rows(rows), self.rows(indices)))
+
+    def columns(self, indices: Array) -> GramColumns:
+        """K[:, indices], held by the workers."""
+        return DaskColumns(self.placement, self.rows(indices), self.kernel, self.row_blocks)
+
+    def gram_diagonal(self) -> Array:
+        """k(x_i, x_i)."""
+        return self.placement.run(
+            lambda: np.asarray(self.placement.submit(self.placement.workers[0], _diagonal, self.kernel).result())
+        )
+
+    def rows(self, indices: Array) -> Array:
+        """x[indices] on the client."""
+        return self.placement.run(
+            lambda: np.asarray(self.placement.submit(self.placement.workers[0], _rows, np.asarray(indices)).result())
+        )
+
+    @cached_property
+    def placement(self) -> Placement:
+        """Where the copies of x are."""
+        return Placement(self.client, self._source, np.dtype(self.dtype), self.gpu)
+
+    @property
+    def tile_size(self) -> int:
+        """Rows of a tile inside a task."""
+        return self.tile_rows or (GPU_BLOCK_ROWS if self.gpu else BLOCK_ROWS)
+
+    @property
+    def row_blocks(self) -> list[slice]:
+        """Row blocks whose pairs are tasks: some six pairs a thread, so that the last ones do not idle the others."""
+        count = max(1, int(np.ceil(np.sqrt(12 * self.placement.threads))))
+        return tile_slices(slice(0, self.n), max(1, -(-self.n // count)))
+
+    @cached_property
+    def _source(self) -> RowSource:
+        return row_source(self.x)
+
+    def _product(self, v: Array) -> Array:
+        place = self.placement
+        blocks = self.row_blocks
+        vectors = self.client.scatter(np.asarray(v, dtype=self.dtype), hash=False, broadcast=True)
+        pairs = [(i, j) for i in range(len(blocks)) for j in range(i, len(blocks))]
+        pairs.sort(key=lambda pair: pair[0] == pair[1])  # diagonal blocks cost half: last, to even out the end
+        parts: list[list[tuple[Any, int]]] = [[] for _ in blocks]
+        for number, (i, j) in enumerate(pairs):
+            worker = place.workers[number % len(place.workers)]
+            product = place.submit(worker, _pair, blocks[i], blocks[j], vectors, self.kernel, self.tile_size)
+            parts[i].append((product, 0))
+            if j != i:
+                parts[j].append((product, 1))
+        sums = [
+            self.client.submit(_sum, [product for product, _ in part], [side for _, side in part], pure=False)
+            for part in parts
+        ]
+        result = self.shift * v
+        for rows, value in zip(blocks, self.client.gather(sums), strict=True):
+            result[rows] += value
+        return np.asarray(result)
+
+
+def _pair(
+    points: TilePoints, rows: slice, columns: slice, v: Array, kernel: Kernel, tile_rows: int
+) -> tuple[Array, Array | None]:
+    forward, mirrored = multiply_block(kernel, points, rows, columns, v, tile_rows)
+    return to_numpy(forward), None if mirrored is None else to_numpy(mirrored)
+
+
+def _sum(products: list[tuple[Array, Array]], sides: list[int]) -> Array:
+    total = products[0][sides[0]].copy()
+    for product, side in zip(products[1:], sides[1:], strict=True):
+        total += product[side]
+    return total
+
+
+def _cross(points: TilePoints, query: Array, v: Array, kernel: Kernel, tile_rows: int) -> Array:
+    x = points.x
+    xp = array_namespace(x)
+    others = TilePoints(xp.asarray(query, dtype=x.dtype))
+    vectors = xp.asarray(v)
+    maker = TileMaker(kernel, int(x.shape[1]))
+    result = xp.zeros((len(query), v.shape[1]), dtype=np.float64)
+    for rows in tile_slices(slice(0, len(query)), tile_rows):
+        for columns in tile_slices(slice(0, int(x.shape[0])), tile_rows):
+            result[rows] += maker.tile(others, rows, points, columns) @ vectors[columns]
+    return to_numpy(result)
+
+
+def _diagonal(points: TilePoints, kernel: Kernel) -> Array:
+    return to_numpy(kernel.diagonal(points.x))
+
+
+def _rows(points: TilePoints, indices: Array) -> Array:
+    return to_numpy(points.x[array_namespace(points.x).asarray(indices)])

@@ -1,0 +1,51 @@
+"""Prepare a reference split on a Dask cluster: the same object as in memory, with its Gram matrix on the workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from distributed import Client
+
+from congruence.kernels.congruence import PreparedCongruence, prepare
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.functions import Kernel
+from congruence.kernels.solvers import ConjugateGradient, Solver
+from congruence.tasks.linalg.gram import DaskGram
+
+
+def prepare_on_dask(
+    client: Client,
+    x: Any,
+    *,
+    query: Any | None = None,
+    input_kernel: Kernel,
+    regularization: float = 0.1,
+    solver: Solver | None = None,
+    dtype: Any = np.float32,
+    gpu: bool = False,
+) -> PreparedCongruence:
+    """``congruence.kernels.prepare`` with the n x n work on a cluster.
+
+    Args:
+        client: of the cluster.
+        x: reference inputs (n, d): a NumPy or Dask array, or a RowSource that workers read themselves.
+        query, input_kernel, regularization: see ``congruence.kernels.prepare``.
+        solver: ``ConjugateGradient`` (the default), ``TiledCholesky`` or ``Nystrom``.
+        dtype: of the arithmetic inside a tile.
+        gpu: keep x and make tiles on the workers' GPUs.
+
+    Raises:
+        InvalidInputError: see ``congruence.kernels.prepare``.
+    """
+    if not regularization > 0 or not np.isfinite(regularization):
+        raise InvalidInputError(f"regularization: lambda is {regularization}, expected a positive number such as 0.1")
+    operator = DaskGram(client, x, input_kernel, regularization, dtype, gpu)
+    return prepare(
+        None,
+        query=query,
+        input_kernel=input_kernel,
+        regularization=regularization,
+        solver=ConjugateGradient() if solver is None else solver,
+        operator=operator,
+    )

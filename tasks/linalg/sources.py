@@ -1,0 +1,101 @@
+"""Where a cluster's workers get the rows of x: from the client's memory, from a store they read themselves, or Dask."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import dask.array as da
+from distributed import Client
+
+from congruence.kernels.arrays import Array, require_matrix
+from congruence.kernels.errors import InvalidInputError
+
+
+class RowSource(ABC):
+    """Rows of x (n, d) as futures of a cluster."""
+
+    n: int
+    dimension: int
+
+    @abstractmethod
+    def future(self, client: Client, rows: slice) -> Any:
+        """x[rows] on some worker."""
+
+
+@dataclass(frozen=True)
+class ArrayRows(RowSource):
+    """x in the client's memory: sent once, and again to whoever replaces a lost worker."""
+
+    x: Array = field(repr=False)
+
+    @property
+    def n(self) -> int:  # type: ignore[override]
+        """Number of rows."""
+        return int(self.x.shape[0])
+
+    @property
+    def dimension(self) -> int:  # type: ignore[override]
+        """Number of features."""
+        return int(self.x.shape[1])
+
+    def future(self, client: Client, rows: slice) -> Any:
+        """See RowSource."""
+        return client.scatter(self.x[rows], hash=False)
+
+
+@dataclass(frozen=True)
+class StoredRows(RowSource):
+    """x behind a function that every worker can call, such as a reader of the embedding store: nothing is sent.
+
+    Args:
+        read: rows -> x[rows], (rows, d); picklable.
+        n: number of rows.
+        dimension: number of features.
+    """
+
+    read: Callable[[slice], Array]
+    n: int
+    dimension: int
+
+    def future(self, client: Client, rows: slice) -> Any:
+        """See RowSource."""
+        return client.submit(self.read, rows, pure=False)
+
+
+@dataclass(frozen=True)
+class DaskRows(RowSource):
+    """x as a Dask array."""
+
+    x: Any = field(repr=False)
+
+    @property
+    def n(self) -> int:  # type: ignore[override]
+        """Number of rows."""
+        return int(self.x.shape[0])
+
+    @property
+    def dimension(self) -> int:  # type: ignore[override]
+        """Number of features."""
+        return int(self.x.shape[1])
+
+    def future(self, client: Client, rows: slice) -> Any:
+        """See RowSource."""
+        return client.compute(self.x[rows].rechunk(-1))
+
+
+def row_source(x: Any) -> RowSource:
+    """The source that fits ``x``: a source, a Dask array, or an array in memory.
+
+    Raises:
+        InvalidInputError: not a matrix of finite numbers (a Dask array's values are checked where they are computed).
+    """
+    if isinstance(x, RowSource):
+        return x
+    if isinstance(x, da.Array):
+        if x.ndim != 2:
+            raise InvalidInputError(f"x: expected shape (n, d), got {x.shape}; flatten each row into features")
+        return DaskRows(x)
+    return ArrayRows(require_matrix(x, "x"))

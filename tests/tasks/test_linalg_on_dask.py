@@ -1,0 +1,169 @@
+"""Every solver on a real cluster of worker processes against the definition in float64, with workers lost on the way."""
+
+import os
+import signal
+
+import dask.array as da
+import numpy as np
+import pytest
+
+from congruence.kernels.congruence import conditional_congruence_error
+from congruence.kernels.distributions import Normal
+from congruence.kernels.errors import BudgetError, ConvergenceError, InvalidInputError
+from congruence.kernels.functions import RBF, Laplacian, Linear, Polynomial
+from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom
+from congruence.tasks.clusters import ClusterSettings, dask_client
+from congruence.tasks.linalg import CheckpointFile, DaskGram, TiledCholesky, prepare_on_dask
+from congruence.tasks.linalg.sources import StoredRows
+
+
+@pytest.fixture(scope="module")
+def client():
+    with dask_client(ClusterSettings(kind="local", workers=2)) as client:
+        yield client
+
+
+def inputs(n=230, d=6, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, d))
+
+
+def right_hand_sides(n=230, r=4, seed=1):
+    return np.random.default_rng(seed).standard_normal((n, r)) * 10.0 ** -np.arange(r)
+
+
+def dense(x, kernel, regularization):
+    return kernel(x) + len(x) * regularization * np.eye(len(x))
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.3), Laplacian(0.2)], ids=str)
+def test_the_operator_is_the_matrix_wherever_its_rows_come_from(client, kernel):
+    x, v, query = inputs(), right_hand_sides(), inputs(31, seed=4)
+    stored = StoredRows(lambda rows: x[rows], *x.shape)
+    for source in (x, da.from_array(x, chunks=(100, 3)), stored):
+        operator = DaskGram(client, source, kernel, 0.1, np.float64, tile_rows=50)
+        np.testing.assert_allclose(operator.matmul(v), dense(x, kernel, 0.1) @ v, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(operator.cross(query, v), kernel(query, x) @ v, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(operator.matmul_rows(np.array([5, 200]), v)[1], (dense(x, kernel, 0.1) @ v)[200])
+    np.testing.assert_allclose(operator.gram_diagonal(), kernel.diagonal(x))
+    indices = np.array([0, 7, 229])
+    np.testing.assert_allclose(operator.gram_columns(indices), kernel(x)[:, indices])
+    columns, C = operator.columns(indices), kernel(x)[:, indices]
+    for product, expected in zip(columns.gram(v), (C.T @ C, C.T @ v), strict=True):
+        np.testing.assert_allclose(product, expected, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(columns.row_norms(np.eye(3)), (C**2).sum(axis=1))
+
+
+SOLVERS = [ConjugateGradient(1e-11, landmarks=120), TiledCholesky(tile_rows=64, tolerance=1e-11)]
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: type(solver).__name__)
+def test_exact_solvers_equal_the_definition(client, solver):
+    x, rhs = inputs(), right_hand_sides()
+    operator = DaskGram(client, x, RBF(0.3), 0.02, np.float64)
+    state = solver.prepare(operator)
+    for scale in (1.0, -3.0):
+        solution = solver.solve(state, scale * rhs)
+        np.testing.assert_allclose(solution.value, scale * np.linalg.solve(dense(x, RBF(0.3), 0.02), rhs), rtol=1e-7)
+        assert solution.residual_norm() <= 1e-11 * np.linalg.norm(scale * rhs)
+
+
+@pytest.mark.parametrize("tile_rows", [1, 115, 229, 500])
+def test_tiled_cholesky_takes_any_tile(client, tile_rows):
+    n = 5 if tile_rows == 1 else 230
+    x, rhs = inputs(n), right_hand_sides(n)
+    solver = TiledCholesky(tile_rows=tile_rows)
+    solution = solver.solve(solver.prepare(DaskGram(client, x, Polynomial(), 0.1)), rhs)
+    exact = np.linalg.solve(dense(x, Polynomial(), 0.1), rhs)
+    assert np.linalg.norm(solution.value - exact) <= 1e-5 * np.linalg.norm(exact)
+
+
+def test_the_factor_is_one_triangle_and_intermediate_tiles_are_released(client):
+    x = inputs(256)
+    state = TiledCholesky(tile_rows=64).prepare(DaskGram(client, x, RBF(0.3), 0.1))
+    keys = {key for held in client.has_what().values() for key in held}
+    tiles = [key for key in keys if str(key).startswith(("_gram_tile", "_factor", "_panel", "_update"))]
+    assert len(state.tiles) == 10
+    assert set(tiles) <= {tile.key for tile in state.tiles.values()}
+
+
+@pytest.mark.parametrize("solver", [None, TiledCholesky(tile_rows=100), Nystrom(230)], ids=str)
+def test_cce_on_the_cluster_is_the_cce_in_memory(client, solver):
+    x, y = inputs(), inputs(d=1, seed=2)[:, 0]
+    query = inputs(20, seed=3)
+    predictive = Normal(np.zeros(230), np.full(230, 0.7))
+    local = conditional_congruence_error(x, y, predictive, query=query, input_kernel=RBF(0.3), solver=Cholesky())
+    prepared = prepare_on_dask(client, x, query=query, input_kernel=RBF(0.3), solver=solver, dtype=np.float64)
+    result = prepared.conditional_congruence_error(y, predictive)
+    np.testing.assert_allclose(result.values, local.values, rtol=1e-5)
+
+
+def test_bad_inputs_are_refused_before_the_work(client):
+    x = inputs()
+    with pytest.raises(InvalidInputError, match="lambda is -1"):
+        prepare_on_dask(client, x, input_kernel=RBF(1.0), regularization=-1.0)
+    x[3, 2] = np.nan
+    for source in (x, da.from_array(x), StoredRows(lambda rows: x[rows], *x.shape)):
+        with pytest.raises(InvalidInputError, match="row 3, column 2"):
+            prepare_on_dask(client, source, input_kernel=RBF(1.0))
+    with pytest.raises(BudgetError, match="tiled Cholesky of n = 230 needs"):
+        TiledCholesky(memory_bytes=1000).prepare(DaskGram(client, inputs(), RBF(1.0), 0.1))
+
+
+def test_an_indefinite_matrix_is_named_by_its_rows(client):
+    x = np.concatenate([inputs(100), 1e9 * inputs(100)])  # the shift is lost in float32 beside entries of 1e18
+    with pytest.raises(ConvergenceError, match=r"rows from \d+ has no factor.*dtype float64"):
+        TiledCholesky(tile_rows=64).prepare(DaskGram(client, x, Linear(), 1e-6))
+
+
+class KillsAWorker(CheckpointFile):
+    """Kills one worker process, without a word, after a given pass."""
+
+    def __init__(self, path, client, after):
+        super().__init__(path, "test")
+        self.client, self.after = client, after
+
+    def save(self, iterate):
+        super().save(iterate)
+        if iterate.passes == self.after:
+            kill_one(self.client)
+
+
+def kill_one(client):
+    pids = client.run(os.getpid)
+    os.kill(next(iter(pids.values())), signal.SIGKILL)
+
+
+def test_a_worker_killed_between_passes_costs_nothing_but_its_share(client, tmp_path):
+    x, rhs = inputs(), right_hand_sides()
+    solver = ConjugateGradient(1e-9, landmarks=40, checkpoint=KillsAWorker(tmp_path / "iterate.npz", client, after=3))
+    solution = solver.solve(solver.prepare(DaskGram(client, x, RBF(0.3), 0.01, np.float64)), rhs)
+    assert solution.iterations > 4
+    exact = np.linalg.solve(dense(x, RBF(0.3), 0.01), rhs)
+    np.testing.assert_allclose(solution.value, exact, rtol=1e-6, atol=1e-10)
+
+
+def test_a_worker_killed_with_its_tiles_of_the_factor_is_made_good(client):
+    x, rhs = inputs(), right_hand_sides()
+    solver = TiledCholesky(tile_rows=50, tolerance=1e-10)
+    state = solver.prepare(DaskGram(client, x, RBF(0.3), 0.1, np.float64))
+    kill_one(client)
+    solution = solver.solve(state, rhs)
+    np.testing.assert_allclose(solution.value, np.linalg.solve(dense(x, RBF(0.3), 0.1), rhs), rtol=1e-7)
+
+
+def test_a_checkpoint_belongs_to_its_system_and_right_hand_sides(tmp_path):
+    from congruence.kernels.operators import RegularizedGram
+
+    x, rhs = inputs(), right_hand_sides()
+    path = tmp_path / "iterate.npz"
+    solver = ConjugateGradient(1e-8, landmarks=5, checkpoint=CheckpointFile(path, "protocol a"))
+    state = solver.prepare(RegularizedGram(x, RBF(0.3), 0.01))
+    whole = solver.solve(state, rhs)
+    kept = CheckpointFile(path, "protocol a").load(rhs)
+    assert kept is not None
+    assert kept.passes == whole.iterations
+    np.testing.assert_array_equal(kept.value, whole.value)
+    assert CheckpointFile(path, "protocol b").load(rhs) is None
+    assert CheckpointFile(path, "protocol a").load(2 * rhs) is None
+    CheckpointFile(path, "protocol a").clear()
+    assert CheckpointFile(path, "protocol a").load(rhs) is None
