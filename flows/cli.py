@@ -107,3 +107,7 @@ class _Errors:
 def main() -> None:
     """Entry point of the `congruence` command."""
     app()
+
+
+if __name__ == "__main__":
+    main()

@@ -33,9 +33,10 @@ from congruence.tasks.encoders import Encoder, EncoderSettings
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.evaluation import Evaluation, Metric
 from congruence.tasks.measurement import Measurement, embedding_map, measure
+from congruence.tasks.metric_names import requested_metrics
 from congruence.tasks.predictions import predict_split
 from congruence.tasks.registry import ModelVersion, select
-from congruence.tasks.scoring import requested_metrics, score_version
+from congruence.tasks.scoring import score_version
 from congruence.tasks.settings import EvaluationSettings, StoreSettings
 from congruence.tasks.sources import Shard, Split, SplitSettings, open_split
 from congruence.tasks.store import EmbeddingStore
@@ -143,7 +144,7 @@ def evaluate_split(
 ) -> list[VersionOutcome]:
     """Evaluate ``versions`` on one split; those whose evaluation MLflow already holds are only reported."""
     split = open_split(split_settings)
-    encoder = warm_encoder(settings.encoder.model_dump_json())
+    encoder = warm_encoder(settings.encoder.model_dump_json(exclude_unset=True))
     protocol = encoder_protocol(settings, encoder)
     outcomes, missing = _found(settings, split, protocol, versions)
     if not missing:

@@ -96,9 +96,10 @@ def _started(settings: ClusterSettings) -> Any:
         threads_per_worker=workers if threads else 1,
         processes=not threads,
         memory_limit=settings.memory_per_worker or psutil.virtual_memory().total // (1 if threads else workers),
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0" if settings.dashboard else None,
-        env={} if threads else WORKER_ENVIRONMENT,
+        host=None if threads else "127.0.0.1",
+        scheduler_kwargs={"dashboard": settings.dashboard, "dashboard_address": "127.0.0.1:0"},
+        worker_dashboard_address="127.0.0.1:0",
+        **({} if threads else {"env": WORKER_ENVIRONMENT}),
     )
 
 
@@ -116,7 +117,7 @@ def _cuda_cluster(settings: ClusterSettings) -> Any:
         rmm_allocator_external_lib_list=["torch", "cupy"],
         device_memory_limit=None,
         host="127.0.0.1",
-        dashboard_address="127.0.0.1:0" if settings.dashboard else None,
+        dashboard_address="127.0.0.1:0",
     )
 
 

@@ -43,7 +43,7 @@ def embed_shards(
         store: how.
         threads: threads that read and decode.
     """
-    warm = warm_encoder(encoder.model_dump_json())
+    warm = warm_encoder(encoder.model_dump_json(exclude_unset=True))
     opened = open_store(store_uri, store, split, warm)
     return [
         embed_shard(split, shard, warm, opened, batch_size=warm.batch_size, threads=threads) for shard in shards

@@ -15,6 +15,7 @@ from congruence.tasks.comparison import GateSettings
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.errors import SettingsError
+from congruence.tasks.metric_names import MetricName
 from congruence.tasks.protocol_settings import ProtocolSettings
 from congruence.tasks.sources.settings import SplitSettings
 from congruence.tasks.strict import Strict
@@ -57,7 +58,7 @@ class EvaluationSettings(Strict):
     predictions: PredictionSettings | None = Field(
         default=None, description="family and columns of the models' output, where their metadata do not say"
     )
-    metrics: list[str] | None = Field(default=None, description="narrows the metrics; all that apply by default")
+    metrics: list[MetricName] | None = Field(default=None, description="narrows the metrics; all that apply by default")
     solver: SolverSettings = SolverSettings()
     store: StoreSettings = StoreSettings()
     cluster: ClusterSettings = ClusterSettings()

@@ -1,0 +1,27 @@
+"""The metrics that an evaluation can compute, by the names of the evaluation file's `metrics:`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+MetricName = Literal[
+    "cce",
+    "congruence_test",
+    "nll",
+    "crps",
+    "mae",
+    "rmse",
+    "ece",
+    "pit",
+    "skce",
+    "coverage",
+    "sharpness",
+]
+
+METRICS: tuple[MetricName, ...] = get_args(MetricName)
+
+
+def requested_metrics(names: Sequence[MetricName] | None) -> tuple[str, ...]:
+    """The metrics that an evaluation computes: ``names``, or all of them. CCE is always among them."""
+    return METRICS if names is None else tuple(dict.fromkeys(("cce", *names)))

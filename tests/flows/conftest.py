@@ -1,0 +1,102 @@
+"""A real Prefect server for the session, a real SQLite MLflow per test, and a small evaluation on digits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+from prefect.testing.utilities import prefect_test_harness
+
+from congruence.tasks.contract import log_predictive_model
+from congruence.tasks.digits import write_digits
+from congruence.tasks.digits.models import TrueLaw
+
+ROWS, SHARD_ROWS = 240, 40
+
+
+@pytest.fixture(scope="session")
+def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with prefect_test_harness(server_startup_timeout=180):
+        yield
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("digits")
+    write_digits(folder / "test", "test", rows=ROWS)
+    return folder
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    mlflow.set_tracking_uri(f"sqlite:///{folder / 'mlflow.db'}")
+    return folder
+
+
+Register = Callable[..., str]
+Content = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def register_law(home: Path) -> Register:
+    """Registers a version that knows the true law, with its scale multiplied; gives its URI."""
+
+    def register(name: str = "angle", scale: float = 1.0) -> str:
+        law = TrueLaw()
+
+        def predict(frame: pd.DataFrame) -> pd.DataFrame:
+            columns = law.columns(frame)
+            return columns.assign(scale=columns["scale"] * scale)
+
+        return register_callable(predict, name)
+
+    return register
+
+
+def register_callable(predict: Callable[[pd.DataFrame], pd.DataFrame], name: str) -> str:
+    example = pd.DataFrame({"angle": [0.0, 10.0], "digit": [2.0, 4.0]})
+    info = log_predictive_model(predict, name=name, family="normal", input_example=example, registered_model_name=name)
+    return f"models:/{name}/{info.registered_model_version}"
+
+
+@pytest.fixture
+def register_broken(home: Path) -> Register:
+    """A version that is right for the rows of its example, which have even digits, and wrong for others."""
+
+    def predict(frame: pd.DataFrame) -> pd.DataFrame:
+        return pd.DataFrame({"loc": frame["angle"], "scale": np.where(frame["digit"] % 2 == 0, 5.0, -5.0)})
+
+    return lambda: register_callable(predict, "broken")
+
+
+@pytest.fixture
+def content(digits: Path) -> Content:
+    """The content of an evaluation file on the digits, with changes."""
+    return lambda **changes: evaluation_content(digits, **changes)
+
+
+def evaluation_content(digits: Path, **changes: Any) -> dict[str, Any]:
+    return {
+        "splits": [
+            {
+                "name": "digits",
+                "uri": str(digits / "test"),
+                "key": "key",
+                "input": "image",
+                "target": "target",
+                "model_inputs": ["angle", "digit"],
+                "slices": ["digit"],
+                "shard_rows": SHARD_ROWS,
+            }
+        ],
+        "encoder": {"kind": "open_clip", "model": "compact"},
+        "cluster": {"kind": "local", "workers": 2},
+        **changes,
+    }

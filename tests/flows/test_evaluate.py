@@ -1,0 +1,166 @@
+"""The main flow on real servers: Prefect, a Dask cluster of processes, MLflow on SQLite; and after a SIGKILL."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+import zarr
+from mlflow import MlflowClient
+
+from congruence.flows.evaluate import VersionOutcome, evaluate
+from congruence.kernels import EXACT, Normal, conditional_congruence_error
+from congruence.tasks.settings import EvaluationSettings
+
+ROWS = 240
+NUMBERS = ("cce_mean", "cce_noise_floor", "nll_mean", "crps_mean", "ece", "mae")
+
+
+Content = Callable[..., dict[str, Any]]
+Register = Callable[..., str]
+
+
+def run(content: Content, home: Path, models: list[str], **changes: Any) -> list[VersionOutcome]:
+    settings = EvaluationSettings.model_validate(content(models=models, home=str(home), **changes))
+    return evaluate(settings, ", ".join(models))
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_versions_are_evaluated_once_and_logged_with_every_row(
+    content: Content, home: Path, register_law: Register
+) -> None:
+    right, narrow = register_law(), register_law(scale=0.4)
+    first = {outcome.label: outcome for outcome in run(content, home, ["angle"])}
+    assert [first[label].status for label in ("angle/1", "angle/2")] == ["evaluated", "evaluated"]
+    true, overconfident = first["angle/1"].metrics, first["angle/2"].metrics
+    assert overconfident["cce_mean"].value > true["cce_mean"].value
+    assert true["cce_mean"].value == pytest.approx(true["cce_noise_floor"].value, rel=0.3)
+
+    run_id = first["angle/1"].run_id
+    assert run_id is not None
+    logged = mlflow.get_run(run_id).data.metrics
+    for name in NUMBERS:
+        assert logged[name] == pytest.approx(true[name].value)
+    scores = read_scores(run_id)
+    assert len(scores) == ROWS
+    assert scores["cce"].mean() == pytest.approx(true["cce_mean"].value)
+    assert len([file for file in files(run_id) if file.endswith(".png")]) >= 4
+
+    again = run(content, home, [right, narrow])
+    assert [outcome.status for outcome in again] == ["found", "found"]
+    assert again[0].metrics["cce_mean"].value == pytest.approx(true["cce_mean"].value)
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_the_flow_gives_the_numbers_of_the_plain_call(
+    content: Content, digits: Path, home: Path, register_law: Register
+) -> None:
+    uri = register_law()
+    outcome = run(content, home, [uri], cluster={"kind": "threads"})[0]
+    assert outcome.run_id is not None
+    scores = read_scores(outcome.run_id)
+    frame = pd.concat(pd.read_parquet(path) for path in sorted((digits / "test").glob("*.parquet")))
+    embeddings = stored_embeddings(home)
+    x = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+    law = Normal(frame["angle"].to_numpy(), 5 + 2.5 * frame["digit"].to_numpy())
+    expected = conditional_congruence_error(x, frame["target"], law, input_kernel=EXACT.input_kernel)
+    np.testing.assert_allclose(scores["cce"], expected.values, atol=1e-6)
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_a_version_that_fails_does_not_stop_the_others(
+    content: Content, home: Path, register_law: Register, register_broken: Register
+) -> None:
+    good = register_law()
+    bad = register_broken()
+    outcomes = {outcome.label: outcome for outcome in run(content, home, [good, bad], cluster={"kind": "threads"})}
+    assert outcomes["angle/1"].status == "evaluated"
+    assert outcomes["broken/1"].status == "failed"
+    assert "scale" in str(outcomes["broken/1"].error)
+
+
+def test_a_run_killed_while_embedding_continues_and_ends_with_the_same_numbers(
+    content: Content, home: Path, tmp_path: Path, register_law: Register
+) -> None:
+    uri = register_law()
+    undisturbed = command(content, home, uri, tmp_path / "undisturbed.yaml", store=tmp_path / "undisturbed")
+    assert undisturbed.wait(timeout=250) == 0
+    expected = metrics_of_runs()
+
+    store = tmp_path / "killed"
+    killed = command(content, home, uri, tmp_path / "killed.yaml", store=store, experiment="killed")
+    wait_for(lambda: len(markers(store)) >= 1, killed)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait(timeout=30)
+    done = {path: path.stat().st_mtime_ns for path in markers(store)}
+
+    again = command(content, home, uri, tmp_path / "killed.yaml", store=store, experiment="killed")
+    assert again.wait(timeout=250) == 0
+    assert {path: path.stat().st_mtime_ns for path in markers(store) if path in done} == done
+    assert metrics_of_runs("killed") == expected
+
+
+def command(
+    content: Content, home: Path, uri: str, file: Path, *, store: Path, experiment: str = "congruence"
+) -> subprocess.Popen[bytes]:
+    changed = content(models=[uri], store={"uri": str(store)}, tracking={"experiment": experiment})
+    file.write_text(yaml.safe_dump(changed))
+    arguments = [sys.executable, "-m", "congruence.flows.cli", "evaluate", str(file), "--home", str(home)]
+    return subprocess.Popen(arguments, start_new_session=True)
+
+
+def markers(store: Path) -> list[Path]:
+    return sorted(store.rglob("done.json"))
+
+
+def wait_for(condition: Any, process: subprocess.Popen[bytes], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, "ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def metrics_of_runs(experiment: str = "congruence") -> dict[str, float]:
+    found = MlflowClient().get_experiment_by_name(f"{experiment}/digits")
+    assert found is not None
+    runs = mlflow.search_runs([found.experiment_id], output_format="list")
+    assert len(runs) == 1
+    return {name: runs[0].data.metrics[name] for name in NUMBERS}
+
+
+def files(run_id: str, folder: str | None = None) -> list[str]:
+    found: list[str] = []
+    for item in MlflowClient().list_artifacts(run_id, folder):
+        found += files(run_id, item.path) if item.is_dir else [item.path]
+    return found
+
+
+def read_scores(run_id: str) -> pd.DataFrame:
+    path = next(file for file in files(run_id) if file.endswith(".parquet"))
+    return pd.read_parquet(mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path=path))
+
+
+def stored_embeddings(home: Path) -> np.ndarray:
+    order = json.loads(next((home / "embeddings").rglob("splits/*.json")).read_text())
+    folders = {path.parent.name: path.parent for path in (home / "embeddings").rglob("done.json")}
+    parts = []
+    for shard in order["shards"]:
+        digest = shard["digest"] if isinstance(shard, dict) else shard
+        content = json.loads((folders[digest] / "done.json").read_text())
+        array = next(path.parent for path in folders[digest].rglob("zarr.json") if path.parent.name == "embeddings")
+        parts.append(np.asarray(zarr.open_array(str(array), mode="r")[:]))
+        assert content
+    return np.concatenate(parts)

@@ -1,0 +1,105 @@
+"""An evaluation file is refused whole, before any work, in lines that name file, key, value and remedy."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from congruence.kernels import EXACT, PREPRINT, Matern
+from congruence.tasks.errors import SettingsError
+from congruence.tasks.settings import EvaluationSettings, load_settings
+
+GOOD: dict[str, Any] = {
+    "models": ["models:/angle/1"],
+    "splits": [{"uri": "data/test.parquet", "input": "image", "target": "angle"}],
+    "encoder": {"kind": "open_clip", "model": "compact"},
+}
+
+
+def write(folder: Path, content: Any) -> Path:
+    path = folder / "evaluation.yaml"
+    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    return path
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    content: Any = yaml.safe_load(yaml.safe_dump(GOOD))
+    place = content
+    *parents, last = path.split(".")
+    for part in parents:
+        place = place[int(part)] if part.isdigit() else place.setdefault(part, {})
+    place[last] = value
+    return dict(content)
+
+
+def test_a_good_file_with_paths_relative_to_itself(tmp_path: Path) -> None:
+    settings = load_settings(write(tmp_path, GOOD))
+    assert settings.splits[0].uri == str(tmp_path / "data/test.parquet")
+    assert settings.protocol.protocol() == EXACT
+
+
+def test_addresses_stay_as_they_are(tmp_path: Path) -> None:
+    settings = load_settings(write(tmp_path, changed("splits.0.uri", "s3://bucket/test")))
+    assert settings.splits[0].uri == "s3://bucket/test"
+
+
+@pytest.mark.parametrize(
+    ("content", "parts"),
+    [
+        (changed("encodr", {}), ["encodr: there is no such key", "did you mean 'encoder'?"]),
+        (changed("encoder.modle", "x"), ["encoder.modle: there is no such key", "did you mean 'model'?"]),
+        (changed("splits.0.tagret", "x"), ["splits.0.tagret: there is no such key", "did you mean 'target'?"]),
+        (changed("max_invalid", "many"), ["max_invalid:", "number", "(found 'many')"]),
+        (changed("cluster", {"kind": "kluster"}), ["cluster.kind:", "'local'", "(found 'kluster')"]),
+        (changed("cluster", {"kind": "address"}), ["cluster:", "tcp://host:8786"]),
+        (changed("protocol", "icml"), ["protocol.base:", "'exact', 'preprint' or 'ecai'", "(found 'icml')"]),
+        (changed("protocol", {"regularization": -1}), ["protocol.regularization:", "greater than 0", "(found -1)"]),
+        (changed("protocol", {"input_kernel": {"kind": "rbf"}}), ["protocol.input_kernel:", "gamma: 0.5"]),
+        (changed("splits", []), ["splits:", "at least 1"]),
+        (changed("metrics", ["ccee"]), ["metrics", "'ccee'", "cce"]),
+        ({key: value for key, value in GOOD.items() if key != "encoder"}, ["encoder: is missing; add it"]),
+        ("splits: [", ["is not valid YAML"]),
+        ("- a\n- b\n", ["expected keys such as splits: and encoder:"]),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_remedy(tmp_path: Path, content: Any, parts: list[str]) -> None:
+    path = write(tmp_path, content)
+    with pytest.raises(SettingsError) as caught:
+        load_settings(path)
+    for part in [str(path), *parts]:
+        assert part in str(caught.value)
+
+
+def test_every_problem_gets_a_line(tmp_path: Path) -> None:
+    content = changed("encodr", {}) | {"max_invalid": 7}
+    with pytest.raises(SettingsError) as caught:
+        load_settings(write(tmp_path, content))
+    assert len(str(caught.value).splitlines()) == 2
+
+
+def test_two_splits_of_one_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="two splits are named 'test'"):
+        load_settings(write(tmp_path, GOOD | {"splits": GOOD["splits"] * 2}))
+
+
+def test_a_missing_file() -> None:
+    with pytest.raises(SettingsError, match=r"nowhere\.yaml: cannot be read"):
+        load_settings(Path("nowhere.yaml"))
+
+
+def test_protocols_by_name_and_changed() -> None:
+    def of(value: Any) -> Any:
+        return EvaluationSettings.model_validate(GOOD | {"protocol": value}).protocol.protocol()
+
+    assert of("preprint") == PREPRINT
+    matern = of({"base": "exact", "input_kernel": {"kind": "matern", "nu": 2.5}})
+    assert matern.input_kernel == Matern(2.5)
+    assert matern.digest != EXACT.digest
+    assert of({"base": "exact", "name": "ours"}).digest == EXACT.digest
+
+
+def test_secrets_do_not_show_in_a_printed_settings_value() -> None:
+    split = GOOD["splits"][0] | {"storage_options": {"key": "AKIA", "secret": "hush-hush"}}
+    shown = repr(EvaluationSettings.model_validate(GOOD | {"splits": [split]}))
+    assert "hush-hush" not in shown
