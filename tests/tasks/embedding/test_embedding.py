@@ -169,7 +169,7 @@ def test_killed_at_any_moment_the_next_run_ends_with_the_same_bytes(
     moments = random.Random(seed)
     store = tmp_path / "killed"
     done_before = 0
-    for _ in range(4):
+    for _ in range(3):
         process = start(settings, store, pause=0.02)
         time.sleep(moments.uniform(0.0, 0.6))
         process.send_signal(signal.SIGKILL)

@@ -316,7 +316,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStoreMachine = StoreMachine.TestCase
 TestStoreMachine.settings = settings(
-    max_examples=8, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=5, stateful_step_count=10, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 

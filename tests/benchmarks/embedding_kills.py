@@ -1,0 +1,115 @@
+"""SIGKILL an embedding process at random moments, again and again, and compare the store with an undisturbed one.
+
+    python tests/benchmarks/embedding_kills.py --kills 50
+
+After each kill: every shard that was done is still done and whole, nothing half-written is read. When a store is
+complete it must be byte for byte the undisturbed one, with only unfinished shards embedded again; then the next begins.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import multiprocessing
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+from congruence.tasks.embedding import embed_shard
+from congruence.tasks.sources import Split, SplitSettings, open_split
+
+SCRIPT = Path(__file__).parents[1] / "tasks" / "embedding" / "embed_process.py"
+
+
+def load_script() -> Any:
+    spec = importlib.util.spec_from_file_location("embed_process", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def write_images(path: Path, rows: int) -> None:
+    folder = path.parent / "images"
+    folder.mkdir()
+    random_numbers = np.random.default_rng(0)
+    for row in range(rows):
+        Image.fromarray(random_numbers.integers(0, 256, (16, 16), dtype=np.uint8)).save(folder / f"{row}.png")
+    names = [f"images/{row}.png" for row in range(rows)]
+    pq.write_table(pa.table({"image": names, "target": np.arange(float(rows))}), path)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def embed(split: Split, uri: str, log: Path, pause: float) -> None:
+    """Embed what is missing; each shard that is embedded adds a line to ``log`` before and after."""
+    script = load_script()
+    store = script.open_store(uri, split)
+    encoder = script.PixelEncoder(pause)
+    for shard in split.shards:
+        embedded = embed_shard(split, shard, encoder, store, threads=2).embedded
+        if embedded:
+            with log.open("a") as stream:
+                stream.write(f"{shard.index}\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--rows", type=int, default=400)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}")
+    moments, script = random.Random(arguments.seed), load_script()
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["congruence.tasks.embedding", "congruence.tasks.sources", "zarr", "PIL.Image"])
+    with tempfile.TemporaryDirectory() as home:
+        folder = Path(home)
+        write_images(folder / "split.parquet", arguments.rows)
+        split = open_split(
+            SplitSettings(uri=str(folder / "split.parquet"), input="image", target="target", shard_rows=20)
+        )
+        embed(split, str(folder / "undisturbed"), folder / "undisturbed.log", 0.0)
+        expected = files(folder / "undisturbed")
+        kills = completed = during_work = 0
+        while kills < arguments.kills:
+            uri, log = folder / f"store-{completed}", folder / f"store-{completed}.log"
+            done: set[int] = set()
+            while True:
+                process = context.Process(target=embed, args=(split, str(uri), log, 0.01))
+                process.start()
+                process.join(moments.uniform(0.05, 1.5))
+                if not process.is_alive():
+                    assert process.exitcode == 0
+                    break
+                process.kill()
+                process.join()
+                kills += 1
+                store = script.open_store(str(uri), split)
+                now = {shard.index for shard in split.shards} - {shard.index for shard in store.pending()}
+                assert done <= now, "a finished shard was lost"
+                during_work += 0 < len(now) < len(split.shards)
+                done = now
+            again = log.read_text().split()
+            assert files(uri) == expected, "the store differs from the undisturbed one"
+            # A shard may be done when its process dies before it writes the log, never the other way round.
+            assert len(again) == len(set(again)), "a finished shard was embedded again"
+            completed += 1
+    print(f"{kills} kills, {during_work} of them with the store partly done; {completed} stores completed, all equal")
+
+
+if __name__ == "__main__":
+    started = time.perf_counter()
+    main()
+    print(f"{time.perf_counter() - started:.0f} s, Python {sys.version.split()[0]}")
