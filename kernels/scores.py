@@ -38,8 +38,8 @@ def negative_log_likelihood(predictive: Distribution, y: Any, *, infinite: Liter
         row = int(np.argmax(bad))
         raise InvalidInputError(
             f"negative_log_likelihood: {int(bad.sum())} of {len(scores)} rows have an infinite log score, the first is "
-            f"row {row} with y = {targets[row]}: the model gives it probability 0. Use a family whose support covers the "
-            "targets, or crps; infinite='keep' returns the infinite scores"
+            f"row {row} with y = {targets[row]}: the model gives it probability 0. Use a family whose support covers "
+            "the targets, or crps; infinite='keep' returns the infinite scores"
         )
     return np.asarray(scores)
 
@@ -106,7 +106,7 @@ def width(predictive: Distribution, level: float) -> Array:
 
 
 def sharpness(predictive: Distribution) -> float:
-    """Root of the mean predictive variance (for vectors of its sum over the targets): the scale of the model's doubt."""
+    """Root of the mean predictive variance (for vectors of its sum over the targets)."""
     std = predictive.std()
     variance = std**2 if std.ndim == 1 else (std**2).sum(axis=1)
     return float(np.sqrt(np.mean(variance)))

@@ -1,17 +1,44 @@
-"""Marginal calibration: PIT values, regression ECE, and tests of uniformity."""
+"""Marginal calibration: PIT values, regression ECE, tests of uniformity, and uncertainty-toolbox's metrics."""
 
+from congruence.kernels.calibration.groups import (
+    GroupCalibration,
+    adversarial_group_calibration,
+    calibration_error,
+    miscalibration_area,
+    proportions,
+)
+from congruence.kernels.calibration.metrics import accuracy, check_score, mean_interval_score, regression_metrics
 from congruence.kernels.calibration.pit import PitKind, keyed_uniforms, pit_values
 from congruence.kernels.calibration.regression import (
     calibration_error_of_pit,
     expected_calibration_error,
     reliability_curve,
 )
+from congruence.kernels.calibration.uniformity import (
+    UniformityTest,
+    chi_square,
+    cramer_von_mises,
+    kolmogorov_smirnov,
+)
 
 __all__ = [
+    "GroupCalibration",
     "PitKind",
+    "UniformityTest",
+    "accuracy",
+    "adversarial_group_calibration",
+    "calibration_error",
     "calibration_error_of_pit",
+    "check_score",
+    "chi_square",
+    "cramer_von_mises",
     "expected_calibration_error",
     "keyed_uniforms",
+    "kolmogorov_smirnov",
+    "mean_interval_score",
+    "miscalibration_area",
     "pit_values",
+    "proportions",
+    "regression_metrics",
     "reliability_curve",
 ]

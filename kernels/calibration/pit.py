@@ -30,11 +30,11 @@ def pit_values(
         kind: where F_i jumps at y_i: "randomized" a uniform point of the jump, "mid" its middle (Lancaster's mid-p),
             "nonrandomized" its top F_i(y_i). All three agree for continuous laws.
         seed: of the randomisation.
-        keys: one integer or string per row that names it, (n,). The random number of a row depends on the seed and its
+        keys: one number or string per row that names it, (n,). The random number of a row depends on the seed and its
             key alone, so it is the same in every sharding. Row numbers by default.
 
     Raises:
-        InvalidInputError: another kind, mismatched rows, or keys that are neither whole numbers nor strings.
+        InvalidInputError: another kind, or mismatched rows.
     """
     targets = matched_targets(predictive, y)
     upper = predictive.cdf(targets)
@@ -52,22 +52,21 @@ def pit_values(
 
 
 def keyed_uniforms(keys: Any, seed: int) -> Array:
-    """One uniform number in [0, 1) per key, a function of the key and the seed alone, (n,).
+    """One uniform number in [0, 1) per key (n,), a function of the key and the seed alone.
 
-    Raises:
-        InvalidInputError: keys that are neither whole numbers nor strings.
+    Whole numbers count by their value, everything else by its text.
     """
+    mixed = _scramble(_scramble(hashed_keys(keys)) ^ hashed_keys([f"seed {seed}"]))
+    return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def hashed_keys(keys: Any) -> Array:
+    """64-bit numbers that stand for the keys, (n,): near numbers stay near."""
     array = np.asarray(keys)
     if array.dtype.kind in "iub":
-        numbers = array.astype(np.int64).view(np.uint64)
-    elif array.dtype.kind in "UO" and all(isinstance(key, str) for key in array):
-        digests = b"".join(hashlib.blake2b(str(key).encode(), digest_size=8).digest() for key in array)
-        numbers = np.frombuffer(digests, dtype="<u8").astype(np.uint64)
-    else:
-        raise InvalidInputError(f"keys: hold {array.dtype} values, expected whole numbers or strings")
-    salt = hashlib.blake2b(str(seed).encode(), digest_size=8).digest()
-    mixed = _scramble(_scramble(numbers) ^ np.uint64(int.from_bytes(salt, "little")))
-    return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return np.asarray(array.astype(np.int64).view(np.uint64))
+    digests = b"".join(hashlib.blake2b(str(key).encode(), digest_size=8).digest() for key in array)
+    return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
 
 
 def _scramble(numbers: Array) -> Array:

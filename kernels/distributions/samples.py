@@ -41,9 +41,11 @@ class Samples(Distribution):
 
     @cached_property
     def _sorted(self) -> Array:
-        if self.values.ndim == 3:
-            refuse("Samples", "cdf, quantile", self.dimension)
         return np.sort(self.values, axis=1)
+
+    def _require_scalars(self, what: str) -> None:
+        if self.values.ndim == 3:
+            refuse("Samples", what, self.dimension)
 
     @property
     def dimension(self) -> int:
@@ -69,8 +71,7 @@ class Samples(Distribution):
 
     def log_prob(self, y: Any) -> Array:
         """Log of the kernel density estimate at y; see the class."""
-        if self.values.ndim == 3:
-            refuse("Samples", "log_prob", self.dimension)
+        self._require_scalars("log_prob")
         spread = np.std(self.values, axis=1)
         if not np.all(spread > 0):
             row = int(np.argmin(spread > 0))
@@ -100,6 +101,7 @@ class Samples(Distribution):
         return self._share(y, np.less)
 
     def _share(self, y: Any, compare: np.ufunc) -> Array:
+        self._require_scalars("cdf")
         y, columns = align(y, len(self))
         y = y if columns else y[:, None]
         result = np.empty(y.shape)
@@ -109,6 +111,7 @@ class Samples(Distribution):
 
     def quantile(self, q: Any) -> Array:
         """See Distribution: the smallest sample with at least a share q at or below it."""
+        self._require_scalars("quantile")
         q, columns = align(q, len(self), "q")
         size = self.values.shape[1]
         # A level k / l computed in floating point must give the k-th sample, not the next one.
@@ -149,8 +152,7 @@ class Samples(Distribution):
 
     def characteristic_function(self, t: Array) -> Array:
         """See Distribution: the mean over the samples."""
-        if self.values.ndim == 3:
-            refuse("Samples", "characteristic_function", self.dimension)
+        self._require_scalars("characteristic_function")
         return average_wave(self.values, np.full(self.values.shape[1], 1.0 / self.values.shape[1]), t)
 
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:

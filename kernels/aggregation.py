@@ -1,0 +1,178 @@
+"""Means over a split from mergeable statistics of its shards, with bootstrap confidence intervals for all of them.
+
+Rows fall into buckets by a hash of their key; a shard gives the sums of its scores per bucket, and shards merge by
+addition, in any order. The bootstrap resamples buckets: random groups of rows, so the spread of their sums is that of
+resampling rows, at a cost that does not grow with n. A metric is a function of means (rmse of the mean squared error),
+so its interval comes from the same resamples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.calibration.pit import keyed_uniforms
+from congruence.kernels.errors import InvalidInputError
+
+BUCKETS = 1024
+RESAMPLES = 1000
+_BUCKET_SEED = 0
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A metric's value and its bootstrap confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class ScoreStatistics:
+    """Sums of k scores over the rows of each bucket; add the statistics of shards to merge them.
+
+    Attributes:
+        names: the scores, k.
+        sums: (buckets, k).
+        counts: rows per bucket, (buckets,).
+    """
+
+    names: tuple[str, ...]
+    sums: Array = field(repr=False)
+    counts: Array = field(repr=False)
+
+    @classmethod
+    def of(cls, scores: Mapping[str, Any], *, keys: Any | None = None, buckets: int = BUCKETS) -> ScoreStatistics:
+        """The statistics of one shard.
+
+        Args:
+            scores: arrays (n,) by name; +inf is allowed, and makes the mean infinite.
+            keys: one number or string per row that names it; row numbers by default, right only if there is one shard.
+            buckets: groups of rows; the same for all shards.
+
+        Raises:
+            InvalidInputError: no scores, different lengths, or a NaN: rows without a score are to be left out.
+        """
+        if not scores:
+            raise InvalidInputError("scores: there are none; give at least one array")
+        columns = {name: np.asarray(values, dtype=np.float64) for name, values in scores.items()}
+        rows = len(next(iter(columns.values())))
+        for name, values in columns.items():
+            if values.shape != (rows,):
+                raise InvalidInputError(f"scores: {name!r} has shape {values.shape}, expected ({rows},)")
+            if np.isnan(values).any():
+                row = int(np.argmax(np.isnan(values)))
+                raise InvalidInputError(
+                    f"scores: {name!r} is NaN in row {row} ({int(np.isnan(values).sum())} rows); leave invalid rows out"
+                )
+        named = np.arange(rows) if keys is None else keys
+        bucket = (keyed_uniforms(named, _BUCKET_SEED) * buckets).astype(np.int64)
+        if len(bucket) != rows:
+            raise InvalidInputError(f"keys: {len(bucket)} keys for {rows} rows; give one key per row")
+        sums = np.stack([np.bincount(bucket, weights=values, minlength=buckets) for values in columns.values()], axis=1)
+        return cls(tuple(columns), sums, np.bincount(bucket, minlength=buckets).astype(np.float64))
+
+    def __add__(self, other: ScoreStatistics) -> ScoreStatistics:
+        if self.names != other.names or self.sums.shape != other.sums.shape:
+            raise InvalidInputError(
+                f"ScoreStatistics: cannot merge {self.names} in {len(self.counts)} buckets with {other.names} in "
+                f"{len(other.counts)}; use the same scores and buckets for every shard"
+            )
+        return ScoreStatistics(self.names, self.sums + other.sums, self.counts + other.counts)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.counts.sum())
+
+    def means(self) -> dict[str, float]:
+        """The mean of every score."""
+        return dict(zip(self.names, (self.sums.sum(axis=0) / self.counts.sum()).tolist(), strict=True))
+
+    def resampled_means(self, *, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Array]:
+        """The mean of every score in each bootstrap sample, (resamples,): one set of samples for all."""
+        filled = self.counts > 0
+        total = int(filled.sum())
+        weights = _bootstrap_weights(total, resamples, seed)
+        rows = weights @ self.counts[filled]
+        infinite = np.isinf(self.sums).any(axis=0)
+        means = weights @ np.where(infinite, 0.0, self.sums[filled]) / rows[:, None]
+        means[:, infinite] = self.sums.sum(axis=0)[infinite]
+        return dict(zip(self.names, means.T, strict=True))
+
+    def estimates(
+        self,
+        functions: Mapping[str, Callable[[Mapping[str, Any]], Any]] | None = None,
+        *,
+        level: float = 0.95,
+        resamples: int = RESAMPLES,
+        seed: int = 0,
+    ) -> dict[str, Estimate]:
+        """Percentile bootstrap intervals of metrics, deterministic by seed.
+
+        Args:
+            functions: metrics by name, each a function of the means by name that works on arrays, for example
+                ``{"rmse": lambda mean: np.sqrt(mean["squared_error"])}``; by default the means themselves.
+            level: coverage of the intervals.
+            resamples: bootstrap samples.
+            seed: of the bootstrap.
+
+        Raises:
+            InvalidInputError: no rows, or a level outside (0, 1).
+        """
+        if not 0.0 < level < 1.0:
+            raise InvalidInputError(f"level: is {level}, expected a probability inside (0, 1)")
+        if self.rows == 0:
+            raise InvalidInputError("ScoreStatistics: no rows; a mean needs at least one")
+        chosen = {name: _mean_of(name) for name in self.names} if functions is None else functions
+        means, resampled = self.means(), self.resampled_means(resamples=resamples, seed=seed)
+        result = {}
+        for name, function in chosen.items():
+            draws = np.sort(np.asarray(function(resampled), dtype=np.float64))
+            low, high = (draws[round(q * (resamples - 1))] for q in ((1.0 - level) / 2.0, (1.0 + level) / 2.0))
+            result[name] = Estimate(float(function(means)), float(low), float(high))
+        return result
+
+
+@lru_cache(maxsize=2)
+def _bootstrap_weights(buckets: int, resamples: int, seed: int) -> Array:
+    """How often each bucket is drawn in each bootstrap sample, (resamples, buckets)."""
+    rng = np.random.default_rng(seed)
+    return rng.multinomial(buckets, np.full(buckets, 1.0 / buckets), size=resamples).astype(np.float64)
+
+
+def _mean_of(name: str) -> Callable[[Mapping[str, Any]], Any]:
+    return lambda means: means[name]
+
+
+def sliced_statistics(
+    scores: Mapping[str, Any], labels: Any, *, keys: Any | None = None, buckets: int = BUCKETS
+) -> dict[Any, ScoreStatistics]:
+    """The statistics of the rows with each label, by label; merge shards with ``merge_slices``."""
+    names = np.asarray(labels)
+    columns = {name: np.asarray(values) for name, values in scores.items()}
+    identity = np.arange(len(names)) if keys is None else np.asarray(keys)
+    distinct, inverse = np.unique(names, return_inverse=True)
+    return {
+        label: ScoreStatistics.of(
+            {name: values[inverse == i] for name, values in columns.items()},
+            keys=identity[inverse == i],
+            buckets=buckets,
+        )
+        for i, label in enumerate(distinct.tolist())
+    }
+
+
+def merge_slices(*shards: Mapping[Any, ScoreStatistics]) -> dict[Any, ScoreStatistics]:
+    """The statistics by label over all shards."""
+    merged: dict[Any, ScoreStatistics] = {}
+    for shard in shards:
+        for label, statistics in shard.items():
+            merged[label] = merged[label] + statistics if label in merged else statistics
+    return merged

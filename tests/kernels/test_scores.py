@@ -1,0 +1,162 @@
+"""Scores against scoringrules and their definitions, and the policies on what cannot be scored."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.stats
+import scoringrules as sr
+
+from congruence.kernels import distributions as families
+from congruence.kernels import scores
+from congruence.kernels.errors import InvalidInputError
+
+RNG = np.random.default_rng(2)
+N = 40
+Y = RNG.uniform(0.05, 0.95, N)
+A, B = RNG.uniform(0.3, 6, N), RNG.uniform(0.3, 6, N)
+COUNT = RNG.integers(0, 12, N).astype(float)
+
+
+@pytest.mark.parametrize(
+    ("law", "y", "expected"),
+    [
+        (families.Normal(A, B), Y, sr.crps_normal(Y, A, B)),
+        (families.Laplace(A, B), Y, sr.crps_laplace(Y, A, B)),
+        (families.Logistic(A, B), Y, sr.crps_logistic(Y, A, B)),
+        (families.StudentT(A + 2, A, B), Y, sr.crps_t(Y, A + 2, A, B)),
+        (families.LogNormal(B, A), Y, sr.crps_lognormal(Y, np.log(A), B)),
+        (families.Gamma(A, B), Y, sr.crps_gamma(Y, A, scale=B)),
+        (families.Beta(A, B), Y, sr.crps_beta(Y, A, B)),
+        (families.Uniform(-A, A + B), Y, sr.crps_uniform(Y, -A, B)),
+        (families.TruncatedNormal(A, B, A - B, A + 2 * B), Y, sr.crps_gtcnormal(Y, A, B, A - B, A + 2 * B)),
+        (families.CensoredNormal(A, B, 0.0, 3.0), Y, sr.crps_cnormal(Y, A, B, 0.0, 3.0)),
+        (families.Poisson(A), COUNT, sr.crps_poisson(COUNT, A)),
+        (families.Binomial(np.full(N, 12), Y), COUNT, sr.crps_binomial(COUNT, np.full(N, 12), Y)),
+        (families.NegativeBinomial(A, 1 / B), COUNT, sr.crps_negbinom(COUNT, B, B / (A + B))),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, families.Distribution) else "",
+)
+def test_crps_agrees_with_scoringrules(law: families.Distribution, y: np.ndarray, expected: np.ndarray) -> None:
+    np.testing.assert_allclose(scores.crps(law, y), expected, rtol=1e-9, atol=1e-11)
+
+
+def test_crps_of_samples_is_the_energy_form() -> None:
+    draws = RNG.normal(size=(N, 9))
+    expected = sr.crps_ensemble(Y, draws, estimator="nrg")
+    np.testing.assert_allclose(scores.crps(families.Samples(draws), Y), expected, atol=1e-13)
+
+
+def test_crps_of_quantiles_is_the_integrated_pinball_score() -> None:
+    law = families.Quantiles([0.1, 0.5, 0.8], np.sort(RNG.normal(size=(N, 3)), axis=1))
+    levels = (np.arange(20_000) + 0.5) / 20_000
+    integral = [2 * np.mean(scores_at) for scores_at in _pinball(law, Y, levels)]
+    np.testing.assert_allclose(law.crps(Y), integral, atol=1e-6)
+
+
+def _pinball(law: families.Distribution, y: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    error = y[:, None] - law.quantile(levels[None, :])
+    return np.maximum(levels * error, (levels - 1) * error)
+
+
+def test_double_poisson_has_the_values_of_the_literature() -> None:
+    """(10, 1) is Poisson with P(10) = .12511003572; (10, 2) has Z = .9956139101, mean 10.00232, variance 4.998697."""
+    assert np.exp(families.DoublePoisson(10.0, 1.0).log_prob(10.0))[0] == pytest.approx(0.12511003572, abs=1e-11)
+    law = families.DoublePoisson(10.0, 2.0)
+    assert np.exp(law._log_normalizer[0]) == pytest.approx(0.9956139101, abs=1e-10)
+    assert law.mean()[0] == pytest.approx(10.00232, abs=5e-6)
+    assert law.std()[0] ** 2 == pytest.approx(4.998697, abs=5e-7)
+
+
+@pytest.mark.parametrize("rate", [50_000.0, 2.5e6])
+def test_large_rates_are_cut_by_mass_not_by_a_constant(rate: float) -> None:
+    y = np.array([rate - 300.0, rate, rate + 500.0])
+    for law in (families.Poisson(np.full(3, rate)), families.DoublePoisson(np.full(3, rate), 1.0)):
+        np.testing.assert_allclose(law.cdf(y), scipy.stats.poisson.cdf(y, rate), atol=1e-9)
+        normal = families.Normal(np.full(3, rate), np.sqrt(rate))
+        np.testing.assert_allclose(law.crps(y), normal.crps(y), rtol=1e-3)
+        np.testing.assert_allclose(law.mean(), rate, rtol=1e-9)
+
+
+def test_bounded_normals_far_in_the_tail_stay_exact() -> None:
+    """Given Z > 30, Z - 30 is nearly exponential of rate 30."""
+    law = families.TruncatedNormal(0.0, 1.0, 30.0, np.inf)
+    assert law.mean()[0] == pytest.approx(30.03326, abs=1e-4)
+    assert law.std()[0] == pytest.approx(1 / 30, rel=5e-3)
+    np.testing.assert_allclose(law.cdf(law.quantile(0.3)), 0.3, atol=1e-9)
+    wave = np.mean(np.exp(2j * law.quantile((np.arange(4000)[None, :] + 0.5) / 4000)))
+    assert abs(law.characteristic_function(np.array([2.0]))[0, 0] - wave) < 1e-4
+    draws = law.quantile((np.arange(4000)[None, :] + 0.5) / 4000)[0]
+    energy = np.mean(np.abs(draws - 30.1)) - np.mean(np.abs(draws[:, None] - draws)) / 2
+    assert law.crps(30.1)[0] == pytest.approx(energy, rel=1e-3)
+
+
+def test_interval_pinball_and_coverage_follow_their_definitions() -> None:
+    law = families.Normal(np.zeros(4000), 1.0)
+    y = np.random.default_rng(1).normal(size=4000)
+    lower, upper = scores.central_interval(law, 0.8)
+    np.testing.assert_allclose(scores.interval_score(law, y, 0.8), sr.interval_score(y, lower, upper, 0.2))
+    np.testing.assert_allclose(scores.pinball_score(law, y, 0.3), sr.quantile_score(y, law.quantile(0.3), 0.3))
+    assert scores.covered(law, y, 0.8).mean() == pytest.approx(0.8, abs=0.03)
+    np.testing.assert_allclose(scores.width(law, 0.8), 2 * 1.2815515655)
+    assert scores.sharpness(law) == pytest.approx(1.0)
+    with pytest.raises(InvalidInputError, match=r"level: is 1\.5"):
+        scores.interval_score(law, y, 1.5)
+
+
+def test_an_infinite_log_score_is_refused_or_kept_never_nan() -> None:
+    law, y = families.Uniform(np.zeros(3), 1.0), np.array([0.5, 2.0, 0.1])
+    with pytest.raises(InvalidInputError, match=r"1 of 3 rows .* row 1 with y = 2.0"):
+        scores.negative_log_likelihood(law, y)
+    np.testing.assert_array_equal(scores.negative_log_likelihood(law, y, infinite="keep"), [0.0, np.inf, 0.0])
+    assert np.isinf(scores.point_scores(law, y)["nll"][1])
+
+
+def test_laws_without_a_density_have_no_log_score() -> None:
+    assert "nll" not in scores.point_scores(families.Deterministic(Y), Y)
+    assert "nll" not in scores.point_scores(families.Samples(np.ones((N, 3))), Y)
+    assert "nll" in scores.point_scores(families.Samples(RNG.normal(size=(N, 30))), Y)
+
+
+def test_log_score_of_many_samples_nears_that_of_their_law() -> None:
+    draws = families.Samples(np.random.default_rng(0).normal(size=(1, 20_000)))
+    y = np.array([[0.0, 1.0, -1.5]])
+    np.testing.assert_allclose(draws.log_prob(y), families.Normal(0.0, 1.0).log_prob(y), atol=0.05)
+
+
+def test_targets_must_match_and_be_finite() -> None:
+    law = families.Normal(np.zeros(3), 1.0)
+    with pytest.raises(InvalidInputError, match="2 rows"):
+        scores.crps(law, [1.0, 2.0])
+    with pytest.raises(InvalidInputError, match="row 1"):
+        scores.crps(law, [1.0, np.nan, 2.0])
+
+
+def test_vector_targets_have_energy_scores_and_joint_densities() -> None:
+    loc, scale, y = RNG.normal(size=(5, 2)), RNG.uniform(0.5, 1.5, (5, 2)), RNG.normal(size=(5, 2))
+    law = families.MultivariateNormal(loc, scale)
+    parts = [families.Normal(loc[:, j], scale[:, j]) for j in range(2)]
+    np.testing.assert_allclose(law.log_prob(y), sum(part.log_prob(y[:, j]) for j, part in enumerate(parts)))
+    draws = families.Samples(law.sample(400, seed=1))
+    np.testing.assert_allclose(draws.crps(y), sr.es_ensemble(y, draws.values), rtol=1e-9)
+    np.testing.assert_allclose(law.crps(y), draws.crps(y), rtol=0.1)
+    point = families.Deterministic(loc)
+    np.testing.assert_allclose(point.crps(y), np.linalg.norm(loc - y, axis=1))
+    np.testing.assert_allclose(scores.squared_error(law, y), np.sum((loc - y) ** 2, axis=1))
+    assert set(scores.point_scores(law, y)) >= {"nll", "crps", "squared_error"}
+    for refused in (law.quantile, law.characteristic_function, draws.cdf, draws.quantile, point.cdf):
+        with pytest.raises(InvalidInputError, match="scalar targets"):
+            refused(np.array([0.5]))
+
+
+def test_kernel_expectations_of_vector_laws() -> None:
+    from congruence.kernels.functions import RBF, Matern, Sum
+
+    law = families.MultivariateNormal(RNG.normal(size=(3, 2)), RNG.uniform(0.3, 1, (3, 2)))
+    nodes = RNG.normal(size=(4, 2))
+    draws = families.Samples(law.sample(20_000, seed=4))
+    for kernel in (RBF(0.7), Sum((RBF(0.2), RBF(2.0))), Matern(1.5)):
+        expected = draws.kernel_expectation(kernel, nodes)
+        np.testing.assert_allclose(law.kernel_expectation(kernel, nodes), expected, atol=0.02)
+    joined = families.MultivariateNormal.concatenate([law[:1], law[[1, 2]]])
+    np.testing.assert_array_equal(joined.loc, law.loc)
