@@ -121,8 +121,7 @@ class PreparedCongruence:
         for error in errors.values():
             signs = rng.choice((-1.0, 1.0), size=(self.operator.n, probes))
             blocks.append(np.hstack([error.delta, np.sqrt(error.variance)[:, None] * signs]))
-        solution = self.solver.solve(self.state, np.hstack(blocks))
-        smoothed = self._smooth(np.hstack(blocks), solution)
+        smoothed, solution = self.smooth(np.hstack(blocks))
         results: dict[str, CongruenceResult] = {}
         start = 0
         for name, error in errors.items():
@@ -132,19 +131,19 @@ class PreparedCongruence:
             start = stop + probes
         return results
 
-    def _errors(
-        self, y: Array, model: Distribution, kernel: Kernel, samples: int | None, seed: int
-    ) -> TargetErrors:
+    def smooth(self, rhs: Array) -> tuple[Array, Solution]:
+        """k(x)' A^-1 rhs at the query points, (m, c), for right-hand sides (n, c), and the solution it comes from."""
+        solution = self.solver.solve(self.state, rhs)
+        if self.query is not None:
+            return self.operator.cross(self.query, solution.value), solution
+        # At the reference points K Z = B - n lambda Z - R costs no pass.
+        return rhs - self.operator.shift * solution.value - solution.residual, solution
+
+    def _errors(self, y: Array, model: Distribution, kernel: Kernel, samples: int | None, seed: int) -> TargetErrors:
         if samples is not None and len(model) == len(y):
             features = output_features(kernel, y, model)  # of the model, so that the range does not hang on the draws
             return target_errors(y, Samples(model.sample(samples, seed=seed)), kernel, features=features)
         return target_errors(y, model, kernel)
-
-    def _smooth(self, rhs: Array, solution: Solution) -> Array:
-        """k(x)'Z at the query points; at the reference points K Z = B - n lambda Z - R costs no pass."""
-        if self.query is not None:
-            return self.operator.cross(self.query, solution.value)
-        return rhs - self.operator.shift * solution.value - solution.residual
 
     def _result(
         self, error: TargetErrors, smoothed: Array, floor: Array, solution: Solution, columns: slice
@@ -172,8 +171,7 @@ class PreparedCongruence:
     @cached_property
     def _squared_weights(self) -> Array:
         """[a_i(x_j)^2], (m, n): E[CCE(x_j)^2] = sum_i a_i(x_j)^2 v_i if the model is the truth."""
-        identity = np.eye(self.operator.n)
-        weights = self._smooth(identity, self.solver.solve(self.state, identity))
+        weights, _ = self.smooth(np.eye(self.operator.n))
         return np.asarray(weights**2)
 
 
@@ -251,9 +249,7 @@ def conditional_congruence_error(
         InvalidInputError: an input that cannot be evaluated, named by row, field and value.
     """
     prepared = prepare(x, query=query, input_kernel=input_kernel, regularization=regularization, solver=solver)
-    return prepared.conditional_congruence_error(
-        y, predictive, output_kernel=output_kernel, samples=samples, seed=seed
-    )
+    return prepared.conditional_congruence_error(y, predictive, output_kernel=output_kernel, samples=samples, seed=seed)
 
 
 def maximum_conditional_mean_discrepancy(
