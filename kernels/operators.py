@@ -41,9 +41,6 @@ class Operator(Protocol):
     def matmul(self, v: Array) -> Array:
         """A v, shape (n, r)."""
 
-    def matmul_rows(self, rows: Array, v: Array) -> Array:
-        """(A v)[rows], shape (len(rows), r), without the other rows."""
-
     def cross(self, query: Any, v: Array) -> Array:
         """[k(x_i, query_j)]' v, shape (m, r)."""
 
@@ -127,10 +124,6 @@ class RegularizedGram:
 
         map_on_threads(row_of_tiles, range(len(blocks)), self._threads)
         return np.asarray(to_numpy(result) + self.shift * v)
-
-    def matmul_rows(self, rows: Array, v: Array) -> Array:
-        """(A v)[rows]."""
-        return np.asarray(self.cross(self.x[rows], v) + self.shift * v[rows])
 
     def cross(self, query: Any, v: Array) -> Array:
         """[k(x_i, query_j)]' v, shape (m, r)."""

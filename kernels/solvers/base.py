@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.gram_columns import GramColumns
 from congruence.kernels.operators import Operator
 
 
@@ -39,11 +40,32 @@ class Solution:
         return read if self.unread_norms is None else read + float(np.linalg.norm(self.unread_norms[columns]))
 
 
-def sampled_residual(operator: Operator, rows: Array, value: Array, rhs: Array) -> Array:
-    """Column norms of B - A Z from a uniform draw of its rows, (r,): the estimate plus three standard errors."""
-    squares = (rhs[rows] - operator.matmul_rows(rows, value)) ** 2
-    error = 3.0 * np.std(squares, axis=0) / np.sqrt(len(rows))
-    return np.asarray(np.sqrt(operator.n * (np.mean(squares, axis=0) + error)))
+@dataclass(frozen=True)
+class ResidualSample:
+    """Random rows on which the residual of a solution is read, without a pass over the other rows.
+
+    The estimate of ||B - A Z|| is unbiased in the square and gets three standard errors on top; rare rows of very large
+    residual can escape it.
+    """
+
+    rows: Array = field(repr=False)
+    columns: GramColumns = field(repr=False)
+    n: int
+    shift: float
+
+    @classmethod
+    def draw(cls, operator: Operator, count: int, seed: int) -> ResidualSample:
+        """``count`` rows of ``operator``, drawn without replacement."""
+        rng = np.random.default_rng([seed, 1])
+        rows = np.sort(rng.choice(operator.n, min(count, operator.n), replace=False))
+        return cls(rows, operator.columns(rows), operator.n, operator.shift)
+
+    def column_norms(self, value: Array, rhs: Array) -> Array:
+        """Upper estimates of the column norms of B - A Z, (r,)."""
+        read = rhs[self.rows] - self.columns.transposed_matmul(value) - self.shift * value[self.rows]
+        squares = read**2
+        error = 3.0 * np.std(squares, axis=0) / np.sqrt(len(self.rows))
+        return np.asarray(np.sqrt(self.n * (np.mean(squares, axis=0) + error)))
 
 
 def certificate(operator: Operator, residual_norm: float, kernel_maximum: float) -> float:
@@ -61,4 +83,11 @@ class Solver(Protocol):
         """The state for ``operator``: a factor, a preconditioner, landmarks."""
 
     def solve(self, state: Any, rhs: Array, *, tolerances: Array | None = None) -> Solution:
-        """Z for A Z = rhs (n, r). ``tolerances`` (r,) are residual norms per column at which a column may stop."""
+        """Z for A Z = rhs (n, r); ``tolerances`` (r,): residual norms that end a column, NaN for the default."""
+
+
+def column_tolerances(rhs: Array, tolerance: float, given: Array | None) -> Array:
+    """``given``, and where it is None or NaN an even share of ``tolerance`` ||B||_F over those columns."""
+    own = np.ones(rhs.shape[1], dtype=bool) if given is None else np.isnan(given)
+    share = tolerance * np.linalg.norm(rhs[:, own]) / np.sqrt(max(1, int(own.sum())))
+    return np.full(rhs.shape[1], share) if given is None else np.where(own, share, given)

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import ConvergenceError, InvalidInputError
 from congruence.kernels.operators import Operator
-from congruence.kernels.solvers.base import Solution
+from congruence.kernels.solvers.base import ResidualSample, Solution, column_tolerances
 from congruence.kernels.solvers.landmarks import Choice, choose_landmarks
 from congruence.kernels.solvers.low_rank import LowRankInverse
 
 
-@dataclass(frozen=True)
+@dataclass
 class Iterate:
-    """All that conjugate gradients need to go on after a pass: (n, r) arrays and one number per column."""
+    """All that conjugate gradients need to go on after a pass: (n, r) arrays and one number per column.
+
+    The arrays are updated in place: a checkpoint writes or copies them before it returns.
+    """
 
     passes: int
     value: Array = field(repr=False)
@@ -43,10 +46,11 @@ class Checkpoint(Protocol):
 
 @dataclass(frozen=True)
 class PreconditionedSystem:
-    """A and its preconditioner; None where the landmarks would be all points anyway."""
+    """A, its preconditioner, and the rows on which a solution is checked where its residual is only sampled."""
 
     operator: Operator
     preconditioner: LowRankInverse = field(repr=False)
+    sample: ResidualSample | None = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,10 @@ class ConjugateGradient:
         landmarks: m; by default 4 sqrt(n), at least 500: where building the preconditioner costs a fraction of a pass.
         choice: how landmarks are chosen, "rpcholesky" or "uniform".
         seed: of the landmarks.
+        certificate: "computed" stops on a residual that a pass has computed. "sampled" takes the preconditioner's step
+            after each pass too and reads the new residual on ``rows`` random rows (see ResidualSample): one pass less
+            for every column, none for those of loose tolerance.
+        rows: that "sampled" reads.
         max_passes: over K, before giving up.
         checkpoint: where iterates are kept, so that a broken run goes on from its last pass.
     """
@@ -67,6 +75,8 @@ class ConjugateGradient:
     landmarks: int | None = None
     choice: Choice = "uniform"
     seed: int = 0
+    certificate: Literal["computed", "sampled"] = "computed"
+    rows: int = 512
     max_passes: int = 200
     checkpoint: Checkpoint | None = None
 
@@ -78,7 +88,10 @@ class ConjugateGradient:
         """Choose landmarks and build the preconditioner: n m (d + m) operations."""
         count = landmark_count(operator.n) if self.landmarks is None else self.landmarks
         indices = choose_landmarks(operator, count, self.choice, self.seed)
-        return PreconditionedSystem(operator, LowRankInverse.build(operator, indices))
+        preconditioner = LowRankInverse.build(operator, indices)
+        sampled = self.certificate == "sampled" and operator.n > 4 * self.rows
+        sample = ResidualSample.draw(operator, self.rows, self.seed) if sampled else None
+        return PreconditionedSystem(operator, preconditioner, sample)
 
     def solve(self, state: PreconditionedSystem, rhs: Array, *, tolerances: Array | None = None) -> Solution:
         """Z with column norms of B - A Z within ``tolerances`` (r,), by default those of ``tolerance``.
@@ -88,45 +101,51 @@ class ConjugateGradient:
         """
         started = time.perf_counter()
         rhs = np.asarray(rhs, dtype=np.float64)
-        if tolerances is None:
-            share = self.tolerance * np.linalg.norm(rhs) / np.sqrt(rhs.shape[1])
-            tolerances = np.full(rhs.shape[1], share)
+        tolerances = column_tolerances(rhs, self.tolerance, tolerances)
         iterate = self.checkpoint.load(rhs) if self.checkpoint is not None else None
         if iterate is None:
             zeros = np.zeros_like(rhs)
             iterate = Iterate(0, zeros, rhs.copy(), zeros.copy(), np.zeros(rhs.shape[1]))
-        iterate = self._iterate(state, iterate, tolerances)
+        unread = self._iterate(state, rhs, iterate, tolerances)
         n, r = rhs.shape
         held = 8 * 7 * n * r + 4 * n * len(state.preconditioner.indices)
-        return Solution(iterate.value, iterate.residual, iterate.passes, time.perf_counter() - started, held)
+        seconds = time.perf_counter() - started
+        kind = "sampled" if unread.any() else "computed"
+        return Solution(iterate.value, iterate.residual, iterate.passes, seconds, held, unread, kind)
 
-    def _iterate(self, state: PreconditionedSystem, iterate: Iterate, tolerances: Array) -> Iterate:
-        # Each column is its own conjugate gradient; `active` columns share the pass. All updates are in place.
+    def _iterate(self, state: PreconditionedSystem, rhs: Array, iterate: Iterate, tolerances: Array) -> Array:
+        """Iterate in place; returns the norms of the columns whose residual was only sampled, 0 for the others."""
+        # Each column is its own conjugate gradient; the active ones share the pass.
         value, residual, direction, energy = iterate.value, iterate.residual, iterate.direction, iterate.energy
-        passes = iterate.passes
+        unread = np.zeros(rhs.shape[1])
         while True:
             norms = np.linalg.norm(residual, axis=0)
-            active = np.flatnonzero(norms > tolerances)
+            active = np.flatnonzero((norms > tolerances) & (unread == 0))
+            step = state.preconditioner.apply(residual[:, active])
+            if state.sample is not None and len(active):
+                reached = state.sample.column_norms(value[:, active] + step, rhs[:, active])
+                within = reached <= tolerances[active]
+                done = active[within]
+                value[:, done] += step[:, within]
+                residual[:, done] = 0.0
+                unread[done] = reached[within]
+                active, step = active[~within], step[:, ~within]
             if len(active) == 0:
-                return Iterate(passes, value, residual, direction, energy)
-            if passes >= self.max_passes:
-                raise _not_converged(norms, tolerances, passes)
-            remaining = residual[:, active]
-            step = state.preconditioner.apply(remaining)
-            new_energy = np.einsum("ij,ij->j", remaining, step)
+                return unread
+            if iterate.passes >= self.max_passes:
+                raise _not_converged(norms, tolerances, iterate.passes)
+            new_energy = np.einsum("ij,ij->j", residual[:, active], step)
             first = energy[active] == 0
             step += direction[:, active] * np.where(first, 0.0, new_energy / np.where(first, 1.0, energy[active]))
             product = state.operator.matmul(step)
             length = new_energy / np.einsum("ij,ij->j", step, product)
             direction[:, active] = step
             energy[active] = new_energy
-            step *= length
-            value[:, active] += step
-            product *= length
-            residual[:, active] = remaining - product
-            passes += 1
+            value[:, active] += length * step
+            residual[:, active] -= length * product
+            iterate.passes += 1
             if self.checkpoint is not None:
-                self.checkpoint.save(Iterate(passes, value, residual, direction, energy))
+                self.checkpoint.save(iterate)
 
 
 def landmark_count(n: int) -> int:

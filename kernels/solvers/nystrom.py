@@ -16,7 +16,7 @@ import scipy.linalg
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.operators import Operator
-from congruence.kernels.solvers.base import Solution, sampled_residual
+from congruence.kernels.solvers.base import ResidualSample, Solution
 from congruence.kernels.solvers.landmarks import Choice, choose_landmarks
 from congruence.kernels.solvers.low_rank import JITTER, LowRankInverse
 
@@ -27,7 +27,7 @@ class NystromState:
 
     operator: Operator
     inverse: LowRankInverse = field(repr=False)
-    rows: Array = field(repr=False)
+    sample: ResidualSample | None = field(repr=False)
 
     def trace_residual(self) -> float:
         """tr(K - K^), exact up to rounding: a bound on ||K - K^||_2, since K - K^ is positive semi-definite."""
@@ -62,9 +62,9 @@ class Nystrom:
     def prepare(self, operator: Operator) -> NystromState:
         """Choose landmarks and build A^^-1."""
         indices = choose_landmarks(operator, self.landmarks, self.choice, self.seed)
-        rng = np.random.default_rng([self.seed, 1])
-        rows = np.sort(rng.choice(operator.n, min(self.rows, operator.n), replace=False))
-        return NystromState(operator, LowRankInverse.build(operator, indices), rows)
+        inverse = LowRankInverse.build(operator, indices)
+        sampled = self.certificate == "rows" and operator.n > 4 * self.rows
+        return NystromState(operator, inverse, ResidualSample.draw(operator, self.rows, self.seed) if sampled else None)
 
     def solve(self, state: NystromState, rhs: Array, *, tolerances: Array | None = None) -> Solution:  # noqa: ARG002
         """Z = A^^-1 rhs and the norm of its residual; m fixes the error, so tolerances do not apply."""
@@ -76,8 +76,8 @@ class Nystrom:
         if self.certificate == "rows" and n <= 4 * self.rows:
             residual = rhs - state.operator.matmul(value)
             return Solution(value, residual, 1, time.perf_counter() - started, held)
-        if self.certificate == "rows":
-            norms, kind = sampled_residual(state.operator, state.rows, value, rhs), "sampled"
+        if state.sample is not None:
+            norms, kind = state.sample.column_norms(value, rhs), "sampled"
         else:
             norms, kind = state.trace_residual() * np.linalg.norm(value, axis=0), "bound"
         unread = np.broadcast_to(np.zeros(1), rhs.shape)

@@ -60,10 +60,6 @@ class DaskGram:
         """A v: a task makes the tiles of one pair of row blocks, for both triangles; n x r vectors move."""
         return self.placement.run(lambda: self._product(v))
 
-    def matmul_rows(self, rows: Array, v: Array) -> Array:
-        """(A v)[rows]."""
-        return np.asarray(self.cross(self.rows(rows), v) + self.shift * v[rows])
-
     def cross(self, query: Any, v: Array) -> Array:
         """[k(x_i, query_j)]' v."""
         points = to_numpy(query)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.linalg
@@ -18,7 +18,7 @@ from congruence.kernels.arrays import Array, array_namespace, to_numpy
 from congruence.kernels.errors import BudgetError, ConvergenceError
 from congruence.kernels.functions import Kernel
 from congruence.kernels.gram_tiles import TileMaker, TilePoints, tile_slices
-from congruence.kernels.solvers import Solution
+from congruence.kernels.solvers.base import Solution, column_tolerances
 from congruence.tasks.linalg.gram import DaskGram
 
 MAX_TILES = 40
@@ -84,8 +84,7 @@ class TiledCholesky:
         started = time.perf_counter()
         operator = state.operator
         rhs = np.asarray(rhs, dtype=np.float64)
-        if tolerances is None:
-            tolerances = np.full(rhs.shape[1], self.tolerance * np.linalg.norm(rhs) / np.sqrt(rhs.shape[1]))
+        tolerances = column_tolerances(rhs, self.tolerance, tolerances)
         value, residual = np.zeros_like(rhs), rhs
         for step in range(self.max_refinements + 1):
             value = value + operator.placement.run(lambda r=residual: self._substitute(state, r))  # type: ignore[misc]
@@ -206,11 +205,12 @@ def _is_there(tile: Any) -> bool:
 
 
 def _triangular(factor: Any, rhs: Any, *, transposed: bool) -> Any:
+    side: Literal[0, 1] = 1 if transposed else 0
     if array_namespace(factor) is np:
-        return scipy.linalg.solve_triangular(factor, rhs, lower=True, trans=int(transposed), check_finite=False)
+        return scipy.linalg.solve_triangular(factor, rhs, lower=True, trans=side, check_finite=False)
     from cupyx.scipy.linalg import solve_triangular
 
-    return solve_triangular(factor, rhs, lower=True, trans=int(transposed), check_finite=False)
+    return solve_triangular(factor, rhs, lower=True, trans=side, check_finite=False)
 
 
 def _lower_solve(factor: Any, piece: Any) -> Any:

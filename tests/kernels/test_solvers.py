@@ -55,7 +55,6 @@ def test_operator_is_the_matrix_for_every_kernel_with_tiles_that_do_not_divide_n
     rows = np.array([3, 77, 149])
     # A root of rounding: |x - x|^2 of copies is not known to be zero.
     rough = 1e-6 if kernel == Matern(0.5, 2.0) else 1e-10
-    np.testing.assert_allclose(operator.matmul_rows(rows, v), (dense(operator) @ v)[rows], rtol=rough, atol=rough)
     np.testing.assert_allclose(operator.gram_columns(rows), kernel(operator.x)[:, rows], rtol=rough)
 
 
@@ -128,6 +127,38 @@ def test_float32_inputs_reach_the_float64_answer_to_single_precision():
     operator = RegularizedGram(x, Polynomial(), 0.1)
     exact = np.linalg.solve(dense(operator), rhs)
     assert np.linalg.norm(solution.value - exact) <= 1e-6 * np.linalg.norm(exact)
+
+
+def test_a_sampled_certificate_saves_a_pass_and_holds():
+    operator = RegularizedGram(inputs(1500), RBF(0.05), 0.01)
+    rhs = right_hand_sides(1500)
+    true, passes = {}, {}
+    for certificate_kind in ("computed", "sampled"):
+        solver = ConjugateGradient(1e-6, landmarks=150, choice="rpcholesky", certificate=certificate_kind, rows=300)
+        solution = solver.solve(solver.prepare(operator), rhs)
+        true[certificate_kind] = np.linalg.norm(rhs - dense(operator) @ solution.value)
+        passes[certificate_kind] = solution.iterations
+        assert solution.norm_kind == certificate_kind
+        assert true[certificate_kind] <= solution.residual_norm() * (1 + 1e-9) <= 1.1e-6 * np.linalg.norm(rhs)
+    assert passes["sampled"] < passes["computed"]
+
+
+def test_loose_columns_need_no_pass_under_a_sampled_certificate():
+    operator = RegularizedGram(inputs(1500), RBF(0.05), 0.01)
+    rhs = right_hand_sides(1500)
+    solver = ConjugateGradient(landmarks=150, choice="rpcholesky", certificate="sampled", rows=300)
+    solution = solver.solve(solver.prepare(operator), rhs, tolerances=0.1 * np.linalg.norm(rhs, axis=0))
+    assert solution.iterations == 0
+    assert np.linalg.norm(rhs - dense(operator) @ solution.value) <= 0.1 * np.linalg.norm(rhs)
+
+
+def test_nan_tolerances_are_the_solvers_own():
+    operator = RegularizedGram(inputs(300), RBF(0.3), 0.01)
+    rhs = right_hand_sides(300, 2)
+    solver = ConjugateGradient(1e-8, landmarks=30)
+    solution = solver.solve(solver.prepare(operator), rhs, tolerances=np.array([np.nan, np.inf]))
+    assert np.linalg.norm(solution.residual[:, 0]) <= 1e-8 * np.linalg.norm(rhs[:, 0])
+    np.testing.assert_array_equal(solution.value[:, 1], 0)
 
 
 def test_running_out_of_passes_says_what_may_help():

@@ -48,7 +48,6 @@ def test_the_operator_is_the_matrix_wherever_its_rows_come_from(client, kernel):
         operator = DaskGram(client, source, kernel, 0.1, np.float64, tile_rows=50)
         np.testing.assert_allclose(operator.matmul(v), dense(x, kernel, 0.1) @ v, rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(operator.cross(query, v), kernel(query, x) @ v, rtol=1e-10, atol=1e-10)
-    np.testing.assert_allclose(operator.matmul_rows(np.array([5, 200]), v)[1], (dense(x, kernel, 0.1) @ v)[200])
     np.testing.assert_allclose(operator.gram_diagonal(), kernel.diagonal(x))
     indices = np.array([0, 7, 229])
     np.testing.assert_allclose(operator.gram_columns(indices), kernel(x)[:, indices])
