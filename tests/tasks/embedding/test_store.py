@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import tarfile
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +20,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.sources import Shard
 from congruence.tasks.store import EmbeddingStore, StoreError
 
@@ -375,3 +378,49 @@ def test_a_split_is_read_from_s3(s3: dict[str, Any], image_split: Any, embed_pro
     on_disk = embed_process.open_store(str(tmp_path / "store"), here)
     embed_process.embed_all(here, on_disk, embed_process.PixelEncoder())
     np.testing.assert_array_equal(store.read(), on_disk.read())
+
+
+def test_manifests_tars_and_arrays_are_read_from_s3_as_from_a_disk(
+    s3: dict[str, Any], jpegs: list[bytes], tmp_path: Path
+) -> None:
+    import s3fs
+
+    from congruence.tasks.sources import SplitSettings, open_split
+
+    (tmp_path / "manifest").mkdir()
+    for row in range(5):
+        (tmp_path / "manifest" / f"{row}.jpg").write_bytes(jpegs[row])
+    lines = "".join(f"{row}.jpg,{row}\n" for row in (0, 1, 2, 3, 4, 9))
+    (tmp_path / "manifest" / "rows.csv").write_text("image,y\n" + lines + "../secret.jpg,7\n")
+    with tarfile.open(tmp_path / "rows.tar", "w") as archive:
+        for row in range(5):
+            for extension, content in (("jpg", jpegs[row]), ("cls", b"1")):
+                member = tarfile.TarInfo(f"{row}.{extension}")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    np.savez(tmp_path / "rows.npz", x=np.eye(5), y=np.arange(5.0))
+    group = zarr.open_group(tmp_path / "rows.zarr", mode="w")
+    group.create_array("x", data=np.eye(5))
+    group.create_array("y", data=np.arange(5.0))
+    s3fs.S3FileSystem(**s3).put(f"{tmp_path}/", "embeddings/sources/", recursive=True)
+    columns = {
+        "manifest/rows.csv": {"input": "image", "target": "y"},
+        "rows.tar": {"input": "jpg", "target": "cls"},
+        "rows.npz": {"input": "x", "target": "y", "input_kind": "features"},
+        "rows.zarr": {"input": "x", "target": "y", "input_kind": "features"},
+    }
+    for name, roles in columns.items():
+        here = open_split(SplitSettings.model_validate({"uri": str(tmp_path / name), **roles}))
+        remote = {"uri": f"s3://embeddings/sources/{name}", "storage_options": s3, **roles}
+        there = open_split(SplitSettings.model_validate(remote), tmp_path / "plans")
+        assert (there.digest, there.shards) == (here.digest, here.shards), name
+        kept = open_split(SplitSettings.model_validate(remote), tmp_path / "plans")
+        assert (kept.digest, kept.shards) == (here.digest, here.shards), name
+        for mine, other in zip(
+            here.read_encoder_inputs(here.shards[0]), there.read_encoder_inputs(there.shards[0]), strict=True
+        ):
+            if isinstance(mine, InvalidRow):
+                assert isinstance(other, InvalidRow)
+                assert mine.reason == other.reason
+            else:
+                np.testing.assert_array_equal(np.asarray(mine), np.asarray(other))
