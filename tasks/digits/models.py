@@ -161,7 +161,7 @@ def _trained(table: Frame, kinds: list[str]) -> dict[str, FramePredictor]:
 def _homoscedastic(x: NDArray[np.float32], y: NDArray[np.float64]) -> NormalNetwork:
     # The scale comes from rows the network has not seen: on its own rows it would be too small.
     seen = int(0.8 * len(y))
-    network = train(x[:seen], y[:seen], squared_error, outputs=1)
+    network = train(x[:seen], y[:seen], squared_error, outputs=1, steps=200)
     residuals = y[seen:] - network(x[seen:])[:, 0] * UNIT
     return NormalNetwork(network, scale=float(np.std(residuals)))
 

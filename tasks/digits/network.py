@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain, count, islice
 
 import numpy as np
 import torch
@@ -49,7 +50,7 @@ def train(
     outputs: int,
     *,
     hidden: int = 256,
-    epochs: int = 12,
+    steps: int = 384,
     batch: int = 128,
     seed: int = 0,
 ) -> Network:
@@ -59,13 +60,13 @@ def train(
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return _fit(x, y, loss, outputs, hidden, epochs, batch)
+            return _fit(x, y, loss, outputs, hidden, steps, batch)
     finally:
         torch.set_num_threads(threads)
 
 
 def _fit(
-    x: NDArray[np.float32], y: NDArray[np.float64], loss: Loss, outputs: int, hidden: int, epochs: int, batch: int
+    x: NDArray[np.float32], y: NDArray[np.float64], loss: Loss, outputs: int, hidden: int, steps: int, batch: int
 ) -> Network:
     center = x.mean(axis=0)
     module = torch.nn.Sequential(
@@ -78,15 +79,14 @@ def _fit(
         torch.nn.Linear(hidden, outputs),
     )
     inputs, targets = torch.as_tensor(x - center), torch.as_tensor(y / UNIT, dtype=torch.float32)
-    steps = epochs * -(-len(x) // batch)
     optimizer = torch.optim.AdamW(module.parameters(), lr=2e-3, weight_decay=1e-2)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
-    for _ in range(epochs):
-        for rows in torch.split(torch.randperm(len(x)), batch):
-            optimizer.zero_grad()
-            loss(module(inputs[rows]), targets[rows]).backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            schedule.step()
+    batches = chain.from_iterable(torch.split(torch.randperm(len(x)), batch) for _ in count())
+    for rows in islice(batches, steps):
+        optimizer.zero_grad()
+        loss(module(inputs[rows]), targets[rows]).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        schedule.step()
     linear = [layer for layer in module if isinstance(layer, torch.nn.Linear)]
     layers = tuple((layer.weight.detach().numpy().T.copy(), layer.bias.detach().numpy().copy()) for layer in linear)
     return Network(center, layers)
