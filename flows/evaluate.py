@@ -40,7 +40,7 @@ from congruence.tasks.scoring import score_version
 from congruence.tasks.settings import EvaluationSettings, StoreSettings
 from congruence.tasks.sources import Shard, Split, SplitSettings, open_split
 from congruence.tasks.store import EmbeddingStore
-from congruence.tasks.tracking import EvaluationIdentity, find_evaluation, log_evaluation, read_version
+from congruence.tasks.tracking import EvaluationIdentity, find_evaluation, log_evaluation, logged_metrics
 
 MAX_EMBEDDING_TASKS = 200
 CONTRACT_ROWS = 8
@@ -102,8 +102,7 @@ def solve_task(
 @task(
     name="log",
     task_run_name="log {label} on {evaluation.split.name}",
-    retries=4,
-    retry_delay_seconds=[2, 10, 30, 60],
+    retries=1,  # an MLflow that does not answer is asked again for tracking.patience seconds within one try
     cache_policy=NO_CACHE,
 )
 def log_task(label: str, evaluation: Evaluation, settings: EvaluationSettings) -> str:  # noqa: ARG001
@@ -174,8 +173,8 @@ def _found(
         if run_id is None:
             missing.append(version)
         else:
-            found = read_version(run_id, settings.tracking)
-            outcomes.append(VersionOutcome(version.label, split.name, "found", run_id, found.metrics))
+            metrics_found = logged_metrics(run_id, settings.tracking)
+            outcomes.append(VersionOutcome(version.label, split.name, "found", run_id, metrics_found))
     return outcomes, missing
 
 

@@ -24,9 +24,10 @@ from congruence.kernels.functions import RBF, Kernel, Sum
 if TYPE_CHECKING:
     from congruence.kernels.distributions.base import Distribution
 
-MAX_RANK = 4096
+MAX_RANK = 1024
 NODE_TOLERANCE = 1e-9  # kernels that are not smooth need thousands of nodes for the next three digits
 MAX_FREQUENCIES = 1024
+_GRID = 1024
 _TAILS = (1e-9, 1e-6, 1e-4, 1e-3)
 
 
@@ -192,7 +193,7 @@ def _candidates(y: Array, distribution: Distribution | None, low: float, high: f
     if distribution is not None and distribution.is_discrete and high - low < MAX_RANK:
         return np.union1d(np.arange(np.floor(low), np.ceil(high) + 1), y)
     distinct = np.unique(y)
-    grid = 0.5 * (low + high) - 0.5 * (high - low) * np.cos(np.pi * (np.arange(2048) + 0.5) / 2048)
+    grid = 0.5 * (low + high) - 0.5 * (high - low) * np.cos(np.pi * (np.arange(_GRID) + 0.5) / _GRID)
     return np.union1d(distinct if len(distinct) <= MAX_RANK else distinct[:: len(distinct) // MAX_RANK + 1], grid)
 
 
@@ -211,19 +212,27 @@ def _node_features(kernel: Kernel, candidates: Array, tolerance: float) -> NodeF
     """Diagonally pivoted Cholesky over the candidates until the largest residual of k is below the tolerance."""
     residual = np.asarray(kernel.diagonal(candidates), dtype=np.float64).copy()
     limit = max(tolerance, 1e-13) * residual.max()
-    rows: list[Array] = []
+    rows = np.empty((64, len(candidates)))
     pivots: list[int] = []
     while residual.max() > limit and len(pivots) < min(MAX_RANK, len(candidates)):
-        pivot = int(np.argmax(residual))
+        pivot, rank = int(np.argmax(residual)), len(pivots)
+        if rank == len(rows):
+            rows = np.concatenate([rows, np.empty_like(rows)])
         row = np.asarray(kernel(candidates[pivot : pivot + 1], candidates), dtype=np.float64)[0]
-        if rows:
-            previous = np.asarray(rows)
-            row = row - previous[:, pivot] @ previous
-        row = row / np.sqrt(residual[pivot])
-        rows.append(row)
-        pivots.append(pivot)
-        residual = np.maximum(residual - row**2, 0.0)
+        row -= rows[:rank, pivot] @ rows[:rank]
+        rows[rank] = row / np.sqrt(residual[pivot])
+        residual = np.maximum(residual - rows[rank] ** 2, 0.0)
         residual[pivot] = 0.0
-    nodes = candidates[pivots]
-    factor = np.asarray(rows)[:, pivots].T
-    return NodeFeatures(kernel, nodes, np.tril(factor), float(residual.max()))
+        pivots.append(pivot)
+    factor = np.tril(rows[: len(pivots), pivots].T)
+    features = NodeFeatures(kernel, candidates[pivots], factor, float(residual.max()))
+    return replace(features, error=_error_between(features, candidates))
+
+
+def _error_between(features: NodeFeatures, candidates: Array) -> float:
+    """Largest k(t, t) - |psi(t)|^2 at the candidates and, for scalars, halfway between them, where models predict too."""
+    if candidates.ndim == 1 and len(candidates) > 1:
+        middle = (candidates[1:] + candidates[:-1]) / 2
+        missed = features.kernel.diagonal(middle) - np.sum(features(middle) ** 2, axis=1)
+        return float(max(features.error, missed.max(), 0.0))
+    return features.error

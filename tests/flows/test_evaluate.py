@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -17,12 +16,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-import zarr
 from mlflow import MlflowClient
 
 from congruence.flows.evaluate import VersionOutcome, evaluate
 from congruence.kernels import EXACT, Normal, conditional_congruence_error
+from congruence.tasks.embedding_worker import open_store
+from congruence.tasks.encoders import load_encoder
 from congruence.tasks.settings import EvaluationSettings
+from congruence.tasks.sources import open_split
 
 ROWS = 240
 NUMBERS = ("cce_mean", "cce_noise_floor", "nll_mean", "crps_mean", "ece", "mae")
@@ -72,7 +73,7 @@ def test_the_flow_gives_the_numbers_of_the_plain_call(
     assert outcome.run_id is not None
     scores = read_scores(outcome.run_id)
     frame = pd.concat(pd.read_parquet(path) for path in sorted((digits / "test").glob("*.parquet")))
-    embeddings = stored_embeddings(home)
+    embeddings = stored_embeddings(EvaluationSettings.model_validate(content(home=str(home))))
     x = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
     law = Normal(frame["angle"].to_numpy(), 5 + 2.5 * frame["digit"].to_numpy())
     expected = conditional_congruence_error(x, frame["target"], law, input_kernel=EXACT.input_kernel)
@@ -153,14 +154,7 @@ def read_scores(run_id: str) -> pd.DataFrame:
     return pd.read_parquet(mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path=path))
 
 
-def stored_embeddings(home: Path) -> np.ndarray:
-    order = json.loads(next((home / "embeddings").rglob("splits/*.json")).read_text())
-    folders = {path.parent.name: path.parent for path in (home / "embeddings").rglob("done.json")}
-    parts = []
-    for shard in order["shards"]:
-        digest = shard["digest"] if isinstance(shard, dict) else shard
-        content = json.loads((folders[digest] / "done.json").read_text())
-        array = next(path.parent for path in folders[digest].rglob("zarr.json") if path.parent.name == "embeddings")
-        parts.append(np.asarray(zarr.open_array(str(array), mode="r")[:]))
-        assert content
-    return np.concatenate(parts)
+def stored_embeddings(settings: EvaluationSettings) -> np.ndarray:
+    store = str(settings.home_folder / "embeddings")
+    encoder = load_encoder(settings.encoder)
+    return open_store(store, settings.store, open_split(settings.splits[0]), encoder).read()

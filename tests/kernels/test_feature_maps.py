@@ -78,3 +78,12 @@ def test_vector_targets() -> None:
     features = output_features(kernel, y)
     psi = features(y)
     assert np.abs(psi @ psi.T - kernel(y)).max() < 1e-7
+
+
+def test_a_kernel_with_a_kink_states_how_far_off_its_features_are() -> None:
+    kernel = Laplacian(1.0)
+    features = output_features(kernel, Y[:50])
+    between = np.sort(Y[:50])[:-1] + 0.013
+    missed = np.abs(features(between) @ features(Y[:50]).T - kernel(between, Y[:50])).max()
+    assert missed <= features.error
+    assert features.error < 0.1
