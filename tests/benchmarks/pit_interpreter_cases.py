@@ -7,6 +7,7 @@ The folder holds data.csv.gz and test_mask.csv.gz of the UCI protein data (9 inp
 
 from __future__ import annotations
 
+import platform
 import sys
 from collections import Counter
 from pathlib import Path
@@ -91,9 +92,8 @@ def _report(name: str, network: DensityNetwork, x: np.ndarray, y: np.ndarray) ->
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(
-        f"# PIT-histogram interpreter: cases with known answers\n\nnumpy {np.__version__}, torch {torch.__version__}\n"
-    )
+    print("# PIT-histogram interpreter: cases with known answers\n")
+    print(f"{platform.machine()}, one thread, numpy {np.__version__}, torch {torch.__version__}\n")
     calibrated_splits()
     known_faults()
     illustrations(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
