@@ -1,0 +1,182 @@
+r"""Is a congruence error real? Monte-Carlo tests of "the model is the truth", for a split and for each of its points.
+
+Under the null hypothesis y*_i ~ f(x_i) is exchangeable with y_i, so for *any* statistic computed alike on observed and
+drawn targets
+
+.. math::  p = (1 + \#\{T^*_b \ge T\}) / (B + 1)
+
+is a valid p-value at any n (Dwass 1957; Davison and Hinkley 1997, section 4.2). Only right-hand sides change. The
+statistic is the mean CCE over the points, smoothed in the leading directions of the Gram matrix and of the output
+features, which costs thin products instead of solves; a solver can be named to have it exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from congruence.kernels.arrays import Array, require_targets
+from congruence.kernels.congruence import PreparedCongruence, prepare
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.functions import Kernel
+from congruence.kernels.null_draws import NullDraws, null_draws
+from congruence.kernels.solvers import Nystrom, Solver
+from congruence.kernels.spectrum import LANDMARKS, gram_spectrum, spectral_smoother
+from congruence.kernels.threads import available_threads, map_on_threads
+
+BLOCK_BYTES = 2**26
+TIE = 1.0 - 1e-5  # single precision must not make a tie with the observed value look smaller than it
+
+
+@dataclass(frozen=True)
+class CongruenceTest:
+    """A Monte-Carlo test of congruence at m points.
+
+    Attributes:
+        statistic: T, the mean over the points of the smoothed error of the observed targets.
+        p_value: of the whole split; at least 1 / (draws + 1).
+        point_p_values: of each point, (m,).
+        point_statistics: the smoothed error at each point, (m,).
+        null_statistics: T* of the drawn targets, (draws,).
+    """
+
+    statistic: float
+    p_value: float
+    point_p_values: Array = field(repr=False)
+    point_statistics: Array = field(repr=False)
+    null_statistics: Array = field(repr=False)
+
+    @property
+    def draws(self) -> int:
+        """Number of simulated sets of targets B."""
+        return len(self.null_statistics)
+
+    def significant_points(self, level: float = 0.05) -> Array:
+        """Points whose error is real, with a false discovery rate of at most ``level``: (m,) booleans."""
+        return benjamini_hochberg(self.point_p_values) <= level
+
+
+def benjamini_hochberg(p_values: Array) -> Array:
+    """Adjusted p-values (q-values): rejecting where q <= level keeps the false discovery rate at ``level``.
+
+    q_(i) = min over j >= i of m p_(j) / j (Benjamini and Hochberg 1995). Valid for p-values that are independent or
+    positively dependent, as those of neighbouring points are.
+
+    Raises:
+        InvalidInputError: not a vector of probabilities.
+    """
+    p = np.asarray(p_values, dtype=np.float64)
+    if p.ndim != 1 or not np.all((p >= 0.0) & (p <= 1.0)):
+        raise InvalidInputError("p_values: expected a vector of probabilities inside [0, 1]")
+    order = np.argsort(p)[::-1]
+    scaled = p[order] * len(p) / np.arange(len(p), 0, -1)
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(np.minimum.accumulate(scaled), 1.0)
+    return adjusted
+
+
+def congruence_test(
+    x: Any,
+    y: Any,
+    predictive: Distribution,
+    *,
+    draws: int = 999,
+    seed: int = 0,
+    query: Any | None = None,
+    input_kernel: Kernel,
+    output_kernel: Kernel | None = None,
+    regularization: float = 0.1,
+    solver: Solver | None = None,
+) -> CongruenceTest:
+    """Test whether targets y could be draws from ``predictive``, given the inputs x.
+
+    Args:
+        x: reference inputs (n, d).
+        y: their targets, (n,) or (n, q).
+        predictive: the model's predictive distributions at x, n rows. ``Samples`` count as draws from the model's law.
+        draws: simulated sets of targets B; the smallest p-value is 1 / (B + 1).
+        seed: of the draws.
+        query: points (m, d) at which to evaluate; by default x itself.
+        input_kernel: k_X.
+        output_kernel: k_Y; by default RBF at the marginal variance that the model states. The papers' bandwidth is read
+            from y, which the level of the test then inherits up to O(1 / n): pass that kernel to test that number.
+        regularization: lambda.
+        solver: compute every statistic with it; by default in the leading directions of 400 landmarks.
+
+    Raises:
+        InvalidInputError: an input that cannot be evaluated, named by row, field and value; or no draws.
+    """
+    quick = Nystrom(LANDMARKS) if solver is None else solver
+    prepared = prepare(x, query=query, input_kernel=input_kernel, regularization=regularization, solver=quick)
+    versions = {"": predictive}
+    return congruence_tests(
+        prepared, y, versions, draws=draws, seed=seed, output_kernel=output_kernel, exact=solver is not None
+    )[""]
+
+
+def congruence_tests(
+    prepared: PreparedCongruence,
+    y: Any,
+    versions: Mapping[str, Distribution],
+    *,
+    draws: int = 999,
+    seed: int = 0,
+    output_kernel: Kernel | None = None,
+    exact: bool = False,
+) -> dict[str, CongruenceTest]:
+    """The test of many model versions on one prepared split; see ``congruence_test``.
+
+    Args:
+        prepared: the reference split, from ``prepare``.
+        y: its targets, (n,) or (n, q).
+        versions: predictive distributions by version.
+        draws, seed, output_kernel: see ``congruence_test``.
+        exact: compute every statistic with the prepared solver, at ``draws`` times the price of an evaluation.
+    """
+    if draws < 1:
+        raise InvalidInputError(f"draws: {draws}; a Monte-Carlo test needs at least 1, and 19 to reject at 5 %")
+    y = require_targets(y, "y", prepared.operator.n)
+    if exact:
+        smooth: Callable[[Array], Array] = lambda rhs: prepared.smooth(np.asarray(rhs, dtype=np.float64))[0]  # noqa: E731
+        threads = 1
+    else:
+        smooth = spectral_smoother(gram_spectrum(prepared.operator), prepared.query)
+        threads = available_threads()
+    results = {}
+    for name, predictive in versions.items():
+        results[name] = _test(null_draws(y, predictive, output_kernel), smooth, draws, seed, threads)
+    return results
+
+
+def _test(delta: NullDraws, smooth: Callable[[Array], Array], draws: int, seed: int, threads: int) -> CongruenceTest:
+    observed = delta.observed()
+    point_statistics = _point_statistics(smooth(observed), 1)[:, 0]
+    statistic = float(np.mean(point_statistics, dtype=np.float64))
+    reached = np.zeros(len(point_statistics), dtype=np.int64)
+    null = np.empty(draws)
+    lock = Lock()
+    per_block = int(np.clip(BLOCK_BYTES // (4 * observed.size), 1, 64))
+
+    def block_of_draws(start: int) -> None:
+        count = min(per_block, draws - start)
+        drawn = delta.draw(count, np.random.default_rng([seed, start]))
+        values = _point_statistics(smooth(drawn.reshape(len(drawn), -1)), count)
+        null[start : start + count] = np.mean(values, axis=0, dtype=np.float64)
+        exceeds = np.count_nonzero(values >= TIE * point_statistics[:, None], axis=1)
+        with lock:
+            np.add(reached, exceeds, out=reached)
+
+    map_on_threads(block_of_draws, range(0, draws, per_block), threads)
+    p_value = (1 + int(np.count_nonzero(null >= TIE * statistic))) / (draws + 1)
+    return CongruenceTest(statistic, p_value, (1 + reached) / (draws + 1), point_statistics, null)
+
+
+def _point_statistics(smoothed: Array, count: int) -> Array:
+    """Norms over the features of ``count`` stacked right-hand sides, (m, count)."""
+    values = smoothed.reshape(len(smoothed), count, -1)
+    return np.asarray(np.sqrt(np.einsum("mbr,mbr->mb", values, values)))

@@ -1,0 +1,209 @@
+"""CCE and MCMD against their definitions, in float64: the papers' three-term form with both systems built."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from congruence.kernels import (
+    RBF,
+    Cholesky,
+    Gamma,
+    Laplacian,
+    Normal,
+    Poisson,
+    Polynomial,
+    Samples,
+    conditional_congruence_error,
+    maximum_conditional_mean_discrepancy,
+    prepare,
+    variance_gamma,
+)
+from congruence.kernels.solvers import ConjugateGradient, Nystrom
+
+KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
+
+
+def split(n=40, d=5, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((n, d))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    mean = 10.0 + 4.0 * x[:, 0]
+    return x, rng.normal(mean, 1.0), mean
+
+
+def three_term_discrepancy(x, y, x_prime, y_prime, query, k_x, k_y, lam, lam_prime):
+    """a'K_Y a - 2 a'K_YY' b + b'K_Y' b, its root, with a and b from a system each (Young et al. 2025, equation 2)."""
+    a = np.linalg.solve(k_x(x) + len(x) * lam * np.eye(len(x)), k_x(x, query))
+    b = np.linalg.solve(k_x(x_prime) + len(x_prime) * lam_prime * np.eye(len(x_prime)), k_x(x_prime, query))
+    terms = [
+        np.einsum("im,ij,jm->m", a, k_y(y), a),
+        np.einsum("im,ij,jm->m", a, k_y(y, y_prime), b),
+        np.einsum("im,ij,jm->m", b, k_y(y_prime), b),
+    ]
+    return np.sqrt(terms[0] - 2.0 * terms[1] + terms[2])
+
+
+def column(y):
+    return y[:, None]
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize("k_x", [KERNEL, RBF(0.8), Laplacian(0.5)], ids=str)
+@pytest.mark.parametrize("at", ["reference", "query"])
+def test_the_collapsed_system_is_the_papers_three_term_form_with_its_own_system_of_all_samples(samples, k_x, at):
+    x, y, mean = split()
+    rng = np.random.default_rng(1)
+    drawn = rng.normal(mean[:, None], 1.5, size=(len(y), samples))
+    query = x if at == "reference" else split(7, seed=3)[0]
+    k_y = RBF(variance_gamma(y))
+    expected = three_term_discrepancy(
+        x, column(y), np.repeat(x, samples, axis=0), column(drawn.ravel()), query, k_x, k_y, 0.1, 0.1
+    )
+    given_query = None if at == "reference" else query
+    result = conditional_congruence_error(x, y, Samples(drawn), query=given_query, input_kernel=k_x)
+    np.testing.assert_allclose(result.values, expected, rtol=1e-10)
+
+
+def test_exact_means_are_what_many_samples_tend_to():
+    x, y, mean = split()
+    predictive = Normal(mean + 1.0, np.full(len(y), 0.7))
+    exact = conditional_congruence_error(x, y, predictive, input_kernel=KERNEL)
+    sampled = conditional_congruence_error(x, y, predictive, input_kernel=KERNEL, samples=20_000)
+    np.testing.assert_allclose(sampled.values, exact.values, rtol=0.03)
+
+
+@pytest.mark.parametrize("family", ["normal", "poisson", "gamma"])
+def test_the_noise_floor_is_the_mean_square_of_the_true_models_own_error(family):
+    x, _, mean = split()
+    predictive = {
+        "normal": Normal(mean, np.linspace(0.3, 3.0, len(mean))),
+        "poisson": Poisson(mean),
+        "gamma": Gamma(mean, np.ones(len(mean))),
+    }[family]
+    draws = predictive.sample(250, seed=4)
+    prepared = prepare(x, input_kernel=KERNEL)
+    kernel = RBF(0.05)
+    squares = np.array(
+        [prepared.conditional_congruence_error(y, predictive, output_kernel=kernel).values ** 2 for y in draws.T]
+    )
+    floor = prepared.conditional_congruence_error(draws[:, 0], predictive, output_kernel=kernel).noise_floor_values
+    error = np.std(squares, axis=0) / np.sqrt(len(squares))
+    assert np.all(np.abs(np.mean(squares, axis=0) - floor**2) < 5.0 * error)
+
+
+def test_the_noise_floor_of_an_ensemble_counts_the_noise_of_its_members():
+    x, _, mean = split()
+    rng = np.random.default_rng(5)
+    prepared = prepare(x, input_kernel=KERNEL)
+    squares, floors = [], []
+    for _ in range(250):
+        values = rng.normal(mean[:, None], 1.0, size=(len(mean), 6))
+        result = prepared.conditional_congruence_error(values[:, 0], Samples(values[:, 1:]), output_kernel=RBF(0.05))
+        squares.append(result.values**2)
+        floors.append(result.noise_floor_values**2)
+    np.testing.assert_allclose(np.mean(floors), np.mean(squares), rtol=0.1)
+
+
+def test_the_noise_floor_by_probes_agrees_with_the_exact_one():
+    x, y, mean = split(300)
+    predictive = Normal(mean, np.ones(len(y)))
+    exact = conditional_congruence_error(x, y, predictive, input_kernel=KERNEL, solver=Cholesky())
+    probed = conditional_congruence_error(x, y, predictive, input_kernel=KERNEL, solver=ConjugateGradient())
+    assert probed.noise_floor == pytest.approx(exact.noise_floor, rel=0.08)
+
+
+@pytest.mark.parametrize("at", ["reference", "query"])
+@pytest.mark.parametrize(
+    "solver", [ConjugateGradient(tolerance=1e-2), ConjugateGradient(), Nystrom(15), Nystrom(15, rows=60)], ids=str
+)
+def test_every_answer_is_within_its_certificate(solver, at):
+    x, y, mean = split(300)
+    query = None if at == "reference" else split(50, seed=8)[0]
+    predictive = Normal(mean + 0.5, np.ones(len(y)))
+    exact = conditional_congruence_error(x, y, predictive, query=query, input_kernel=KERNEL, solver=Cholesky())
+    result = conditional_congruence_error(x, y, predictive, query=query, input_kernel=KERNEL, solver=solver)
+    assert np.max(np.abs(result.values - exact.values)) <= result.error_bound
+    assert abs(result.mean - exact.mean) <= result.mean_error_bound <= result.error_bound
+
+
+def test_the_certificate_of_an_approximation_covers_a_point_that_its_landmarks_do_not_see():
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(0.0, 0.1, size=(2000, 1)), [[50.0]]])
+    y = np.append(rng.normal(size=2000), 5.0)
+    predictive = Normal(np.zeros(2001), np.ones(2001))
+    blind = Nystrom(5, choice="uniform", certificate="trace")
+    exact = conditional_congruence_error(x, y, predictive, input_kernel=RBF(1.0), solver=Cholesky())
+    result = conditional_congruence_error(x, y, predictive, input_kernel=RBF(1.0), solver=blind)
+    prepared = prepare(x, input_kernel=RBF(1.0), solver=blind)
+    assert 2000 not in prepared.state.inverse.indices
+    assert np.max(np.abs(result.values - exact.values)) <= result.error_bound
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    sizes=st.tuples(st.integers(5, 40), st.integers(5, 40)),
+    lambdas=st.tuples(st.floats(0.01, 1.0), st.floats(0.01, 1.0)),
+    seed=st.integers(0, 1000),
+)
+def test_mcmd_of_two_samples_with_their_own_inputs_sizes_and_lambdas_is_the_definition(sizes, lambdas, seed):
+    (x, y, _), (x_prime, y_prime, _) = split(sizes[0], seed=seed), split(sizes[1], seed=seed + 1)
+    y_prime = y_prime + 2.0
+    query = split(6, seed=seed + 2)[0]
+    expected = three_term_discrepancy(
+        x, column(y), x_prime, column(y_prime), query, KERNEL, RBF(variance_gamma(y)), *lambdas
+    )
+    value = maximum_conditional_mean_discrepancy(
+        x, y, x_prime, y_prime, query, input_kernel=KERNEL, regularization=lambdas[0], regularization_prime=lambdas[1]
+    )
+    np.testing.assert_allclose(value, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_mcmd_of_a_sample_with_itself_is_zero():
+    x, y, _ = split()
+    assert np.max(maximum_conditional_mean_discrepancy(x, y, x, y, x, input_kernel=KERNEL)) < 1e-12
+
+
+@settings(max_examples=10, deadline=None)
+@given(shift=st.floats(-1e3, 1e3), factor=st.floats(0.01, 100.0), seed=st.integers(0, 1000))
+def test_the_units_and_the_origin_of_the_targets_do_not_matter(shift, factor, seed):
+    x, y, mean = split(seed=seed)
+    values = conditional_congruence_error(x, y, Normal(mean, np.ones(len(y))), input_kernel=KERNEL).values
+    moved = conditional_congruence_error(
+        x, shift + factor * y, Normal(shift + factor * mean, np.full(len(y), factor)), input_kernel=KERNEL
+    ).values
+    np.testing.assert_allclose(moved, values, rtol=1e-4)
+
+
+def test_versions_evaluated_together_are_the_versions_evaluated_alone():
+    x, y, mean = split()
+    versions = {"a": Normal(mean, np.ones(len(y))), "b": Normal(mean + 3.0, np.ones(len(y))), "c": Poisson(mean)}
+    prepared = prepare(x, input_kernel=KERNEL)
+    together = prepared.evaluate(y, versions)
+    for name, predictive in versions.items():
+        alone = prepared.conditional_congruence_error(y, predictive)
+        np.testing.assert_allclose(together[name].values, alone.values, rtol=1e-12)
+
+
+def test_the_order_of_the_rows_does_not_matter():
+    x, y, mean = split()
+    order = np.random.default_rng(0).permutation(len(y))
+    values = conditional_congruence_error(x, y, Normal(mean, np.ones(len(y))), input_kernel=KERNEL).values
+    shuffled = conditional_congruence_error(
+        x[order], y[order], Normal(mean[order], np.ones(len(y))), input_kernel=KERNEL
+    ).values
+    np.testing.assert_allclose(shuffled, values[order], rtol=1e-9)
+
+
+def test_a_biased_and_an_overconfident_model_exceed_the_floor_that_the_true_one_stays_near():
+    x, y, mean = split(800)
+    versions = {
+        "true": Normal(mean, np.ones(len(y))),
+        "biased": Normal(mean + 1.5, np.ones(len(y))),
+        "overconfident": Normal(mean, np.full(len(y), 0.1)),
+    }
+    results = prepare(x, input_kernel=KERNEL).evaluate(y, versions, output_kernel=RBF(0.5))
+    assert results["true"].mean < 1.5 * results["true"].noise_floor
+    assert results["biased"].mean > 4.0 * results["biased"].noise_floor
+    assert results["overconfident"].mean > 4.0 * results["overconfident"].noise_floor
+    assert results["biased"].excess == pytest.approx(results["biased"].mean, rel=0.2)
