@@ -33,7 +33,7 @@ def output_columns(output: Any, rows: int) -> dict[str, Array]:
 
 
 def numeric(values: Array, name: str, start: int = 0) -> Array:
-    """A column as finite float64: (n,), or (n, k, ...) where each cell holds an array.
+    """A column as float64 without NaN: (n,), or (n, k, ...) where each cell holds an array.
 
     Args:
         values: the column.
@@ -41,19 +41,19 @@ def numeric(values: Array, name: str, start: int = 0) -> Array:
         start: the number of the first row, for errors.
 
     Raises:
-        ContractError: a cell is missing, not a number, not finite, or of another length than the first.
+        ContractError: a cell is missing, not a number, NaN, or of another length than the first.
     """
     if values.dtype.kind == "O":
         values = _from_objects(values, name, start)
     if values.dtype.kind not in "biuf":
         raise ContractError(f"output column {name!r} holds {values.dtype} values, expected numbers")
     values = values.astype(np.float64)
-    finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
-    if not finite.all():
-        row = int(np.argmin(finite))
+    known = ~np.isnan(values).reshape(len(values), -1).any(axis=1)
+    if not known.all():
+        row = int(np.argmin(known))
         raise ContractError(
-            f"output column {name!r}: row {start + row} is {values[row]} ({int(np.sum(~finite))} of {len(values)} rows "
-            "are not finite); the model must return a distribution for every valid input"
+            f"output column {name!r}: row {start + row} is {values[row]} ({int(np.sum(~known))} of {len(values)} rows "
+            "are); the model must return a distribution for every valid input"
         )
     return values
 

@@ -59,7 +59,7 @@ def describe_distribution(predictive: Distribution) -> PredictionSettings:
     if isinstance(predictive, Mixture):
         return PredictionSettings(family="mixture", component=family_name(type(predictive.components[0])))
     family = family_name(type(predictive))
-    levels = np.ravel(vars(predictive)["levels"]).tolist() if family == "quantiles" else None
+    levels = np.ravel(predictive.parameters()["levels"]).tolist() if family == "quantiles" else None
     return PredictionSettings(family=family, levels=levels)
 
 
@@ -73,7 +73,7 @@ def distribution_columns(predictive: Distribution) -> pd.DataFrame:
             {f"{name}_{k}": matrix[:, k] for name, matrix in matrices.items() for k in range(len(parts))}
         )
     names = PredictionSettings.model_construct(family=family_name(type(predictive))).parameters
-    arrays = {name: np.asarray(vars(predictive)[name]) for name in names}
+    arrays = {name: np.asarray(predictive.parameters()[name]) for name in names}
     return pd.DataFrame({name: values if values.ndim == 1 else list(values) for name, values in arrays.items()})
 
 

@@ -21,6 +21,7 @@ from congruence.tasks.contract import (
     distribution_columns,
     read_distribution,
 )
+from congruence.tasks.contract.settings import families
 
 LOC, SCALE = np.array([1.0, 2.0, 3.0]), np.array([0.5, 1.0, 2.0])
 
@@ -113,6 +114,24 @@ def test_columns_written_are_columns_read(family: str, rows: int) -> None:
     np.testing.assert_array_equal(again.mean(), distribution.mean())
 
 
+ONE_IN_TWO, SMALL, FEW = np.array([0.25, 0.5]), np.array([0.1, 0.2]), np.array([3.0, 4.0])
+SPECIAL = {"upper": np.array([np.inf, 9.0]), "lower": np.array([0.5, -np.inf]), "trials": FEW, "n": FEW, "df": FEW}
+
+
+@pytest.mark.parametrize("family", sorted(set(families()) - {"mixture", "samples", "quantiles"}))
+def test_every_family_is_read_by_its_parameters_names(family: str) -> None:
+    parameters = PredictionSettings(family=family).parameters
+    values = {name: SPECIAL.get(name, SMALL if "prob" in name or "inflation" in name else FEW) for name in parameters}
+    if family == "binomial" or family.endswith("_binomial"):
+        values = {name: SPECIAL.get(name, ONE_IN_TWO) for name in parameters}
+    if family.startswith("multivariate"):
+        values = {name: list(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])) for name in parameters}
+    found = read(pd.DataFrame(values), 2, family=family)
+    again = read_distribution(distribution_columns(found), describe_distribution(found), 2)
+    assert type(found) is type(again) is families()[family]
+    np.testing.assert_array_equal(found.mean(), again.mean())
+
+
 @pytest.mark.parametrize(
     ("output", "settings", "message"),
     [
@@ -122,7 +141,8 @@ def test_columns_written_are_columns_read(family: str, rows: int) -> None:
             r"'scale' for parameter 'scale' is missing; the output has 'loc'; .*predictions.columns.scale",
         ),
         ({"loc": LOC, "scale": [1, -2, 1]}, {}, r"Normal.scale: row 1 is -2, .*loc from column 'loc'"),
-        ({"loc": LOC, "scale": [1, np.nan, 1]}, {}, r"'scale': row 1 is nan \(1 of 3 rows"),
+        ({"loc": LOC, "scale": [1, np.nan, 1]}, {}, r"'scale': row 1 is nan \(1 of 3 rows are\)"),
+        ({"loc": [1, np.inf, 1], "scale": SCALE}, {}, r"Normal.loc: .*row 1 \(inf\).*loc from column 'loc'"),
         ({"loc": LOC, "scale": ["1", "x", "2"]}, {}, "'scale' holds .*, expected numbers"),
         ({"loc": LOC, "scale": [1, None, 2]}, {}, "'scale': row 1 is nan|'scale': row 1 is None"),
         ({"loc": LOC[:2], "scale": SCALE}, {}, r"'loc' has shape \(2,\) for 3 input rows"),
