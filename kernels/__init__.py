@@ -32,12 +32,14 @@ from congruence.kernels.functions import (
     multiscale_rbf,
     variance_gamma,
 )
+from congruence.kernels.pit_interpreter import Interpretation, interpret_pit
 from congruence.kernels.protocols import ECAI, EXACT, PREPRINT, Protocol
 from congruence.kernels.solvers import Cholesky
 
 __all__ = [
     "CalibrationTest",
     "HilbertianEmbedding",
+    "Interpretation",
     "MaximumMeanDiscrepancy",
     "MixtureWasserstein",
     "PredictionKernel",
@@ -60,6 +62,7 @@ __all__ = [
     "Protocol",
     "conditional_congruence_error",
     "dimension_gamma",
+    "interpret_pit",
     "maximum_conditional_mean_discrepancy",
     "median_gamma",
     "multiscale_rbf",
