@@ -13,9 +13,11 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.congruence import CongruenceResult, PreparedCongruence, prepare
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.functions import Kernel
+from congruence.kernels.output_scales import output_kernel
 from congruence.kernels.protocols import Protocol
+from congruence.kernels.significance import CongruenceTest, congruence_tests
 from congruence.kernels.solvers import Cholesky, Solver
-from congruence.kernels.target_errors import marginal_kernel
+from congruence.tasks.metric_names import MetricName, requested_metrics
 from congruence.tasks.settings import SolverSettings
 
 
@@ -28,6 +30,7 @@ class Measurement:
         protocol: under which they compare.
         solver: what solved the system, in words.
         output_kernel: k_Y with its resolved bandwidth.
+        tests: the Monte-Carlo test of congruence by version, where it was asked for.
         seconds: wall time of the preparation and of the solve.
     """
 
@@ -35,6 +38,7 @@ class Measurement:
     protocol: Protocol
     solver: str
     output_kernel: dict[str, Any]
+    tests: dict[str, CongruenceTest] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -48,6 +52,10 @@ class MeasurementSettings(Interface):
     @property
     def seed(self) -> int:
         """Of draws and of the noise floor's probes."""
+
+    @property
+    def metrics(self) -> list[MetricName] | None:
+        """Which metrics; None for all."""
 
 
 def measure(
@@ -67,10 +75,24 @@ def measure(
         solver=solver_from(settings.solver),
     )
     ready = time.perf_counter()
-    kernel = _output_kernel(protocol, targets, prepared)
+    kernel = output_kernel(protocol, targets, prepared)
     results = prepared.evaluate(targets, versions, output_kernel=kernel, samples=protocol.samples, seed=settings.seed)
-    seconds = {"prepare": ready - started, "solve": time.perf_counter() - ready}
-    return Measurement(results, protocol, type(prepared.solver).__name__, kernel.describe(), seconds)
+    solved = time.perf_counter()
+    tests = _tests(settings, prepared, targets, versions, kernel)
+    seconds = {"prepare": ready - started, "solve": solved - ready, "test": time.perf_counter() - solved}
+    return Measurement(results, protocol, type(prepared.solver).__name__, kernel.describe(), tests, seconds)
+
+
+def _tests(
+    settings: MeasurementSettings,
+    prepared: PreparedCongruence,
+    targets: Array,
+    versions: dict[str, Distribution],
+    kernel: Kernel,
+) -> dict[str, CongruenceTest]:
+    if "congruence_test" not in requested_metrics(settings.metrics):
+        return {}
+    return congruence_tests(prepared, targets, versions, output_kernel=kernel, seed=settings.seed)
 
 
 def solver_from(settings: SolverSettings) -> Solver | None:
@@ -78,10 +100,6 @@ def solver_from(settings: SolverSettings) -> Solver | None:
     if settings.kind == "cholesky":
         return Cholesky()
     return None
-
-
-def _output_kernel(protocol: Protocol, targets: Array, prepared: PreparedCongruence) -> Kernel:  # noqa: ARG001
-    return protocol.output_kernel or marginal_kernel(targets)
 
 
 def embedding_map(embeddings: Array, valid: Array) -> Array:

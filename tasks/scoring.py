@@ -9,14 +9,16 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.calibration import calibration_error_of_pit, pit_values
+from congruence.kernels.calibration import pit_values
 from congruence.kernels.congruence import CongruenceResult
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.scores import point_scores, sharpness
+from congruence.kernels.scores import point_scores
+from congruence.kernels.significance import CongruenceTest, benjamini_hochberg
 from congruence.tasks.encoders import Encoder
 from congruence.tasks.evaluation import Evaluation, Metric, SplitSummary
 from congruence.tasks.measurement import Measurement
 from congruence.tasks.metric_names import requested_metrics
+from congruence.tasks.metrics import estimated, mean_columns, other_metrics, slice_table
 from congruence.tasks.registry import ModelVersion
 from congruence.tasks.settings import EvaluationSettings
 from congruence.tasks.sources import Split
@@ -39,26 +41,31 @@ def score_version(
 ) -> Evaluation:
     """One version's evaluation: scores for every row of the split, invalid ones with their reason."""
     valid = store.valid()
+    requested = requested_metrics(settings.metrics)
     frame = _row_frame(split, store, valid)
-    result = measurement.results[version.label]
-    points = score_points(result, predictive, targets, seed=settings.seed, keys=frame.loc[valid, "key"].to_numpy())
+    keys = frame.loc[valid, "key"].to_numpy()
+    result, test = measurement.results[version.label], measurement.tests.get(version.label)
+    points = score_points(result, predictive, targets, seed=settings.seed, keys=keys, test=test)
     for name, values in points.items():
         column = np.full(split.rows, np.nan)
         column[valid] = values
         frame[name] = column
+    labels = frame.loc[valid, split.settings.slices]
+    summary = summarise(result, predictive, targets, points, requested, seed=settings.seed, keys=keys, test=test)
     return Evaluation(
         model=version,
         split=SplitSummary(split.name, split.digest, split.rows, int(valid.sum())),
         protocol=measurement.protocol,
-        metrics=summarise(result, predictive, points),
+        metrics=summary,
         scores=frame,
         predictive=predictive,
         targets=targets,
+        slices=slice_table(mean_columns(requested, points, predictive, targets), labels, keys),
         embedding_map=embedding_map,
         thumbnails=thumbnails(split) if encoder.input_kind == "image" else None,
         provenance=_provenance(settings, encoder, measurement, version),
         seconds=measurement.seconds,
-        metric_list=requested_metrics(settings.metrics),
+        metric_list=requested,
     )
 
 
@@ -76,33 +83,44 @@ def _row_frame(split: Split, store: EmbeddingStore, valid: Array) -> pd.DataFram
 
 
 def score_points(
-    result: CongruenceResult, predictive: Distribution, targets: Array, *, seed: int, keys: Array | None
+    result: CongruenceResult,
+    predictive: Distribution,
+    targets: Array,
+    *,
+    seed: int,
+    keys: Array | None,
+    test: CongruenceTest | None = None,
 ) -> dict[str, Array]:
     """Every score of every evaluated row; ``keys`` name the rows for the randomised PIT of counts."""
     points = {"cce": result.values, "cce_noise_floor": result.noise_floor_values, "cce_excess": result.excess_values}
+    if test is not None:
+        points["cce_p_value"] = test.point_p_values
+        points["cce_q_value"] = benjamini_hochberg(test.point_p_values)
     points |= point_scores(predictive, targets)
     if targets.ndim == 1:
         points["pit"] = pit_values(predictive, targets, seed=seed, keys=keys)
     return points
 
 
-def summarise(result: CongruenceResult, predictive: Distribution, points: dict[str, Array]) -> dict[str, Metric]:
-    """The metrics of a version from the scores of its rows (``score_points``)."""
-    metrics = {
-        "cce_mean": result.mean,
-        "cce_noise_floor": result.noise_floor,
-        "cce_excess": result.excess,
-        "cce_error_bound": result.error_bound,
-        "crps_mean": float(np.mean(points["crps"])),
-        "mae": float(np.mean(points["absolute_error"])),
-        "rmse": float(np.sqrt(np.mean(points["squared_error"]))),
-        "sharpness": sharpness(predictive),
-    }
-    if "nll" in points:
-        metrics["nll_mean"] = float(np.mean(points["nll"]))
-    if "pit" in points:
-        metrics["ece"] = calibration_error_of_pit(points["pit"])
-    return {name: Metric(value) for name, value in metrics.items() if np.isfinite(value)}
+def summarise(
+    result: CongruenceResult,
+    predictive: Distribution,
+    targets: Array,
+    points: dict[str, Array],
+    requested: tuple[str, ...],
+    *,
+    seed: int,
+    keys: Array | None,
+    test: CongruenceTest | None = None,
+) -> dict[str, Metric]:
+    """The metrics of a version from the scores of its rows (``score_points``), with intervals where they are means."""
+    metrics = estimated(mean_columns(requested, points, predictive, targets), keys, seed)
+    metrics |= other_metrics(requested, points, predictive, targets, seed)
+    metrics["cce_error_bound"] = Metric(result.error_bound)
+    if test is not None:
+        metrics["cce_p_value"] = Metric(test.p_value)
+        metrics["cce_significant_share"] = Metric(float(np.mean(test.significant_points())))
+    return metrics
 
 
 def _provenance(

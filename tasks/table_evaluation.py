@@ -21,6 +21,7 @@ from congruence.tasks.contract.reading import read_distribution
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.encoders import Encoder, EncoderSettings, InvalidRow, load_encoder
 from congruence.tasks.measurement import measure
+from congruence.tasks.metric_names import MetricName, requested_metrics
 from congruence.tasks.protocol_settings import ProtocolSettings
 from congruence.tasks.scoring import score_points, summarise
 from congruence.tasks.settings import SolverSettings
@@ -40,6 +41,7 @@ class TableEvaluationSettings(Strict):
     predictions: PredictionSettings | None = Field(default=None, description="where the model's metadata do not say")
     solver: SolverSettings = SolverSettings()
     key: str | None = None
+    metrics: list[MetricName] | None = Field(default=None, description="narrows the metrics; all that apply by default")
     seed: int = 0
 
 
@@ -71,10 +73,13 @@ def evaluate_table(
     protocol = settings.protocol.protocol()
     if encoder is not None:
         protocol = replace(protocol, encoder=f"{encoder.id} {encoder.preprocessing_digest}")
-    result = measure(settings, protocol, x, y, {"model": predictive}).results["model"]
+    measurement = measure(settings, protocol, x, y, {"model": predictive})
+    result, test = measurement.results["model"], measurement.tests.get("model")
     keys = None if settings.key is None else _column(frame, settings.key).to_numpy()
-    points = score_points(result, predictive, y, seed=settings.seed, keys=keys)
-    metrics = {name: metric.value for name, metric in summarise(result, predictive, points).items()}
+    points = score_points(result, predictive, y, seed=settings.seed, keys=keys, test=test)
+    requested = requested_metrics(settings.metrics)
+    summary = summarise(result, predictive, y, points, requested, seed=settings.seed, keys=keys, test=test)
+    metrics = {name: metric.value for name, metric in summary.items()}
     scores = pd.DataFrame(points)
     scores.insert(0, "row" if keys is None else "key", np.arange(len(frame)) if keys is None else keys)
     return metrics, scores
