@@ -20,7 +20,7 @@ from prefect.futures import as_completed
 from prefect_dask.task_runners import DaskTaskRunner
 
 from congruence.flows.environment import tracking_uri
-from congruence.flows.progress import stage
+from congruence.flows.progress import console, stage
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import CongruenceError
@@ -32,7 +32,7 @@ from congruence.tasks.embedding_worker import embed_shards, open_store, warm_enc
 from congruence.tasks.encoders import Encoder, EncoderSettings
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.evaluation import Evaluation, Metric
-from congruence.tasks.measurement import Measurement, embedding_map, measure
+from congruence.tasks.measurement import Measurement, embedding_map, measure, on_cluster
 from congruence.tasks.metric_names import requested_metrics
 from congruence.tasks.predictions import predict_split
 from congruence.tasks.registry import ModelVersion, select
@@ -44,6 +44,7 @@ from congruence.tasks.tracking import EvaluationIdentity, find_evaluation, log_e
 
 MAX_EMBEDDING_TASKS = 200
 CONTRACT_ROWS = 8
+EXPECTED_COLUMNS = 110  # per version: features of one RBF at the papers' bandwidth, and the noise floor's probes
 
 
 @dataclass(frozen=True)
@@ -88,15 +89,26 @@ def predict_task(model: PredictiveModel, label: str, split: Split, valid: Array,
 
 @task(name="solve", task_run_name="solve {split_name} for all versions", cache_policy=NO_CACHE)
 def solve_task(
-    split_name: str,  # noqa: ARG001 - part of the run's name
+    split_name: str,
     settings: EvaluationSettings,
     protocol: Protocol,
     embeddings: Array,
     targets: Array,
     versions: dict[str, Distribution],
+    client: Client,
 ) -> Measurement:
-    """Prepare the Gram system of the split once and solve it for every version."""
-    return measure(settings, protocol, embeddings, targets, versions)
+    """Prepare the Gram system of the split once on the cluster and solve it for every version."""
+    folder = settings.home_folder / "solves"
+    folder.mkdir(parents=True, exist_ok=True)
+    place = on_cluster(
+        client,
+        settings.solver,
+        EXPECTED_COLUMNS * len(versions),
+        folder,
+        lambda line: console.print(f"solving {split_name}: {line}", soft_wrap=True),
+        gpu=settings.cluster.kind == "cuda",
+    )
+    return measure(settings, protocol, embeddings, targets, versions, prepare_inputs=place)
 
 
 @task(
@@ -207,12 +219,12 @@ def _evaluate_models(
         runner: Any = DaskTaskRunner(address=scheduler_address(client))
         inner = embed_and_predict.with_options(task_runner=runner, flow_run_name=f"embed and predict {split.name}")
         predictive, failures = inner(settings, split, store, store_uri, models, predictions_folder, _threads(client))
-    if not predictive:
-        return failures
-    valid = store.valid()
-    embeddings = store.read()[valid]
-    targets = np.concatenate([split.targets(shard) for shard in split.shards])[valid]
-    measurement = solve_task(split.name, settings, protocol, embeddings, targets, predictive)
+        if not predictive:
+            return failures
+        valid = store.valid()
+        embeddings = store.read()[valid]
+        targets = np.concatenate([split.targets(shard) for shard in split.shards])[valid]
+        measurement = solve_task(split.name, settings, protocol, embeddings, targets, predictive, client)
     picture = embedding_map(embeddings, valid)
     outcomes = failures
     with stage(f"logging {split.name}", len(predictive), "versions") as advance:

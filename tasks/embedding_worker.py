@@ -45,6 +45,4 @@ def embed_shards(
     """
     warm = warm_encoder(encoder.model_dump_json(exclude_unset=True))
     opened = open_store(store_uri, store, split, warm)
-    return [
-        embed_shard(split, shard, warm, opened, batch_size=warm.batch_size, threads=threads) for shard in shards
-    ]
+    return [embed_shard(split, shard, warm, opened, batch_size=warm.batch_size, threads=threads) for shard in shards]

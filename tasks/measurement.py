@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from typing import Protocol as Interface
 
 import numpy as np
+from distributed import Client
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.congruence import CongruenceResult, PreparedCongruence, prepare
@@ -16,9 +19,11 @@ from congruence.kernels.functions import Kernel
 from congruence.kernels.output_scales import output_kernel
 from congruence.kernels.protocols import Protocol
 from congruence.kernels.significance import CongruenceTest, congruence_tests
-from congruence.kernels.solvers import Cholesky, Solver
+from congruence.tasks.linalg import prepare_on_dask
 from congruence.tasks.metric_names import MetricName, requested_metrics
-from congruence.tasks.settings import SolverSettings
+from congruence.tasks.solver_plan import SolverSettings, plan_solver
+
+PrepareInputs = Callable[[Array, Protocol], PreparedCongruence]
 
 
 @dataclass(frozen=True)
@@ -46,10 +51,6 @@ class MeasurementSettings(Interface):
     """What a measurement reads of an evaluation's settings."""
 
     @property
-    def solver(self) -> SolverSettings:
-        """How the system is solved."""
-
-    @property
     def seed(self) -> int:
         """Of draws and of the noise floor's probes."""
 
@@ -64,16 +65,17 @@ def measure(
     embeddings: Array,
     targets: Array,
     versions: dict[str, Distribution],
+    *,
+    prepare_inputs: PrepareInputs | None = None,
 ) -> Measurement:
-    """CCE of every version at the rows of ``embeddings`` (n, d) with ``targets`` (n,) or (n, q)."""
+    """CCE of every version at the rows of ``embeddings`` (n, d) with ``targets`` (n,) or (n, q).
+
+    ``prepare_inputs`` says where the Gram system is prepared: in this process by default, or on a Dask cluster
+    (``on_cluster``).
+    """
     x = protocol.apply(np.asarray(embeddings))
     started = time.perf_counter()
-    prepared = prepare(
-        x,
-        input_kernel=protocol.input_kernel,
-        regularization=protocol.regularization,
-        solver=solver_from(settings.solver),
-    )
+    prepared = (prepare_inputs or in_memory)(x, protocol)
     ready = time.perf_counter()
     kernel = output_kernel(protocol, targets, prepared)
     results = prepared.evaluate(targets, versions, output_kernel=kernel, samples=protocol.samples, seed=settings.seed)
@@ -81,6 +83,41 @@ def measure(
     tests = _tests(settings, prepared, targets, versions, kernel)
     seconds = {"prepare": ready - started, "solve": solved - ready, "test": time.perf_counter() - solved}
     return Measurement(results, protocol, type(prepared.solver).__name__, kernel.describe(), tests, seconds)
+
+
+def in_memory(x: Array, protocol: Protocol) -> PreparedCongruence:
+    """The Gram system in this process, by the solver that fits its size."""
+    return prepare(x, input_kernel=protocol.input_kernel, regularization=protocol.regularization)
+
+
+def on_cluster(
+    client: Client, settings: SolverSettings, columns: int, folder: Path, announce: Callable[[str], None], *, gpu: bool
+) -> PrepareInputs:
+    """The Gram system on the workers of ``client``: planned, announced, and refused if it does not fit.
+
+    Args:
+        client: of the cluster.
+        settings: the evaluation file's.
+        columns: right-hand sides of all versions together.
+        folder: where the iterate of a long solve is kept.
+        announce: told in one line which solver runs, with what memory and time.
+        gpu: make the tiles on the workers' GPUs.
+    """
+
+    def prepare_inputs(x: Array, protocol: Protocol) -> PreparedCongruence:
+        plan = plan_solver(settings, len(x), x.shape[1], columns, protocol.input_kernel, folder)
+        announce(plan.announcement)
+        return prepare_on_dask(
+            client,
+            x,
+            input_kernel=protocol.input_kernel,
+            regularization=protocol.regularization,
+            solver=plan.solver,
+            dtype=plan.dtype,
+            gpu=gpu,
+        )
+
+    return prepare_inputs
 
 
 def _tests(
@@ -93,13 +130,6 @@ def _tests(
     if "congruence_test" not in requested_metrics(settings.metrics):
         return {}
     return congruence_tests(prepared, targets, versions, output_kernel=kernel, seed=settings.seed)
-
-
-def solver_from(settings: SolverSettings) -> Solver | None:
-    """The solver that the settings name; None lets the size decide."""
-    if settings.kind == "cholesky":
-        return Cholesky()
-    return None
 
 
 def embedding_map(embeddings: Array, valid: Array) -> Array:

@@ -69,7 +69,9 @@ class ProtocolSettings(Strict):
     def protocol(self) -> Protocol:
         """The protocol as a value."""
         given = {key: value for key, value in self if value is not None and key not in ("base", "name")}
-        changes: dict[str, Any] = {key: value.kernel() if isinstance(value, KernelSettings) else value for key, value in given.items()}
+        changes: dict[str, Any] = {
+            key: value.kernel() if isinstance(value, KernelSettings) else value for key, value in given.items()
+        }
         protocol = PROTOCOLS[self.base]
         if not changes:
             return protocol if self.name is None else replace(protocol, name=self.name)

@@ -17,6 +17,7 @@ from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.metric_names import MetricName
 from congruence.tasks.protocol_settings import ProtocolSettings
+from congruence.tasks.solver_plan import SolverSettings
 from congruence.tasks.sources.settings import SplitSettings
 from congruence.tasks.strict import Strict
 from congruence.tasks.tracking.settings import TrackingSettings
@@ -30,19 +31,6 @@ class StoreSettings(Strict):
     uri: str | None = None
     dtype: Literal["float32", "float16"] = "float32"
     storage_options: Annotated[dict[str, Any], Field(repr=False)] = {}
-
-
-class SolverSettings(Strict):
-    """How the Gram systems are solved; ``auto`` chooses from the size, the memory and the cluster.
-
-    ``tolerance`` is the largest error of a CCE value relative to the mean CCE that the certificate may leave.
-    ``memory`` is what the solver may use; a computation that would not fit is refused before it starts.
-    """
-
-    kind: Literal["auto", "cholesky", "conjugate_gradient", "nystrom"] = "auto"
-    tolerance: float = Field(default=1e-5, gt=0, lt=1)
-    landmarks: int | None = Field(default=None, ge=1)
-    memory: str | None = None
 
 
 class EvaluationSettings(Strict):

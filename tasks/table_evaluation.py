@@ -24,7 +24,6 @@ from congruence.tasks.measurement import measure
 from congruence.tasks.metric_names import MetricName, requested_metrics
 from congruence.tasks.protocol_settings import ProtocolSettings
 from congruence.tasks.scoring import score_points, summarise
-from congruence.tasks.settings import SolverSettings
 from congruence.tasks.strict import Strict
 
 
@@ -39,7 +38,6 @@ class TableEvaluationSettings(Strict):
     encoder: EncoderSettings | None = None
     protocol: ProtocolSettings = ProtocolSettings()
     predictions: PredictionSettings | None = Field(default=None, description="where the model's metadata do not say")
-    solver: SolverSettings = SolverSettings()
     key: str | None = None
     metrics: list[MetricName] | None = Field(default=None, description="narrows the metrics; all that apply by default")
     seed: int = 0

@@ -1,0 +1,89 @@
+"""The evaluation file's `solver:` turned into a solver for a Dask cluster, with what it will take said beforehand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from dask.utils import parse_bytes
+from pydantic import Field, field_validator
+
+from congruence.kernels.functions import Kernel
+from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom, Solver, choose_solver
+from congruence.kernels.solvers.auto import DENSE_LIMIT, NYSTROM_LANDMARKS, Plan
+from congruence.tasks.linalg import CheckpointFile, TiledCholesky
+from congruence.tasks.strict import Strict
+
+CHECKPOINT_ROWS = 50_000
+
+
+class SolverSettings(Strict):
+    """How the Gram systems are solved; ``auto`` chooses from the size, the memory and the cluster.
+
+    ``kind``: ``cholesky`` (exact, tiled), ``conjugate_gradient`` (exact to a certificate, matrix-free), ``nystrom`` (a
+    declared approximation with its certificate). ``tolerance`` is the largest residual relative to the right-hand side.
+    ``memory`` (for example ``8 GiB``) is what the solver may use over all workers; what would not fit is refused before
+    it starts. ``approximate`` lets ``auto`` fall back to Nystrom where nothing exact fits.
+    """
+
+    kind: Literal["auto", "cholesky", "conjugate_gradient", "nystrom"] = "auto"
+    tolerance: float = Field(default=5e-7, gt=0, lt=1)
+    landmarks: int | None = Field(default=None, ge=1)
+    memory: str | None = None
+    approximate: bool = False
+
+    @field_validator("memory")
+    @classmethod
+    def _readable(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_bytes(value)
+        return value
+
+
+@dataclass(frozen=True)
+class SolverPlan:
+    """A solver for the workers, the dtype of its tiles, and one line on what it is expected to take."""
+
+    solver: Solver
+    dtype: Any
+    announcement: str
+
+
+def plan_solver(settings: SolverSettings, n: int, d: int, columns: int, kernel: Kernel, folder: Path) -> SolverPlan:
+    """The solver for n points of d features and ``columns`` right-hand sides.
+
+    Args:
+        settings: the evaluation file's.
+        n, d, columns: points, features, right-hand sides of all versions together.
+        kernel: the input kernel, whose speed is measured on a few tiles.
+        folder: where the iterate of a long solve is kept.
+
+    Raises:
+        BudgetError: nothing fits; says what each solver would take, and what to change.
+    """
+    memory = None if settings.memory is None else int(parse_bytes(settings.memory))
+    plan = choose_solver(n, d, columns, memory_bytes=memory, kernel=kernel, exact=not settings.approximate)
+    chosen = settings.kind
+    if chosen == "auto":
+        chosen = _kind_of(plan)
+    if chosen == "cholesky":
+        # Small systems in double precision: the factor is the oracle of the others, and costs seconds.
+        solver: Any = TiledCholesky(tolerance=settings.tolerance, memory_bytes=memory)
+        dtype = np.float64 if n <= DENSE_LIMIT else np.float32
+    elif chosen == "nystrom":
+        solver = Nystrom(settings.landmarks or min(n, NYSTROM_LANDMARKS))
+        dtype = np.float32
+    else:
+        checkpoint = CheckpointFile(folder / "iterate.npz", "conjugate gradient") if n > CHECKPOINT_ROWS else None
+        solver = ConjugateGradient(settings.tolerance, settings.landmarks, checkpoint=checkpoint)
+        dtype = np.float32
+    said = plan.describe() if settings.kind == "auto" else f"{type(solver).__name__}, as the settings say"
+    return SolverPlan(solver, dtype, f"n = {n:,}, d = {d}, {columns} right-hand sides; {said}")
+
+
+def _kind_of(plan: Plan) -> Literal["cholesky", "conjugate_gradient", "nystrom"]:
+    if isinstance(plan.solver, Cholesky):
+        return "cholesky"
+    return "nystrom" if isinstance(plan.solver, Nystrom) else "conjugate_gradient"
