@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from congruence.flows.environment import embed_servers, tracking_uri
-from congruence.kernels.errors import CongruenceError
+from congruence.flows.environment import tracking_uri
+from congruence.flows.options import FAILED, GATE_FAILED, Debug, Errors, File, Home, Models, start
+
+if TYPE_CHECKING:
+    from congruence.flows.evaluate import VersionOutcome
+    from congruence.tasks.settings import EvaluationSettings
 
 app = typer.Typer(
     help="How far the predictive distributions of registered models are from the truth, point by point.",
@@ -20,24 +24,20 @@ app = typer.Typer(
     add_completion=False,
 )
 
-Home = Annotated[Path | None, typer.Option(envvar="CONGRUENCE_HOME", help="Where runs keep their data.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
-Models = Annotated[
-    list[str] | None,
-    typer.Option("--model", "-m", help="models:/name/3, models:/name@alias, or a name for all versions."),
-]
-
 
 @app.command()
 def evaluate(
-    file: Annotated[Path, typer.Argument(help="The evaluation file (YAML).")],
+    file: File,
     model: Models = None,
     home: Home = None,
     debug: Debug = False,
 ) -> None:
-    """Evaluate registry versions on the splits of an evaluation file."""
-    folder = _start(home)
-    with _Errors(debug):
+    """Evaluate registry versions on the splits of an evaluation file.
+
+    Exit status: 1 where a version could not be evaluated, 3 where the file's gate failed.
+    """
+    folder = start(home)
+    with Errors(debug):
         from congruence.flows.session import run_evaluation
         from congruence.flows.tables import print_outcomes
         from congruence.tasks.settings import load_settings
@@ -47,14 +47,79 @@ def evaluate(
         outcomes = run_evaluation(settings)
         print_outcomes(outcomes, settings)
         if any(outcome.status == "failed" for outcome in outcomes):
-            raise typer.Exit(1)
+            raise typer.Exit(FAILED)
+        _gate_after(settings, outcomes)
+
+
+def _gate_after(settings: EvaluationSettings, outcomes: Sequence[VersionOutcome]) -> None:
+    from congruence.flows.gate import gate_outcomes, print_decisions
+
+    decisions = gate_outcomes(settings, outcomes)
+    if settings.gate is not None and decisions:
+        print_decisions(decisions, settings.gate)
+        if not all(decision.passed for decision in decisions):
+            raise typer.Exit(GATE_FAILED)
+
+
+@app.command()
+def compare(
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="[EVALUATION FILE] [VERSION ...]; by default all versions of the split.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Name of the split; by default every split of the file.")] = None,
+    baseline: Annotated[str | None, typer.Option(help="Version to compare with; by default the lowest CCE.")] = None,
+    protocol: Annotated[
+        str | None, typer.Option(help="Protocol digest; by default the latest that all versions share.")
+    ] = None,
+    home: Home = None,
+    debug: Debug = False,
+) -> None:
+    """Compare evaluated versions point by point: intervals, p-values, points won and lost; logged to MLflow."""
+    folder = start(home)
+    with Errors(debug):
+        from congruence.flows.compare import compare as compare_versions
+        from congruence.flows.compare import comparison_request, print_comparison
+
+        request = comparison_request(arguments or [], split, folder)
+        for name in request.splits:
+            logged = compare_versions(
+                name, request.models, request.tracking, baseline=baseline, protocol_digest=protocol, seed=request.seed
+            )
+            print_comparison(logged)
+
+
+@app.command()
+def gate(
+    file: File,
+    model: Models = None,
+    protocol: Annotated[str | None, typer.Option(help="Protocol digest; by default the latest.")] = None,
+    home: Home = None,
+    debug: Debug = False,
+) -> None:
+    """Judge evaluated versions by the gate of an evaluation file; an alias moves only if the file says so.
+
+    Exit status: 3 where a version fails.
+    """
+    folder = start(home)
+    with Errors(debug):
+        from congruence.flows.evaluate import use_tracking
+        from congruence.flows.gate import gate as judge
+        from congruence.flows.gate import print_decisions, require_gate
+        from congruence.tasks.settings import load_settings
+
+        settings = load_settings(file, {"home": str(folder)} | ({"models": model} if model else {}))
+        use_tracking(settings)
+        decisions = judge(settings, protocol_digest=protocol)
+        print_decisions(decisions, require_gate(settings))
+        if not all(decision.passed for decision in decisions):
+            raise typer.Exit(GATE_FAILED)
 
 
 @app.command()
 def demo(home: Home = None, debug: Debug = False) -> None:
     """Run the whole pipeline on rotated digits: data, six model versions, embeddings, CCE, MLflow."""
-    folder = _start(home)
-    with _Errors(debug):
+    folder = start(home)
+    with Errors(debug):
         from congruence.flows.demo import run_demo
 
         run_demo(folder)
@@ -67,7 +132,7 @@ def ui(
     host: Annotated[str, typer.Option(help="Address to bind; loopback unless you say otherwise.")] = "127.0.0.1",
 ) -> None:
     """Open MLflow's UI on the evaluations of the home folder."""
-    folder = _start(home)
+    folder = start(home)
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", tracking_uri(folder)]
     command += [
         "--default-artifact-root",
@@ -82,26 +147,6 @@ def ui(
     environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     typer.echo(f"MLflow on http://{host}:{port} (stop with Ctrl-C)")
     raise typer.Exit(subprocess.call(command, env=environment))
-
-
-def _start(home: Path | None) -> Path:
-    return embed_servers(home or Path(".congruence"))
-
-
-class _Errors:
-    """Prints our own errors as one readable message; others keep their traceback, which a report of a defect needs."""
-
-    def __init__(self, debug: bool) -> None:
-        self.debug = debug
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if not isinstance(error, CongruenceError) or self.debug:
-            return
-        typer.secho(f"Error: {error}", err=True, fg=typer.colors.RED)
-        sys.exit(2)
 
 
 def main() -> None:

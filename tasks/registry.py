@@ -19,6 +19,7 @@ from congruence.kernels.errors import CongruenceError
 _LOGGED_MODEL = re.compile(r"^models:/(?P<model_id>m-[0-9a-f]{32})(/.*)?$")
 _VERSION = re.compile(r"^models:/(?P<name>[^/@]+)/(?P<version>[^/@]+)$")
 _ALIAS = re.compile(r"^models:/(?P<name>[^/@]+)@(?P<alias>[^/@]+)$")
+_SHORT = re.compile(r"^[^/@:]+[/@][^/@:]+$")
 _NAME = re.compile(r"^(models:/)?(?P<name>[^/@:]+)$")
 
 
@@ -76,9 +77,13 @@ def resolve(uri: str) -> ModelVersion:
 def select(pattern: str) -> list[ModelVersion]:
     """The versions that ``pattern`` names: a URI (see ``resolve``) is one version, a bare name is all of its versions.
 
+    ``name/3`` and ``name@champion`` may be written without ``models:/``.
+
     Raises:
         RegistryError: nothing is registered under it.
     """
+    if _SHORT.match(pattern):
+        return [resolve(f"models:/{pattern}")]
     match = _NAME.match(pattern)
     if match and not re.fullmatch(r"m-[0-9a-f]{32}", match["name"]):
         return list_versions(match["name"])

@@ -5,8 +5,15 @@ from congruence.tasks.tracking.comparisons import compare_runs_link, compare_ver
 from congruence.tasks.tracking.connection import TrackingError
 from congruence.tasks.tracking.evaluations import log_evaluation, write_artifacts
 from congruence.tasks.tracking.identity import EvaluationIdentity, find_evaluation
-from congruence.tasks.tracking.reading import gate_baseline, logged_metrics, logged_versions, read_version
+from congruence.tasks.tracking.reading import (
+    baseline_version,
+    gate_baseline,
+    logged_metrics,
+    logged_versions,
+    read_version,
+)
 from congruence.tasks.tracking.runs import fail_run, open_run
+from congruence.tasks.tracking.selecting import comparable_versions, finished_identities
 from congruence.tasks.tracking.settings import TrackingSettings
 from congruence.tasks.tracking.system_metrics import system_metrics
 from congruence.tasks.tracking.version_tags import Failure, log_failure, read_failure, run_link, set_alias
@@ -16,10 +23,13 @@ __all__ = [
     "Failure",
     "TrackingError",
     "TrackingSettings",
+    "baseline_version",
+    "comparable_versions",
     "compare_runs_link",
     "compare_versions_link",
     "fail_run",
     "find_evaluation",
+    "finished_identities",
     "gate_baseline",
     "log_comparison",
     "log_decision",

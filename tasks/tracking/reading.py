@@ -33,7 +33,7 @@ def logged_versions(
         TrackingError: MLflow does not answer, or nothing was evaluated on this split.
     """
     client = connect(settings)
-    runs = persist("looking for evaluations", lambda: _complete_runs(client, split, settings), settings)
+    runs = persist("looking for evaluations", lambda: complete_runs(client, split, settings), settings)
     tags = [run.data.tags for run in runs]
     if model is not None:
         tags = [item for item in tags if item[PREFIX + "model"] == model]
@@ -105,19 +105,12 @@ def gate_baseline(
         RegistryError: a version number that does not exist.
         TrackingError: the version exists, but has no evaluation under the candidate's split and protocol.
     """
-    if alias_or_version is None:
+    version = baseline_version(candidate.model.name, alias_or_version, settings)
+    if version is None:
         return None
-    name = candidate.model.name
-    if alias_or_version.isdigit():
-        uri = f"models:/{name}/{alias_or_version}"
-    else:
-        model = persist("reading the aliases", lambda: connect(settings).get_registered_model(name), settings)
-        if alias_or_version not in model.aliases:
-            return None
-        uri = f"models:/{name}/{model.aliases[alias_or_version]}"
-    wanted = resolve(uri).uri
+    wanted = version.uri
     client = connect(settings)
-    runs = persist("looking for evaluations", lambda: _complete_runs(client, candidate.split.name, settings), settings)
+    runs = persist("looking for evaluations", lambda: complete_runs(client, candidate.split.name, settings), settings)
     for run in runs:
         tags = run.data.tags
         if (
@@ -132,7 +125,24 @@ def gate_baseline(
     )
 
 
-def _complete_runs(client: MlflowClient, split: str, settings: TrackingSettings) -> list[Run]:
+def baseline_version(name: str, alias_or_version: str | None, settings: TrackingSettings) -> ModelVersion | None:
+    """The version of the registered model ``name`` that a gate compares with; None where the alias is on no version.
+
+    Raises:
+        RegistryError: a version number that does not exist.
+        TrackingError: MLflow does not answer.
+    """
+    if alias_or_version is None:
+        return None
+    if alias_or_version.isdigit():
+        return resolve(f"models:/{name}/{alias_or_version}")
+    model = persist("reading the aliases", lambda: connect(settings).get_registered_model(name), settings)
+    if alias_or_version not in model.aliases:
+        return None
+    return resolve(f"models:/{name}/{model.aliases[alias_or_version]}")
+
+
+def complete_runs(client: MlflowClient, split: str, settings: TrackingSettings) -> list[Run]:
     """Complete evaluations on a split, latest first."""
     experiment = client.get_experiment_by_name(settings.experiment_name(split))
     if experiment is None:

@@ -1,0 +1,151 @@
+"""`congruence compare`: evaluated versions side by side on one split, each against a baseline, point by point.
+
+Reads logged evaluations and computes for seconds, so it runs as a plain function and needs no Prefect server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import mlflow
+from rich.console import Console
+from rich.table import Table
+
+from congruence.flows.environment import tracking_uri
+from congruence.flows.evaluate import use_tracking
+from congruence.kernels.paired import RESAMPLES, PairedDifference
+from congruence.tasks.comparison import Comparison, compare_versions
+from congruence.tasks.errors import SettingsError
+from congruence.tasks.registry import ModelVersion, select
+from congruence.tasks.settings import load_settings
+from congruence.tasks.tracking import TrackingSettings, comparable_versions, log_comparison, logged_versions
+
+_SHOWN = {"cce_mean": "CCE", "nll_mean": "NLL", "crps_mean": "CRPS", "ece": "ECE", "mae": "MAE", "rmse": "RMSE"}
+_LARGEST = 5
+
+
+@dataclass(frozen=True)
+class LoggedComparison:
+    """A comparison and the MLflow run that holds its report and tables."""
+
+    comparison: Comparison
+    run_id: str
+
+
+@dataclass(frozen=True)
+class ComparisonRequest:
+    """What a command line asks to compare: splits by name, versions, and where their evaluations are logged."""
+
+    splits: list[str]
+    models: list[str]
+    tracking: TrackingSettings
+    seed: int = 0
+
+
+def comparison_request(arguments: Sequence[str], split: str | None, home: Path) -> ComparisonRequest:
+    """Read ``[EVALUATION FILE] [VERSION ...]`` and point MLflow where the file says, else at the home folder.
+
+    Raises:
+        SettingsError: neither a file nor a split, or a file that cannot be read.
+    """
+    if arguments and Path(arguments[0]).suffix in (".yaml", ".yml"):
+        settings = load_settings(Path(arguments[0]), {"home": str(home)})
+        use_tracking(settings)
+        names = [part.name for part in settings.splits]
+        if split is not None and split not in names:
+            raise SettingsError(f"--split: {arguments[0]} has no split '{split}'; it has {', '.join(names)}")
+        models = list(arguments[1:]) or settings.models
+        return ComparisonRequest(names if split is None else [split], models, settings.tracking, settings.seed)
+    if split is None:
+        raise SettingsError("give an evaluation file, or --split NAME: which split are the versions to be compared on?")
+    mlflow.set_tracking_uri(tracking_uri(home))
+    return ComparisonRequest([split], list(arguments), TrackingSettings())
+
+
+def compare(
+    split: str,
+    models: Sequence[str],
+    tracking: TrackingSettings,
+    *,
+    baseline: str | None = None,
+    protocol_digest: str | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> LoggedComparison:
+    """Compare versions on the split of this name and log the comparison.
+
+    Args:
+        split: the split's name.
+        models: versions as ``select`` reads them; none means every version evaluated on the split.
+        tracking: where evaluations are logged; MLflow must point there.
+        baseline: the version to compare with; the one of lowest CCE by default.
+        protocol_digest: compare under this protocol; by default under the latest that all versions share.
+        resamples: of the bootstrap and of the permutation test.
+        seed: of both.
+
+    Raises:
+        ProtocolError: the versions were measured on other splits or under other protocols.
+        RegistryError: a version that is not in the registry.
+        TrackingError: a version that was not evaluated.
+    """
+    if models:
+        chosen = _distinct([version for pattern in models for version in select(pattern)])
+        against = _only(baseline) if baseline is not None else None
+        if against is not None:
+            chosen = _distinct([*chosen, against])
+        versions = comparable_versions(split, chosen, tracking, protocol_digest=protocol_digest)
+    else:
+        against = _only(baseline) if baseline is not None else None
+        versions = logged_versions(split, tracking, protocol_digest=protocol_digest)
+    label = against.label if against is not None else None
+    comparison = compare_versions(versions, baseline=label, resamples=resamples, seed=seed)
+    return LoggedComparison(comparison, log_comparison(comparison, tracking))
+
+
+def _distinct(versions: list[ModelVersion]) -> list[ModelVersion]:
+    return list({version.uri: version for version in versions}.values())
+
+
+def _only(pattern: str) -> ModelVersion:
+    return select(pattern)[-1]
+
+
+def print_comparison(logged: LoggedComparison) -> None:
+    """Print the versions with their differences from the baseline, and the inputs on which they differ most."""
+    comparison, out = logged.comparison, Console(highlight=False)
+    split, baseline = comparison.split, comparison.baseline
+    names = [name for name in _SHOWN if name in baseline.metrics]
+    table = Table(
+        title=f"split '{split.name}' ({split.digest[:12]}), protocol {baseline.protocol_name} "
+        f"({baseline.protocol_digest}), against {baseline.label}",
+        title_justify="left",
+        caption=f"difference [95 % interval] p-value, over {comparison.resamples} resamples; negative is better; points by CCE",
+    )
+    table.add_column("version")
+    for name in names:
+        table.add_column(_SHOWN[name], justify="right")
+    table.add_column("points won:lost", justify="right")
+    for version in comparison.versions:
+        pair = comparison.pairs.get(version.label)
+        cells = [f"{version.metrics[name].value:.4g}" if name in version.metrics else "" for name in names]
+        points = pair.points.get("cce_mean") if pair is not None else None
+        won = "baseline" if points is None else f"{points.won}:{points.lost}"
+        if pair is not None:
+            changes = [_difference(pair.differences.get(name)) for name in names]
+            cells = [f"{cell}\n{change}" for cell, change in zip(cells, changes, strict=True)]
+        table.add_row(version.label, *cells, won)
+    out.print(table)
+    for label, pair in comparison.pairs.items():
+        rows = pair.largest.head(_LARGEST)
+        changed = zip(rows["key"], rows["cce_difference"], strict=True)
+        listed = ", ".join(f"{key} ({change:+.3g})" for key, change in changed)
+        out.print(f"{label} differs most from {baseline.label} in CCE on: {listed}", soft_wrap=True)
+    out.print(f"report: comparison.html of MLflow run {logged.run_id}")
+
+
+def _difference(item: PairedDifference | None) -> str:
+    if item is None:
+        return ""
+    return f"{item.difference:+.3g} [{item.low:+.2g}, {item.high:+.2g}] p {item.p_value:.2g}"
