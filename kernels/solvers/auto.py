@@ -15,7 +15,7 @@ from congruence.kernels.solvers.base import Solver
 from congruence.kernels.solvers.cholesky import Cholesky
 from congruence.kernels.solvers.conjugate_gradient import ConjugateGradient, landmark_count
 from congruence.kernels.solvers.nystrom import Nystrom
-from congruence.kernels.threads import available_threads
+from congruence.kernels.threads import available_threads, map_on_threads
 
 DENSE_LIMIT = 5000
 EXPECTED_PASSES = 3
@@ -97,7 +97,7 @@ def choose_solver(
 
 def _plans(n: int, d: int, rank: int, kernel: Kernel, cores: int) -> list[Plan]:
     per_entry = seconds_per_entry(kernel, d) / cores  # of a Gram tile: d-term product and elementwise part
-    per_flop = per_entry / (2 * d)
+    per_flop = seconds_per_flop() / cores
     vectors = 8 * n * rank
     plans = []
     if n <= DENSE_LIMIT:
@@ -134,6 +134,19 @@ def seconds_per_entry(kernel: Kernel, d: int) -> float:
         operator.cross(x[:BLOCK_ROWS], v)
         times.append(time.perf_counter() - started)
     return min(times) / (len(x) * BLOCK_ROWS)
+
+
+def seconds_per_flop() -> float:
+    """Measured time of one operation of a float32 matrix product on one core of this machine."""
+    a = np.ones((BLOCK_ROWS, BLOCK_ROWS), dtype=np.float32)
+
+    def product(_: int) -> float:
+        started = time.perf_counter()
+        a @ a
+        return time.perf_counter() - started
+
+    threads = available_threads()  # all cores at once: alone, a core is faster than it will be
+    return max(map_on_threads(product, range(threads), threads)) / (2 * BLOCK_ROWS**3)
 
 
 def available_memory() -> int:

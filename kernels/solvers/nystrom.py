@@ -18,7 +18,9 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.operators import Operator
 from congruence.kernels.solvers.base import ResidualSample, Solution
 from congruence.kernels.solvers.landmarks import Choice, choose_landmarks
-from congruence.kernels.solvers.low_rank import JITTER, LowRankInverse
+from congruence.kernels.solvers.low_rank import LowRankInverse
+
+ROUNDING = {8: 1e-12, 4: 1e-6}  # by the bytes of a number: eigenvalues of a corner below this share are rounding
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,9 @@ class NystromState:
 
     def trace_residual(self) -> float:
         """tr(K - K^), exact up to rounding: a bound on ||K - K^||_2, since K - K^ is positive semi-definite."""
-        corner = self.inverse.columns.corner()
-        lifted = corner + JITTER * np.trace(corner) * np.eye(len(corner))
-        whitening = scipy.linalg.solve_triangular(
-            scipy.linalg.cholesky(lifted, lower=True), np.eye(len(corner)), lower=True
-        ).T
+        scale, axes = scipy.linalg.eigh(self.inverse.columns.corner())
+        usable = scale > ROUNDING[self.operator.gram_diagonal().dtype.itemsize] * scale[-1]
+        whitening = axes[:, usable] / np.sqrt(scale[usable])
         captured = float(np.sum(self.inverse.columns.row_norms(whitening)))
         return max(0.0, float(np.sum(self.operator.gram_diagonal(), dtype=np.float64)) - captured)
 

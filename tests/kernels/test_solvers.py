@@ -226,6 +226,18 @@ def test_nystrom_on_all_points_is_exact():
     np.testing.assert_allclose(solution.value, np.linalg.solve(dense(operator), rhs), rtol=1e-6, atol=1e-12)
 
 
+@pytest.mark.parametrize("kernel", [Linear(), Polynomial(), RBF(0.01)], ids=str)
+@pytest.mark.parametrize("choice", ["rpcholesky", "uniform"])
+def test_gram_matrices_of_low_rank_in_single_precision(kernel, choice):
+    x = np.repeat(inputs(400, 2), 2, axis=0)
+    operator = RegularizedGram(x.astype(np.float32), kernel, 0.05)
+    rhs = right_hand_sides(800)
+    exact = np.linalg.solve(kernel(x) + operator.shift * np.eye(800), rhs)
+    for solver in (ConjugateGradient(1e-5, landmarks=300, choice=choice), Nystrom(300, choice)):
+        solution = solver.solve(solver.prepare(operator), rhs)
+        assert np.linalg.norm(solution.value - exact) <= 1e-3 * np.linalg.norm(exact)
+
+
 def test_rpcholesky_finds_small_clusters_that_uniform_draws_miss():
     rng = np.random.default_rng(0)
     x = np.concatenate([rng.normal(0, 0.01, (970, 2)), *(rng.normal(c, 0.01, (3, 2)) for c in range(10, 110, 10))])
@@ -269,5 +281,7 @@ def test_auto_projects_and_chooses_by_size():
 def test_auto_refuses_with_numbers_and_remedies():
     with pytest.raises(BudgetError, match=r"n = 1,000,000, d = 16, 30 .* do not fit 0\.50 GiB.*downsampling"):
         choose_solver(1_000_000, 16, 30, memory_bytes=2**29)
-    allowed = choose_solver(1_000_000, 16, 30, memory_bytes=2**33, seconds=3600, exact=False)
+    with pytest.raises(BudgetError, match="and 0.001 s"):
+        choose_solver(100_000, 16, 30, memory_bytes=2**40, seconds=1e-3)
+    allowed = choose_solver(1_000_000, 16, 30, memory_bytes=2**33, exact=False)
     assert allowed.projected_bytes <= 2**33
