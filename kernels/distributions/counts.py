@@ -37,8 +37,11 @@ class Count(Parametric):
         """See Distribution."""
         return self.cdf(np.ceil(y) - 1.0)
 
-    def support_blocks(self) -> Iterator[tuple[Array, Array, Array]]:
-        """(rows, support (s,), mass (rows, s)) for groups of rows; the groups cover every row once."""
+    def support_blocks(self, frequency: float = np.inf) -> Iterator[tuple[Array, Array, Array]]:  # noqa: ARG002
+        """(rows, support (s,), mass (rows, s)) for groups of rows; the groups cover every row once.
+
+        A family may leave out counts that sums over waves up to ``frequency`` do not need.
+        """
         lower, upper = self.window()
         for rows in similar_windows(lower, upper):
             support = np.arange(lower[rows].min(), upper[rows].max() + 1.0)
@@ -71,7 +74,7 @@ class Count(Parametric):
     def characteristic_function(self, t: Array) -> Array:
         """See Distribution."""
         result = np.empty((len(self), len(t)), dtype=np.complex128)
-        for rows, support, mass in self.support_blocks():
+        for rows, support, mass in self.support_blocks(float(np.max(np.abs(t), initial=0.0))):
             phase = np.multiply.outer(support, t)
             result[rows] = mass @ np.cos(phase) + 1j * (mass @ np.sin(phase))
         return result
@@ -119,16 +122,20 @@ class ScipyCount(Count, ScipyFamily):
 
 
 def similar_windows(lower: Array, upper: Array) -> Iterator[Array]:
-    """Groups of rows whose windows differ little: of one width class, neighbours by their lower end."""
+    """Groups of rows whose windows differ little: of one width class, neighbours by their lower end.
+
+    The union of a group's windows is at most twice as wide as each of them, usually 1.3 times.
+    """
     width = upper - lower + 1.0
-    width_class = np.ceil(np.log2(width))
+    width_class = np.ceil(2.0 * np.log2(width))
     order = np.lexsort((lower, width_class))
     sorted_lower, sorted_class = lower[order], width_class[order]
     start = 0
     while start < len(order):
-        reach = 2.0 ** sorted_class[start]
+        widest = 2.0 ** (sorted_class[start] / 2.0)
         stop = int(np.searchsorted(sorted_class, sorted_class[start], side="right"))
-        stop = start + int(np.searchsorted(sorted_lower[start:stop], sorted_lower[start] + reach, side="right"))
-        stop = min(stop, start + max(1, int(BLOCK_ENTRIES // (2.0 * reach))))
+        near = sorted_lower[start] + widest / 4.0
+        stop = start + int(np.searchsorted(sorted_lower[start:stop], near, side="right"))
+        stop = min(stop, start + max(1, int(BLOCK_ENTRIES // (1.25 * widest))))
         yield order[start:stop]
         start = stop

@@ -76,6 +76,9 @@ def test_large_rates_are_cut_by_mass_not_by_a_constant(rate: float) -> None:
         normal = families.Normal(np.full(3, rate), np.sqrt(rate))
         np.testing.assert_allclose(law.crps(y), normal.crps(y), rtol=1e-3)
         np.testing.assert_allclose(law.mean(), rate, rtol=1e-9)
+        t = np.array([0.0, 1e-4, 1e-3, 0.01, 0.5, 3.0])
+        poisson = families.Poisson(np.full(3, rate)).characteristic_function(t)
+        np.testing.assert_allclose(law.characteristic_function(t), poisson, atol=1e-9)
 
 
 def test_bounded_normals_far_in_the_tail_stay_exact() -> None:
