@@ -148,7 +148,7 @@ class TileMaker:
         form.finish(block, self._buffer("scratch", shape, left), *norms)
         if points is others and rows == columns:
             # Rounding leaves |x - x|^2 near 1e-7 in float32, and a kernel of the distance itself near its root.
-            xp.fill_diagonal(block, self.kernel.diagonal(left))
+            block.reshape(-1)[:: len(block) + 1] = self.kernel.diagonal(left)
         return block
 
     def _scaled(self, points: TilePoints, rows: slice, scale: float) -> Any:

@@ -146,11 +146,13 @@ class RegularizedGram:
 
     def gram_columns(self, indices: Array, rows: Array | None = None) -> Array:
         """K[rows, indices]."""
-        return to_numpy(self.kernel(self.x if rows is None else self.x[rows], self.x[indices]))
+        xp = array_namespace(self.x)
+        left = self.x if rows is None else self.x[xp.asarray(rows)]
+        return to_numpy(self.kernel(left, self.x[xp.asarray(indices)]))
 
     def columns(self, indices: Array) -> GramColumns:
         """K[:, indices], held if it fits in 2 GiB, else made again for every product."""
-        landmarks = TilePoints(self.x[indices])
+        landmarks = TilePoints(self.x[array_namespace(self.x).asarray(indices)])
         blocks = self._blocks(self.n)
         columns = BlockColumns(self._points, landmarks, self.kernel, blocks, self._threads)
         fits = self.n * len(indices) * self.x.dtype.itemsize <= HELD_COLUMNS_BYTES

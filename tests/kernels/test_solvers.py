@@ -281,7 +281,7 @@ def test_auto_projects_and_chooses_by_size():
 def test_auto_refuses_with_numbers_and_remedies():
     with pytest.raises(BudgetError, match=r"n = 1,000,000, d = 16, 30 .* do not fit 0\.50 GiB.*downsampling"):
         choose_solver(1_000_000, 16, 30, memory_bytes=2**29)
-    with pytest.raises(BudgetError, match="and 0.001 s"):
+    with pytest.raises(BudgetError, match=r"and 0\.001 s"):
         choose_solver(100_000, 16, 30, memory_bytes=2**40, seconds=1e-3)
     allowed = choose_solver(1_000_000, 16, 30, memory_bytes=2**33, exact=False)
     assert allowed.projected_bytes <= 2**33

@@ -1,0 +1,54 @@
+"""The engine on CuPy blocks: the same code, the same answers. Runs where there is a GPU and the [gpu] extra."""
+
+import numpy as np
+import pytest
+
+from congruence.kernels.functions import RBF, Laplacian, Matern, Polynomial
+from congruence.kernels.operators import RegularizedGram
+from congruence.kernels.solvers import ConjugateGradient, Nystrom
+
+pytestmark = pytest.mark.gpu
+cupy = pytest.importorskip("cupy")
+
+
+def inputs(n, d=16, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, d)).astype(np.float32) / 4
+
+
+@pytest.mark.parametrize("kernel", [Polynomial(), RBF(0.5), Matern(1.5, 2.0), Laplacian(0.2)], ids=str)
+def test_products_are_those_of_numpy(kernel):
+    x, v = inputs(3000), np.random.default_rng(1).standard_normal((3000, 5))
+    on_gpu = RegularizedGram(cupy.asarray(x), kernel, 0.1, block_rows=1000)
+    in_memory = RegularizedGram(x, kernel, 0.1)
+    scale = np.abs(in_memory.matmul(v)).max()
+    np.testing.assert_allclose(on_gpu.matmul(v), in_memory.matmul(v), atol=1e-5 * scale)
+    np.testing.assert_allclose(on_gpu.cross(x[:50], v), in_memory.cross(x[:50], v), atol=1e-5 * scale)
+    indices = np.array([0, 5, 2999])
+    np.testing.assert_allclose(on_gpu.gram_columns(indices), in_memory.gram_columns(indices), atol=1e-5)
+
+
+@pytest.mark.parametrize("solver", [ConjugateGradient(1e-6), Nystrom(400)], ids=lambda solver: type(solver).__name__)
+def test_solutions_are_those_of_numpy(solver):
+    x, rhs = inputs(6000), np.random.default_rng(1).standard_normal((6000, 8))
+    values = [
+        solver.solve(solver.prepare(operator), rhs).value
+        for operator in (
+            RegularizedGram(cupy.asarray(x), Polynomial(), 0.1),
+            RegularizedGram(x, Polynomial(), 0.1),
+        )
+    ]
+    assert np.linalg.norm(values[0] - values[1]) <= 1e-4 * np.linalg.norm(values[1])
+
+
+def test_a_cluster_of_gpus_factors_and_iterates():
+    pytest.importorskip("dask_cuda")
+    from congruence.tasks.clusters import ClusterSettings, dask_client
+    from congruence.tasks.linalg import DaskGram, TiledCholesky
+
+    x, rhs = inputs(10_000), np.random.default_rng(1).standard_normal((10_000, 8))
+    exact = np.linalg.solve(Polynomial()(x.astype(float)) + 1000 * np.eye(10_000), rhs)
+    with dask_client(ClusterSettings(kind="cuda")) as client:
+        operator = DaskGram(client, x, Polynomial(), 0.1, gpu=True)
+        for solver in (ConjugateGradient(1e-6), TiledCholesky(tile_rows=3000, tolerance=1e-6)):
+            solution = solver.solve(solver.prepare(operator), rhs)
+            assert np.linalg.norm(solution.value - exact) <= 1e-4 * np.linalg.norm(exact)
