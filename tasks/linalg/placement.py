@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from distributed import Client, KilledWorker
-from distributed.comm import CommClosedError
+from distributed.comm.core import CommClosedError
 
 from congruence.kernels.arrays import require_finite
 from congruence.kernels.errors import ConvergenceError
@@ -43,7 +43,7 @@ class Placement:
     @property
     def threads(self) -> int:
         """Threads of the whole cluster."""
-        return max(1, sum(self.client.nthreads().values()))
+        return max(1, int(sum(self.client.nthreads().values())))
 
     def copy_on(self, worker: str) -> Any:
         """The future of the copy on ``worker``."""
