@@ -17,16 +17,19 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_matrix, require_targets
+from congruence.kernels.diagnostics import warn_if_nearly_constant
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.feature_maps import output_features
 from congruence.kernels.functions import Kernel
 from congruence.kernels.operators import Operator, RegularizedGram
 from congruence.kernels.solvers import Cholesky, Solution, Solver, certificate, default_solver
+from congruence.kernels.spectrum import GramSpectrum, gram_spectrum
 from congruence.kernels.target_errors import TargetErrors, marginal_kernel, target_errors
 
 EXACT_FLOOR_ENTRIES = 5000**2
 PROBES = 64
+PROBE_TOLERANCE = 0.03
 
 
 @dataclass(frozen=True)
@@ -120,10 +123,15 @@ class PreparedCongruence:
         probes = 0 if self._floor_is_exact else PROBES
         rng = np.random.default_rng(seed)
         blocks: list[Array] = []
+        limits: list[Array] = []
         for error in errors.values():
             signs = rng.choice((-1.0, 1.0), size=(self.operator.n, probes))
-            blocks.append(np.hstack([error.delta, np.sqrt(error.variance)[:, None] * signs]))
-        smoothed, solution = self.smooth(np.hstack(blocks))
+            noise = np.sqrt(error.variance)[:, None] * signs
+            blocks.append(np.hstack([error.delta, noise]))
+            limits.append(np.full(error.delta.shape[1], np.nan))
+            # A floor known to its sampling error needs no more; it falls with sqrt(n), and the limit with it.
+            limits.append(PROBE_TOLERANCE * np.linalg.norm(noise, axis=0) / np.sqrt(self.operator.n))
+        smoothed, solution = self.smooth(np.hstack(blocks), tolerances=np.concatenate(limits))
         results: dict[str, CongruenceResult] = {}
         start = 0
         for name, error in errors.items():
@@ -133,9 +141,12 @@ class PreparedCongruence:
             start = stop + probes
         return results
 
-    def smooth(self, rhs: Array) -> tuple[Array, Solution]:
-        """k(x)' A^-1 rhs at the query points, (m, c), for right-hand sides (n, c), and the solution it comes from."""
-        solution = self.solver.solve(self.state, rhs)
+    def smooth(self, rhs: Array, *, tolerances: Array | None = None) -> tuple[Array, Solution]:
+        """k(x)' A^-1 rhs at the query points, (m, c), for right-hand sides (n, c), and the solution it comes from.
+
+        ``tolerances`` (c,) are residual norms that end a column, NaN for the solver's own.
+        """
+        solution = self.solver.solve(self.state, rhs, tolerances=tolerances)
         if self.query is not None:
             return self.operator.cross(self.query, solution.value), solution
         # At the reference points K Z = B - n lambda Z - R costs no pass.
@@ -185,6 +196,11 @@ class PreparedCongruence:
         return isinstance(self.solver, Cholesky) and points * self.operator.n <= EXACT_FLOOR_ENTRIES
 
     @cached_property
+    def spectrum(self) -> GramSpectrum:
+        """The leading spectrum of the Gram matrix, for what asks thousands of smoothings of it."""
+        return gram_spectrum(self.operator)
+
+    @cached_property
     def _squared_weights(self) -> Array:
         """[a_i(x_j)^2], (m, n): E[CCE(x_j)^2] = sum_i a_i(x_j)^2 v_i if the model is the truth."""
         weights, _ = self.smooth(np.eye(self.operator.n))
@@ -210,6 +226,9 @@ def prepare(
         solver: by default Cholesky for small n, preconditioned conjugate gradients above.
         operator: K + n lambda I where it lives elsewhere (on a Dask cluster); x is then only its description.
 
+    Warns:
+        NearlyConstantKernelWarning: ``input_kernel`` hardly depends on its inputs.
+
     Raises:
         InvalidInputError: values not finite, one point, another number of features in ``query``, or lambda <= 0.
     """
@@ -217,6 +236,8 @@ def prepare(
         raise InvalidInputError(f"regularization: lambda is {regularization}, expected a positive number such as 0.1")
     if operator is None:
         x = require_matrix(x, "x")
+        if len(x) > 1:
+            warn_if_nearly_constant(x, input_kernel)
         operator = RegularizedGram(x, input_kernel, regularization)
     if operator.n < 2:
         raise InvalidInputError("x: one reference point cannot define a conditional law; give at least two rows")

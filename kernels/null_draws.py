@@ -14,7 +14,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions import Distribution, Samples
-from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.feature_maps import FeatureMap, output_features
 from congruence.kernels.functions import RBF, Kernel, variance_gamma
 from congruence.kernels.target_errors import marginal_kernel
@@ -118,9 +118,7 @@ def null_draws(y: Array, predictive: Distribution, kernel: Kernel | None = None)
         raise InvalidInputError(
             f"predictive: {len(predictive)} distributions for {len(y)} targets; give one distribution per row of y"
         )
-    kernel = model_marginal_kernel(y, predictive) if kernel is None else kernel
-    tolerance = VECTOR_TOLERANCE if y.ndim == 2 else 1e-12
-    features = output_features(kernel, y, predictive, tolerance=tolerance)
+    features = _features(y, predictive, kernel)
     if isinstance(predictive, Samples):
         values = np.concatenate([y[:, None], predictive.values], axis=1)
         compressed = _compress(features, values[_pilot_rows(len(y))], y, predictive)[0]
@@ -135,6 +133,17 @@ def null_draws(y: Array, predictive: Distribution, kernel: Kernel | None = None)
         rows = slice(start, start + CHUNK_ROWS)
         mean[rows] = predictive[rows].kernel_mean(features) @ directions
     return DistributionDraws(y, predictive, compressed, mean)
+
+
+def _features(y: Array, predictive: Distribution, kernel: Kernel | None) -> FeatureMap:
+    tolerance = VECTOR_TOLERANCE if y.ndim == 2 else 1e-12
+    if kernel is not None:
+        return output_features(kernel, y, predictive, tolerance=tolerance)
+    try:
+        return output_features(model_marginal_kernel(y, predictive), y, predictive, tolerance=tolerance)
+    except BudgetError:
+        # Targets a thousand bandwidths from all predictions: no draw of the model gets there, so the level is safe.
+        return output_features(marginal_kernel(y), y, predictive, tolerance=tolerance)
 
 
 def model_marginal_kernel(y: Array, predictive: Distribution) -> Kernel:

@@ -18,7 +18,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.functions import RBF, Kernel, multiscale_rbf, variance_gamma
 from congruence.kernels.protocols import OutputScale, Protocol
-from congruence.kernels.spectrum import gram_spectrum, residual_variance
+from congruence.kernels.spectrum import residual_variance
 
 SCALES: tuple[OutputScale, ...] = get_args(OutputScale)
 FINEST = 1e-4  # of var(y): a residual variance below it is taken as this much
@@ -51,7 +51,7 @@ def output_kernel(scale: OutputScale | Protocol, y: Any, prepared: PreparedCongr
 def _residual_variance(prepared: PreparedCongruence, y: Array) -> float:
     require_targets(y, "y", prepared.operator.n)
     marginal = 1.0 / (2.0 * variance_gamma(y))
-    return float(np.clip(residual_variance(gram_spectrum(prepared.operator), y), FINEST * marginal, marginal))
+    return float(np.clip(residual_variance(prepared.spectrum, y), FINEST * marginal, marginal))
 
 
 def scale_sensitivity(

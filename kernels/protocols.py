@@ -1,7 +1,7 @@
 """Protocols: everything that a CCE value depends on beside the data and the model, with a digest.
 
-CCE values compare only under the same encoder, normalisation, kernels, bandwidths, lambda, number of samples and kind of
-reference split. The literature holds two protocols whose numbers do not compare; ``exact`` is ours.
+CCE values compare only under the same encoder, normalisation, kernels, bandwidths, lambda, number of samples and kind
+of reference split. The literature holds two protocols whose numbers do not compare; ``exact`` is ours.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import numpy as np
-
-from congruence.kernels.arrays import Array, array_namespace
+from congruence.kernels.arrays import array_namespace
 from congruence.kernels.errors import ProtocolError
 from congruence.kernels.functions import Kernel, Polynomial
 
@@ -36,6 +34,7 @@ class Protocol:
         samples: draws per point that stand for the model's distribution; None for exact kernel means.
         draws: repetitions of the draws.
         bootstraps: resamplings of the reference split; 0 for the split as it is.
+        encoder: identity of the encoder and its preprocessing, once it is known.
     """
 
     name: str
@@ -48,6 +47,7 @@ class Protocol:
     samples: int | None = None
     draws: int = 1
     bootstraps: int = 0
+    encoder: str | None = None
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for logs and for the digest (the name is not part of it)."""
@@ -61,6 +61,7 @@ class Protocol:
             "samples": self.samples,
             "draws": self.draws,
             "bootstraps": self.bootstraps,
+            "encoder": self.encoder,
         }
 
     @property
@@ -118,12 +119,3 @@ def require_same(digests: dict[str, str], what: str) -> None:
     if len(set(digests.values())) > 1:
         listed = ", ".join(f"{name} has {digest}" for name, digest in sorted(digests.items()))
         raise ProtocolError(f"{what} differs, so the numbers do not compare: {listed}; evaluate them under one {what}")
-
-
-def kernel_variation(x: Array, kernel: Kernel, *, pairs: int = 2000, seed: int = 0) -> float:
-    """Relative standard deviation of k(x, x') over random pairs: near 0 means a kernel that ignores its input."""
-    rng = np.random.default_rng(seed)
-    rows = np.sort(rng.choice(len(x), min(len(x), int(np.sqrt(pairs)) + 2), replace=False))
-    gram = kernel(x[rows])
-    values = gram[~array_namespace(gram).eye(len(rows), dtype=bool)]
-    return float(values.std() / abs(values.mean())) if float(abs(values.mean())) > 0 else float("inf")

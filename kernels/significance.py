@@ -26,7 +26,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.functions import Kernel
 from congruence.kernels.null_draws import NullDraws, null_draws
 from congruence.kernels.solvers import Nystrom, Solver
-from congruence.kernels.spectrum import LANDMARKS, gram_spectrum, spectral_smoother
+from congruence.kernels.spectrum import LANDMARKS, spectral_smoother
 from congruence.kernels.threads import available_threads, map_on_threads
 
 BLOCK_BYTES = 2**26
@@ -145,7 +145,7 @@ def congruence_tests(
         smooth: Callable[[Array], Array] = lambda rhs: prepared.smooth(np.asarray(rhs, dtype=np.float64))[0]  # noqa: E731
         threads = 1
     else:
-        smooth = spectral_smoother(gram_spectrum(prepared.operator), prepared.query)
+        smooth = spectral_smoother(prepared.spectrum, prepared.query)
         threads = available_threads()
     results = {}
     for name, predictive in versions.items():

@@ -17,10 +17,9 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.gram_columns import GramColumns
 from congruence.kernels.operators import Operator
 from congruence.kernels.solvers.landmarks import Choice, choose_landmarks
-from congruence.kernels.solvers.low_rank import JITTER
 
 LANDMARKS = 400
-MIN_EIGENVALUE = 1e-9  # of the largest: below it, directions are rounding
+ROUNDING = {8: 1e-10, 4: 1e-6}  # by the bytes of a number: eigenvalues below this share of the largest are rounding
 MIN_FILTER = 1e-2
 
 
@@ -72,10 +71,11 @@ def gram_spectrum(
     gram, _ = columns.gram()
     # Single precision leaves the corner with eigenvalues of either sign around zero: drop them before they are divided.
     scale, axes = scipy.linalg.eigh(corner)
-    usable = scale > max(MIN_EIGENVALUE, JITTER) * scale[-1]
+    rounding = ROUNDING[operator.gram_diagonal().dtype.itemsize]
+    usable = scale > rounding * scale[-1]
     whitening = axes[:, usable] / np.sqrt(scale[usable])
     eigenvalues, rotation = scipy.linalg.eigh(whitening.T @ gram @ whitening)
-    order = np.flatnonzero(eigenvalues > MIN_EIGENVALUE * eigenvalues[-1])[::-1]
+    order = np.flatnonzero(eigenvalues > rounding * eigenvalues[-1])[::-1]
     basis = whitening @ (rotation[:, order] / np.sqrt(eigenvalues[order]))
     return GramSpectrum(operator, indices, columns, basis, eigenvalues[order])
 
@@ -116,15 +116,17 @@ def residual_variance(spectrum: GramSpectrum, y: Array) -> float:
     n = len(targets)
     centred = targets - targets.mean(axis=0)
     total = float(np.sum(centred**2))
-    energy = np.sum(spectrum.coefficients(centred) ** 2, axis=1)
-    best, variance = np.inf, total / (n - 1)
+    coefficients = spectrum.coefficients(centred)
+    energy = np.sum(coefficients**2, axis=1)
+    best, chosen, freedom_left = np.inf, np.zeros_like(spectrum.eigenvalues), n - 1.0
     for ridge in spectrum.eigenvalues[0] * np.geomspace(1e-10, 1e2, 49):
         filters = spectrum.eigenvalues / (spectrum.eigenvalues + ridge)
         freedom = n - 1.0 - float(np.sum(filters))
         if freedom < 0.1 * n:
             continue
-        residual = max(total - float(np.sum((2.0 * filters - filters**2) * energy)), 0.0)
-        score = residual / freedom**2
+        score = max(total - float(np.sum((2.0 * filters - filters**2) * energy)), 0.0) / freedom**2
         if score < best:
-            best, variance = score, residual / freedom
-    return variance
+            best, chosen, freedom_left = score, filters, freedom
+    # In single precision U is orthonormal only roughly: the sum of squares is read off the residual itself.
+    fitted = spectrum.columns.matmul(spectrum.basis @ (chosen[:, None] * coefficients))
+    return float(np.sum((centred - fitted) ** 2)) / freedom_left

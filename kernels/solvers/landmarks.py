@@ -42,8 +42,9 @@ def choose_landmarks(operator: Operator, count: int, choice: Choice = "rpcholesk
 
 def _rpcholesky(operator: Operator, rows: Array, count: int, rng: np.random.Generator) -> Array:
     """Positions in ``rows`` of the pivots: drawn in blocks, each thinned by a pivoted Cholesky of its corner."""
-    residual = np.asarray(operator.gram_diagonal(), dtype=np.float64)[rows]
-    floor = residual.max() * 1e-10
+    diagonal = operator.gram_diagonal()
+    residual = np.asarray(diagonal, dtype=np.float64)[rows]
+    floor = residual.max() * (1e-10 if diagonal.dtype.itemsize > 4 else 1e-6)  # above the rounding of the entries
     factor = np.zeros((len(rows), 0))
     pivots = np.zeros(0, dtype=np.int64)
     block = max(1, count // 10)

@@ -49,17 +49,21 @@ class LowRankInverse:
 
 
 def inner_factor(corner: Array, gram: Array, shift: float) -> Array:
-    """Cholesky factor of mu W + C'C, with W lifted by 1e-12 of its trace: landmarks may repeat.
+    """Cholesky factor of mu W + C'C, with W lifted by 1e-12 of its trace, or as much more as single precision needs.
+
+    Landmarks may repeat, and inputs of few features have Gram matrices of low rank: both leave eigenvalues at rounding.
 
     Raises:
         ConvergenceError: not positive definite, so the kernel is not either.
     """
-    lifted = corner + JITTER * np.trace(corner) * np.eye(len(corner))
-    try:
-        return np.asarray(scipy.linalg.cholesky(shift * lifted + gram, lower=True, check_finite=False))
-    except np.linalg.LinAlgError as error:
-        raise ConvergenceError(
-            f"the Nystrom approximation on {len(corner)} landmarks is not positive definite (n lambda = {shift:.3g}): "
-            "the input kernel is not positive definite, or lambda is below rounding; use a larger regularization, or "
-            "float64 inputs"
-        ) from error
+    for jitter in (JITTER, 1e3 * JITTER, 1e6 * JITTER):
+        lifted = corner + jitter * np.trace(corner) * np.eye(len(corner))
+        try:
+            return np.asarray(scipy.linalg.cholesky(shift * lifted + gram, lower=True, check_finite=False))
+        except np.linalg.LinAlgError:
+            continue
+    raise ConvergenceError(
+        f"the Nystrom approximation on {len(corner)} landmarks is not positive definite (n lambda = {shift:.3g}): "
+        "the input kernel is not positive definite, or lambda is below rounding; use a larger regularization, or "
+        "float64 inputs"
+    )

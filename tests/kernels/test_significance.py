@@ -1,0 +1,200 @@
+"""The congruence test: valid at any n under a true model, powerful under wrong ones, with control over its points."""
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from congruence.kernels import (
+    RBF,
+    Cholesky,
+    Deterministic,
+    Distribution,
+    Gamma,
+    Mixture,
+    MultivariateNormal,
+    Normal,
+    Poisson,
+    Polynomial,
+    Samples,
+    StudentT,
+    prepare,
+    variance_gamma,
+)
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.null_draws import null_draws
+from congruence.kernels.significance import benjamini_hochberg, congruence_test, congruence_tests
+from congruence.kernels.solvers import ConjugateGradient
+
+KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
+
+
+def inputs(n=40, d=6, seed=0):
+    x = np.random.default_rng(seed).standard_normal((n, d))
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def regression(n=400, seed=0):
+    x = inputs(n, seed=seed)
+    mean = 10.0 + 3.0 * x[:, 0]
+    return x, np.random.default_rng(seed + 1).normal(mean, 1.0), mean
+
+
+def model(family, x):
+    mean = 10.0 + 3.0 * x[:, 0]
+    ones = np.ones(len(x))
+    return {
+        "normal": Normal(mean, np.exp(x[:, 1])),
+        "poisson": Poisson(mean),
+        "heavy tails": StudentT(1.5 * ones, mean, ones),
+        "mixture": Mixture(np.array([0.3, 0.7]), (Normal(mean, ones), Normal(mean + 5.0, ones))),
+    }[family]
+
+
+@pytest.mark.parametrize("family", ["normal", "poisson"])
+def test_p_values_are_uniform_when_the_model_is_the_truth(family):
+    x = inputs()
+    predictive = model(family, x)
+    prepared = prepare(x, input_kernel=KERNEL)
+    targets = predictive.sample(200, seed=3)
+    tests = [congruence_tests(prepared, y, {"": predictive}, draws=99, seed=i)[""] for i, y in enumerate(targets.T)]
+    # Uniform on {.01, .02, ..., 1}: minus a uniform share of a step, it is uniform on [0, 1].
+    share = np.random.default_rng(0).uniform(size=len(tests))
+    p_values = np.array([test.p_value for test in tests])
+    assert scipy.stats.kstest(p_values - 0.01 * share, "uniform").pvalue > 0.001
+    assert np.mean(p_values <= 0.05) < 0.05 + 4 * np.sqrt(0.05 * 0.95 / 200)
+    points = np.array([test.point_p_values for test in tests])
+    assert np.mean(points) == pytest.approx(0.505, abs=0.03)
+    assert np.max(np.mean(points <= 0.05, axis=0)) < 0.05 + 6 * np.sqrt(0.05 * 0.95 / 200)
+
+
+@pytest.mark.parametrize("members", [1, 8])
+def test_p_values_are_uniform_when_the_ensemble_and_the_target_come_from_one_law(members):
+    x = inputs()
+    mean = 3.0 * x[:, 0]
+    prepared = prepare(x, input_kernel=KERNEL)
+    rng = np.random.default_rng(5)
+    p_values = []
+    for seed in range(200):
+        values = rng.normal(mean[:, None], 1.0, size=(len(x), members + 1))
+        test = congruence_tests(prepared, values[:, 0], {"": Samples(values[:, 1:])}, draws=99, seed=seed)[""]
+        p_values.append(test.p_value)
+    shifted = np.array(p_values) - 0.01 * rng.uniform(size=200)
+    assert scipy.stats.kstest(shifted, "uniform").pvalue > 0.001
+
+
+WRONG = {
+    "biased": lambda mean: Normal(mean + 1.0, np.ones(len(mean))),
+    "overconfident": lambda mean: Normal(mean, np.full(len(mean), 0.3)),
+    "underconfident": lambda mean: Normal(mean, np.full(len(mean), 3.0)),
+    "wrong shape": lambda mean: Gamma(0.2 * np.ones(len(mean)), mean / 0.2),
+    "ignores the input": lambda mean: Normal(np.full(len(mean), mean.mean()), np.ones(len(mean))),
+    "another unit": lambda mean: Normal(mean / 1e6, np.full(len(mean), 1e-6)),
+    "a point": lambda mean: Deterministic(mean),
+    "biased ensemble": lambda mean: Samples(np.random.default_rng(9).normal(mean[:, None] + 1.0, 1.0, (len(mean), 20))),
+}
+
+
+@pytest.mark.parametrize("family", ["mixture", "heavy tails"])
+def test_a_law_without_variance_and_one_with_two_modes_are_tested_like_any_other(family):
+    x = inputs(100)
+    predictive = model(family, x)
+    prepared = prepare(x, input_kernel=KERNEL)
+    y = predictive.sample(1, seed=8)[:, 0]
+    assert congruence_tests(prepared, y, {"": predictive}, draws=99)[""].p_value > 0.01
+    assert congruence_tests(prepared, y + 4.0, {"": predictive}, draws=99)[""].p_value == 0.01
+
+
+def test_wrong_models_are_found_out_every_time_and_the_true_one_is_not():
+    found: dict[str, list[float]] = {name: [] for name in WRONG}
+    for seed in range(3):
+        x, y, mean = regression(seed=10 * seed)
+        versions: dict[str, Distribution] = {name: make(mean) for name, make in WRONG.items()}
+        tests = congruence_tests(prepare(x, input_kernel=KERNEL), y, versions, draws=199, seed=seed)
+        for name, test in tests.items():
+            found[name].append(test.p_value)
+    assert {name: max(p_values) for name, p_values in found.items()} == dict.fromkeys(WRONG, 0.005)
+
+
+@pytest.mark.parametrize("at", ["reference", "query"])
+def test_the_quick_statistic_is_close_to_the_exact_one(at):
+    x, y, mean = regression(150)
+    query = None if at == "reference" else inputs(30, seed=7)
+    predictive = Normal(mean + 0.4, np.ones(len(y)))
+    kernel = RBF(variance_gamma(y))
+    arguments = {"query": query, "input_kernel": KERNEL, "output_kernel": kernel, "draws": 99}
+    quick = congruence_test(x, y, predictive, **arguments)
+    exact = congruence_test(x, y, predictive, **arguments, solver=Cholesky())
+    prepared = prepare(x, query=query, input_kernel=KERNEL)
+    result = prepared.conditional_congruence_error(y, predictive, output_kernel=kernel)
+    assert exact.statistic == pytest.approx(result.mean, rel=0.01)
+    assert quick.statistic == pytest.approx(result.mean, rel=0.03)
+    np.testing.assert_allclose(quick.null_statistics, exact.null_statistics, rtol=0.05)
+    assert quick.p_value == pytest.approx(exact.p_value, abs=0.02)
+    np.testing.assert_allclose(quick.point_p_values, exact.point_p_values, atol=0.1)
+
+
+def test_it_finds_the_region_where_a_model_is_wrong():
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.uniform(0.0, 1.0, 1000))
+    wrong = x > 0.7
+    y = rng.normal(np.where(wrong, 1.5, 0.0), 1.0)
+    test = congruence_test(x[:, None], y, Normal(np.zeros(1000), np.ones(1000)), input_kernel=RBF(200.0), draws=999)
+    significant = test.significant_points(0.05)
+    assert np.mean(significant[x > 0.75]) > 0.95
+    assert np.mean(significant[x < 0.5]) < 0.1
+
+
+def test_vector_targets_are_tested_jointly():
+    x, _, mean = regression(500)
+    rng = np.random.default_rng(2)
+    centre = np.stack([mean, -mean], axis=1)
+    noise = rng.multivariate_normal([0.0, 0.0], [[1.0, 0.9], [0.9, 1.0]], size=len(x))
+    independent = MultivariateNormal(centre, np.ones_like(centre))
+    prepared = prepare(x, input_kernel=KERNEL)
+    arguments = {"draws": 199, "output_kernel": RBF(0.5)}
+    assert congruence_tests(prepared, independent.sample(1)[:, 0], {"": independent}, **arguments)[""].p_value > 0.01
+    assert congruence_tests(prepared, centre + noise, {"": independent}, **arguments)[""].p_value == 0.005
+
+
+def test_the_same_seed_gives_the_same_test_and_versions_share_one_preparation():
+    x, y, mean = regression(100)
+    versions = {"a": Normal(mean, np.ones(100)), "b": Normal(mean + 0.3, np.ones(100))}
+    prepared = prepare(x, input_kernel=KERNEL, solver=ConjugateGradient())
+    together = congruence_tests(prepared, y, versions, draws=49, seed=4)
+    alone = congruence_tests(prepared, y, {"b": versions["b"]}, draws=49, seed=4)["b"]
+    np.testing.assert_array_equal(together["b"].null_statistics, alone.null_statistics)
+    np.testing.assert_array_equal(together["b"].point_p_values, alone.point_p_values)
+
+
+def test_simulated_errors_have_no_mean_and_the_observed_one_is_in_the_same_coordinates():
+    x = inputs(50)
+    predictive = Normal(3.0 * x[:, 0], np.full(50, 0.5))
+    delta = null_draws(predictive.sample(1)[:, 0], predictive)
+    drawn = delta.draw(4000, np.random.default_rng(0))
+    assert drawn.shape == (50, 4000, delta.rank)
+    assert delta.observed().shape == (50, delta.rank)
+    error = np.std(drawn, axis=1) / np.sqrt(4000) + 1e-6
+    assert np.all(np.abs(np.mean(drawn, axis=1)) < 5.0 * error)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=60))
+def test_benjamini_hochberg_is_the_one_of_scipy(p_values):
+    np.testing.assert_allclose(
+        benjamini_hochberg(np.array(p_values)), scipy.stats.false_discovery_control(p_values), rtol=1e-12
+    )
+
+
+def test_bad_input_is_named():
+    x, y, mean = regression(30)
+    predictive = Normal(mean, np.ones(30))
+    with pytest.raises(InvalidInputError, match="draws: 0"):
+        congruence_test(x, y, predictive, input_kernel=KERNEL, draws=0)
+    with pytest.raises(InvalidInputError, match="29 distributions for 30 targets"):
+        congruence_test(x, y, predictive[:29], input_kernel=KERNEL)
+    with pytest.raises(InvalidInputError, match="y: 29 rows"):
+        congruence_test(x, y[:29], predictive, input_kernel=KERNEL)
+    with pytest.raises(InvalidInputError, match="probabilities"):
+        benjamini_hochberg(np.array([0.5, np.nan]))
