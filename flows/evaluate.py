@@ -154,7 +154,7 @@ def evaluate_split(
     settings: EvaluationSettings, split_settings: SplitSettings, versions: list[ModelVersion]
 ) -> list[VersionOutcome]:
     """Evaluate ``versions`` on one split; those whose evaluation MLflow already holds are only reported."""
-    split = open_split(split_settings)
+    split = open_split(split_settings, settings.home_folder / "plans")
     encoder = warm_encoder(settings.encoder.model_dump_json(exclude_unset=True))
     protocol = encoder_protocol(settings, encoder)
     outcomes, missing = _found(settings, split, protocol, versions)

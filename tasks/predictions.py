@@ -101,26 +101,18 @@ def read_distribution(path: Path) -> Distribution:
 
 
 def _describe(distribution: Distribution, arrays: dict[str, Array], prefix: str) -> dict[str, Any]:
-    description: dict[str, Any] = {"family": family_name(type(distribution)), "parameters": [], "parts": {}}
-    for name, value in vars(distribution).items():
-        if name.startswith("_"):
-            continue
-        if isinstance(value, Distribution):
-            description["parts"][name] = [_describe(value, arrays, f"{prefix}{name}.0.")]
-        elif isinstance(value, (tuple, list)) and value and isinstance(value[0], Distribution):
-            description["parts"][name] = [
-                _describe(part, arrays, f"{prefix}{name}.{index}.") for index, part in enumerate(value)
-            ]
-        else:
-            arrays[f"{prefix}{name}"] = np.asarray(value)
-            description["parameters"].append(name)
-    return description
+    """The family and the names of its arrays in the constructor's order; a mixture's components one below it."""
+    if isinstance(distribution, Mixture):
+        arrays[f"{prefix}weights"] = distribution.weights
+        parts = [_describe(part, arrays, f"{prefix}{k}.") for k, part in enumerate(distribution.components)]
+        return {"family": "mixture", "components": parts}
+    parameters = distribution.parameters()
+    arrays |= {f"{prefix}{name}": values for name, values in parameters.items()}
+    return {"family": family_name(type(distribution)), "parameters": list(parameters)}
 
 
 def _restore(description: dict[str, Any], arrays: dict[str, Array], prefix: str = "") -> Distribution:
-    family = families()[description["family"]]
-    parameters: dict[str, Any] = {name: arrays[f"{prefix}{name}"] for name in description["parameters"]}
-    for name, parts in description["parts"].items():
-        restored = [_restore(part, arrays, f"{prefix}{name}.{index}.") for index, part in enumerate(parts)]
-        parameters[name] = tuple(restored) if family is Mixture or len(restored) > 1 else restored[0]
-    return family(**parameters)
+    if description["family"] == "mixture":
+        parts = [_restore(part, arrays, f"{prefix}{k}.") for k, part in enumerate(description["components"])]
+        return Mixture(arrays[f"{prefix}weights"], parts)
+    return families()[description["family"]](*(arrays[f"{prefix}{name}"] for name in description["parameters"]))
