@@ -186,7 +186,7 @@ class MemoryCheckpoint:
 def test_a_broken_run_goes_on_from_its_checkpoint_to_the_same_answer():
     operator = RegularizedGram(inputs(300), RBF(1.0), 1e-4)
     rhs = right_hand_sides(300)
-    plain = ConjugateGradient(1e-10, landmarks=10)
+    plain = ConjugateGradient(1e-10, landmarks=10, checkpoint=MemoryCheckpoint(stop_after=0))
     checkpoint = MemoryCheckpoint(stop_after=4)
     kept = ConjugateGradient(1e-10, landmarks=10, checkpoint=checkpoint)
     state = plain.prepare(operator)
