@@ -7,39 +7,34 @@ Plan shards -> embed each into its region of the store (Prefect tasks on Dask) -
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import mlflow
 import numpy as np
 from distributed import Client
-from prefect import flow, get_run_logger, task
+from prefect import flow, task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.futures import as_completed
-from prefect_dask.task_runners import DaskTaskRunner
 
 from congruence.flows.environment import tracking_uri
+from congruence.flows.gather import gather, open_planned
 from congruence.flows.progress import console, stage
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.protocols import Protocol
-from congruence.tasks.clusters import dask_client, scheduler_address
+from congruence.tasks.clusters import dask_client
 from congruence.tasks.contract import PredictiveModel, check_contract, load_predictive_model
-from congruence.tasks.embedding import ShardReport, require_few_invalid
-from congruence.tasks.embedding_worker import embed_shards, open_store, warm_encoder
-from congruence.tasks.encoders import Encoder, EncoderSettings
+from congruence.tasks.embedding_worker import warm_encoder
+from congruence.tasks.encoders import Encoder
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.evaluation import Evaluation, Metric
 from congruence.tasks.measurement import Measurement, embedding_map, measure, on_cluster
 from congruence.tasks.metric_names import requested_metrics
-from congruence.tasks.predictions import predict_split
 from congruence.tasks.registry import ModelVersion, select
 from congruence.tasks.scoring import score_version
-from congruence.tasks.settings import EvaluationSettings, StoreSettings
-from congruence.tasks.sources import Shard, Split, SplitSettings, open_split
-from congruence.tasks.store import EmbeddingStore
+from congruence.tasks.settings import EvaluationSettings
+from congruence.tasks.sources import Split, SplitSettings
 from congruence.tasks.tracking import EvaluationIdentity, find_evaluation, log_evaluation, logged_metrics
 
 MAX_EMBEDDING_TASKS = 200
@@ -59,34 +54,6 @@ class VersionOutcome:
     error: str | None = None
 
 
-@task(
-    name="embed",
-    task_run_name="embed {split.name} shards {first}-{last}",
-    retries=3,
-    retry_delay_seconds=[1, 5, 20],
-    cache_policy=NO_CACHE,
-    tags=["congruence-embed"],
-)
-def embed_task(
-    split: Split,
-    shards: list[Shard],
-    first: int,  # noqa: ARG001 - part of the run's name
-    last: int,  # noqa: ARG001
-    encoder: EncoderSettings,
-    store_uri: str,
-    store: StoreSettings,
-    threads: int,
-) -> list[ShardReport]:
-    """Embed some shards; finished ones are skipped, so a retry or a second run costs nothing."""
-    return embed_shards(split, shards, encoder, store_uri, store, threads)
-
-
-@task(name="predict", task_run_name="predict {label} on {split.name}", retries=1, cache_policy=NO_CACHE)
-def predict_task(model: PredictiveModel, label: str, split: Split, valid: Array, folder: Path) -> Distribution:  # noqa: ARG001
-    """Predictive distributions of the valid rows by one version, shard by shard."""
-    return predict_split(model, split, valid, folder)
-
-
 @task(name="solve", task_run_name="solve {split_name} for all versions", cache_policy=NO_CACHE)
 def solve_task(
     split_name: str,
@@ -96,6 +63,7 @@ def solve_task(
     targets: Array,
     versions: dict[str, Distribution],
     client: Client,
+    query: Array | None,
 ) -> Measurement:
     """Prepare the Gram system of the split once on the cluster and solve it for every version."""
     folder = settings.home_folder / "solves"
@@ -108,7 +76,7 @@ def solve_task(
         lambda line: console.print(f"solving {split_name}: {line}", soft_wrap=True),
         gpu=settings.cluster.kind == "cuda",
     )
-    return measure(settings, protocol, embeddings, targets, versions, prepare_inputs=place)
+    return measure(settings, protocol, embeddings, targets, versions, query=query, prepare_inputs=place)
 
 
 @task(
@@ -154,7 +122,7 @@ def evaluate_split(
     settings: EvaluationSettings, split_settings: SplitSettings, versions: list[ModelVersion]
 ) -> list[VersionOutcome]:
     """Evaluate ``versions`` on one split; those whose evaluation MLflow already holds are only reported."""
-    split = open_split(split_settings, settings.home_folder / "plans")
+    split = open_planned(split_settings, settings)
     encoder = warm_encoder(settings.encoder.model_dump_json(exclude_unset=True))
     protocol = encoder_protocol(settings, encoder)
     outcomes, missing = _found(settings, split, protocol, versions)
@@ -169,8 +137,11 @@ def evaluate_split(
 
 
 def encoder_protocol(settings: EvaluationSettings, encoder: Encoder) -> Protocol:
-    """The settings' protocol with its encoder, without which its numbers do not compare."""
-    return replace(settings.protocol.protocol(), encoder=f"{encoder.id} {encoder.preprocessing_digest}")
+    """The settings' protocol with its encoder and reference split, without which its numbers do not compare."""
+    protocol = replace(settings.protocol.protocol(), encoder=f"{encoder.id} {encoder.preprocessing_digest}")
+    if settings.reference is None:
+        return protocol
+    return replace(protocol, reference_split=open_planned(settings.reference, settings).digest)
 
 
 def _found(
@@ -212,85 +183,33 @@ def _load(
 def _evaluate_models(
     settings: EvaluationSettings, split: Split, encoder: Encoder, protocol: Protocol, models: dict[str, PredictiveModel]
 ) -> list[VersionOutcome]:
-    store_uri = settings.store.uri or str(settings.home_folder / "embeddings")
-    store = open_store(store_uri, settings.store, split, encoder)
-    predictions_folder = settings.home_folder / "predictions" / split.digest[:16]
     with dask_client(settings.cluster) as client:
-        runner: Any = DaskTaskRunner(address=scheduler_address(client))
-        inner = embed_and_predict.with_options(task_runner=runner, flow_run_name=f"embed and predict {split.name}")
-        predictive, failures = inner(settings, split, store, store_uri, models, predictions_folder, _threads(client))
-        if not predictive:
-            return failures
-        valid = store.valid()
-        embeddings = store.read()[valid]
-        targets = np.concatenate([split.targets(shard) for shard in split.shards])[valid]
-        measurement = solve_task(split.name, settings, protocol, embeddings, targets, predictive, client)
-    picture = embedding_map(embeddings, valid)
-    outcomes = failures
-    with stage(f"logging {split.name}", len(predictive), "versions") as advance:
-        for label, distribution in predictive.items():
+        data = gather(settings, split, encoder, models, client)
+        reference = data
+        if settings.reference is not None:
+            known = {label: models[label] for label in data.predictive}
+            reference = gather(settings, open_planned(settings.reference, settings), encoder, known, client)
+        failures = data.failures | (reference.failures if reference is not data else {})
+        outcomes = [VersionOutcome(label, split.name, "failed", error=error) for label, error in failures.items()]
+        labels = [label for label in data.predictive if label not in failures]
+        if not labels:
+            return outcomes
+        query = None if reference is data else data.embeddings
+        versions = {label: reference.predictive[label] for label in labels}
+        measurement = solve_task(
+            split.name, settings, protocol, reference.embeddings, reference.targets, versions, client, query
+        )
+    picture = embedding_map(data.embeddings, data.valid)
+    with stage(f"logging {split.name}", len(labels), "versions") as advance:
+        for label in labels:
+            version, predictive = models[label].identity, data.predictive[label]
             evaluation = score_version(
-                settings, split, store, encoder, models[label].identity, distribution, targets, measurement, picture
+                settings, split, data.store, encoder, version, predictive, data.targets, measurement, picture
             )
             run_id = log_task(label, evaluation, settings)
             outcomes.append(VersionOutcome(label, split.name, "evaluated", run_id, evaluation.metrics))
             advance(1)
     return outcomes
-
-
-def _threads(client: Client) -> int:
-    """Decode threads per worker process: an even share of the machine's cores."""
-    counts: dict[str, int] = client.ncores()
-    return max(1, round(sum(counts.values()) / max(1, len(counts))))
-
-
-@flow(name="embed-and-predict", validate_parameters=False)
-def embed_and_predict(
-    settings: EvaluationSettings,
-    split: Split,
-    store: EmbeddingStore,
-    store_uri: str,
-    models: dict[str, PredictiveModel],
-    folder: Path,
-    threads: int,
-) -> tuple[dict[str, Distribution], list[VersionOutcome]]:
-    """The part of an evaluation that runs on Dask workers: embeddings of pending shards, then predictions."""
-    pending = store.pending()
-    get_run_logger().info("%s: %d of %d shards to embed", split.name, len(pending), len(split.shards))
-    with stage(f"embedding {split.name}", split.rows) as advance:
-        advance(split.rows - sum(shard.rows for shard in pending))
-        size = max(1, -(-len(pending) // MAX_EMBEDDING_TASKS))
-        groups = [pending[start : start + size] for start in range(0, len(pending), size)]
-        futures = [
-            embed_task.submit(
-                split, group, group[0].index, group[-1].index, settings.encoder, store_uri, settings.store, threads
-            )
-            for group in groups
-        ]
-        for future in as_completed(futures):
-            advance(sum(report.rows for report in future.result()))
-    require_few_invalid(store.reasons(), split, settings.max_invalid)
-    return _predict(split, store, models, folder)
-
-
-def _predict(
-    split: Split, store: EmbeddingStore, models: dict[str, PredictiveModel], folder: Path
-) -> tuple[dict[str, Distribution], list[VersionOutcome]]:
-    valid = store.valid()
-    predictive: dict[str, Distribution] = {}
-    failures: list[VersionOutcome] = []
-    with stage(f"predicting {split.name}", len(models), "versions") as advance:
-        for label, model in models.items():
-            try:
-                predictive[label] = predict_task(model, label, split, valid, folder / _file_name(model.identity))
-            except CongruenceError as error:
-                failures.append(VersionOutcome(label, split.name, "failed", error=str(error)))
-            advance(1)
-    return predictive, failures
-
-
-def _file_name(version: ModelVersion) -> str:
-    return (version.model_id or version.label).replace("/", "-")
 
 
 def _table_artifact(split: Split, outcomes: list[VersionOutcome]) -> None:

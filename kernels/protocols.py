@@ -35,6 +35,7 @@ class Protocol:
         draws: repetitions of the draws.
         bootstraps: resamplings of the reference split; 0 for the split as it is.
         encoder: identity of the encoder and its preprocessing, once it is known.
+        reference_split: digest of the reference split, where it is not the evaluated split itself.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Protocol:
     draws: int = 1
     bootstraps: int = 0
     encoder: str | None = None
+    reference_split: str | None = None
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for logs and for the digest (the name is not part of it)."""
@@ -62,6 +64,7 @@ class Protocol:
             "draws": self.draws,
             "bootstraps": self.bootstraps,
             "encoder": self.encoder,
+            "reference_split": self.reference_split,
         }
 
     @property

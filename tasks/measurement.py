@@ -23,7 +23,7 @@ from congruence.tasks.linalg import prepare_on_dask
 from congruence.tasks.metric_names import MetricName, requested_metrics
 from congruence.tasks.solver_plan import SolverSettings, plan_solver
 
-PrepareInputs = Callable[[Array, Protocol], PreparedCongruence]
+PrepareInputs = Callable[[Array, Array | None, Protocol], PreparedCongruence]
 
 
 @dataclass(frozen=True)
@@ -66,16 +66,19 @@ def measure(
     targets: Array,
     versions: dict[str, Distribution],
     *,
+    query: Array | None = None,
     prepare_inputs: PrepareInputs | None = None,
 ) -> Measurement:
-    """CCE of every version at the rows of ``embeddings`` (n, d) with ``targets`` (n,) or (n, q).
+    """CCE of every version, estimated on ``embeddings`` (n, d) with ``targets`` (n,) or (n, q).
 
+    It is measured at the same points, or at the embeddings ``query`` (m, d).
     ``prepare_inputs`` says where the Gram system is prepared: in this process by default, or on a Dask cluster
     (``on_cluster``).
     """
     x = protocol.apply(np.asarray(embeddings))
     started = time.perf_counter()
-    prepared = (prepare_inputs or in_memory)(x, protocol)
+    points = None if query is None else protocol.apply(np.asarray(query))
+    prepared = (prepare_inputs or in_memory)(x, points, protocol)
     ready = time.perf_counter()
     kernel = output_kernel(protocol, targets, prepared)
     results = prepared.evaluate(targets, versions, output_kernel=kernel, samples=protocol.samples, seed=settings.seed)
@@ -85,9 +88,9 @@ def measure(
     return Measurement(results, protocol, type(prepared.solver).__name__, kernel.describe(), tests, seconds)
 
 
-def in_memory(x: Array, protocol: Protocol) -> PreparedCongruence:
+def in_memory(x: Array, query: Array | None, protocol: Protocol) -> PreparedCongruence:
     """The Gram system in this process, by the solver that fits its size."""
-    return prepare(x, input_kernel=protocol.input_kernel, regularization=protocol.regularization)
+    return prepare(x, query=query, input_kernel=protocol.input_kernel, regularization=protocol.regularization)
 
 
 def on_cluster(
@@ -104,12 +107,13 @@ def on_cluster(
         gpu: make the tiles on the workers' GPUs.
     """
 
-    def prepare_inputs(x: Array, protocol: Protocol) -> PreparedCongruence:
+    def prepare_inputs(x: Array, query: Array | None, protocol: Protocol) -> PreparedCongruence:
         plan = plan_solver(settings, len(x), x.shape[1], columns, protocol.input_kernel, folder)
         announce(plan.announcement)
         return prepare_on_dask(
             client,
             x,
+            query=query,
             input_kernel=protocol.input_kernel,
             regularization=protocol.regularization,
             solver=plan.solver,

@@ -60,6 +60,7 @@ class ProtocolSettings(Strict):
     samples: int | None = Field(default=None, ge=1)
     draws: int | None = Field(default=None, ge=1)
     bootstraps: int | None = Field(default=None, ge=0)
+    reference: Literal["test", "validation"] | None = None
 
     @model_validator(mode="before")
     @classmethod

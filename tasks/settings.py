@@ -16,11 +16,13 @@ from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.metric_names import MetricName
+from congruence.tasks.notification import NotificationSettings
 from congruence.tasks.protocol_settings import ProtocolSettings
 from congruence.tasks.solver_plan import SolverSettings
 from congruence.tasks.sources.settings import SplitSettings
 from congruence.tasks.strict import Strict
 from congruence.tasks.tracking.settings import TrackingSettings
+from congruence.tasks.watching.settings import WatchSettings
 
 DEFAULT_HOME = ".congruence"
 
@@ -41,6 +43,9 @@ class EvaluationSettings(Strict):
 
     models: list[str] = Field(default=[], description="models:/name/3, models:/name@alias, or a name for all versions")
     splits: list[SplitSettings] = Field(min_length=1)
+    reference: SplitSettings | None = Field(
+        default=None, description="the split that conditional embeddings are estimated on, for protocols such as ecai"
+    )
     encoder: EncoderSettings
     protocol: ProtocolSettings = ProtocolSettings()
     predictions: PredictionSettings | None = Field(
@@ -52,6 +57,8 @@ class EvaluationSettings(Strict):
     cluster: ClusterSettings = ClusterSettings()
     tracking: TrackingSettings = TrackingSettings()
     gate: GateSettings | None = None
+    watch: WatchSettings = WatchSettings()
+    notify: NotificationSettings | None = Field(default=None, description="where failures are reported")
     home: Path | None = Field(default=None, description="by default $CONGRUENCE_HOME, else .congruence here")
     max_invalid: float = Field(default=0.01, ge=0, le=1, description="share of unusable rows at which a run stops")
     seed: int = 0
@@ -62,6 +69,21 @@ class EvaluationSettings(Strict):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"splits: two splits are named '{name}'; give each a name of its own")
+        return self
+
+    @model_validator(mode="after")
+    def _reference_fits_the_protocol(self) -> EvaluationSettings:
+        protocol = self.protocol.protocol()
+        if protocol.reference == "validation" and self.reference is None:
+            raise ValueError(
+                f"reference: is missing; protocol '{protocol.name}' estimates on a validation split, so add one, or "
+                "use protocol: exact"
+            )
+        if protocol.reference == "test" and self.reference is not None:
+            raise ValueError(
+                f"reference: protocol '{protocol.name}' estimates on the evaluated split itself; leave reference out, "
+                f"or set protocol: {{base: {self.protocol.base}, reference: validation}}"
+            )
         return self
 
     @property
@@ -96,6 +118,8 @@ def load_settings(path: Path, overrides: dict[str, Any] | None = None) -> Evalua
 
 
 def _relative_to(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(content.get("reference"), dict):
+        content = content | {"reference": _with_local_paths(folder, content["reference"])}
     splits = content.get("splits")
     if not isinstance(splits, list):
         return content

@@ -1,0 +1,158 @@
+"""What an evaluation gathers on Dask workers: the embeddings of a split, and each version's predictions on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from distributed import Client
+from prefect import flow, get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+from prefect.futures import as_completed
+from prefect_dask.task_runners import DaskTaskRunner
+
+from congruence.flows.progress import stage
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.errors import CongruenceError
+from congruence.tasks.clusters import scheduler_address
+from congruence.tasks.contract import PredictiveModel
+from congruence.tasks.embedding import ShardReport, require_few_invalid
+from congruence.tasks.embedding_worker import embed_shards, open_store
+from congruence.tasks.encoders import Encoder, EncoderSettings
+from congruence.tasks.predictions import predict_split
+from congruence.tasks.registry import ModelVersion
+from congruence.tasks.settings import EvaluationSettings, StoreSettings
+from congruence.tasks.sources import Shard, Split, SplitSettings, open_split
+from congruence.tasks.store import EmbeddingStore
+
+MAX_EMBEDDING_TASKS = 200
+
+
+@dataclass(frozen=True)
+class SplitData:
+    """A split with its embeddings and each version's predictions, valid rows only.
+
+    Attributes:
+        store: of the embeddings; knows why a row is invalid.
+        valid: which rows of the split are valid, (rows,).
+        embeddings: (v, d), as the encoder gave them.
+        targets: (v,) or (v, q).
+        predictive: the predictive distributions of the valid rows by version.
+        failures: why a version has none.
+    """
+
+    store: EmbeddingStore = field(repr=False)
+    valid: Array = field(repr=False)
+    embeddings: Array = field(repr=False)
+    targets: Array = field(repr=False)
+    predictive: dict[str, Distribution] = field(repr=False)
+    failures: dict[str, str] = field(default_factory=dict)
+
+
+@task(
+    name="embed",
+    task_run_name="embed {split.name} shards {first}-{last}",
+    retries=3,
+    retry_delay_seconds=[1, 5, 20],
+    cache_policy=NO_CACHE,
+    tags=["congruence-embed"],
+)
+def embed_task(
+    split: Split,
+    shards: list[Shard],
+    first: int,  # noqa: ARG001 - part of the run's name
+    last: int,  # noqa: ARG001
+    encoder: EncoderSettings,
+    store_uri: str,
+    store: StoreSettings,
+    threads: int,
+) -> list[ShardReport]:
+    """Embed some shards; finished ones are skipped, so a retry or a second run costs nothing."""
+    return embed_shards(split, shards, encoder, store_uri, store, threads)
+
+
+@task(name="predict", task_run_name="predict {label} on {split.name}", retries=1, cache_policy=NO_CACHE)
+def predict_task(model: PredictiveModel, label: str, split: Split, valid: Array, folder: Path) -> Distribution:  # noqa: ARG001
+    """Predictive distributions of the valid rows by one version, shard by shard."""
+    return predict_split(model, split, valid, folder)
+
+
+def open_planned(split: SplitSettings, settings: EvaluationSettings) -> Split:
+    """The split, with its plan kept in the home folder: a later run only looks at the state of the files."""
+    return open_split(split, settings.home_folder / "plans")
+
+
+def gather(
+    settings: EvaluationSettings, split: Split, encoder: Encoder, models: dict[str, PredictiveModel], client: Client
+) -> SplitData:
+    """Embed what is pending, predict what is missing, and read both.
+
+    Raises:
+        TooManyInvalidRowsError: more rows than ``max_invalid`` allows have no embedding.
+    """
+    store_uri = settings.store.uri or str(settings.home_folder / "embeddings")
+    store = open_store(store_uri, settings.store, split, encoder)
+    folder = settings.home_folder / "predictions" / split.digest[:16]
+    runner: Any = DaskTaskRunner(address=scheduler_address(client))
+    inner = embed_and_predict.with_options(task_runner=runner, flow_run_name=f"embed and predict {split.name}")
+    predictive, failures = inner(settings, split, store, store_uri, models, folder, _threads(client))
+    valid = store.valid()
+    targets = np.concatenate([split.targets(shard) for shard in split.shards])
+    return SplitData(store, valid, store.read()[valid], targets[valid], predictive, failures)
+
+
+def _threads(client: Client) -> int:
+    """Decode threads per worker process: an even share of the machine's cores."""
+    counts: dict[str, int] = client.ncores()
+    return max(1, round(sum(counts.values()) / max(1, len(counts))))
+
+
+@flow(name="embed-and-predict", validate_parameters=False)
+def embed_and_predict(
+    settings: EvaluationSettings,
+    split: Split,
+    store: EmbeddingStore,
+    store_uri: str,
+    models: dict[str, PredictiveModel],
+    folder: Path,
+    threads: int,
+) -> tuple[dict[str, Distribution], dict[str, str]]:
+    """The part of an evaluation that runs on Dask workers: embeddings of pending shards, then predictions."""
+    pending = store.pending()
+    get_run_logger().info("%s: %d of %d shards to embed", split.name, len(pending), len(split.shards))
+    with stage(f"embedding {split.name}", split.rows) as advance:
+        advance(split.rows - sum(shard.rows for shard in pending))
+        size = max(1, -(-len(pending) // MAX_EMBEDDING_TASKS))
+        groups = [pending[start : start + size] for start in range(0, len(pending), size)]
+        futures = [
+            embed_task.submit(
+                split, group, group[0].index, group[-1].index, settings.encoder, store_uri, settings.store, threads
+            )
+            for group in groups
+        ]
+        for future in as_completed(futures):
+            advance(sum(report.rows for report in future.result()))
+    require_few_invalid(store.reasons(), split, settings.max_invalid)
+    return _predict(split, store.valid(), models, folder)
+
+
+def _predict(
+    split: Split, valid: Array, models: dict[str, PredictiveModel], folder: Path
+) -> tuple[dict[str, Distribution], dict[str, str]]:
+    predictive: dict[str, Distribution] = {}
+    failures: dict[str, str] = {}
+    with stage(f"predicting {split.name}", len(models), "versions") as advance:
+        for label, model in models.items():
+            try:
+                predictive[label] = predict_task(model, label, split, valid, folder / _file_name(model.identity))
+            except CongruenceError as error:
+                failures[label] = str(error)
+            advance(1)
+    return predictive, failures
+
+
+def _file_name(version: ModelVersion) -> str:
+    return (version.model_id or version.label).replace("/", "-")
