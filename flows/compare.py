@@ -121,7 +121,7 @@ def print_comparison(logged: LoggedComparison) -> None:
         title=f"split '{split.name}' ({split.digest[:12]}), protocol {baseline.protocol_name} "
         f"({baseline.protocol_digest}), against {baseline.label}",
         title_justify="left",
-        caption=f"difference [95 % interval] p-value, over {comparison.resamples} resamples; negative is better; points by CCE",
+        caption=f"difference [95 % interval] p-value, over {comparison.resamples} resamples; negative is better",
     )
     table.add_column("version")
     for name in names:

@@ -7,7 +7,9 @@ variables.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 
 import mlflow
 from mlflow import MlflowClient
@@ -105,6 +107,52 @@ def list_versions(name: str) -> list[ModelVersion]:
         _registered(client, client.get_model_version(name, entry.version))
         for entry in sorted(found, key=lambda entry: int(entry.version))
     ]
+
+
+def matching_versions(
+    patterns: Sequence[str], *, aliases: Collection[str] = (), tags: Mapping[str, str] | None = None
+) -> list[ModelVersion]:
+    """Every ready version of the registered models whose names match, oldest first; nothing registered is no error.
+
+    Args:
+        patterns: names with shell wildcards, or URIs of single versions (see ``resolve``).
+        aliases: only versions that hold one of these.
+        tags: only versions that carry all of these.
+
+    Raises:
+        RegistryError: a URI that the registry cannot resolve.
+    """
+    client = MlflowClient()
+    uris = [pattern for pattern in patterns if not _NAME.match(pattern)]
+    names = [pattern.removeprefix("models:/") for pattern in patterns if pattern not in uris]
+    found = [version for uri in uris for version in select(uri)]
+    for name, holders in _registered_models(client):
+        if not any(fnmatchcase(name, pattern) for pattern in names):
+            continue
+        entries = [entry for entry in _search(client, name) if entry.status == "READY"]
+        for entry in sorted(entries, key=lambda entry: int(entry.version)):
+            held = sorted(alias for alias, version in holders.items() if str(version) == str(entry.version))
+            found.append(replace(_registered(client, entry), aliases=tuple(held)))
+    distinct = {version.uri: version for version in found}.values()
+    return [version for version in distinct if _is_wanted(version, aliases, tags or {})]
+
+
+def _is_wanted(version: ModelVersion, aliases: Collection[str], tags: Mapping[str, str]) -> bool:
+    if aliases and not set(aliases) & set(version.aliases):
+        return False
+    return all(version.tags.get(key) == value for key, value in tags.items())
+
+
+def _registered_models(client: MlflowClient) -> Iterator[tuple[str, dict[str, str]]]:
+    """The names of all registered models, and which version each alias of theirs is on."""
+    token: str | None = None
+    while True:
+        page = client.search_registered_models(max_results=200, page_token=token)
+        for model in page:
+            yield str(model.name), dict(model.aliases)
+        token = page.token
+        if not token:
+            return
 
 
 def _search(client: MlflowClient, name: str) -> list[RegistryEntry]:

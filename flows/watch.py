@@ -1,0 +1,220 @@
+"""`congruence watch`: evaluate registry versions that lack an evaluation, without anyone's hand.
+
+A tick lists the versions to watch, leaves out those evaluated under the current split, protocol and metric list, those
+that failed and wait for their next try, and those that another watcher has claimed, and evaluates the rest. Nothing is
+remembered between ticks: all of it is in MLflow, so any number of watchers may run, stop and start again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+
+from congruence.flows.evaluate import VersionOutcome, encoder_protocol, evaluate, use_tracking
+from congruence.flows.gate import gate_outcomes
+from congruence.flows.progress import console
+from congruence.kernels.errors import CongruenceError
+from congruence.tasks.comparison import GateDecision
+from congruence.tasks.embedding_worker import warm_encoder
+from congruence.tasks.errors import SettingsError
+from congruence.tasks.metric_names import requested_metrics
+from congruence.tasks.notification import notify
+from congruence.tasks.registry import ModelVersion, matching_versions
+from congruence.tasks.settings import EvaluationSettings
+from congruence.tasks.sources import SplitSettings, open_split
+from congruence.tasks.tracking import (
+    EvaluationIdentity,
+    TrackingError,
+    finished_identities,
+    log_failure,
+    read_failure,
+)
+from congruence.tasks.tracking.connection import persist
+from congruence.tasks.watching import claim, held, is_due, new_owner, release
+
+
+@dataclass
+class Tick:
+    """What one look at the registry led to.
+
+    Attributes:
+        outcomes: the evaluations made now, good or failed.
+        decisions: what the gate said of them.
+        waiting: evaluations that are missing, but claimed by another watcher or waiting for their next try.
+        problems: splits that could not be looked at, and why.
+    """
+
+    outcomes: list[VersionOutcome] = field(default_factory=list)
+    decisions: list[GateDecision] = field(default_factory=list)
+    waiting: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def failed(self) -> list[VersionOutcome]:
+        """The evaluations that failed."""
+        return [outcome for outcome in self.outcomes if outcome.status == "failed"]
+
+
+def tick(settings: EvaluationSettings, *, owner: str | None = None) -> Tick:
+    """Look once, and evaluate what is missing.
+
+    Args:
+        settings: the evaluation file's content; its ``watch:`` says which versions.
+        owner: name under which versions are claimed; a new one by default.
+
+    Raises:
+        SettingsError: nothing says which models to watch.
+        TrackingError: MLflow does not answer.
+    """
+    use_tracking(settings)
+    owner = owner or new_owner()
+    versions = watched_versions(settings)
+    result = Tick()
+    known: list[VersionOutcome] = []
+    for split in settings.splits:
+        try:
+            known += _tick_split(settings, split, versions, owner, result)
+        except TrackingError:
+            raise
+        except CongruenceError as error:  # this split's data or settings: the other splits go on
+            result.problems.append(f"split '{split.name}': {error}")
+    for outcome in result.failed:
+        notify(settings.notify, f"congruence: {outcome.label} on {outcome.split} failed", str(outcome.error))
+    # The gate asks for all splits: those evaluated earlier count as found.
+    fresh = {outcome.label for outcome in result.outcomes}
+    judged = [*result.outcomes, *(outcome for outcome in known if outcome.label in fresh)]
+    result.decisions = gate_outcomes(settings, judged)
+    return result
+
+
+def watched_versions(settings: EvaluationSettings) -> list[ModelVersion]:
+    """The registry versions that ``watch:`` names.
+
+    Raises:
+        SettingsError: nothing says which models to watch.
+        TrackingError: MLflow does not answer.
+    """
+    watched = settings.watch
+    patterns = watched.models or settings.models
+    if not patterns:
+        raise SettingsError('watch.models: none given; name models to watch, for example models: ["angle-*"]')
+    return persist(
+        "listing model versions",
+        lambda: matching_versions(patterns, aliases=watched.aliases, tags=watched.tags),
+        settings.tracking,
+    )
+
+
+def _tick_split(
+    settings: EvaluationSettings, split_settings: SplitSettings, versions: list[ModelVersion], owner: str, result: Tick
+) -> list[VersionOutcome]:
+    """Evaluate what is missing on one split; returns what was found there already."""
+    split = open_split(split_settings, plans=settings.home_folder / "plans")
+    protocol = encoder_protocol(settings, warm_encoder(settings.encoder.model_dump_json(exclude_unset=True)))
+    metrics = requested_metrics(settings.metrics)
+    identities = [
+        EvaluationIdentity(version, split.name, split.digest, protocol.digest, metrics) for version in versions
+    ]
+    finished = finished_identities(split.name, settings.tracking)
+    missing = [identity for identity in identities if identity.digest not in finished]
+    claimed = _claim(settings, missing, owner)
+    result.waiting += len(missing) - len(claimed)
+    if claimed:
+        with held(claimed, owner, settings.watch.lease, settings.tracking):
+            result.outcomes += _evaluate(settings, split_settings, claimed)
+    return [
+        VersionOutcome(identity.model.label, split.name, "found", finished[identity.digest])
+        for identity in identities
+        if identity.digest in finished
+    ]
+
+
+def _claim(settings: EvaluationSettings, missing: list[EvaluationIdentity], owner: str) -> list[EvaluationIdentity]:
+    now, tracking, lease = time.time(), settings.tracking, settings.watch.lease
+    due = [identity for identity in missing if is_due(read_failure(identity, tracking), settings.watch, now=now)]
+    claimed = [identity for identity in due if claim(identity, owner, lease, tracking)]
+    if not claimed:
+        return []
+    # Between the first look and the claim another watcher may have finished, or failed.
+    finished = finished_identities(claimed[0].split_name, tracking)
+    kept = [
+        identity
+        for identity in claimed
+        if identity.digest not in finished and is_due(read_failure(identity, tracking), settings.watch, now=time.time())
+    ]
+    for identity in claimed:
+        if identity not in kept:
+            release(identity, owner, tracking)
+    return kept
+
+
+def _evaluate(
+    settings: EvaluationSettings, split: SplitSettings, identities: list[EvaluationIdentity]
+) -> list[VersionOutcome]:
+    """Evaluate versions on one split; failures are counted and shown on the version."""
+    labels = ", ".join(identity.model.label for identity in identities)
+    uris = [identity.model.uri for identity in identities]
+    narrowed = settings.model_copy(update={"models": uris, "splits": [split], "gate": None})
+    try:
+        outcomes = evaluate(narrowed, f"{labels} on {split.name}")
+    except TrackingError:
+        raise
+    except Exception as error:  # a watcher outlives whatever one evaluation may raise
+        if len(identities) > 1:
+            # One of them may have spoiled it for all: each on its own.
+            return [outcome for identity in identities for outcome in _evaluate(settings, split, [identity])]
+        said = str(error) if isinstance(error, CongruenceError) else f"{type(error).__name__}: {error}"
+        outcomes = [VersionOutcome(identities[0].model.label, split.name, "failed", error=said)]
+    by_label = {identity.model.label: identity for identity in identities}
+    for outcome in outcomes:
+        if outcome.status == "failed":
+            log_failure(by_label[outcome.label], outcome.error or "no reason given", settings.tracking)
+    return outcomes
+
+
+def watch(
+    settings: EvaluationSettings,
+    *,
+    every: float | None = None,
+    stop: threading.Event | None = None,
+) -> None:
+    """Tick until ``stop`` is set; an MLflow that does not answer is waited for.
+
+    Args:
+        settings: the evaluation file's content.
+        every: seconds between the starts of two ticks; by default ``watch.every``.
+        stop: ends the watch after the tick that runs.
+
+    Raises:
+        SettingsError: nothing says which models to watch.
+    """
+    pause, stop, owner = every or settings.watch.every, stop or threading.Event(), new_owner()
+    said: list[str] = []
+    while not stop.is_set():
+        started = time.monotonic()
+        try:
+            result = tick(settings, owner=owner)
+            told = report(result)
+            said, problems = result.problems, [problem for problem in result.problems if problem not in said]
+            for problem in problems:
+                notify(settings.notify, "congruence: a split cannot be evaluated", problem)
+            if told:
+                console.print(f"watching; next look in {pause:.0f} s")
+        except TrackingError as error:
+            console.print(f"{error}\nstill watching: next try in {pause:.0f} s", soft_wrap=True)
+        stop.wait(max(0.0, pause - (time.monotonic() - started)))
+
+
+def report(result: Tick) -> bool:
+    """Print what a tick did, if anything; whether there was something."""
+    for outcome in result.outcomes:
+        mean = outcome.metrics.get("cce_mean")
+        what = str(outcome.error) if outcome.status == "failed" else f"CCE {mean}" if mean is not None else ""
+        console.print(f"{outcome.status} {outcome.label} on {outcome.split}: {what}", soft_wrap=True)
+    for decision in result.decisions:
+        word = "passed" if decision.passed else "failed"
+        console.print(f"gate {word} {decision.candidate.label}: {'; '.join(decision.reasons)}", soft_wrap=True)
+    for problem in result.problems:
+        console.print(f"problem with {problem}", soft_wrap=True)
+    return bool(result.outcomes or result.problems)

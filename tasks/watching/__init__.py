@@ -1,0 +1,7 @@
+"""Watching a registry: which versions to evaluate, when, and by whom."""
+
+from congruence.tasks.watching.backoff import is_due
+from congruence.tasks.watching.claims import claim, held, new_owner, release
+from congruence.tasks.watching.settings import WatchSettings, parse_duration
+
+__all__ = ["WatchSettings", "claim", "held", "is_due", "new_owner", "parse_duration", "release"]

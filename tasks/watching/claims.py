@@ -1,0 +1,144 @@
+"""Claims on an evaluation: of several watchers, on whatever machines, one evaluates a version.
+
+MLflow has no compare-and-swap, but each watcher can write a tag of its own on the model version and read all of them.
+A watcher first writes that it asks, then reads: alone, it holds the claim; beside a holder, or beside one that asks
+under a smaller name, it withdraws; otherwise it looks again until the others have withdrawn. Whoever reads later sees
+what was written before, so two watchers never both find themselves alone. A holder renews its claim; the claim of one
+that died ends with its lease.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from mlflow import MlflowClient
+
+from congruence.tasks.tracking import EvaluationIdentity, TrackingError, TrackingSettings
+from congruence.tasks.tracking.connection import connect, persist
+from congruence.tasks.tracking.identity import PREFIX
+
+log = logging.getLogger(__name__)
+
+CLAIM = PREFIX + "claim."
+ASKING, HELD = "asking", "held"
+ASKING_SECONDS = 30.0
+_LOOKS, _PAUSE = 25, 0.2
+
+
+def new_owner() -> str:
+    """A name for a watcher, unlike any other: host, process and chance."""
+    host = "".join(letter if letter.isalnum() or letter == "-" else "-" for letter in socket.gethostname())[:40]
+    return f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+def claim(identity: EvaluationIdentity, owner: str, lease: float, settings: TrackingSettings) -> bool:
+    """Whether ``owner`` alone may evaluate ``identity`` for the next ``lease`` seconds.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    client = connect(settings)
+    return persist(f"claiming {identity.model.label}", lambda: _claim(client, identity, owner, lease), settings)
+
+
+def release(identity: EvaluationIdentity, owner: str, settings: TrackingSettings) -> None:
+    """Take the claim of ``owner`` off the version.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    client = connect(settings)
+    persist(f"releasing {identity.model.label}", lambda: _remove(client, identity, owner), settings)
+
+
+@contextmanager
+def held(
+    identities: Sequence[EvaluationIdentity], owner: str, lease: float, settings: TrackingSettings
+) -> Iterator[None]:
+    """Renew claims that ``owner`` holds while the body runs, and release them after it."""
+    client, stopped = connect(settings), threading.Event()
+
+    def renew() -> None:
+        while not stopped.wait(lease / 3.0):
+            for identity in identities:
+                try:
+                    _write(client, identity, owner, HELD, lease)
+                except Exception as error:  # one missed renewal of three loses nothing
+                    log.warning("claim on %s not renewed: %s", identity.model.label, error)
+
+    thread = threading.Thread(target=renew, name="renew-claims", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join(timeout=lease)
+        for identity in identities:
+            try:
+                release(identity, owner, settings)
+            except TrackingError as error:
+                log.warning("%s; the claim ends by itself within %.0f s", error, lease)
+
+
+def _claim(client: MlflowClient, identity: EvaluationIdentity, owner: str, lease: float) -> bool:
+    asked = time.monotonic()
+    _write(client, identity, owner, ASKING, ASKING_SECONDS)
+    for _ in range(_LOOKS):
+        others = _others(client, identity, owner)
+        if not others:
+            # A pause longer than an asking claim lives may have let another watcher in.
+            if time.monotonic() - asked > ASKING_SECONDS / 2.0:
+                break
+            _write(client, identity, owner, HELD, lease)
+            return True
+        if HELD in others.values() or min(others) < owner:
+            break
+        time.sleep(_PAUSE)
+    _remove(client, identity, owner)
+    return False
+
+
+def _others(client: MlflowClient, identity: EvaluationIdentity, owner: str) -> dict[str, str]:
+    """The states of the live claims of others; expired ones are taken off."""
+    prefix, now = _key(identity, ""), time.time()
+    live: dict[str, str] = {}
+    for key, value in _tags(client, identity).items():
+        if not key.startswith(prefix) or key == prefix + owner:
+            continue
+        entry = json.loads(value)
+        if entry["expires"] > now:
+            live[key.removeprefix(prefix)] = entry["state"]
+        else:
+            _delete(client, identity, key)
+    return live
+
+
+def _key(identity: EvaluationIdentity, owner: str) -> str:
+    return f"{CLAIM}{identity.digest[:16]}.{owner}"
+
+
+def _write(client: MlflowClient, identity: EvaluationIdentity, owner: str, state: str, seconds: float) -> None:
+    value = json.dumps({"state": state, "expires": time.time() + seconds, "split": identity.split_name})
+    client.set_model_version_tag(identity.model.name, identity.model.version, _key(identity, owner), value)
+
+
+def _remove(client: MlflowClient, identity: EvaluationIdentity, owner: str) -> None:
+    key = _key(identity, owner)
+    if key in _tags(client, identity):
+        _delete(client, identity, key)
+
+
+def _delete(client: MlflowClient, identity: EvaluationIdentity, key: str) -> None:
+    client.delete_model_version_tag(identity.model.name, identity.model.version, key)
+
+
+def _tags(client: MlflowClient, identity: EvaluationIdentity) -> dict[str, str]:
+    return dict(client.get_model_version(identity.model.name, identity.model.version).tags)

@@ -1,0 +1,55 @@
+"""The evaluation file's ``watch:``."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from congruence.tasks.strict import Strict
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"^\s*(?P<number>\d+(\.\d+)?)\s*(?P<unit>[smhd])\s*$")
+
+
+def parse_duration(value: Any) -> Any:
+    """Seconds of ``90``, ``90s``, ``5m``, ``2h`` or ``1d``.
+
+    Raises:
+        ValueError: another form.
+    """
+    if not isinstance(value, str):
+        return value
+    if match := _DURATION.match(value):
+        return float(match["number"]) * _UNITS[match["unit"]]
+    try:
+        return float(value)
+    except ValueError:
+        raise ValueError(f"'{value}' is not a duration; write 90s, 5m, 2h or 1d") from None
+
+
+Seconds = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
+
+
+class WatchSettings(Strict):
+    """Which registry versions a watcher evaluates, and how often it looks.
+
+    Attributes:
+        models: names of registered models, with shell wildcards (``angle-*``); by default the file's ``models``.
+        aliases: only versions that hold one of these aliases.
+        tags: only versions that carry these tags with these values.
+        every: time between two looks at the registry.
+        retry_after: wait after a failed evaluation; it doubles with every further failure.
+        retry_at_most: longest such wait.
+        lease: how long a claim on a version holds without a sign of life; after that another watcher takes over. The
+            clocks of the machines must agree better than this.
+    """
+
+    models: list[str] = []
+    aliases: list[str] = []
+    tags: dict[str, str] = {}
+    every: Seconds = 60.0
+    retry_after: Seconds = 300.0
+    retry_at_most: Seconds = 86400.0
+    lease: Annotated[float, BeforeValidator(parse_duration), Field(ge=3)] = 600.0

@@ -1,0 +1,182 @@
+"""Watching a registry: what is new is evaluated once, failures wait, claims hold, and outages pass."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from congruence.flows.watch import tick, watch, watched_versions
+from congruence.tasks.errors import SettingsError
+from congruence.tasks.notification import notify
+from congruence.tasks.registry import ModelVersion, resolve
+from congruence.tasks.tracking import EvaluationIdentity, Failure, TrackingError
+from congruence.tasks.watching import WatchSettings, claim, held, is_due, new_owner, parse_duration, release
+from congruence.tasks.watching.claims import CLAIM
+
+LEASE = 60.0
+
+
+def identity(version: ModelVersion, split: str = "circle") -> EvaluationIdentity:
+    return EvaluationIdentity(version, split, "s" * 64, "p" * 12, ("cce",))
+
+
+def runs(registry: Any) -> int:
+    experiment = MlflowClient().get_experiment_by_name("congruence/circle")
+    return len(MlflowClient().search_runs([experiment.experiment_id])) if experiment else 0
+
+
+def claims(version: str) -> list[str]:
+    name, number = version.removeprefix("models:/").split("/")
+    return [key for key in MlflowClient().get_model_version(name, number).tags if key.startswith(CLAIM)]
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_what_is_new_is_evaluated_by_one_of_two_watchers_and_the_next_tick_starts_nothing(registry: Any) -> None:
+    uri = registry.register("new")
+    settings = registry.settings(models=["new"])
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(lambda _: tick(settings), range(2))
+    evaluated = [*first.outcomes, *second.outcomes]
+    assert [(outcome.label, outcome.status) for outcome in evaluated] == [("new/1", "evaluated")]
+    assert runs(registry) == 1
+    assert claims(uri) == []
+
+    again = tick(settings)
+    assert (again.outcomes, again.waiting, again.problems) == ([], 0, [])
+    assert runs(registry) == 1
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_a_version_registered_while_a_watcher_runs_is_evaluated(registry: Any) -> None:
+    settings = registry.settings(models=["la*"], gate={"maximum": {"mae": 2.0}})
+    stop = threading.Event()
+    watcher = threading.Thread(target=watch, args=(settings,), kwargs={"every": 0.5, "stop": stop})
+    watcher.start()
+    try:
+        registry.register("late")
+        limit = time.monotonic() + 120
+        while "cce_gate" not in MlflowClient().get_model_version("late", "1").tags:
+            assert time.monotonic() < limit
+            time.sleep(0.2)
+    finally:
+        stop.set()
+        watcher.join()
+    tags = MlflowClient().get_model_version("late", "1").tags
+    assert tags["cce_gate"] == "passed"
+    assert float(tags["cce"]) > 0
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_a_failed_version_shows_its_error_and_waits_for_its_next_try(registry: Any, tmp_path: Path) -> None:
+    registry.register("bad", fails=True)
+    notices = tmp_path / "notices.txt"
+    changes = {"models": ["bad"], "notify": {"command": ["tee", "-a", str(notices)]}}
+    result = tick(registry.settings(**changes))
+    (failed,) = result.failed
+    assert "scale" in str(failed.error)
+    assert "bad/1 on circle failed" in notices.read_text()
+    assert "scale" in MlflowClient().get_model_version("bad", "1").tags["cce_error"]
+
+    waiting = tick(registry.settings(**changes))
+    assert (waiting.outcomes, waiting.waiting) == ([], 1)
+    soon = tick(registry.settings(**changes, watch={"retry_after": "0.01s"}))
+    assert len(soon.failed) == 1
+
+
+def test_an_mlflow_that_is_away_is_waited_for(registry: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    away = registry.settings(models=["new"], tracking={"uri": "http://127.0.0.1:9", "patience": 0.1})
+    with pytest.raises(TrackingError, match="did not answer"):
+        tick(away)
+    stop = threading.Event()
+    watcher = threading.Thread(target=watch, args=(away,), kwargs={"every": 0.1, "stop": stop})
+    watcher.start()
+    time.sleep(1.0)
+    assert watcher.is_alive()
+    stop.set()
+    watcher.join()
+    assert "still watching" in capfd.readouterr().err
+
+
+def test_a_split_that_cannot_be_read_is_a_problem_of_its_own(registry: Any) -> None:
+    split = registry.content()["splits"][0] | {"uri": str(registry.folder / "nowhere.parquet")}
+    registry.register("unread")
+    result = tick(registry.settings(models=["unread"], splits=[split]))
+    assert result.outcomes == []
+    assert "nowhere.parquet" in result.problems[0]
+
+
+def test_versions_are_chosen_by_name_alias_and_tag(registry: Any) -> None:
+    client = MlflowClient()
+    for _ in range(2):
+        registry.register("chosen-a")
+    registry.register("chosen-b")
+    client.set_registered_model_alias("chosen-a", "candidate", "2")
+    client.set_model_version_tag("chosen-b", "1", "team", "blue")
+
+    def labels(**watched: Any) -> list[str]:
+        return [version.label for version in watched_versions(registry.settings(watch=watched))]
+
+    assert labels(models=["chosen-*"]) == ["chosen-a/1", "chosen-a/2", "chosen-b/1"]
+    assert labels(models=["chosen-*"], aliases=["candidate"]) == ["chosen-a/2"]
+    assert labels(models=["chosen-*"], tags={"team": "blue"}) == ["chosen-b/1"]
+    assert labels(models=["models:/chosen-a/1"]) == ["chosen-a/1"]
+    assert labels(models=["not-there-*"]) == []
+    (version,) = watched_versions(registry.settings(watch={"models": ["chosen-b"]}))
+    assert identity(version).digest == identity(resolve("models:/chosen-b/1")).digest
+    with pytest.raises(SettingsError, match=r"watch\.models"):
+        watched_versions(registry.settings())
+
+
+def test_of_many_who_claim_at_once_one_wins(registry: Any) -> None:
+    uri = registry.register("claimed")
+    wanted, tracking = identity(resolve(uri)), registry.settings().tracking
+    owners = [new_owner() for _ in range(6)]
+    with ThreadPoolExecutor(len(owners)) as threads:
+        won = list(threads.map(lambda owner: claim(wanted, owner, LEASE, tracking), owners))
+    assert sum(won) == 1
+    holder = owners[won.index(True)]
+    assert not claim(wanted, new_owner(), LEASE, tracking)
+    assert claim(identity(wanted.model, "another split"), new_owner(), LEASE, tracking)
+    release(wanted, holder, tracking)
+    assert claim(wanted, new_owner(), LEASE, tracking)
+
+
+def test_the_claim_of_a_dead_watcher_is_taken_over_and_a_live_one_is_renewed(registry: Any) -> None:
+    uri = registry.register("lost")
+    wanted, tracking = identity(resolve(uri)), registry.settings().tracking
+    assert claim(wanted, "dead", 0.5, tracking)
+    assert not claim(wanted, "second", LEASE, tracking)
+    time.sleep(0.6)
+    assert claim(wanted, "second", 3.0, tracking)
+    with held([wanted], "second", 3.0, tracking):
+        time.sleep(4.0)
+        assert not claim(wanted, "third", LEASE, tracking)
+    assert claims(uri) == []
+
+
+def test_waits_double_and_end() -> None:
+    settings = WatchSettings(retry_after="1m", retry_at_most="1h")
+    waits = [60, 120, 240, 3600]
+    for attempts, wait in zip([1, 2, 3, 40], waits, strict=True):
+        failure = Failure(attempts, 1000.0, "no")
+        assert not is_due(failure, settings, now=1000.0 + wait - 1)
+        assert is_due(failure, settings, now=1000.0 + wait)
+    assert is_due(None, settings, now=0.0)
+
+
+def test_durations() -> None:
+    assert [parse_duration(text) for text in ("90", "90s", "5m", "2h", "1d")] == [90, 90, 300, 7200, 86400]
+    with pytest.raises(ValueError, match="not a duration"):
+        WatchSettings(every="soon")
+
+
+def test_a_notice_that_cannot_be_delivered_stops_nothing(registry: Any) -> None:
+    settings = registry.settings(notify={"webhook": "http://127.0.0.1:9/hook", "command": ["false"]})
+    notify(settings.notify, "title", "message")
+    assert "127.0.0.1:9" not in repr(settings)
