@@ -1,0 +1,52 @@
+"""Confidence intervals of a mean CCE, and of the difference of two versions.
+
+What an interval speaks of. The bootstrap over points resamples the *query* points and leaves the reference split as it
+is: it answers "another sample of inputs, same conditional estimates". It does not include that another reference split
+would give other estimates; the noise floor says how large that is, and ``evaluate_protocol`` with bootstraps (protocol
+``ecai``) resamples the reference itself: its ``std`` is that variation.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from congruence.kernels.aggregation import Estimate, ScoreStatistics
+from congruence.kernels.paired import PairedDifference, PairedResampling, PointMetric, mean_of
+
+RESAMPLES = 2000
+
+
+def bootstrap_interval(
+    values: Any, *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0, keys: Any | None = None
+) -> Estimate:
+    """The mean of point values (n,) with a percentile bootstrap interval over the points.
+
+    Above some thousand points, random groups are resampled instead of points, at a cost that does not grow with n.
+
+    Args:
+        values: CCE, or any score, of every point.
+        level: coverage.
+        resamples: bootstrap samples.
+        seed: of the bootstrap.
+        keys: one name per point, so that the interval does not depend on their order; row numbers by default.
+
+    Raises:
+        InvalidInputError: a NaN, no values, or a level outside (0, 1).
+    """
+    statistics = ScoreStatistics.of({"mean": values}, keys=keys)
+    return statistics.estimates(level=level, resamples=resamples, seed=seed)["mean"]
+
+
+def paired_difference(first: Any, second: Any, *, resamples: int = RESAMPLES, seed: int = 0) -> PairedDifference:
+    """Mean of ``first`` minus mean of ``second`` (n,), values of two versions at the same points under one protocol.
+
+    The interval resamples points with both their values; the p-value exchanges the two values of random points, which
+    for a difference of means is the sign-flip test.
+
+    Raises:
+        InvalidInputError: different lengths, fewer than two points, or values not finite.
+    """
+    columns = [np.asarray(values, dtype=np.float64)[:, None] for values in (first, second)]
+    return PairedResampling(len(columns[0]), resamples, seed).compare(PointMetric(columns[0], columns[1], mean_of))

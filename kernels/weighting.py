@@ -1,0 +1,93 @@
+"""Reference points that count with a weight: resampled ones by how often they were drawn, sampled ones by rarity.
+
+A point that occurs w times in the reference split gives the same conditional means as one that occurs once in the
+system K + n lambda W^-1, which is W^1/2 K W^1/2 + n lambda I in the coordinates W^1/2 Z: the Gram matrix of the kernel
+w(x)^1/2 w(x')^1/2 k(x, x'). So every solver serves weights, and a bootstrap solves for the distinct points only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from congruence.kernels.arrays import Array, array_namespace
+from congruence.kernels.congruence import PreparedCongruence, prepare
+from congruence.kernels.functions import Kernel
+from congruence.kernels.operators import RegularizedGram
+from congruence.kernels.solvers import Solver
+
+
+@dataclass(frozen=True)
+class _WeightedKernel(Kernel):
+    """r r' k(x, x') on inputs (x, r): the root of a point's weight is its last column."""
+
+    kernel: Kernel
+
+    def __call__(self, x: Any, z: Any | None = None) -> Any:
+        gram = self.kernel(x[:, :-1], None if z is None else z[:, :-1])
+        gram *= x[:, -1:]
+        gram *= (x if z is None else z)[:, -1]
+        return gram
+
+    def diagonal(self, x: Any) -> Any:
+        return self.kernel.diagonal(x[:, :-1]) * x[:, -1] ** 2
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A prepared reference sample: which rows of the split it holds and how much each counts."""
+
+    prepared: PreparedCongruence
+    rows: Array = field(repr=False)
+    roots: Array = field(repr=False)
+
+    def smooth(self, rhs: Array) -> Array:
+        """k(x)' (K + n lambda W^-1)^-1 rhs[rows] at the query points, (m, c), for rhs (n, c) of the whole split."""
+        return self.prepared.smooth(self.roots[:, None] * rhs[self.rows])[0]
+
+
+def weighted_reference(
+    x: Any,
+    rows: Array,
+    *,
+    query: Any,
+    input_kernel: Kernel,
+    regularization: float,
+    weights: Array | None = None,
+    solver: Solver | None = None,
+) -> Reference:
+    """Prepare some rows of x (n, d), each once or with a weight, for evaluation at query points.
+
+    Args:
+        x: inputs of the split.
+        rows: distinct row numbers (k,).
+        query: points (m, d).
+        input_kernel: k_X.
+        regularization: lambda; the system is K + k lambda W^-1 with weights of mean 1.
+        weights: positive, (k,); only their ratios count. Equal by default.
+        solver: chosen by size if not given.
+    """
+    if weights is None:
+        prepared = prepare(
+            x[rows], query=query, input_kernel=input_kernel, regularization=regularization, solver=solver
+        )
+        return Reference(prepared, rows, np.ones(len(rows)))
+    roots = np.sqrt(weights / np.mean(weights))
+    kernel = _WeightedKernel(input_kernel)
+    operator = RegularizedGram(_with_column(x[rows], roots), kernel, regularization)
+    prepared = prepare(
+        None,
+        query=_with_column(query, np.ones(len(query))),
+        input_kernel=kernel,
+        regularization=regularization,
+        solver=solver,
+        operator=operator,
+    )
+    return Reference(prepared, rows, roots)
+
+
+def _with_column(x: Any, column: Array) -> Any:
+    xp = array_namespace(x)
+    return xp.hstack([x, xp.asarray(column, dtype=x.dtype)[:, None]])
