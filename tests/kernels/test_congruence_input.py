@@ -1,0 +1,156 @@
+"""What cannot be evaluated is refused by name, and what looks odd but can be evaluated gives the stated result."""
+
+import numpy as np
+import pytest
+
+from congruence.kernels import (
+    RBF,
+    Binomial,
+    Cholesky,
+    Normal,
+    Poisson,
+    Polynomial,
+    Samples,
+    conditional_congruence_error,
+    maximum_conditional_mean_discrepancy,
+    prepare,
+)
+from congruence.kernels.errors import BudgetError, InvalidInputError, ProtocolError
+from congruence.kernels.protocols import ECAI
+from congruence.kernels.significance import congruence_test
+from congruence.kernels.solvers import ConjugateGradient, choose_solver
+
+KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
+N = 30
+
+
+def inputs(n=N, seed=0):
+    x = np.random.default_rng(seed).standard_normal((n, 4))
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def targets(n=N):
+    return np.random.default_rng(1).normal(size=n)
+
+
+def standard(n=N):
+    return Normal(np.zeros(n), np.ones(n))
+
+
+def changed(array, index, value):
+    copy = array.copy()
+    copy[index] = value
+    return copy
+
+
+EVALUATIONS = {
+    "error": lambda x, y, model, **keywords: conditional_congruence_error(x, y, model, input_kernel=KERNEL, **keywords),
+    "test": lambda x, y, model, **keywords: congruence_test(x, y, model, input_kernel=KERNEL, draws=19, **keywords),
+}
+REFUSED = {
+    "NaN embedding": (lambda: (changed(inputs(), (7, 2), np.nan), targets(), standard()), {}, "x: .* row 7, column 2"),
+    "infinite embedding": (lambda: (changed(inputs(), (3, 0), np.inf), targets(), standard()), {}, "row 3, column 0"),
+    "NaN target": (lambda: (inputs(), changed(targets(), 5, np.nan), standard()), {}, "y: .* row 5"),
+    "infinite target": (lambda: (inputs(), changed(targets(), 5, -np.inf), standard()), {}, "y: .* row 5"),
+    "one point": (lambda: (inputs(1), targets(1), standard(1)), {}, "at least two rows"),
+    "no points": (lambda: (inputs(1)[:0], targets(0), standard(1)), {}, "holds no values"),
+    "other length": (lambda: (inputs(), targets(29), standard()), {}, "y: 29 rows, but the inputs have 30"),
+    "fewer predictions": (lambda: (inputs(), targets(), standard(29)), {}, "29 distributions for 30 targets"),
+    "text": (lambda: (inputs(), np.array(["a"] * N), standard()), {}, "y: holds"),
+    "other dimension": (
+        lambda: (inputs(), targets(), standard()),
+        {"query": np.ones((3, 5))},
+        "query: 5 features, but the reference inputs have 4",
+    ),
+    "NaN query": (lambda: (inputs(), targets(), standard()), {"query": np.full((3, 4), np.nan)}, "query: .* row 0"),
+    "lambda 0": (lambda: (inputs(), targets(), standard()), {"regularization": 0.0}, "lambda is 0.0"),
+    "negative lambda": (lambda: (inputs(), targets(), standard()), {"regularization": -0.1}, "lambda is -0.1"),
+    "NaN lambda": (lambda: (inputs(), targets(), standard()), {"regularization": np.nan}, "lambda is nan"),
+}
+
+
+@pytest.mark.parametrize("evaluation", EVALUATIONS)
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_input_is_refused_before_any_work(case, evaluation):
+    make, keywords, message = REFUSED[case]
+    with pytest.raises(InvalidInputError, match=message):
+        EVALUATIONS[evaluation](*make(), **keywords)
+
+
+def test_constant_targets_have_no_marginal_bandwidth():
+    with pytest.raises(InvalidInputError, match="give an explicit output kernel"):
+        conditional_congruence_error(inputs(), np.full(N, 3.0), standard(), input_kernel=KERNEL)
+    with pytest.raises(InvalidInputError, match="explicit output kernel"):
+        maximum_conditional_mean_discrepancy(
+            inputs(), np.full(N, 3.0), inputs(seed=1), targets(), inputs(5), input_kernel=KERNEL
+        )
+    result = conditional_congruence_error(
+        inputs(), np.full(N, 3.0), standard(), input_kernel=KERNEL, output_kernel=RBF(0.5)
+    )
+    assert np.all(np.isfinite(result.values))
+
+
+def test_a_test_of_constant_targets_takes_its_bandwidth_from_the_model():
+    assert congruence_test(inputs(), np.full(N, 3.0), standard(), input_kernel=KERNEL, draws=19).p_value == 0.05
+
+
+@pytest.mark.parametrize("solver", [Cholesky(), ConjugateGradient()], ids=["cholesky", "conjugate gradient"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_duplicate_points_are_evidence_counted_twice_not_a_singular_system(solver, dtype):
+    x, y = np.repeat(inputs(), 3, axis=0).astype(dtype), np.repeat(targets(), 3)
+    model = Normal(np.zeros(len(y)), np.ones(len(y)))
+    result = conditional_congruence_error(x, y, model, input_kernel=KERNEL, solver=solver)
+    single = conditional_congruence_error(
+        inputs(), targets(), standard(), input_kernel=KERNEL, output_kernel=RBF(1.0 / (2.0 * np.var(y, ddof=1)))
+    )
+    np.testing.assert_allclose(result.values[::3], single.values, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Normal(np.zeros(3), np.array([1.0, 1.0, -0.5])), r"Normal.scale: row 2 is -0.5"),
+        (lambda: Normal(np.zeros(3), np.array([1.0, 0.0, 1.0])), r"Normal.scale: row 1 is 0"),
+        (lambda: Poisson(np.array([1.0, -2.0])), r"row 1 is -2"),
+        (lambda: Binomial(np.array([5, 5]), np.array([0.5, 1.2])), r"Binomial.p: row 1 is 1.2"),
+        (lambda: Normal(np.array([0.0, np.nan]), np.ones(2)), r"Normal.loc: .* row 1"),
+        (lambda: Samples(np.array([[0.0, np.inf]])), r"Samples.values: .* row 0, column 1"),
+    ],
+)
+def test_impossible_parameters_name_their_row_and_field(make, message):
+    with pytest.raises(InvalidInputError, match=message):
+        make()
+
+
+def test_embeddings_off_unit_norm_are_refused_by_a_protocol_of_unit_norm():
+    with pytest.raises(ProtocolError, match=r"norms from 10\.9 to 10\.9.*'ecai' expects unit norm"):
+        ECAI.require_inputs(10.9 * inputs())
+    ECAI.require_inputs(inputs().astype(np.float32))
+
+
+def test_a_system_over_the_budget_is_refused_with_numbers_and_remedies():
+    with pytest.raises(BudgetError, match=r"n = 1,000,000.*GiB.*Projected.*downsampling"):
+        choose_solver(1_000_000, 512, 2_000, memory_bytes=2**30)
+
+
+def test_predictions_too_wide_for_the_output_kernel_are_a_budget_error_and_not_a_late_crash():
+    model = Normal(np.array([0.0] * (N - 1) + [1e9]), np.ones(N))
+    with pytest.raises(BudgetError, match="check the predictions for outliers"):
+        conditional_congruence_error(inputs(), targets(), model, input_kernel=KERNEL)
+
+
+def test_lists_and_integers_are_numbers_too():
+    x, y = inputs(), np.random.default_rng(0).integers(0, 5, N)
+    as_lists = conditional_congruence_error(x.tolist(), y.tolist(), Poisson(np.full(N, 2.0)), input_kernel=KERNEL)
+    as_arrays = conditional_congruence_error(x, y, Poisson(np.full(N, 2.0)), input_kernel=KERNEL)
+    np.testing.assert_array_equal(as_lists.values, as_arrays.values)
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e12])
+def test_targets_of_any_unit_give_finite_numbers(scale):
+    y = scale * targets()
+    result = prepare(inputs(), input_kernel=KERNEL).conditional_congruence_error(
+        y, Normal(np.zeros(N), np.full(N, scale))
+    )
+    assert np.all(np.isfinite(result.values))
+    assert 0.0 < result.mean < 1.0
