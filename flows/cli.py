@@ -116,6 +116,40 @@ def gate(
 
 
 @app.command()
+def watch(
+    file: File,
+    every: Annotated[
+        str | None, typer.Option(help="Time between two looks: 90s, 5m, 1h; by default watch.every of the file.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Look once and leave, for a scheduler of your own.")] = False,
+    home: Home = None,
+    debug: Debug = False,
+) -> None:
+    """Evaluate registry versions that lack an evaluation, until stopped; any number of watchers may run.
+
+    Exit status with --once: 1 where a version could not be evaluated, 3 where the file's gate failed.
+    """
+    folder = start(home)
+    with Errors(debug):
+        from congruence.flows.watch import report, stop_on_signals, tick
+        from congruence.flows.watch import watch as keep_watching
+        from congruence.tasks.settings import load_settings
+        from congruence.tasks.watching import every_seconds
+
+        settings = load_settings(file, {"home": str(folder)})
+        pause = every_seconds(every) if every is not None else None
+        if not once:
+            keep_watching(settings, every=pause, stop=stop_on_signals())
+            return
+        result = tick(settings)
+        report(result)
+        if result.failed or result.problems:
+            raise typer.Exit(FAILED)
+        if not all(decision.passed for decision in result.decisions):
+            raise typer.Exit(GATE_FAILED)
+
+
+@app.command()
 def demo(home: Home = None, debug: Debug = False) -> None:
     """Run the whole pipeline on rotated digits: data, six model versions, embeddings, CCE, MLflow."""
     folder = start(home)

@@ -7,6 +7,7 @@ remembered between ticks: all of it is in MLflow, so any number of watchers may 
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from dataclasses import dataclass, field
@@ -204,6 +205,24 @@ def watch(
         except TrackingError as error:
             console.print(f"{error}\nstill watching: next try in {pause:.0f} s", soft_wrap=True)
         stop.wait(max(0.0, pause - (time.monotonic() - started)))
+
+
+def stop_on_signals() -> threading.Event:
+    """An event that SIGTERM and Ctrl-C set, so that the evaluation that runs is finished and its claim released.
+
+    A second signal ends the process at once; its claims then end with their lease.
+    """
+    stop = threading.Event()
+
+    def ask(number: int, frame: object) -> None:  # noqa: ARG001
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        console.print("stopping after the current evaluation; once more to stop at once")
+
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, ask)
+    return stop
 
 
 def report(result: Tick) -> bool:

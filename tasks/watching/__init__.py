@@ -2,6 +2,6 @@
 
 from congruence.tasks.watching.backoff import is_due
 from congruence.tasks.watching.claims import claim, held, new_owner, release
-from congruence.tasks.watching.settings import WatchSettings, parse_duration
+from congruence.tasks.watching.settings import WatchSettings, every_seconds, parse_duration
 
-__all__ = ["WatchSettings", "claim", "held", "is_due", "new_owner", "parse_duration", "release"]
+__all__ = ["WatchSettings", "claim", "every_seconds", "held", "is_due", "new_owner", "parse_duration", "release"]

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from congruence.tasks.errors import SettingsError
 from congruence.tasks.strict import Strict
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -27,6 +28,21 @@ def parse_duration(value: Any) -> Any:
         return float(value)
     except ValueError:
         raise ValueError(f"'{value}' is not a duration; write 90s, 5m, 2h or 1d") from None
+
+
+def every_seconds(text: str) -> float:
+    """Seconds of a duration on the command line.
+
+    Raises:
+        SettingsError: not a duration, or none above zero.
+    """
+    try:
+        seconds = float(parse_duration(text))
+    except ValueError as error:
+        raise SettingsError(f"--every: {error}") from error
+    if not seconds > 0:
+        raise SettingsError(f"--every: {text} is no time at all; write 90s, 5m, 2h or 1d")
+    return seconds
 
 
 Seconds = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]

@@ -1,0 +1,145 @@
+"""The flows that a Prefect server starts: on a schedule, on the event of a new version, or from its own page.
+
+Parameters are an evaluation file on the worker, or the same content inline; either is checked against its schema before
+the run is accepted. A run that could not evaluate a version ends as failed, so that Prefect's own automations see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from prefect import Flow, flow, get_run_logger, tags
+from prefect.artifacts import create_table_artifact
+from prefect.client.schemas.objects import FlowRun
+from prefect.states import State
+
+from congruence.flows.environment import embed_servers
+from congruence.flows.evaluate import VersionOutcome, use_tracking
+from congruence.flows.evaluate import evaluate as evaluate_versions
+from congruence.flows.gate import gate_outcomes
+from congruence.flows.watch import tick
+from congruence.kernels.errors import CongruenceError
+from congruence.tasks.comparison import GateDecision
+from congruence.tasks.errors import SettingsError
+from congruence.tasks.notification import notify
+from congruence.tasks.settings import EvaluationSettings, load_settings
+
+DAY = 24 * 3600
+
+
+class UnevaluatedError(CongruenceError):
+    """A scheduled run could not evaluate some versions, or they failed the gate: names them with the reasons."""
+
+
+def notify_of_failure(ran: Flow[..., Any], run: FlowRun, state: State[Any]) -> None:
+    """Prefect's hook on failed and crashed runs: the notice that the evaluation file's ``notify:`` asks for."""
+    parameters = run.parameters or {}
+    try:
+        settings = _settings(parameters.get("file"), parameters.get("settings"), None).notify
+    except CongruenceError:  # unreadable settings are what failed; the notice is then only logged
+        settings = None
+    notify(settings, f"congruence: run '{run.name}' of flow {ran.name} is {state.name}", str(state.message))
+
+
+_HOOKS: list[Callable[..., None]] = [notify_of_failure]
+
+
+@flow(
+    name="watch-registry",
+    flow_run_name="watch {file}",
+    validate_parameters=True,
+    retries=2,
+    retry_delay_seconds=60,
+    timeout_seconds=DAY,
+    on_failure=_HOOKS,
+    on_crashed=_HOOKS,
+)
+def watch_registry(file: Path | None = None, settings: EvaluationSettings | None = None) -> None:
+    """Evaluate the registry versions that lack an evaluation, once.
+
+    Args:
+        file: the evaluation file on the worker, with a ``watch:`` section.
+        settings: its content, in place of a file.
+
+    Raises:
+        UnevaluatedError: a version could not be evaluated, or did not pass the gate.
+    """
+    chosen = _settings(file, settings, None)
+    with tags("congruence", *(f"split:{split.name}" for split in chosen.splits)):
+        result = tick(chosen)
+    get_run_logger().info("%d evaluated, %d waiting", len(result.outcomes), result.waiting)
+    if result.outcomes:
+        _table(result.outcomes, result.decisions)
+    _require_good(result.outcomes, result.decisions, result.problems)
+
+
+@flow(
+    name="evaluate-version",
+    flow_run_name="evaluate {model}",
+    validate_parameters=True,
+    retries=2,
+    retry_delay_seconds=60,
+    timeout_seconds=DAY,
+    on_failure=_HOOKS,
+    on_crashed=_HOOKS,
+)
+def evaluate_version(
+    model: str | None = None, file: Path | None = None, settings: EvaluationSettings | None = None
+) -> None:
+    """Evaluate one version (or those that the file names) and apply the file's gate.
+
+    Args:
+        model: ``models:/name/3``, as the event of a new version says it.
+        file: the evaluation file on the worker.
+        settings: its content, in place of a file.
+
+    Raises:
+        UnevaluatedError: a version could not be evaluated, or did not pass the gate.
+    """
+    chosen = _settings(file, settings, model)
+    use_tracking(chosen)
+    splits = ", ".join(split.name for split in chosen.splits)
+    with tags("congruence", *(f"split:{split.name}" for split in chosen.splits)):
+        outcomes = evaluate_versions(chosen, f"{', '.join(chosen.models)} on {splits}")
+    decisions = gate_outcomes(chosen, outcomes)
+    _table(outcomes, decisions)
+    _require_good(outcomes, decisions, [])
+
+
+def _settings(
+    file: Path | str | None, settings: EvaluationSettings | dict[str, Any] | None, model: str | None
+) -> EvaluationSettings:
+    if (file is None) == (settings is None):
+        raise SettingsError("give either file (an evaluation file on the worker) or settings (its content inline)")
+    if file is not None:
+        chosen = load_settings(Path(file))
+    else:
+        chosen = EvaluationSettings.model_validate(settings)
+    embed_servers(chosen.home_folder)
+    return chosen if model is None else chosen.model_copy(update={"models": [model]})
+
+
+def _table(outcomes: list[VersionOutcome], decisions: list[GateDecision]) -> None:
+    gates = {item.candidate.label: "passed" if item.passed else "failed" for item in decisions}
+    rows = [
+        {
+            "version": outcome.label,
+            "split": outcome.split,
+            "status": outcome.status,
+            "gate": gates.get(outcome.label, ""),
+            "run": outcome.run_id or "",
+            "error": outcome.error or "",
+        }
+        for outcome in outcomes
+    ]
+    create_table_artifact(table=rows, key="congruence-run", description="Versions evaluated by this run")
+
+
+def _require_good(outcomes: list[VersionOutcome], decisions: list[GateDecision], problems: list[str]) -> None:
+    lines = [f"{item.label} on {item.split}: {item.error}" for item in outcomes if item.status == "failed"]
+    lines += [f"{item.candidate.label}: gate: {'; '.join(item.reasons)}" for item in decisions if not item.passed]
+    lines += problems
+    if lines:
+        raise UnevaluatedError("\n".join(lines))
