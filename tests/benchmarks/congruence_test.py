@@ -1,0 +1,154 @@
+"""Level, power and cost of the congruence test: `python tests/benchmarks/congruence_test.py`.
+
+The kept record is congruence_test.md.
+
+Inputs have the spectrum of real CLIP embeddings at unit norm (cce_engine.py); targets are digit-angle-like: a smooth
+function of the input and noise. The level is checked under a true model over simulated splits, the power under the
+wrong models that the demo holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import resource
+import time
+
+import numpy as np
+import scipy.stats
+from cce_engine import embeddings
+
+from congruence.kernels import EXACT, Gamma, Mixture, Normal, Poisson, Samples, prepare
+from congruence.kernels.output_scales import output_kernel
+from congruence.kernels.significance import congruence_tests
+
+
+def problem(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Unit-norm inputs, the conditional mean and the conditional spread."""
+    x = EXACT.apply(embeddings(n, seed=seed))
+    centred = x.astype(np.float64) - x.mean(axis=0, dtype=np.float64)
+    direction = np.random.default_rng(11).standard_normal((x.shape[1], 2))
+    signal = centred @ direction
+    signal /= signal.std(axis=0)
+    return x, 20.0 + 5.0 * np.tanh(signal[:, 0]), 1.0 + 0.5 * np.tanh(signal[:, 1])
+
+
+def level(splits: int, n: int, draws: int) -> None:
+    """p-values of the true model over simulated splits, family by family."""
+    x, mean, spread = problem(n)
+    prepared = prepare(x, input_kernel=EXACT.input_kernel)
+    families = {
+        "Normal": Normal(mean, spread),
+        "Poisson": Poisson(mean),
+        "Gamma": Gamma(mean, np.ones(n)),
+        "Mixture of two normals": Mixture(
+            np.array([0.4, 0.6]), (Normal(mean - 3.0, spread), Normal(mean + 3.0, spread))
+        ),
+        "ensemble of 10": None,
+    }
+    print(f"\n## Level: {splits} simulated splits of n = {n:,}, {draws} draws\n")
+    print("| model | KS p-value of uniformity | rejected at 5 % | at 10 % | points with p <= .05 | with q <= .05 |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for name, truth in families.items():
+        p_values, points, discoveries = [], [], []
+        for split in range(splits):
+            if truth is None:
+                values = Normal(mean, spread).sample(11, seed=split)
+                y, model = values[:, 0], Samples(values[:, 1:])
+            else:
+                y, model = truth.sample(1, seed=split)[:, 0], truth
+            test = congruence_tests(prepared, y, {"": model}, draws=draws, seed=split)[""]
+            p_values.append(test.p_value)
+            points.append(np.mean(test.point_p_values <= 0.05))
+            discoveries.append(bool(test.significant_points().any()))
+        p = np.array(p_values)
+        smooth = p - np.random.default_rng(0).uniform(size=splits) / (draws + 1)
+        print(
+            f"| {name} | {scipy.stats.kstest(smooth, 'uniform').pvalue:.3f} | {np.mean(p <= 0.05):.3f} | "
+            f"{np.mean(p <= 0.1):.3f} | {np.mean(points):.3f} | {np.mean(discoveries):.3f} of splits |",
+            flush=True,
+        )
+
+
+def wrong_models(mean: np.ndarray, spread: np.ndarray) -> dict[str, object]:
+    """The true law and six ways to miss it."""
+    rows = np.arange(len(mean))
+    return {
+        "true": Normal(mean, spread),
+        "biased by .3 spreads": Normal(mean + 0.3, spread),
+        "overconfident 1.5x": Normal(mean, spread / 1.5),
+        "underconfident 1.5x": Normal(mean, 1.5 * spread),
+        "homoscedastic": Normal(mean, np.full(len(mean), np.sqrt(np.mean(spread**2)))),
+        "ignores the input": Normal(np.full(len(mean), mean.mean()), np.full(len(mean), mean.std())),
+        "skewed": Gamma((mean / spread) ** 2 / 25.0, 25.0 * spread**2 / mean),
+        "wrong on a tenth of the rows": Normal(np.where(rows % 10 == 0, mean + 2.0, mean), spread),
+    }
+
+
+def power(splits: int, n: int, draws: int) -> None:
+    """How often each wrong model is rejected, and what it costs."""
+    print(f"\n## Power: {splits} simulated splits of n = {n:,}, {draws} draws, level 5 %\n")
+    print("| model | rejected | largest p-value | points with q <= .05 | at the residual scale: rejected | points |")
+    print("|---|---:|---:|---:|---:|---:|")
+    found: dict[str, list[tuple[float, int]]] = {}
+    fine: dict[str, list[tuple[float, int]]] = {}
+    seconds = 0.0
+    for split in range(splits):
+        x, mean, spread = problem(n, seed=split)
+        y = np.random.default_rng(100 + split).normal(mean, spread)
+        prepared = prepare(x, input_kernel=EXACT.input_kernel)
+        versions = wrong_models(mean, spread)
+        _ = prepared.spectrum
+        started = time.perf_counter()
+        tests = congruence_tests(prepared, y, versions, draws=draws, seed=split)
+        seconds += time.perf_counter() - started
+        residual = output_kernel("residual", y, prepared)
+        finer = congruence_tests(prepared, y, versions, draws=draws, seed=split, output_kernel=residual)
+        for kept, results in ((found, tests), (fine, finer)):
+            for name, test in results.items():
+                kept.setdefault(name, []).append((test.p_value, int(test.significant_points().sum())))
+    for name, values in found.items():
+        (p, points), (p_fine, points_fine) = np.array(values).T, np.array(fine[name]).T
+        print(
+            f"| {name} | {np.mean(p <= 0.05):.2f} | {p.max():.3f} | {points.mean():.0f} | "
+            f"{np.mean(p_fine <= 0.05):.2f} | {points_fine.mean():.0f} |"
+        )
+    print(f"\n{seconds / splits / len(found):.2f} s per version, after the spectrum.", flush=True)
+
+
+def cost(sizes: list[int], draws: int) -> None:
+    """Seconds and peak memory by n."""
+    print(f"\n## Cost of one version, {draws} draws\n")
+    print("| n | spectrum s | test s | peak GiB of the process |")
+    print("|---:|---:|---:|---:|")
+    for n in sizes:
+        x, mean, spread = problem(n)
+        y = np.random.default_rng(1).normal(mean, spread)
+        started = time.perf_counter()
+        prepared = prepare(x, input_kernel=EXACT.input_kernel)
+        _ = prepared.spectrum
+        ready = time.perf_counter()
+        congruence_tests(prepared, y, {"": Normal(mean, spread)}, draws=draws)
+        done = time.perf_counter()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        print(f"| {n:,} | {ready - started:.1f} | {done - ready:.1f} | {peak:.2f} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--splits", type=int, default=200)
+    parser.add_argument("--sizes", type=int, nargs="*", default=[4000, 20_000, 100_000])
+    parser.add_argument("--parts", nargs="*", default=["level", "power", "cost"])
+    arguments = parser.parse_args()
+    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, NumPy {np.__version__}")
+    if "level" in arguments.parts:
+        level(arguments.splits, n=300, draws=199)
+    if "power" in arguments.parts:
+        power(max(1, arguments.splits // 20), n=4000, draws=999)
+    if "cost" in arguments.parts:
+        cost(arguments.sizes, draws=199)
+
+
+if __name__ == "__main__":
+    main()
