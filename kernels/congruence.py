@@ -155,7 +155,8 @@ class PreparedCongruence:
     def _errors(self, y: Array, model: Distribution, kernel: Kernel, samples: int | None, seed: int) -> TargetErrors:
         if samples is not None and len(model) == len(y):
             features = output_features(kernel, y, model)  # of the model, so that the range does not hang on the draws
-            return target_errors(y, Samples(model.sample(samples, seed=seed)), kernel, features=features)
+            rng = np.random.default_rng([seed, 1])  # not the stream that a caller's own default_rng(seed) gave
+            return target_errors(y, Samples(model.sample(samples, seed=rng)), kernel, features=features)
         return target_errors(y, model, kernel)
 
     def _result(

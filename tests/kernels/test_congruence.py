@@ -14,6 +14,7 @@ from congruence.kernels import (
     Poisson,
     Polynomial,
     Samples,
+    Uniform,
     conditional_congruence_error,
     maximum_conditional_mean_discrepancy,
     prepare,
@@ -71,6 +72,15 @@ def test_exact_means_are_what_many_samples_tend_to():
     exact = conditional_congruence_error(x, y, predictive, input_kernel=KERNEL)
     sampled = conditional_congruence_error(x, y, predictive, input_kernel=KERNEL, samples=20_000)
     np.testing.assert_allclose(sampled.values, exact.values, rtol=0.03)
+
+
+def test_draws_of_the_model_do_not_repeat_the_draws_that_made_the_inputs():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0.0, 1.0, 500)
+    y = rng.uniform(0.0, 1.0, 500)
+    model = Uniform(np.zeros(500), np.ones(500))  # samples from the stream of x would be x
+    result = conditional_congruence_error(x, y, model, input_kernel=RBF(20.0), samples=1, seed=0)
+    assert result.mean < 2.0 * result.noise_floor
 
 
 @pytest.mark.parametrize("family", ["normal", "poisson", "gamma"])
