@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from rich.console import Console
 from rich.table import Table
 
@@ -24,7 +26,7 @@ def print_outcomes(
     outcomes: list[VersionOutcome], settings: EvaluationSettings, descriptions: dict[str, str] | None = None
 ) -> None:
     """Print one table per split, best CCE first, then what failed and the command that opens the MLflow UI."""
-    out = Console(highlight=False)
+    out = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     for split in dict.fromkeys(outcome.split for outcome in outcomes):
         rows = [outcome for outcome in outcomes if outcome.split == split and outcome.status != "failed"]
         out.print(_table(split, rows, settings, descriptions or {}))

@@ -18,6 +18,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.functions import Kernel
 from congruence.kernels.output_scales import output_kernel
 from congruence.kernels.protocols import Protocol
+from congruence.kernels.repeats import RepeatedResult, evaluate_protocol
 from congruence.kernels.significance import CongruenceTest, congruence_tests
 from congruence.tasks.linalg import prepare_on_dask
 from congruence.tasks.metric_names import MetricName, requested_metrics
@@ -36,6 +37,7 @@ class Measurement:
         solver: what solved the system, in words.
         output_kernel: k_Y with its resolved bandwidth.
         tests: the Monte-Carlo test of congruence by version, where it was asked for.
+        repeat_std: standard deviation of the mean CCE over the repeats of a protocol that has them, by version.
         seconds: wall time of the preparation and of the solve.
     """
 
@@ -44,6 +46,7 @@ class Measurement:
     solver: str
     output_kernel: dict[str, Any]
     tests: dict[str, CongruenceTest] = field(default_factory=dict)
+    repeat_std: dict[str, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -81,11 +84,23 @@ def measure(
     prepared = (prepare_inputs or in_memory)(x, points, protocol)
     ready = time.perf_counter()
     kernel = output_kernel(protocol, targets, prepared)
-    results = prepared.evaluate(targets, versions, output_kernel=kernel, samples=protocol.samples, seed=settings.seed)
+    spread: dict[str, float] = {}
+    if protocol.samples is not None or protocol.bootstraps:
+        repeated = evaluate_protocol(protocol, embeddings, targets, versions, query=query, seed=settings.seed)
+        results = {name: _averaged(result) for name, result in repeated.items()}
+        spread = {name: result.std for name, result in repeated.items()}
+    else:
+        results = prepared.evaluate(targets, versions, output_kernel=kernel, seed=settings.seed)
     solved = time.perf_counter()
     tests = _tests(settings, prepared, targets, versions, kernel)
     seconds = {"prepare": ready - started, "solve": solved - ready, "test": time.perf_counter() - solved}
-    return Measurement(results, protocol, type(prepared.solver).__name__, kernel.describe(), tests, seconds)
+    return Measurement(results, protocol, type(prepared.solver).__name__, kernel.describe(), tests, spread, seconds)
+
+
+def _averaged(result: RepeatedResult) -> CongruenceResult:
+    """The mean over a protocol's repeats: its floor is known for the whole split, its solver's error is not tracked."""
+    floor = np.full(len(result.values), result.noise_floor)
+    return CongruenceResult(result.values, floor, float("nan"), float("nan"), 0.0, 0)
 
 
 def in_memory(x: Array, query: Array | None, protocol: Protocol) -> PreparedCongruence:

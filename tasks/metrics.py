@@ -134,10 +134,17 @@ def other_metrics(
     return {name: Metric(float(value)) for name, value in values.items() if np.isfinite(value)}
 
 
+def _differ(predictive: Distribution) -> bool:
+    moments = np.column_stack([predictive.mean(), predictive.std()])
+    _, counts = np.unique(moments, axis=0, return_counts=True)
+    return bool(np.sum((counts / len(moments)) ** 2) < 0.4)
+
+
 def _kernel_calibration_error(predictive: Distribution, targets: Array, seed: int) -> dict[str, float]:
     """The unbiased estimate on up to 5,000 rows, by blocks beyond; the test that can be trusted at that size."""
     n = len(targets)
-    kernel = Wasserstein(scale=None)
+    # Where most predictions are the same one, their median distance is 0 and any scale will do.
+    kernel = Wasserstein(scale=None if _differ(predictive) else 1.0)
     pairs = n <= SKCE_PAIRS_ROWS
     estimate = squared_kernel_calibration_error(
         predictive, targets, prediction_kernel=kernel, estimator="unbiased" if pairs else "block"

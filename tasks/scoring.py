@@ -52,6 +52,8 @@ def score_version(
         frame[name] = column
     labels = frame.loc[valid, split.settings.slices]
     summary = summarise(result, predictive, targets, points, requested, seed=settings.seed, keys=keys, test=test)
+    if version.label in measurement.repeat_std:
+        summary["cce_std"] = Metric(measurement.repeat_std[version.label])
     return Evaluation(
         model=version,
         split=SplitSummary(split.name, split.digest, split.rows, int(valid.sum())),
@@ -116,7 +118,8 @@ def summarise(
     """The metrics of a version from the scores of its rows (``score_points``), with intervals where they are means."""
     metrics = estimated(mean_columns(requested, points, predictive, targets), keys, seed)
     metrics |= other_metrics(requested, points, predictive, targets, seed)
-    metrics["cce_error_bound"] = Metric(result.error_bound)
+    if np.isfinite(result.error_bound):
+        metrics["cce_error_bound"] = Metric(result.error_bound)
     if test is not None:
         metrics["cce_p_value"] = Metric(test.p_value)
         metrics["cce_significant_share"] = Metric(float(np.mean(test.significant_points())))

@@ -20,6 +20,7 @@ from mlflow import MlflowClient
 
 from congruence.flows.evaluate import VersionOutcome, evaluate
 from congruence.kernels import EXACT, Normal, conditional_congruence_error
+from congruence.tasks.digits import write_digits
 from congruence.tasks.embedding_worker import open_store
 from congruence.tasks.encoders import load_encoder
 from congruence.tasks.settings import EvaluationSettings
@@ -90,6 +91,23 @@ def test_a_version_that_fails_does_not_stop_the_others(
     assert outcomes["angle/1"].status == "evaluated"
     assert outcomes["broken/1"].status == "failed"
     assert "scale" in str(outcomes["broken/1"].error)
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_a_protocol_with_a_bootstrapped_validation_reference(
+    content: Content, home: Path, digits: Path, register_law: Register
+) -> None:
+    write_digits(digits / "train", "train", rows=120)
+    reference = content()["splits"][0] | {"name": "digits-validation", "uri": str(digits / "train")}
+    protocol = {"base": "ecai", "bootstraps": 3, "draws": 2}
+    threads = {"kind": "threads"}
+    outcome = run(
+        content, home, [register_law()], cluster=threads, protocol=protocol, reference=reference, metrics=["nll"]
+    )[0]
+    assert outcome.status == "evaluated"
+    assert outcome.metrics["cce_std"].value > 0
+    assert outcome.run_id is not None
+    assert len(read_scores(outcome.run_id)) == ROWS
 
 
 def test_a_run_killed_while_embedding_continues_and_ends_with_the_same_numbers(
