@@ -85,25 +85,21 @@ class SpectralSmoother:
     """k(x)' A^-1 B in the leading directions: two thin products per block of right-hand sides, in single precision."""
 
     analysis: Array = field(repr=False)
+    filters: Array = field(repr=False)
     synthesis: Array = field(repr=False)
-
-    @property
-    def points(self) -> int:
-        """Number of query points m."""
-        return len(self.synthesis)
 
     def __call__(self, rhs: Array) -> Array:
         """(m, c) for right-hand sides (n, c)."""
-        return np.asarray(self.synthesis @ (self.analysis.T @ rhs))
+        return np.asarray(self.synthesis @ (self.filters[:, None] * (self.analysis.T @ rhs)))
 
 
 def spectral_smoother(spectrum: GramSpectrum, query: Any | None = None) -> SpectralSmoother:
     """The smoother at query points, by default the reference points, in the directions it keeps at least 1 % of."""
     filters = spectrum.filters
     keep = max(1, int(np.count_nonzero(filters >= MIN_FILTER)))
-    vectors = spectrum.vectors(keep)
-    at_query = vectors if query is None else spectrum.vectors_at(query, keep)
-    return SpectralSmoother(vectors.astype(np.float32), (at_query * filters[:keep]).astype(np.float32))
+    vectors = spectrum.vectors(keep).astype(np.float32)
+    at_query = vectors if query is None else spectrum.vectors_at(query, keep).astype(np.float32)
+    return SpectralSmoother(vectors, filters[:keep].astype(np.float32), at_query)
 
 
 def residual_variance(spectrum: GramSpectrum, y: Array) -> float:
