@@ -40,7 +40,7 @@ def run_demo(home: Path) -> None:
     file = _write_evaluation(folder)
     settings = load_settings(file, {"home": str(home)})
     outcomes = run_evaluation(settings)
-    print_outcomes(outcomes, settings, _descriptions())
+    print_outcomes(outcomes, _descriptions())
     console.print(f"evaluation file: {file}")
     console.print(f"took {time.monotonic() - started:.0f} s; compare the versions in MLflow's UI with:")
     console.print(f"  congruence ui --home {home}", style="bold")

@@ -44,7 +44,10 @@ EXPECTED_COLUMNS = 110  # per version: features of one RBF at the papers' bandwi
 
 @dataclass(frozen=True)
 class VersionOutcome:
-    """What became of one version on one split: ``evaluated`` now, ``found`` finished earlier, or ``failed``."""
+    """What became of one version on one split: ``evaluated`` now, ``found`` finished earlier, or ``failed``.
+
+    ``protocol`` is its name and digest, with the encoder and the reference split: numbers compare under equal ones.
+    """
 
     label: str
     split: str
@@ -52,6 +55,7 @@ class VersionOutcome:
     run_id: str | None = None
     metrics: dict[str, Metric] = field(default_factory=dict)
     error: str | None = None
+    protocol: str = ""
 
 
 @task(name="solve", task_run_name="solve {split_name} for all versions", cache_policy=NO_CACHE)
@@ -144,6 +148,10 @@ def encoder_protocol(settings: EvaluationSettings, encoder: Encoder) -> Protocol
     return replace(protocol, reference_split=open_planned(settings.reference, settings).digest)
 
 
+def _named(protocol: Protocol) -> str:
+    return f"{protocol.name} ({protocol.digest})"
+
+
 def _found(
     settings: EvaluationSettings, split: Split, protocol: Protocol, versions: list[ModelVersion]
 ) -> tuple[list[VersionOutcome], list[ModelVersion]]:
@@ -157,7 +165,7 @@ def _found(
             missing.append(version)
         else:
             metrics_found = logged_metrics(run_id, settings.tracking)
-            outcomes.append(VersionOutcome(version.label, split.name, "found", run_id, metrics_found))
+            outcomes.append(VersionOutcome(version.label, split.name, "found", run_id, metrics_found, protocol=_named(protocol)))
     return outcomes, missing
 
 
@@ -207,7 +215,9 @@ def _evaluate_models(
                 settings, split, data.store, encoder, version, predictive, data.targets, measurement, picture
             )
             run_id = log_task(label, evaluation, settings)
-            outcomes.append(VersionOutcome(label, split.name, "evaluated", run_id, evaluation.metrics))
+            outcomes.append(
+                VersionOutcome(label, split.name, "evaluated", run_id, evaluation.metrics, protocol=_named(protocol))
+            )
             advance(1)
     return outcomes
 

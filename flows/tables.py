@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.table import Table
 
 from congruence.flows.evaluate import VersionOutcome
-from congruence.tasks.settings import EvaluationSettings
 
 _COLUMNS = {
     "cce_mean": "CCE",
@@ -22,24 +21,20 @@ _COLUMNS = {
 }
 
 
-def print_outcomes(
-    outcomes: list[VersionOutcome], settings: EvaluationSettings, descriptions: dict[str, str] | None = None
-) -> None:
-    """Print one table per split, best CCE first, then what failed and the command that opens the MLflow UI."""
+def print_outcomes(outcomes: list[VersionOutcome], descriptions: dict[str, str] | None = None) -> None:
+    """Print one table per split, best CCE first, then what failed."""
     out = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     for split in dict.fromkeys(outcome.split for outcome in outcomes):
         rows = [outcome for outcome in outcomes if outcome.split == split and outcome.status != "failed"]
-        out.print(_table(split, rows, settings, descriptions or {}))
+        if rows:
+            out.print(_table(split, rows, descriptions or {}))
     for outcome in outcomes:
         if outcome.status == "failed":
             out.print(f"[red]failed[/red] {outcome.label} on {outcome.split}: {outcome.error}", soft_wrap=True)
 
 
-def _table(
-    split: str, outcomes: list[VersionOutcome], settings: EvaluationSettings, descriptions: dict[str, str]
-) -> Table:
-    protocol = settings.protocol.protocol()
-    table = Table(title=f"split '{split}', protocol {protocol.name} ({protocol.digest})", title_justify="left")
+def _table(split: str, outcomes: list[VersionOutcome], descriptions: dict[str, str]) -> Table:
+    table = Table(title=f"split '{split}', protocol {outcomes[0].protocol}", title_justify="left")
     table.add_column("version")
     if descriptions:
         table.add_column("what it is")

@@ -230,7 +230,7 @@ def _node_features(kernel: Kernel, candidates: Array, tolerance: float) -> NodeF
 
 
 def _error_between(features: NodeFeatures, candidates: Array) -> float:
-    """Largest k(t, t) - |psi(t)|^2 at the candidates and, for scalars, halfway between them: models predict there too."""
+    """Largest k(t, t) - |psi(t)|^2 at the candidates and, for scalars, halfway between: models predict there too."""
     if candidates.ndim == 1 and len(candidates) > 1:
         middle = (candidates[1:] + candidates[:-1]) / 2
         missed = features.kernel.diagonal(middle) - np.sum(features(middle) ** 2, axis=1)
