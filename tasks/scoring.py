@@ -42,7 +42,7 @@ def score_version(
     """One version's evaluation: scores for every row of the split, invalid ones with their reason."""
     valid = store.valid()
     requested = requested_metrics(settings.metrics)
-    frame = _row_frame(split, store, valid)
+    frame = row_frame(split, store, valid)
     keys = frame.loc[valid, "key"].to_numpy()
     result, test = measurement.results[version.label], measurement.tests.get(version.label)
     points = score_points(result, predictive, targets, seed=settings.seed, keys=keys, test=test)
@@ -71,7 +71,8 @@ def score_version(
     )
 
 
-def _row_frame(split: Split, store: EmbeddingStore, valid: Array) -> pd.DataFrame:
+def row_frame(split: Split, store: EmbeddingStore, valid: Array) -> pd.DataFrame:
+    """One row per row of the split: key, valid, reason, target and slices."""
     columns = [split.key_column, *split.settings.target_columns, *split.settings.slices]
     frame = pd.concat([split.frame(shard, columns) for shard in split.shards]).reset_index(drop=True)
     names = {split.key_column: "key"}
@@ -135,7 +136,7 @@ def _provenance(
         "seed": settings.seed,
         "solver": measurement.solver,
         "output_kernel": measurement.output_kernel,
-        "certificate": measurement.results[version.label].error_bound,
+        "certificate": {"cce_error_bound": measurement.results[version.label].error_bound},
         "packages": {name: importlib.metadata.version(name) for name in ("congruence", *_PACKAGES)},
         "settings": settings.model_dump(mode="json", exclude={"home"}),
     }
