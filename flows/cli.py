@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -45,7 +46,7 @@ def evaluate(
         overrides = {"home": str(folder)} | ({"models": model} if model else {})
         settings = load_settings(file, overrides)
         outcomes = run_evaluation(settings)
-        print_outcomes(outcomes, settings)
+        print_outcomes(outcomes)
         if any(outcome.status == "failed" for outcome in outcomes):
             raise typer.Exit(FAILED)
         _gate_after(settings, outcomes)
@@ -147,6 +148,27 @@ def watch(
             raise typer.Exit(FAILED)
         if not all(decision.passed for decision in result.decisions):
             raise typer.Exit(GATE_FAILED)
+
+
+@app.command()
+def score(
+    file: File,
+    model: Annotated[str, typer.Option("--model", "-m", help="The version: models:/name/3 or models:/name@alias.")],
+    inputs: Annotated[str, typer.Option(help="Address of the new inputs, with the columns of the labelled split.")],
+    split: Annotated[str | None, typer.Option(help="Name of the labelled split; by default the first.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Folder to write to; by default in the home folder.")] = None,
+    home: Home = None,
+    debug: Debug = False,
+) -> None:
+    """Say how far a version can be trusted on new, unlabelled inputs, and which of them to withhold."""
+    folder = start(home)
+    with Errors(debug):
+        from congruence.flows.score import print_scores
+        from congruence.flows.score import score as score_inputs
+        from congruence.tasks.settings import load_settings
+
+        settings = load_settings(file, {"home": str(folder)})
+        print_scores(score_inputs(settings, model, inputs, split, output))
 
 
 @app.command()

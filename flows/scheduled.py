@@ -6,14 +6,13 @@ the run is accepted. A run that could not evaluate a version ends as failed, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from prefect import Flow, flow, get_run_logger, tags
 from prefect.artifacts import create_table_artifact
-from prefect.client.schemas.objects import FlowRun
-from prefect.states import State
+from prefect.client.schemas.objects import FlowRun, State
+from prefect.runtime import flow_run
 
 from congruence.flows.environment import embed_servers
 from congruence.flows.evaluate import VersionOutcome, use_tracking
@@ -43,7 +42,13 @@ def notify_of_failure(ran: Flow[..., Any], run: FlowRun, state: State[Any]) -> N
     notify(settings, f"congruence: run '{run.name}' of flow {ran.name} is {state.name}", str(state.message))
 
 
-_HOOKS: list[Callable[..., None]] = [notify_of_failure]
+_HOOKS: list[Any] = [notify_of_failure]
+
+
+def _run_name() -> str:
+    parameters: dict[str, Any] = flow_run.parameters
+    model = parameters.get("model")
+    return f"evaluate {model}" if model else f"evaluate the models of {parameters.get('file') or 'inline settings'}"
 
 
 @flow(
@@ -77,7 +82,7 @@ def watch_registry(file: Path | None = None, settings: EvaluationSettings | None
 
 @flow(
     name="evaluate-version",
-    flow_run_name="evaluate {model}",
+    flow_run_name=_run_name,
     validate_parameters=True,
     retries=2,
     retry_delay_seconds=60,
@@ -113,10 +118,7 @@ def _settings(
 ) -> EvaluationSettings:
     if (file is None) == (settings is None):
         raise SettingsError("give either file (an evaluation file on the worker) or settings (its content inline)")
-    if file is not None:
-        chosen = load_settings(Path(file))
-    else:
-        chosen = EvaluationSettings.model_validate(settings)
+    chosen = EvaluationSettings.model_validate(settings) if file is None else load_settings(Path(file))
     embed_servers(chosen.home_folder)
     return chosen if model is None else chosen.model_copy(update={"models": [model]})
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from congruence.flows.evaluate import VersionOutcome, encoder_protocol, evaluate, use_tracking
 from congruence.flows.gate import gate_outcomes
+from congruence.flows.gather import open_planned
 from congruence.flows.progress import console
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.comparison import GateDecision
@@ -23,7 +24,7 @@ from congruence.tasks.metric_names import requested_metrics
 from congruence.tasks.notification import notify
 from congruence.tasks.registry import ModelVersion, matching_versions
 from congruence.tasks.settings import EvaluationSettings
-from congruence.tasks.sources import SplitSettings, open_split
+from congruence.tasks.sources import SplitSettings
 from congruence.tasks.tracking import (
     EvaluationIdentity,
     TrackingError,
@@ -111,7 +112,7 @@ def _tick_split(
     settings: EvaluationSettings, split_settings: SplitSettings, versions: list[ModelVersion], owner: str, result: Tick
 ) -> list[VersionOutcome]:
     """Evaluate what is missing on one split; returns what was found there already."""
-    split = open_split(split_settings, plans=settings.home_folder / "plans")
+    split = open_planned(split_settings, settings)
     protocol = encoder_protocol(settings, warm_encoder(settings.encoder.model_dump_json(exclude_unset=True)))
     metrics = requested_metrics(settings.metrics)
     identities = [

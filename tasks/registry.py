@@ -54,10 +54,14 @@ class ModelVersion:
 def resolve(uri: str) -> ModelVersion:
     """The version behind ``models:/name/3``, ``models:/name@champion``, ``models:/m-<id>`` or ``runs:/<run>/<path>``.
 
+    ``name/3`` and ``name@champion`` may be written without ``models:/``.
+
     Raises:
         RegistryError: the URI has another form, or nothing is registered there.
     """
     client = MlflowClient()
+    if _SHORT.match(uri):
+        uri = f"models:/{uri}"
     if match := _LOGGED_MODEL.match(uri):
         return _logged_model(client, match["model_id"], uri)
     if uri.startswith("runs:/"):
@@ -79,13 +83,9 @@ def resolve(uri: str) -> ModelVersion:
 def select(pattern: str) -> list[ModelVersion]:
     """The versions that ``pattern`` names: a URI (see ``resolve``) is one version, a bare name is all of its versions.
 
-    ``name/3`` and ``name@champion`` may be written without ``models:/``.
-
     Raises:
         RegistryError: nothing is registered under it.
     """
-    if _SHORT.match(pattern):
-        return [resolve(f"models:/{pattern}")]
     match = _NAME.match(pattern)
     if match and not re.fullmatch(r"m-[0-9a-f]{32}", match["name"]):
         return list_versions(match["name"])

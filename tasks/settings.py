@@ -72,6 +72,13 @@ class EvaluationSettings(Strict):
         return self
 
     @model_validator(mode="after")
+    def _splits_are_labelled(self) -> EvaluationSettings:
+        for split in (*self.splits, *([self.reference] if self.reference is not None else [])):
+            if split.target is None:
+                raise ValueError(f"splits: split '{split.name}' has no target; add the column to predict as target:")
+        return self
+
+    @model_validator(mode="after")
     def _reference_fits_the_protocol(self) -> EvaluationSettings:
         protocol = self.protocol.protocol()
         if protocol.reference == "validation" and self.reference is None:

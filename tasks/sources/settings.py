@@ -31,7 +31,8 @@ class SplitSettings(Strict):
     """Folder that image paths are relative to and never leave; by default the folder that holds the manifest."""
     key: str | None = None
     """Column that names each row, unique in the split; by default the row number (in tar shards the sample's name)."""
-    target: Name | Annotated[list[Name], Field(min_length=1)]
+    target: Name | Annotated[list[Name], Field(min_length=1)] | None = None
+    """Column or columns to predict; only new inputs, whose reliability is asked for, go without."""
     model_inputs: list[Name] | None = None
     """Columns that the model is given; by default those of ``input``. An image column is given as encoded bytes."""
     slices: list[Name] = Field(default=[])
@@ -56,7 +57,9 @@ class SplitSettings(Strict):
 
     @property
     def target_columns(self) -> list[str]:
-        """The columns of the target."""
+        """The columns of the target, none where there is no target."""
+        if self.target is None:
+            return []
         return [self.target] if isinstance(self.target, str) else list(self.target)
 
     @property

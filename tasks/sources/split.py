@@ -101,7 +101,7 @@ class Split:
         return frame[wanted]
 
     def targets(self, shard: Shard) -> npt.NDArray[np.float64]:
-        """The targets of ``shard``: (rows,), or (rows, q) for several target columns."""
+        """The targets of ``shard``: (rows,), (rows, q) for several target columns, (rows, 0) where there is none."""
         names = self.settings.target_columns
         values = self.frame(shard, names).to_numpy(dtype=np.float64)
         return values[:, 0] if len(names) == 1 else values

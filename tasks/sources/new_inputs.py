@@ -1,0 +1,24 @@
+"""New inputs beside a labelled split: the same columns at another address, with or without targets."""
+
+from __future__ import annotations
+
+from congruence.tasks.sources.formats import open_table
+from congruence.tasks.sources.locations import Location
+from congruence.tasks.sources.settings import SplitSettings
+
+
+def new_inputs(labelled: SplitSettings, uri: str, *, name: str = "inputs") -> SplitSettings:
+    """Settings of the inputs at ``uri``, read as ``labelled`` is. Key, target and slices are kept where they are there.
+
+    Raises:
+        SplitError: nothing that can be read at ``uri``.
+    """
+    read = labelled.model_copy(update={"uri": uri, "format": "auto", "name": name})
+    present = set(open_table(read, Location.of(uri, read.storage_options)).schema.names)
+    return read.model_copy(
+        update={
+            "key": read.key if read.key in present else None,
+            "target": read.target if set(read.target_columns) <= present else None,
+            "slices": [column for column in read.slices if column in present],
+        }
+    )

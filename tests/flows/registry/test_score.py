@@ -1,0 +1,93 @@
+"""New inputs judged by a labelled split: every row is scored, and what the model gets wrong is withheld."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from congruence.flows.cli import app
+from congruence.flows.score import ScoredInputs, score
+from congruence.kernels.errors import InvalidInputError
+from congruence.tasks.errors import SettingsError
+from congruence.tasks.reliability import abstention_threshold
+from congruence.tasks.settings import load_settings
+
+LAW = {"protocol": {"base": "exact", "regularization": 0.01}}
+
+
+@pytest.fixture(scope="module")
+def scored(registry: Any, rows_file: Callable[..., Path], prefect_server: None) -> ScoredInputs:
+    """The right half of the law is shifted by 4, which the model does not know; new inputs with labels."""
+    rows_file(registry.split, seed=0, rows=300, shift=4.0)
+    inputs = rows_file(registry.folder / "new.parquet", seed=1, rows=200, shift=4.0)
+    return score(registry.settings(**LAW), registry.register(), str(inputs))
+
+
+def test_every_input_is_scored_and_the_wrong_half_withheld(scored: ScoredInputs) -> None:
+    scores = pd.read_parquet(scored.folder / "scores.parquet")
+    assert len(scores) == 200
+    assert scores[["cce", "cce_noise_floor", "cce_p_value", "mean", "std"]].notna().all().all()
+    withheld = scores["withhold"].astype(bool)
+    right = scores["half"] == "right"
+    assert withheld[right].mean() > 0.9
+    assert withheld.sum() == scored.reliability.withheld
+    assert scores.loc[right, "cce"].median() > 2 * scores.loc[~right, "cce"].median()
+    assert scores.loc[withheld, "cce"].min() > scored.reliability.threshold >= scores.loc[~withheld, "cce"].max()
+
+
+def test_losses_fall_when_the_worst_are_withheld(scored: ScoredInputs) -> None:
+    curves = scored.reliability.curves
+    assert set(curves) == {"absolute_error", "nll", "crps"}
+    for curve in curves.values():
+        half = int(np.argmin(np.abs(curve.withheld - 0.5)))
+        assert curve.kept_loss[half] < curve.random_low[half]
+    summary = json.loads((scored.folder / "summary.json").read_text())
+    assert summary["withheld"] == scored.reliability.withheld
+    assert summary["rejection_gain"]["nll"] > 0.2
+    assert {path.name for path in scored.folder.glob("*.png")} == {"inputs.png", "rejection.png"}
+    assert "should be withheld" in (scored.folder / "report.html").read_text()
+
+
+@pytest.mark.usefixtures("scored")
+def test_unlabelled_inputs_get_the_same_numbers_from_the_command(registry: Any, scored: ScoredInputs) -> None:
+    bare = registry.folder / "bare.parquet"
+    frame = pd.read_parquet(registry.folder / "new.parquet").drop(columns=["y", "half"])
+    frame.loc[3, "cos"] = np.nan
+    frame.to_parquet(bare)
+    file, output = registry.file(**LAW, max_invalid=0.1), registry.folder / "output"
+    arguments = ["score", file, "-m", "angle/1", "--inputs", bare, "--output", output, "--home", registry.folder]
+    shown = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert shown.exit_code == 0, shown.output
+    assert "199 of 200" in shown.output
+    scores, labelled = pd.read_parquet(output / "scores.parquet"), pd.read_parquet(scored.folder / "scores.parquet")
+    assert "cos" in scores.loc[3, "reason"]
+    kept = scores["valid"]
+    np.testing.assert_allclose(scores.loc[kept, "cce"], labelled.loc[kept, "cce"], rtol=1e-6)
+    assert not (output / "rejection.png").exists()
+
+
+def test_a_labelled_split_needs_its_target(registry: Any) -> None:
+    content = registry.content()
+    del content["splits"][0]["target"]
+    with pytest.raises(SettingsError, match="split 'circle' has no target"):
+        load_settings(registry.file(splits=content["splits"]))
+    with pytest.raises(SettingsError, match="no split 'other'; there are circle"):
+        score.fn(registry.settings(), "angle/1", "nowhere", split="other")
+
+
+def test_the_threshold_separates_best() -> None:
+    cce = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
+    assert abstention_threshold(cce, cce > 0.25) == pytest.approx(0.25)
+    assert abstention_threshold(cce, np.zeros(5, bool)) is None
+    assert abstention_threshold(cce, np.ones(5, bool)) == pytest.approx(0.05)
+    assert abstention_threshold(cce, np.array([0, 1, 0, 0, 1], bool)) == pytest.approx(0.45)
+    assert abstention_threshold(np.array([1.0, 1.0]), np.array([True, False])) in (0.5, 1.0)
+    with pytest.raises(InvalidInputError, match="2 flags for 5"):
+        abstention_threshold(cce, np.ones(2, bool))
