@@ -1,0 +1,80 @@
+"""What infra/ holds is what the program accepts: example files load, deployments reach a real Prefect server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.settings import PREFECT_API_URL
+
+from congruence.flows.scheduled import UnevaluatedError, evaluate_version, watch_registry
+from congruence.tasks.errors import SettingsError
+from congruence.tasks.settings import load_settings
+
+INFRA = Path(__file__).parents[3] / "infra"
+
+
+@pytest.mark.parametrize("file", sorted((INFRA / "examples").glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_example_files_are_accepted(file: Path) -> None:
+    assert load_settings(file).splits
+
+
+async def read(name: str) -> tuple[DeploymentResponse, list[Any]]:
+    async with get_client() as client:
+        deployment = await client.read_deployment_by_name(name)
+        automations = await client.read_automations()
+    return deployment, automations
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_the_deployments_reach_a_server_with_schedule_schema_and_trigger() -> None:
+    command = [sys.executable, "-m", "prefect", "--no-prompt"]
+    environment = os.environ | {"PREFECT_API_URL": str(PREFECT_API_URL.value())}
+
+    def prefect(*arguments: str) -> None:
+        done = subprocess.run(
+            [*command, *arguments], env=environment, cwd=INFRA, capture_output=True, text=True, timeout=200
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    prefect("work-pool", "create", "congruence", "--type", "process")
+    prefect("deploy", "--all", "--prefect-file", "prefect.yaml")
+    watch, _ = asyncio.run(read("watch-registry/watch"))
+    assert watch.entrypoint == "congruence.flows.scheduled.watch_registry"
+    assert [str(item.schedule.cron) for item in watch.schedules] == ["*/15 * * * *"]
+    assert watch.global_concurrency_limit is not None
+    assert watch.global_concurrency_limit.limit == 1
+    assert "EvaluationSettings" in str(watch.parameter_openapi_schema)
+    version, automations = asyncio.run(read("evaluate-version/new-version"))
+    (automation,) = (item for item in automations if str(version.id) in str(item.actions))
+    assert "mlflow.model_version.created" in automation.trigger.expect
+    assert automation.actions[0].parameters["model"] == "{{ event.payload.model }}"
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_a_scheduled_run_fails_loudly_and_tells_somebody(registry: Any) -> None:
+    registry.register("good")
+    evaluate_version(model="good/1", settings=registry.settings())
+    assert "cce" in MlflowClient().get_model_version("good", "1").tags
+
+    notices = registry.folder / "notices.txt"
+    registry.register("bad", fails=True)
+    watched = registry.settings(models=["good", "bad"], notify={"command": ["tee", "-a", str(notices)]})
+    with pytest.raises(UnevaluatedError, match="bad/1 on circle"):
+        watch_registry.with_options(retries=0)(settings=watched)
+    assert "bad/1 on circle failed" in notices.read_text()
+    assert "of flow watch-registry is Failed" in notices.read_text()
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_a_scheduled_run_without_settings_says_what_to_give() -> None:
+    with pytest.raises(SettingsError, match="give either file"):
+        watch_registry.with_options(retries=0)()
