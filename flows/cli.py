@@ -172,6 +172,23 @@ def score(
 
 
 @app.command()
+def receive(
+    secret: Annotated[str, typer.Option(envvar="CONGRUENCE_WEBHOOK_SECRET", help="That of the webhook in MLflow.")],
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 4280,
+    host: Annotated[str, typer.Option(help="Address to bind; loopback unless you say otherwise.")] = "127.0.0.1",
+    home: Home = None,
+    debug: Debug = False,
+) -> None:
+    """Turn MLflow's signed webhooks of new versions into Prefect events, which deployments listen to."""
+    start(home)
+    with Errors(debug):
+        from congruence.tasks.webhook import PATH, serve_receiver
+
+        typer.echo(f"receiving on http://{host}:{port}{PATH} (stop with Ctrl-C)")
+        serve_receiver(secret, host=host, port=port)
+
+
+@app.command()
 def demo(home: Home = None, debug: Debug = False) -> None:
     """Run the whole pipeline on rotated digits: data, six model versions, embeddings, CCE, MLflow."""
     folder = start(home)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from mlflow import MlflowClient
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.responses import DeploymentResponse
@@ -25,6 +26,14 @@ INFRA = Path(__file__).parents[3] / "infra"
 @pytest.mark.parametrize("file", sorted((INFRA / "examples").glob("*.yaml")), ids=lambda file: file.stem)
 def test_the_example_files_are_accepted(file: Path) -> None:
     assert load_settings(file).splits
+
+
+@pytest.mark.parametrize("file", ["compose.yaml", "kubernetes/watch.yaml", "kubernetes/dask-operator-values.yaml"])
+def test_everything_else_is_yaml_and_listens_on_loopback_alone(file: str) -> None:
+    documents = list(yaml.safe_load_all((INFRA / file).read_text()))
+    assert all(documents)
+    ports = [port for service in documents[0].get("services", {}).values() for port in service.get("ports", [])]
+    assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
 async def read(name: str) -> tuple[DeploymentResponse, list[Any]]:
