@@ -120,7 +120,7 @@ def power(splits: int, n: int, draws: int) -> None:
 def cost(sizes: list[int], draws: int) -> None:
     """Seconds and peak memory by n."""
     print(f"\n## Cost of one version, {draws} draws\n")
-    print("| n | spectrum s | test s | peak GiB of the process |")
+    print("| n | preparation and spectrum s | test s | peak GiB of the process |")
     print("|---:|---:|---:|---:|")
     for n in sizes:
         x, mean, spread = problem(n)
