@@ -6,7 +6,7 @@ it stands at the start; an alias, where the settings say to set one, moves to th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rich.console import Console
@@ -57,10 +57,13 @@ def gate(settings: EvaluationSettings, *, protocol_digest: str | None = None) ->
     return _decide_all(candidates, gate_settings, settings)
 
 
-def gate_outcomes(settings: EvaluationSettings, outcomes: Sequence[VersionOutcome]) -> list[GateDecision]:
+def gate_outcomes(
+    settings: EvaluationSettings, outcomes: Sequence[VersionOutcome], unjudged: Collection[str] = ()
+) -> list[GateDecision]:
     """Judge the versions that a run has just evaluated; those whose evaluations were all found have been judged before.
 
-    A version that could not be evaluated on one of the splits fails. Without a ``gate:`` nothing is judged.
+    ``unjudged`` are labels of versions to judge all the same, found or not. A version that could not be evaluated on
+    one of the splits fails. Without a ``gate:`` nothing is judged.
 
     Raises:
         TrackingError: the baseline has no evaluation that compares.
@@ -68,12 +71,14 @@ def gate_outcomes(settings: EvaluationSettings, outcomes: Sequence[VersionOutcom
     if settings.gate is None:
         return []
     candidates: list[Candidate] = []
-    for label in dict.fromkeys(outcome.label for outcome in outcomes if outcome.status == "evaluated"):
+    fresh = [item.label for item in outcomes if item.status == "evaluated" or item.label in unjudged]
+    for label in dict.fromkeys(fresh):
         own = [outcome for outcome in outcomes if outcome.label == label]
         runs = {outcome.split: outcome.run_id for outcome in own if outcome.run_id is not None}
         splits = {split: read_version(run_id, settings.tracking) for split, run_id in runs.items()}
         errors = {outcome.split: outcome.error or "no reason given" for outcome in own if outcome.status == "failed"}
-        candidates.append(Candidate(splits, errors))
+        if splits:
+            candidates.append(Candidate(splits, errors))
     return _decide_all(candidates, settings.gate, settings)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 
 from congruence.flows.evaluate import VersionOutcome, encoder_protocol, evaluate, use_tracking
@@ -83,11 +84,28 @@ def tick(settings: EvaluationSettings, *, owner: str | None = None) -> Tick:
             result.problems.append(f"split '{split.name}': {error}")
     for outcome in result.failed:
         notify(settings.notify, f"congruence: {outcome.label} on {outcome.split} failed", str(outcome.error))
-    # The gate asks for all splits: those evaluated earlier count as found.
-    fresh = {outcome.label for outcome in result.outcomes}
-    judged = [*result.outcomes, *(outcome for outcome in known if outcome.label in fresh)]
-    result.decisions = gate_outcomes(settings, judged)
+    try:
+        result.decisions = _judge(settings, versions, result.outcomes, known)
+    except TrackingError as error:  # judged at the next look: what was evaluated is logged
+        result.problems.append(f"the gate: {error}")
     return result
+
+
+def _judge(
+    settings: EvaluationSettings,
+    versions: list[ModelVersion],
+    outcomes: list[VersionOutcome],
+    known: list[VersionOutcome],
+) -> list[GateDecision]:
+    """Apply the gate to what was evaluated now, and to what was evaluated on every split and never judged."""
+    found = Counter(outcome.label for outcome in known)
+    unjudged = {
+        version.label
+        for version in versions
+        if "cce_gate" not in version.tags and found[version.label] == len(settings.splits)
+    }
+    labels = unjudged | {outcome.label for outcome in outcomes}
+    return gate_outcomes(settings, [*outcomes, *(item for item in known if item.label in labels)], unjudged)
 
 
 def watched_versions(settings: EvaluationSettings) -> list[ModelVersion]:

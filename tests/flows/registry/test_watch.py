@@ -77,6 +77,24 @@ def test_a_version_registered_while_a_watcher_runs_is_evaluated(registry: Any) -
 
 
 @pytest.mark.usefixtures("prefect_server")
+def test_a_gate_that_lacks_its_baseline_judges_once_the_baseline_is_there(registry: Any) -> None:
+    registry.register("gated")
+    registry.register("gated")
+    MlflowClient().set_registered_model_alias("gated", "champion", "1")
+    gate = {"baseline": "champion"}
+    alone = tick(registry.settings(models=["gated/2"], gate=gate))
+    assert alone.outcomes[0].status == "evaluated"
+    assert "baseline has no evaluation" in alone.problems[0]
+    both = tick(registry.settings(models=["gated"], gate=gate))
+    assert [outcome.label for outcome in both.outcomes] == ["gated/1"]
+    assert {decision.candidate.label: decision.passed for decision in both.decisions} == {
+        "gated/1": True,
+        "gated/2": True,
+    }
+    assert tick(registry.settings(models=["gated"], gate=gate)).decisions == []
+
+
+@pytest.mark.usefixtures("prefect_server")
 def test_a_failed_version_shows_its_error_and_waits_for_its_next_try(registry: Any, tmp_path: Path) -> None:
     registry.register("bad", fails=True)
     notices = tmp_path / "notices.txt"
