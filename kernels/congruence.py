@@ -23,7 +23,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.feature_maps import output_features
 from congruence.kernels.functions import Kernel
 from congruence.kernels.operators import Operator, RegularizedGram
-from congruence.kernels.solvers import Cholesky, Solution, Solver, certificate, default_solver
+from congruence.kernels.solvers import Solution, Solver, certificate, default_solver
 from congruence.kernels.spectrum import GramSpectrum, gram_spectrum
 from congruence.kernels.target_errors import TargetErrors, marginal_kernel, target_errors
 
@@ -194,7 +194,7 @@ class PreparedCongruence:
     @property
     def _floor_is_exact(self) -> bool:
         points = self.operator.n if self.query is None else len(self.query)
-        return isinstance(self.solver, Cholesky) and points * self.operator.n <= EXACT_FLOOR_ENTRIES
+        return self.solver.factorizes and points * self.operator.n <= EXACT_FLOOR_ENTRIES
 
     @cached_property
     def spectrum(self) -> GramSpectrum:

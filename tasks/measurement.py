@@ -20,6 +20,7 @@ from congruence.kernels.output_scales import output_kernel
 from congruence.kernels.protocols import Protocol
 from congruence.kernels.repeats import RepeatedResult, evaluate_protocol
 from congruence.kernels.significance import CongruenceTest, congruence_tests
+from congruence.kernels.solvers.auto import DENSE_LIMIT
 from congruence.tasks.linalg import prepare_on_dask
 from congruence.tasks.metric_names import MetricName, requested_metrics
 from congruence.tasks.solver_plan import SolverSettings, plan_solver
@@ -78,9 +79,11 @@ def measure(
     ``prepare_inputs`` says where the Gram system is prepared: in this process by default, or on a Dask cluster
     (``on_cluster``).
     """
-    x = protocol.apply(np.asarray(embeddings))
+    # Small systems in double precision, wherever they are solved: the flow, the plugin and a plain call agree to 1e-9.
+    dtype = np.float64 if len(embeddings) <= DENSE_LIMIT else np.float32
+    x = protocol.apply(np.asarray(embeddings, dtype=dtype))
     started = time.perf_counter()
-    points = None if query is None else protocol.apply(np.asarray(query))
+    points = None if query is None else protocol.apply(np.asarray(query, dtype=dtype))
     prepared = (prepare_inputs or in_memory)(x, points, protocol)
     ready = time.perf_counter()
     kernel = output_kernel(protocol, targets, prepared)

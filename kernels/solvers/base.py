@@ -79,6 +79,10 @@ def certificate(operator: Operator, residual_norm: float, kernel_maximum: float)
 class Solver(Protocol):
     """``state = solver.prepare(operator)``, then ``solver.solve(state, rhs)`` for many right-hand sides."""
 
+    @property
+    def factorizes(self) -> bool:
+        """Whether a state holds a factor of A, so that n right-hand sides cost no more than the factor did."""
+
     def prepare(self, operator: Operator) -> Any:
         """The state for ``operator``: a factor, a preconditioner, landmarks."""
 

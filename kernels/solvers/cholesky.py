@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import scipy.linalg
@@ -26,6 +27,8 @@ class CholeskyFactor:
 @dataclass(frozen=True)
 class Cholesky:
     """Dense Cholesky factorisation of A in float64: n^3/3 operations, 16 n^2 bytes."""
+
+    factorizes: ClassVar[bool] = True
 
     def prepare(self, operator: Operator) -> CholeskyFactor:
         """Factor A.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -71,6 +71,8 @@ class ConjugateGradient:
         checkpoint: where iterates are kept, so that a broken run goes on from its last pass. Columns are then solved as
             they are, not along their principal axes, which a resumed run might turn otherwise.
     """
+
+    factorizes: ClassVar[bool] = False
 
     tolerance: float = 5e-7
     landmarks: int | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import scipy.linalg
@@ -52,6 +52,8 @@ class Nystrom:
         rows: that "rows" reads, at n d operations each.
         seed: of landmarks and rows.
     """
+
+    factorizes: ClassVar[bool] = False
 
     landmarks: int = 1000
     choice: Choice = "rpcholesky"

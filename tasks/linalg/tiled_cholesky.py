@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.linalg
@@ -51,6 +51,8 @@ class TiledCholesky:
         max_refinements: before giving up.
         memory_bytes: refuse a factor that takes more over all workers.
     """
+
+    factorizes: ClassVar[bool] = True
 
     tile_rows: int | None = None
     tolerance: float = 5e-7

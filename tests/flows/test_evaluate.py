@@ -25,6 +25,7 @@ from congruence.tasks.embedding_worker import open_store
 from congruence.tasks.encoders import load_encoder
 from congruence.tasks.settings import EvaluationSettings
 from congruence.tasks.sources import open_split
+from congruence.tasks.table_evaluation import TableEvaluationSettings, evaluate_table
 
 ROWS = 240
 NUMBERS = ("cce_mean", "cce_noise_floor", "nll_mean", "crps_mean", "ece", "mae")
@@ -75,10 +76,16 @@ def test_the_flow_gives_the_numbers_of_the_plain_call(
     scores = read_scores(outcome.run_id)
     frame = pd.concat(pd.read_parquet(path) for path in sorted((digits / "test").glob("*.parquet")))
     embeddings = stored_embeddings(EvaluationSettings.model_validate(content(home=str(home))))
-    x = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
     law = Normal(frame["angle"].to_numpy(), 5 + 2.5 * frame["digit"].to_numpy())
+    x = EXACT.apply(embeddings.astype(np.float64))
     expected = conditional_congruence_error(x, frame["target"], law, input_kernel=EXACT.input_kernel)
-    np.testing.assert_allclose(scores["cce"], expected.values, atol=1e-6)
+    np.testing.assert_allclose(scores["cce"], expected.values, atol=1e-9)
+    plugin, points = evaluate_table(
+        frame, frame["target"], law, TableEvaluationSettings(key="key", protocol="exact"), embeddings=embeddings
+    )
+    np.testing.assert_allclose(scores["cce"], points["cce"], atol=1e-9)
+    for name in NUMBERS:
+        assert plugin[name] == pytest.approx(outcome.metrics[name].value, abs=1e-9), name
 
 
 @pytest.mark.usefixtures("prefect_server")
