@@ -15,8 +15,8 @@ from rich.table import Table
 
 from congruence.flows.environment import tracking_uri
 from congruence.flows.evaluate import use_tracking
-from congruence.kernels.paired import RESAMPLES, PairedDifference
-from congruence.tasks.comparison import Comparison, compare_versions
+from congruence.kernels.paired import RESAMPLES
+from congruence.tasks.comparison import Comparison, PairedComparison, compare_versions
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.registry import ModelVersion, select
 from congruence.tasks.settings import load_settings
@@ -113,39 +113,43 @@ def _only(pattern: str) -> ModelVersion:
 
 
 def print_comparison(logged: LoggedComparison) -> None:
-    """Print the versions with their differences from the baseline, and the inputs on which they differ most."""
+    """Print the versions, each one's differences from the baseline, and the inputs on which they differ most."""
     comparison, out = logged.comparison, Console(highlight=False)
     split, baseline = comparison.split, comparison.baseline
-    names = [name for name in _SHOWN if name in baseline.metrics]
-    table = Table(
-        title=f"split '{split.name}' ({split.digest[:12]}), protocol {baseline.protocol_name} "
-        f"({baseline.protocol_digest}), against {baseline.label}",
-        title_justify="left",
-        caption=f"difference [95 % interval] p-value, over {comparison.resamples} resamples; negative is better",
+    out.print(
+        f"split '{split.name}' ({split.digest[:12]}), protocol {baseline.protocol_name} ({baseline.protocol_digest})"
     )
-    table.add_column("version")
-    for name in names:
-        table.add_column(_SHOWN[name], justify="right")
-    table.add_column("points won:lost", justify="right")
-    for version in comparison.versions:
-        pair = comparison.pairs.get(version.label)
-        cells = [f"{version.metrics[name].value:.4g}" if name in version.metrics else "" for name in names]
-        points = pair.points.get("cce_mean") if pair is not None else None
-        won = "baseline" if points is None else f"{points.won}:{points.lost}"
-        if pair is not None:
-            changes = [_difference(pair.differences.get(name)) for name in names]
-            cells = [f"{cell}\n{change}" for cell, change in zip(cells, changes, strict=True)]
-        table.add_row(version.label, *cells, won)
-    out.print(table)
+    out.print(_overview(comparison))
     for label, pair in comparison.pairs.items():
+        out.print(_against_baseline(label, pair))
         rows = pair.largest.head(_LARGEST)
         changed = zip(rows["key"], rows["cce_difference"], strict=True)
         listed = ", ".join(f"{key} ({change:+.3g})" for key, change in changed)
-        out.print(f"{label} differs most from {baseline.label} in CCE on: {listed}", soft_wrap=True)
-    out.print(f"report: comparison.html of MLflow run {logged.run_id}")
+        out.print(f"differs most in CCE on: {listed}", soft_wrap=True)
+    out.print(f"report: comparison.html of MLflow run {logged.run_id}", soft_wrap=True)
 
 
-def _difference(item: PairedDifference | None) -> str:
-    if item is None:
-        return ""
-    return f"{item.difference:+.3g} [{item.low:+.2g}, {item.high:+.2g}] p {item.p_value:.2g}"
+def _overview(comparison: Comparison) -> Table:
+    names = [name for name in _SHOWN if any(name in version.metrics for version in comparison.versions)]
+    table = Table()
+    table.add_column("version")
+    for name in names:
+        table.add_column(_SHOWN[name], justify="right")
+    for version in comparison.versions:
+        cells = [f"{version.metrics[name].value:.4g}" if name in version.metrics else "" for name in names]
+        table.add_row(version.label, *cells)
+    return table
+
+
+def _against_baseline(label: str, pair: PairedComparison) -> Table:
+    title = f"{label} against {pair.second.label}, {pair.rows:,} points; negative is better"
+    table = Table(title=title, title_justify="left")
+    table.add_column("metric")
+    for name in ("difference", "95 % interval", "p", "points won:lost"):
+        table.add_column(name, justify="right")
+    for name, item in pair.differences.items():
+        points = pair.points.get(name)
+        won = "" if points is None else f"{points.won}:{points.lost}"
+        interval = f"{item.low:+.3g} to {item.high:+.3g}"
+        table.add_row(_SHOWN.get(name, name), f"{item.difference:+.4g}", interval, f"{item.p_value:.2g}", won)
+    return table

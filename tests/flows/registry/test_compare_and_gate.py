@@ -73,7 +73,7 @@ def test_the_command_prints_a_table_and_refuses_with_one_line(registry: Any) -> 
     home = ("--home", registry.folder)
     shown = run("compare", "--split", "circle", TRUTH, NARROW, *home)
     assert shown.exit_code == 0, shown.output
-    assert "basel" in shown.output
+    assert "angle/2 against angle/1, 160 points" in shown.output
     assert "differs most" in shown.output
     refused = run("compare", registry.file(), NARROW, "angle/4", *home)
     assert refused.exit_code == 2
