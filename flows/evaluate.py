@@ -165,7 +165,9 @@ def _found(
             missing.append(version)
         else:
             metrics_found = logged_metrics(run_id, settings.tracking)
-            outcomes.append(VersionOutcome(version.label, split.name, "found", run_id, metrics_found, protocol=_named(protocol)))
+            outcomes.append(
+                VersionOutcome(version.label, split.name, "found", run_id, metrics_found, protocol=_named(protocol))
+            )
     return outcomes, missing
 
 

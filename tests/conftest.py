@@ -1,6 +1,10 @@
 """The environment that every test runs in: quiet, offline, few BLAS threads."""
 
 import os
+import sys
+from collections.abc import Iterator
+
+import pytest
 
 for name, value in {
     "HF_HUB_OFFLINE": "1",
@@ -14,3 +18,13 @@ for name, value in {
     "OPENBLAS_NUM_THREADS": "2",
 }.items():
     os.environ.setdefault(name, value)
+
+
+@pytest.fixture(autouse=True)
+def _no_experiment_outlives_its_database() -> Iterator[None]:
+    """MLflow keeps the experiment that a test has set, also when the next test has a new database."""
+    yield
+    fluent = sys.modules.get("mlflow.tracking.fluent")
+    if fluent is not None:
+        fluent._active_experiment_id = None
+        os.environ.pop("MLFLOW_EXPERIMENT_ID", None)

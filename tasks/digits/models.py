@@ -176,9 +176,11 @@ def _marginal(y: NDArray[np.float64]) -> MarginalLaw:
 def _register(kind: str, model: FramePredictor, table: Frame) -> None:
     """Log one version under a training run of its own and register it, with the words for the registry's page."""
     client = MlflowClient()
-    mlflow.set_experiment(TRAINING_EXPERIMENT)
+    # Named, not set: the experiment that a process has set outlives the database that it is in.
+    experiment = client.get_experiment_by_name(TRAINING_EXPERIMENT)
+    place = client.create_experiment(TRAINING_EXPERIMENT) if experiment is None else experiment.experiment_id
     mixture = kind in ("mixture", "marginal")
-    with mlflow.start_run(run_name=f"{MODEL_NAME}: {DESCRIPTIONS[kind]}"):
+    with mlflow.start_run(experiment_id=place, run_name=f"{MODEL_NAME}: {DESCRIPTIONS[kind]}"):
         mlflow.log_params({"kind": kind, "training_rows": len(table)})
         info = log_predictive_model(
             model,

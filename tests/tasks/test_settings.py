@@ -103,3 +103,14 @@ def test_secrets_do_not_show_in_a_printed_settings_value() -> None:
     split = GOOD["splits"][0] | {"storage_options": {"key": "AKIA", "secret": "hush-hush"}}
     shown = repr(EvaluationSettings.model_validate(GOOD | {"splits": [split]}))
     assert "hush-hush" not in shown
+
+
+def test_secrets_are_not_written_out_as_json_which_prefect_and_mlflow_store() -> None:
+    split = GOOD["splits"][0] | {"storage_options": {"key": "AKIA", "client": {"secret": "hush-hush"}}}
+    tracking = {"uri": "https://me:hush-hush@mlflow.example"}
+    settings = EvaluationSettings.model_validate(GOOD | {"splits": [split], "tracking": tracking})
+    written = settings.model_dump_json()
+    assert "hush-hush" not in written
+    assert "AKIA" not in written
+    assert "mlflow.example" in written
+    assert settings.splits[0].storage_options["client"] == {"secret": "hush-hush"}
