@@ -67,7 +67,7 @@ class Samples(Distribution):
 
     def has_density(self) -> bool:
         """See Distribution."""
-        return bool(np.all(np.std(self.values, axis=1) > 0))
+        return self.dimension == 1 and bool(np.all(np.std(self.values, axis=1) > 0))
 
     def log_prob(self, y: Any) -> Array:
         """Log of the kernel density estimate at y; see the class."""

@@ -1,0 +1,85 @@
+"""The metrics of a version: which exist for what, their intervals, and the slices."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from congruence.kernels import EXACT, Distribution, Mixture, MultivariateNormal, Normal, Poisson, Samples
+from congruence.tasks.measurement import measure
+from congruence.tasks.metric_names import METRICS, requested_metrics
+from congruence.tasks.metrics import mean_columns, slice_labels, slice_table
+from congruence.tasks.scoring import score_points, summarise
+
+ROWS = 120
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(ROWS, 5))
+
+
+class Everything:
+    seed = 0
+    metrics = None
+
+
+def metrics_of(predictive: Distribution, y: np.ndarray) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    measurement = measure(Everything(), EXACT, X, y, {"model": predictive})
+    result, test = measurement.results["model"], measurement.tests["model"]
+    points = score_points(result, predictive, y, seed=0, keys=None, test=test)
+    summary = summarise(result, predictive, y, points, METRICS, seed=0, keys=None, test=test)
+    for name, metric in summary.items():
+        assert np.isfinite(metric.value), name
+        if metric.low is not None and metric.high is not None:
+            assert metric.low <= metric.value <= metric.high, name
+    return {name: metric.value for name, metric in summary.items()}, points
+
+
+def test_every_metric_exists_for_a_normal_version_and_equals_its_definition() -> None:
+    y = X[:, 0] + RNG.normal(size=ROWS)
+    metrics, points = metrics_of(Normal(X[:, 0], np.ones(ROWS)), y)
+    assert metrics["cce_mean"] == pytest.approx(points["cce"].mean())
+    assert metrics["rmse"] == pytest.approx(np.sqrt(np.mean((y - X[:, 0]) ** 2)))
+    assert metrics["nll_mean"] == pytest.approx(points["nll"].mean())
+    assert metrics["coverage_90"] == pytest.approx(np.mean(np.abs(y - X[:, 0]) <= 1.6448536269514722))
+    expected = {"skce", "skce_p_value", "pit_ks_p_value", "cce_p_value", "cce_significant_share", "ece", "sharpness"}
+    assert expected <= set(metrics)
+
+
+@pytest.mark.parametrize(
+    ("predictive", "y"),
+    [
+        (Poisson(np.exp(X[:, 0])), RNG.poisson(np.exp(X[:, 0])).astype(float)),
+        (Samples(X[:, :1] + RNG.normal(size=(ROWS, 20))), X[:, 0] + RNG.normal(size=ROWS)),
+        (
+            Mixture(
+                np.tile([0.5, 0.5], (ROWS, 1)), [Normal(X[:, 0] - 1, np.ones(ROWS)), Normal(X[:, 0], np.ones(ROWS))]
+            ),
+            X[:, 0] + RNG.normal(size=ROWS),
+        ),
+        (Normal(np.zeros(ROWS), np.ones(ROWS)), RNG.normal(size=ROWS)),  # says the same of every row
+        (MultivariateNormal(X[:, :2], np.ones((ROWS, 2))), X[:, :2] + RNG.normal(size=(ROWS, 2))),
+        (Samples(X[:, None, :2] + RNG.normal(size=(ROWS, 10, 2))), X[:, :2] + RNG.normal(size=(ROWS, 2))),
+    ],
+    ids=["counts", "samples", "mixture", "constant", "vectors", "vector samples"],
+)
+def test_what_applies_is_there_for_every_kind_of_prediction(predictive: Distribution, y: np.ndarray) -> None:
+    metrics, _ = metrics_of(predictive, y)
+    assert {"cce_mean", "cce_noise_floor", "crps_mean", "mae", "skce"} <= set(metrics)
+    assert ("ece" in metrics) == (y.ndim == 1)
+
+
+def test_slices_have_the_metrics_of_their_rows() -> None:
+    y = X[:, 0] + RNG.normal(size=ROWS)
+    predictive = Normal(X[:, 0], np.ones(ROWS))
+    _, points = metrics_of(predictive, y)
+    columns = mean_columns(requested_metrics(["crps"]), points, predictive, y)
+    labels = pd.DataFrame({"side": np.where(X[:, 1] > 0, "right", "left"), "height": X[:, 2]})
+    table = slice_table(columns, labels, np.arange(ROWS))
+    right = table[(table["slice"] == "side") & (table["value"] == "right")].iloc[0]
+    assert right["rows"] == np.sum(X[:, 1] > 0)
+    assert right["crps_mean"] == pytest.approx(points["crps"][X[:, 1] > 0].mean())
+    assert np.sum(table["slice"] == "height") == 10
+
+
+def test_a_missing_slice_value_is_a_group_of_its_own_and_rare_ones_are_gathered() -> None:
+    assert slice_labels(pd.Series(["a", None, "a"])).tolist() == ["a", "missing", "a"]
+    many = pd.Series([f"v{i}" for i in range(100)] + ["v1"] * 5)
+    assert slice_labels(many).nunique() == 30
