@@ -14,7 +14,12 @@ import pandas as pd
 from congruence.kernels.aggregation import Estimate, ScoreStatistics, sliced_statistics
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.uniformity import chi_square, cramer_von_mises, kolmogorov_smirnov
-from congruence.kernels.calibration_error import Wasserstein, calibration_test, squared_kernel_calibration_error
+from congruence.kernels.calibration_error import (
+    MaximumMeanDiscrepancy,
+    Wasserstein,
+    calibration_test,
+    squared_kernel_calibration_error,
+)
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.scores import central_interval, sharpness
 from congruence.tasks.evaluation import Metric
@@ -144,7 +149,8 @@ def _kernel_calibration_error(predictive: Distribution, targets: Array, seed: in
     """The unbiased estimate on up to 5,000 rows, by blocks beyond; the test that can be trusted at that size."""
     n = len(targets)
     # Where most predictions are the same one, their median distance is 0 and any scale will do.
-    kernel = Wasserstein(scale=None if _differ(predictive) else 1.0)
+    scale = None if _differ(predictive) else 1.0
+    kernel = Wasserstein(scale) if targets.ndim == 1 else MaximumMeanDiscrepancy(scale)
     pairs = n <= SKCE_PAIRS_ROWS
     estimate = squared_kernel_calibration_error(
         predictive, targets, prediction_kernel=kernel, estimator="unbiased" if pairs else "block"
