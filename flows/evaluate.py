@@ -17,7 +17,7 @@ from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from congruence.flows.environment import tracking_uri
-from congruence.flows.gather import gather, open_planned
+from congruence.flows.gather import SplitData, gather, open_planned
 from congruence.flows.progress import console, stage
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
@@ -35,7 +35,15 @@ from congruence.tasks.registry import ModelVersion, select
 from congruence.tasks.scoring import score_version
 from congruence.tasks.settings import EvaluationSettings
 from congruence.tasks.sources import Split, SplitSettings
-from congruence.tasks.tracking import EvaluationIdentity, find_evaluation, log_evaluation, logged_metrics
+from congruence.tasks.tracking import (
+    EvaluationIdentity,
+    fail_run,
+    find_evaluation,
+    log_evaluation,
+    logged_metrics,
+    open_run,
+    system_metrics,
+)
 
 MAX_EMBEDDING_TASKS = 200
 CONTRACT_ROWS = 8
@@ -148,6 +156,13 @@ def encoder_protocol(settings: EvaluationSettings, encoder: Encoder) -> Protocol
     return replace(protocol, reference_split=open_planned(settings.reference, settings).digest)
 
 
+def _identity(
+    settings: EvaluationSettings, split: Split, protocol: Protocol, version: ModelVersion
+) -> EvaluationIdentity:
+    metrics = requested_metrics(settings.metrics)
+    return EvaluationIdentity(version, split.name, split.digest, protocol.digest, metrics)
+
+
 def _named(protocol: Protocol) -> str:
     return f"{protocol.name} ({protocol.digest})"
 
@@ -157,10 +172,8 @@ def _found(
 ) -> tuple[list[VersionOutcome], list[ModelVersion]]:
     outcomes: list[VersionOutcome] = []
     missing: list[ModelVersion] = []
-    metrics = requested_metrics(settings.metrics)
     for version in versions:
-        identity = EvaluationIdentity(version, split.name, split.digest, protocol.digest, metrics)
-        run_id = find_evaluation(identity, settings.tracking)
+        run_id = find_evaluation(_identity(settings, split, protocol, version), settings.tracking)
         if run_id is None:
             missing.append(version)
         else:
@@ -193,23 +206,22 @@ def _load(
 def _evaluate_models(
     settings: EvaluationSettings, split: Split, encoder: Encoder, protocol: Protocol, models: dict[str, PredictiveModel]
 ) -> list[VersionOutcome]:
-    with dask_client(settings.cluster) as client:
-        data = gather(settings, split, encoder, models, client)
-        reference = data
-        if settings.reference is not None:
-            known = {label: models[label] for label in data.predictive}
-            reference = gather(settings, open_planned(settings.reference, settings), encoder, known, client)
-        failures = data.failures | (reference.failures if reference is not data else {})
-        outcomes = [VersionOutcome(label, split.name, "failed", error=error) for label, error in failures.items()]
-        labels = [label for label in data.predictive if label not in failures]
-        if not labels:
-            return outcomes
-        query = None if reference is data else data.embeddings
-        versions = {label: reference.predictive[label] for label in labels}
-        measurement = solve_task(
-            split.name, settings, protocol, reference.embeddings, reference.targets, versions, client, query
-        )
+    identities = {label: _identity(settings, split, protocol, model.identity) for label, model in models.items()}
+    runs = [open_run(identity, settings.tracking) for identity in identities.values()]
+    try:
+        with system_metrics(runs, settings.tracking), dask_client(settings.cluster) as client:
+            data, measurement, failures = _measure(settings, split, encoder, protocol, models, client)
+    except CongruenceError as error:
+        for identity in identities.values():
+            fail_run(identity, str(error), settings.tracking)
+        raise
+    for label, message in failures.items():
+        fail_run(identities[label], message, settings.tracking)
+    outcomes = [VersionOutcome(label, split.name, "failed", error=message) for label, message in failures.items()]
+    if measurement is None:
+        return outcomes
     picture = embedding_map(data.embeddings, data.valid)
+    labels = [label for label in models if label not in failures]
     with stage(f"logging {split.name}", len(labels), "versions") as advance:
         for label in labels:
             version, predictive = models[label].identity, data.predictive[label]
@@ -222,6 +234,31 @@ def _evaluate_models(
             )
             advance(1)
     return outcomes
+
+
+def _measure(
+    settings: EvaluationSettings,
+    split: Split,
+    encoder: Encoder,
+    protocol: Protocol,
+    models: dict[str, PredictiveModel],
+    client: Client,
+) -> tuple[SplitData, Measurement | None, dict[str, str]]:
+    """The split's data, the measurement of the versions that predicted it, and why the others did not."""
+    data = gather(settings, split, encoder, models, client)
+    reference = data
+    if settings.reference is not None:
+        known = {label: models[label] for label in data.predictive}
+        reference = gather(settings, open_planned(settings.reference, settings), encoder, known, client)
+    failures = data.failures | (reference.failures if reference is not data else {})
+    versions = {label: predictive for label, predictive in reference.predictive.items() if label not in failures}
+    if not versions:
+        return data, None, failures
+    query = None if reference is data else data.embeddings
+    measurement = solve_task(
+        split.name, settings, protocol, reference.embeddings, reference.targets, versions, client, query
+    )
+    return data, measurement, failures
 
 
 def _table_artifact(split: Split, outcomes: list[VersionOutcome]) -> None:
