@@ -209,7 +209,7 @@ def ui(
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", tracking_uri(folder)]
     command += [
         "--default-artifact-root",
-        str(folder / "artifacts"),
+        str(folder / "mlartifacts"),
         "--host",
         host,
         "--port",
