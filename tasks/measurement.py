@@ -126,7 +126,7 @@ def on_cluster(
     """
 
     def prepare_inputs(x: Array, query: Array | None, protocol: Protocol) -> PreparedCongruence:
-        plan = plan_solver(settings, len(x), x.shape[1], columns, protocol.input_kernel, folder)
+        plan = plan_solver(settings, x, columns, protocol.input_kernel, protocol.regularization, folder)
         announce(plan.announcement)
         return prepare_on_dask(
             client,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,6 +11,7 @@ import numpy as np
 from dask.utils import parse_bytes
 from pydantic import Field, field_validator
 
+from congruence.kernels.arrays import Array
 from congruence.kernels.functions import Kernel
 from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom, Solver, choose_solver
 from congruence.kernels.solvers.auto import DENSE_LIMIT, NYSTROM_LANDMARKS, Plan
@@ -51,18 +53,30 @@ class SolverPlan:
     announcement: str
 
 
-def plan_solver(settings: SolverSettings, n: int, d: int, columns: int, kernel: Kernel, folder: Path) -> SolverPlan:
-    """The solver for n points of d features and ``columns`` right-hand sides.
+def system_digest(x: Array, kernel: Kernel, regularization: float) -> str:
+    """Names the system K + n lambda I: a kept iterate must never serve other inputs with the same right-hand sides."""
+    digest = hashlib.sha256(repr((x.shape, str(x.dtype), kernel.describe(), regularization)).encode())
+    digest.update(np.ascontiguousarray(x).data)
+    return digest.hexdigest()[:32]
+
+
+def plan_solver(
+    settings: SolverSettings, x: Array, columns: int, kernel: Kernel, regularization: float, folder: Path
+) -> SolverPlan:
+    """The solver for inputs x (n, d) and ``columns`` right-hand sides.
 
     Args:
         settings: the evaluation file's.
-        n, d, columns: points, features, right-hand sides of all versions together.
+        x: reference inputs (n, d).
+        columns: right-hand sides of all versions together.
         kernel: the input kernel, whose speed is measured on a few tiles.
+        regularization: lambda.
         folder: where the iterate of a long solve is kept.
 
     Raises:
         BudgetError: nothing fits; says what each solver would take, and what to change.
     """
+    n, d = x.shape
     memory = None if settings.memory is None else int(parse_bytes(settings.memory))
     plan = choose_solver(n, d, columns, memory_bytes=memory, kernel=kernel, exact=not settings.approximate)
     chosen = settings.kind
@@ -76,7 +90,10 @@ def plan_solver(settings: SolverSettings, n: int, d: int, columns: int, kernel: 
         solver = Nystrom(settings.landmarks or min(n, NYSTROM_LANDMARKS))
         dtype = np.float32
     else:
-        checkpoint = CheckpointFile(folder / "iterate.npz", "conjugate gradient") if n > CHECKPOINT_ROWS else None
+        checkpoint = None
+        if n > CHECKPOINT_ROWS:
+            system = system_digest(x, kernel, regularization)
+            checkpoint = CheckpointFile(folder / f"iterate-{system}.npz", system)
         solver = ConjugateGradient(settings.tolerance, settings.landmarks, checkpoint=checkpoint)
         dtype = np.float32
     said = plan.describe() if settings.kind == "auto" else f"{type(solver).__name__}, as the settings say"
