@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from congruence.kernels import RBF, ConjugateGradient
+from congruence.kernels.operators import RegularizedGram
 from congruence.tasks import solver_plan
 from congruence.tasks.solver_plan import SolverSettings, plan_solver
 
@@ -20,8 +21,6 @@ def test_the_iterate_of_one_encoder_never_serves_another(tmp_path: Path, monkeyp
         planned = plan_solver(settings, inputs, 2, RBF(gamma), 0.1, tmp_path).solver
         assert isinstance(planned, ConjugateGradient)
         return planned
-
-    from congruence.kernels.operators import RegularizedGram
 
     first = solver(x)
     state = first.prepare(RegularizedGram(x, RBF(0.5), 0.1))
