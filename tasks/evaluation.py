@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -129,10 +130,12 @@ class Evaluation:
         """The metric list by which this evaluation is found again."""
         return tuple(sorted(self.metric_list or self.metrics))
 
-    @property
+    @cached_property
     def valid_scores(self) -> pd.DataFrame:
         """The scores of the valid rows; the index is the row number in the split."""
-        return self.scores.reset_index(drop=True).loc[lambda frame: frame["valid"].astype(bool)]
+        frame = self.scores.reset_index(drop=True)
+        valid = frame["valid"].to_numpy(bool)
+        return frame if valid.all() else frame.loc[valid]
 
     @property
     def status(self) -> str:

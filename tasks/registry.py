@@ -178,7 +178,7 @@ def _registered(client: MlflowClient, entry: RegistryEntry) -> ModelVersion:
     run_id = entry.run_id or None
     model_id = match["model_id"] if match else None
     if model_id and run_id is None:
-        run_id = client.get_logged_model(model_id).source_run_id
+        run_id = client.get_logged_model(model_id).source_run_id or None
     return ModelVersion(
         name=entry.name,
         version=str(entry.version),
@@ -200,7 +200,7 @@ def _logged_model(client: MlflowClient, model_id: str, uri: str) -> ModelVersion
         version="",
         uri=f"models:/{model_id}",
         model_id=model_id,
-        run_id=logged.source_run_id,
+        run_id=logged.source_run_id or None,
         tags={key: str(value) for key, value in (logged.tags or {}).items()},
     )
 

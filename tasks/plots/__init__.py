@@ -50,7 +50,7 @@ def evaluation_figures(evaluation: Evaluation) -> Iterator[tuple[str, Figure]]:
         yield "pit_histogram", pit_histogram(evaluation)
         if evaluation.split.valid_rows >= FEWEST_INTERPRETED:
             yield "pit_interpretation", pit_interpretation(interpret_pit(pit_of(evaluation)))
-    if rejection_curves(evaluation):
-        yield "rejection", rejection_figure(evaluation)
+    if curves := rejection_curves(evaluation):
+        yield "rejection", rejection_panels(curves, f"CCE of {evaluation.model.label}")
     if not evaluation.slices.empty:
         yield "cce_by_slice", cce_by_slice(evaluation)

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from congruence.tasks.evaluation import SCORES, Evaluation
+from congruence.tasks.plots import extreme_rows
 
 QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 _LONGEST_TEXT = 120
@@ -20,9 +21,9 @@ def points_table(evaluation: Evaluation, rows: int) -> pd.DataFrame:
     scores = evaluation.valid_scores
     columns = [name for name in SCORES if name in scores and name not in ("valid", "reason")]
     extra = [name for name in scores.columns if name not in SCORES][:_MOST_SLICE_COLUMNS]
-    ordered = scores.sort_values("cce", ascending=False, kind="stable")[columns + extra]
-    count = min(rows, len(ordered) // 2)
-    worst, best = ordered.head(count), ordered.iloc[::-1].head(count)
+    count = min(rows, len(scores) // 2)
+    highest, lowest = extreme_rows(evaluation, count)
+    worst, best = (scores.loc[list(chosen), columns + extra] for chosen in (highest, lowest))
     numbers = scores[columns].select_dtypes("number").quantile(list(QUANTILES))
     parts = [
         worst.assign(row=worst.index).pipe(_labelled, [f"highest CCE {i + 1}" for i in range(count)]),
