@@ -30,6 +30,7 @@ from congruence.kernels.congruence import (
 )
 from congruence.kernels.distributions import *  # noqa: F403
 from congruence.kernels.distributions import __all__ as _families
+from congruence.kernels.downsampling import downsampled_congruence
 from congruence.kernels.functions import (
     RBF,
     Kernel,
@@ -44,7 +45,9 @@ from congruence.kernels.functions import (
 )
 from congruence.kernels.output_scales import output_kernel, scale_sensitivity
 from congruence.kernels.pit_interpreter import Interpretation, interpret_pit
-from congruence.kernels.protocols import ECAI, EXACT, PREPRINT, Protocol
+from congruence.kernels.protocol_evaluation import evaluate_protocol
+from congruence.kernels.protocols import ECAI, EXACT, PREPRINT, Downsampling, Protocol
+from congruence.kernels.repeats import RepeatedResult
 from congruence.kernels.scores import (
     absolute_error,
     crps,
@@ -67,6 +70,7 @@ __all__ = [
     "CongruenceResult",
     "CongruenceTest",
     "ConjugateGradient",
+    "Downsampling",
     "Estimate",
     "HilbertianEmbedding",
     "Interpretation",
@@ -81,6 +85,7 @@ __all__ = [
     "PredictionKernel",
     "PreparedCongruence",
     "Protocol",
+    "RepeatedResult",
     "ScoreStatistics",
     "Solution",
     "Wasserstein",
@@ -95,6 +100,8 @@ __all__ = [
     "cramer_von_mises",
     "crps",
     "dimension_gamma",
+    "downsampled_congruence",
+    "evaluate_protocol",
     "expected_calibration_error",
     "interpret_pit",
     "interval_score",

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -163,14 +163,25 @@ class PreparedCongruence:
         self, error: TargetErrors, smoothed: Array, floor: Array, solution: Solution, columns: slice
     ) -> CongruenceResult:
         values = np.sqrt(np.einsum("ij,ij->i", smoothed, smoothed))
+        bound, mean_bound = self.error_bounds(error, values, solution, columns)
+        return CongruenceResult(values, floor, bound, mean_bound, solution.seconds, solution.iterations)
+
+    def error_bounds(
+        self, error: TargetErrors, values: Array, solution: Solution, columns: slice
+    ) -> tuple[float, float]:
+        """Bounds on |computed - exact| CCE at every point and in the mean over the points.
+
+        Args:
+            error: the right-hand side and the error of its features.
+            values: the computed CCE, (m,).
+            solution: of the solve, with its residual.
+            columns: of the solution that are this model's.
+        """
         bound, mean_bound = self._solver_bounds(solution, columns)
         features = self._feature_bound(error, values)
-        return CongruenceResult(
-            values, floor, bound + features, mean_bound + features, solution.seconds, solution.iterations
-        )
+        return bound + features, mean_bound + features
 
     def _solver_bounds(self, solution: Solution, columns: slice) -> tuple[float, float]:
-        """Bounds on the error of CCE at every point and in the mean over the points."""
         norm = solution.residual_norm(columns)
         unread = 0.0 if solution.unread_norms is None else float(np.linalg.norm(solution.unread_norms[columns]))
         if self.query is not None:
@@ -206,6 +217,13 @@ class PreparedCongruence:
         """[a_i(x_j)^2], (m, n): E[CCE(x_j)^2] = sum_i a_i(x_j)^2 v_i if the model is the truth."""
         weights, _ = self.smooth(np.eye(self.operator.n))
         return np.asarray(weights**2)
+
+
+class Prepare(Protocol):
+    """Prepares reference inputs where they are to be solved: ``prepare`` in this process, or on a Dask cluster."""
+
+    def __call__(self, x: Any, *, query: Any | None, input_kernel: Kernel, regularization: float) -> PreparedCongruence:
+        """See ``prepare``."""
 
 
 def prepare(

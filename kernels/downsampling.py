@@ -9,22 +9,23 @@ draw by its rarity; ``rpcholesky`` covers the inputs (Chen et al. 2024) without 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, get_args
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_matrix, require_targets
+from congruence.kernels.congruence import Prepare, prepare
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.functions import Kernel
 from congruence.kernels.operators import RegularizedGram
+from congruence.kernels.protocols import Downsampling, DownsamplingChoice
 from congruence.kernels.repeats import RepeatedResult, repeated_evaluation
 from congruence.kernels.solvers import Solver, choose_landmarks
 from congruence.kernels.spectrum import gram_spectrum
 from congruence.kernels.target_errors import marginal_kernel
 from congruence.kernels.weighting import Reference, weighted_reference
-
-Choice = Literal["uniform", "leverage", "rpcholesky"]
 
 
 def downsampled_congruence(
@@ -34,7 +35,7 @@ def downsampled_congruence(
     *,
     rows: int,
     repeats: int = 5,
-    choice: Choice = "uniform",
+    choice: DownsamplingChoice = "uniform",
     seed: int = 0,
     query: Any | None = None,
     input_kernel: Kernel,
@@ -63,30 +64,50 @@ def downsampled_congruence(
     """
     x = require_matrix(x, "x")
     targets = require_targets(y, "y", len(x))
-    if not 2 <= rows <= len(x):
-        raise InvalidInputError(f"rows: {rows} of {len(x)} reference points; give a number from 2 to {len(x)}")
-    if repeats < 1:
-        raise InvalidInputError(f"repeats: {repeats}; give at least 1")
-    if choice not in get_args(Choice):
-        raise InvalidInputError(f"choice: unknown {choice!r}; use one of {', '.join(get_args(Choice))}")
+    references = downsampled_references(
+        x,
+        Downsampling(rows, repeats, choice),
+        query=x if query is None else require_matrix(query, "query"),
+        input_kernel=input_kernel,
+        regularization=regularization,
+        seed=seed,
+        prepare_inputs=partial(prepare, solver=solver),
+    )
     kernel = marginal_kernel(targets) if output_kernel is None else output_kernel
+    return repeated_evaluation(references, targets, versions, kernel, repeats=repeats, seed=seed)
+
+
+def downsampled_references(
+    x: Array,
+    downsampling: Downsampling,
+    *,
+    query: Array,
+    input_kernel: Kernel,
+    regularization: float,
+    seed: int = 0,
+    prepare_inputs: Prepare = prepare,
+) -> Iterator[Reference]:
+    """The choices of reference points of ``downsampled_congruence``, prepared one after the other as they are used.
+
+    Raises:
+        InvalidInputError: more rows than there are.
+    """
+    rows, choice = downsampling.rows, downsampling.choice
+    if rows > len(x):
+        raise InvalidInputError(f"rows: {rows} of {len(x)} reference points; give a number from 2 to {len(x)}")
     operator = RegularizedGram(x, input_kernel, regularization)
-
-    def references() -> Iterator[Reference]:
-        scores = leverage_scores(operator, seed=seed) if choice == "leverage" else None
-        for repeat in range(repeats):
-            chosen, weights = _choose(operator, rows, choice, scores, [seed, repeat])
-            yield weighted_reference(
-                x,
-                chosen,
-                query=x if query is None else require_matrix(query, "query"),
-                input_kernel=input_kernel,
-                regularization=regularization,
-                weights=weights,
-                solver=solver,
-            )
-
-    return repeated_evaluation(references(), targets, versions, kernel, seed=seed)
+    scores = leverage_scores(operator, seed=seed) if choice == "leverage" else None
+    for repeat in range(downsampling.repeats):
+        chosen, weights = _choose(operator, rows, choice, scores, [seed, repeat])
+        yield weighted_reference(
+            x,
+            chosen,
+            query=query,
+            input_kernel=input_kernel,
+            regularization=regularization,
+            weights=weights,
+            prepare_inputs=prepare_inputs,
+        )
 
 
 def leverage_scores(operator: RegularizedGram, *, seed: int = 0) -> Array:
@@ -97,7 +118,7 @@ def leverage_scores(operator: RegularizedGram, *, seed: int = 0) -> Array:
 
 
 def _choose(
-    operator: RegularizedGram, rows: int, choice: Choice, scores: Array | None, seed: list[int]
+    operator: RegularizedGram, rows: int, choice: DownsamplingChoice, scores: Array | None, seed: list[int]
 ) -> tuple[Array, Array | None]:
     rng = np.random.default_rng(seed)
     if scores is not None:

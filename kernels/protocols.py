@@ -8,14 +8,43 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, get_args
 
 from congruence.kernels.arrays import array_namespace
-from congruence.kernels.errors import ProtocolError
+from congruence.kernels.errors import InvalidInputError, ProtocolError
 from congruence.kernels.functions import Kernel, Polynomial
 
 OutputScale = Literal["marginal", "residual", "multiscale"]
+DownsamplingChoice = Literal["uniform", "leverage", "rpcholesky"]
+
+
+@dataclass(frozen=True)
+class Downsampling:
+    """k reference points instead of n, chosen anew in each repeat; all points stay queries.
+
+    Attributes:
+        rows: k.
+        repeats: random choices.
+        choice: how points are chosen, see ``congruence.kernels.downsampling``.
+
+    Raises:
+        InvalidInputError: fewer than two rows, no repeats, or an unknown choice.
+    """
+
+    rows: int
+    repeats: int = 5
+    choice: DownsamplingChoice = "uniform"
+
+    def __post_init__(self) -> None:
+        if self.rows < 2:
+            raise InvalidInputError(f"rows: {self.rows} reference points; give at least 2")
+        if self.repeats < 1:
+            raise InvalidInputError(f"repeats: {self.repeats}; give at least 1")
+        if self.choice not in get_args(DownsamplingChoice):
+            raise InvalidInputError(
+                f"choice: unknown {self.choice!r}; use one of {', '.join(get_args(DownsamplingChoice))}"
+            )
 
 
 @dataclass(frozen=True)
@@ -34,6 +63,7 @@ class Protocol:
         samples: draws per point that stand for the model's distribution; None for exact kernel means.
         draws: repetitions of the draws.
         bootstraps: resamplings of the reference split; 0 for the split as it is.
+        downsampling: estimate on part of the reference split; None for all of it.
         encoder: identity of the encoder and its preprocessing, once it is known.
         reference_split: digest of the reference split, where it is not the evaluated split itself.
     """
@@ -48,12 +78,19 @@ class Protocol:
     samples: int | None = None
     draws: int = 1
     bootstraps: int = 0
+    downsampling: Downsampling | None = None
     encoder: str | None = None
     reference_split: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.bootstraps and self.downsampling is not None:
+            raise ProtocolError(
+                f"protocol '{self.name}': bootstraps and downsampling both choose the reference points; use one of them"
+            )
+
     def describe(self) -> dict[str, Any]:
         """Plain values, for logs and for the digest (the name is not part of it)."""
-        return {
+        described = {
             "normalize": self.normalize,
             "input_kernel": self.input_kernel.describe(),
             "output_kernel": self.output_scale if self.output_kernel is None else self.output_kernel.describe(),
@@ -66,6 +103,14 @@ class Protocol:
             "encoder": self.encoder,
             "reference_split": self.reference_split,
         }
+        # Named only where it is used, so that other protocols keep the digests of runs that are already logged.
+        return described if self.downsampling is None else described | {"downsampling": asdict(self.downsampling)}
+
+    @property
+    def repeats(self) -> int:
+        """Evaluations that its numbers are the mean of: draws times choices of the reference points."""
+        references = self.bootstraps or (1 if self.downsampling is None else self.downsampling.repeats)
+        return references * (self.draws if self.samples is not None else 1)
 
     @property
     def digest(self) -> str:

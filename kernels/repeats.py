@@ -1,31 +1,27 @@
-"""Protocols with repeats: several draws of the model's samples, several bootstraps of the reference split.
+"""CCE over repeats: several draws of a model's samples, several choices of the reference points.
 
-The papers report mean and standard deviation over repeats: ``preprint`` draws l = 1 sample per point five times;
-``ecai`` does so for each of ten bootstraps of the validation split, which adds the reference's own sampling error.
-Draws are more right-hand sides on one preparation; a bootstrap is a preparation of the distinct rows with their counts.
+The papers report mean and standard deviation over repeats. Draws are more right-hand sides on one preparation; every
+choice of the reference points (a bootstrap, a downsample) is a preparation of its own, see ``weighting``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, require_matrix, require_targets
-from congruence.kernels.congruence import prepare
+from congruence.kernels.arrays import Array
+from congruence.kernels.congruence import PROBES
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.feature_maps import output_features
 from congruence.kernels.functions import Kernel
-from congruence.kernels.output_scales import output_kernel
-from congruence.kernels.protocols import Protocol
-from congruence.kernels.solvers import Solver
 from congruence.kernels.target_errors import target_errors
-from congruence.kernels.weighting import Reference, weighted_reference
+from congruence.kernels.weighting import Reference
 
-PROBES = 8  # per repeat, for the noise floor: repeats average them further
+MIN_PROBES = 8  # per repeat, for the noise floor: repeats average them further
 
 
 @dataclass(frozen=True)
@@ -35,12 +31,20 @@ class RepeatedResult:
     Attributes:
         means: mean CCE over the points in each repeat, (repeats,).
         values: CCE of each point, averaged over the repeats, (m,).
-        noise_floor: what the mean CCE of the true law would be near, with the samples' noise.
+        noise_floor_values: root of the mean squared CCE of the true law at each point, with the samples' noise, (m,).
+        error_bound: bound on |computed - exact| CCE at every point, in every repeat.
+        mean_error_bound: bound on |computed - exact| mean CCE.
+        solution_seconds: wall time of all solves.
+        iterations: passes over the Gram matrices that the solves made.
     """
 
     means: Array
     values: Array = field(repr=False)
-    noise_floor: float
+    noise_floor_values: Array = field(repr=False)
+    error_bound: float
+    mean_error_bound: float
+    solution_seconds: float
+    iterations: int
 
     @property
     def mean(self) -> float:
@@ -52,66 +56,10 @@ class RepeatedResult:
         """Standard deviation over the repeats (ddof 1); 0 for one repeat."""
         return float(np.std(self.means, ddof=1)) if len(self.means) > 1 else 0.0
 
-
-def evaluate_protocol(
-    protocol: Protocol,
-    x_reference: Any,
-    y: Any,
-    versions: Mapping[str, Distribution],
-    *,
-    query: Any | None = None,
-    seed: int = 0,
-    solver: Solver | None = None,
-) -> dict[str, RepeatedResult]:
-    """CCE of every version under a protocol, with its draws and bootstraps.
-
-    Args:
-        protocol: kernels, lambda, samples, draws and bootstraps; embeddings are brought to unit norm where it says so.
-        x_reference: embeddings of the reference split, (n, d).
-        y: its targets, (n,) or (n, q), which fix the output kernel for all bootstraps.
-        versions: predictive distributions at the reference inputs, n rows each.
-        query: embeddings (m, d) of the points to evaluate; by default the reference split.
-        seed: of draws, bootstraps and probes.
-        solver: chosen by size if not given.
-
-    Raises:
-        InvalidInputError: an input that cannot be evaluated.
-        ProtocolError: a zero embedding under unit norm.
-    """
-    x = protocol.apply(require_matrix(x_reference, "x_reference"))
-    points = x if query is None else protocol.apply(require_matrix(query, "query"))
-    targets = require_targets(y, "y", len(x))
-    prepared = None
-    if protocol.bootstraps == 0 or protocol.output_scale == "residual":
-        prepared = prepare(
-            x,
-            query=None if query is None else points,
-            input_kernel=protocol.input_kernel,
-            regularization=protocol.regularization,
-            solver=solver,
-        )
-    kernel = output_kernel(protocol, targets, prepared)
-
-    def references() -> Iterator[Reference]:
-        if protocol.bootstraps == 0 and prepared is not None:
-            yield Reference(prepared, np.arange(len(x)), np.ones(len(x)))
-        for bootstrap in range(protocol.bootstraps):
-            drawn = np.random.default_rng([seed, 0, bootstrap]).integers(len(x), size=len(x))
-            rows, counts = np.unique(drawn, return_counts=True)
-            yield weighted_reference(
-                x,
-                rows,
-                query=points,
-                input_kernel=protocol.input_kernel,
-                regularization=protocol.regularization,
-                weights=counts,
-                solver=solver,
-            )
-
-    draws = protocol.draws if protocol.samples is not None else 1
-    return repeated_evaluation(
-        references(), targets, versions, kernel, samples=protocol.samples, draws=draws, seed=seed
-    )
+    @property
+    def noise_floor(self) -> float:
+        """What the mean CCE of the true law would be near."""
+        return float(np.mean(self.noise_floor_values))
 
 
 def repeated_evaluation(
@@ -122,25 +70,36 @@ def repeated_evaluation(
     *,
     samples: int | None = None,
     draws: int = 1,
+    repeats: int = 1,
     seed: int = 0,
 ) -> dict[str, RepeatedResult]:
-    """CCE of every version on each reference sample: ``draws`` times with ``samples`` draws, or with exact means."""
+    """CCE of every version on each reference sample: ``draws`` times with ``samples`` draws, or with exact means.
+
+    ``repeats`` is how many there will be in all; the fewer, the more probes of the noise floor each one takes.
+    """
+    probes = max(MIN_PROBES, -(-PROBES // repeats))
     features = {name: output_features(kernel, y, model) for name, model in versions.items()}
-    repeats: dict[str, _Repeats] = {name: _Repeats() for name in versions}
+    sums: dict[str, _Repeats] = {name: _Repeats() for name in versions}
     for number, reference in enumerate(references):
         for name, model in versions.items():
             rng = np.random.default_rng([seed, 1, number])
             errors = [
                 target_errors(y, _drawn(model, samples, rng), kernel, features=features[name]) for _ in range(draws)
             ]
-            signs = rng.choice((-1.0, 1.0), size=(len(errors), len(y), PROBES))
+            signs = rng.choice((-1.0, 1.0), size=(len(errors), len(y), probes))
             blocks = [
                 np.hstack([error.delta, np.sqrt(error.variance)[:, None] * sign])
                 for error, sign in zip(errors, signs, strict=True)
             ]
-            smoothed = reference.smooth(np.hstack(blocks))
-            repeats[name].add(smoothed.reshape(len(smoothed), len(errors), -1))
-    return {name: repeated.result() for name, repeated in repeats.items()}
+            smoothed, solution = reference.smooth(np.hstack(blocks))
+            sums[name].count(solution.seconds, solution.iterations)
+            width = blocks[0].shape[1]
+            for draw, error in enumerate(errors):
+                columns = slice(draw * width, (draw + 1) * width - probes)
+                values = np.linalg.norm(smoothed[:, columns], axis=1)
+                bounds = reference.prepared.error_bounds(error, values, solution, columns)
+                sums[name].add(values, smoothed[:, columns.stop : columns.stop + probes], bounds)
+    return {name: repeated.result() for name, repeated in sums.items()}
 
 
 def _drawn(model: Distribution, samples: int | None, rng: np.random.Generator) -> Distribution:
@@ -152,20 +111,36 @@ class _Repeats:
     """The running sums of one version over its repeats."""
 
     means: list[float] = field(default_factory=list)
-    floors: list[float] = field(default_factory=list)
-    total: Array | float = 0.0
+    bounds: list[tuple[float, float]] = field(default_factory=list)
+    values: Any = 0.0
+    floors: Any = 0.0
+    seconds: float = 0.0
+    passes: int = 0
 
-    def add(self, smoothed: Array) -> None:
-        """Add repeats: (m, repeats, r + PROBES) smoothed features and probes."""
-        values = np.linalg.norm(smoothed[:, :, :-PROBES], axis=2)
-        self.means += np.mean(values, axis=0).tolist()
-        self.floors += np.mean(smoothed[:, :, -PROBES:] ** 2, axis=(0, 2)).tolist()
-        self.total = self.total + np.sum(values, axis=1)
+    def count(self, seconds: float, passes: int) -> None:
+        """Add what one solve took."""
+        self.seconds += seconds
+        self.passes += passes
+
+    def add(self, values: Array, probes: Array, bounds: tuple[float, float]) -> None:
+        """Add a repeat: CCE (m,), smoothed probes (m, p), and the bounds at a point and in the mean."""
+        self.means.append(float(np.mean(values)))
+        self.bounds.append(bounds)
+        self.values = self.values + values
+        self.floors = self.floors + np.mean(probes**2, axis=1)
 
     def result(self) -> RepeatedResult:
         """The averages."""
-        if not self.means:
+        count = len(self.means)
+        if count == 0:
             raise InvalidInputError("repeats: there are none; give at least one reference sample and one draw")
+        at_point, in_mean = np.transpose(self.bounds)
         return RepeatedResult(
-            np.array(self.means), np.asarray(self.total / len(self.means)), float(np.sqrt(np.mean(self.floors)))
+            means=np.array(self.means),
+            values=np.asarray(self.values / count),
+            noise_floor_values=np.asarray(np.sqrt(self.floors / count)),
+            error_bound=float(np.max(at_point)),
+            mean_error_bound=float(np.mean(in_mean)),
+            solution_seconds=self.seconds,
+            iterations=self.passes,
         )

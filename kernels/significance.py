@@ -128,6 +128,7 @@ def congruence_tests(
     seed: int = 0,
     output_kernel: Kernel | None = None,
     exact: bool = False,
+    roots: Array | None = None,
 ) -> dict[str, CongruenceTest]:
     """The test of many model versions on one prepared split; see ``congruence_test``.
 
@@ -137,6 +138,7 @@ def congruence_tests(
         versions: predictive distributions by version.
         draws, seed, output_kernel: see ``congruence_test``.
         exact: compute every statistic with the prepared solver, at ``draws`` times the price of an evaluation.
+        roots: of the weights of the reference points, (n,), where they count unequally (see ``weighting.Reference``).
     """
     if draws < 1:
         raise InvalidInputError(f"draws: {draws}; a Monte-Carlo test needs at least 1, and 19 to reject at 5 %")
@@ -147,10 +149,16 @@ def congruence_tests(
     else:
         smooth = spectral_smoother(prepared.spectrum, prepared.query)
         threads = available_threads()
+    weighted = smooth if roots is None else _weighted(smooth, roots)
     results = {}
     for name, predictive in versions.items():
-        results[name] = _test(null_draws(y, predictive, output_kernel), smooth, draws, seed, threads)
+        results[name] = _test(null_draws(y, predictive, output_kernel), weighted, draws, seed, threads)
     return results
+
+
+def _weighted(smooth: Callable[[Array], Array], roots: Array) -> Callable[[Array], Array]:
+    column = roots.astype(np.float32)[:, None]
+    return lambda rhs: smooth(column * rhs)
 
 
 def _test(delta: NullDraws, smooth: Callable[[Array], Array], draws: int, seed: int, threads: int) -> CongruenceTest:

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array, array_namespace
-from congruence.kernels.congruence import PreparedCongruence, prepare
+from congruence.kernels.congruence import Prepare, PreparedCongruence, prepare
 from congruence.kernels.functions import Kernel
-from congruence.kernels.operators import RegularizedGram
-from congruence.kernels.solvers import Solver
+from congruence.kernels.solvers import Solution
 
 
 @dataclass(frozen=True)
@@ -43,9 +42,14 @@ class Reference:
     rows: Array = field(repr=False)
     roots: Array = field(repr=False)
 
-    def smooth(self, rhs: Array) -> Array:
+    def smooth(self, rhs: Array) -> tuple[Array, Solution]:
         """k(x)' (K + n lambda W^-1)^-1 rhs[rows] at the query points, (m, c), for rhs (n, c) of the whole split."""
-        return self.prepared.smooth(self.roots[:, None] * rhs[self.rows])[0]
+        return self.prepared.smooth(self.roots[:, None] * rhs[self.rows])
+
+    @classmethod
+    def whole(cls, prepared: PreparedCongruence) -> Reference:
+        """Every row of the split, once."""
+        return cls(prepared, np.arange(prepared.operator.n), np.ones(prepared.operator.n))
 
 
 def weighted_reference(
@@ -56,7 +60,7 @@ def weighted_reference(
     input_kernel: Kernel,
     regularization: float,
     weights: Array | None = None,
-    solver: Solver | None = None,
+    prepare_inputs: Prepare = prepare,
 ) -> Reference:
     """Prepare some rows of x (n, d), each once or with a weight, for evaluation at query points.
 
@@ -67,23 +71,17 @@ def weighted_reference(
         input_kernel: k_X.
         regularization: lambda; the system is K + k lambda W^-1 with weights of mean 1.
         weights: positive, (k,); only their ratios count. Equal by default.
-        solver: chosen by size if not given.
+        prepare_inputs: where the system is prepared; in this process by default.
     """
     if weights is None:
-        prepared = prepare(
-            x[rows], query=query, input_kernel=input_kernel, regularization=regularization, solver=solver
-        )
+        prepared = prepare_inputs(x[rows], query=query, input_kernel=input_kernel, regularization=regularization)
         return Reference(prepared, rows, np.ones(len(rows)))
     roots = np.sqrt(weights / np.mean(weights))
-    kernel = _WeightedKernel(input_kernel)
-    operator = RegularizedGram(_with_column(x[rows], roots), kernel, regularization)
-    prepared = prepare(
-        None,
+    prepared = prepare_inputs(
+        _with_column(x[rows], roots),
         query=_with_column(query, np.ones(len(query))),
-        input_kernel=kernel,
+        input_kernel=_WeightedKernel(input_kernel),
         regularization=regularization,
-        solver=solver,
-        operator=operator,
     )
     return Reference(prepared, rows, roots)
 

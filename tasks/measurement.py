@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from typing import Protocol as Interface
@@ -13,19 +14,18 @@ import numpy as np
 from distributed import Client
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.congruence import CongruenceResult, PreparedCongruence, prepare
+from congruence.kernels.congruence import CongruenceResult, Prepare, PreparedCongruence, prepare
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.functions import Kernel
-from congruence.kernels.output_scales import output_kernel
+from congruence.kernels.protocol_evaluation import protocol_references, resolved_output_kernel
 from congruence.kernels.protocols import Protocol
-from congruence.kernels.repeats import RepeatedResult, evaluate_protocol
+from congruence.kernels.repeats import RepeatedResult, repeated_evaluation
 from congruence.kernels.significance import CongruenceTest, congruence_tests
 from congruence.kernels.solvers.auto import DENSE_LIMIT
+from congruence.kernels.weighting import Reference
 from congruence.tasks.linalg import prepare_on_dask
 from congruence.tasks.metric_names import MetricName, requested_metrics
 from congruence.tasks.solver_plan import SolverSettings, plan_solver
-
-PrepareInputs = Callable[[Array, Array | None, Protocol], PreparedCongruence]
 
 
 @dataclass(frozen=True)
@@ -71,49 +71,77 @@ def measure(
     versions: dict[str, Distribution],
     *,
     query: Array | None = None,
-    prepare_inputs: PrepareInputs | None = None,
+    prepare_inputs: Prepare = prepare,
 ) -> Measurement:
     """CCE of every version, estimated on ``embeddings`` (n, d) with ``targets`` (n,) or (n, q).
 
     It is measured at the same points, or at the embeddings ``query`` (m, d).
-    ``prepare_inputs`` says where the Gram system is prepared: in this process by default, or on a Dask cluster
+    ``prepare_inputs`` says where Gram systems are prepared: in this process by default, or on a Dask cluster
     (``on_cluster``).
     """
     # Small systems in double precision, wherever they are solved: the flow, the plugin and a plain call agree to 1e-9.
     dtype = np.float64 if len(embeddings) <= DENSE_LIMIT else np.float32
     x = protocol.apply(np.asarray(embeddings, dtype=dtype))
-    started = time.perf_counter()
     points = None if query is None else protocol.apply(np.asarray(query, dtype=dtype))
-    prepared = (prepare_inputs or in_memory)(x, points, protocol)
+    started = time.perf_counter()
+    judged, references = _references(protocol, x, points, settings.seed, prepare_inputs)
     ready = time.perf_counter()
-    kernel = output_kernel(protocol, targets, prepared)
+    kernel = resolved_output_kernel(protocol, targets, x, judged.prepared if protocol.downsampling is None else None)
+    results: dict[str, CongruenceResult] = {}
     spread: dict[str, float] = {}
-    if protocol.samples is not None or protocol.bootstraps:
-        repeated = evaluate_protocol(protocol, embeddings, targets, versions, query=query, seed=settings.seed)
-        results = {name: _averaged(result) for name, result in repeated.items()}
-        spread = {name: result.std for name, result in repeated.items()}
+    if protocol.samples is not None or protocol.bootstraps or protocol.downsampling is not None:
+        for name, repeated in repeated_evaluation(
+            references,
+            targets,
+            versions,
+            kernel,
+            samples=protocol.samples,
+            draws=protocol.draws if protocol.samples is not None else 1,
+            repeats=protocol.repeats,
+            seed=settings.seed,
+        ).items():
+            results[name], spread[name] = _averaged(repeated), repeated.std
     else:
-        results = prepared.evaluate(targets, versions, output_kernel=kernel, seed=settings.seed)
+        results = judged.prepared.evaluate(targets, versions, output_kernel=kernel, seed=settings.seed)
     solved = time.perf_counter()
-    tests = _tests(settings, prepared, targets, versions, kernel)
+    tests = _tests(settings, judged, targets, versions, kernel)
     seconds = {"prepare": ready - started, "solve": solved - ready, "test": time.perf_counter() - solved}
-    return Measurement(results, protocol, type(prepared.solver).__name__, kernel.describe(), tests, spread, seconds)
+    solver = type(judged.prepared.solver).__name__
+    return Measurement(results, protocol, solver, kernel.describe(), tests, spread, seconds)
+
+
+def _references(
+    protocol: Protocol, x: Array, query: Array | None, seed: int, prepare_inputs: Prepare
+) -> tuple[Reference, Iterator[Reference]]:
+    """The reference that the test judges by, and those that the protocol's repeats average over."""
+    if protocol.downsampling is None:
+        prepared = prepare_inputs(
+            x, query=query, input_kernel=protocol.input_kernel, regularization=protocol.regularization
+        )
+        references = protocol_references(
+            protocol, x, query, prepared=prepared, seed=seed, prepare_inputs=prepare_inputs
+        )
+        return Reference.whole(prepared), references
+    references = protocol_references(protocol, x, query, seed=seed, prepare_inputs=prepare_inputs)
+    first = next(references)
+    return first, chain([first], references)
 
 
 def _averaged(result: RepeatedResult) -> CongruenceResult:
-    """The mean over a protocol's repeats: its floor is known for the whole split, its solver's error is not tracked."""
-    floor = np.full(len(result.values), result.noise_floor)
-    return CongruenceResult(result.values, floor, float("nan"), float("nan"), 0.0, 0)
-
-
-def in_memory(x: Array, query: Array | None, protocol: Protocol) -> PreparedCongruence:
-    """The Gram system in this process, by the solver that fits its size."""
-    return prepare(x, query=query, input_kernel=protocol.input_kernel, regularization=protocol.regularization)
+    """The mean over a protocol's repeats."""
+    return CongruenceResult(
+        result.values,
+        result.noise_floor_values,
+        result.error_bound,
+        result.mean_error_bound,
+        result.solution_seconds,
+        result.iterations,
+    )
 
 
 def on_cluster(
     client: Client, settings: SolverSettings, columns: int, folder: Path, announce: Callable[[str], None], *, gpu: bool
-) -> PrepareInputs:
+) -> Prepare:
     """The Gram system on the workers of ``client``: planned, announced, and refused if it does not fit.
 
     Args:
@@ -125,15 +153,21 @@ def on_cluster(
         gpu: make the tiles on the workers' GPUs.
     """
 
-    def prepare_inputs(x: Array, query: Array | None, protocol: Protocol) -> PreparedCongruence:
-        plan = plan_solver(settings, x, columns, protocol.input_kernel, protocol.regularization, folder)
-        announce(plan.announcement)
+    announced: set[str] = set()
+
+    def prepare_inputs(
+        x: Array, *, query: Array | None, input_kernel: Kernel, regularization: float
+    ) -> PreparedCongruence:
+        plan = plan_solver(settings, x, columns, input_kernel, regularization, folder)
+        if type(plan.solver).__name__ not in announced:  # the bootstraps of a protocol differ by a few points only
+            announce(plan.announcement)
+            announced.add(type(plan.solver).__name__)
         return prepare_on_dask(
             client,
             x,
             query=query,
-            input_kernel=protocol.input_kernel,
-            regularization=protocol.regularization,
+            input_kernel=input_kernel,
+            regularization=regularization,
             solver=plan.solver,
             dtype=plan.dtype,
             gpu=gpu,
@@ -144,14 +178,24 @@ def on_cluster(
 
 def _tests(
     settings: MeasurementSettings,
-    prepared: PreparedCongruence,
+    judged: Reference,
     targets: Array,
     versions: dict[str, Distribution],
     kernel: Kernel,
 ) -> dict[str, CongruenceTest]:
     if "congruence_test" not in requested_metrics(settings.metrics):
         return {}
-    return congruence_tests(prepared, targets, versions, output_kernel=kernel, seed=settings.seed)
+    if len(judged.rows) == len(targets):
+        return congruence_tests(judged.prepared, targets, versions, output_kernel=kernel, seed=settings.seed)
+    chosen = {name: predictive[judged.rows] for name, predictive in versions.items()}
+    return congruence_tests(
+        judged.prepared,
+        targets[judged.rows],
+        chosen,
+        output_kernel=kernel,
+        seed=settings.seed,
+        roots=judged.roots,
+    )
 
 
 def embedding_map(embeddings: Array, valid: Array) -> Array:

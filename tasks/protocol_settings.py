@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from congruence.kernels.errors import ProtocolError
 from congruence.kernels.functions import RBF, Kernel, Laplacian, Linear, Matern, Polynomial
-from congruence.kernels.protocols import PROTOCOLS, OutputScale, Protocol
+from congruence.kernels.protocols import PROTOCOLS, Downsampling, DownsamplingChoice, OutputScale, Protocol
 from congruence.tasks.strict import Strict
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -44,6 +45,17 @@ class KernelSettings(Strict):
         return RBF(self.gamma) if self.kind == "rbf" else Laplacian(self.gamma)
 
 
+class DownsamplingSettings(Strict):
+    """Estimate on ``rows`` reference points, chosen anew in each of ``repeats``; all points are still evaluated.
+
+    ``choice``: ``uniform`` as in the papers, ``leverage`` (by ridge leverage scores, weighted) or ``rpcholesky``.
+    """
+
+    rows: int = Field(ge=2)
+    repeats: int = Field(default=5, ge=1)
+    choice: DownsamplingChoice = "uniform"
+
+
 class ProtocolSettings(Strict):
     """A protocol: one of the named ones (``base``), with what is to differ from it.
 
@@ -60,7 +72,16 @@ class ProtocolSettings(Strict):
     samples: int | None = Field(default=None, ge=1)
     draws: int | None = Field(default=None, ge=1)
     bootstraps: int | None = Field(default=None, ge=0)
+    downsampling: DownsamplingSettings | None = None
     reference: Literal["test", "validation"] | None = None
+
+    @model_validator(mode="after")
+    def _one_choice_of_reference_points(self) -> ProtocolSettings:
+        try:
+            self.protocol()
+        except ProtocolError as error:
+            raise ValueError(str(error)) from error
+        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -73,6 +94,8 @@ class ProtocolSettings(Strict):
         changes: dict[str, Any] = {
             key: value.kernel() if isinstance(value, KernelSettings) else value for key, value in given.items()
         }
+        if self.downsampling is not None:
+            changes["downsampling"] = Downsampling(**self.downsampling.model_dump())
         protocol = PROTOCOLS[self.base]
         if not changes:
             return protocol if self.name is None else replace(protocol, name=self.name)

@@ -168,8 +168,8 @@ def _principal_rotation(rhs: Array, tolerances: Array | None) -> Array:
     """
     own = np.ones(rhs.shape[1], dtype=bool) if tolerances is None else np.isnan(tolerances)
     rotation = np.eye(rhs.shape[1])
-    _, axes = np.linalg.eigh(rhs[:, own].T @ rhs[:, own])
-    rotation[np.ix_(own, own)] = axes
+    block = np.ix_(own, own)
+    _, rotation[block] = np.linalg.eigh((rhs.T @ rhs)[block])
     return rotation
 
 

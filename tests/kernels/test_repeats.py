@@ -1,6 +1,7 @@
 """Repeats of a protocol and downsampled references against direct evaluations."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from congruence.kernels import ECAI, EXACT, PREPRINT, RBF, Normal, Poisson, Poly
 from congruence.kernels.downsampling import downsampled_congruence, leverage_scores
 from congruence.kernels.errors import InvalidInputError, ProtocolError
 from congruence.kernels.operators import RegularizedGram
-from congruence.kernels.repeats import evaluate_protocol
+from congruence.kernels.protocol_evaluation import evaluate_protocol
 from congruence.kernels.solvers import Cholesky, ConjugateGradient
 from congruence.kernels.weighting import weighted_reference
 
@@ -34,9 +35,15 @@ def test_a_weighted_point_is_a_repeated_point(solver):
     whole = prepare(x[repeated], query=query, input_kernel=KERNEL, solver=Cholesky())
     expected = whole.smooth(y[repeated][:, None])[0]
     reference = weighted_reference(
-        x, rows, query=query, input_kernel=KERNEL, regularization=0.1, weights=counts, solver=solver
+        x,
+        rows,
+        query=query,
+        input_kernel=KERNEL,
+        regularization=0.1,
+        weights=counts,
+        prepare_inputs=partial(prepare, solver=solver),
     )
-    np.testing.assert_allclose(reference.smooth(y[:, None]), expected, rtol=1e-7)
+    np.testing.assert_allclose(reference.smooth(y[:, None])[0], expected, rtol=1e-7)
 
 
 def test_without_repeats_a_protocol_is_one_evaluation():
@@ -133,7 +140,7 @@ def test_leverage_scores_are_the_diagonal_of_the_smoother():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rows": 1}, "rows: 1 of 120"),
+        ({"rows": 1}, "rows: 1 reference points"),
         ({"rows": 121}, "rows: 121 of 120"),
         ({"rows": 5, "repeats": 0}, "repeats: 0"),
         ({"rows": 5, "choice": "best"}, "unknown 'best'"),

@@ -1,0 +1,71 @@
+"""The measurement of versions under protocols with repeats: the same in this process and on a cluster."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from congruence.kernels import ECAI, EXACT, PREPRINT, Downsampling, Normal, Protocol
+from congruence.tasks.clusters import ClusterSettings, dask_client
+from congruence.tasks.measurement import Measurement, measure, on_cluster
+from congruence.tasks.solver_plan import SolverSettings
+
+ROWS = 240
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(ROWS, 5))
+Y = X[:, 0] + RNG.normal(size=ROWS)
+VERSIONS = {"right": Normal(X[:, 0], np.ones(ROWS)), "wrong": Normal(np.zeros(ROWS), np.full(ROWS, 1.4))}
+HALF = Downsampling(rows=ROWS // 2, repeats=3)
+
+
+class OnlyCongruence:
+    seed = 0
+    metrics = None
+
+
+def measured(protocol: Protocol, **options) -> Measurement:
+    return measure(OnlyCongruence(), protocol, X, Y, VERSIONS, **options)
+
+
+@pytest.mark.parametrize("choice", ["uniform", "leverage", "rpcholesky"])
+def test_a_downsampled_reference_still_scores_and_tests_every_point(choice: str) -> None:
+    found = measured(replace(EXACT, downsampling=replace(HALF, choice=choice)))
+    whole = measured(EXACT)
+    for name, result in found.results.items():
+        assert result.values.shape == result.noise_floor_values.shape == (ROWS,)
+        assert 0.0 <= result.mean_error_bound <= result.error_bound < 1e-6
+        assert found.repeat_std[name] > 0.0
+        # Half of the points double the floor's square; the error that is the model's stays.
+        assert result.noise_floor > whole.results[name].noise_floor
+        assert found.tests[name].point_p_values.shape == (ROWS,)
+    assert found.results["wrong"].excess == pytest.approx(whole.results["wrong"].excess, rel=0.25)
+    assert found.tests["wrong"].p_value < 0.05
+    assert found.tests["right"].p_value > 0.01
+
+
+def test_all_points_downsampled_are_the_exact_protocol() -> None:
+    found = measured(replace(EXACT, downsampling=Downsampling(rows=ROWS, repeats=1)))
+    for name, result in measured(EXACT).results.items():
+        np.testing.assert_allclose(found.results[name].values, result.values, rtol=1e-9)
+        np.testing.assert_allclose(found.results[name].noise_floor_values, result.noise_floor_values, rtol=0.5)
+        assert found.tests[name].p_value == pytest.approx(measured(EXACT).tests[name].p_value, abs=0.01)
+
+
+def test_protocols_with_repeats_give_the_same_numbers_on_a_cluster(tmp_path: Path) -> None:
+    said: list[str] = []
+    query = X[:50] + 0.1
+    small = (
+        (PREPRINT, None),
+        (replace(ECAI, bootstraps=2, draws=2), query),
+        (replace(EXACT, downsampling=replace(HALF, choice="leverage")), None),
+    )
+    with dask_client(ClusterSettings(kind="threads", workers=2)) as client:
+        place = on_cluster(client, SolverSettings(), 100, tmp_path, said.append, gpu=False)
+        for protocol, points in small:
+            here, there = measured(protocol, query=points), measured(protocol, query=points, prepare_inputs=place)
+            for name, result in here.results.items():
+                np.testing.assert_allclose(there.results[name].values, result.values, rtol=1e-7)
+                np.testing.assert_allclose(there.results[name].noise_floor_values, result.noise_floor_values, rtol=1e-5)
+                assert there.tests[name].p_value == pytest.approx(here.tests[name].p_value, abs=0.01)
+    assert len(said) == 1, "bootstraps of one protocol are announced once"
