@@ -121,17 +121,9 @@ class PreparedCongruence:
         kernel = marginal_kernel(y) if output_kernel is None else output_kernel
         errors = {name: self._errors(y, model, kernel, samples, seed) for name, model in versions.items()}
         probes = 0 if self._floor_is_exact else PROBES
-        rng = np.random.default_rng(seed)
-        blocks: list[Array] = []
-        limits: list[Array] = []
-        for error in errors.values():
-            signs = rng.choice((-1.0, 1.0), size=(self.operator.n, probes))
-            noise = np.sqrt(error.variance)[:, None] * signs
-            blocks.append(np.hstack([error.delta, noise]))
-            limits.append(np.full(error.delta.shape[1], np.nan))
-            # A floor known to its sampling error needs no more; it falls with sqrt(n), and the limit with it.
-            limits.append(PROBE_TOLERANCE * np.linalg.norm(noise, axis=0) / np.sqrt(self.operator.n))
-        smoothed, solution = self.smooth(np.hstack(blocks), tolerances=np.concatenate(limits))
+        rhs, limits = self._right_hand_sides(list(errors.values()), probes, np.random.default_rng(seed))
+        smoothed, solution = self.smooth(rhs, tolerances=limits)
+        del rhs
         results: dict[str, CongruenceResult] = {}
         start = 0
         for name, error in errors.items():
@@ -150,7 +142,29 @@ class PreparedCongruence:
         if self.query is not None:
             return self.operator.cross(self.query, solution.value), solution
         # At the reference points K Z = B - n lambda Z - R costs no pass.
-        return rhs - self.operator.shift * solution.value - solution.residual, solution
+        smoothed = self.operator.shift * solution.value
+        np.subtract(rhs, smoothed, out=smoothed)
+        smoothed -= solution.residual
+        return smoothed, solution
+
+    def _right_hand_sides(
+        self, errors: list[TargetErrors], probes: int, rng: np.random.Generator
+    ) -> tuple[Array, Array]:
+        """Delta of each version and random signs of its standard deviations, side by side, and when to stop on them."""
+        rhs = np.empty((self.operator.n, sum(error.delta.shape[1] + probes for error in errors)))
+        limits = np.full(rhs.shape[1], np.nan)
+        start = 0
+        for error in errors:
+            stop = start + error.delta.shape[1]
+            rhs[:, start:stop] = error.delta
+            columns = slice(stop, stop + probes)
+            noise = rhs[:, columns]
+            noise[...] = rng.choice((-1.0, 1.0), size=noise.shape)
+            noise *= np.sqrt(error.variance)[:, None]
+            # A floor known to its sampling error needs no more; it falls with sqrt(n), and the limit with it.
+            limits[columns] = PROBE_TOLERANCE * np.linalg.norm(noise, axis=0) / np.sqrt(self.operator.n)
+            start = stop + probes
+        return rhs, limits
 
     def _errors(self, y: Array, model: Distribution, kernel: Kernel, samples: int | None, seed: int) -> TargetErrors:
         if samples is not None and len(model) == len(y):

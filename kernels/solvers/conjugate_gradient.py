@@ -106,32 +106,41 @@ class ConjugateGradient:
         rhs = np.asarray(rhs, dtype=np.float64)
         limits = column_tolerances(rhs, self.tolerance, tolerances)
         if self.checkpoint is not None:
-            iterate = self.checkpoint.load(rhs) or _start(rhs)
-            value, residual = self._iterate(state, rhs, iterate, limits)
+            rotation = np.eye(rhs.shape[1])
+            iterate = self.checkpoint.load(rhs) or _start(rhs.copy())
         else:
             rotation = _principal_rotation(rhs, tolerances)
-            rotated = rhs @ rotation
-            iterate = _start(rotated)
-            value, residual = (part @ rotation.T for part in self._iterate(state, rotated, iterate, limits))
+            iterate = _start(rhs @ rotation)
+        read = None if state.sample is None else rhs[state.sample.rows] @ rotation
+        value, residual = self._iterate(state, read, iterate, limits)
+        passes = iterate.passes
+        del iterate
+        if self.checkpoint is None:
+            value = value @ rotation.T  # one after the other: n x r arrays are what a solve holds
+            residual = residual @ rotation.T
         n, r = rhs.shape
-        held = 8 * 9 * n * r + 4 * n * len(state.preconditioner.indices)
+        held = 8 * 8 * n * r + 4 * n * len(state.preconditioner.indices)
         unread, kind = None, "computed"
         if state.sample is not None:
-            unread, kind = state.sample.column_norms(value, rhs - residual), "sampled"
-        return Solution(value, residual, iterate.passes, time.perf_counter() - started, held, unread, kind)
+            rows = state.sample.rows
+            unread, kind = state.sample.column_norms(value, rhs[rows] - residual[rows]), "sampled"
+        return Solution(value, residual, passes, time.perf_counter() - started, held, unread, kind)
 
     def _iterate(
-        self, state: PreconditionedSystem, rhs: Array, iterate: Iterate, tolerances: Array
+        self, state: PreconditionedSystem, read: Array | None, iterate: Iterate, tolerances: Array
     ) -> tuple[Array, Array]:
-        """Iterate in place; returns the solution and its residual, 0 in the columns where it was only sampled."""
+        """Iterate in place; returns the solution and its residual, 0 in the columns where it was only sampled.
+
+        ``read``: the right-hand sides at the rows of the sample, if there is one.
+        """
         # Each column is its own conjugate gradient; the active ones share the pass.
         value, residual, direction, energy = iterate.value, iterate.residual, iterate.direction, iterate.energy
         while True:
             norms = np.linalg.norm(residual, axis=0)
             active = np.flatnonzero(norms > tolerances)
             step = state.preconditioner.apply(residual[:, active])
-            if state.sample is not None and len(active):
-                reached = state.sample.column_norms(value[:, active] + step, rhs[:, active])
+            if state.sample is not None and read is not None and len(active):
+                reached = state.sample.column_norms(value[:, active] + step, read[:, active])
                 within = reached <= tolerances[active]
                 done = active[within]
                 value[:, done] += step[:, within]
@@ -155,9 +164,9 @@ class ConjugateGradient:
                 self.checkpoint.save(iterate)
 
 
-def _start(rhs: Array) -> Iterate:
-    zeros = np.zeros_like(rhs)
-    return Iterate(0, zeros, rhs.copy(), zeros.copy(), np.zeros(rhs.shape[1]))
+def _start(residual: Array) -> Iterate:
+    """From zero; ``residual`` becomes the iterate's own."""
+    return Iterate(0, np.zeros_like(residual), residual, np.zeros_like(residual), np.zeros(residual.shape[1]))
 
 
 def _principal_rotation(rhs: Array, tolerances: Array | None) -> Array:
