@@ -24,14 +24,14 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.protocols import Protocol
 from congruence.tasks.clusters import dask_client
-from congruence.tasks.contract import PredictiveModel, check_contract, load_predictive_model
+from congruence.tasks.contract import ContractError, PredictiveModel, check_contract, load_predictive_model
 from congruence.tasks.embedding_worker import warm_encoder
 from congruence.tasks.encoders import Encoder
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.evaluation import Evaluation, Metric
 from congruence.tasks.measurement import Measurement, embedding_map, measure, on_cluster
 from congruence.tasks.metric_names import requested_metrics
-from congruence.tasks.registry import ModelVersion, select
+from congruence.tasks.registry import ModelVersion, resolve, select
 from congruence.tasks.scoring import score_version
 from congruence.tasks.settings import EvaluationSettings
 from congruence.tasks.sources import Split, SplitSettings
@@ -44,6 +44,7 @@ from congruence.tasks.tracking import (
     open_run,
     system_metrics,
 )
+from congruence.tasks.tracking.connection import persist
 
 MAX_EMBEDDING_TASKS = 200
 CONTRACT_ROWS = 8
@@ -114,13 +115,17 @@ def evaluate(settings: EvaluationSettings, models_label: str = "registry version
         CongruenceError: settings, data or models that cannot be evaluated, found before the long work where possible.
     """
     use_tracking(settings)
-    versions = [version for pattern in settings.models for version in select(pattern)]
+    versions = [version for pattern in settings.models for version in _selected(settings, pattern)]
     if not versions:
         raise SettingsError("models: none given; name one, for example --model models:/digit-angle/1")
     outcomes: list[VersionOutcome] = []
     for split in settings.splits:
         outcomes += evaluate_split(settings, split, list({version.uri: version for version in versions}.values()))
     return outcomes
+
+
+def _selected(settings: EvaluationSettings, pattern: str) -> list[ModelVersion]:
+    return persist(f"looking up {pattern}", lambda: select(pattern), settings.tracking)
 
 
 def use_tracking(settings: EvaluationSettings) -> None:
@@ -195,12 +200,25 @@ def _load(
     models, failures = {}, []
     for version in versions:
         try:
-            model = load_predictive_model(version.uri, settings.predictions)
+            model = _load_one(settings, version)
             check_contract(model, frame.iloc[rows], split.targets(first)[rows])
             models[version.label] = model
         except CongruenceError as error:
             failures.append(VersionOutcome(version.label, split.name, "failed", error=str(error)))
     return models, failures
+
+
+def _load_one(settings: EvaluationSettings, version: ModelVersion) -> PredictiveModel:
+    def load() -> PredictiveModel:
+        return load_predictive_model(version.uri, settings.predictions)
+
+    step = f"loading {version.label}"
+    try:
+        return persist(step, load, settings.tracking)
+    except ContractError:
+        # MLflow may have gone away while the files came: not the version's failure. Once it answers, they come again.
+        persist(step, lambda: resolve(version.uri), settings.tracking)
+        return persist(step, load, settings.tracking)
 
 
 def _evaluate_models(

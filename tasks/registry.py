@@ -17,6 +17,7 @@ from mlflow.entities.model_registry import ModelVersion as RegistryEntry
 from mlflow.exceptions import MlflowException
 
 from congruence.kernels.errors import CongruenceError
+from congruence.tasks.outages import is_outage
 
 _LOGGED_MODEL = re.compile(r"^models:/(?P<model_id>m-[0-9a-f]{32})(/.*)?$")
 _VERSION = re.compile(r"^models:/(?P<name>[^/@]+)/(?P<version>[^/@]+)$")
@@ -58,6 +59,7 @@ def resolve(uri: str) -> ModelVersion:
 
     Raises:
         RegistryError: the URI has another form, or nothing is registered there.
+        MlflowException: MLflow does not answer.
     """
     client = MlflowClient()
     if _SHORT.match(uri):
@@ -74,6 +76,8 @@ def resolve(uri: str) -> ModelVersion:
                 return list_versions(match["name"])[-1]
             return _registered(client, client.get_model_version(match["name"], match["version"]))
     except MlflowException as error:
+        if is_outage(error):
+            raise
         raise RegistryError(f"{uri}: not in the registry {_registry_uri()} ({error}); {_known(client, uri)}") from error
     raise RegistryError(
         f"{uri}: not a model URI; write models:/NAME/VERSION, models:/NAME@ALIAS, models:/m-ID or runs:/RUN/PATH"
@@ -194,6 +198,8 @@ def _logged_model(client: MlflowClient, model_id: str, uri: str) -> ModelVersion
     try:
         logged = client.get_logged_model(model_id)
     except MlflowException as error:
+        if is_outage(error):
+            raise
         raise RegistryError(f"{uri}: no logged model of this id in {mlflow.get_tracking_uri()} ({error})") from error
     return ModelVersion(
         name=logged.name or model_id,
@@ -210,6 +216,8 @@ def _run_model(client: MlflowClient, uri: str) -> ModelVersion:
     try:
         run = client.get_run(run_id)
     except MlflowException as error:
+        if is_outage(error):
+            raise
         raise RegistryError(f"{uri}: no run of this id in {mlflow.get_tracking_uri()} ({error})") from error
     for output in run.outputs.model_outputs if run.outputs else []:
         logged = client.get_logged_model(output.model_id)

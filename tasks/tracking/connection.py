@@ -18,12 +18,12 @@ from mlflow.exceptions import MlflowException
 
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.masking import mask_text
+from congruence.tasks.outages import is_outage
 from congruence.tasks.tracking.settings import TrackingSettings
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_TRANSIENT = {"INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "RESOURCE_EXHAUSTED", "REQUEST_LIMIT_EXCEEDED", "ABORTED"}
 KIND = "custom_model_development"  # else MLflow shows the page of language models, where metrics come last
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 15.0
 
@@ -57,7 +57,7 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
                 return operation()
         except (MlflowException, requests.RequestException, OSError) as error:
             message = mask_text(str(error)).strip().splitlines()[0][:400] if str(error) else type(error).__name__
-            if not _is_transient(error):
+            if not is_outage(error):
                 raise TrackingError(f"{step}: MLflow at {server(settings)} refused: {message}") from error
             elapsed = time.monotonic() - started
             if elapsed + wait > settings.patience:
@@ -69,15 +69,6 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
             log.warning("%s: MLflow at %s does not answer; trying again in %.1f s", step, server(settings), wait)
         time.sleep(wait)
         wait = min(2.0 * wait, _LONGEST_WAIT)
-
-
-def _is_transient(error: Exception) -> bool:
-    if isinstance(error, MlflowException):
-        return error.error_code in _TRANSIENT
-    response = getattr(error, "response", None)
-    if response is not None:
-        return bool(response.status_code >= 500 or response.status_code == 429)
-    return isinstance(error, (requests.ConnectionError, requests.Timeout, ConnectionError, TimeoutError))
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from congruence.tasks.tracking.connection import connect, experiment_id, persist
 from congruence.tasks.tracking.identity import IDENTITY, OPEN, PREFIX, STATE, EvaluationIdentity, find_runs
 from congruence.tasks.tracking.settings import TrackingSettings
 
+ERROR = PREFIX + "error"
 SOURCE = {"mlflow.source.name": "congruence", "mlflow.source.type": "JOB"}
 
 
@@ -39,7 +40,17 @@ def find_or_create(client: MlflowClient, identity: EvaluationIdentity, settings:
     first, *others = runs
     for run in others:
         client.delete_run(run.info.run_id)
-    return first
+    return _taken_up(client, first)
+
+
+def _taken_up(client: MlflowClient, run: Run) -> Run:
+    """A run that failed earlier goes on: it is running again, without the error of the last attempt."""
+    if run.data.tags.get(STATE) != OPEN or run.info.status == "RUNNING":
+        return run
+    if ERROR in run.data.tags:
+        client.delete_tag(run.info.run_id, ERROR)
+    client.update_run(run.info.run_id, status="RUNNING")
+    return client.get_run(run.info.run_id)
 
 
 def fail_run(identity: EvaluationIdentity, message: str, settings: TrackingSettings) -> None:
@@ -49,7 +60,7 @@ def fail_run(identity: EvaluationIdentity, message: str, settings: TrackingSetti
     def mark() -> None:
         for run in find_runs(client, identity, settings):
             if run.data.tags.get(STATE) == OPEN:
-                client.set_tag(run.info.run_id, PREFIX + "error", message)
+                client.set_tag(run.info.run_id, ERROR, message)
                 client.set_terminated(run.info.run_id, "FAILED")
 
     persist("marking the run as failed", mark, settings)

@@ -13,6 +13,15 @@ from congruence.tasks.tracking.settings import TrackingSettings
 INTERVAL = 10.0
 
 
+class _Monitor(SystemMetricsMonitor):
+    """MLflow's monitor, which gives up when the server does not answer once: this one goes on at its return."""
+
+    def monitor(self) -> None:
+        while not self._shutdown_event.is_set():
+            super().monitor()  # type: ignore[no-untyped-call]
+            self._shutdown_event.wait(self.sampling_interval)
+
+
 @contextmanager
 def system_metrics(run_ids: Sequence[str], settings: TrackingSettings, *, interval: float = INTERVAL) -> Iterator[None]:
     """Log ``system/...`` metrics to each of the (open) runs every ``interval`` seconds while the block runs.
@@ -21,7 +30,7 @@ def system_metrics(run_ids: Sequence[str], settings: TrackingSettings, *, interv
     """
     with ExitStack() as stack:
         for run_id in run_ids:
-            monitor = SystemMetricsMonitor(  # type: ignore[no-untyped-call]
+            monitor = _Monitor(  # type: ignore[no-untyped-call]
                 run_id,
                 sampling_interval=interval,
                 resume_logging=True,
