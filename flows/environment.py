@@ -20,6 +20,7 @@ _QUIET = {
     "DASK_LOGGING__DISTRIBUTED": "error",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # we wait for an MLflow that is away ourselves, and say so
 }
 
 
@@ -31,6 +32,12 @@ def embed_servers(home: Path) -> Path:
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
     return home
+
+
+def log_to_prefect() -> None:
+    """Show what runs log on their pages of the Prefect server; to be called before ``embed_servers``."""
+    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "INFO")
+    os.environ.setdefault("PREFECT_LOGGING_EXTRA_LOGGERS", "congruence")
 
 
 def tracking_uri(home: Path) -> str:

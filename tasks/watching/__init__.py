@@ -1,7 +1,17 @@
 """Watching a registry: which versions to evaluate, when, and by whom."""
 
 from congruence.tasks.watching.backoff import is_due
-from congruence.tasks.watching.claims import claim, held, new_owner, release
+from congruence.tasks.watching.claims import claim, drop_expired, held, new_owner, release
 from congruence.tasks.watching.settings import WatchSettings, every_seconds, parse_duration
 
-__all__ = ["WatchSettings", "claim", "every_seconds", "held", "is_due", "new_owner", "parse_duration", "release"]
+__all__ = [
+    "WatchSettings",
+    "claim",
+    "drop_expired",
+    "every_seconds",
+    "held",
+    "is_due",
+    "new_owner",
+    "parse_duration",
+    "release",
+]

@@ -4,11 +4,13 @@ MLflow has no compare-and-swap, but each watcher can write a tag of its own on t
 A watcher first writes that it asks, then reads: alone, it holds the claim; beside a holder, or beside one that asks
 under a smaller name, it withdraws; otherwise it looks again until the others have withdrawn. Whoever reads later sees
 what was written before, so two watchers never both find themselves alone. A holder renews its claim; the claim of one
-that died ends with its lease.
+that died ends with its lease and is taken off by the next who looks. An MLflow that was away for longer than a lease
+makes living holders look dead: they renew within a second or two of its return, for which the others wait.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
@@ -21,6 +23,7 @@ from contextlib import contextmanager
 
 from mlflow import MlflowClient
 
+from congruence.tasks.masking import mask_text
 from congruence.tasks.tracking import EvaluationIdentity, TrackingError, TrackingSettings
 from congruence.tasks.tracking.connection import connect, persist
 from congruence.tasks.tracking.identity import PREFIX
@@ -30,7 +33,9 @@ log = logging.getLogger(__name__)
 CLAIM = PREFIX + "claim."
 ASKING, HELD = "asking", "held"
 ASKING_SECONDS = 30.0
+RETURN_SECONDS = 5.0
 _LOOKS, _PAUSE = 25, 0.2
+_RENEW_AGAIN = 0.5
 
 
 def new_owner() -> str:
@@ -49,6 +54,34 @@ def claim(identity: EvaluationIdentity, owner: str, lease: float, settings: Trac
     return persist(f"claiming {identity.model.label}", lambda: _claim(client, identity, owner, lease), settings)
 
 
+def drop_expired(identities: Sequence[EvaluationIdentity], settings: TrackingSettings) -> None:
+    """Take claims off that nobody renews; where there are some, ``RETURN_SECONDS`` are waited for their holders.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    client = connect(settings)
+
+    def expired() -> dict[str, tuple[EvaluationIdentity, str]]:
+        now = time.time()
+        return {
+            key: (identity, value)
+            for identity in identities
+            for key, value in _claims(client, identity).items()
+            if json.loads(value)["expires"] <= now
+        }
+
+    step = "looking at claims"
+    before = {key: value for key, (_, value) in persist(step, expired, settings).items()}
+    if not before:
+        return
+    time.sleep(RETURN_SECONDS)
+    for key, (identity, value) in persist(step, expired, settings).items():
+        if before.get(key) == value:
+            log.warning("%s: a watcher died or was cut off; its claim is taken off", identity.model.label)
+            persist(step, functools.partial(_remove, client, identity, key), settings)
+
+
 def release(identity: EvaluationIdentity, owner: str, settings: TrackingSettings) -> None:
     """Take the claim of ``owner`` off the version.
 
@@ -56,7 +89,7 @@ def release(identity: EvaluationIdentity, owner: str, settings: TrackingSettings
         TrackingError: MLflow does not answer.
     """
     client = connect(settings)
-    persist(f"releasing {identity.model.label}", lambda: _remove(client, identity, owner), settings)
+    persist(f"releasing {identity.model.label}", lambda: _remove(client, identity, _key(identity, owner)), settings)
 
 
 @contextmanager
@@ -67,12 +100,16 @@ def held(
     client, stopped = connect(settings), threading.Event()
 
     def renew() -> None:
-        while not stopped.wait(lease / 3.0):
-            for identity in identities:
-                try:
+        pause, said = lease / 3.0, False
+        while not stopped.wait(pause):
+            try:
+                for identity in identities:
                     _write(client, identity, owner, HELD, lease)
-                except Exception as error:  # one missed renewal of three loses nothing
-                    log.warning("claim on %s not renewed: %s", identity.model.label, error)
+                pause, said = lease / 3.0, False
+            except Exception as error:  # whatever it is, the next one may succeed
+                if not said:
+                    log.warning("claims not renewed: %s", mask_text(str(error))[:400])
+                pause, said = min(_RENEW_AGAIN, lease / 3.0), True
 
     thread = threading.Thread(target=renew, name="renew-claims", daemon=True)
     thread.start()
@@ -102,23 +139,23 @@ def _claim(client: MlflowClient, identity: EvaluationIdentity, owner: str, lease
         if HELD in others.values() or min(others) < owner:
             break
         time.sleep(_PAUSE)
-    _remove(client, identity, owner)
+    _remove(client, identity, _key(identity, owner))
     return False
 
 
 def _others(client: MlflowClient, identity: EvaluationIdentity, owner: str) -> dict[str, str]:
-    """The states of the live claims of others; expired ones are taken off."""
-    prefix, now = _key(identity, ""), time.time()
-    live: dict[str, str] = {}
-    for key, value in _tags(client, identity).items():
-        if not key.startswith(prefix) or key == prefix + owner:
-            continue
-        entry = json.loads(value)
-        if entry["expires"] > now:
-            live[key.removeprefix(prefix)] = entry["state"]
-        else:
-            _delete(client, identity, key)
-    return live
+    """The states of the claims of others, expired ones too (see ``drop_expired``)."""
+    prefix = _key(identity, "")
+    return {
+        key.removeprefix(prefix): json.loads(value)["state"]
+        for key, value in _claims(client, identity).items()
+        if key != prefix + owner
+    }
+
+
+def _claims(client: MlflowClient, identity: EvaluationIdentity) -> dict[str, str]:
+    tags = client.get_model_version(identity.model.name, identity.model.version).tags
+    return {key: value for key, value in tags.items() if key.startswith(_key(identity, ""))}
 
 
 def _key(identity: EvaluationIdentity, owner: str) -> str:
@@ -130,15 +167,6 @@ def _write(client: MlflowClient, identity: EvaluationIdentity, owner: str, state
     client.set_model_version_tag(identity.model.name, identity.model.version, _key(identity, owner), value)
 
 
-def _remove(client: MlflowClient, identity: EvaluationIdentity, owner: str) -> None:
-    key = _key(identity, owner)
-    if key in _tags(client, identity):
-        _delete(client, identity, key)
-
-
-def _delete(client: MlflowClient, identity: EvaluationIdentity, key: str) -> None:
-    client.delete_model_version_tag(identity.model.name, identity.model.version, key)
-
-
-def _tags(client: MlflowClient, identity: EvaluationIdentity) -> dict[str, str]:
-    return dict(client.get_model_version(identity.model.name, identity.model.version).tags)
+def _remove(client: MlflowClient, identity: EvaluationIdentity, key: str) -> None:
+    if key in _claims(client, identity):
+        client.delete_model_version_tag(identity.model.name, identity.model.version, key)

@@ -20,7 +20,16 @@ from congruence.tasks.errors import SettingsError
 from congruence.tasks.notification import notify
 from congruence.tasks.registry import ModelVersion, resolve
 from congruence.tasks.tracking import EvaluationIdentity, Failure, TrackingError
-from congruence.tasks.watching import WatchSettings, claim, held, is_due, new_owner, parse_duration, release
+from congruence.tasks.watching import (
+    WatchSettings,
+    claim,
+    drop_expired,
+    held,
+    is_due,
+    new_owner,
+    parse_duration,
+    release,
+)
 from congruence.tasks.watching.claims import CLAIM
 
 LEASE = 60.0
@@ -181,9 +190,11 @@ def test_the_claim_of_a_dead_watcher_is_taken_over_and_a_live_one_is_renewed(reg
     assert claim(wanted, "dead", 0.5, tracking)
     assert not claim(wanted, "second", LEASE, tracking)
     time.sleep(0.6)
+    drop_expired([wanted], tracking)
     assert claim(wanted, "second", 3.0, tracking)
     with held([wanted], "second", 3.0, tracking):
         time.sleep(4.0)
+        drop_expired([wanted], tracking)
         assert not claim(wanted, "third", LEASE, tracking)
     assert claims(uri) == []
 
