@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from congruence.flows.environment import tracking_uri
+from congruence.flows.environment import log_to_prefect, tracking_uri
 from congruence.flows.options import FAILED, GATE_FAILED, Debug, Errors, File, Home, Models, start
 
 if TYPE_CHECKING:
@@ -148,6 +148,30 @@ def watch(
             raise typer.Exit(FAILED)
         if not all(decision.passed for decision in result.decisions):
             raise typer.Exit(GATE_FAILED)
+
+
+@app.command()
+def serve(
+    file: File,
+    cron: Annotated[str, typer.Option(help="When to look at the registry, in UTC.")] = "*/15 * * * *",
+    name: Annotated[str | None, typer.Option(help="Of the deployments in Prefect; by default the file's.")] = None,
+    home: Home = None,
+    debug: Debug = False,
+) -> None:
+    """Evaluate versions on a schedule, and at once when `congruence receive` announces one, as runs in Prefect.
+
+    The Prefect server is that of PREFECT_API_URL. Its page shows every run, and starts one by hand.
+    """
+    log_to_prefect()
+    folder = start(home)
+    os.environ["CONGRUENCE_HOME"] = str(folder)  # for the runs, which are processes of their own
+    with Errors(debug):
+        from congruence.flows.serve import serve as serve_deployments
+        from congruence.tasks.settings import load_settings
+
+        settings = load_settings(file, {"home": str(folder)})
+        typer.echo(f"serving {file} (cron {cron!r} and new versions; stop with Ctrl-C)")
+        serve_deployments(settings, file, cron=cron, name=name)
 
 
 @app.command()

@@ -9,8 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from prefect import Flow, flow, get_run_logger, tags
+from prefect import Flow, flow, get_run_logger, tags, task
 from prefect.artifacts import create_table_artifact
+from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.runtime import flow_run
 
@@ -18,12 +19,13 @@ from congruence.flows.environment import embed_servers
 from congruence.flows.evaluate import VersionOutcome, use_tracking
 from congruence.flows.evaluate import evaluate as evaluate_versions
 from congruence.flows.gate import gate_outcomes
-from congruence.flows.watch import tick
+from congruence.flows.watch import Tick, tick
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.comparison import GateDecision
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.notification import notify
 from congruence.tasks.settings import EvaluationSettings, load_settings
+from congruence.tasks.tracking import TrackingError
 
 DAY = 24 * 3600
 
@@ -51,29 +53,54 @@ def _run_name() -> str:
     return f"evaluate {model}" if model else f"evaluate the models of {parameters.get('file') or 'inline settings'}"
 
 
-@flow(
-    name="watch-registry",
-    flow_run_name="watch {file}",
-    validate_parameters=True,
+def _watch_name() -> str:
+    parameters: dict[str, Any] = flow_run.parameters
+    return f"watch {parameters.get('model') or parameters.get('file') or 'inline settings'}"
+
+
+def _mlflow_was_away(task: object, run: object, state: State[Any]) -> bool:  # noqa: ARG001
+    return isinstance(state.result(raise_on_failure=False), TrackingError)
+
+
+@task(
+    name="look",
+    task_run_name="look at the registry",
     retries=2,
     retry_delay_seconds=60,
+    retry_condition_fn=_mlflow_was_away,
+    cache_policy=NO_CACHE,
+)
+def look_task(settings: EvaluationSettings, model: str | None) -> Tick:
+    """One look at the registry. Tried again only where MLflow was away: a version that failed waits for its next try,
+    so a second look would find nothing to do and end well.
+    """
+    return tick(settings, model=model)
+
+
+@flow(
+    name="watch-registry",
+    flow_run_name=_watch_name,
+    validate_parameters=True,
     timeout_seconds=DAY,
     on_failure=_HOOKS,
     on_crashed=_HOOKS,
 )
-def watch_registry(file: Path | None = None, settings: EvaluationSettings | None = None) -> None:
-    """Evaluate the registry versions that lack an evaluation, once.
+def watch_registry(
+    file: Path | None = None, settings: EvaluationSettings | None = None, model: str | None = None
+) -> None:
+    """Evaluate the registry versions that lack an evaluation, once; a version is evaluated by one run at a time.
 
     Args:
         file: the evaluation file on the worker, with a ``watch:`` section.
         settings: its content, in place of a file.
+        model: only this version (``models:/name/3``, as the event of a new version says it), and only if it is watched.
 
     Raises:
         UnevaluatedError: a version could not be evaluated, or did not pass the gate.
     """
     chosen = _settings(file, settings, None)
     with tags("congruence", *(f"split:{split.name}" for split in chosen.splits)):
-        result = tick(chosen)
+        result = look_task(chosen, model)
     get_run_logger().info("%d evaluated, %d waiting", len(result.outcomes), result.waiting)
     if result.outcomes:
         _table(result.outcomes, result.decisions)
@@ -96,7 +123,7 @@ def evaluate_version(
     """Evaluate one version (or those that the file names) and apply the file's gate.
 
     Args:
-        model: ``models:/name/3``, as the event of a new version says it.
+        model: ``models:/name/3``.
         file: the evaluation file on the worker.
         settings: its content, in place of a file.
 

@@ -34,7 +34,7 @@ from congruence.tasks.tracking import (
     read_failure,
 )
 from congruence.tasks.tracking.connection import persist
-from congruence.tasks.watching import claim, held, is_due, new_owner, release
+from congruence.tasks.watching import claim, drop_expired, held, is_due, new_owner, release
 
 
 @dataclass
@@ -59,12 +59,13 @@ class Tick:
         return [outcome for outcome in self.outcomes if outcome.status == "failed"]
 
 
-def tick(settings: EvaluationSettings, *, owner: str | None = None) -> Tick:
+def tick(settings: EvaluationSettings, *, owner: str | None = None, model: str | None = None) -> Tick:
     """Look once, and evaluate what is missing.
 
     Args:
         settings: the evaluation file's content; its ``watch:`` says which versions.
         owner: name under which versions are claimed; a new one by default.
+        model: look at this version alone (``models:/name/3``), if it is one of the watched.
 
     Raises:
         SettingsError: nothing says which models to watch.
@@ -72,8 +73,10 @@ def tick(settings: EvaluationSettings, *, owner: str | None = None) -> Tick:
     """
     use_tracking(settings)
     owner = owner or new_owner()
-    versions = watched_versions(settings)
+    versions = [version for version in watched_versions(settings) if model in (None, version.uri)]
     result = Tick()
+    if not versions:
+        return result
     known: list[VersionOutcome] = []
     for split in settings.splits:
         try:
@@ -153,6 +156,7 @@ def _tick_split(
 def _claim(settings: EvaluationSettings, missing: list[EvaluationIdentity], owner: str) -> list[EvaluationIdentity]:
     now, tracking, lease = time.time(), settings.tracking, settings.watch.lease
     due = [identity for identity in missing if is_due(read_failure(identity, tracking), settings.watch, now=now)]
+    drop_expired(due, tracking)
     claimed = [identity for identity in due if claim(identity, owner, lease, tracking)]
     if not claimed:
         return []

@@ -62,7 +62,7 @@ def test_the_deployments_reach_a_server_with_schedule_schema_and_trigger() -> No
     assert watch.global_concurrency_limit is not None
     assert watch.global_concurrency_limit.limit == 1
     assert "EvaluationSettings" in str(watch.parameter_openapi_schema)
-    version, automations = asyncio.run(read("evaluate-version/new-version"))
+    version, automations = asyncio.run(read("watch-registry/new-version"))
     (automation,) = (item for item in automations if str(version.id) in str(item.actions))
     assert "mlflow.model_version.created" in automation.trigger.expect
     assert automation.actions[0].parameters["model"] == "{{ event.payload.model }}"

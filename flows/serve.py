@@ -1,0 +1,93 @@
+"""`congruence serve`: one process that looks at the registry on a schedule, and at once when a version is registered.
+
+Two deployments of one flow are registered with the Prefect server, one with a schedule and one with a trigger, and
+their runs are carried out here until the process is stopped. Starting it again changes nothing; any number may run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import prefect
+from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
+from prefect.deployments.runner import RunnerDeployment
+from prefect.events import DeploymentEventTrigger
+from prefect.settings import PREFECT_API_URL
+from prefect.types.entrypoint import EntrypointType
+
+from congruence.flows.scheduled import watch_registry
+from congruence.tasks.errors import SettingsError
+from congruence.tasks.settings import EvaluationSettings
+from congruence.tasks.webhook import EVENT
+
+QUARTER_HOURLY = "*/15 * * * *"
+
+
+def served_deployments(file: Path, name: str, cron: str) -> list[RunnerDeployment]:
+    """The deployments ``name``, on a schedule, and ``name-new-version``, on the event that the receiver emits.
+
+    Args:
+        file: the evaluation file.
+        name: tells the deployments of several files on one Prefect server.
+        cron: when to look, in UTC.
+
+    Raises:
+        SettingsError: ``cron`` is no cron line.
+    """
+    parameters = {"file": str(file.resolve())}
+    shared: dict[str, Any] = {"tags": ["congruence"], "entrypoint_type": EntrypointType.MODULE_PATH}
+    try:
+        scheduled: Any = watch_registry.to_deployment(
+            name,
+            cron=cron,
+            parameters=parameters,
+            description=f"Evaluate the registry versions that {file.name} watches and that lack an evaluation",
+            # A look that is still at work makes the next one needless.
+            concurrency_limit=_one_at_a_time(ConcurrencyLimitStrategy.CANCEL_NEW),
+            **shared,
+        )
+    except ValueError as error:
+        raise SettingsError(f'--cron: {cron!r} is no cron line; write for example "{QUARTER_HOURLY}"') from error
+    trigger = DeploymentEventTrigger(
+        name=f"{name}: a new version in MLflow",
+        expect={EVENT},
+        match={"prefect.resource.id": "mlflow.model-version.*"},
+        parameters={**parameters, "model": "{{ event.payload.model }}"},
+    )
+    announced: Any = watch_registry.to_deployment(
+        f"{name}-new-version",
+        triggers=[trigger],
+        parameters=parameters,
+        description=f"Evaluate a version that {file.name} watches as soon as it is registered",
+        concurrency_limit=_one_at_a_time(ConcurrencyLimitStrategy.ENQUEUE),
+        **shared,
+    )
+    return [scheduled, announced]
+
+
+def _one_at_a_time(strategy: ConcurrencyLimitStrategy) -> ConcurrencyLimitConfig:
+    return ConcurrencyLimitConfig(limit=1, collision_strategy=strategy)
+
+
+def serve(settings: EvaluationSettings, file: Path, *, cron: str = QUARTER_HOURLY, name: str | None = None) -> None:
+    """Register the deployments and carry out their runs until stopped by SIGTERM or Ctrl-C.
+
+    Args:
+        settings: the content of ``file``, for the checks before anything is registered.
+        file: the evaluation file; each run reads it anew.
+        cron: when to look, in UTC.
+        name: of the deployments; by default the file's.
+
+    Raises:
+        SettingsError: no Prefect server, no models to watch, or no cron line.
+    """
+    if not (settings.watch.models or settings.models):
+        raise SettingsError('watch.models: none given; name models to watch, for example models: ["angle-*"]')
+    if not PREFECT_API_URL.value():
+        raise SettingsError(
+            "PREFECT_API_URL: not set; start a Prefect server (prefect server start) and point at it "
+            "(export PREFECT_API_URL=http://127.0.0.1:4200/api), or use `congruence watch`, which needs none"
+        )
+    deployments: Any = served_deployments(file, name or file.stem, cron)
+    prefect.serve(*deployments, print_starting_message=False)
