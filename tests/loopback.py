@@ -1,0 +1,154 @@
+"""Real servers as processes on loopback, which tests and exercises stop, kill and start again."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 120, what: str = "it") -> None:
+    """Return once ``condition`` holds."""
+    limit = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > limit:
+            raise TimeoutError(f"{what} did not happen within {seconds:.0f} s")
+        time.sleep(0.1)
+
+
+class Process:
+    """A command with a log file, in a process group of its own."""
+
+    def __init__(self, arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
+        self.arguments, self.log = list(arguments), log
+        self.environment = os.environ | QUIET | dict(environment or {})
+        self.running: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.running = subprocess.Popen(
+                self.arguments, stdout=log, stderr=log, env=self.environment, start_new_session=True
+            )
+
+    @property
+    def alive(self) -> bool:
+        return self.running is not None and self.running.poll() is None
+
+    def stop(self, number: int = signal.SIGTERM, seconds: float = 60) -> int:
+        """Signal the whole group and wait for its end; the exit status."""
+        assert self.running is not None
+        if self.alive:
+            os.killpg(self.running.pid, number)
+        return self.running.wait(timeout=seconds)
+
+    def text(self) -> str:
+        return self.log.read_text() if self.log.exists() else ""
+
+
+class HttpServer(Process):
+    """A process that answers on ``url`` once it is ready."""
+
+    url: str
+
+    def start(self) -> None:
+        super().start()
+        wait_until(self._answers, what=f"an answer of {self.url}")
+
+    def _answers(self) -> bool:
+        if not self.alive:
+            raise RuntimeError(self.text()[-2000:])
+        try:
+            with urlopen(self.url, timeout=2):
+                return True
+        except (URLError, OSError):
+            return False
+
+
+class MlflowServer(HttpServer):
+    """``mlflow server`` on SQLite in ``folder``, or on another store; its webhooks may go to loopback."""
+
+    def __init__(self, folder: Path, store: str | None = None) -> None:
+        port = free_port()
+        self.uri = f"http://127.0.0.1:{port}"
+        self.url = f"{self.uri}/health"
+        command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", "127.0.0.1"]
+        command += ["--port", str(port), "--backend-store-uri", store or f"sqlite:///{folder / 'mlflow.db'}"]
+        command += ["--artifacts-destination", str(folder / "artifacts")]
+        allowed = {"MLFLOW_WEBHOOK_ALLOWED_SCHEMES": "http,https", "MLFLOW_WEBHOOK_ALLOW_PRIVATE_IPS": "true"}
+        # 32 bytes in URL-safe base64; without it every process of the server makes up its own.
+        key = {"MLFLOW_WEBHOOK_SECRET_ENCRYPTION_KEY": secrets.token_urlsafe(32) + "="}
+        quiet = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+        super().__init__(command, folder / "mlflow.log", allowed | key | quiet)
+
+
+class PrefectServer(HttpServer):
+    """``prefect server start``; ``api`` is what PREFECT_API_URL takes."""
+
+    def __init__(self, folder: Path) -> None:
+        port = free_port()
+        self.api = f"http://127.0.0.1:{port}/api"
+        self.url = f"{self.api}/health"
+        command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+        super().__init__(command, folder / "prefect.log", {"PREFECT_HOME": str(folder / "prefect-server")})
+
+
+class PostgreSQL:
+    """A cluster of its own, with a password, in a temporary folder; ``uri`` is what MLflow's stores take."""
+
+    def __init__(self) -> None:
+        self.password = secrets.token_urlsafe(12)
+        self.port = free_port()
+        self.folder = Path(tempfile.mkdtemp(prefix="congruence-postgresql-"))
+        self.uri = f"postgresql://mlflow:{self.password}@127.0.0.1:{self.port}/postgres"
+        # PostgreSQL refuses to run as root.
+        self._user = "postgres" if os.geteuid() == 0 else None
+        word = self.folder / "password"
+        word.write_text(self.password)
+        if self._user is not None:
+            owner = pwd.getpwnam(self._user)
+            for path in (self.folder, word):
+                os.chown(path, owner.pw_uid, owner.pw_gid)
+        data = str(self.folder / "data")
+        self._run("initdb", "-D", data, "-U", "mlflow", "--auth=scram-sha-256", f"--pwfile={word}", "--no-sync")
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c fsync=off"
+        self._run("pg_ctl", "-D", data, "-l", str(self.folder / "log"), "-o", options, "-w", "start")
+
+    @staticmethod
+    def missing() -> str | None:
+        """Why there can be none here, if so."""
+        absent = [name for name in ("initdb", "pg_ctl") if shutil.which(name) is None]
+        return f"no {' and '.join(absent)} on the path: install PostgreSQL" if absent else None
+
+    def stop(self) -> None:
+        self._run("pg_ctl", "-D", str(self.folder / "data"), "-m", "immediate", "-w", "stop")
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _run(self, *command: str) -> None:
+        # Into a file: the server inherits pg_ctl's output, so a pipe would never end.
+        with tempfile.TemporaryFile("w+") as output:
+            done = subprocess.run(
+                command, user=self._user, cwd=self.folder, stdout=output, stderr=output, timeout=120, check=False
+            )
+            output.seek(0)
+            if done.returncode != 0:
+                raise RuntimeError(f"{command[0]}: {output.read()}")
