@@ -7,6 +7,7 @@ variables (PREFECT_API_URL, MLFLOW_TRACKING_URI).
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
@@ -31,6 +32,8 @@ def embed_servers(home: Path) -> Path:
     defaults = {**_QUIET, "PREFECT_HOME": str(home / "prefect")}
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
+    # It tells every single attempt at a server that is away; we tell each pause.
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     return home
 
 

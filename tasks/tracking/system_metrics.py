@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
@@ -11,6 +12,9 @@ from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from congruence.tasks.tracking.settings import TrackingSettings
 
 INTERVAL = 10.0
+
+
+_LOGGER = "mlflow.system_metrics.system_metrics_monitor"
 
 
 class _Monitor(SystemMetricsMonitor):
@@ -28,6 +32,8 @@ def system_metrics(run_ids: Sequence[str], settings: TrackingSettings, *, interv
 
     A run that is taken up again goes on where its metrics stopped. See ``open_run`` for runs opened before the work.
     """
+    # It says what it cannot send with the server's whole address, and the steps of the evaluation say it too.
+    logging.getLogger(_LOGGER).setLevel(logging.CRITICAL)
     with ExitStack() as stack:
         for run_id in run_ids:
             monitor = _Monitor(  # type: ignore[no-untyped-call]

@@ -24,8 +24,9 @@ from contextlib import contextmanager
 from mlflow import MlflowClient
 
 from congruence.tasks.masking import mask_text
+from congruence.tasks.outages import is_outage
 from congruence.tasks.tracking import EvaluationIdentity, TrackingError, TrackingSettings
-from congruence.tasks.tracking.connection import connect, persist
+from congruence.tasks.tracking.connection import connect, persist, server
 from congruence.tasks.tracking.identity import PREFIX
 
 log = logging.getLogger(__name__)
@@ -108,7 +109,8 @@ def held(
                 pause, said = lease / 3.0, False
             except Exception as error:  # whatever it is, the next one may succeed
                 if not said:
-                    log.warning("claims not renewed: %s", mask_text(str(error))[:400])
+                    why = f"{server(settings)} does not answer" if is_outage(error) else mask_text(str(error))[:400]
+                    log.warning("claims not renewed, trying on: %s", why)
                 pause, said = min(_RENEW_AGAIN, lease / 3.0), True
 
     thread = threading.Thread(target=renew, name="renew-claims", daemon=True)

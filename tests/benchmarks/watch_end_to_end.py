@@ -214,7 +214,7 @@ def killed_watcher(stage: Stage) -> list[str]:
     file = stage.file("killed", ["heir"])
     first = stage.watcher("watch-killed-1", file)
     label = stage.register("heir", seconds=2.0)
-    wait_until(lambda: stage.shards_predicted("heir") >= 2, 60, "the first predictions")
+    wait_until(lambda: stage.shards_predicted("heir") >= 2, 120, "the first predictions")
     second = stage.watcher("watch-killed-2", file)
     first.stop(signal.SIGKILL)
     killed = time.monotonic()
@@ -246,9 +246,9 @@ def mlflow_away(stage: Stage) -> list[str]:
         watcher = stage.watcher(f"watch-{split}", file)
         label = stage.register(split, seconds=1.0)
         if moment == "predicting":
-            wait_until(lambda split=split: stage.shards_predicted(split) >= 2, 60, "the first predictions")
+            wait_until(lambda split=split: stage.shards_predicted(split) >= 2, 120, "the first predictions")
         else:
-            wait_until(lambda split=split: any(run.data.params for run in stage.runs(split)), 60, "logging")
+            wait_until(lambda split=split: any(run.data.params for run in stage.runs(split)), 120, "logging")
         stage.mlflow.stop(how)
         stopped = time.monotonic()
         time.sleep(seconds)
@@ -274,7 +274,7 @@ def away_longer_than_the_lease(stage: Stage) -> list[str]:
     file = stage.file("lease", ["leased"])
     watchers = [stage.watcher(f"watch-lease-{number}", file) for number in (1, 2)]
     label = stage.register("leased", seconds=8.0)
-    wait_until(lambda: stage.shards_predicted("leased") >= 1, 60, "the first predictions")
+    wait_until(lambda: stage.shards_predicted("leased") >= 1, 120, "the first predictions")
     stage.mlflow.stop(signal.SIGKILL)
     time.sleep(20)
     stage.mlflow.start()
