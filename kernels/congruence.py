@@ -10,7 +10,7 @@ version is a set of right-hand sides.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -121,9 +121,8 @@ class PreparedCongruence:
         kernel = marginal_kernel(y) if output_kernel is None else output_kernel
         errors = {name: self._errors(y, model, kernel, samples, seed) for name, model in versions.items()}
         probes = 0 if self._floor_is_exact else PROBES
-        rhs, limits = self._right_hand_sides(list(errors.values()), probes, np.random.default_rng(seed))
+        rhs, limits = self._right_hand_sides(errors, probes, np.random.default_rng(seed))
         smoothed, solution = self.smooth(rhs, tolerances=limits)
-        del rhs
         results: dict[str, CongruenceResult] = {}
         start = 0
         for name, error in errors.items():
@@ -148,15 +147,19 @@ class PreparedCongruence:
         return smoothed, solution
 
     def _right_hand_sides(
-        self, errors: list[TargetErrors], probes: int, rng: np.random.Generator
+        self, errors: dict[str, TargetErrors], probes: int, rng: np.random.Generator
     ) -> tuple[Array, Array]:
-        """Delta of each version and random signs of its standard deviations, side by side, and when to stop on them."""
-        rhs = np.empty((self.operator.n, sum(error.delta.shape[1] + probes for error in errors)))
+        """Delta of each version and random signs of its standard deviations, side by side, and when to stop on them.
+
+        Every Delta in ``errors`` becomes a view of the result, so that it is in memory once.
+        """
+        rhs = np.empty((self.operator.n, sum(error.delta.shape[1] + probes for error in errors.values())))
         limits = np.full(rhs.shape[1], np.nan)
         start = 0
-        for error in errors:
+        for name, error in errors.items():
             stop = start + error.delta.shape[1]
             rhs[:, start:stop] = error.delta
+            errors[name] = replace(error, delta=rhs[:, start:stop])
             columns = slice(stop, stop + probes)
             noise = rhs[:, columns]
             noise[...] = rng.choice((-1.0, 1.0), size=noise.shape)

@@ -21,8 +21,8 @@ class GramColumns(Protocol):
     def corner(self) -> Array:
         """W, (m, m)."""
 
-    def gram(self, rhs: Array | None = None) -> tuple[Array, Array]:
-        """C'C, (m, m), and C'rhs, (m, r), from one making of C."""
+    def gram(self) -> Array:
+        """C'C, (m, m)."""
 
     def transposed_matmul(self, v: Array) -> Array:
         """C'v, (m, r)."""
@@ -69,19 +69,16 @@ class BlockColumns:
         """W."""
         return np.asarray(to_numpy(self.kernel(self.landmarks.x)), dtype=np.float64)
 
-    def gram(self, rhs: Array | None = None) -> tuple[Array, Array]:
-        """C'C and C'rhs."""
+    def gram(self) -> Array:
+        """C'C."""
         m = int(self.landmarks.x.shape[0])
-        right = np.empty((self.blocks[-1].stop, 0)) if rhs is None else rhs
 
-        def products(block: Any, rows: slice) -> Any:
+        def square(block: Any, _: slice) -> Any:
             # float64 throughout: the small matrix built from C'C has the squared condition number of C.
-            xp = array_namespace(block)
             block = block.astype(np.float64)
-            return xp.hstack([block.T @ block, block.T @ xp.asarray(right[rows])])
+            return block.T @ block
 
-        both = self._summed(products, (m, m + right.shape[1]))
-        return both[:, :m], both[:, m:]
+        return self._summed(square, (m, m))
 
     def transposed_matmul(self, v: Array) -> Array:
         """C'v."""

@@ -182,9 +182,9 @@ def multiply_block(
             if square and beside.start < above.start:
                 continue  # below the diagonal of a block on the diagonal
             tile = maker.tile(points, above, points, beside)
-            forward[_within(above, rows)] += tile @ vectors[beside]
+            forward[within(above, rows)] += tile @ vectors[beside]
             if not (square and above == beside):
-                mirrored[_within(beside, columns)] += tile.T @ vectors[above]
+                mirrored[within(beside, columns)] += tile.T @ vectors[above]
     return forward, None if square else mirrored
 
 
@@ -193,5 +193,6 @@ def tile_slices(rows: slice, tile_rows: int) -> list[slice]:
     return [slice(s, min(s + tile_rows, rows.stop)) for s in range(rows.start, rows.stop, tile_rows)]
 
 
-def _within(rows: slice, block: slice) -> slice:
+def within(rows: slice, block: slice) -> slice:
+    """``rows`` counted from the start of ``block``."""
     return slice(rows.start - block.start, rows.stop - block.start)

@@ -15,7 +15,7 @@ import numpy as np
 from congruence.kernels.arrays import Array, array_namespace, to_numpy
 from congruence.kernels.functions import Kernel
 from congruence.kernels.gram_columns import BlockColumns, GramColumns
-from congruence.kernels.gram_tiles import TileMaker, TilePoints, tile_slices
+from congruence.kernels.gram_tiles import TileMaker, TilePoints, tile_slices, within
 from congruence.kernels.threads import available_threads, map_on_threads
 
 BLOCK_ROWS = 1024
@@ -73,7 +73,7 @@ class RegularizedGram:
     block_rows: int | None = None
     held_bytes: int = 2**29
     threads: int | None = None
-    _tiles: dict[tuple[int, int], Any] = field(default_factory=dict, repr=False, compare=False)
+    _tiles: dict[tuple[int, int, int], Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def n(self) -> int:
@@ -92,8 +92,8 @@ class RegularizedGram:
 
     @property
     def triangle_bytes(self) -> int:
-        """Bytes of one triangle of K, diagonal tiles whole."""
-        return int(self.x.dtype.itemsize) * self.n * (self.n + self._block_rows) // 2
+        """Bytes of one triangle of K with tiles of half the rows on the diagonal."""
+        return int(self.x.dtype.itemsize) * self.n * (self.n + self._block_rows // 2) // 2
 
     def matmul(self, v: Array) -> Array:
         """A v: each off-diagonal tile is made once and used for both triangles."""
@@ -108,17 +108,21 @@ class RegularizedGram:
             maker = TileMaker(self.kernel, self.dimension, reuse=not hold)
             rows = blocks[i]
             total = xp.zeros((rows.stop - rows.start, vectors.shape[1]), dtype=np.float64)
-            for j in range(i, len(blocks)):
-                tile = self._tiles.get((i, j))
+            for left, right in (*_diagonal_tiles(rows), *((rows, block) for block in blocks[i + 1 :])):
+                tile = self._tiles.get((left.start, right.start, right.stop))
                 if tile is None:
-                    tile = maker.tile(self._points, rows, self._points, blocks[j])
+                    tile = maker.tile(self._points, left, self._points, right)
                     if hold:
-                        self._tiles[i, j] = tile
-                total += tile @ vectors[blocks[j]]
-                if j != i:
-                    mirrored = tile.T @ vectors[rows]
-                    with locks[j]:
-                        result[blocks[j]] += mirrored
+                        self._tiles[left.start, right.start, right.stop] = tile
+                total[within(left, rows)] += tile @ vectors[right]
+                if right == left:
+                    continue
+                mirrored = tile.T @ vectors[left]
+                if right.stop <= rows.stop:
+                    total[within(right, rows)] += mirrored
+                else:
+                    with locks[right.start // self._block_rows]:
+                        result[right] += mirrored
             with locks[i]:
                 result[rows] += total
 
@@ -180,3 +184,12 @@ class RegularizedGram:
         if array_namespace(self.x) is not np or self.n <= self._block_rows:
             return 1
         return self.threads or available_threads()
+
+
+def _diagonal_tiles(rows: slice) -> list[tuple[slice, slice]]:
+    """The tile on the diagonal without its lower left quarter: three tiles of half the rows."""
+    middle = (rows.start + rows.stop) // 2
+    first, second = slice(rows.start, middle), slice(middle, rows.stop)
+    if first.start == first.stop:
+        return [(rows, rows)]
+    return [(first, first), (first, second), (second, second)]

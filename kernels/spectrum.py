@@ -68,7 +68,7 @@ def gram_spectrum(
     indices = choose_landmarks(operator, landmarks, choice, seed)
     columns = operator.columns(indices)
     corner = np.asarray(columns.corner(), dtype=np.float64)
-    gram, _ = columns.gram()
+    gram = columns.gram()
     # Single precision leaves the corner with eigenvalues of either sign around zero: drop them before they are divided.
     scale, axes = scipy.linalg.eigh(corner)
     rounding = ROUNDING[operator.gram_diagonal().dtype.itemsize]

@@ -166,7 +166,9 @@ class ConjugateGradient:
 
 def _start(residual: Array) -> Iterate:
     """From zero; ``residual`` becomes the iterate's own."""
-    return Iterate(0, np.zeros_like(residual), residual, np.zeros_like(residual), np.zeros(residual.shape[1]))
+    n, r = residual.shape
+    # Columns that need no pass never have a direction: column by column, memory that is not written is not taken.
+    return Iterate(0, np.zeros((n, r)), residual, np.zeros((n, r), order="F"), np.zeros(r))
 
 
 def _principal_rotation(rhs: Array, tolerances: Array | None) -> Array:

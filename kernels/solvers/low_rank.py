@@ -36,7 +36,7 @@ class LowRankInverse:
     def build(cls, operator: Operator, indices: Array) -> LowRankInverse:
         """A^^-1 of ``operator`` on landmarks: n m (d + m) operations."""
         columns = operator.columns(indices)
-        gram, _ = columns.gram()
+        gram = columns.gram()
         return cls(indices, columns, inner_factor(columns.corner(), gram, operator.shift), operator.shift)
 
     def apply(self, v: Array) -> Array:

@@ -29,12 +29,9 @@ class DaskColumns:
         """W."""
         return np.asarray(self._kernel(self._landmarks), dtype=np.float64)
 
-    def gram(self, rhs: Array | None = None) -> tuple[Array, Array]:
-        """C'C and C'rhs."""
-        m = len(self._landmarks)
-        right = np.empty((self._blocks[-1].stop, 0)) if rhs is None else rhs
-        both = np.asarray(sum(self._mapped(_gram, [right[rows] for rows in self._blocks])))
-        return both[:, :m], both[:, m:]
+    def gram(self) -> Array:
+        """C'C."""
+        return np.asarray(sum(self._mapped(_gram, [None] * len(self._blocks))))
 
     def transposed_matmul(self, v: Array) -> Array:
         """C'v."""
@@ -48,7 +45,7 @@ class DaskColumns:
         """|C_i factor|^2."""
         return np.concatenate(self._mapped(_row_norms, [factor] * len(self._blocks)))
 
-    def _mapped(self, function: Callable[[BlockColumns, Array], Array], arguments: list[Array]) -> list[Array]:
+    def _mapped(self, function: Callable[[BlockColumns, Any], Array], arguments: list[Any]) -> list[Array]:
         client = self._placement.client
 
         def work() -> list[Array]:
@@ -81,8 +78,8 @@ def _columns(points: TilePoints, rows: slice, landmarks: Array, kernel: Kernel) 
     return BlockColumns(mine, others, kernel, blocks, threads=1).hold()
 
 
-def _gram(columns: BlockColumns, rhs: Array) -> Array:
-    return np.hstack(columns.gram(rhs))
+def _gram(columns: BlockColumns, _: None) -> Array:
+    return columns.gram()
 
 
 def _transposed_matmul(columns: BlockColumns, v: Array) -> Array:
