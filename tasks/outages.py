@@ -1,4 +1,4 @@
-"""Which errors mean that a server of MLflow is away, rather than that it refused."""
+"""Which errors mean that a server of MLflow is away or busy, rather than that it refused."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ from mlflow.exceptions import MlflowException
 _CODES = {"INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "RESOURCE_EXHAUSTED", "REQUEST_LIMIT_EXCEEDED", "ABORTED"}
 
 
-def is_outage(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Whether the same request may succeed a little later."""
     if isinstance(error, MlflowException):
-        return error.error_code in _CODES
+        return error.error_code in _CODES or _is_race(error)
     response = getattr(error, "response", None)
     if response is not None:
         return bool(response.status_code >= 500 or response.status_code == 429)
     return isinstance(error, (requests.ConnectionError, requests.Timeout, ConnectionError, TimeoutError))
+
+
+def _is_race(error: MlflowException) -> bool:
+    # Two writers, such as two watchers on one split, insert the same dataset: the second finds it at its next try.
+    text = str(error).lower()
+    return error.error_code == "BAD_REQUEST" and ("unique" in text or "duplicate" in text)

@@ -17,7 +17,7 @@ from mlflow.entities.model_registry import ModelVersion as RegistryEntry
 from mlflow.exceptions import MlflowException
 
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.outages import is_outage
+from congruence.tasks.outages import is_transient
 
 _LOGGED_MODEL = re.compile(r"^models:/(?P<model_id>m-[0-9a-f]{32})(/.*)?$")
 _VERSION = re.compile(r"^models:/(?P<name>[^/@]+)/(?P<version>[^/@]+)$")
@@ -76,7 +76,7 @@ def resolve(uri: str) -> ModelVersion:
                 return list_versions(match["name"])[-1]
             return _registered(client, client.get_model_version(match["name"], match["version"]))
     except MlflowException as error:
-        if is_outage(error):
+        if is_transient(error):
             raise
         raise RegistryError(f"{uri}: not in the registry {_registry_uri()} ({error}); {_known(client, uri)}") from error
     raise RegistryError(
@@ -198,7 +198,7 @@ def _logged_model(client: MlflowClient, model_id: str, uri: str) -> ModelVersion
     try:
         logged = client.get_logged_model(model_id)
     except MlflowException as error:
-        if is_outage(error):
+        if is_transient(error):
             raise
         raise RegistryError(f"{uri}: no logged model of this id in {mlflow.get_tracking_uri()} ({error})") from error
     return ModelVersion(
@@ -216,7 +216,7 @@ def _run_model(client: MlflowClient, uri: str) -> ModelVersion:
     try:
         run = client.get_run(run_id)
     except MlflowException as error:
-        if is_outage(error):
+        if is_transient(error):
             raise
         raise RegistryError(f"{uri}: no run of this id in {mlflow.get_tracking_uri()} ({error})") from error
     for output in run.outputs.model_outputs if run.outputs else []:

@@ -140,6 +140,8 @@ class PostgreSQL:
         return f"no {' and '.join(absent)} on the path: install PostgreSQL" if absent else None
 
     def stop(self) -> None:
+        if not self.folder.exists():
+            return
         self._run("pg_ctl", "-D", str(self.folder / "data"), "-m", "immediate", "-w", "stop")
         shutil.rmtree(self.folder, ignore_errors=True)
 

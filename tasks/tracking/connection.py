@@ -18,7 +18,7 @@ from mlflow.exceptions import MlflowException
 
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.masking import mask_text
-from congruence.tasks.outages import is_outage
+from congruence.tasks.outages import is_transient
 from congruence.tasks.tracking.settings import TrackingSettings
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
                 return operation()
         except (MlflowException, requests.RequestException, OSError) as error:
             message = mask_text(str(error)).strip().splitlines()[0][:400] if str(error) else type(error).__name__
-            if not is_outage(error):
+            if not is_transient(error):
                 raise TrackingError(f"{step}: MLflow at {server(settings)} refused: {message}") from error
             elapsed = time.monotonic() - started
             if elapsed + wait > settings.patience:

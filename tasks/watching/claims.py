@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from mlflow import MlflowClient
 
 from congruence.tasks.masking import mask_text
-from congruence.tasks.outages import is_outage
+from congruence.tasks.outages import is_transient
 from congruence.tasks.tracking import EvaluationIdentity, TrackingError, TrackingSettings
 from congruence.tasks.tracking.connection import connect, persist, server
 from congruence.tasks.tracking.identity import PREFIX
@@ -109,7 +109,7 @@ def held(
                 pause, said = lease / 3.0, False
             except Exception as error:  # whatever it is, the next one may succeed
                 if not said:
-                    why = f"{server(settings)} does not answer" if is_outage(error) else mask_text(str(error))[:400]
+                    why = f"{server(settings)} does not answer" if is_transient(error) else mask_text(str(error))[:400]
                     log.warning("claims not renewed, trying on: %s", why)
                 pause, said = min(_RENEW_AGAIN, lease / 3.0), True
 

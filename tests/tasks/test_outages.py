@@ -1,0 +1,67 @@
+"""An MLflow that is away is neither a missing version nor a failed one; what was marked as failed can go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+import requests
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import BAD_REQUEST, RESOURCE_DOES_NOT_EXIST
+
+from congruence.tasks.outages import is_transient
+from congruence.tasks.registry import RegistryError, resolve
+from congruence.tasks.tracking import EvaluationIdentity, TrackingSettings, fail_run, log_evaluation, open_run
+
+
+@pytest.fixture
+def tracked(tmp_path: Path) -> Iterator[TrackingSettings]:
+    before, uri = mlflow.get_tracking_uri(), f"sqlite:///{tmp_path / 'mlflow.db'}"
+    mlflow.set_tracking_uri(uri)
+    yield TrackingSettings(uri=uri, report=False)
+    mlflow.set_tracking_uri(before)
+
+
+def test_what_may_succeed_a_little_later() -> None:
+    assert is_transient(requests.ConnectionError("refused"))
+    assert is_transient(MlflowException("lost"))  # an internal error
+    duplicate = 'duplicate key value violates unique constraint "dataset_pk"'
+    assert is_transient(MlflowException(duplicate, error_code=BAD_REQUEST))
+    assert not is_transient(MlflowException("no such column", error_code=BAD_REQUEST))
+    assert not is_transient(MlflowException("no such model", error_code=RESOURCE_DOES_NOT_EXIST))
+    assert not is_transient(ValueError("wrong"))
+
+
+def test_a_version_is_not_missing_because_nobody_answers(
+    tracked: TrackingSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(RegistryError, match="not in the registry"):
+        resolve("models:/angle/1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    mlflow.set_tracking_uri("http://127.0.0.1:9")
+    for uri in ("models:/angle/1", "models:/angle@champion", f"models:/m-{'0' * 32}", "runs:/0/model"):
+        with pytest.raises(MlflowException):
+            resolve(uri)
+
+
+def test_a_failed_run_that_is_taken_up_runs_again_without_its_error(
+    make_evaluation: Any, tracked: TrackingSettings
+) -> None:
+    client, evaluation = MlflowClient(), make_evaluation()
+    identity = EvaluationIdentity.of(evaluation)
+    run_id = open_run(identity, tracked)
+    fail_run(identity, "no licence", tracked)
+    failed = client.get_run(run_id)
+    assert (failed.info.status, failed.data.tags["congruence.error"]) == ("FAILED", "no licence")
+    assert open_run(identity, tracked) == run_id
+    again = client.get_run(run_id)
+    assert again.info.status == "RUNNING"
+    assert "congruence.error" not in again.data.tags
+    client.create_registered_model("angle")
+    client.create_model_version("angle", source="/nowhere")
+    assert log_evaluation(evaluation, tracked) == run_id
+    assert client.get_run(run_id).info.status == "FINISHED"

@@ -1,0 +1,68 @@
+"""MLflow on PostgreSQL: evaluations land once, and of many who claim a version at once one wins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import mlflow
+import pytest
+from loopback import PostgreSQL
+from mlflow import MlflowClient
+
+from congruence.tasks.registry import resolve
+from congruence.tasks.tracking import EvaluationIdentity, TrackingError, TrackingSettings, log_evaluation, read_version
+from congruence.tasks.watching import claim, new_owner, release
+
+pytestmark = pytest.mark.skipif(PostgreSQL.missing() is not None, reason=str(PostgreSQL.missing()))
+LEASE = 60.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[PostgreSQL]:
+    cluster = PostgreSQL()
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def settings(cluster: PostgreSQL, tmp_path: Any) -> Iterator[TrackingSettings]:
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(cluster.uri)
+    yield TrackingSettings(uri=cluster.uri, report=False, patience=5, artifact_location=str(tmp_path))
+    mlflow.set_tracking_uri(before)
+
+
+@pytest.mark.slow
+def test_an_evaluation_lands_once_and_one_of_many_claims_wins(
+    make_evaluation: Any, settings: TrackingSettings, cluster: PostgreSQL
+) -> None:
+    client = MlflowClient()
+    client.create_registered_model("angle")
+    client.create_model_version("angle", source="/nowhere")
+    evaluation = make_evaluation(model=resolve("models:/angle/1"))
+    wanted = EvaluationIdentity.of(evaluation)
+    owners = [new_owner() for _ in range(6)]
+    with ThreadPoolExecutor(len(owners)) as threads:
+        won = list(threads.map(lambda owner: claim(wanted, owner, LEASE, settings), owners))
+    assert sum(won) == 1
+    with ThreadPoolExecutor(3) as threads:
+        logged = set(threads.map(lambda _: log_evaluation(evaluation, settings), range(3)))
+    release(wanted, owners[won.index(True)], settings)
+    experiment = client.get_experiment_by_name("congruence/test")
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.run_id in logged
+    assert len(client.get_metric_history(run.info.run_id, "cce_mean")) == 1
+    assert read_version(run.info.run_id, settings).metrics == evaluation.metrics
+    tags = client.get_model_version("angle", "1").tags
+    assert float(tags["cce"]) > 0
+    assert not [key for key in tags if key.startswith("congruence.claim")]
+    assert cluster.password not in str(tags | run.data.tags | run.data.params)
+
+    cluster.stop()
+    with pytest.raises(TrackingError, match=r"did not answer for .* s") as refused:
+        log_evaluation(
+            make_evaluation(model=evaluation.model, split="late"), settings.model_copy(update={"patience": 1.0})
+        )
+    assert cluster.password not in str(refused.value)
