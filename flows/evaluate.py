@@ -17,7 +17,7 @@ from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from congruence.flows.environment import tracking_uri
-from congruence.flows.gather import SplitData, gather, open_planned
+from congruence.flows.gather import SplitData, gather, open_planned, with_fitted_encoder
 from congruence.flows.progress import console, stage
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
@@ -118,6 +118,7 @@ def evaluate(settings: EvaluationSettings, models_label: str = "registry version
     versions = [version for pattern in settings.models for version in _selected(settings, pattern)]
     if not versions:
         raise SettingsError("models: none given; name one, for example --model models:/digit-angle/1")
+    settings = with_fitted_encoder(settings)
     outcomes: list[VersionOutcome] = []
     for split in settings.splits:
         outcomes += evaluate_split(settings, split, list({version.uri: version for version in versions}.values()))

@@ -13,15 +13,16 @@ from prefect.cache_policies import NO_CACHE
 from prefect.futures import as_completed
 from prefect_dask.task_runners import DaskTaskRunner
 
-from congruence.flows.progress import stage
+from congruence.flows.progress import console, stage
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.clusters import scheduler_address
 from congruence.tasks.contract import PredictiveModel
 from congruence.tasks.embedding import ShardReport, require_few_invalid
-from congruence.tasks.embedding_worker import embed_shards, open_store
+from congruence.tasks.embedding_worker import embed_shards, find_batch_size, open_store, warm_encoder
 from congruence.tasks.encoders import Encoder, EncoderSettings
+from congruence.tasks.feature_statistics import require_features, with_statistics
 from congruence.tasks.predictions import predict_split
 from congruence.tasks.registry import ModelVersion
 from congruence.tasks.settings import EvaluationSettings, StoreSettings
@@ -74,6 +75,18 @@ def embed_task(
     return embed_shards(split, shards, encoder, store_uri, store, threads)
 
 
+@task(
+    name="find batch size",
+    task_run_name="find batch size for {split.name}",
+    retries=1,
+    cache_policy=NO_CACHE,
+    tags=["congruence-embed"],
+)
+def find_batch_size_task(split: Split, encoder: EncoderSettings, store_uri: str, store: StoreSettings) -> str | None:
+    """Measure, on one worker that does nothing else, how many rows to embed at a time, unless the store knows."""
+    return find_batch_size(split, encoder, store_uri, store)
+
+
 @task(name="predict", task_run_name="predict {label} on {split.name}", retries=1, cache_policy=NO_CACHE)
 def predict_task(model: PredictiveModel, label: str, split: Split, valid: Array, folder: Path) -> Distribution:  # noqa: ARG001
     """Predictive distributions of the valid rows by one version, shard by shard."""
@@ -85,6 +98,18 @@ def open_planned(split: SplitSettings, settings: EvaluationSettings) -> Split:
     return open_split(split, settings.home_folder / "plans")
 
 
+def with_fitted_encoder(settings: EvaluationSettings) -> EvaluationSettings:
+    """The settings with the statistics of tabular features fitted to ``statistics_split`` where they are not given.
+
+    To be asked once for a whole evaluation: settings that name fewer splits might be fitted to another one.
+    """
+    if not settings.encoder.needs_statistics:
+        return settings
+    split = open_planned(settings.statistics_split, settings)
+    encoder = with_statistics(settings.encoder, split, settings.home_folder / "statistics")
+    return settings.model_copy(update={"encoder": encoder})
+
+
 def gather(
     settings: EvaluationSettings, split: Split, encoder: Encoder, models: dict[str, PredictiveModel], client: Client
 ) -> SplitData:
@@ -92,7 +117,10 @@ def gather(
 
     Raises:
         TooManyInvalidRowsError: more rows than ``max_invalid`` allows have no embedding.
+        SplitError: tabular features of another number than the encoder's.
     """
+    if settings.encoder.kind == "identity":
+        require_features(split, encoder.dimension, settings.statistics_split.name)
     store_uri = settings.store.uri or str(settings.home_folder / "embeddings")
     store = open_store(store_uri, settings.store, split, encoder)
     folder = settings.home_folder / "predictions" / split.digest[:16]
@@ -125,6 +153,11 @@ def embed_and_predict(
     get_run_logger().info("%s: %d of %d shards to embed", split.name, len(pending), len(split.shards))
     with stage(f"embedding {split.name}", split.rows) as advance:
         advance(split.rows - sum(shard.rows for shard in pending))
+        if pending and warm_encoder(settings.encoder.model_dump_json(exclude_unset=True)).searches_batch_size:
+            finding = find_batch_size_task.submit(split, settings.encoder, store_uri, settings.store).result()
+            if finding is not None:
+                get_run_logger().info("%s: %s", split.name, finding)
+                console.print(f"embedding {split.name}: {finding}", soft_wrap=True)
         size = max(1, -(-len(pending) // MAX_EMBEDDING_TASKS))
         groups = [pending[start : start + size] for start in range(0, len(pending), size)]
         futures = [

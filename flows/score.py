@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from congruence.flows.evaluate import encoder_protocol, solve_task, use_tracking
-from congruence.flows.gather import SplitData, gather, open_planned
+from congruence.flows.gather import SplitData, gather, open_planned, with_fitted_encoder
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.clusters import dask_client
 from congruence.tasks.contract import check_contract, load_predictive_model
@@ -28,21 +28,32 @@ from congruence.tasks.scoring import row_frame
 from congruence.tasks.settings import EvaluationSettings
 from congruence.tasks.sources import Split, SplitSettings
 from congruence.tasks.sources.new_inputs import new_inputs
+from congruence.tasks.tracking import log_reliability, place_of
 
 CONTRACT_ROWS = 8
 
 
 @dataclass(frozen=True)
 class ScoredInputs:
-    """The reliability of new inputs and the folder that holds scores, report and pictures."""
+    """The reliability of new inputs, the folder that holds scores, report and pictures, and the MLflow run (if any).
+
+    ``place`` says where people find the run: its address, or how to open it.
+    """
 
     reliability: Reliability
     folder: Path
+    run_id: str | None = None
+    place: str | None = None
 
 
 @flow(name="score", flow_run_name="score {inputs} by {model}", validate_parameters=True)
 def score(
-    settings: EvaluationSettings, model: str, inputs: str, split: str | None = None, output: Path | None = None
+    settings: EvaluationSettings,
+    model: str,
+    inputs: str,
+    split: str | None = None,
+    output: Path | None = None,
+    log: bool = True,
 ) -> ScoredInputs:
     """Score new inputs by one version.
 
@@ -53,13 +64,14 @@ def score(
             they are there.
         split: name of the labelled split; by default ``reference:``, else the first of the file.
         output: folder to write to; by default one under ``scores`` in the home folder.
+        log: log a run to MLflow as well, in the experiment ``<experiment>/<labelled split>/scores``.
 
     Raises:
         CongruenceError: settings, data or a model that cannot be used.
     """
     use_tracking(settings)
     labelled = _labelled(settings, split)
-    chosen = settings.model_copy(update={"metrics": ["cce", "congruence_test"]})
+    chosen = with_fitted_encoder(settings).model_copy(update={"metrics": ["cce", "congruence_test"]})
     reference, fresh = open_planned(labelled, chosen), open_planned(new_inputs(labelled, inputs), chosen)
     encoder = warm_encoder(chosen.encoder.model_dump_json(exclude_unset=True))
     protocol = encoder_protocol(chosen, encoder)
@@ -99,8 +111,11 @@ def score(
         asked.targets if fresh.settings.target_columns else None,
     )
     folder = output or settings.home_folder / "scores" / f"{label.replace('/', '-')}-{fresh.digest[:12]}"
-    write_reliability(found, folder)
-    return ScoredInputs(found, folder)
+    files = write_reliability(found, folder)
+    if not log:
+        return ScoredInputs(found, folder)
+    run_id = log_reliability(found, files, settings.tracking)
+    return ScoredInputs(found, folder, run_id, place_of(run_id, settings.tracking))
 
 
 def _labelled(settings: EvaluationSettings, name: str | None) -> SplitSettings:
@@ -136,3 +151,5 @@ def print_scores(scored: ScoredInputs) -> None:
             f"{name}: {curve.random_loss:.4g} over all, {curve.kept_loss[half]:.4g} when the worse half is withheld"
         )
     out.print(f"scores, report and pictures: {scored.folder / REPORT_FILE}", soft_wrap=True)
+    if scored.place is not None:
+        out.print(f"in MLflow: {scored.place}", soft_wrap=True)

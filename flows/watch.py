@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from congruence.flows.evaluate import VersionOutcome, encoder_protocol, evaluate, use_tracking
 from congruence.flows.gate import gate_outcomes
-from congruence.flows.gather import open_planned
+from congruence.flows.gather import open_planned, with_fitted_encoder
 from congruence.flows.progress import console
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.comparison import GateDecision
@@ -133,6 +133,7 @@ def _tick_split(
     settings: EvaluationSettings, split_settings: SplitSettings, versions: list[ModelVersion], owner: str, result: Tick
 ) -> list[VersionOutcome]:
     """Evaluate what is missing on one split; returns what was found there already."""
+    settings = with_fitted_encoder(settings)
     split = open_planned(split_settings, settings)
     protocol = encoder_protocol(settings, warm_encoder(settings.encoder.model_dump_json(exclude_unset=True)))
     metrics = requested_metrics(settings.metrics)

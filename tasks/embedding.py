@@ -79,13 +79,12 @@ def embed_shard(
     if store.is_done(shard):
         reasons = store.reasons(slice(shard.start, shard.stop))
         return ShardReport(shard.index, shard.rows, shard.rows - len(reasons), reasons, False, _since(started), 0.0)
+    size = batch_size or encoder.batch_size
     embeddings = np.full((shard.rows, encoder.dimension), np.nan, dtype=np.float32)
     invalid: dict[int, str] = {}
     waiting = 0.0
     asked = time.perf_counter()
-    for batch in _batches(
-        split.input_readers(shard), encoder, batch_size or encoder.batch_size, threads, prefetch_batches, invalid
-    ):
+    for batch in _batches(split.input_readers(shard), encoder, size, threads, prefetch_batches, invalid):
         waiting += _since(asked)
         rows = [row for row, _ in batch]
         embeddings[rows] = encoder.encode([value for _, value in batch])
@@ -97,7 +96,8 @@ def embed_shard(
     for row in np.flatnonzero(valid & ~np.isfinite(embeddings).all(axis=1)).tolist():
         valid[row] = False
         invalid[row] = "the encoder's output is not finite"
-    store.write(shard, embeddings, valid, invalid)
+    # Where memory ran out the encoder went on with fewer rows: the marker says with how many.
+    store.write(shard, embeddings, valid, invalid, min(size, encoder.batch_size))
     if progress is not None:
         progress(shard.rows, shard.rows)
     reasons = {shard.start + row: reason for row, reason in sorted(invalid.items())}

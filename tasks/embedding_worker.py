@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import lru_cache
 
 from congruence.tasks.embedding import ShardReport, embed_shard
@@ -9,6 +10,8 @@ from congruence.tasks.encoders import Encoder, EncoderSettings, load_encoder
 from congruence.tasks.settings import StoreSettings
 from congruence.tasks.sources import Shard, Split
 from congruence.tasks.store import EmbeddingStore
+
+logger = logging.getLogger(__name__)
 
 
 @lru_cache(maxsize=2)
@@ -30,6 +33,30 @@ def open_store(uri: str, settings: StoreSettings, split: Split, encoder: Encoder
     )
 
 
+def settle_batch_size(encoder: Encoder, store: EmbeddingStore) -> str | None:
+    """Give ``encoder`` the batch size that ``store`` holds, measured now where it holds none.
+
+    Returns:
+        What was measured, as a line for people; None where nothing was.
+    """
+    if not encoder.searches_batch_size:
+        return None
+    size, line = store.batch_size(encoder.device_kind), None
+    if size is None:
+        found = encoder.search_batch_size()
+        size = store.settle_batch_size(encoder.device_kind, found.batch_size)
+        line = str(found) if size == found.batch_size else f"{found}; but another worker settled on {size} before"
+        logger.info("%s on %s: %s", encoder.id, encoder.device_kind, line)
+    encoder.use_batch_size(size)
+    return line
+
+
+def find_batch_size(split: Split, encoder: EncoderSettings, store_uri: str, store: StoreSettings) -> str | None:
+    """Settle the batch size of the store at ``store_uri`` in this process; see settle_batch_size."""
+    warm = warm_encoder(encoder.model_dump_json(exclude_unset=True))
+    return settle_batch_size(warm, open_store(store_uri, store, split, warm))
+
+
 def embed_shards(
     split: Split, shards: list[Shard], encoder: EncoderSettings, store_uri: str, store: StoreSettings, threads: int
 ) -> list[ShardReport]:
@@ -45,4 +72,5 @@ def embed_shards(
     """
     warm = warm_encoder(encoder.model_dump_json(exclude_unset=True))
     opened = open_store(store_uri, store, split, warm)
-    return [embed_shard(split, shard, warm, opened, batch_size=warm.batch_size, threads=threads) for shard in shards]
+    settle_batch_size(warm, opened)
+    return [embed_shard(split, shard, warm, opened, threads=threads) for shard in shards]

@@ -42,6 +42,40 @@ class ObjectStore:
         if not self._local:
             self._filesystem.pipe_file(path, data)
             return
+        os.replace(self._write_incoming(path, data), path)
+
+    def put_if_other(self, key: str, data: bytes) -> None:
+        """Write the object unless these very bytes lie there already."""
+        if self.get(key) != data:
+            self.put(key, data)
+
+    def put_if_absent(self, key: str, data: bytes) -> None:
+        """Write the object whole unless there is one under this key; of several writers the first one wins.
+
+        Where the object store knows no conditional write, or the disk no hard links, writers at the same moment may
+        replace each other: read what stands.
+        """
+        path = f"{self._root}/{key}"
+        if self.get(key) is not None:
+            return
+        if not self._local:
+            try:
+                self._filesystem.pipe_file(path, data, mode="create")
+            except (OSError, NotImplementedError, ValueError):
+                # Another writer was first, for which object stores have various errors, or this one knows no such call.
+                if self.get(key) is None:
+                    self._filesystem.pipe_file(path, data)
+            return
+        temporary = self._write_incoming(path, data)
+        try:
+            os.link(temporary, path)
+            os.unlink(temporary)
+        except FileExistsError:
+            os.unlink(temporary)
+        except OSError:
+            os.replace(temporary, path)
+
+    def _write_incoming(self, path: str, data: bytes) -> str:
         incoming = os.path.join(self._root, _INCOMING)
         os.makedirs(incoming, exist_ok=True)
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -50,12 +84,7 @@ class ObjectStore:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        os.replace(temporary, path)
-
-    def put_if_other(self, key: str, data: bytes) -> None:
-        """Write the object unless these very bytes lie there already."""
-        if self.get(key) != data:
-            self.put(key, data)
+        return temporary
 
     def _sweep(self) -> None:
         incoming = os.path.join(self._root, _INCOMING)

@@ -94,6 +94,11 @@ class EvaluationSettings(Strict):
         return self
 
     @property
+    def statistics_split(self) -> SplitSettings:
+        """The split that statistics of the inputs are fitted to: the reference, else the first of ``splits``."""
+        return self.reference or self.splits[0]
+
+    @property
     def home_folder(self) -> Path:
         """The folder that holds everything a run leaves on disk."""
         return (self.home or Path(os.environ.get("CONGRUENCE_HOME", DEFAULT_HOME))).resolve()

@@ -4,6 +4,7 @@ Layout below the store's URI, all of it a Zarr v3 hierarchy that any Zarr reader
 
     <encoder key>/                           attributes: encoder, preprocessing, dimension, dtype
         splits/<split digest>.json           the shards of a split, in order
+        batch_size/<device>.json             the batch size that was measured, once for all who embed on such a device
         shards/<shard digest>/done.json      the marker: written last, names the data and the SHA-256 of each object
         shards/<shard digest>/<content>/embeddings    (rows, dimension), one Zarr shard, NaN where invalid
         shards/<shard digest>/<content>/valid         (rows,)
@@ -110,7 +111,38 @@ class EmbeddingStore:
             done = threads.map(self.is_done, self._shards)
             return [shard for shard, is_done in zip(self._shards, done, strict=True) if not is_done]
 
-    def write(self, shard: Shard, embeddings: npt.ArrayLike, valid: npt.ArrayLike, reasons: Mapping[int, str]) -> None:
+    def batch_size(self, device: str) -> int | None:
+        """The batch size that was settled for a kind of device ("cpu", "cuda"), None where none is or it is damaged.
+
+        What a matrix product gives depends on the number of its rows, in the last bits: only with one batch size for
+        every worker and later run does a shard have the same bytes whoever embeds it.
+        """
+        content = self._objects.get(self._batch_size_key(device))
+        try:
+            settled = json.loads(content or b"")
+            size, checksum = settled.pop("batch_size"), settled.pop("checksum")
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+        return int(size) if checksum == _digest({"batch_size": size}) else None
+
+    def settle_batch_size(self, device: str, found: int) -> int:
+        """Settle on ``found`` for a kind of device, unless another worker was first: the batch size to use."""
+        content = {"batch_size": found}
+        data = _json({**content, "checksum": _digest(content)})
+        self._objects.put_if_absent(self._batch_size_key(device), data)
+        settled = self.batch_size(device)
+        if settled is None:  # damaged
+            self._objects.put(self._batch_size_key(device), data)
+        return settled or found
+
+    def write(
+        self,
+        shard: Shard,
+        embeddings: npt.ArrayLike,
+        valid: npt.ArrayLike,
+        reasons: Mapping[int, str],
+        batch_size: int | None = None,
+    ) -> None:
         """Store the rows of one shard: the data first, the marker last. Rows with ``valid`` false become NaN.
 
         Args:
@@ -118,6 +150,7 @@ class EmbeddingStore:
             embeddings: (rows, dimension).
             valid: (rows,) booleans.
             reasons: for exactly the invalid rows, by row within the shard, why.
+            batch_size: rows that were embedded at a time, for the record.
 
         Raises:
             StoreError: another shape, a valid row that is not finite or overflows the dtype, a row without a reason.
@@ -139,6 +172,7 @@ class EmbeddingStore:
             "rows": shard.rows,
             "valid_rows": int(rows.valid.sum()),
             "rounding_error": _rounding_error(rows.embeddings, stored, rows.valid),
+            "batch_size": batch_size,
             "content": content_digest,
             "sha256": checksums,
             "reasons": {str(row): reason for row, reason in sorted(rows.reasons.items())},
@@ -204,6 +238,9 @@ class EmbeddingStore:
             self._objects.put_if_other(key, content)
         listing = {"rows": split.rows, "shards": [[shard.digest, shard.rows] for shard in self._shards]}
         self._objects.put_if_other(f"{self.encoder_key}/splits/{split.digest}.json", _json(listing))
+
+    def _batch_size_key(self, device: str) -> str:
+        return f"{self.encoder_key}/batch_size/{device}.json"
 
     def _folder(self, shard: Shard) -> str:
         return f"{self.encoder_key}/shards/{shard.digest}"

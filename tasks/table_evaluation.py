@@ -19,7 +19,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.scores import point_scores
 from congruence.tasks.contract.reading import read_distribution
 from congruence.tasks.contract.settings import PredictionSettings
-from congruence.tasks.encoders import Encoder, EncoderSettings, InvalidRow, load_encoder
+from congruence.tasks.encoders import Encoder, EncoderSettings, InvalidRow, load_encoder, standardisation
 from congruence.tasks.measurement import measure
 from congruence.tasks.metric_names import MetricName, requested_metrics
 from congruence.tasks.protocol_settings import ProtocolSettings
@@ -31,7 +31,8 @@ class TableEvaluationSettings(Strict):
     """How to evaluate a table: the columns that are the input x, their encoder, and the protocol.
 
     ``input`` is one column of images, texts or feature arrays, or a list of numeric columns; without an encoder its
-    numbers are x themselves. ``key`` names the rows (for the randomised PIT of counts), as in the evaluation file.
+    numbers are x themselves. The `identity` encoder's mean and scale, where not given, are those of the table.
+    ``key`` names the rows (for the randomised PIT of counts), as in the evaluation file.
     """
 
     input: str | list[str] | None = None
@@ -64,7 +65,7 @@ def evaluate_table(
         InvalidInputError: a column is missing, or a row cannot be read: a table here has no invalid rows.
     """
     y = require_targets(targets, "targets", len(frame))
-    encoder = load_encoder(settings.encoder) if settings.encoder is not None and embeddings is None else None
+    encoder = _encoder(frame, settings) if embeddings is None else None
     x = embed_table(frame, settings.input, encoder) if embeddings is None else embeddings
     if len(x) != len(frame):
         raise InvalidInputError(f"embeddings: {len(x)} rows for a table of {len(frame)}; they must match row by row")
@@ -85,14 +86,7 @@ def evaluate_table(
 
 def embed_table(frame: pd.DataFrame, columns: str | list[str] | None, encoder: Encoder | None) -> Array:
     """The embeddings (n, d) of the input columns, batch by batch, or the numbers in them where there is no encoder."""
-    if columns is None:
-        raise InvalidInputError(
-            "input: not given; name the column(s) that the error is conditional on, or give embeddings"
-        )
-    if isinstance(columns, list):
-        raw: Any = np.column_stack([_column(frame, name).to_numpy() for name in columns])
-    else:
-        raw = _column(frame, columns).tolist()
+    raw = _raw_inputs(frame, columns)
     if encoder is None:
         return np.stack([np.atleast_1d(np.asarray(row, dtype=np.float64)) for row in raw])
     rows = []
@@ -105,6 +99,24 @@ def embed_table(frame: pd.DataFrame, columns: str | list[str] | None, encoder: E
             ) from error
     size = encoder.batch_size
     return np.concatenate([encoder.encode(rows[start : start + size]) for start in range(0, len(rows), size)])
+
+
+def _encoder(frame: pd.DataFrame, settings: TableEvaluationSettings) -> Encoder | None:
+    chosen = settings.encoder
+    if chosen is not None and chosen.needs_statistics:
+        mean, scale = standardisation(_raw_inputs(frame, settings.input), chosen.dimension)
+        chosen = chosen.model_copy(update={"mean": mean, "scale": scale})
+    return None if chosen is None else load_encoder(chosen)
+
+
+def _raw_inputs(frame: pd.DataFrame, columns: str | list[str] | None) -> Any:
+    if columns is None:
+        raise InvalidInputError(
+            "input: not given; name the column(s) that the error is conditional on, or give embeddings"
+        )
+    if isinstance(columns, list):
+        return np.column_stack([_column(frame, name).to_numpy() for name in columns])
+    return _column(frame, columns).tolist()
 
 
 def _column(frame: pd.DataFrame, name: str) -> pd.Series[Any]:

@@ -7,6 +7,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from congruence.tasks.encoders.batch_search import BatchSearch
+
 InputKind = Literal["image", "text", "features"]
 
 
@@ -19,6 +21,8 @@ class Encoder(ABC):
         dimension: length of an embedding.
         input_kind: "image" (encoded bytes), "text" (str) or "features" (a 1-D array of numbers).
         batch_size: the number of rows to hand to `encode` at a time.
+        device_kind: "cpu" or "cuda": what computes, and so what a measured batch size holds for.
+        searches_batch_size: whether the batch size is to be measured before the first row is embedded.
 
     The same rows in the same batches give the same bytes on the same machine; another partition into batches may move
     an embedding by single-precision rounding (about 1e-7). Embeddings are the encoder's raw output: a protocol
@@ -30,6 +34,8 @@ class Encoder(ABC):
     dimension: int
     input_kind: InputKind
     batch_size: int = 64
+    device_kind: str = "cpu"
+    searches_batch_size: bool = False
 
     @abstractmethod
     def preprocess(self, raw: Any) -> Any:
@@ -38,6 +44,14 @@ class Encoder(ABC):
     @abstractmethod
     def encode(self, batch: list[Any]) -> NDArray[np.float32]:
         """Embeddings (len(batch), dimension) of preprocessed rows."""
+
+    def search_batch_size(self) -> BatchSearch:
+        """Measure which batch size is fastest here; takes seconds. `batch_size` stays what it is."""
+        return BatchSearch(self.batch_size, {}, "this encoder's batch size is not searched for")
+
+    def use_batch_size(self, size: int) -> None:
+        """Take `size` as the batch size from now on, or what is known to fit into memory if that is less."""
+        self.batch_size = size
 
 
 def text_digest(*parts: object) -> str:

@@ -13,7 +13,8 @@ def load_encoder(settings: EncoderSettings) -> Encoder:
 
     Raises:
         WeightsUnavailableError: weights that are neither on this machine nor within reach.
-        InvalidInputError: a model, tag, path or device that does not exist; names those that do.
+        InvalidInputError: a model, tag, path or device that does not exist; names those that do. Features whose
+            statistics are not fitted yet.
     """
     # torch, open_clip and timm take seconds to import, and only these encoders need them.
     if settings.kind == "open_clip":
@@ -28,6 +29,11 @@ def load_encoder(settings: EncoderSettings) -> Encoder:
         from congruence.tasks.encoders.timm_encoder import TimmImageEncoder
 
         return TimmImageEncoder(settings)
+    if settings.needs_statistics:
+        raise InvalidInputError(
+            "encoder: mean and scale of the features are neither given nor fitted; fit them with "
+            "congruence.tasks.encoders.standardisation, give them, or set standardise: false"
+        )
     if settings.kind == "identity":
         return FeatureEncoder(settings)
     return _custom(settings)
@@ -53,4 +59,7 @@ def _custom(settings: EncoderSettings) -> Encoder:
         raise InvalidInputError(
             f"encoder.path '{path}' returned {type(encoder).__name__}; expected a congruence.tasks.encoders.Encoder"
         )
+    if settings.batch_size is not None:
+        encoder.use_batch_size(settings.batch_size)
+        encoder.searches_batch_size = False
     return encoder

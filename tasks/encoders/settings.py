@@ -2,17 +2,19 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from congruence.tasks.strict import Strict
 
 COMPACT = "compact"
 RANDOM = "random"
 
+AUTO = "auto"
+
 Kind = Literal["open_clip", "open_clip_text", "timm", "identity", "custom"]
 
 _NEEDS_NO_MODEL = ("identity", "custom")
-_IDENTITY_ONLY = ("dimension", "mean", "scale")
+_IDENTITY_ONLY = ("dimension", "mean", "scale", "standardise")
 _TORCH_ONLY = ("pretrained", "precision", "device")
 
 
@@ -26,10 +28,15 @@ class EncoderSettings(Strict):
     pretrained: a tag such as `laion2b_s34b_b79k`, the path of a checkpoint, or `random` for untrained weights
         (benchmarks, tests); timm models carry their tag in the name.
     precision: `fp32`; `bf16`, autocast on a GPU (the CPU runs it too, seldom faster); `pure_bf16`, weights and all.
-    batch_size: rows of one forward pass; by default what suits the device. Halved where memory runs out.
+    batch_size: rows of one forward pass. `auto` (the default) measures once for each store which size is fastest and
+        keeps it there for every worker and later run; without a store it is what suits the device. Halved where memory
+        runs out.
     device: `auto` takes a GPU where there is one.
     max_pixels: images with more are invalid rows; the header decides, before anything is decoded.
-    dimension, mean, scale: of the tabular features; each feature becomes (value - mean) / scale.
+    mean, scale: of the tabular features; each feature becomes (value - mean) / scale. Where neither is given they are
+        fitted to the evaluation's reference split, or to its first split where it has no reference.
+    dimension: the number of features, where it is to be checked.
+    standardise: false leaves the features as they are.
     path, options: `package.module:callable`, called with the options, returns an `Encoder`.
     """
 
@@ -37,12 +44,15 @@ class EncoderSettings(Strict):
     model: str | None = None
     pretrained: str | None = None
     precision: Literal["fp32", "bf16", "pure_bf16"] = "fp32"
-    batch_size: Annotated[int, Field(ge=1)] | None = None
+    batch_size: Annotated[
+        Annotated[int, Field(ge=1)] | None, BeforeValidator(lambda value: None if value == AUTO else value)
+    ] = None
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     max_pixels: Annotated[int, Field(ge=1, le=178_956_970)] = 67_108_864
     dimension: Annotated[int, Field(ge=1)] | None = None
     mean: tuple[float, ...] | None = None
     scale: tuple[Annotated[float, Field(gt=0)], ...] | None = None
+    standardise: bool = True
     path: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
 
@@ -61,7 +71,7 @@ class EncoderSettings(Strict):
         if self.kind != "custom" and given & {"path", "options"}:
             raise ValueError(f"path and options belong to kind 'custom', not to '{self.kind}'")
         if self.kind != "identity" and given & set(_IDENTITY_ONLY):
-            raise ValueError(f"dimension, mean and scale belong to kind 'identity', not to '{self.kind}'")
+            raise ValueError(f"{', '.join(_IDENTITY_ONLY)} belong to kind 'identity', not to '{self.kind}'")
         if self.kind == "identity":
             self._check_identity()
         return self
@@ -76,12 +86,17 @@ class EncoderSettings(Strict):
             )
             if size is not None
         }
-        if not sizes:
-            raise ValueError(
-                "kind 'identity' needs dimension (the number of features), or mean and scale, one number per feature"
-            )
+        if not self.standardise and (self.mean is not None or self.scale is not None):
+            raise ValueError("standardise: false contradicts mean and scale; leave one of them out")
+        if not self.standardise and self.dimension is None:
+            raise ValueError("standardise: false needs dimension, the number of features")
         if len(set(sizes.values())) > 1:
             said = ", ".join(f"{name} {size}" for name, size in sizes.items())
             raise ValueError(f"the number of features differs: {said}")
         if 0 in sizes.values():
             raise ValueError("mean and scale must hold one number per feature, and at least one")
+
+    @property
+    def needs_statistics(self) -> bool:
+        """Whether mean and scale of the features are to be fitted to data before there is an encoder."""
+        return self.kind == "identity" and self.standardise and self.mean is None and self.scale is None

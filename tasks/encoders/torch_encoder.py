@@ -2,6 +2,8 @@
 
 import hashlib
 import logging
+import resource
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,12 +14,20 @@ from numpy.typing import NDArray
 
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.tasks.encoders.base import Encoder
+from congruence.tasks.encoders.batch_search import BatchSearch, search_batch_size
 from congruence.tasks.encoders.settings import EncoderSettings
 
 logger = logging.getLogger(__name__)
 
 CPU_BATCH = 64
 GPU_BATCH = 512
+"""Batch sizes where none was given, measured or settled."""
+
+LARGEST_CPU_BATCH = 256
+LARGEST_GPU_BATCH = 8192
+SEARCH_SECONDS = 5.0
+SEARCH_CPU_BYTES = 2**30
+"""How far a search may raise the process's peak memory on a CPU, where running out ends the process."""
 
 Forward = Callable[[torch.Tensor], torch.Tensor]
 
@@ -46,6 +56,10 @@ def _is_out_of_memory(error: RuntimeError) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
+def _peak_bytes() -> int:
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
 class TorchEncoder(Encoder):
     """An encoder whose forward pass is a torch function of one stacked batch."""
 
@@ -54,14 +68,52 @@ class TorchEncoder(Encoder):
         self.precision = settings.precision
         default = GPU_BATCH if self.device.type == "cuda" else CPU_BATCH
         self.batch_size = settings.batch_size or default
+        self.device_kind = self.device.type
+        self._sample: Any = None
+        self._chosen = settings.batch_size is not None
+        self._fits: int | None = None
 
     @abstractmethod
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
         """Embeddings of a batch that lies on the device."""
 
     def measure_dimension(self, sample: Any) -> int:
-        """Length of an embedding, by encoding one preprocessed row."""
+        """Length of an embedding, by encoding one preprocessed row; `search_batch_size` measures with the same one."""
+        self._sample = sample
+        self.searches_batch_size = not self._chosen
         return int(self.encode([sample]).shape[1])
+
+    def search_batch_size(self) -> BatchSearch:
+        """See Encoder: real passes on copies of one row, to the end of the GPU's memory or SEARCH_CPU_BYTES."""
+        largest = LARGEST_GPU_BATCH if self.device_kind == "cuda" else LARGEST_CPU_BATCH
+        peak = _peak_bytes()
+
+        def seconds_of(size: int) -> float | None:
+            # The size before took half as much.
+            if self.device_kind == "cpu" and 2 * (_peak_bytes() - peak) > SEARCH_CPU_BYTES:
+                return None
+            return self._seconds_of(size)
+
+        return search_batch_size(seconds_of, largest=largest, budget=SEARCH_SECONDS)
+
+    def use_batch_size(self, size: int) -> None:
+        """See Encoder."""
+        self.batch_size = min(size, self._fits or size)
+
+    def _seconds_of(self, size: int) -> float | None:
+        rows = [self._sample] * size
+        try:
+            if self.device_kind == "cuda":
+                self._encode_at_once(rows)  # chooses algorithms and takes memory, which later passes do not
+            started = time.perf_counter()
+            self._encode_at_once(rows)
+            return time.perf_counter() - started
+        except RuntimeError as error:
+            if not _is_out_of_memory(error):
+                raise
+        if self.device_kind == "cuda":
+            torch.cuda.empty_cache()
+        return None
 
     def encode(self, batch: list[Any]) -> NDArray[np.float32]:
         """Embeddings of a batch, in as many forward passes as the memory asks for.
@@ -105,7 +157,7 @@ class TorchEncoder(Encoder):
                 f"encoder {self.id}: one row does not fit into the memory of {self.device} ({failure}); "
                 "use a smaller model, a lower precision, or encoder.device: cpu"
             )
-        self.batch_size = rows // 2
+        self.batch_size = self._fits = rows // 2
         logger.warning("out of memory with %d rows on %s: going on with %d", rows, self.device, self.batch_size)
         if self.device.type == "cuda":
             torch.cuda.empty_cache()

@@ -96,7 +96,8 @@ def evaluation_content(digits: Path, **changes: Any) -> dict[str, Any]:
                 "shard_rows": SHARD_ROWS,
             }
         ],
-        "encoder": {"kind": "open_clip", "model": "compact"},
+        # A fixed batch size, so that stores made apart are equal byte for byte.
+        "encoder": {"kind": "open_clip", "model": "compact", "batch_size": 64},
         "cluster": {"kind": "local", "workers": 2},
         **changes,
     }

@@ -65,7 +65,8 @@ def test_the_flow_gives_the_numbers_of_the_plain_call(
     content: Content, digits: Path, home: Path, register_law: Register
 ) -> None:
     uri = register_law()
-    outcome = run(content, home, [uri], cluster={"kind": "threads"})[0]
+    encoder = {"kind": "open_clip", "model": "compact"}  # its batch size is measured
+    outcome = run(content, home, [uri], cluster={"kind": "threads"}, encoder=encoder)[0]
     assert outcome.run_id is not None
     scores = read_scores(outcome.run_id)
     frame = pd.concat(pd.read_parquet(path) for path in sorted((digits / "test").glob("*.parquet")))

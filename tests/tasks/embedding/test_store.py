@@ -9,6 +9,7 @@ import tarfile
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -255,6 +256,36 @@ def test_what_a_dead_writer_left_is_swept_and_a_living_one_is_left_alone(full: t
     assert sorted(path.name for path in incoming.iterdir()) == ["elsewhere~1~recent", f"{host}~{os.getpid()}~alive"]
 
 
+def settled_by_many(uri: str | Path, **changes: Any) -> set[int]:
+    """The batch sizes that eight workers go by, each of which found another one, all at once."""
+    stores = [open_store(uri, **changes) for _ in range(8)]
+    start = threading.Barrier(len(stores))
+
+    def settle(number: int) -> int:
+        start.wait()
+        return stores[number].settle_batch_size("cpu", 16 + number)
+
+    with ThreadPoolExecutor(len(stores)) as pool:
+        return set(pool.map(settle, range(len(stores))))
+
+
+def test_the_first_batch_size_is_everybodys(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    assert store.batch_size("cpu") is None
+    (size,) = settled_by_many(tmp_path)
+    assert store.batch_size("cpu") == size
+    assert store.batch_size("cuda") is None
+    assert open_store(tmp_path, encoder_id="another").batch_size("cpu") is None
+    assert list((tmp_path / ".incoming").iterdir()) == []
+    (settled,) = tmp_path.rglob("batch_size/cpu.json")
+    whole = settled.read_bytes()
+    for damaged in (b"", whole[:-5], whole.replace(str(size).encode(), b"99"), b"[]"):
+        settled.write_bytes(damaged)
+        assert store.batch_size("cpu") is None
+        assert store.settle_batch_size("cpu", 48) == 48
+        assert store.batch_size("cpu") == 48
+
+
 class StoreMachine(RuleBasedStateMachine):
     """Any order of writes, damage, new processes and appended rows against a dictionary."""
 
@@ -360,6 +391,11 @@ def test_the_store_lives_in_s3(s3: dict[str, Any]) -> None:
     assert [shard.index for shard in open_store(uri, storage_options=s3).pending()] == [1]
     write(again, plan(20).shards[1])
     assert open_store(uri, storage_options=s3).verify() == {}
+
+
+def test_the_first_batch_size_is_everybodys_in_s3(s3: dict[str, Any]) -> None:
+    (size,) = settled_by_many("s3://embeddings/settled", storage_options=s3)
+    assert open_store("s3://embeddings/settled", storage_options=s3).settle_batch_size("cpu", 999) == size
 
 
 def test_a_split_is_read_from_s3(s3: dict[str, Any], image_split: Any, embed_process: Any, tmp_path: Path) -> None:

@@ -63,8 +63,30 @@ def test_features_are_standardised_by_their_own_statistics(rows: list[list[float
     np.testing.assert_allclose(embeddings, (data - mean) / scale, rtol=1e-5, atol=1e-6)
 
 
+def test_statistics_do_not_depend_on_how_rows_are_scaled_shifted_or_damaged() -> None:
+    """A constant feature is exactly constant, large offsets cost no digits, rows that cannot be used are left out."""
+    rng = np.random.default_rng(2)
+    data = np.column_stack([rng.normal(size=3000), 1e6 + 1e-3 * rng.normal(size=3000), np.full(3000, 0.1)])
+    damaged = [[np.nan, 0, 0], *data[:1500], [1.0], ["a", "b", "c"], [np.inf, 1, 1], *data[1500:]]
+    mean, scale = standardisation(damaged)
+    np.testing.assert_allclose(mean, data.mean(axis=0), rtol=1e-12, atol=1e-12)
+    exact = np.sqrt(((data - data.mean(axis=0)) ** 2).mean(axis=0))
+    np.testing.assert_allclose(scale, [exact[0], exact[1], 1.0], rtol=1e-9)
+    assert scale[2] == 1.0
+    assert (mean, scale) == standardisation(iter(data))
+
+
+def test_statistics_that_cannot_be_fitted_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="no row of finite features with 2 values"):
+        standardisation([[1.0], [2.0]], dimension=2)
+    with pytest.raises(InvalidInputError, match="feature 1 is too large"):
+        standardisation([[1.0, 1e200], [1.0, -1e200]])
+    with pytest.raises(InvalidInputError, match="neither given nor fitted"):
+        load_encoder(EncoderSettings(kind="identity", dimension=2))
+
+
 def test_features_without_statistics_are_left_as_they_are() -> None:
-    encoder = load_encoder(EncoderSettings(kind="identity", dimension=2))
+    encoder = load_encoder(EncoderSettings(kind="identity", dimension=2, standardise=False))
     np.testing.assert_array_equal(encoder.encode([encoder.preprocess([1, 2.5])]), [[1.0, 2.5]])
     scaled = load_encoder(EncoderSettings(kind="identity", scale=(1.0, 2.0)))
     assert scaled.preprocessing_digest != encoder.preprocessing_digest
@@ -84,7 +106,7 @@ def test_features_without_statistics_are_left_as_they_are() -> None:
 )
 def test_features_that_cannot_be_used_say_why(raw: object, says: str) -> None:
     with pytest.raises(InvalidRow, match=says):
-        load_encoder(EncoderSettings(kind="identity", dimension=2)).preprocess(raw)
+        load_encoder(EncoderSettings(kind="identity", dimension=2, standardise=False)).preprocess(raw)
 
 
 OWN_ENCODER = """
@@ -128,7 +150,10 @@ def test_an_encoder_of_ones_own_by_import_path(tmp_path: Path, monkeypatch: pyte
         ({"modle": "ViT-B-32"}, "modle"),
         ({"kind": "timm"}, "needs a model"),
         ({"kind": "custom"}, "needs a path"),
-        ({"kind": "identity"}, "needs dimension"),
+        ({"kind": "identity", "standardise": False}, "needs dimension"),
+        ({"kind": "identity", "standardise": False, "scale": [2.0]}, "contradicts mean and scale"),
+        ({"standardise": False}, "belong to kind 'identity'"),
+        ({"batch_size": "automatic"}, "batch_size"),
         ({"kind": "identity", "dimension": 3, "mean": [0.0, 1.0]}, "number of features differs: dimension 3, mean 2"),
         ({"kind": "identity", "dimension": 3, "model": "compact"}, "takes no model"),
         ({"kind": "identity", "scale": [0.0]}, "greater than 0"),
@@ -148,6 +173,7 @@ def test_settings_survive_json() -> None:
         EncoderSettings(),
         EncoderSettings(kind="identity", mean=(0.1, 0.2), scale=(1.0, 3.0)),
         EncoderSettings(kind="timm", model="resnet18"),
+        EncoderSettings.model_validate({"batch_size": "auto"}),
         EncoderSettings(kind="custom", path="own:make", options={"gain": 2.0}),
     ):
         assert EncoderSettings.model_validate_json(settings.model_dump_json()) == settings
@@ -156,6 +182,6 @@ def test_settings_survive_json() -> None:
 def test_tabular_features_need_no_torch() -> None:
     program = (
         "import sys; from congruence.tasks.encoders import EncoderSettings, load_encoder;"
-        "load_encoder(EncoderSettings(kind='identity', dimension=2)); sys.exit('torch' in sys.modules)"
+        "load_encoder(EncoderSettings(kind='identity', scale=[1.0, 2.0])); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -8,13 +8,14 @@ import torch
 
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.tasks.encoders import EncoderSettings
+from congruence.tasks.encoders.batch_search import search_batch_size
 from congruence.tasks.encoders.torch_encoder import TorchEncoder, choose_device, weights_digest
 
 
 class Doubling(TorchEncoder):
     """Doubles its rows, with room for `room` of them."""
 
-    def __init__(self, room: int, batch_size: int = 64) -> None:
+    def __init__(self, room: int, batch_size: int | None = 64) -> None:
         super().__init__(EncoderSettings(device="cpu", batch_size=batch_size))
         self.id, self.dimension, self.input_kind = "doubling", 3, "features"
         self.room = room
@@ -91,3 +92,60 @@ def test_the_digest_knows_names_types_and_values() -> None:
         {"c": state["a"], "b": state["b"]},
     ]
     assert len({digest, *(weights_digest(changed) for changed in changes)}) == 5
+
+
+def test_the_search_takes_the_smallest_batch_that_is_as_fast_as_any() -> None:
+    rates = {8: 10.0, 16: 14.0, 32: 14.5, 64: 14.6}
+    found = search_batch_size(lambda size: size / rates[size], largest=1024, budget=1000.0)
+    assert (found.batch_size, dict(found.rates)) == (16, pytest.approx(rates))
+    assert str(found).startswith("batch 8: 10 rows/s, 16: 14 rows/s, 32: 14.5 rows/s, 64: 14.6 rows/s; 2 doublings")
+
+
+@pytest.mark.parametrize(
+    ("room", "largest", "budget", "chosen", "tried", "ended"),
+    [
+        (100, 1024, 1e9, 64, [8, 16, 32, 64], "memory ends before 128 rows"),
+        (1, 1024, 1e9, 1, [1], "1 rows are the limit"),
+        (0, 1024, 1e9, 1, [], "memory ends before 1 rows"),
+        (10**6, 32, 1e9, 32, [8, 16, 32], "32 rows are the limit"),
+        (10**6, 1024, 3.5, 16, [8, 16], "32 rows would take the search beyond 3.5 s"),
+    ],
+)
+def test_the_search_ends_with_memory_time_or_the_limit(
+    room: int, largest: int, budget: float, chosen: int, tried: list[int], ended: str
+) -> None:
+    def seconds_of(size: int) -> float | None:
+        return 1.0 if size <= room else None
+
+    found = search_batch_size(seconds_of, largest=largest, budget=budget)
+    assert (found.batch_size, list(found.rates), found.ended) == (chosen, tried, ended)
+
+
+def test_one_slow_pass_does_not_end_the_search() -> None:
+    rates = {8: 10.0, 16: 9.0, 32: 30.0, 64: 60.0, 128: 61.0, 256: 60.0}
+    assert search_batch_size(lambda size: size / rates[size], largest=1024, budget=1000.0).batch_size == 64
+
+
+@pytest.mark.parametrize("kind", [Doubling, Allocating])
+def test_an_encoder_measures_itself_up_to_the_memory_that_there_is(kind: type[Doubling]) -> None:
+    encoder = kind(room=40, batch_size=None)
+    assert not encoder.searches_batch_size  # nothing to measure with yet
+    encoder.measure_dimension(torch.ones(3))
+    assert encoder.searches_batch_size
+    found = encoder.search_batch_size()
+    assert max(encoder.seen) <= 64
+    assert found.batch_size <= 32
+    assert encoder.batch_size == 64
+    given = kind(room=40, batch_size=16)
+    given.measure_dimension(torch.ones(3))
+    assert not given.searches_batch_size
+
+
+def test_a_settled_batch_size_does_not_undo_a_back_off() -> None:
+    encoder = Doubling(room=20)
+    encoder.encode([torch.ones(3)] * 64)
+    assert encoder.batch_size == 16
+    encoder.use_batch_size(128)
+    assert encoder.batch_size == 16
+    encoder.use_batch_size(8)
+    assert encoder.batch_size == 8

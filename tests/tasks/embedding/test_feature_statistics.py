@@ -1,0 +1,101 @@
+"""Statistics of tabular features: fitted once to one split, kept, and the same for every split of an evaluation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from congruence.flows.gather import with_fitted_encoder
+from congruence.tasks.encoders import load_encoder
+from congruence.tasks.feature_statistics import require_features, with_statistics
+from congruence.tasks.settings import EvaluationSettings
+from congruence.tasks.sources import open_split
+from congruence.tasks.sources.errors import SplitError
+from congruence.tasks.table_evaluation import TableEvaluationSettings, embed_table
+
+COLUMNS = ["a", "b", "c"]
+
+
+def write(path: Path, seed: int, rows: int = 3000) -> pd.DataFrame:
+    """A feature with a large offset, one that never varies, and one that is missing in some rows."""
+    rng = np.random.default_rng(seed)
+    features = {"a": 1e4 + rng.normal(size=rows), "b": np.full(rows, 0.3), "c": seed * rng.exponential(size=rows)}
+    frame = pd.DataFrame(features | {"y": rng.normal(size=rows)})
+    frame.loc[rng.random(rows) < 0.01, "c"] = np.nan
+    frame.to_parquet(path)
+    return frame
+
+
+def settings(tmp_path: Path, names: list[str], **changes: Any) -> EvaluationSettings:
+    splits = [split(tmp_path, name) for name in names]
+    content = {"splits": splits, "encoder": {"kind": "identity"}, "home": str(tmp_path / "home")}
+    return EvaluationSettings.model_validate(content | changes)
+
+
+def split(tmp_path: Path, name: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "uri": str(tmp_path / f"{name}.parquet"),
+        "input": COLUMNS,
+        "input_kind": "features",
+        "target": "y",
+        "shard_rows": 700,
+    } | changes
+
+
+def test_the_first_split_or_the_reference_gives_the_statistics_of_all(tmp_path: Path) -> None:
+    frames = {name: write(tmp_path / f"{name}.parquet", seed) for seed, name in enumerate(["one", "two", "val"], 1)}
+    by_first = with_fitted_encoder(settings(tmp_path, ["one", "two"])).encoder
+    valid = frames["one"][COLUMNS].dropna()
+    assert by_first.mean is not None
+    assert by_first.scale is not None
+    np.testing.assert_allclose(by_first.mean, valid.mean(), rtol=1e-12)
+    np.testing.assert_allclose(by_first.scale, [valid["a"].std(ddof=0), 1.0, valid["c"].std(ddof=0)], rtol=1e-10)
+
+    protocol = {"base": "exact", "reference": "validation"}
+    with_reference = settings(tmp_path, ["one", "two"], reference=split(tmp_path, "val"), protocol=protocol)
+    by_reference = with_fitted_encoder(with_reference).encoder
+    np.testing.assert_allclose(by_reference.mean, frames["val"][COLUMNS].dropna().mean(), rtol=1e-12)  # type: ignore[arg-type]
+    digests = {load_encoder(encoder).preprocessing_digest for encoder in (by_first, by_reference)}
+    assert len(digests) == 2
+
+    given = settings(tmp_path, ["one"], encoder={"kind": "identity", "scale": [1, 2, 3]})
+    assert with_fitted_encoder(given) == given
+
+
+def test_statistics_are_kept_and_do_not_depend_on_shards(tmp_path: Path) -> None:
+    write(tmp_path / "one.parquet", 1)
+    home, chosen = tmp_path / "home" / "statistics", settings(tmp_path, ["one"])
+    fitted = with_fitted_encoder(chosen).encoder
+    (kept,) = home.iterdir()
+    before = kept.stat().st_mtime_ns
+    assert with_fitted_encoder(chosen).encoder == fitted
+    assert kept.stat().st_mtime_ns == before
+    kept.write_text(kept.read_text().replace("0.3", "0.4"))
+    assert with_fitted_encoder(chosen).encoder == fitted
+    other = settings(tmp_path, ["one"], splits=[split(tmp_path, "one", shard_rows=64)])
+    assert with_statistics(chosen.encoder, open_split(other.splits[0]), tmp_path / "elsewhere") == fitted
+
+
+def test_splits_of_other_width_are_refused(tmp_path: Path) -> None:
+    write(tmp_path / "one.parquet", 1)
+    narrow = settings(tmp_path, ["one"], splits=[split(tmp_path, "one", input=["a", "b"])]).splits[0]
+    with pytest.raises(
+        SplitError, match=r"split 'one': its rows have 2 features.*standardises 3.*split 'first'.*same columns"
+    ):
+        require_features(open_split(narrow), 3, "first")
+    with pytest.raises(SplitError, match="split 'one': no row of finite features with 2 values"):
+        with_fitted_encoder(settings(tmp_path, ["one"], encoder={"kind": "identity", "dimension": 2}))
+
+
+def test_a_table_in_memory_is_standardised_by_its_own(tmp_path: Path) -> None:
+    frame = write(tmp_path / "one.parquet", 1).dropna()
+    chosen = with_fitted_encoder(settings(tmp_path, ["one"])).encoder
+    x = embed_table(frame, COLUMNS, load_encoder(chosen))
+    np.testing.assert_allclose(x.mean(axis=0), 0, atol=1e-6)
+    np.testing.assert_allclose(x.std(axis=0), [1, 0, 1], atol=1e-5)
+    assert TableEvaluationSettings.model_validate({"encoder": {"kind": "identity"}}).encoder is not None
