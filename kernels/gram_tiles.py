@@ -8,6 +8,7 @@ distances, sums, products) are called as they are.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -166,26 +167,48 @@ class TileMaker:
         return held[:size].reshape(shape)
 
 
-def multiply_block(
-    kernel: Kernel, points: TilePoints, rows: slice, columns: slice, v: Any, tile_rows: int
+def block_tiles(
+    kernel: Kernel, points: TilePoints, rows: slice, columns: slice, tile_rows: int, *, reuse: bool = True
+) -> Iterator[tuple[slice, slice, Any]]:
+    """The tiles of K[rows, columns] with their places; of a block on the diagonal, those of its upper triangle.
+
+    ``reuse``: a tile is overwritten by the next one; False to keep them.
+    """
+    maker = TileMaker(kernel, int(points.x.shape[1]), reuse)
+    for above in tile_slices(rows, tile_rows):
+        others = tile_slices(columns, tile_rows)
+        places = [(above, beside) for beside in others]
+        if rows == columns:
+            places = diagonal_tiles(above) + [(above, beside) for beside in others if beside.start > above.start]
+        for left, right in places:
+            yield left, right, maker.tile(points, left, points, right)
+
+
+def multiply_tiles(
+    tiles: Iterable[tuple[slice, slice, Any]], rows: slice, columns: slice, vectors: Any
 ) -> tuple[Any, Any | None]:
-    """K[rows, columns] v[columns] and, off the diagonal, K[rows, columns]' v[rows], in float64; K tile by tile."""
-    x = points.x
-    xp = array_namespace(x)
-    maker = TileMaker(kernel, int(x.shape[1]))
-    vectors = xp.asarray(v, dtype=x.dtype)
+    """K[rows, columns] v[columns] and, off the diagonal, K[rows, columns]' v[rows], in float64, from ``block_tiles``.
+
+    ``vectors``: v (n, r), on the device and of the dtype of the tiles.
+    """
+    xp = array_namespace(vectors)
     square = rows == columns
     forward = xp.zeros((rows.stop - rows.start, vectors.shape[1]), dtype=np.float64)
     mirrored = forward if square else xp.zeros((columns.stop - columns.start, vectors.shape[1]), dtype=np.float64)
-    for above in tile_slices(rows, tile_rows):
-        for beside in tile_slices(columns, tile_rows):
-            if square and beside.start < above.start:
-                continue  # below the diagonal of a block on the diagonal
-            tile = maker.tile(points, above, points, beside)
-            forward[within(above, rows)] += tile @ vectors[beside]
-            if not (square and above == beside):
-                mirrored[within(beside, columns)] += tile.T @ vectors[above]
+    for left, right, tile in tiles:
+        forward[within(left, rows)] += tile @ vectors[right]
+        if left != right:
+            mirrored[within(right, columns)] += tile.T @ vectors[left]
     return forward, None if square else mirrored
+
+
+def diagonal_tiles(rows: slice) -> list[tuple[slice, slice]]:
+    """The tile on the diagonal without its lower left quarter: three tiles of half the rows."""
+    middle = (rows.start + rows.stop) // 2
+    first, second = slice(rows.start, middle), slice(middle, rows.stop)
+    if first.start == first.stop:
+        return [(rows, rows)]
+    return [(first, first), (first, second), (second, second)]
 
 
 def tile_slices(rows: slice, tile_rows: int) -> list[slice]:

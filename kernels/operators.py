@@ -15,7 +15,8 @@ import numpy as np
 from congruence.kernels.arrays import Array, array_namespace, to_numpy
 from congruence.kernels.functions import Kernel
 from congruence.kernels.gram_columns import BlockColumns, GramColumns
-from congruence.kernels.gram_tiles import TileMaker, TilePoints, tile_slices, within
+from congruence.kernels.gram_tiles import TileMaker, TilePoints, diagonal_tiles, tile_slices, within
+from congruence.kernels.memory import keepable_bytes
 from congruence.kernels.threads import available_threads, map_on_threads
 
 BLOCK_ROWS = 1024
@@ -63,7 +64,8 @@ class RegularizedGram:
         kernel: the input kernel.
         regularization: lambda > 0; the shift is n lambda (the papers' convention).
         block_rows: rows of a tile; by default what fits a core's cache, or fills a GPU.
-        held_bytes: the first product keeps one triangle of K if it fits in so many bytes (512 MiB), for later products.
+        held_bytes: the first product keeps one triangle of K if it fits in so many bytes, for later products; by
+            default ``keepable_bytes``.
         threads: cores to use; by default all that this process may.
     """
 
@@ -71,7 +73,7 @@ class RegularizedGram:
     kernel: Kernel
     regularization: float
     block_rows: int | None = None
-    held_bytes: int = 2**29
+    held_bytes: int | None = None
     threads: int | None = None
     _tiles: dict[tuple[int, int, int], Any] = field(default_factory=dict, repr=False, compare=False)
 
@@ -102,13 +104,13 @@ class RegularizedGram:
         result = xp.zeros(vectors.shape, dtype=np.float64)
         blocks = self._blocks(self.n)
         locks = [Lock() for _ in blocks]
-        hold = self.triangle_bytes <= self.held_bytes
+        hold = bool(self._tiles) or self.triangle_bytes <= self._kept_limit
 
         def row_of_tiles(i: int) -> None:
             maker = TileMaker(self.kernel, self.dimension, reuse=not hold)
             rows = blocks[i]
             total = xp.zeros((rows.stop - rows.start, vectors.shape[1]), dtype=np.float64)
-            for left, right in (*_diagonal_tiles(rows), *((rows, block) for block in blocks[i + 1 :])):
+            for left, right in (*diagonal_tiles(rows), *((rows, block) for block in blocks[i + 1 :])):
                 tile = self._tiles.get((left.start, right.start, right.stop))
                 if tile is None:
                     tile = maker.tile(self._points, left, self._points, right)
@@ -170,6 +172,10 @@ class RegularizedGram:
     def _points(self) -> TilePoints:
         return TilePoints(self.x)
 
+    @property
+    def _kept_limit(self) -> int:
+        return keepable_bytes(self.x) if self.held_bytes is None else self.held_bytes
+
     def _blocks(self, rows: int) -> list[slice]:
         return tile_slices(slice(0, rows), self._block_rows)
 
@@ -184,12 +190,3 @@ class RegularizedGram:
         if array_namespace(self.x) is not np or self.n <= self._block_rows:
             return 1
         return self.threads or available_threads()
-
-
-def _diagonal_tiles(rows: slice) -> list[tuple[slice, slice]]:
-    """The tile on the diagonal without its lower left quarter: three tiles of half the rows."""
-    middle = (rows.start + rows.stop) // 2
-    first, second = slice(rows.start, middle), slice(middle, rows.stop)
-    if first.start == first.stop:
-        return [(rows, rows)]
-    return [(first, first), (first, second), (second, second)]

@@ -171,6 +171,7 @@ def on_cluster(
             solver=plan.solver,
             dtype=plan.dtype,
             gpu=gpu,
+            held_bytes=plan.held_bytes,
         )
 
     return prepare_inputs

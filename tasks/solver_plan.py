@@ -46,11 +46,15 @@ class SolverSettings(Strict):
 
 @dataclass(frozen=True)
 class SolverPlan:
-    """A solver for the workers, the dtype of its tiles, and one line on what it is expected to take."""
+    """A solver for the workers, the dtype of its tiles, and one line on what it is expected to take.
+
+    ``held_bytes``: what is left of the settings' memory to keep the Gram matrix in; None where they set no limit.
+    """
 
     solver: Solver
     dtype: Any
     announcement: str
+    held_bytes: int | None = None
 
 
 def system_digest(x: Array, kernel: Kernel, regularization: float) -> str:
@@ -97,7 +101,8 @@ def plan_solver(
         solver = ConjugateGradient(settings.tolerance, settings.landmarks, checkpoint=checkpoint)
         dtype = np.float32
     said = plan.describe() if settings.kind == "auto" else f"{type(solver).__name__}, as the settings say"
-    return SolverPlan(solver, dtype, f"n = {n:,}, d = {d}, {columns} right-hand sides; {said}")
+    held = None if memory is None else max(0, memory - plan.projected_bytes)
+    return SolverPlan(solver, dtype, f"n = {n:,}, d = {d}, {columns} right-hand sides; {said}", held)
 
 
 def _kind_of(plan: Plan) -> Literal["cholesky", "conjugate_gradient", "nystrom"]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from congruence.kernels.errors import BudgetError
 from congruence.kernels.functions import Kernel, Polynomial
+from congruence.kernels.memory import KEPT_LIMIT, KEPT_SHARE, available_memory
 from congruence.kernels.operators import BLOCK_ROWS, Operator, RegularizedGram
 from congruence.kernels.solvers.base import Solver
 from congruence.kernels.solvers.cholesky import Cholesky
@@ -81,7 +81,7 @@ def choose_solver(
     memory = available_memory() if memory_bytes is None else memory_bytes
     limit = np.inf if seconds is None else seconds
     cores = available_threads() if cores is None else cores
-    plans = _plans(n, d, rank, kernel or Polynomial(), cores)
+    plans = _plans(n, d, rank, kernel or Polynomial(), cores, memory)
     for plan in plans:
         approximate = isinstance(plan.solver, Nystrom)
         if plan.projected_bytes <= memory and plan.projected_seconds <= limit and not (approximate and exact):
@@ -95,7 +95,7 @@ def choose_solver(
     )
 
 
-def _plans(n: int, d: int, rank: int, kernel: Kernel, cores: int) -> list[Plan]:
+def _plans(n: int, d: int, rank: int, kernel: Kernel, cores: int, memory: int) -> list[Plan]:
     per_entry = seconds_per_entry(kernel, d) / cores  # of a Gram tile: d-term product and elementwise part
     per_flop = seconds_per_flop() / cores
     vectors = 8 * n * rank
@@ -106,12 +106,16 @@ def _plans(n: int, d: int, rank: int, kernel: Kernel, cores: int) -> list[Plan]:
     m = landmark_count(n)
     built = n * m * (per_entry + 2 * m * per_flop)
     one_pass = n * n * (per_entry / 2 + 2 * rank * per_flop)
+    needed = 7 * vectors + min(4 * n * m, 2**31) + 32 * m * m
+    kept = 2 * n * n if 2 * n * n <= min(KEPT_LIMIT, memory // KEPT_SHARE) else 0
+    again = 2 * n * n * rank * per_flop if kept else one_pass
     plans.append(
         Plan(
             ConjugateGradient(),
-            7 * vectors + min(4 * n * m, 2**31) + 32 * m * m,
-            built + EXPECTED_PASSES * (one_pass + 4 * n * m * rank * per_flop),
-            f"exact, {m:,} landmarks, about {EXPECTED_PASSES} passes of {one_pass:.3g} s",
+            needed + kept,
+            built + one_pass + (EXPECTED_PASSES - 1) * again + EXPECTED_PASSES * 4 * n * m * rank * per_flop,
+            f"exact, {m:,} landmarks, about {EXPECTED_PASSES} passes of {one_pass:.3g} s"
+            + (", the Gram matrix kept" if kept else ""),
         )
     )
     m = min(n, NYSTROM_LANDMARKS)
@@ -147,8 +151,3 @@ def seconds_per_flop() -> float:
 
     threads = available_threads()  # all cores at once: alone, a core is faster than it will be
     return max(map_on_threads(product, range(threads), threads)) / (2 * BLOCK_ROWS**3)
-
-
-def available_memory() -> int:
-    """Free memory of this machine in bytes."""
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

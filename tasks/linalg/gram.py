@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,9 +13,10 @@ from distributed import Client
 from congruence.kernels.arrays import Array, array_namespace, to_numpy
 from congruence.kernels.functions import Kernel
 from congruence.kernels.gram_columns import GramColumns
-from congruence.kernels.gram_tiles import TileMaker, TilePoints, multiply_block, tile_slices
+from congruence.kernels.gram_tiles import TileMaker, TilePoints, block_tiles, multiply_tiles, tile_slices
 from congruence.kernels.operators import BLOCK_ROWS, GPU_BLOCK_ROWS
 from congruence.tasks.linalg.columns import DaskColumns
+from congruence.tasks.linalg.kept_tiles import KeptTiles, Tiles
 from congruence.tasks.linalg.placement import Placement
 from congruence.tasks.linalg.sources import RowSource, row_source
 
@@ -31,6 +33,8 @@ class DaskGram:
         dtype: of the arithmetic inside a tile; sums over tiles are float64.
         gpu: keep x, and so make every tile, on the workers' GPUs (the [gpu] extra).
         tile_rows: rows of a tile inside a task.
+        held_bytes: what the workers together may take to keep one triangle of K between passes; by default a share of
+            their memory, see ``KeptTiles``.
     """
 
     client: Client = field(repr=False)
@@ -40,6 +44,7 @@ class DaskGram:
     dtype: Any = np.float32
     gpu: bool = False
     tile_rows: int | None = None
+    held_bytes: int | None = None
 
     @property
     def n(self) -> int:
@@ -118,6 +123,10 @@ class DaskGram:
         return tile_slices(slice(0, self.n), max(1, -(-self.n // count)))
 
     @cached_property
+    def _kept(self) -> KeptTiles:
+        return KeptTiles(self.placement, self.kernel, self.tile_size, self.held_bytes)
+
+    @cached_property
     def _source(self) -> RowSource:
         return row_source(self.x)
 
@@ -127,10 +136,14 @@ class DaskGram:
         vectors = self.client.scatter(np.asarray(v, dtype=self.dtype), hash=False, broadcast=True)
         pairs = [(i, j) for i in range(len(blocks)) for j in range(i, len(blocks))]
         pairs.sort(key=lambda pair: pair[0] == pair[1])  # diagonal blocks cost half: last, to even out the end
+        kept = self._kept.of([(blocks[i], blocks[j]) for i, j in pairs])
         parts: list[list[tuple[Any, int]]] = [[] for _ in blocks]
         for number, (i, j) in enumerate(pairs):
-            worker = place.workers[number % len(place.workers)]
-            product = place.submit(worker, _pair, blocks[i], blocks[j], vectors, self.kernel, self.tile_size)
+            worker, rows, columns = place.workers[number % len(place.workers)], blocks[i], blocks[j]
+            if kept is None:
+                product = place.submit(worker, _pair, rows, columns, vectors, self.kernel, self.tile_size)
+            else:
+                product = place.submit(worker, _kept_pair, kept[number], rows, columns, vectors)
             parts[i].append((product, 0))
             if j != i:
                 parts[j].append((product, 1))
@@ -147,7 +160,18 @@ class DaskGram:
 def _pair(
     points: TilePoints, rows: slice, columns: slice, v: Array, kernel: Kernel, tile_rows: int
 ) -> tuple[Array, Array | None]:
-    forward, mirrored = multiply_block(kernel, points, rows, columns, v, tile_rows)
+    return _multiplied(points, block_tiles(kernel, points, rows, columns, tile_rows), rows, columns, v)
+
+
+def _kept_pair(points: TilePoints, tiles: Tiles, rows: slice, columns: slice, v: Array) -> tuple[Array, Array | None]:
+    return _multiplied(points, tiles, rows, columns, v)
+
+
+def _multiplied(
+    points: TilePoints, tiles: Iterable[tuple[slice, slice, Any]], rows: slice, columns: slice, v: Array
+) -> tuple[Array, Array | None]:
+    vectors = array_namespace(points.x).asarray(v, dtype=points.x.dtype)
+    forward, mirrored = multiply_tiles(tiles, rows, columns, vectors)
     return to_numpy(forward), None if mirrored is None else to_numpy(mirrored)
 
 

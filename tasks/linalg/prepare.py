@@ -24,6 +24,7 @@ def prepare_on_dask(
     solver: Solver | None = None,
     dtype: Any = np.float32,
     gpu: bool = False,
+    held_bytes: int | None = None,
 ) -> PreparedCongruence:
     """``congruence.kernels.prepare`` with the n x n work on a cluster.
 
@@ -34,13 +35,14 @@ def prepare_on_dask(
         solver: ``ConjugateGradient`` (the default), ``TiledCholesky`` or ``Nystrom``.
         dtype: of the arithmetic inside a tile.
         gpu: keep x and make tiles on the workers' GPUs.
+        held_bytes: what the workers may take to keep the Gram matrix between passes, see ``DaskGram``.
 
     Raises:
         InvalidInputError: see ``congruence.kernels.prepare``.
     """
     if not regularization > 0 or not np.isfinite(regularization):
         raise InvalidInputError(f"regularization: lambda is {regularization}, expected a positive number such as 0.1")
-    operator = DaskGram(client, x, input_kernel, regularization, dtype, gpu)
+    operator = DaskGram(client, x, input_kernel, regularization, dtype, gpu, held_bytes=held_bytes)
     return prepare(
         None,
         query=query,
