@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import Empty, Queue
 from typing import Any
 
 import numpy as np
 from distributed import Client
 from prefect import flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
-from prefect.futures import as_completed
+from prefect.context import FlowRunContext
+from prefect.futures import PrefectFuture
 from prefect_dask.task_runners import DaskTaskRunner
 
-from congruence.flows.progress import console, stage
+from congruence.flows.progress import say, stage
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.clusters import scheduler_address
+from congruence.tasks.clusters import Workers, scheduler_address
 from congruence.tasks.contract import PredictiveModel
 from congruence.tasks.embedding import ShardReport, require_few_invalid
 from congruence.tasks.embedding_worker import embed_shards, find_batch_size, open_store, warm_encoder
@@ -30,6 +33,7 @@ from congruence.tasks.sources import Shard, Split, SplitSettings, open_split
 from congruence.tasks.store import EmbeddingStore
 
 MAX_EMBEDDING_TASKS = 200
+_LOOK_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,7 @@ def embed_and_predict(
             finding = find_batch_size_task.submit(split, settings.encoder, store_uri, settings.store).result()
             if finding is not None:
                 get_run_logger().info("%s: %s", split.name, finding)
-                console.print(f"embedding {split.name}: {finding}", soft_wrap=True)
+                say(f"embedding {split.name}: {finding}")
         size = max(1, -(-len(pending) // MAX_EMBEDDING_TASKS))
         groups = [pending[start : start + size] for start in range(0, len(pending), size)]
         futures = [
@@ -166,10 +170,30 @@ def embed_and_predict(
             )
             for group in groups
         ]
-        for future in as_completed(futures):
-            advance(sum(report.rows for report in future.result()))
+        for reports in _as_completed(futures):
+            advance(sum(report.rows for report in reports))
     require_few_invalid(store.reasons(), split, settings.max_invalid)
     return _predict(split, store.valid(), models, folder)
+
+
+def _as_completed(futures: list[PrefectFuture[Any]]) -> Iterator[Any]:
+    """The results of this flow's tasks as they come, as long as there are workers to give them."""
+    context = FlowRunContext.get()
+    assert context is not None
+    assert isinstance(context.task_runner, DaskTaskRunner)
+    workers = Workers(context.task_runner.client, console.print)
+    done: Queue[PrefectFuture[Any]] = Queue()
+    for future in futures:
+        future.add_done_callback(done.put)
+    waiting = len(futures)
+    while waiting:
+        try:
+            future = done.get(timeout=_LOOK_SECONDS)
+        except Empty:
+            workers.require()
+            continue
+        waiting -= 1
+        yield future.result()
 
 
 def _predict(

@@ -44,6 +44,11 @@ def stage(title: str, total: int, unit: str = "rows") -> Iterator[Advance]:
     artifact.finish()
 
 
+def say(line: str) -> None:
+    """Show a line among the stages. (A flow that names the console itself could not be sent to a worker.)"""
+    console.print(line, soft_wrap=True)
+
+
 def _bar() -> Progress:
     return Progress(
         TextColumn("{task.description:<34}"),
