@@ -35,7 +35,8 @@ def evaluate(
 ) -> None:
     """Evaluate registry versions on the splits of an evaluation file.
 
-    Exit status: 1 where a version could not be evaluated, 3 where the file's gate failed.
+    Exit status: 0 where all went well, 1 where a version could not be evaluated, 2 where the file or the data cannot be
+    used, 3 where the file's gate failed.
     """
     folder = start(home)
     with Errors(debug):
@@ -99,7 +100,7 @@ def gate(
 ) -> None:
     """Judge evaluated versions by the gate of an evaluation file; an alias moves only if the file says so.
 
-    Exit status: 3 where a version fails.
+    Exit status: 0 where all pass, 3 where a version fails, 2 where one cannot be judged.
     """
     folder = start(home)
     with Errors(debug):
@@ -181,6 +182,7 @@ def score(
     inputs: Annotated[str, typer.Option(help="Address of the new inputs, with the columns of the labelled split.")],
     split: Annotated[str | None, typer.Option(help="Name of the labelled split; by default the first.")] = None,
     output: Annotated[Path | None, typer.Option(help="Folder to write to; by default in the home folder.")] = None,
+    log: Annotated[bool, typer.Option(help="Log a run to MLflow as well.")] = True,
     home: Home = None,
     debug: Debug = False,
 ) -> None:
@@ -192,7 +194,7 @@ def score(
         from congruence.tasks.settings import load_settings
 
         settings = load_settings(file, {"home": str(folder)})
-        print_scores(score_inputs(settings, model, inputs, split, output))
+        print_scores(score_inputs(settings, model, inputs, split, output, log))
 
 
 @app.command()

@@ -20,7 +20,7 @@ from congruence.tasks.comparison import Comparison, PairedComparison, compare_ve
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.registry import ModelVersion, select
 from congruence.tasks.settings import load_settings
-from congruence.tasks.tracking import TrackingSettings, comparable_versions, log_comparison, logged_versions
+from congruence.tasks.tracking import TrackingSettings, comparable_versions, log_comparison, logged_versions, place_of
 
 _SHOWN = {"cce_mean": "CCE", "nll_mean": "NLL", "crps_mean": "CRPS", "ece": "ECE", "mae": "MAE", "rmse": "RMSE"}
 _LARGEST = 5
@@ -28,10 +28,11 @@ _LARGEST = 5
 
 @dataclass(frozen=True)
 class LoggedComparison:
-    """A comparison and the MLflow run that holds its report and tables."""
+    """A comparison, the MLflow run that holds its report and tables, and where people find that run."""
 
     comparison: Comparison
     run_id: str
+    place: str
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,8 @@ def compare(
         versions = logged_versions(split, tracking, protocol_digest=protocol_digest)
     label = against.label if against is not None else None
     comparison = compare_versions(versions, baseline=label, resamples=resamples, seed=seed)
-    return LoggedComparison(comparison, log_comparison(comparison, tracking))
+    run_id = log_comparison(comparison, tracking)
+    return LoggedComparison(comparison, run_id, place_of(run_id, tracking))
 
 
 def _distinct(versions: list[ModelVersion]) -> list[ModelVersion]:
@@ -126,7 +128,7 @@ def print_comparison(logged: LoggedComparison) -> None:
         changed = zip(rows["key"], rows["cce_difference"], strict=True)
         listed = ", ".join(f"{key} ({change:+.3g})" for key, change in changed)
         out.print(f"differs most in CCE on: {listed}", soft_wrap=True)
-    out.print(f"report: comparison.html of MLflow run {logged.run_id}", soft_wrap=True)
+    out.print(f"report: comparison.html of {logged.place}", soft_wrap=True)
 
 
 def _overview(comparison: Comparison) -> Table:

@@ -39,6 +39,7 @@ def gate(settings: EvaluationSettings, *, protocol_digest: str | None = None) ->
 
     Raises:
         SettingsError: no ``gate:`` or no models.
+        InvalidInputError: the gate names a metric that was not measured.
         TrackingError: a version, or the baseline, has no evaluation on one of the splits.
     """
     gate_settings = require_gate(settings)
@@ -66,6 +67,7 @@ def gate_outcomes(
     one of the splits fails. Without a ``gate:`` nothing is judged.
 
     Raises:
+        InvalidInputError: the gate names a metric that was not measured.
         TrackingError: the baseline has no evaluation that compares.
     """
     if settings.gate is None:
@@ -123,7 +125,7 @@ def _decide(candidate: Candidate, gate_settings: GateSettings, settings: Evaluat
         return first
     checks = [_on_split(check, split) for split, part in parts.items() for check in part.checks]
     checks += [
-        GateCheck(f"evaluated on {split}", False, f"not evaluated on {split}: {error}")
+        GateCheck(f"evaluated on {split}", False, f"not evaluated on {split}: {error}", split=split)
         for split, error in candidate.errors.items()
     ]
     return replace(first, checks=tuple(checks))

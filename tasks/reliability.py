@@ -18,7 +18,7 @@ from congruence.kernels.significance import CongruenceTest, benjamini_hochberg
 from congruence.tasks.evaluation import SplitSummary
 from congruence.tasks.registry import ModelVersion
 
-LOSSES = ("absolute_error", "nll", "crps")
+LOSSES = {"absolute_error": "mae", "nll": "nll_mean", "crps": "crps_mean"}  # column of the scores: name of its mean
 FALSE_DISCOVERIES = 0.05
 
 
@@ -51,6 +51,31 @@ class Reliability:
     def withheld(self) -> int:
         """Number of inputs suggested to be withheld."""
         return int(self.valid_scores["withhold"].astype(bool).sum())
+
+    def extremes(self, count: int) -> pd.DataFrame:
+        """The ``count`` inputs of highest CCE and as many of the lowest, with their row numbers."""
+        ordered = self.valid_scores.drop(columns=["valid", "reason"]).sort_values("cce", ascending=False, kind="stable")
+        count = min(count, -(-len(ordered) // 2))
+        worst, best = ordered.head(count), ordered.tail(min(count, len(ordered) - count)).iloc[::-1]
+        labels = [f"highest CCE {i + 1}" for i in range(len(worst))] + [f"lowest CCE {i + 1}" for i in range(len(best))]
+        table = pd.concat([worst, best])
+        table.insert(0, "part", labels)
+        table.insert(1, "row", table.index)
+        return table
+
+    def rejection_table(self) -> pd.DataFrame:
+        """The curves as numbers: share withheld, threshold, and per loss its mean over the rest and at random."""
+        first = next(iter(self.curves.values()))
+        columns = {"withheld_share": first.withheld, "threshold": first.threshold}
+        for name, curve in self.curves.items():
+            metric = LOSSES[name]
+            columns |= {
+                f"{metric}_kept": curve.kept_loss,
+                f"{metric}_random": np.full(len(curve.withheld), curve.random_loss),
+                f"{metric}_random_low": curve.random_low,
+                f"{metric}_random_high": curve.random_high,
+            }
+        return pd.DataFrame(columns)
 
 
 def reliability(

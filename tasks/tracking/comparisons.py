@@ -1,26 +1,22 @@
-"""Logging a comparison and a gate's decision to MLflow."""
+"""Logging a comparison of versions to MLflow."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
 from pathlib import Path
-from urllib.parse import quote
 
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Run, ViewType
+from mlflow.entities import Metric, Run
 
-from congruence.tasks.comparison import Comparison, GateDecision
-from congruence.tasks.masking import mask_text
+from congruence.tasks.comparison import Comparison
 from congruence.tasks.plots import png, versions_figure
 from congruence.tasks.report.comparison import comparison_report
-from congruence.tasks.tracking.connection import connect, experiment_id, persist
-from congruence.tasks.tracking.identity import COMPLETE, IDENTITY, OPEN, PREFIX, STATE
-from congruence.tasks.tracking.runs import SOURCE, close_run, log_params, set_tags
+from congruence.tasks.tracking.connection import connect, persist
+from congruence.tasks.tracking.identity import COMPLETE, PREFIX, STATE, identity_digest
+from congruence.tasks.tracking.runs import close_run, log_params, open_identified, set_tags
 from congruence.tasks.tracking.settings import TrackingSettings
 from congruence.tasks.tracking.tables import table_json
-from congruence.tasks.tracking.version_tags import set_alias
 
 COMPARISON_FILE = "comparison.html"
 
@@ -32,7 +28,7 @@ def log_comparison(comparison: Comparison, settings: TrackingSettings) -> str:
         TrackingError: MLflow refuses or does not answer.
     """
     client = connect(settings)
-    run = persist("opening the run", lambda: _find_or_create(client, comparison, settings), settings)
+    run = persist("opening the run", lambda: _open(client, comparison, settings), settings)
     run_id = str(run.info.run_id)
     if run.data.tags.get(STATE) == COMPLETE:
         return run_id
@@ -57,6 +53,7 @@ def log_comparison(comparison: Comparison, settings: TrackingSettings) -> str:
     ]
     persist("logging metrics", lambda: client.log_batch(run_id, metrics=metrics[:1000]), settings)
     tags = {"mlflow.loggedArtifacts": json.dumps([{"path": path, "type": "table"} for path in tables])}
+    tags["mlflow.note.content"] = _note(comparison)
     persist("tagging the run", lambda: set_tags(client, run_id, tags), settings)
     persist("closing the run", lambda: close_run(client, run_id, COMPLETE), settings)
     return run_id
@@ -76,61 +73,36 @@ def write_comparison(comparison: Comparison, folder: Path) -> list[str]:
     return list(tables)
 
 
-def log_decision(decision: GateDecision, settings: TrackingSettings, *, alias: str | None = None) -> None:
-    """Write a gate's decision on the candidate's version, and move ``alias`` to it if told to and it passed.
-
-    Raises:
-        TrackingError: MLflow refuses or does not answer.
-    """
-    client, model = connect(settings), decision.candidate.model
+def _open(client: MlflowClient, comparison: Comparison, settings: TrackingSettings) -> Run:
+    split, baseline = comparison.split, comparison.baseline
     tags = {
-        "cce_gate": "passed" if decision.passed else "failed",
-        "cce_gate_reasons": mask_text("; ".join(decision.reasons))[:2000],
+        PREFIX + "kind": "comparison",
+        PREFIX + "split": split.name,
+        PREFIX + "split_digest": split.digest,
+        PREFIX + "protocol_digest": baseline.protocol_digest,
     }
-
-    def tag() -> None:
-        for key, value in tags.items():
-            client.set_model_version_tag(model.name, model.version, key, value)
-
-    if not model.version:
-        return
-    persist(f"tagging {model.label}", tag, settings)
-    if alias is not None and decision.passed:
-        set_alias(model, alias, settings)
+    name = f"{len(comparison.versions)} versions on {split.name}, against {baseline.label}"
+    experiment = settings.comparison_experiment_name(split.name)
+    return open_identified(client, experiment, name, _identity(comparison), tags, settings)
 
 
-def compare_runs_link(base: str, experiment: str, run_ids: list[str]) -> str:
-    """The address of MLflow's page that compares runs of one experiment."""
-    runs, experiments = quote(json.dumps(run_ids)), quote(json.dumps([experiment]))
-    return f"{base.rstrip('/')}/#/compare-runs?runs={runs}&experiments={experiments}"
-
-
-def compare_versions_link(base: str, name: str, run_ids: dict[str, str]) -> str:
-    """The address of MLflow's page that compares versions, reading the given run of each version."""
-    return (
-        f"{base.rstrip('/')}/#/compare-model-versions?name={quote(json.dumps(name))}&runs={quote(json.dumps(run_ids))}"
-    )
-
-
-def _find_or_create(client: MlflowClient, comparison: Comparison, settings: TrackingSettings) -> Run:
-    experiment = experiment_id(client, settings.comparison_experiment_name(comparison.split.name), settings)
-    identity = _identity(comparison)
-    found = client.search_runs([experiment], f"tags.`{IDENTITY}` = '{identity}'", ViewType.ACTIVE_ONLY)
-    if found:
-        return min(found, key=lambda run: (run.info.start_time, run.info.run_id))
-    return client.create_run(
-        experiment,
-        run_name=f"{len(comparison.versions)} versions on {comparison.split.name}, against {comparison.baseline.label}",
-        tags={
-            **SOURCE,
-            PREFIX + "kind": "comparison",
-            PREFIX + "split": comparison.split.name,
-            PREFIX + "split_digest": comparison.split.digest,
-            PREFIX + "protocol_digest": comparison.baseline.protocol_digest,
-            IDENTITY: identity,
-            STATE: OPEN,
-        },
-    )
+def _note(comparison: Comparison) -> str:
+    baseline = comparison.baseline
+    lines = [
+        f"{len(comparison.versions)} versions on **{comparison.split.name}** (protocol `{baseline.protocol_digest}`), "
+        f"each against **{baseline.label}** on the same points. Read `{COMPARISON_FILE}` first.",
+        "",
+        "| version | mean CCE | difference [95 % interval] | p |",
+        "|---|---|---|---|",
+    ]
+    for version in comparison.versions:
+        mean = version.metrics.get("cce_mean")
+        item = comparison.pairs[version.label].differences.get("cce_mean") if version is not baseline else None
+        cells = ["–", "–"]
+        if item is not None:
+            cells = [f"{item.difference:+.3g} [{item.low:+.3g}, {item.high:+.3g}]", f"{item.p_value:.2g}"]
+        lines.append(" | ".join(["| " + version.label, f"{mean.value:.4g}" if mean else "–", *cells]) + " |")
+    return "\n".join(lines)
 
 
 def _identity(comparison: Comparison) -> str:
@@ -142,7 +114,7 @@ def _identity(comparison: Comparison) -> str:
         "resamples": comparison.resamples,
         "seed": comparison.seed,
     }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+    return identity_digest(parts)
 
 
 def _metric_name(label: str) -> str:

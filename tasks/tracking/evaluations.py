@@ -17,7 +17,7 @@ from congruence.tasks.plots import evaluation_figures, png
 from congruence.tasks.report.evaluation import evaluation_report
 from congruence.tasks.tracking.connection import connect, persist
 from congruence.tasks.tracking.identity import COMPLETE, STATE, EvaluationIdentity, find_evaluation
-from congruence.tasks.tracking.reading import SCORES_FILE
+from congruence.tasks.tracking.reading import SCORES_FILE, SECONDS
 from congruence.tasks.tracking.runs import close_run, find_or_create, log_params, set_tags
 from congruence.tasks.tracking.settings import TrackingSettings
 from congruence.tasks.tracking.tables import points_table, table_json
@@ -154,7 +154,7 @@ def _metrics(run: Run, evaluation: Evaluation) -> list[Metric]:
     for name, metric in evaluation.metrics.items():
         bounds = {name: metric.value, f"{name}_low": metric.low, f"{name}_high": metric.high}
         metrics += [Metric(key, value, when, 0, **shared) for key, value in bounds.items() if value is not None]
-    metrics += [Metric(f"seconds/{name}", value, when, 0) for name, value in evaluation.seconds.items()]
+    metrics += [Metric(SECONDS + name, value, when, 0) for name, value in evaluation.seconds.items()]
     return metrics
 
 

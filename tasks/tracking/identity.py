@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
@@ -67,7 +69,12 @@ class EvaluationIdentity:
     @property
     def digest(self) -> str:
         """32 hexadecimal digits."""
-        return hashlib.sha256(json.dumps(self.tags, sort_keys=True).encode()).hexdigest()[:32]
+        return identity_digest(self.tags)
+
+
+def identity_digest(parts: Mapping[str, Any]) -> str:
+    """32 hexadecimal digits for what makes two runs the same one."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def find_evaluation(identity: EvaluationIdentity, settings: TrackingSettings) -> str | None:

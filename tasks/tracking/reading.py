@@ -18,6 +18,7 @@ from congruence.tasks.tracking.identity import COMPLETE, PREFIX, STATE
 from congruence.tasks.tracking.settings import TrackingSettings
 
 SCORES_FILE = "scores/scores.parquet"
+SECONDS = "seconds_"  # no slash: MLflow would draw the group before all other metrics
 
 
 def logged_versions(
@@ -176,7 +177,7 @@ def _metrics(run: Run) -> dict[str, Metric]:
     return {
         name: Metric(value, values.get(f"{name}_low"), values.get(f"{name}_high"))
         for name, value in values.items()
-        if "/" not in name and not _is_bound(name, values)
+        if "/" not in name and not name.startswith(SECONDS) and not _is_bound(name, values)
     }
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 
 from mlflow import MlflowClient
-from mlflow.entities import Param, Run, RunTag
+from mlflow.entities import Param, Run, RunTag, ViewType
 
 from congruence.tasks.tracking.connection import connect, experiment_id, persist
 from congruence.tasks.tracking.identity import IDENTITY, OPEN, PREFIX, STATE, EvaluationIdentity, find_runs
@@ -51,6 +51,17 @@ def _taken_up(client: MlflowClient, run: Run) -> Run:
         client.delete_tag(run.info.run_id, ERROR)
     client.update_run(run.info.run_id, status="RUNNING")
     return client.get_run(run.info.run_id)
+
+
+def open_identified(
+    client: MlflowClient, experiment: str, name: str, identity: str, tags: Mapping[str, str], settings: TrackingSettings
+) -> Run:
+    """The run of that identity in the experiment of that name, found or made; the oldest where there are several."""
+    place = experiment_id(client, experiment, settings)
+    found = client.search_runs([place], f"tags.`{IDENTITY}` = '{identity}'", ViewType.ACTIVE_ONLY)
+    if found:
+        return min(found, key=lambda run: (run.info.start_time, run.info.run_id))
+    return client.create_run(place, run_name=name, tags={**SOURCE, **tags, IDENTITY: identity, STATE: OPEN})
 
 
 def fail_run(identity: EvaluationIdentity, message: str, settings: TrackingSettings) -> None:

@@ -24,7 +24,8 @@ class TrackingSettings(Strict):
         report: log the HTML report and the plots.
         table_rows: points in each part of the small table that MLflow shows.
         patience: seconds for which a server that does not answer is asked again.
-        link: base address of the MLflow page for people (``https://mlflow.example``), for links in tags.
+        link: base address of the MLflow page for people (``https://mlflow.example``), for links in tags; by default the
+            tracking server's own.
     """
 
     uri: Annotated[str | None, Field(repr=False)] = None
@@ -45,3 +46,11 @@ class TrackingSettings(Strict):
     def comparison_experiment_name(self, split: str) -> str:
         """The experiment of the comparisons on a split, apart so that the columns of the evaluations stay clear."""
         return f"{self.experiment}/{split}/comparisons"
+
+    def scores_experiment_name(self, split: str) -> str:
+        """The experiment of new inputs that were judged by a split."""
+        return f"{self.experiment}/{split}/scores"
+
+    def gate_experiment_name(self, model: str) -> str:
+        """The experiment of the gate's decisions on a registered model's versions, whatever the splits."""
+        return f"{self.experiment}/gates/{model}"

@@ -1,47 +1,78 @@
-"""CPU, memory, disk, network and GPU use of this machine, written to the runs of evaluations that are being made."""
+"""CPU, memory, disk, network and GPU use of this machine while versions are evaluated.
+
+The versions of a split are measured together, so they share one run, in an experiment of its own: in the versions' runs
+these numbers would come first on every page that compares them.
+"""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 import mlflow
+from mlflow import MlflowClient
+from mlflow.entities import RunStatus
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
+from congruence.tasks.tracking.connection import connect, experiment_id, persist
+from congruence.tasks.tracking.identity import PREFIX
+from congruence.tasks.tracking.links import run_place
+from congruence.tasks.tracking.runs import SOURCE
 from congruence.tasks.tracking.settings import TrackingSettings
 
 INTERVAL = 10.0
-
-
-_LOGGER = "mlflow.system_metrics.system_metrics_monitor"
-
-
-class _Monitor(SystemMetricsMonitor):
-    """MLflow's monitor, which gives up when the server does not answer once: this one goes on at its return."""
-
-    def monitor(self) -> None:
-        while not self._shutdown_event.is_set():
-            super().monitor()  # type: ignore[no-untyped-call]
-            self._shutdown_event.wait(self.sampling_interval)
+MACHINE_RUN = PREFIX + "machine_run"
 
 
 @contextmanager
-def system_metrics(run_ids: Sequence[str], settings: TrackingSettings, *, interval: float = INTERVAL) -> Iterator[None]:
-    """Log ``system/...`` metrics to each of the (open) runs every ``interval`` seconds while the block runs.
+def system_metrics(
+    run_ids: Sequence[str], settings: TrackingSettings, *, interval: float = INTERVAL
+) -> Iterator[str | None]:
+    """Log ``system/...`` metrics while the block runs, and give the id of the run that has them.
 
-    A run that is taken up again goes on where its metrics stopped. See ``open_run`` for runs opened before the work.
+    Args:
+        run_ids: the (open) evaluations that are being made; the run is named in their tags. Taken up again, they go on
+            with the run that they had.
+        settings: where evaluations are logged.
+        interval: seconds between two measurements.
+
+    Raises:
+        TrackingError: MLflow does not answer.
     """
-    # It says what it cannot send with the server's whole address, and the steps of the evaluation say it too.
-    logging.getLogger(_LOGGER).setLevel(logging.CRITICAL)
-    with ExitStack() as stack:
-        for run_id in run_ids:
-            monitor = _Monitor(  # type: ignore[no-untyped-call]
-                run_id,
-                sampling_interval=interval,
-                resume_logging=True,
-                tracking_uri=settings.uri or mlflow.get_tracking_uri(),
-            )
-            monitor.start()  # type: ignore[no-untyped-call]
-            stack.callback(monitor.finish)
-        yield
+    if not run_ids:
+        yield None
+        return
+    client = connect(settings)
+    machine = persist("opening the run of system metrics", lambda: _machine_run(client, run_ids, settings), settings)
+    monitor = SystemMetricsMonitor(  # type: ignore[no-untyped-call]
+        machine,
+        sampling_interval=interval,
+        resume_logging=True,
+        tracking_uri=settings.uri or mlflow.get_tracking_uri(),
+    )
+    monitor.start()  # type: ignore[no-untyped-call]
+    status = RunStatus.FAILED
+    try:
+        yield machine
+        status = RunStatus.FINISHED
+    finally:
+        monitor.finish()
+        ended = RunStatus.to_string(status)
+        persist("closing the run of system metrics", lambda: client.set_terminated(machine, ended), settings)
+
+
+def _machine_run(client: MlflowClient, run_ids: Sequence[str], settings: TrackingSettings) -> str:
+    runs = [client.get_run(run_id) for run_id in run_ids]
+    earlier = {run.data.tags.get(MACHINE_RUN) for run in runs}
+    if len(earlier) == 1 and (found := earlier.pop()) is not None:
+        client.update_run(found, status=RunStatus.to_string(RunStatus.RUNNING))
+        return found
+    split = client.get_experiment(runs[0].info.experiment_id).name
+    experiment = experiment_id(client, f"{split}/machine", settings)
+    name = str(runs[0].info.run_name) + (f" and {len(runs) - 1} more" if len(runs) > 1 else "")
+    made = client.create_run(experiment, run_name=name, tags={**SOURCE, PREFIX + "kind": "machine"})
+    machine = str(made.info.run_id)
+    for run_id in run_ids:
+        client.set_tag(run_id, MACHINE_RUN, machine)
+        client.set_tag(run_id, "system_metrics", run_place(settings, experiment, machine))
+    return machine

@@ -13,6 +13,7 @@ from congruence.tasks.masking import mask_text
 from congruence.tasks.registry import ModelVersion
 from congruence.tasks.tracking.connection import connect, persist
 from congruence.tasks.tracking.identity import PREFIX, EvaluationIdentity
+from congruence.tasks.tracking.links import run_link, web_page
 from congruence.tasks.tracking.settings import TrackingSettings
 
 FAILURE = PREFIX + "failure."
@@ -44,8 +45,9 @@ def tag_version(client: MlflowClient, evaluation: Evaluation, run_id: str, setti
             if name in metrics
         }
         tags |= {"cce_status": evaluation.status, "cce_split": evaluation.split.name, "cce_run": run_id}
-        if settings.link is not None:
-            tags["cce_link"] = run_link(settings.link, client.get_run(run_id).info.experiment_id, run_id)
+        base = web_page(settings)
+        if base is not None:
+            tags["cce_link"] = run_link(base, client.get_run(run_id).info.experiment_id, run_id)
     for key, value in tags.items():
         client.set_model_version_tag(model.name, model.version, key, mask_text(value))
     present = client.get_model_version(model.name, model.version).tags
@@ -58,11 +60,6 @@ def _summary(evaluation: Evaluation) -> str:
     values = [evaluation.metrics.get(name) for name in ("cce_mean", "cce_noise_floor")]
     cce, floor = (f"{metric.value:.4g}" if metric else "not measured" for metric in values)
     return f"{cce} (noise floor {floor}; protocol {evaluation.protocol.name})"
-
-
-def run_link(base: str, experiment: str, run_id: str) -> str:
-    """The address of a run's page."""
-    return f"{base.rstrip('/')}/#/experiments/{experiment}/runs/{run_id}"
 
 
 def log_failure(identity: EvaluationIdentity, message: str, settings: TrackingSettings) -> Failure:

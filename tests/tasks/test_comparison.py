@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import mlflow
 import numpy as np
@@ -113,9 +115,17 @@ def test_the_gate_passes_and_fails_with_reasons(compared):
 
 def test_a_first_version_meets_the_thresholds_alone(compared):
     assert apply_gate(compared[0], None, GateSettings(maximum={"cce_mean": 1.0})).passed
-    missing = apply_gate(compared[0], None, GateSettings(maximum={"sharpness": 1.0}))
-    assert not missing.passed
-    assert "sharpness was not measured" in missing.reasons[0]
+
+
+def test_a_metric_that_was_not_measured_is_an_error_with_a_remedy(compared):
+    truth, other, _ = compared
+    with pytest.raises(InvalidInputError, match=r"gate\.maximum: cce_men was not measured on angle/1.*mean cce_mean\?"):
+        apply_gate(truth, None, GateSettings(maximum={"cce_men": 1.0}))
+    bare = replace(truth, scores=truth.scores.drop(columns="nll"))
+    with pytest.raises(InvalidInputError, match=r"gate\.not_worse_on: nll_mean was not measured on angle/1"):
+        apply_gate(bare, other, GateSettings(not_worse_on=["nll_mean"]))
+    unasked = apply_gate(bare, other, GateSettings())
+    assert [check.metric for check in unasked.checks] == ["cce_mean"]
 
 
 def test_a_margin_lets_small_losses_pass(compared):
@@ -164,7 +174,8 @@ def test_comparisons_and_decisions_in_mlflow(make_evaluation, tmp_path):
         assert tracking.gate_baseline(logged[1], gate.baseline, settings) is None
         decision = apply_gate(logged[1], tracking.gate_baseline(logged[1], "1", settings), gate)
         assert decision.passed
-        tracking.log_decision(decision, settings)
+        decided = tracking.log_decision(decision, settings)
+        assert tracking.log_decision(decision, settings) == decided
         assert client.get_registered_model("angle").aliases == {}
         tracking.log_decision(decision, settings, alias=gate.set_alias)
         assert client.get_registered_model("angle").aliases == {"champion": 2}
@@ -172,6 +183,21 @@ def test_comparisons_and_decisions_in_mlflow(make_evaluation, tmp_path):
         worse = apply_gate(logged[0], tracking.gate_baseline(logged[0], "champion", settings), gate)
         tracking.log_decision(worse, settings, alias="champion")
         assert client.get_registered_model("angle").aliases == {"champion": 2}
-        assert client.get_model_version("angle", "1").tags["cce_gate"] == "failed"
+        tags = client.get_model_version("angle", "1").tags
+        assert tags["cce_gate"] == "failed"
+        (refused,) = client.search_runs(
+            [client.get_experiment_by_name("congruence/gates/angle").experiment_id], "tags.cce_gate = 'failed'"
+        )
+        assert refused.info.run_id in tags["cce_gate_run"]
+        assert refused.data.metrics == {"rules_failed": 3, "rules_passed": 0}
+        table = json.loads(Path(client.download_artifacts(refused.info.run_id, "gate.json", tmp_path)).read_text())
+        rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+        assert [(row["passed"], row["rule"]) for row in rows] == [
+            ("NO", "not worse on cce_mean"),
+            ("NO", "not worse on nll_mean"),
+            ("NO", "better on cce_mean"),
+        ]
+        assert rows[0]["low"] < rows[0]["difference"] < rows[0]["high"]
+        assert "| **failed** | not worse on cce_mean | test |" in refused.data.tags["mlflow.note.content"]
     finally:
         mlflow.set_tracking_uri(before)

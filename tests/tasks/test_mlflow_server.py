@@ -111,14 +111,17 @@ def test_the_pages_people_open(make_evaluation, server, settings, browser, tmp_p
         assert word in page
     browser.picture(tmp_path / "compare.png")
 
-    run = run_link(server.uri, experiment, runs["1"])
-    page = browser.read(run, "cce_mean")
+    def page_of(name=""):
+        return run_link(server.uri, experiment, runs["1"], name)
+
+    page = browser.read(page_of(), "cce_mean")
+    assert "Model registry" in page  # not the view of language models
     assert "CCE is at the noise floor" in page
-    page = browser.read(f"{run}/artifacts/tables/points.json", "highest CCE 1")
+    page = browser.read(page_of("artifacts/tables/points.json"), "highest CCE 1")
     assert "highest CCE 1" in page
     assert "View as table" in page
     browser.picture(tmp_path / "table.png")
-    browser.read(f"{run}/artifacts/plots/cce_histogram.png", "cce_histogram.png")
+    browser.read(page_of("artifacts/plots/cce_histogram.png"), "cce_histogram.png")
     for _ in range(100):
         widths = browser.evaluate("[...document.querySelectorAll('main img, img')].map(image => image.naturalWidth)")
         if any(width > 400 for width in widths):

@@ -90,7 +90,7 @@ def test_everything_is_there(make_evaluation, versions, settings, client, split)
     assert run.info.run_name == f"angle/1 on {split}"
     assert run.data.metrics["cce_mean"] == evaluation.metrics["cce_mean"].value
     assert run.data.metrics["cce_mean_low"] == evaluation.metrics["cce_mean"].low
-    assert run.data.metrics["seconds/embed"] == 1.5
+    assert run.data.metrics["seconds_embed"] == 1.5
     assert run.data.params["protocol_digest"] == evaluation.protocol.digest
     assert run.data.params["split_digest"] == "s" * 64
     assert run.data.params["encoder.id"] == "identity"
@@ -198,7 +198,7 @@ def test_a_run_cut_off_at_any_step_is_finished_once(make_evaluation, versions, s
     assert log_evaluation(evaluation, settings) is not None
     (run,) = runs_of(client, settings, split)
     assert run.info.status == "FINISHED"
-    for name in ("cce_mean", "nll_mean", "seconds/solve"):
+    for name in ("cce_mean", "nll_mean", "seconds_solve"):
         assert len(client.get_metric_history(run.info.run_id, name)) == 1
     assert len(run.inputs.dataset_inputs) == 1
     models = [m for m in client.get_logged_model(versions[0].model_id).metrics if m.dataset_name == split]
@@ -233,17 +233,25 @@ def test_several_at_once_make_one_run(make_evaluation, versions, settings, clien
     assert run_id in opened
 
 
-def test_system_metrics_go_to_the_run_that_was_opened_before_the_work(
+def test_system_metrics_have_a_run_of_their_own_which_the_evaluations_name(
     make_evaluation, versions, settings, client, split
 ):
     evaluation = make_evaluation(model=versions[0], split=split)
     run_id = tracking.open_run(EvaluationIdentity.of(evaluation), settings)
-    with tracking.system_metrics([run_id], settings, interval=0.1):
-        time.sleep(0.5)
+    for _ in range(2):  # a run that is taken up again goes on with the same one
+        with tracking.system_metrics([run_id], settings, interval=0.1) as machine:
+            time.sleep(0.5)
     assert log_evaluation(evaluation, settings) == run_id
-    metrics = client.get_run(run_id).data.metrics
-    assert metrics["system/system_memory_usage_megabytes"] > 0
+    run, measured = client.get_run(run_id), client.get_run(machine)
+    assert next(iter(run.data.metrics)) == "cce_mean"  # what MLflow's comparison of runs draws at first
+    assert run.data.tags["congruence.machine_run"] == machine
+    assert machine in run.data.tags["system_metrics"]
+    assert measured.data.metrics["system/system_memory_usage_megabytes"] > 0
+    assert measured.info.status == "FINISHED"
     assert tracking.logged_metrics(run_id, settings) == evaluation.metrics
+    with pytest.raises(RuntimeError, match="died"), tracking.system_metrics([run_id], settings, interval=0.1):
+        raise RuntimeError("died")
+    assert client.get_run(machine).info.status == "FAILED"
 
 
 def test_all_rows_are_in_the_scores_and_few_in_the_table(make_evaluation, versions, settings, tmp_path):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from mlflow import MlflowClient
 from typer.testing import CliRunner
 
 from congruence.flows.cli import app
@@ -18,6 +19,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.reliability import abstention_threshold
 from congruence.tasks.settings import load_settings
+from congruence.tasks.tracking import log_reliability
 
 LAW = {"protocol": {"base": "exact", "regularization": 0.01}}
 
@@ -55,6 +57,37 @@ def test_losses_fall_when_the_worst_are_withheld(scored: ScoredInputs) -> None:
     assert "should be withheld" in (scored.folder / "report.html").read_text()
 
 
+def test_mlflow_has_the_same_once(registry: Any, scored: ScoredInputs) -> None:
+    client = MlflowClient()
+    run = client.get_run(scored.run_id)
+    assert client.get_experiment(run.info.experiment_id).name == "congruence/circle/scores"
+    found = scored.reliability
+    assert run.info.status == "FINISHED"
+    assert run.data.params["inputs_digest"] == found.inputs.digest
+    assert run.data.params["reference"] == "circle"
+    metrics, scores = run.data.metrics, found.valid_scores
+    assert metrics["withheld_share"] == found.withheld / 200
+    assert metrics["threshold"] == found.threshold
+    assert metrics["mae_kept"] == scores.loc[~scores["withhold"].astype(bool), "absolute_error"].mean()
+    assert metrics["mae_kept"] < 0.8 * metrics["mae"]
+    assert metrics["nll_mean_rejection_gain"] > 0.2
+    files = {
+        item.path for folder in (None, "plots", "tables") for item in client.list_artifacts(run.info.run_id, folder)
+    }
+    assert files >= {
+        "scores.parquet",
+        "report.html",
+        "plots/rejection.png",
+        "tables/points.json",
+        "tables/rejection.json",
+    }
+    assert {item.dataset.name for item in run.inputs.dataset_inputs} == {"circle", "inputs"}
+    paths = [scored.folder / "report.html"]
+    assert log_reliability(found, paths, registry.settings().tracking) == scored.run_id
+    assert scored.run_id in scored.place
+    assert "congruence ui" in scored.place
+
+
 @pytest.mark.usefixtures("scored")
 def test_unlabelled_inputs_get_the_same_numbers_from_the_command(registry: Any, scored: ScoredInputs) -> None:
     bare = registry.folder / "bare.parquet"
@@ -62,15 +95,48 @@ def test_unlabelled_inputs_get_the_same_numbers_from_the_command(registry: Any, 
     frame.loc[3, "cos"] = np.nan
     frame.to_parquet(bare)
     file, output = registry.file(**LAW, max_invalid=0.1), registry.folder / "output"
-    arguments = ["score", file, "-m", "angle/1", "--inputs", bare, "--output", output, "--home", registry.folder]
+    arguments = [
+        "score",
+        file,
+        "-m",
+        "angle/1",
+        "--inputs",
+        bare,
+        "--output",
+        output,
+        "--no-log",
+        "--home",
+        registry.folder,
+    ]
     shown = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert shown.exit_code == 0, shown.output
     assert "199 of 200" in shown.output
+    assert "in MLflow" not in shown.output
     scores, labelled = pd.read_parquet(output / "scores.parquet"), pd.read_parquet(scored.folder / "scores.parquet")
     assert "cos" in scores.loc[3, "reason"]
     kept = scores["valid"]
     np.testing.assert_allclose(scores.loc[kept, "cce"], labelled.loc[kept, "cce"], rtol=1e-6)
     assert not (output / "rejection.png").exists()
+
+
+@pytest.mark.usefixtures("scored")
+def test_inputs_that_cannot_be_scored_are_refused_with_what_they_lack(registry: Any) -> None:
+    frame = pd.read_parquet(registry.folder / "new.parquet")
+    wrong = registry.folder / "wrong.parquet"
+
+    def said(inputs: Path, *more: str) -> str:
+        file = registry.file(**LAW)
+        arguments = ["score", file, "-m", "angle/1", "--inputs", inputs, "--home", registry.folder, *more]
+        shown = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        assert shown.exit_code == 2, shown.output
+        return shown.output
+
+    frame.drop(columns="sin").to_parquet(wrong)
+    assert "sin" in said(wrong)
+    frame.drop(columns="angle").to_parquet(wrong)
+    assert "angle" in said(wrong)
+    assert "nowhere.parquet" in said(registry.folder / "nowhere.parquet")
+    assert "no split 'other'; there are circle" in said(wrong, "--split", "other")
 
 
 def test_a_labelled_split_needs_its_target(registry: Any) -> None:
