@@ -131,6 +131,7 @@ def gather(
     runner: Any = DaskTaskRunner(address=scheduler_address(client))
     inner = embed_and_predict.with_options(task_runner=runner, flow_run_name=f"embed and predict {split.name}")
     predictive, failures = inner(settings, split, store, store_uri, models, folder, _threads(client))
+    store.sweep()
     valid = store.valid()
     targets = np.concatenate([split.targets(shard) for shard in split.shards])
     return SplitData(store, valid, store.read()[valid], targets[valid], predictive, failures)
@@ -181,7 +182,7 @@ def _as_completed(futures: list[PrefectFuture[Any]]) -> Iterator[Any]:
     context = FlowRunContext.get()
     assert context is not None
     assert isinstance(context.task_runner, DaskTaskRunner)
-    workers = Workers(context.task_runner.client, console.print)
+    workers = Workers(context.task_runner.client, say)
     done: Queue[PrefectFuture[Any]] = Queue()
     for future in futures:
         future.add_done_callback(done.put)

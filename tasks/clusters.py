@@ -7,16 +7,19 @@ one thread with one BLAS thread, because two thread pools on one core fight.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import Any, Literal
 
 import dask
 import psutil
-from distributed import Client, LocalCluster
+from distributed import Client, KilledWorker, LocalCluster
+from distributed.comm.core import CommClosedError
 from pydantic import Field, model_validator
 
-from congruence.tasks.errors import SettingsError
+from congruence.tasks.errors import ClusterError, SettingsError
 from congruence.tasks.strict import Strict
 
 WORKER_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -29,6 +32,9 @@ _NO_SPILLING = {
     "distributed.scheduler.allowed-failures": 10,
     "distributed.comm.timeouts.connect": "60s",
 }
+WITHOUT_WORKERS_SECONDS = 300.0
+"""How long work waits for a worker: a nanny or an operator starts one again in less."""
+_KEPT = "everything that was finished is kept, so run again"
 
 
 class ClusterSettings(Strict):
@@ -62,21 +68,72 @@ def dask_client(settings: ClusterSettings) -> Iterator[Client]:
 
     Raises:
         SettingsError: the cluster cannot be reached, or its package is not installed.
+        ClusterError: the scheduler was lost inside the ``with``, or a task with every worker that took it.
     """
-    with dask.config.set(_NO_SPILLING):
-        if settings.kind == "address":
-            try:
-                client = Client(settings.address, timeout=30)
-            except OSError as error:
-                raise SettingsError(
-                    f"cluster.address: no Dask scheduler answers at {settings.address} ({error}); start one with "
-                    "'dask scheduler', or use kind: local"
-                ) from error
-            with client:
-                yield client
-            return
+    with dask.config.set(_NO_SPILLING), _connected(settings) as client:
+        address = scheduler_address(client)
+        try:
+            yield client
+        except KilledWorker as error:
+            raise ClusterError(
+                f"Dask worker {error.last_worker.address} died, as did those that tried the same piece of work before "
+                f"({error.allowed_failures + 1} in all); most often they lack memory: see their logs, give them more "
+                f"or make encoder.batch_size smaller; {_KEPT}"
+            ) from error
+        except (CancelledError, OSError) as error:
+            # An OSError of a disk or of a server is none of the cluster's.
+            if client.status == "running" and not isinstance(error, CancelledError | CommClosedError):
+                raise
+            raise ClusterError(
+                f"the Dask scheduler at {address} was lost during the work ({error}); see its log, start it again with "
+                f"its workers where that is yours to do; {_KEPT}"
+            ) from error
+
+
+@contextmanager
+def _connected(settings: ClusterSettings) -> Iterator[Client]:
+    if settings.kind != "address":
         with _started(settings) as cluster, Client(cluster) as client:
             yield client
+        return
+    try:
+        client = Client(settings.address, timeout=30)
+    except OSError as error:
+        raise SettingsError(
+            f"cluster.address: no Dask scheduler answers at {settings.address} ({error}); start one with "
+            "'dask scheduler', or use kind: local"
+        ) from error
+    with client:
+        yield client
+
+
+class Workers:
+    """Watches, while work is waited for, that the cluster has workers to do it."""
+
+    def __init__(self, client: Client, announce: Callable[[str], None]) -> None:
+        self._client = client
+        self._announce = announce
+        self._lost: float | None = None
+
+    def require(self) -> None:
+        """To be called every few seconds.
+
+        Raises:
+            ClusterError: there has been no worker for WITHOUT_WORKERS_SECONDS.
+        """
+        if self._client.nthreads():
+            self._lost = None
+            return
+        now = time.monotonic()
+        if self._lost is None:
+            self._lost = now
+            self._announce(f"the Dask cluster has no workers; waiting for one for {WITHOUT_WORKERS_SECONDS:.0f} s")
+        elif now - self._lost > WITHOUT_WORKERS_SECONDS:
+            raise ClusterError(
+                f"the Dask scheduler at {scheduler_address(self._client)} has had no worker for "
+                f"{WITHOUT_WORKERS_SECONDS:.0f} s; start some with 'dask worker' and see the logs of those that ended; "
+                f"{_KEPT}"
+            )
 
 
 def scheduler_address(client: Client) -> str:

@@ -9,3 +9,7 @@ class SettingsError(CongruenceError, ValueError):
 
 class TooManyInvalidRowsError(CongruenceError):
     """More rows of a split are unusable than ``max_invalid`` allows: lists them with their reasons."""
+
+
+class ClusterError(CongruenceError):
+    """A Dask cluster that was lost during the work: says what died, and that a second run continues."""

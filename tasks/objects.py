@@ -26,8 +26,7 @@ class ObjectStore:
         self._root = path.rstrip("/")
         protocol = self._filesystem.protocol
         self._local = "file" in ((protocol,) if isinstance(protocol, str) else protocol)
-        if self._local:
-            self._sweep()
+        self.sweep()
 
     def get(self, key: str) -> bytes | None:
         """The object's bytes, None where there is none."""
@@ -86,9 +85,10 @@ class ObjectStore:
             os.fsync(stream.fileno())
         return temporary
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
+        """Remove what killed writers of this machine left, and what those of others left a day ago."""
         incoming = os.path.join(self._root, _INCOMING)
-        if not os.path.isdir(incoming):
+        if not self._local or not os.path.isdir(incoming):
             return
         for name in os.listdir(incoming):
             path = os.path.join(incoming, name)

@@ -226,6 +226,10 @@ class EmbeddingStore:
                 wrong[shard.index] = str(error)
         return wrong
 
+    def sweep(self) -> None:
+        """Remove the half-written files of processes that are gone; nothing ever reads them."""
+        self._objects.sweep()
+
     def _write_header(self, split: Split) -> None:
         memory = MemoryStore()
         zarr.create_group(memory, attributes=self._header)
