@@ -29,6 +29,7 @@ from congruence.tasks.embedding_worker import warm_encoder
 from congruence.tasks.encoders import Encoder
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.evaluation import Evaluation, Metric
+from congruence.tasks.linalg import sweep_iterates
 from congruence.tasks.measurement import Measurement, embedding_map, measure, on_cluster
 from congruence.tasks.metric_names import requested_metrics
 from congruence.tasks.registry import ModelVersion, resolve, select
@@ -81,6 +82,7 @@ def solve_task(
     """Prepare the Gram system of the split once on the cluster and solve it for every version."""
     folder = settings.home_folder / "solves"
     folder.mkdir(parents=True, exist_ok=True)
+    sweep_iterates(folder)
     place = on_cluster(
         client,
         settings.solver,
@@ -252,6 +254,7 @@ def _evaluate_models(
                 VersionOutcome(label, split.name, "evaluated", run_id, evaluation.metrics, protocol=_named(protocol))
             )
             advance(1)
+    measurement.clear_checkpoints()
     return outcomes
 
 

@@ -21,6 +21,7 @@ from congruence.kernels.protocol_evaluation import protocol_references, resolved
 from congruence.kernels.protocols import Protocol
 from congruence.kernels.repeats import RepeatedResult, repeated_evaluation
 from congruence.kernels.significance import CongruenceTest, congruence_tests
+from congruence.kernels.solvers import Checkpoint, ConjugateGradient
 from congruence.kernels.solvers.auto import DENSE_LIMIT
 from congruence.kernels.weighting import Reference
 from congruence.tasks.linalg import prepare_on_dask
@@ -40,6 +41,7 @@ class Measurement:
         tests: the Monte-Carlo test of congruence by version, where it was asked for.
         repeat_std: standard deviation of the mean CCE over the repeats of a protocol that has them, by version.
         seconds: wall time of the preparation and of the solve.
+        checkpoints: iterates of long solves, kept until their answer is logged.
     """
 
     results: dict[str, CongruenceResult]
@@ -49,6 +51,12 @@ class Measurement:
     tests: dict[str, CongruenceTest] = field(default_factory=dict)
     repeat_std: dict[str, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+
+    def clear_checkpoints(self) -> None:
+        """Remove the iterates: the answer is where it was wanted."""
+        for checkpoint in self.checkpoints:
+            checkpoint.clear()
 
 
 class MeasurementSettings(Interface):
@@ -83,8 +91,10 @@ def measure(
     dtype = np.float64 if len(embeddings) <= DENSE_LIMIT else np.float32
     x = protocol.apply(np.asarray(embeddings, dtype=dtype))
     points = None if query is None else protocol.apply(np.asarray(query, dtype=dtype))
+    checkpoints: list[Checkpoint] = []
+    remembering = _remembering(prepare_inputs, checkpoints)
     started = time.perf_counter()
-    judged, references = _references(protocol, x, points, settings.seed, prepare_inputs)
+    judged, references = _references(protocol, x, points, settings.seed, remembering)
     ready = time.perf_counter()
     kernel = resolved_output_kernel(protocol, targets, x, judged.prepared if protocol.downsampling is None else None)
     results: dict[str, CongruenceResult] = {}
@@ -107,7 +117,21 @@ def measure(
     tests = _tests(settings, judged, targets, versions, kernel)
     seconds = {"prepare": ready - started, "solve": solved - ready, "test": time.perf_counter() - solved}
     solver = type(judged.prepared.solver).__name__
-    return Measurement(results, protocol, solver, kernel.describe(), tests, spread, seconds)
+    return Measurement(results, protocol, solver, kernel.describe(), tests, spread, seconds, checkpoints)
+
+
+def _remembering(prepare_inputs: Prepare, checkpoints: list[Checkpoint]) -> Prepare:
+    """``prepare_inputs`` that notes where the solvers it chose keep their iterates."""
+
+    def prepare_and_note(
+        x: Any, *, query: Any | None, input_kernel: Kernel, regularization: float
+    ) -> PreparedCongruence:
+        prepared = prepare_inputs(x, query=query, input_kernel=input_kernel, regularization=regularization)
+        if isinstance(prepared.solver, ConjugateGradient) and prepared.solver.checkpoint is not None:
+            checkpoints.append(prepared.solver.checkpoint)
+        return prepared
+
+    return prepare_and_note
 
 
 def _references(

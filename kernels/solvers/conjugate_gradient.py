@@ -43,6 +43,9 @@ class Checkpoint(Protocol):
     def save(self, iterate: Iterate) -> None:
         """Keep ``iterate``."""
 
+    def clear(self) -> None:
+        """Forget the iterate, once its answer has been used."""
+
 
 @dataclass(frozen=True)
 class PreconditionedSystem:

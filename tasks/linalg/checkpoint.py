@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.solvers import Iterate
+
+ABANDONED_SECONDS = 7 * 24 * 3600
 
 
 class CheckpointFile:
@@ -56,5 +60,13 @@ class CheckpointFile:
         os.replace(partial, self._path)
 
     def clear(self) -> None:
-        """Remove the file, once its answer has been used."""
+        """See congruence.kernels.solvers.Checkpoint."""
         self._path.unlink(missing_ok=True)
+
+
+def sweep_iterates(folder: Path) -> None:
+    """Remove iterates in ``folder`` that no run has touched for a week: their run was given up."""
+    for path in (*folder.glob("iterate-*.npz"), *folder.glob("iterate-*.partial")):
+        with suppress(FileNotFoundError):  # another run may be sweeping, or done with it
+            if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
+                path.unlink()

@@ -1,5 +1,6 @@
 """The measurement of versions under protocols with repeats: the same in this process and on a cluster."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from congruence.kernels import ECAI, EXACT, PREPRINT, Downsampling, Normal, Protocol
 from congruence.tasks.clusters import ClusterSettings, dask_client
+from congruence.tasks.linalg import sweep_iterates
 from congruence.tasks.measurement import Measurement, measure, on_cluster
 from congruence.tasks.solver_plan import SolverSettings
 
@@ -69,3 +71,21 @@ def test_protocols_with_repeats_give_the_same_numbers_on_a_cluster(tmp_path: Pat
                 np.testing.assert_allclose(there.results[name].noise_floor_values, result.noise_floor_values, rtol=1e-5)
                 assert there.tests[name].p_value == pytest.approx(here.tests[name].p_value, abs=0.01)
     assert len(said) == 1, "bootstraps of one protocol are announced once"
+
+
+def test_an_iterate_is_kept_until_its_answer_is_logged_and_an_abandoned_one_for_a_week(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("congruence.tasks.solver_plan.CHECKPOINT_ROWS", 10)
+    settings = SolverSettings(kind="conjugate_gradient", landmarks=10)
+    with dask_client(ClusterSettings(kind="threads", workers=2)) as client:
+        place = on_cluster(client, settings, 100, tmp_path, lambda _: None, gpu=False)
+        measurement = measured(EXACT, prepare_inputs=place)
+    (kept,) = tmp_path.glob("iterate-*.npz")
+    abandoned = tmp_path / "iterate-abandoned.npz"
+    abandoned.touch()
+    os.utime(abandoned, (0, 0))
+    sweep_iterates(tmp_path)
+    assert list(tmp_path.iterdir()) == [kept]
+    measurement.clear_checkpoints()
+    assert not kept.exists()
