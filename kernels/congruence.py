@@ -38,7 +38,8 @@ class CongruenceResult:
 
     Attributes:
         values: CCE(x_j), (m,).
-        noise_floor_values: root of E[CCE(x_j)^2] if the model were the truth, (m,).
+        noise_floor_values: root of E[CCE(x_j)^2] if the model were the truth, (m,). Exact where the system is factored;
+            else read from 64 random probes, with a standard error of 9 % at a point and far less in the mean.
         error_bound: bound on |computed - exact| CCE at every point, from the solver's residual and the features.
         mean_error_bound: bound on |computed - exact| mean CCE, which is often much smaller.
         solution_seconds: wall time of the solve that these values come from (shared by stacked versions).

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.congruence import PROBES
+from congruence.kernels.congruence import PROBES, CongruenceResult
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.feature_maps import output_features
@@ -25,41 +25,19 @@ MIN_PROBES = 8  # per repeat, for the noise floor: repeats average them further
 
 
 @dataclass(frozen=True)
-class RepeatedResult:
-    """CCE over repeats of a protocol.
+class RepeatedResult(CongruenceResult):
+    """CCE averaged point by point over repeats of a protocol; its bounds hold in every repeat and in their mean.
 
     Attributes:
         means: mean CCE over the points in each repeat, (repeats,).
-        values: CCE of each point, averaged over the repeats, (m,).
-        noise_floor_values: root of the mean squared CCE of the true law at each point, with the samples' noise, (m,).
-        error_bound: bound on |computed - exact| CCE at every point, in every repeat.
-        mean_error_bound: bound on |computed - exact| mean CCE.
-        solution_seconds: wall time of all solves.
-        iterations: passes over the Gram matrices that the solves made.
     """
 
     means: Array
-    values: Array = field(repr=False)
-    noise_floor_values: Array = field(repr=False)
-    error_bound: float
-    mean_error_bound: float
-    solution_seconds: float
-    iterations: int
-
-    @property
-    def mean(self) -> float:
-        """Mean over the repeats of the mean CCE."""
-        return float(np.mean(self.means))
 
     @property
     def std(self) -> float:
-        """Standard deviation over the repeats (ddof 1); 0 for one repeat."""
+        """Standard deviation of the mean CCE over the repeats (ddof 1); 0 for one repeat."""
         return float(np.std(self.means, ddof=1)) if len(self.means) > 1 else 0.0
-
-    @property
-    def noise_floor(self) -> float:
-        """What the mean CCE of the true law would be near."""
-        return float(np.mean(self.noise_floor_values))
 
 
 def repeated_evaluation(

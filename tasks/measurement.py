@@ -19,7 +19,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.functions import Kernel
 from congruence.kernels.protocol_evaluation import protocol_references, resolved_output_kernel
 from congruence.kernels.protocols import Protocol
-from congruence.kernels.repeats import RepeatedResult, repeated_evaluation
+from congruence.kernels.repeats import repeated_evaluation
 from congruence.kernels.significance import CongruenceTest, congruence_tests
 from congruence.kernels.solvers import Checkpoint, ConjugateGradient
 from congruence.kernels.solvers.auto import DENSE_LIMIT
@@ -110,7 +110,7 @@ def measure(
             repeats=protocol.repeats,
             seed=settings.seed,
         ).items():
-            results[name], spread[name] = _averaged(repeated), repeated.std
+            results[name], spread[name] = repeated, repeated.std
     else:
         results = judged.prepared.evaluate(targets, versions, output_kernel=kernel, seed=settings.seed)
     solved = time.perf_counter()
@@ -149,18 +149,6 @@ def _references(
     references = protocol_references(protocol, x, query, seed=seed, prepare_inputs=prepare_inputs)
     first = next(references)
     return first, chain([first], references)
-
-
-def _averaged(result: RepeatedResult) -> CongruenceResult:
-    """The mean over a protocol's repeats."""
-    return CongruenceResult(
-        result.values,
-        result.noise_floor_values,
-        result.error_bound,
-        result.mean_error_bound,
-        result.solution_seconds,
-        result.iterations,
-    )
 
 
 def on_cluster(
