@@ -78,7 +78,7 @@ def test_a_scheduled_run_fails_loudly_and_tells_somebody(registry: Any) -> None:
     registry.register("bad", fails=True)
     watched = registry.settings(models=["good", "bad"], notify={"command": ["tee", "-a", str(notices)]})
     with pytest.raises(UnevaluatedError, match="bad/1 on circle"):
-        watch_registry.with_options(retries=0)(settings=watched)
+        watch_registry(settings=watched)
     assert "bad/1 on circle failed" in notices.read_text()
     assert "of flow watch-registry is Failed" in notices.read_text()
 
@@ -86,4 +86,4 @@ def test_a_scheduled_run_fails_loudly_and_tells_somebody(registry: Any) -> None:
 @pytest.mark.usefixtures("prefect_server")
 def test_a_scheduled_run_without_settings_says_what_to_give() -> None:
     with pytest.raises(SettingsError, match="give either file"):
-        watch_registry.with_options(retries=0)()
+        watch_registry()
