@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 _QUIET = {
@@ -29,12 +30,31 @@ def embed_servers(home: Path) -> Path:
     """Point Prefect at ``home`` unless the user has pointed it elsewhere; returns ``home``, made if need be."""
     home = home.resolve()
     home.mkdir(parents=True, exist_ok=True)
+    if "PREFECT_HOME" not in os.environ:
+        _quiet_connection_pool(home / "prefect")
     defaults = {**_QUIET, "PREFECT_HOME": str(home / "prefect")}
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
     # It tells every single attempt at a server that is away; we tell each pause.
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     return home
+
+
+def _quiet_connection_pool(prefect_home: Path) -> None:
+    """Prefect's own logging configuration, less the pool of its embedded server's database.
+
+    A request that ends while the server stops is reported by sqlalchemy as "Exception during reset", with a traceback,
+    though nothing was lost.
+    """
+    installed = find_spec("prefect")
+    if installed is None or installed.origin is None:
+        return
+    default = (Path(installed.origin).parent / "logging" / "logging.yml").read_text()
+    wanted = default.replace("\nloggers:\n", "\nloggers:\n  sqlalchemy.pool:\n    level: CRITICAL\n\n", 1)
+    path = prefect_home / "logging.yml"
+    if not path.exists() or path.read_text() != wanted:
+        prefect_home.mkdir(parents=True, exist_ok=True)
+        path.write_text(wanted)
 
 
 def log_to_prefect() -> None:
