@@ -21,6 +21,7 @@ _QUIET = {
     "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
     "DASK_LOGGING__DISTRIBUTED": "error",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # it would say the address with its password
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # we wait for an MLflow that is away ourselves, and say so
 }

@@ -6,6 +6,7 @@ these numbers would come first on every page that compares them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -22,6 +23,16 @@ from congruence.tasks.tracking.settings import TrackingSettings
 
 INTERVAL = 10.0
 MACHINE_RUN = PREFIX + "machine_run"
+_LOGGER = "mlflow.system_metrics.system_metrics_monitor"
+
+
+class _Monitor(SystemMetricsMonitor):
+    """MLflow's monitor, which gives up when the server does not answer once: this one goes on at its return."""
+
+    def monitor(self) -> None:
+        while not self._shutdown_event.is_set():
+            super().monitor()  # type: ignore[no-untyped-call]
+            self._shutdown_event.wait(self.sampling_interval)
 
 
 @contextmanager
@@ -44,7 +55,9 @@ def system_metrics(
         return
     client = connect(settings)
     machine = persist("opening the run of system metrics", lambda: _machine_run(client, run_ids, settings), settings)
-    monitor = SystemMetricsMonitor(  # type: ignore[no-untyped-call]
+    # It says what it cannot send with the server's whole address, and the steps of the evaluation say it too.
+    logging.getLogger(_LOGGER).setLevel(logging.CRITICAL)
+    monitor = _Monitor(  # type: ignore[no-untyped-call]
         machine,
         sampling_interval=interval,
         resume_logging=True,
@@ -56,7 +69,7 @@ def system_metrics(
         yield machine
         status = RunStatus.FINISHED
     finally:
-        monitor.finish()
+        monitor.finish()  # type: ignore[no-untyped-call]
         ended = RunStatus.to_string(status)
         persist("closing the run of system metrics", lambda: client.set_terminated(machine, ended), settings)
 
@@ -64,9 +77,12 @@ def system_metrics(
 def _machine_run(client: MlflowClient, run_ids: Sequence[str], settings: TrackingSettings) -> str:
     runs = [client.get_run(run_id) for run_id in run_ids]
     earlier = {run.data.tags.get(MACHINE_RUN) for run in runs}
-    if len(earlier) == 1 and (found := earlier.pop()) is not None:
+    if len(earlier) == 1 and (found := next(iter(earlier))) is not None:
         client.update_run(found, status=RunStatus.to_string(RunStatus.RUNNING))
         return found
+    for left in earlier - {None}:  # by a process that died with other versions in its hands
+        if client.get_run(str(left)).info.status == RunStatus.to_string(RunStatus.RUNNING):
+            client.set_terminated(str(left), RunStatus.to_string(RunStatus.KILLED))
     split = client.get_experiment(runs[0].info.experiment_id).name
     experiment = experiment_id(client, f"{split}/machine", settings)
     name = str(runs[0].info.run_name) + (f" and {len(runs) - 1} more" if len(runs) > 1 else "")

@@ -129,10 +129,13 @@ class Stage:
         return self.process(name, "watch", str(file))
 
     def runs(self, split: str) -> list[Run]:
-        """Every run on the split, deleted ones too."""
+        """Every evaluation on the split, deleted ones too."""
         client = MlflowClient(self.mlflow.uri)
         experiment = client.get_experiment_by_name(f"congruence/{split}")
-        return client.search_runs([experiment.experiment_id], run_view_type=ViewType.ALL) if experiment else []
+        if experiment is None:
+            return []
+        kind = "tags.`congruence.kind` = 'evaluation'"
+        return client.search_runs([experiment.experiment_id], filter_string=kind, run_view_type=ViewType.ALL)
 
     def done(self, split: str, *labels: str) -> bool:
         found = {run.info.run_name for run in self.runs(split) if run.data.tags.get("congruence.state") == "complete"}
