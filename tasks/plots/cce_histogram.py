@@ -6,19 +6,32 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from congruence.tasks.evaluation import Evaluation
-from congruence.tasks.plots.style import BLUE, GREEN, INK, figure_of, legend, new_axes
+from congruence.tasks.plots.style import BLUE, FLOOR_LABEL, GREEN, INK, figure_of, legend, new_axes
 
 
 def cce_histogram(evaluation: Evaluation, *, bins: int = 50) -> Figure:
-    """Histogram of CCE over the valid rows with the histogram of the noise floor; vertical lines at both means."""
+    """Histogram of CCE over the valid rows with the histogram of the noise floor; vertical lines at both means.
+
+    The noise floor of a point is the root mean square of what a perfect model would score there, so a perfect model's
+    CCE is spread around it.
+    """
     scores = evaluation.valid_scores
     cce, floor = scores["cce"].to_numpy(float), scores["cce_noise_floor"].to_numpy(float)
     edges = np.linspace(0.0, max(float(np.quantile(cce, 0.999)), float(floor.max())) * 1.02 or 1.0, bins + 1)
-    axes = new_axes(f"CCE of {evaluation.model.label} on {evaluation.split.name}", "CCE", "share of points")
+    title = f"CCE of {evaluation.model.label} on {evaluation.split.name}"
+    axes = new_axes(title, "CCE at a point, in the unit-free distance of the protocol", "share of points")
     bounds = edges.tolist()
     weights = np.full(len(cce), 1.0 / len(cce))
     axes.hist(np.clip(cce, None, edges[-1]), bounds, weights=weights, color=BLUE, alpha=0.75, label="this version")
-    axes.hist(floor, bounds, weights=weights, color=GREEN, histtype="step", linewidth=1.6, label="noise floor")
+    axes.hist(
+        floor,
+        bounds,
+        weights=weights,
+        color=GREEN,
+        histtype="step",
+        linewidth=1.6,
+        label=FLOOR_LABEL,
+    )
     axes.axvline(float(cce.mean()), color=INK, linewidth=1.2, label=f"mean CCE {cce.mean():.4g}")
     axes.axvline(
         float(floor.mean()), color=GREEN, linewidth=1.2, linestyle="--", label=f"mean floor {floor.mean():.4g}"

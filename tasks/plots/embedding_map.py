@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.evaluation import Evaluation
-from congruence.tasks.plots.style import MUTED, SEQUENTIAL, dress, new_figure, spread
+from congruence.tasks.plots.style import INK, MUTED, RED, SEQUENTIAL, dress, new_figure, spread
 
 POINTS = 20_000
 
@@ -27,14 +27,22 @@ def embedding_map(evaluation: Evaluation, *, points: int = POINTS) -> Figure:
     shown = shown[np.argsort(cce[shown], kind="stable")]
     figure = new_figure(6.4, 5.2)
     axes = figure.add_subplot()
-    dress(axes, f"CCE over the embeddings: {evaluation.model.label}", "first map axis", "second map axis")
+    dress(
+        axes,
+        f"CCE over the embeddings: {evaluation.model.label}",
+        "first principal component of the embeddings",
+        "second principal component",
+    )
     size = float(np.clip(6000.0 / max(len(shown), 1), 2.0, 20.0))
     low, high = np.quantile(cce, [0.01, 0.99])
     dots = axes.scatter(
         place[shown, 0], place[shown, 1], c=cce[shown], s=size, cmap=SEQUENTIAL, vmin=low, vmax=high, linewidths=0
     )
     bar = figure.colorbar(dots, ax=axes, extend="both")
-    bar.set_label("CCE", fontsize=9.5)
+    bar.set_label("CCE; the line is the mean noise floor", fontsize=9.5, color=INK)
+    floor = float(scores["cce_noise_floor"].mean())
+    if low < floor < high:
+        bar.ax.axhline(floor, color=RED, linewidth=2)
     bar.ax.tick_params(labelsize=8.5)
     axes.set_xticklabels([])
     axes.set_yticklabels([])

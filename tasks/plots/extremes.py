@@ -51,5 +51,5 @@ def _caption(row: pd.Series) -> str:
         lines.append(f"y = {row['target']:.4g}")
     if "mean" in row and pd.notna(row["mean"]):
         spread = f" ± {row['std']:.3g}" if "std" in row and pd.notna(row["std"]) else ""
-        lines.append(f"f: {row['mean']:.3g}{spread}")
+        lines.append(f"f: {row['mean']:.4g}{spread}")
     return "\n".join(lines)

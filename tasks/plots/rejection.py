@@ -41,9 +41,9 @@ def rejection_panels(curves: dict[str, RejectionCurve], criterion: str) -> Figur
 
 
 def _panel(axes: Axes, loss: str, curve: RejectionCurve) -> None:
-    dress(axes, "", "share withheld", loss)
+    dress(axes, "", "share of points withheld", f"{loss} of the rest")
     axes.fill_between(curve.withheld, curve.random_low, curve.random_high, color=MUTED, alpha=0.2, linewidth=0)
-    axes.axhline(curve.random_loss, color=MUTED, linewidth=1.2, linestyle="--", label="random (95 %)")
+    axes.axhline(curve.random_loss, color=MUTED, linewidth=1.2, linestyle="--", label="at random (95 % band)")
     axes.plot(curve.withheld, curve.kept_loss, color=BLUE, linewidth=2, label="highest CCE first")
     axes.set_xlim(0, 1)
     middle = curve.withheld <= 0.95  # the last few rows are noise and would set the scale

@@ -28,8 +28,8 @@ def reliability_diagram(evaluation: Evaluation, *, levels: int = 50) -> Figure:
     pit = pit_of(evaluation)
     expected, observed = reliability_curve(pit, levels=levels)
     band = 1.96 * np.sqrt(expected * (1.0 - expected) / len(pit))
-    axes = new_axes(f"Reliability of {evaluation.model.label}", "predicted probability", "observed share of outcomes",
-                    width=4.8, height=4.6)  # fmt: skip
+    title, asked = f"Reliability of {evaluation.model.label}", "predicted probability of an outcome at most this high"
+    axes = new_axes(title, asked, "share of outcomes that were", width=4.8, height=4.6)
     axes.fill_between(expected, expected - band, expected + band, color=MUTED, alpha=0.25, linewidth=0,
                       label="95 % band if calibrated")  # fmt: skip
     axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle="--")
@@ -47,7 +47,11 @@ def pit_histogram(evaluation: Evaluation, *, bins: int = 20) -> Figure:
     pit = pit_of(evaluation)
     density, edges = np.histogram(pit, bins=bins, range=(0.0, 1.0), density=True)
     error = 1.96 * np.sqrt((bins - 1.0) / len(pit))
-    axes = new_axes(f"PIT histogram of {evaluation.model.label}", "probability integral transform", "density")
+    axes = new_axes(
+        f"PIT histogram of {evaluation.model.label}",
+        "PIT: predicted probability of the outcome or less",
+        "density (1 if calibrated)",
+    )
     axes.bar(edges[:-1], density, np.diff(edges), align="edge", color=BLUE, alpha=0.75, edgecolor="white")
     axes.axhspan(max(0.0, 1.0 - error), 1.0 + error, color=MUTED, alpha=0.25, linewidth=0, label="95 % if calibrated")
     axes.axhline(1.0, color=INK, linewidth=1, linestyle="--")

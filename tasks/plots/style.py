@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -21,6 +22,8 @@ RED = "#dc2626"
 CYCLE = (BLUE, ORANGE, GREEN, "#7c3aed", RED, "#0891b2", "#ca8a04", "#be185d", "#4d7c0f", "#475569")
 SEQUENTIAL = "viridis"
 DPI = 110
+FLOOR_LABEL = "noise floor: what a perfect model scores"
+_TITLE_LETTERS = 9.5  # per inch
 
 
 def new_figure(width: float = 6.4, height: float = 4.0) -> Figure:
@@ -38,8 +41,12 @@ def new_axes(title: str, x_label: str, y_label: str, *, width: float = 6.4, heig
 
 
 def dress(axes: Axes, title: str = "", x_label: str = "", y_label: str = "") -> None:
-    """Titles, labels, light grid, no box."""
-    axes.set_title(title, loc="left", fontsize=11, color=INK, fontweight="bold")
+    """Titles (wrapped to the width of the axes), labels, light grid, no box."""
+    place = axes.get_subplotspec()
+    share = 1 if place is None else place.get_gridspec().ncols
+    width = max(12, int(_TITLE_LETTERS * figure_of(axes).get_figwidth() / share))
+    lines = textwrap.wrap(title, width, max_lines=3, placeholder=" …")
+    axes.set_title("\n".join(lines), loc="left", fontsize=11, color=INK, fontweight="bold")
     axes.set_xlabel(x_label, fontsize=9.5, color=INK)
     axes.set_ylabel(y_label, fontsize=9.5, color=INK)
     axes.tick_params(labelsize=8.5, colors=MUTED, length=3)
@@ -59,6 +66,14 @@ def figure_of(axes: Axes) -> Figure:
     figure = axes.get_figure(root=True)
     assert isinstance(figure, Figure)
     return figure
+
+
+def shorten(text: str, letters: int) -> str:
+    """``text`` with its middle left out where it is longer: names of versions differ at their ends."""
+    if len(text) <= letters:
+        return text
+    tail = letters // 2
+    return f"{text[: letters - tail - 1]}…{text[-tail:]}"
 
 
 def png(figure: Figure) -> bytes:

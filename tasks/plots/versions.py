@@ -10,12 +10,20 @@ from matplotlib.figure import Figure
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.evaluation import Metric
-from congruence.tasks.plots.style import BLUE, GREEN, dress, new_figure
+from congruence.tasks.plots.style import BLUE, GREEN, MUTED, dress, new_figure, shorten
 
-HEADLINES = ("cce_mean", "nll_mean", "crps_mean", "ece", "mae")
+HEADLINES = {
+    "cce_mean": "mean CCE",
+    "nll_mean": "mean NLL",
+    "crps_mean": "mean CRPS",
+    "ece": "ECE",
+    "mae": "mean absolute error",
+}
+_LABEL = 36
+_READING = "dot: value; bar: 95 % interval; green: noise floor, which a perfect model reaches; lower is better"
 
 
-def versions_figure(metrics: Mapping[str, Mapping[str, Metric]], names: Sequence[str] = HEADLINES) -> Figure:
+def versions_figure(metrics: Mapping[str, Mapping[str, Metric]], names: Sequence[str] = tuple(HEADLINES)) -> Figure:
     """One panel per metric, one line per version (lower is better everywhere); a tick marks the CCE noise floor.
 
     Args:
@@ -29,12 +37,15 @@ def versions_figure(metrics: Mapping[str, Mapping[str, Metric]], names: Sequence
     if not shown:
         raise InvalidInputError(f"metrics: no version has any of {', '.join(names)}")
     labels = list(metrics)
-    figure = new_figure(2.2 + 2.2 * len(shown), 1.3 + 0.32 * len(labels))
+    longest = max(min(len(label), _LABEL) for label in labels)
+    figure = new_figure(0.8 + 0.07 * longest + 2.2 * len(shown), 1.6 + 0.32 * len(labels))
     for place, (axes, name) in enumerate(zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True)):
-        dress(axes, name)
+        dress(axes, HEADLINES.get(name, name))
         _panel(axes, name, [metrics[label] for label in labels])
-        axes.set_yticks(np.arange(len(labels)), labels if place == 0 else [])
+        axes.set_yticks(np.arange(len(labels)), [shorten(label, _LABEL) for label in labels] if place == 0 else [])
         axes.set_ylim(len(labels) - 0.5, -0.5)
+        axes.locator_params(axis="x", nbins=4)
+    figure.supxlabel(_READING, fontsize=8.5, color=MUTED, x=0.01, ha="left")
     return figure
 
 
