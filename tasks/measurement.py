@@ -24,7 +24,7 @@ from congruence.kernels.significance import CongruenceTest, congruence_tests
 from congruence.kernels.solvers import Checkpoint, ConjugateGradient
 from congruence.kernels.solvers.auto import DENSE_LIMIT
 from congruence.kernels.weighting import Reference
-from congruence.tasks.linalg import prepare_on_dask
+from congruence.tasks.linalg import cluster_capacity, prepare_on_dask
 from congruence.tasks.metric_names import MetricName, requested_metrics
 from congruence.tasks.solver_plan import SolverSettings, plan_solver
 
@@ -170,7 +170,8 @@ def on_cluster(
     def prepare_inputs(
         x: Array, *, query: Array | None, input_kernel: Kernel, regularization: float
     ) -> PreparedCongruence:
-        plan = plan_solver(settings, x, columns, input_kernel, regularization, folder)
+        capacity = cluster_capacity(client, gpu=gpu)
+        plan = plan_solver(settings, x, columns, input_kernel, regularization, folder, capacity)
         if type(plan.solver).__name__ not in announced:  # the bootstraps of a protocol differ by a few points only
             announce(plan.announcement)
             announced.add(type(plan.solver).__name__)

@@ -15,7 +15,8 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.functions import Kernel
 from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom, Solver, choose_solver
 from congruence.kernels.solvers.auto import DENSE_LIMIT, NYSTROM_LANDMARKS, Plan
-from congruence.tasks.linalg import CheckpointFile, TiledCholesky
+from congruence.tasks.linalg import Capacity, CheckpointFile, TiledCholesky
+from congruence.tasks.linalg.capacity import KEPT_SHARE
 from congruence.tasks.strict import Strict
 
 CHECKPOINT_ROWS = 50_000
@@ -48,13 +49,13 @@ class SolverSettings(Strict):
 class SolverPlan:
     """A solver for the workers, the dtype of its tiles, and one line on what it is expected to take.
 
-    ``held_bytes``: what is left of the settings' memory to keep the Gram matrix in; None where they set no limit.
+    ``held_bytes``: what the workers may take to keep the Gram matrix between passes.
     """
 
     solver: Solver
     dtype: Any
     announcement: str
-    held_bytes: int | None = None
+    held_bytes: int
 
 
 def system_digest(x: Array, kernel: Kernel, regularization: float) -> str:
@@ -65,7 +66,13 @@ def system_digest(x: Array, kernel: Kernel, regularization: float) -> str:
 
 
 def plan_solver(
-    settings: SolverSettings, x: Array, columns: int, kernel: Kernel, regularization: float, folder: Path
+    settings: SolverSettings,
+    x: Array,
+    columns: int,
+    kernel: Kernel,
+    regularization: float,
+    folder: Path,
+    capacity: Capacity,
 ) -> SolverPlan:
     """The solver for inputs x (n, d) and ``columns`` right-hand sides.
 
@@ -76,13 +83,24 @@ def plan_solver(
         kernel: the input kernel, whose speed is measured on a few tiles.
         regularization: lambda.
         folder: where the iterate of a long solve is kept.
+        capacity: of the cluster.
 
     Raises:
         BudgetError: nothing fits; says what each solver would take, and what to change.
     """
     n, d = x.shape
-    memory = None if settings.memory is None else int(parse_bytes(settings.memory))
-    plan = choose_solver(n, d, columns, memory_bytes=memory, kernel=kernel, exact=not settings.approximate)
+    memory = capacity.memory_bytes if settings.memory is None else int(parse_bytes(settings.memory))
+    held = min(capacity.kept_bytes, memory // KEPT_SHARE)
+    plan = choose_solver(
+        n,
+        d,
+        columns,
+        memory_bytes=memory,
+        kernel=kernel,
+        cores=capacity.threads,
+        kept_bytes=held,
+        exact=not settings.approximate,
+    )
     chosen = settings.kind
     if chosen == "auto":
         chosen = _kind_of(plan)
@@ -101,7 +119,6 @@ def plan_solver(
         solver = ConjugateGradient(settings.tolerance, settings.landmarks, checkpoint=checkpoint)
         dtype = np.float32
     said = plan.describe() if settings.kind == "auto" else f"{type(solver).__name__}, as the settings say"
-    held = None if memory is None else max(0, memory - plan.projected_bytes)
     return SolverPlan(solver, dtype, f"n = {n:,}, d = {d}, {columns} right-hand sides; {said}", held)
 
 

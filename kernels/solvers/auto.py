@@ -60,6 +60,7 @@ def choose_solver(
     seconds: float | None = None,
     kernel: Kernel | None = None,
     cores: int | None = None,
+    kept_bytes: int | None = None,
     exact: bool = True,
 ) -> Plan:
     """The solver for n points with d features and ``rank`` right-hand sides, within a budget.
@@ -73,6 +74,7 @@ def choose_solver(
         seconds: what it may take; no limit by default.
         kernel: the input kernel whose speed is measured; a cubic polynomial by default.
         cores: cores of the whole cluster; by default those of this process.
+        kept_bytes: of the memory, what may keep the Gram matrix between passes; by default as in this process.
         exact: False allows an approximation with a stated error.
 
     Raises:
@@ -81,7 +83,8 @@ def choose_solver(
     memory = available_memory() if memory_bytes is None else memory_bytes
     limit = np.inf if seconds is None else seconds
     cores = available_threads() if cores is None else cores
-    plans = _plans(n, d, rank, kernel or Polynomial(), cores, memory)
+    keep = min(KEPT_LIMIT, memory // KEPT_SHARE) if kept_bytes is None else kept_bytes
+    plans = _plans(n, d, rank, kernel or Polynomial(), cores, keep)
     for plan in plans:
         approximate = isinstance(plan.solver, Nystrom)
         if plan.projected_bytes <= memory and plan.projected_seconds <= limit and not (approximate and exact):
@@ -95,7 +98,7 @@ def choose_solver(
     )
 
 
-def _plans(n: int, d: int, rank: int, kernel: Kernel, cores: int, memory: int) -> list[Plan]:
+def _plans(n: int, d: int, rank: int, kernel: Kernel, cores: int, keep: int) -> list[Plan]:
     per_entry = seconds_per_entry(kernel, d) / cores  # of a Gram tile: d-term product and elementwise part
     per_flop = seconds_per_flop() / cores
     vectors = 8 * n * rank
@@ -107,7 +110,7 @@ def _plans(n: int, d: int, rank: int, kernel: Kernel, cores: int, memory: int) -
     built = n * m * (per_entry + 2 * m * per_flop)
     one_pass = n * n * (per_entry / 2 + 2 * rank * per_flop)
     needed = 7 * vectors + min(4 * n * m, 2**31) + 32 * m * m
-    kept = 2 * n * n if 2 * n * n <= min(KEPT_LIMIT, memory // KEPT_SHARE) else 0
+    kept = 2 * n * n if 2 * n * n <= keep else 0
     again = 2 * n * n * rank * per_flop if kept else one_pass
     plans.append(
         Plan(

@@ -1,8 +1,17 @@
 """The linear algebra of a reference split on a Dask cluster: the operator, its columns, and a tiled factorisation."""
 
+from congruence.tasks.linalg.capacity import Capacity, cluster_capacity
 from congruence.tasks.linalg.checkpoint import CheckpointFile, sweep_iterates
 from congruence.tasks.linalg.gram import DaskGram
 from congruence.tasks.linalg.prepare import prepare_on_dask
 from congruence.tasks.linalg.tiled_cholesky import TiledCholesky
 
-__all__ = ["CheckpointFile", "DaskGram", "TiledCholesky", "prepare_on_dask", "sweep_iterates"]
+__all__ = [
+    "Capacity",
+    "CheckpointFile",
+    "DaskGram",
+    "TiledCholesky",
+    "cluster_capacity",
+    "prepare_on_dask",
+    "sweep_iterates",
+]

@@ -8,16 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from distributed import Client
-
-from congruence.kernels.arrays import array_namespace
 from congruence.kernels.functions import Kernel
 from congruence.kernels.gram_tiles import TilePoints, block_tiles
-from congruence.kernels.memory import available_memory, keepable_bytes
+from congruence.tasks.linalg.capacity import cluster_capacity
 from congruence.tasks.linalg.placement import Placement
-
-SHARE = 4  # one part in so many of a worker's memory limit
 
 Tiles = list[tuple[slice, slice, Any]]
 
@@ -29,8 +23,7 @@ class KeptTiles:
         placement: where the copies of x are.
         kernel: the input kernel.
         tile_rows: rows of a tile inside a block.
-        held_bytes: what the workers together may take; by default a quarter of their memory limits, on GPUs what
-            ``keepable_bytes`` says of each card.
+        held_bytes: what the workers together may take; by default that of their ``cluster_capacity``.
     """
 
     def __init__(self, placement: Placement, kernel: Kernel, tile_rows: int, held_bytes: int | None) -> None:
@@ -60,21 +53,8 @@ class KeptTiles:
     def _budget(self) -> int:
         if self._held_bytes is not None:
             return self._held_bytes
-        place = self._placement
-        if place.gpu:
-            each = [place.submit(worker, _keepable) for worker in place.workers]
-            return sum(place.client.gather(each))
-        return sum(_memory_limits(place.client)) // SHARE
-
-
-def _memory_limits(client: Client) -> list[int]:
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
-    return [int(worker["memory_limit"] or available_memory() // len(workers)) for worker in workers]
+        return cluster_capacity(self._placement.client, gpu=self._placement.gpu).kept_bytes
 
 
 def _block(points: TilePoints, rows: slice, columns: slice, kernel: Kernel, tile_rows: int) -> Tiles:
     return list(block_tiles(kernel, points, rows, columns, tile_rows, reuse=False))
-
-
-def _keepable(points: TilePoints) -> int:
-    return keepable_bytes(points.x) if array_namespace(points.x) is not np else 0

@@ -26,10 +26,10 @@ class RowSource(ABC):
 
 
 @dataclass(frozen=True)
-class ArrayRows(RowSource):
-    """x in the client's memory: sent once, and again to whoever replaces a lost worker."""
+class _Matrix(RowSource):
+    """Rows of something with a shape."""
 
-    x: Array = field(repr=False)
+    x: Any = field(repr=False)
 
     @property
     def n(self) -> int:  # type: ignore[override]
@@ -41,9 +41,21 @@ class ArrayRows(RowSource):
         """Number of features."""
         return int(self.x.shape[1])
 
+
+class ArrayRows(_Matrix):
+    """x in the client's memory: sent once, and again to whoever replaces a lost worker."""
+
     def future(self, client: Client, rows: slice) -> Any:
         """See RowSource."""
         return client.scatter(self.x[rows], hash=False)
+
+
+class DaskRows(_Matrix):
+    """x as a Dask array."""
+
+    def future(self, client: Client, rows: slice) -> Any:
+        """See RowSource."""
+        return client.compute(self.x[rows].rechunk(-1))
 
 
 @dataclass(frozen=True)
@@ -63,27 +75,6 @@ class StoredRows(RowSource):
     def future(self, client: Client, rows: slice) -> Any:
         """See RowSource."""
         return client.submit(self.read, rows, pure=False)
-
-
-@dataclass(frozen=True)
-class DaskRows(RowSource):
-    """x as a Dask array."""
-
-    x: Any = field(repr=False)
-
-    @property
-    def n(self) -> int:  # type: ignore[override]
-        """Number of rows."""
-        return int(self.x.shape[0])
-
-    @property
-    def dimension(self) -> int:  # type: ignore[override]
-        """Number of features."""
-        return int(self.x.shape[1])
-
-    def future(self, client: Client, rows: slice) -> Any:
-        """See RowSource."""
-        return client.compute(self.x[rows].rechunk(-1))
 
 
 def row_source(x: Any) -> RowSource:

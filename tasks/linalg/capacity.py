@@ -1,0 +1,45 @@
+"""What a cluster offers a solver: threads, memory, and what of it may keep a Gram matrix between passes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distributed import Client
+from distributed.utils import get_ip
+
+from congruence.kernels.memory import KEPT_SHARE_OF_GPU, available_memory
+
+KEPT_SHARE = 4  # one part in so many of the workers' memory limits
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """Threads of all workers, bytes they may use together, and bytes of these to keep a Gram matrix in."""
+
+    threads: int
+    memory_bytes: int
+    kept_bytes: int
+
+
+def cluster_capacity(client: Client, *, gpu: bool = False) -> Capacity:
+    """What the workers of ``client`` offer now.
+
+    Memory is the sum of their limits, on GPUs that of their cards; of workers on this machine, no more than is free.
+    """
+    workers = list(client.scheduler_info(n_workers=-1)["workers"].values())
+    threads = max(1, sum(int(worker["nthreads"]) for worker in workers))
+    if gpu:
+        # Workers are one to a card; the pool that torch and CuPy share has claimed most of what is "free" on it.
+        cards = sum(client.run(_card_bytes).values())
+        return Capacity(threads, cards, int(KEPT_SHARE_OF_GPU * cards))
+    here = {"127.0.0.1", "::1", "localhost", get_ip()}
+    memory = sum(int(worker["memory_limit"] or available_memory() // len(workers)) for worker in workers)
+    if all(worker["host"] in here for worker in workers):
+        memory = min(memory, available_memory())
+    return Capacity(threads, memory, memory // KEPT_SHARE)
+
+
+def _card_bytes() -> int:
+    import cupy
+
+    return int(cupy.cuda.Device().mem_info[1])
