@@ -99,7 +99,7 @@ def predict_task(model: PredictiveModel, label: str, split: Split, valid: Array,
 
 def open_planned(split: SplitSettings, settings: EvaluationSettings) -> Split:
     """The split, with its plan kept in the home folder: a later run only looks at the state of the files."""
-    return open_split(split, settings.home_folder / "plans")
+    return open_split(split, settings.home_folder / "plans", settings.home_folder / "unpacked")
 
 
 def with_fitted_encoder(settings: EvaluationSettings) -> EvaluationSettings:

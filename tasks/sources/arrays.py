@@ -1,12 +1,15 @@
 """Arrays side by side: the members of an .npz file, a folder of .npy files, a Zarr group. Row i of each is one row."""
 
+import logging
 import posixpath
 import struct
 import zipfile
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +20,12 @@ from PIL import Image
 
 from congruence.kernels.arrays import Array
 from congruence.tasks.sources.errors import SplitError
+from congruence.tasks.sources.files import file_state
 from congruence.tasks.sources.locations import Location
 from congruence.tasks.sources.tables import BATCH_ROWS, Table
+from congruence.tasks.sources.unpacked import PIECE_BYTES, UnpackingError, unpacked
+
+logger = logging.getLogger(__name__)
 
 
 class StoredArray(ABC):
@@ -67,13 +74,17 @@ class ArrayTable(Table):
         return list(self._files)
 
 
-def open_npz(location: Location) -> Table:
-    """The members of an .npz file. Stored ones are read in place; compressed ones are decompressed from their start."""
+def open_npz(location: Location, copies: Path | None = None) -> Table:
+    """The members of an .npz file. Stored ones are read in place.
+
+    Compressed ones are decompressed once, into the folder ``copies`` of whichever machine reads them; where there is no
+    such folder, from their start for every range of rows.
+    """
     (path,) = _one(location.files((".npz",)), location)
     try:
         with location.filesystem.open(path, "rb") as stream, zipfile.ZipFile(stream) as archive:
             names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-        arrays = {name: _NpyArray(location.filesystem, path, f"{name}.npy") for name in names}
+        arrays = {name: _NpyArray(location, path, f"{name}.npy", copies) for name in names}
     except SplitError:
         raise
     except (zipfile.BadZipFile, ValueError, EOFError) as error:
@@ -85,9 +96,7 @@ def open_npy(location: Location) -> Table:
     """A folder or glob of .npy files, each a column named by its file."""
     paths = location.files((".npy",))
     try:
-        arrays = {
-            posixpath.basename(path).removesuffix(".npy"): _NpyArray(location.filesystem, path, None) for path in paths
-        }
+        arrays = {posixpath.basename(path).removesuffix(".npy"): _NpyArray(location, path) for path in paths}
     except SplitError:
         raise
     except (ValueError, EOFError) as error:
@@ -108,14 +117,16 @@ def open_zarr(location: Location) -> Table:
 class _NpyArray(StoredArray):
     """A .npy file, or one inside a zip."""
 
-    def __init__(self, filesystem: Any, path: str, member: str | None) -> None:
-        self._filesystem, self._path, self._member = filesystem, path, member
+    def __init__(self, location: Location, path: str, member: str | None = None, copies: Path | None = None) -> None:
+        self._filesystem, self._is_local = location.filesystem, location.is_local
+        self._path, self._member, self._copies = path, member, copies
+        self._compressed = False
         with self._open() as stream:
             self._header(stream)
 
     def blocks(self, start: int, stop: int) -> Iterator[Array]:
         """Rows in order."""
-        with self._open() as stream:
+        with self._open_copy() if self._compressed and self._copies is not None else self._open() as stream:
             yield from self._blocks(stream, start, stop)
 
     @contextmanager
@@ -126,17 +137,46 @@ class _NpyArray(StoredArray):
                 return
             with zipfile.ZipFile(stream) as archive:
                 member = archive.getinfo(self._member)
-                if member.compress_type == zipfile.ZIP_STORED:
+                self._compressed = member.compress_type != zipfile.ZIP_STORED
+                if not self._compressed:
                     yield _InPlace(stream, _data_offset(stream, member))
                     return
-                with archive.open(member) as inner:
-                    yield inner
+                try:
+                    with archive.open(member) as inner:
+                        yield inner
+                except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+                    raise SplitError(
+                        f"{self._path}, member {self._member!r}: is damaged ({error}); fetch or save it again"
+                    ) from error
+
+    @contextmanager
+    def _open_copy(self) -> Iterator[Any]:
+        assert self._copies is not None
+        try:
+            state = file_state(self._filesystem, self._path, self._is_local)
+            size = self._offset + self.shape[0] * self._row_bytes
+            copy = unpacked(self._copies, f"{self._path}/{self._member}", state, size, self._pieces(size))
+        except UnpackingError as error:
+            logger.warning("%s is decompressed anew for every shard, for want of a place (%s)", self._path, error)
+            with self._open() as stream:
+                yield stream
+            return
+        with copy.open("rb") as stream:
+            yield stream
+
+    def _pieces(self, size: int) -> Iterator[bytes]:
+        """The member's first ``size`` bytes."""
+        with self._open() as stream:
+            while piece := stream.read(min(size, PIECE_BYTES)):
+                size -= len(piece)
+                yield piece
 
     def _header(self, stream: Any) -> None:
         version = npy.read_magic(stream)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         self.shape, fortran, self.dtype = read(stream)
         self._offset = stream.tell()
+        self._row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
         where = f"{self._path}{'/' + self._member if self._member else ''}"
         if self.dtype.hasobject:
             raise SplitError(f"{where}: holds Python objects, which are never unpickled; save plain numbers or strings")
@@ -144,7 +184,7 @@ class _NpyArray(StoredArray):
             raise SplitError(f"{where}: is stored by columns; save numpy.ascontiguousarray(array)")
 
     def _blocks(self, stream: Any, start: int, stop: int) -> Iterator[Array]:
-        width = self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
+        width = self._row_bytes
         stream.seek(self._offset + start * width)
         for begin in range(start, stop, BATCH_ROWS):
             rows = min(BATCH_ROWS, stop - begin)

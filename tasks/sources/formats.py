@@ -1,5 +1,7 @@
 """Which format a split has, by its settings or by what lies at its address."""
 
+from pathlib import Path
+
 from congruence.tasks.sources.arrays import open_npy, open_npz, open_zarr
 from congruence.tasks.sources.errors import SplitError
 from congruence.tasks.sources.huggingface import HuggingFaceTable, is_saved_dataset
@@ -21,8 +23,12 @@ _SUFFIXES = {
 }
 
 
-def open_table(settings: SplitSettings, location: Location) -> Table:
-    """The table at ``location``; raises SplitError where the format cannot be told."""
+def open_table(settings: SplitSettings, location: Location, copies: Path | None = None) -> Table:
+    """The table at ``location``, with ``copies`` as the folder for decompressed arrays.
+
+    Raises:
+        SplitError: the format cannot be told, or what lies there is not of that format.
+    """
     form = _detect(location) if settings.format == "auto" else settings.format
     match form:
         case "parquet":
@@ -32,7 +38,7 @@ def open_table(settings: SplitSettings, location: Location) -> Table:
         case "webdataset":
             return WebDatasetTable(location, [*settings.input_columns, *settings.model_input_columns])
         case "npz":
-            return open_npz(location)
+            return open_npz(location, copies)
         case "npy":
             return open_npy(location)
         case "zarr":

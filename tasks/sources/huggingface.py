@@ -1,67 +1,40 @@
 """A folder that Hugging Face ``datasets`` wrote with ``save_to_disk``: Arrow streams, read without the library."""
 
-import bisect
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import accumulate
-from typing import Any
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from congruence.tasks.sources.errors import SplitError
 from congruence.tasks.sources.locations import Location
-from congruence.tasks.sources.tables import Table, sliced
+from congruence.tasks.sources.tables import FilesOfBatches, sliced
 
 _FILE_MAGIC = b"ARROW1"
+_Opened: TypeAlias = tuple[pa.Schema, Iterator[pa.RecordBatch]]
 
 
-class HuggingFaceTable(Table):
-    """The rows of a saved dataset in its own order."""
+class HuggingFaceTable(FilesOfBatches):
+    """The rows of a saved dataset in its own order; mapped on a disk, where batches passed over cost nothing."""
 
     def __init__(self, location: Location) -> None:
-        self.location = location.uri
-        self.folder = location.path
         self._filesystem = location.filesystem
         self._local = location.is_local
-        self._paths = [location.child(name) for name in _data_files(location)]
-        self._batch_rows: list[list[int]] = []
-        for number, path in enumerate(self._paths):
-            with self._record_batches(path) as (schema, batches):
-                self._batch_rows.append([batch.num_rows for batch in batches])
-            if number == 0:
-                self.schema = schema.remove_metadata()
-            elif not schema.remove_metadata().equals(self.schema):
-                raise SplitError(f"{path}: its columns differ from those of {self._paths[0]}; save the dataset again")
-        self._starts = [0, *accumulate(sum(rows) for rows in self._batch_rows)]
-        self.rows = self._starts[-1]
+        super().__init__(location.uri, location.path, [location.child(name) for name in _data_files(location)])
 
-    def batches(self, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """Rows in order; on a disk the files are mapped, so that skipped batches cost nothing."""
-        for number, path in enumerate(self._paths):
-            first = self._starts[number]
-            if first >= stop or self._starts[number + 1] <= start:
-                continue
-            with self._record_batches(path) as (_, batches):
-                for batch in batches:
-                    begin, end = max(0, start - first), min(batch.num_rows, stop - first)
-                    if begin < end:
-                        yield from sliced(batch.select(list(columns)), begin, end)
-                    first += batch.num_rows
-                    if first >= stop:
-                        break
+    def _describe(self, file: _Opened) -> tuple[pa.Schema, list[int]]:
+        schema, batches = file
+        return schema.remove_metadata(), [batch.num_rows for batch in batches]
 
-    def place(self, row: int) -> str:
-        """The file and the row in it."""
-        number = bisect.bisect_right(self._starts, row) - 1
-        return f"{self._paths[number]}, row {row - self._starts[number]}"
+    def _in_order(self, file: _Opened) -> Iterator[pa.RecordBatch]:
+        return file[1]
 
-    def files(self) -> list[str]:
-        """The Arrow files."""
-        return list(self._paths)
+    def _read(self, piece: pa.RecordBatch, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
+        return sliced(piece.select(list(columns)), start, stop)
 
     @contextmanager
-    def _record_batches(self, path: str) -> Iterator[tuple[Any, Iterator[pa.RecordBatch]]]:
+    def _open(self, path: str) -> Iterator[_Opened]:
         try:
             with pa.memory_map(path) if self._local else self._filesystem.open(path, "rb") as source:
                 is_file = source.read(len(_FILE_MAGIC)) == _FILE_MAGIC

@@ -22,18 +22,19 @@ from congruence.tasks.sources.split import Shard, Split
 from congruence.tasks.sources.tables import Table
 
 
-def open_split(settings: SplitSettings, plans: str | Path | None = None) -> Split:
+def open_split(settings: SplitSettings, plans: str | Path | None = None, copies: str | Path | None = None) -> Split:
     """The split that ``settings`` describe, checked and planned.
 
     Two streams over the data: the table's columns (keys unique, targets finite), then the content of the encoder's
     inputs. The plan and its digests depend on the content alone. In the folder ``plans`` a plan is kept for as long as
-    no file changes its size, times or ETag: the next opening only looks at these.
+    no file changes its size, times or ETag: the next opening only looks at these. In the folder ``copies`` compressed
+    arrays are kept decompressed, on every machine that reads them; without it each shard decompresses them anew.
 
     Raises:
         SplitError: no such file, column or type, duplicate or missing keys, targets that are not finite, no rows.
     """
     location = Location.of(settings.uri, settings.storage_options)
-    table = open_table(settings, location)
+    table = open_table(settings, location, Path(copies) if copies is not None else None)
     _require_columns(settings, table)
     if table.rows == 0:
         raise SplitError(f"{table.location}: holds no rows; give at least one")
