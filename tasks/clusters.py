@@ -6,6 +6,7 @@ one thread with one BLAS thread, because two thread pools on one core fight.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -72,6 +73,8 @@ def dask_client(settings: ClusterSettings) -> Iterator[Client]:
     """
     with dask.config.set(_NO_SPILLING), _connected(settings) as client:
         address = scheduler_address(client)
+        # When a scheduler is lost, each client prints the traceback of its attempt to connect again.
+        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
         try:
             yield client
         except KilledWorker as error:

@@ -1,9 +1,10 @@
-"""SIGKILL an embedding process at random moments, again and again, and compare the store with an undisturbed one.
+"""SIGKILL what embeds at random moments, again and again, and compare the store with an undisturbed one.
 
-    python tests/benchmarks/embedding_kills.py --kills 50
+    python tests/benchmarks/embedding_kills.py --of process|worker|flow|scheduler --kills 50
 
-After each kill: every shard that was done is still done and whole, nothing half-written is read. When a store is
-complete it must be byte for byte the undisturbed one, with only unfinished shards embedded again; then the next begins.
+``process`` is the loop over shards alone, without Prefect and Dask; the others run the flow on a real Prefect server
+and Dask cluster. After each kill: every shard that was done is still done and whole, nothing half-written is read.
+When a store is complete it must be byte for byte the undisturbed one, with only unfinished shards embedded again.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from embedding_kills_on_dask import exercise, files
 from PIL import Image
 
 from congruence.tasks.embedding import embed_shard
@@ -48,10 +50,6 @@ def write_images(path: Path, rows: int) -> None:
     pq.write_table(pa.table({"image": names, "target": np.arange(float(rows))}), path)
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
 def embed(split: Split, uri: str, log: Path, pause: float) -> None:
     """Embed what is missing; each shard that is embedded adds a line to ``log`` before and after."""
     script = load_script()
@@ -64,49 +62,56 @@ def embed(split: Split, uri: str, log: Path, pause: float) -> None:
                 stream.write(f"{shard.index}\n")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--rows", type=int, default=400)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
-    arguments = parser.parse_args()
-    print(f"seed {arguments.seed}")
-    moments, script = random.Random(arguments.seed), load_script()
+def kill_processes(kills: int, folder: Path, table: Path, seed: int) -> None:
+    moments, script = random.Random(seed), load_script()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["congruence.tasks.embedding", "congruence.tasks.sources", "zarr", "PIL.Image"])
-    with tempfile.TemporaryDirectory() as home:
+    split = open_split(SplitSettings(uri=str(table), input="image", target="target", shard_rows=20))
+    embed(split, str(folder / "undisturbed"), folder / "undisturbed.log", 0.0)
+    expected = files(folder / "undisturbed")
+    killed = completed = during_work = 0
+    while killed < kills:
+        uri, log = folder / f"store-{completed}", folder / f"store-{completed}.log"
+        done: set[int] = set()
+        while True:
+            process = context.Process(target=embed, args=(split, str(uri), log, 0.01))
+            process.start()
+            process.join(moments.uniform(0.05, 1.5))
+            if not process.is_alive():
+                assert process.exitcode == 0
+                break
+            process.kill()
+            process.join()
+            killed += 1
+            store = script.open_store(str(uri), split)
+            now = {shard.index for shard in split.shards} - {shard.index for shard in store.pending()}
+            assert done <= now, "a finished shard was lost"
+            during_work += 0 < len(now) < len(split.shards)
+            done = now
+        again = log.read_text().split()
+        assert files(uri) == expected, "the store differs from the undisturbed one"
+        # A shard may be done when its process dies before it writes the log, never the other way round.
+        assert len(again) == len(set(again)), "a finished shard was embedded again"
+        completed += 1
+    print(f"{killed} kills, {during_work} of them with the store partly done; {completed} stores completed, all equal")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--of", choices=["process", "worker", "flow", "scheduler"], default="process")
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--rows", type=int, default=400, help="in shards of 20, with Dask of 40")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    arguments = parser.parse_args()
+    print(f"killing the {arguments.of}, seed {arguments.seed}", flush=True)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         folder = Path(home)
-        write_images(folder / "split.parquet", arguments.rows)
-        split = open_split(
-            SplitSettings(uri=str(folder / "split.parquet"), input="image", target="target", shard_rows=20)
-        )
-        embed(split, str(folder / "undisturbed"), folder / "undisturbed.log", 0.0)
-        expected = files(folder / "undisturbed")
-        kills = completed = during_work = 0
-        while kills < arguments.kills:
-            uri, log = folder / f"store-{completed}", folder / f"store-{completed}.log"
-            done: set[int] = set()
-            while True:
-                process = context.Process(target=embed, args=(split, str(uri), log, 0.01))
-                process.start()
-                process.join(moments.uniform(0.05, 1.5))
-                if not process.is_alive():
-                    assert process.exitcode == 0
-                    break
-                process.kill()
-                process.join()
-                kills += 1
-                store = script.open_store(str(uri), split)
-                now = {shard.index for shard in split.shards} - {shard.index for shard in store.pending()}
-                assert done <= now, "a finished shard was lost"
-                during_work += 0 < len(now) < len(split.shards)
-                done = now
-            again = log.read_text().split()
-            assert files(uri) == expected, "the store differs from the undisturbed one"
-            # A shard may be done when its process dies before it writes the log, never the other way round.
-            assert len(again) == len(set(again)), "a finished shard was embedded again"
-            completed += 1
-    print(f"{kills} kills, {during_work} of them with the store partly done; {completed} stores completed, all equal")
+        table = folder / "split.parquet"
+        write_images(table, arguments.rows)
+        if arguments.of == "process":
+            kill_processes(arguments.kills, folder, table, arguments.seed)
+        else:
+            exercise(arguments.of, arguments.kills, folder, table, arguments.seed)
 
 
 if __name__ == "__main__":

@@ -11,18 +11,19 @@ import numpy as np
 import numpy.typing as npt
 
 from congruence.tasks.embedding import embed_shard
+from congruence.tasks.encoders.base import Encoder, InputKind
 from congruence.tasks.encoders.images import decode_image
 from congruence.tasks.sources import Split, SplitSettings, open_split
 from congruence.tasks.store import EmbeddingStore
 
 
-class PixelEncoder:
+class PixelEncoder(Encoder):
     """The sixteen brightness values of the image at 4 x 4 pixels: an encoder that needs no weights."""
 
     id = "pixels"
     preprocessing_digest = "4x4"
     dimension = 16
-    input_kind = "image"
+    input_kind: InputKind = "image"
     batch_size = 16
 
     def __init__(self, pause: float = 0.0) -> None:
