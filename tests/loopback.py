@@ -61,6 +61,10 @@ class Process:
             os.killpg(self.running.pid, number)
         return self.running.wait(timeout=seconds)
 
+    def kill(self) -> None:
+        if self.running is not None:
+            self.stop(signal.SIGKILL)
+
     def text(self) -> str:
         return self.log.read_text() if self.log.exists() else ""
 

@@ -1,57 +1,19 @@
-"""A real MLflow server on loopback and a real browser that looks at it, for tests and benchmarks."""
+"""A real browser that looks at an MLflow server, for tests and benchmarks."""
 
 from __future__ import annotations
 
 import base64
 import json
-import os
 import shutil
-import signal
-import socket
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
-from urllib.error import URLError
 from urllib.request import urlopen
 
 from websockets.sync.client import connect
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
-class Server:
-    """``mlflow server`` on loopback, which can be killed and started again."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            self.port = listener.getsockname()[1]
-        self.uri = f"http://127.0.0.1:{self.port}"
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        store, artifacts = f"sqlite:///{self.folder}/mlflow.db", str(self.folder / "artifacts")
-        command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store, "--artifacts-destination"]
-        command += [artifacts, "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"]
-        environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
-        with (self.folder / "server.log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
-        for _ in range(600):
-            try:
-                with urlopen(f"{self.uri}/health", timeout=1):
-                    return
-            except (URLError, OSError):
-                time.sleep(0.1)
-        raise RuntimeError((self.folder / "server.log").read_text()[-2000:])
-
-    def kill(self) -> None:
-        if self.process is not None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-            self.process = None
 
 
 class Browser:

@@ -417,7 +417,8 @@ def main() -> None:
         for name in arguments.only or EXERCISES:
             began = time.monotonic()
             lines = EXERCISES[name](stage)
-            print(f"## {name} ({time.monotonic() - began:.0f} s)", *lines, sep="\n- ", flush=True)
+            load = os.getloadavg()[0]
+            print(f"## {name} ({time.monotonic() - began:.0f} s, load {load:.1f})", *lines, sep="\n- ", flush=True)
         if database is not None:
             logs = [path for path in folder.glob("*.log") if database.password in path.read_text()]
             assert not logs, logs

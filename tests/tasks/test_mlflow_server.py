@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import mlflow
 import pytest
+from loopback import MlflowServer
 from mlflow import MlflowClient
-from mlflow_pages import CHROMIUM, Browser, Server
+from mlflow_pages import CHROMIUM, Browser
 
 from congruence.tasks.registry import resolve
 from congruence.tasks.tracking import (
@@ -32,7 +33,7 @@ class Constant(mlflow.pyfunc.PythonModel):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    server = Server(tmp_path_factory.mktemp("server"))
+    server = MlflowServer(tmp_path_factory.mktemp("server"))
     server.start()
     before = mlflow.get_tracking_uri()
     mlflow.set_tracking_uri(server.uri)

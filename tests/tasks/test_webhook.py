@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
-import socket
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
-from cryptography.fernet import Fernet
+from loopback import MlflowServer, free_port, wait_until
 from mlflow import MlflowClient
 from mlflow.webhooks.delivery import _generate_hmac_signature
 from starlette.testclient import TestClient
@@ -124,43 +119,12 @@ def test_a_short_secret_is_refused() -> None:
         create_receiver("short")
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture
 def mlflow_server(tmp_path: Path) -> Iterator[MlflowClient]:
-    port = _free_port()
-    environment = os.environ | {
-        "MLFLOW_WEBHOOK_ALLOWED_SCHEMES": "http,https",
-        "MLFLOW_WEBHOOK_ALLOW_PRIVATE_IPS": "true",
-        "MLFLOW_WEBHOOK_SECRET_ENCRYPTION_KEY": Fernet.generate_key().decode(),
-        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-    }
-    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--backend-store-uri", f"sqlite:///{tmp_path / 'm.db'}", "--artifacts-destination", str(tmp_path)]
-    with (tmp_path / "server.log").open("w") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-    client = MlflowClient(f"http://127.0.0.1:{port}")
-    _until(lambda: _accepts(port) or process.poll() is not None)
-    yield client
-    os.killpg(process.pid, 15)
-    process.wait(timeout=20)
-
-
-def _accepts(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _until(condition: Any, seconds: float = 90) -> None:
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, "waited in vain"
-        time.sleep(0.1)
+    server = MlflowServer(tmp_path)
+    server.start()
+    yield MlflowClient(server.uri)
+    server.stop()
 
 
 @pytest.mark.slow
@@ -169,12 +133,12 @@ def test_a_real_registry_announces_its_new_version(
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     handled: list[NewVersion] = []
-    secret, port = secrets.token_urlsafe(), _free_port()
+    secret, port = secrets.token_urlsafe(), free_port()
     config = uvicorn.Config(create_receiver(secret, handle=handled.append), port=port, log_level="error")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    _until(lambda: server.started)
+    wait_until(lambda: server.started)
     target = f"http://127.0.0.1:{port}/mlflow"
     webhook = mlflow_server.create_webhook("congruence", target, ["model_version.created"], secret=secret)
     mlflow_server.create_registered_model("angle")
@@ -182,7 +146,7 @@ def test_a_real_registry_announces_its_new_version(
     mlflow_server.create_model_version(
         "angle", source=f"models:/{logged.model_id}", model_id=logged.model_id, tags={"team": "a"}
     )
-    _until(lambda: handled, 30)
+    wait_until(lambda: handled, 30)
     assert (handled[0].uri, handled[0].tags) == ("models:/angle/1", {"team": "a"})
     assert mlflow_server.test_webhook(webhook.webhook_id).success
     server.should_exit = True
