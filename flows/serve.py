@@ -90,4 +90,5 @@ def serve(settings: EvaluationSettings, file: Path, *, cron: str = QUARTER_HOURL
             "(export PREFECT_API_URL=http://127.0.0.1:4200/api), or use `congruence watch`, which needs none"
         )
     deployments: Any = served_deployments(file, name or file.stem, cron)
-    prefect.serve(*deployments, print_starting_message=False)
+    # Not paused at its end: another process may serve the same, and what comes meanwhile is carried out at the return.
+    prefect.serve(*deployments, print_starting_message=False, pause_on_shutdown=False)
