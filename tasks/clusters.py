@@ -88,8 +88,8 @@ def dask_client(settings: ClusterSettings) -> Iterator[Client]:
             if client.status == "running" and not isinstance(error, CancelledError | CommClosedError):
                 raise
             raise ClusterError(
-                f"the Dask scheduler at {address} was lost during the work ({error}); see its log, start it again with "
-                f"its workers where that is yours to do; {_KEPT}"
+                f"the Dask scheduler at {address} was lost during the work; see its log, and start it again with its "
+                f"workers where that is yours to do; {_KEPT}"
             ) from error
 
 
