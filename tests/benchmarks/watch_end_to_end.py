@@ -374,6 +374,26 @@ def served_schedule(stage: Stage) -> list[str]:
             f"{runs}"]  # fmt: skip
 
 
+def serve_stopped(stage: Stage) -> list[str]:
+    file = stage.file("stopped", ["slow"])
+    label = stage.register("slow", seconds=4.0)
+    first = stage.process("serve-stopped-1", "serve", str(file), "--cron", "* * * * *")
+    wait_until(lambda: stage.shards_predicted("slow") >= 2, 180, "the first predictions")
+    began = time.monotonic()
+    first.stop(signal.SIGTERM, 90)
+    ended = time.monotonic() - began
+    finished = stage.done("stopped", label)
+    second = stage.process("serve-stopped-2", "serve", str(file), "--cron", "* * * * *")
+    wait_until(lambda: stage.done("stopped", label), 300, "the evaluation")
+    took = time.monotonic() - began
+    time.sleep(2 * EVERY)
+    once = stage.require_once("stopped", label)
+    second.stop(signal.SIGTERM, 90)
+    then = "finished" if finished else "not finished"
+    return [f"stopped (SIGTERM) in a run: gone after {ended:.0f} s, the version {then}; started again: finished after "
+            f"{took:.0f} s; {once}"]  # fmt: skip
+
+
 def _ask(stage: Stage, path: str) -> list[dict[str, Any]]:
     return list(requests.post(f"{stage.prefect.api}/{path}/filter", json={}, timeout=30).json())
 
@@ -399,6 +419,7 @@ EXERCISES: dict[str, Callable[[Stage], list[str]]] = {
     "failed": failed_version,
     "webhook": webhook_to_prefect,
     "cron": served_schedule,
+    "stopped": serve_stopped,
 }
 
 
