@@ -96,7 +96,14 @@ def dask_client(settings: ClusterSettings) -> Iterator[Client]:
 @contextmanager
 def _connected(settings: ClusterSettings) -> Iterator[Client]:
     if settings.kind != "address":
-        with _started(settings) as cluster, Client(cluster) as client:
+        try:
+            started = _started(settings)
+        except RuntimeError as error:  # distributed's, for a nanny whose worker ended before it was ready
+            raise ClusterError(
+                f"cluster.kind: the cluster of kind {settings.kind} did not start ({error.__cause__ or error}); if a "
+                "worker process was killed, most often it lacks memory: use fewer with cluster.workers, and run again"
+            ) from error
+        with started as cluster, Client(cluster) as client:
             yield client
         return
     try:
