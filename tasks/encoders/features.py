@@ -30,7 +30,7 @@ class FeatureEncoder(Encoder):
         self.dimension = next(int(size) for size in known if size)
         self._mean = np.asarray(settings.mean or np.zeros(self.dimension), dtype=np.float64)
         self._scale = np.asarray(settings.scale or np.ones(self.dimension), dtype=np.float64)
-        self.batch_size = settings.batch_size or 4096
+        self.batch_size = settings.given_batch_size or 4096
         self.preprocessing_digest = text_digest(
             "standardisation", [float(m).hex() for m in self._mean], [float(s).hex() for s in self._scale]
         )

@@ -59,7 +59,7 @@ def _custom(settings: EncoderSettings) -> Encoder:
         raise InvalidInputError(
             f"encoder.path '{path}' returned {type(encoder).__name__}; expected a congruence.tasks.encoders.Encoder"
         )
-    if settings.batch_size is not None:
-        encoder.use_batch_size(settings.batch_size)
+    if settings.given_batch_size is not None:
+        encoder.use_batch_size(settings.given_batch_size)
         encoder.searches_batch_size = False
     return encoder

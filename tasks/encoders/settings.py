@@ -2,14 +2,12 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from congruence.tasks.strict import Strict
 
 COMPACT = "compact"
 RANDOM = "random"
-
-AUTO = "auto"
 
 Kind = Literal["open_clip", "open_clip_text", "timm", "identity", "custom"]
 
@@ -28,9 +26,9 @@ class EncoderSettings(Strict):
     pretrained: a tag such as `laion2b_s34b_b79k`, the path of a checkpoint, or `random` for untrained weights
         (benchmarks, tests); timm models carry their tag in the name.
     precision: `fp32`; `bf16`, autocast on a GPU (the CPU runs it too, seldom faster); `pure_bf16`, weights and all.
-    batch_size: rows of one forward pass. `auto` (the default) measures once for each store which size is fastest and
-        keeps it there for every worker and later run; without a store it is what suits the device. Halved where memory
-        runs out.
+    batch_size: rows of one forward pass, halved where memory runs out. `auto` measures once for each store which size
+        is fastest and keeps it there for every worker and later run. By default `auto` on a GPU; on a CPU, whose rate
+        hardly depends on it, 64, so that two stores of the same rows have the same bytes.
     device: `auto` takes a GPU where there is one.
     max_pixels: images with more are invalid rows; the header decides, before anything is decoded.
     mean, scale: of the tabular features; each feature becomes (value - mean) / scale. Where neither is given they are
@@ -44,9 +42,7 @@ class EncoderSettings(Strict):
     model: str | None = None
     pretrained: str | None = None
     precision: Literal["fp32", "bf16", "pure_bf16"] = "fp32"
-    batch_size: Annotated[
-        Annotated[int, Field(ge=1)] | None, BeforeValidator(lambda value: None if value == AUTO else value)
-    ] = None
+    batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     max_pixels: Annotated[int, Field(ge=1, le=178_956_970)] = 67_108_864
     dimension: Annotated[int, Field(ge=1)] | None = None
@@ -95,6 +91,11 @@ class EncoderSettings(Strict):
             raise ValueError(f"the number of features differs: {said}")
         if 0 in sizes.values():
             raise ValueError("mean and scale must hold one number per feature, and at least one")
+
+    @property
+    def given_batch_size(self) -> int | None:
+        """The batch size if it is a number."""
+        return self.batch_size if isinstance(self.batch_size, int) else None
 
     @property
     def needs_statistics(self) -> bool:

@@ -67,10 +67,10 @@ class TorchEncoder(Encoder):
         self.device = choose_device(settings.device)
         self.precision = settings.precision
         default = GPU_BATCH if self.device.type == "cuda" else CPU_BATCH
-        self.batch_size = settings.batch_size or default
+        self.batch_size = settings.given_batch_size or default
         self.device_kind = self.device.type
         self._sample: Any = None
-        self._chosen = settings.batch_size is not None
+        self._measured = settings.batch_size == "auto" or (settings.batch_size is None and self.device.type == "cuda")
         self._fits: int | None = None
 
     @abstractmethod
@@ -80,7 +80,7 @@ class TorchEncoder(Encoder):
     def measure_dimension(self, sample: Any) -> int:
         """Length of an embedding, by encoding one preprocessed row; `search_batch_size` measures with the same one."""
         self._sample = sample
-        self.searches_batch_size = not self._chosen
+        self.searches_batch_size = self._measured
         return int(self.encode([sample]).shape[1])
 
     def search_batch_size(self) -> BatchSearch:

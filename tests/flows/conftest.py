@@ -96,8 +96,7 @@ def evaluation_content(digits: Path, **changes: Any) -> dict[str, Any]:
                 "shard_rows": SHARD_ROWS,
             }
         ],
-        # A fixed batch size, so that stores made apart are equal byte for byte.
-        "encoder": {"kind": "open_clip", "model": "compact", "batch_size": 64},
+        "encoder": {"kind": "open_clip", "model": "compact"},
         "cluster": {"kind": "local", "workers": 2},
         **changes,
     }

@@ -65,7 +65,7 @@ def test_the_flow_gives_the_numbers_of_the_plain_call(
     content: Content, digits: Path, home: Path, register_law: Register
 ) -> None:
     uri = register_law()
-    encoder = {"kind": "open_clip", "model": "compact"}  # its batch size is measured
+    encoder = {"kind": "open_clip", "model": "compact", "batch_size": "auto"}
     outcome = run(content, home, [uri], cluster={"kind": "threads"}, encoder=encoder)[0]
     assert outcome.run_id is not None
     scores = read_scores(outcome.run_id)

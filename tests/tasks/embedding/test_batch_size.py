@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ from congruence.tasks.store import EmbeddingStore
 class Thumbnails(TorchEncoder):
     """Images at 4 x 4 pixels, with room for `room` of them; counts how often it is measured."""
 
-    def __init__(self, room: int = 10**6, batch_size: int | None = None) -> None:
+    def __init__(self, room: int = 10**6, batch_size: int | Literal["auto"] | None = "auto") -> None:
         super().__init__(EncoderSettings(device="cpu", batch_size=batch_size))
         self.id, self.preprocessing_digest, self.input_kind = "thumbnails", "4x4", "image"
         self.room, self.searches = room, 0

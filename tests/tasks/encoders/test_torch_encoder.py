@@ -1,6 +1,7 @@
 """Batches shrink until they fit into memory; only running out of memory makes them."""
 
 import logging
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from congruence.tasks.encoders.torch_encoder import TorchEncoder, choose_device,
 class Doubling(TorchEncoder):
     """Doubles its rows, with room for `room` of them."""
 
-    def __init__(self, room: int, batch_size: int | None = 64) -> None:
+    def __init__(self, room: int, batch_size: int | Literal["auto"] | None = 64) -> None:
         super().__init__(EncoderSettings(device="cpu", batch_size=batch_size))
         self.id, self.dimension, self.input_kind = "doubling", 3, "features"
         self.room = room
@@ -128,7 +129,7 @@ def test_one_slow_pass_does_not_end_the_search() -> None:
 
 @pytest.mark.parametrize("kind", [Doubling, Allocating])
 def test_an_encoder_measures_itself_up_to_the_memory_that_there_is(kind: type[Doubling]) -> None:
-    encoder = kind(room=40, batch_size=None)
+    encoder = kind(room=40, batch_size="auto")
     assert not encoder.searches_batch_size  # nothing to measure with yet
     encoder.measure_dimension(torch.ones(3))
     assert encoder.searches_batch_size
@@ -136,6 +137,9 @@ def test_an_encoder_measures_itself_up_to_the_memory_that_there_is(kind: type[Do
     assert max(encoder.seen) <= 64
     assert found.batch_size <= 32
     assert encoder.batch_size == 64
+    on_a_cpu = kind(room=40, batch_size=None)
+    on_a_cpu.measure_dimension(torch.zeros(3))
+    assert not on_a_cpu.searches_batch_size  # stores made apart are equal byte for byte
     given = kind(room=40, batch_size=16)
     given.measure_dimension(torch.ones(3))
     assert not given.searches_batch_size
