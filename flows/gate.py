@@ -21,6 +21,7 @@ from congruence.tasks.tracking import (
     comparable_versions,
     gate_baseline,
     log_decision,
+    place_of,
     read_version,
     set_alias,
 )
@@ -97,9 +98,10 @@ def require_gate(settings: EvaluationSettings) -> GateSettings:
 def _decide_all(
     candidates: list[Candidate], gate_settings: GateSettings, settings: EvaluationSettings
 ) -> list[GateDecision]:
-    decisions = [_decide(candidate, gate_settings, settings) for candidate in candidates]
-    for decision in decisions:
-        log_decision(decision, settings.tracking)
+    decisions = []
+    for decision in [_decide(candidate, gate_settings, settings) for candidate in candidates]:
+        run_id = log_decision(decision, settings.tracking)
+        decisions.append(replace(decision, place=place_of(run_id, settings.tracking)))
     for decision in newest_passed(decisions):
         if gate_settings.set_alias is not None:
             set_alias(decision.candidate.model, gate_settings.set_alias, settings.tracking)
@@ -143,6 +145,8 @@ def print_decisions(decisions: list[GateDecision], gate_settings: GateSettings) 
         out.print(f"gate {word}: {decision.candidate.label}", soft_wrap=True)
         for reason in decision.reasons:
             out.print(f"  {reason}", soft_wrap=True, markup=False)
+        if decision.place is not None:
+            out.print(f"  all rules: {decision.place}", soft_wrap=True, markup=False)
     if gate_settings.set_alias is not None:
         for decision in newest_passed(decisions):
             out.print(f"alias {gate_settings.set_alias} is now on {decision.candidate.label}")

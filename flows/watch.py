@@ -89,7 +89,7 @@ def tick(settings: EvaluationSettings, *, owner: str | None = None, model: str |
         notify(settings.notify, f"congruence: {outcome.label} on {outcome.split} failed", str(outcome.error))
     try:
         result.decisions = _judge(settings, versions, result.outcomes, known)
-    except TrackingError as error:  # judged at the next look: what was evaluated is logged
+    except CongruenceError as error:  # judged at the next look: what was evaluated is logged
         result.problems.append(f"the gate: {error}")
     return result
 

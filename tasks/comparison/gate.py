@@ -76,12 +76,16 @@ class GateCheck:
 
 @dataclass(frozen=True)
 class GateDecision:
-    """What the gate says of a candidate under its settings: it passes if every check does."""
+    """What the gate says of a candidate under its settings: it passes if every check does.
+
+    ``place`` is where people find it in MLflow, once it is logged.
+    """
 
     candidate: ComparedVersion
     baseline: ComparedVersion | None
     checks: tuple[GateCheck, ...]
     settings: GateSettings
+    place: str | None = None
 
     @property
     def passed(self) -> bool:

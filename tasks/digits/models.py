@@ -41,7 +41,7 @@ DESCRIPTION = (
 DESCRIPTIONS = {
     "truth": "the true law",
     "trained": "trained, normal with its own scale per image",
-    "overconfident": "the same with its scale halved",
+    "overconfident": "version 2 with its scale halved",
     "homoscedastic": "trained, one scale for all images",
     "mixture": "trained, mixture of two normals",
     "marginal": "ignores the image, right on average",
