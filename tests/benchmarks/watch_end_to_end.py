@@ -300,7 +300,7 @@ def failed_version(stage: Stage) -> list[str]:
     watchers = [stage.watcher(f"watch-failing-{number}", file) for number in (1, 2)]
     label = stage.register("fragile", fails_while=broken)
     times: list[float] = []
-    limit = time.monotonic() + 150
+    limit = time.monotonic() + 300
     while len(times) < 4 and time.monotonic() < limit:
         failures = [value for key, value in stage.tags(label).items() if key.startswith("congruence.failure.")]
         for failure in map(yaml.safe_load, failures):
