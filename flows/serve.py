@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import prefect
-from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
 from prefect.deployments.runner import RunnerDeployment
 from prefect.events import DeploymentEventTrigger
 from prefect.settings import PREFECT_API_URL
@@ -22,6 +21,7 @@ from congruence.tasks.settings import EvaluationSettings
 from congruence.tasks.webhook import EVENT
 
 QUARTER_HOURLY = "*/15 * * * *"
+AT_ONCE = 2
 
 
 def served_deployments(file: Path, name: str, cron: str) -> list[RunnerDeployment]:
@@ -43,8 +43,6 @@ def served_deployments(file: Path, name: str, cron: str) -> list[RunnerDeploymen
             cron=cron,
             parameters=parameters,
             description=f"Evaluate the registry versions that {file.name} watches and that lack an evaluation",
-            # A look that is still at work makes the next one needless.
-            concurrency_limit=_one_at_a_time(ConcurrencyLimitStrategy.CANCEL_NEW),
             **shared,
         )
     except ValueError as error:
@@ -60,14 +58,9 @@ def served_deployments(file: Path, name: str, cron: str) -> list[RunnerDeploymen
         triggers=[trigger],
         parameters=parameters,
         description=f"Evaluate a version that {file.name} watches as soon as it is registered",
-        concurrency_limit=_one_at_a_time(ConcurrencyLimitStrategy.ENQUEUE),
         **shared,
     )
     return [scheduled, announced]
-
-
-def _one_at_a_time(strategy: ConcurrencyLimitStrategy) -> ConcurrencyLimitConfig:
-    return ConcurrencyLimitConfig(limit=1, collision_strategy=strategy)
 
 
 def serve(settings: EvaluationSettings, file: Path, *, cron: str = QUARTER_HOURLY, name: str | None = None) -> None:
@@ -90,5 +83,7 @@ def serve(settings: EvaluationSettings, file: Path, *, cron: str = QUARTER_HOURL
             "(export PREFECT_API_URL=http://127.0.0.1:4200/api), or use `congruence watch`, which needs none"
         )
     deployments: Any = served_deployments(file, name or file.stem, cron)
-    # Not paused at its end: another process may serve the same, and what comes meanwhile is carried out at the return.
-    prefect.serve(*deployments, print_starting_message=False, pause_on_shutdown=False)
+    # No limit on the Prefect server, where a run that died would hold its place for minutes: claims in MLflow see to it
+    # that a version is evaluated once, so a second look beside a long evaluation finds nothing to do and ends. Not paused
+    # at the end: another process may serve the same, and what comes meanwhile is carried out at the return.
+    prefect.serve(*deployments, limit=AT_ONCE, print_starting_message=False, pause_on_shutdown=False)

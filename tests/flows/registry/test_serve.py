@@ -33,7 +33,6 @@ def test_the_deployments_are_registered_once_with_schedule_and_trigger(registry:
     assert announced.schedules == []
     for deployment in (scheduled, announced):
         assert deployment.parameters == {"file": str(file)}
-        assert deployment.global_concurrency_limit.limit == 1
         assert deployment.entrypoint == "congruence.flows.scheduled.watch_registry"
     (automation,) = (item for item in automations if str(announced.id) in str(item.actions))
     assert automation.trigger.expect == {"mlflow.model_version.created"}
