@@ -84,6 +84,6 @@ def serve(settings: EvaluationSettings, file: Path, *, cron: str = QUARTER_HOURL
         )
     deployments: Any = served_deployments(file, name or file.stem, cron)
     # No limit on the Prefect server, where a run that died would hold its place for minutes. Claims in MLflow see to it
-    # that a version is evaluated once: a second look beside a long evaluation finds nothing to do and ends. Not paused at
-    # the end: another process may serve the same, and what comes meanwhile is carried out at the return.
+    # that a version is evaluated once: a second look beside a long evaluation finds nothing to do and ends. Not paused
+    # at the end: another process may serve the same, and what comes meanwhile is carried out at the return.
     prefect.serve(*deployments, limit=AT_ONCE, print_starting_message=False, pause_on_shutdown=False)
