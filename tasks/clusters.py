@@ -23,6 +23,8 @@ from pydantic import Field, model_validator
 from congruence.tasks.errors import ClusterError, SettingsError
 from congruence.tasks.strict import Strict
 
+logger = logging.getLogger(__name__)
+
 WORKER_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _NO_SPILLING = {
     "distributed.worker.memory.target": False,
@@ -103,7 +105,7 @@ def _connected(settings: ClusterSettings) -> Iterator[Client]:
                 f"cluster.kind: the cluster of kind {settings.kind} did not start ({error.__cause__ or error}); if a "
                 "worker process was killed, most often it lacks memory: use fewer with cluster.workers, and run again"
             ) from error
-        with started as cluster, Client(cluster) as client:
+        with _closing(started), _closing(Client(started)) as client:
             yield client
         return
     try:
@@ -113,8 +115,20 @@ def _connected(settings: ClusterSettings) -> Iterator[Client]:
             f"cluster.address: no Dask scheduler answers at {settings.address} ({error}); start one with "
             "'dask scheduler', or use kind: local"
         ) from error
-    with client:
+    with _closing(client):
         yield client
+
+
+@contextmanager
+def _closing(part: Any) -> Iterator[Any]:
+    """A client or a cluster that is closed at the end; being slow to close costs nobody the work that is done."""
+    try:
+        yield part
+    finally:
+        try:
+            part.close()
+        except TimeoutError:
+            logger.warning("%s did not close in time; what is left of it ends with this process", type(part).__name__)
 
 
 class Workers:
