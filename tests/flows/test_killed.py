@@ -1,4 +1,4 @@
-"""A run killed while it embeds: the next one redoes only what was not finished, and ends with the same numbers."""
+"""A run, or a worker of it, killed while it embeds: only what was not finished is redone, and the end is the same."""
 
 from __future__ import annotations
 
@@ -6,15 +6,25 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import mlflow
+import psutil
+import pytest
 import yaml
 from mlflow import MlflowClient
+from prefect import flow
 
+from congruence.flows.gather import gather, open_planned
+from congruence.tasks.clusters import dask_client
+from congruence.tasks.embedding_worker import warm_encoder
+from congruence.tasks.settings import EvaluationSettings
+
+ENCODER_FOLDER = Path(__file__).parents[1] / "tasks" / "embedding"
 NUMBERS = ("cce_mean", "cce_noise_floor", "nll_mean", "crps_mean", "ece", "mae")
 Content = Callable[..., dict[str, Any]]
 Register = Callable[..., str]
@@ -39,6 +49,52 @@ def test_a_run_killed_while_embedding_continues_and_ends_with_the_same_numbers(
     assert again.wait(timeout=250) == 0
     assert {path: path.stat().st_mtime_ns for path in markers(store) if path in done} == done
     assert metrics_of_runs("killed") == expected
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_a_flow_survives_the_death_of_a_worker(
+    content: Content, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ENCODER_FOLDER))
+    undisturbed, store = tmp_path / "undisturbed", tmp_path / "killed"
+    embed(content, home, undisturbed, {"kind": "threads"})
+
+    done: dict[Path, int] = {}
+
+    def kill() -> None:
+        while not markers(store):
+            time.sleep(0.01)
+        done.update({path: path.stat().st_mtime_ns for path in markers(store)})
+        worker = next(child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline()))
+        worker.kill()
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    embed(content, home, store, {"kind": "local", "workers": 2}, pause=0.04)
+    killer.join(timeout=0)
+    assert 1 <= len(done) < len(markers(undisturbed))
+    assert {path: path.stat().st_mtime_ns for path in done} == done
+    assert files(store) == files(undisturbed)
+
+
+def embed(content: Content, home: Path, store: Path, cluster: dict[str, Any], pause: float = 0.0) -> None:
+    """The part of an evaluation that embeds."""
+    encoder = {"kind": "custom", "path": "embed_process:PixelEncoder", "options": {"pause": pause}}
+    changed = content(home=str(home), store={"uri": str(store)}, encoder=encoder, cluster=cluster)
+    settings = EvaluationSettings.model_validate(changed)
+
+    @flow(name="embed", validate_parameters=False)
+    def only_embed() -> None:
+        split = open_planned(settings.splits[0], settings)
+        warm = warm_encoder(settings.encoder.model_dump_json(exclude_unset=True))
+        with dask_client(settings.cluster) as client:
+            gather(settings, split, warm, {}, client)
+
+    only_embed()
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def command(
