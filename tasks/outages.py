@@ -15,7 +15,10 @@ def is_transient(error: BaseException) -> bool:
     response = getattr(error, "response", None)
     if response is not None:
         return bool(response.status_code >= 500 or response.status_code == 429)
-    return isinstance(error, (requests.ConnectionError, requests.Timeout, ConnectionError, TimeoutError))
+    # Two writers that put the same folder of artifacts in place: it is there at the next try.
+    return isinstance(
+        error, (requests.ConnectionError, requests.Timeout, ConnectionError, TimeoutError, FileExistsError)
+    )
 
 
 def _is_race(error: MlflowException) -> bool:

@@ -71,6 +71,11 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
         wait = min(2.0 * wait, _LONGEST_WAIT)
 
 
+def of_deleted_run(error: TrackingError) -> bool:
+    """Whether MLflow refused because the run has been deleted meanwhile."""
+    return isinstance(error.__cause__, MlflowException) and "Current state is deleted" in str(error.__cause__)
+
+
 @contextmanager
 def _short_requests() -> Iterator[None]:
     # MLflow's own retries last minutes and say nothing; unless somebody set them, ours take their place.

@@ -15,7 +15,7 @@ from congruence.tasks.evaluation import Evaluation
 from congruence.tasks.masking import mask_secrets, mask_text
 from congruence.tasks.plots import evaluation_figures, png
 from congruence.tasks.report.evaluation import evaluation_report
-from congruence.tasks.tracking.connection import connect, persist
+from congruence.tasks.tracking.connection import TrackingError, connect, of_deleted_run, persist
 from congruence.tasks.tracking.identity import COMPLETE, STATE, EvaluationIdentity, find_evaluation
 from congruence.tasks.tracking.reading import SCORES_FILE, SECONDS
 from congruence.tasks.tracking.runs import close_run, find_or_create, log_params, set_tags
@@ -30,6 +30,7 @@ REPORT_FILE = "report.html"
 HEADLINES = ("cce_mean", "cce_noise_floor", "cce_excess", "nll_mean", "crps_mean", "ece", "mae")
 _DATASET_DIGEST = 36
 _LONGEST_PARAM = 500
+_WRITERS = 3
 
 
 def log_evaluation(evaluation: Evaluation, settings: TrackingSettings, *, replace: bool = False) -> str:
@@ -52,6 +53,17 @@ def log_evaluation(evaluation: Evaluation, settings: TrackingSettings, *, replac
         # The version's tags are written after the run; a cut between the two is repaired here.
         _finish_version(client, evaluation, done, settings)
         return done
+    for _ in range(_WRITERS):
+        try:
+            return _log(client, identity, evaluation, settings)
+        except TrackingError as error:
+            # Of several who open a run at the same moment one deletes the others' runs: these go on in its own.
+            if not of_deleted_run(error):
+                raise
+    return _log(client, identity, evaluation, settings)
+
+
+def _log(client: MlflowClient, identity: EvaluationIdentity, evaluation: Evaluation, settings: TrackingSettings) -> str:
     run = persist("opening the run", lambda: _run_with_params(client, identity, evaluation, settings), settings)
     run_id = str(run.info.run_id)
     with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
