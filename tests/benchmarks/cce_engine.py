@@ -201,9 +201,11 @@ def workers(n, folder):
     report["in_process"] = best_of(lambda: local.matmul(v), work)
     for count in (1, 2):
         with dask_client(ClusterSettings(kind="local", workers=count)) as client:
-            operator = DaskGram(client, x, Polynomial(), REGULARIZATION)
-            operator.matmul(v)
-            report[f"workers={count}"] = best_of(lambda operator=operator: operator.matmul(v), work)
+            for kept, held_bytes in (("made", 0), ("kept", None)):
+                operator = DaskGram(client, x, Polynomial(), REGULARIZATION, held_bytes=held_bytes)
+                operator.matmul(v)
+                name = f"workers={count}, tiles {kept}"
+                report[name] = best_of(lambda operator=operator: operator.matmul(v), work)
     report["sgemm_gflops_after"] = sgemm_rate()
     return report
 
