@@ -18,7 +18,6 @@ from prefect.cache_policies import NO_CACHE
 
 from congruence.flows.environment import tracking_uri
 from congruence.flows.gather import SplitData, gather, open_planned, with_fitted_encoder
-from congruence.flows.own_errors import log_own_errors_as_messages
 from congruence.flows.progress import console, stage
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
@@ -50,8 +49,6 @@ from congruence.tasks.tracking.connection import persist
 
 CONTRACT_ROWS = 8
 EXPECTED_COLUMNS = 110  # per version: features of one RBF at the papers' bandwidth, and the noise floor's probes
-
-log_own_errors_as_messages()
 
 
 @dataclass(frozen=True)

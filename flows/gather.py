@@ -16,6 +16,7 @@ from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture
 from prefect_dask.task_runners import DaskTaskRunner
 
+from congruence.flows.own_errors import log_own_errors_as_messages
 from congruence.flows.progress import say, stage
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
@@ -34,6 +35,8 @@ from congruence.tasks.store import EmbeddingStore
 
 MAX_EMBEDDING_TASKS = 200
 _LOOK_SECONDS = 5.0
+
+log_own_errors_as_messages()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,38 @@
+"""What a person reads in Prefect's log when a run fails: our errors as one line, everything else with its traceback."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from distributed import CancelledError
+
+from congruence.flows.own_errors import log_own_errors_as_messages
+from congruence.tasks.errors import SettingsError
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (SettingsError("models: none given; name one"), ["SettingsError: models: none given; name one"]),
+        (CancelledError("the scheduler is gone"), ["CancelledError: the scheduler is gone"]),
+        (ZeroDivisionError("nobody foresaw it"), ["it ended", "Traceback"]),
+    ],
+)
+def test_our_own_errors_come_without_a_traceback(
+    error: Exception, shown: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    log_own_errors_as_messages()
+    log_own_errors_as_messages()
+    logger = logging.getLogger("prefect.flow_runs")
+    assert len(logger.filters) == len({type(installed) for installed in logger.filters})
+    logger.addHandler(caplog.handler)
+    try:
+        raise error
+    except Exception as raised:
+        logger.exception("it ended: %r", raised)
+    finally:
+        logger.removeHandler(caplog.handler)
+    lines = caplog.text
+    assert all(part in lines for part in shown)
+    assert ("Traceback" in lines) == ("Traceback" in shown)
