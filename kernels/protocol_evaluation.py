@@ -6,7 +6,7 @@ split, which adds the reference's own sampling error.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -58,9 +58,22 @@ def evaluate_protocol(
         prepared = _prepared(protocol, x, points, prepare_inputs)
     kernel = resolved_output_kernel(protocol, targets, x, prepared)
     references = protocol_references(protocol, x, points, prepared=prepared, seed=seed, prepare_inputs=prepare_inputs)
+    return evaluate_references(protocol, references, targets, versions, kernel, seed=seed)
+
+
+def evaluate_references(
+    protocol: Protocol,
+    references: Iterable[Reference],
+    y: Array,
+    versions: Mapping[str, Distribution],
+    kernel: Kernel,
+    *,
+    seed: int = 0,
+) -> dict[str, RepeatedResult]:
+    """CCE of every version on the reference samples of a protocol, with its draws; ``kernel`` is k_Y."""
     return repeated_evaluation(
         references,
-        targets,
+        y,
         versions,
         kernel,
         samples=protocol.samples,

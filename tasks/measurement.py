@@ -17,9 +17,8 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.congruence import CongruenceResult, Prepare, PreparedCongruence, prepare
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.functions import Kernel
-from congruence.kernels.protocol_evaluation import protocol_references, resolved_output_kernel
+from congruence.kernels.protocol_evaluation import evaluate_references, protocol_references, resolved_output_kernel
 from congruence.kernels.protocols import Protocol
-from congruence.kernels.repeats import repeated_evaluation
 from congruence.kernels.significance import CongruenceTest, congruence_tests
 from congruence.kernels.solvers import Checkpoint, ConjugateGradient
 from congruence.kernels.solvers.auto import DENSE_LIMIT
@@ -100,17 +99,9 @@ def measure(
     results: dict[str, CongruenceResult] = {}
     spread: dict[str, float] = {}
     if protocol.samples is not None or protocol.bootstraps or protocol.downsampling is not None:
-        for name, repeated in repeated_evaluation(
-            references,
-            targets,
-            versions,
-            kernel,
-            samples=protocol.samples,
-            draws=protocol.draws if protocol.samples is not None else 1,
-            repeats=protocol.repeats,
-            seed=settings.seed,
-        ).items():
-            results[name], spread[name] = repeated, repeated.std
+        repeated = evaluate_references(protocol, references, targets, versions, kernel, seed=settings.seed)
+        results.update(repeated)
+        spread = {name: result.std for name, result in repeated.items()}
     else:
         results = judged.prepared.evaluate(targets, versions, output_kernel=kernel, seed=settings.seed)
     solved = time.perf_counter()
