@@ -8,7 +8,9 @@ from distributed import Client
 from distributed.utils import get_ip
 
 from congruence.kernels.memory import KEPT_SHARE_OF_GPU, available_memory
+from congruence.tasks.errors import ClusterError
 
+WORKERS_SECONDS = 120.0
 KEPT_SHARE = 4  # one part in so many of the workers' memory limits
 
 
@@ -25,7 +27,17 @@ def cluster_capacity(client: Client, *, gpu: bool = False) -> Capacity:
     """What the workers of ``client`` offer now.
 
     Memory is the sum of their limits, on GPUs that of their cards; of workers on this machine, no more than is free.
+
+    Raises:
+        ClusterError: no worker has come within WORKERS_SECONDS.
     """
+    try:
+        client.wait_for_workers(1, timeout=WORKERS_SECONDS)
+    except TimeoutError as error:
+        raise ClusterError(
+            f"the Dask cluster has had no worker for {WORKERS_SECONDS:.0f} s; start some with 'dask worker' or see why "
+            "they end, and run again: everything that was finished is kept"
+        ) from error
     workers = list(client.scheduler_info(n_workers=-1)["workers"].values())
     threads = max(1, sum(int(worker["nthreads"]) for worker in workers))
     if gpu:

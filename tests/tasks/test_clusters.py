@@ -16,6 +16,7 @@ from loopback import Process, free_port
 from congruence.tasks import clusters
 from congruence.tasks.clusters import ClusterSettings, Workers, dask_client
 from congruence.tasks.errors import ClusterError
+from congruence.tasks.linalg import capacity
 
 
 @pytest.fixture
@@ -53,6 +54,9 @@ def test_a_cluster_without_workers_is_announced_and_then_given_up(
         workers.require()
         with pytest.raises(ClusterError, match=r"no worker.*dask worker"):
             workers.require()
+        monkeypatch.setattr(capacity, "WORKERS_SECONDS", 0.1)
+        with pytest.raises(ClusterError, match=r"no worker.*dask worker"):
+            capacity.cluster_capacity(client)
     assert ["no workers" in line for line in said] == [True]
 
 
