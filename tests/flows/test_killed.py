@@ -18,6 +18,7 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 from prefect import flow
+from prefect.settings import PREFECT_API_URL
 
 from congruence.flows.gather import gather, open_planned
 from congruence.tasks.clusters import dask_client
@@ -30,6 +31,7 @@ Content = Callable[..., dict[str, Any]]
 Register = Callable[..., str]
 
 
+@pytest.mark.usefixtures("prefect_server")
 def test_a_run_killed_while_embedding_continues_and_ends_with_the_same_numbers(
     content: Content, home: Path, tmp_path: Path, register_law: Register
 ) -> None:
@@ -100,10 +102,14 @@ def files(folder: Path) -> dict[str, bytes]:
 def command(
     content: Content, home: Path, uri: str, file: Path, *, store: Path, experiment: str = "congruence"
 ) -> subprocess.Popen[bytes]:
-    changed = content(models=[uri], store={"uri": str(store)}, tracking={"experiment": experiment})
+    # One Prefect server for all runs, and workers that are threads: a run is up in seconds.
+    changed = content(
+        models=[uri], store={"uri": str(store)}, tracking={"experiment": experiment}, cluster={"kind": "threads"}
+    )
     file.write_text(yaml.safe_dump(changed))
     arguments = [sys.executable, "-m", "congruence.flows.cli", "evaluate", str(file), "--home", str(home)]
-    return subprocess.Popen(arguments, start_new_session=True)
+    server = {"PREFECT_API_URL": str(PREFECT_API_URL.value())}
+    return subprocess.Popen(arguments, start_new_session=True, env={**os.environ, **server})
 
 
 def markers(store: Path) -> list[Path]:
