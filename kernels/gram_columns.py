@@ -12,6 +12,7 @@ import numpy as np
 from congruence.kernels.arrays import Array, array_namespace, to_numpy
 from congruence.kernels.functions import Kernel
 from congruence.kernels.gram_tiles import TileMaker, TilePoints
+from congruence.kernels.skinny import padded_columns, transposed_product
 from congruence.kernels.threads import map_on_threads
 
 
@@ -82,16 +83,17 @@ class BlockColumns:
 
     def transposed_matmul(self, v: Array) -> Array:
         """C'v."""
-        shape = (int(self.landmarks.x.shape[0]), v.shape[1])
-        return self._summed(lambda block, rows: block.T @ _like(v[rows], block), shape)
+        vectors = padded_columns(v, self.points.x)
+        shape = (int(self.landmarks.x.shape[0]), int(vectors.shape[1]))
+        return self._summed(lambda block, rows: transposed_product(block, vectors[rows]), shape)[:, : v.shape[1]]
 
     def matmul(self, w: Array) -> Array:
         """C w."""
         result = np.empty((self.blocks[-1].stop, w.shape[1]))
-        weights = _like(w, self.points.x)
+        weights = padded_columns(w, self.points.x)
 
         def fill(rows: slice, maker: TileMaker) -> None:
-            result[rows] = to_numpy(self._block(rows, maker) @ weights)
+            result[rows] = to_numpy((self._block(rows, maker) @ weights)[:, : w.shape[1]])
 
         self._for_blocks(fill)
         return result
@@ -133,7 +135,3 @@ class BlockColumns:
 
         self._for_blocks(add)
         return total
-
-
-def _like(vectors: Array, block: Any) -> Any:
-    return array_namespace(block).asarray(vectors, dtype=block.dtype)

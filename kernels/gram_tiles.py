@@ -17,6 +17,7 @@ import numpy as np
 
 from congruence.kernels.arrays import array_namespace
 from congruence.kernels.functions import RBF, Kernel, Matern, Polynomial
+from congruence.kernels.skinny import transposed_product
 
 
 class ProductForm(ABC):
@@ -198,7 +199,7 @@ def multiply_tiles(
     for left, right, tile in tiles:
         forward[within(left, rows)] += tile @ vectors[right]
         if left != right:
-            mirrored[within(right, columns)] += tile.T @ vectors[left]
+            mirrored[within(right, columns)] += transposed_product(tile, vectors[left])
     return forward, None if square else mirrored
 
 

@@ -17,6 +17,7 @@ from congruence.kernels.functions import Kernel
 from congruence.kernels.gram_columns import BlockColumns, GramColumns
 from congruence.kernels.gram_tiles import TileMaker, TilePoints, diagonal_tiles, tile_slices, within
 from congruence.kernels.memory import keepable_bytes
+from congruence.kernels.skinny import padded_columns, transposed_product
 from congruence.kernels.threads import available_threads, map_on_threads
 
 BLOCK_ROWS = 1024
@@ -100,7 +101,7 @@ class RegularizedGram:
     def matmul(self, v: Array) -> Array:
         """A v: each off-diagonal tile is made once and used for both triangles."""
         xp = array_namespace(self.x)
-        vectors = xp.asarray(v, dtype=self.x.dtype)
+        vectors = padded_columns(v, self.x)
         result = xp.zeros(vectors.shape, dtype=np.float64)
         blocks = self._blocks(self.n)
         locks = [Lock() for _ in blocks]
@@ -119,7 +120,7 @@ class RegularizedGram:
                 total[within(left, rows)] += tile @ vectors[right]
                 if right == left:
                     continue
-                mirrored = tile.T @ vectors[left]
+                mirrored = transposed_product(tile, vectors[left])
                 if right.stop <= rows.stop:
                     total[within(right, rows)] += mirrored
                 else:
@@ -129,7 +130,7 @@ class RegularizedGram:
                 result[rows] += total
 
         map_on_threads(row_of_tiles, range(len(blocks)), self._threads)
-        return np.asarray(to_numpy(result) + self.shift * v)
+        return np.asarray(to_numpy(result[:, : v.shape[1]]) + self.shift * v)
 
     def cross(self, query: Any, v: Array) -> Array:
         """[k(x_i, query_j)]' v, shape (m, r)."""

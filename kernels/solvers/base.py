@@ -60,10 +60,13 @@ class ResidualSample:
         rows = np.sort(rng.choice(operator.n, min(count, operator.n), replace=False))
         return cls(rows, operator.columns(rows), operator.n, operator.shift)
 
-    def column_norms(self, value: Array, rhs_rows: Array) -> Array:
-        """Upper estimates of the column norms of B - A Z, (r,), from Z (n, r) and the rows B[rows]."""
-        read = rhs_rows - self.columns.transposed_matmul(value) - self.shift * value[self.rows]
-        squares = read**2
+    def residual(self, value: Array, rhs_rows: Array) -> Array:
+        """The sampled rows of B - A Z, (rows, r), from Z (n, r) and the rows B[rows]."""
+        return np.asarray(rhs_rows - self.columns.transposed_matmul(value) - self.shift * value[self.rows])
+
+    def column_norms(self, residual: Array) -> Array:
+        """Upper estimates of the column norms of B - A Z, (r,), from its sampled rows."""
+        squares = residual**2
         error = 3.0 * np.std(squares, axis=0) / np.sqrt(len(self.rows))
         return np.asarray(np.sqrt(self.n * (np.mean(squares, axis=0) + error)))
 

@@ -18,6 +18,7 @@ from congruence.kernels.operators import Operator
 from congruence.kernels.solvers.base import ResidualSample, Solution, column_tolerances
 from congruence.kernels.solvers.landmarks import Choice, choose_landmarks
 from congruence.kernels.solvers.low_rank import LowRankInverse
+from congruence.kernels.threads import single_threaded_blas
 
 
 @dataclass
@@ -107,50 +108,52 @@ class ConjugateGradient:
         """
         started = time.perf_counter()
         rhs = np.asarray(rhs, dtype=np.float64)
-        limits = column_tolerances(rhs, self.tolerance, tolerances)
-        if self.checkpoint is not None:
-            rotation = np.eye(rhs.shape[1])
-            iterate = self.checkpoint.load(rhs) or _start(rhs.copy())
-        else:
-            rotation = _principal_rotation(rhs, tolerances)
-            iterate = _start(rhs @ rotation)
-        read = None if state.sample is None else rhs[state.sample.rows] @ rotation
-        value, residual = self._iterate(state, read, iterate, limits)
-        passes = iterate.passes
-        del iterate
-        if self.checkpoint is None:
-            value = value @ rotation.T  # one after the other: n x r arrays are what a solve holds
-            residual = residual @ rotation.T
+        with single_threaded_blas():
+            limits = column_tolerances(rhs, self.tolerance, tolerances)
+            if self.checkpoint is not None:
+                rotation = np.eye(rhs.shape[1])
+                iterate = self.checkpoint.load(rhs) or _start(rhs.copy())
+            else:
+                rotation = _principal_rotation(rhs, tolerances)
+                iterate = _start(rhs @ rotation)
+            read = None if state.sample is None else rhs[state.sample.rows] @ rotation
+            value, residual, unread = self._iterate(state, read, iterate, limits)
+            passes = iterate.passes
+            del iterate
+            if self.checkpoint is None:
+                value = value @ rotation.T  # one after the other: n x r arrays are what a solve holds
+                residual = residual @ rotation.T
+            norms = None if state.sample is None else state.sample.column_norms(unread @ rotation.T)
         n, r = rhs.shape
         held = 8 * 8 * n * r + 4 * n * len(state.preconditioner.indices)
-        unread, kind = None, "computed"
-        if state.sample is not None:
-            rows = state.sample.rows
-            unread, kind = state.sample.column_norms(value, rhs[rows] - residual[rows]), "sampled"
-        return Solution(value, residual, passes, time.perf_counter() - started, held, unread, kind)
+        kind = "computed" if norms is None else "sampled"
+        return Solution(value, residual, passes, time.perf_counter() - started, held, norms, kind)
 
     def _iterate(
         self, state: PreconditionedSystem, read: Array | None, iterate: Iterate, tolerances: Array
-    ) -> tuple[Array, Array]:
-        """Iterate in place; returns the solution and its residual, 0 in the columns where it was only sampled.
+    ) -> tuple[Array, Array, Array]:
+        """Iterate in place; returns the solution, its residual and what is known of the rest of it.
 
+        A column that ends on sampled rows has 0 as its residual and its sampled residual in the rest, (rows, r).
         ``read``: the right-hand sides at the rows of the sample, if there is one.
         """
         # Each column is its own conjugate gradient; the active ones share the pass.
         value, residual, direction, energy = iterate.value, iterate.residual, iterate.direction, iterate.energy
+        unread = np.zeros((0 if read is None else len(read), value.shape[1]))
         while True:
             norms = np.linalg.norm(residual, axis=0)
             active = np.flatnonzero(norms > tolerances)
             step = state.preconditioner.apply(residual[:, active])
             if state.sample is not None and read is not None and len(active):
-                reached = state.sample.column_norms(value[:, active] + step, read[:, active])
-                within = reached <= tolerances[active]
+                rows = state.sample.residual(value[:, active] + step, read[:, active])
+                within = state.sample.column_norms(rows) <= tolerances[active]
                 done = active[within]
                 value[:, done] += step[:, within]
                 residual[:, done] = 0.0
+                unread[:, done] = rows[:, within]
                 active, step = active[~within], step[:, ~within]
             if len(active) == 0:
-                return value, residual
+                return value, residual, unread
             if iterate.passes >= self.max_passes:
                 raise _not_converged(norms, tolerances, iterate.passes)
             new_energy = np.einsum("ij,ij->j", residual[:, active], step)

@@ -79,7 +79,8 @@ class Nystrom:
             residual = rhs - state.operator.matmul(value)
             return Solution(value, residual, 1, time.perf_counter() - started, held)
         if state.sample is not None:
-            norms, kind = state.sample.column_norms(value, rhs[state.sample.rows]), "sampled"
+            read = state.sample.residual(value, rhs[state.sample.rows])
+            norms, kind = state.sample.column_norms(read), "sampled"
         else:
             norms, kind = state.trace_residual() * np.linalg.norm(value, axis=0), "bound"
         unread = np.broadcast_to(np.zeros(1), rhs.shape)

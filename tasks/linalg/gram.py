@@ -15,6 +15,7 @@ from congruence.kernels.functions import Kernel
 from congruence.kernels.gram_columns import GramColumns
 from congruence.kernels.gram_tiles import TileMaker, TilePoints, block_tiles, multiply_tiles, tile_slices
 from congruence.kernels.operators import BLOCK_ROWS, GPU_BLOCK_ROWS
+from congruence.kernels.skinny import padded_columns
 from congruence.tasks.linalg.columns import DaskColumns
 from congruence.tasks.linalg.kept_tiles import KeptTiles, Tiles
 from congruence.tasks.linalg.placement import Placement
@@ -170,9 +171,9 @@ def _kept_pair(points: TilePoints, tiles: Tiles, rows: slice, columns: slice, v:
 def _multiplied(
     points: TilePoints, tiles: Iterable[tuple[slice, slice, Any]], rows: slice, columns: slice, v: Array
 ) -> tuple[Array, Array | None]:
-    vectors = array_namespace(points.x).asarray(v, dtype=points.x.dtype)
+    vectors, r = padded_columns(v, points.x), v.shape[1]
     forward, mirrored = multiply_tiles(tiles, rows, columns, vectors)
-    return to_numpy(forward), None if mirrored is None else to_numpy(mirrored)
+    return to_numpy(forward[:, :r]), None if mirrored is None else to_numpy(mirrored[:, :r])
 
 
 def _sum(products: list[tuple[Array, Array]], sides: list[int]) -> Array:

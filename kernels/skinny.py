@@ -1,0 +1,34 @@
+"""Products of a tile with a few columns, in the forms at which BLAS is fast.
+
+A product with r columns costs the reading of the tile as long as r is small, and OpenBLAS reads it fastest where r
+fills its registers (a multiple of 8: 13 columns cost more than 16) and the transposed product is asked for as V'T.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from congruence.kernels.arrays import Array, array_namespace
+
+WIDTH = 8  # columns that BLAS kernels for AVX2 and AVX-512 take at once, in single precision
+
+
+def padded_columns(v: Array, like: Any) -> Any:
+    """v (n, r) on the device and in the dtype of ``like``, with columns of zeros up to a multiple of 8 on the host.
+
+    A single column stays one: its product is another, faster routine.
+    """
+    xp = array_namespace(like)
+    r = v.shape[1]
+    if xp is not np or r == 1 or r % WIDTH == 0:
+        return xp.asarray(v, dtype=like.dtype)
+    padded = np.zeros((len(v), -(-r // WIDTH) * WIDTH), dtype=like.dtype)
+    padded[:, :r] = v
+    return padded
+
+
+def transposed_product(tile: Any, v: Any) -> Any:
+    """tile' v, (columns of the tile, r)."""
+    return (v.T @ tile).T

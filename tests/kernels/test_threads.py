@@ -1,0 +1,57 @@
+"""One-thread BLAS around calls that may overlap."""
+
+import threading
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info
+
+from congruence.kernels.skinny import padded_columns, transposed_product
+from congruence.kernels.threads import map_on_threads, single_threaded_blas
+
+
+def blas_threads():
+    return sorted({library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"})
+
+
+def test_overlapping_users_leave_blas_as_the_first_one_found_it():
+    before = blas_threads()
+    first_is_in, second_is_in, first_is_out = threading.Event(), threading.Event(), threading.Event()
+
+    def first():
+        with single_threaded_blas():
+            first_is_in.set()
+            second_is_in.wait(10)
+        first_is_out.set()
+
+    other = threading.Thread(target=first)
+    other.start()
+    first_is_in.wait(10)
+    with single_threaded_blas():
+        second_is_in.set()
+        first_is_out.wait(10)
+        assert blas_threads() == [1]  # the first one to come has left, the second has not
+    other.join()
+    assert blas_threads() == before
+
+
+def test_work_on_threads_is_in_order_and_lifts_the_limit_after_an_error():
+    before = blas_threads()
+    assert map_on_threads(lambda i: i * i, range(7), 3) == [i * i for i in range(7)]
+
+    def broken(i):
+        raise ValueError(str(i))
+
+    for threads in (1, 2):
+        with pytest.raises(ValueError, match="0"):
+            map_on_threads(broken, range(3), threads)
+    assert blas_threads() == before
+
+
+def test_products_of_any_width_are_those_of_numpy():
+    rng = np.random.default_rng(0)
+    tile = rng.standard_normal((30, 20))
+    for r in (1, 3, 8, 13):
+        v, w = rng.standard_normal((30, r)), rng.standard_normal((20, r))
+        np.testing.assert_allclose(transposed_product(tile, padded_columns(v, tile))[:, :r], tile.T @ v, atol=1e-13)
+        np.testing.assert_allclose((tile @ padded_columns(w, tile))[:, :r], tile @ w, atol=1e-13)
