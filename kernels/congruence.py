@@ -22,14 +22,20 @@ from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.feature_maps import output_features
 from congruence.kernels.functions import Kernel
+from congruence.kernels.noise_floor import PROBES, draw_probes, squared_floor
 from congruence.kernels.operators import Operator, RegularizedGram
 from congruence.kernels.solvers import Solution, Solver, certificate, default_solver
-from congruence.kernels.spectrum import GramSpectrum, gram_spectrum
+from congruence.kernels.spectrum import (
+    GramSpectrum,
+    SpectralSmoother,
+    gram_spectrum,
+    landmark_spectrum,
+    spectral_smoother,
+)
 from congruence.kernels.target_errors import TargetErrors, marginal_kernel, target_errors
+from congruence.kernels.threads import single_threaded_blas
 
 EXACT_FLOOR_ENTRIES = 5000**2
-PROBES = 64
-PROBE_TOLERANCE = 0.03
 
 
 @dataclass(frozen=True)
@@ -38,8 +44,8 @@ class CongruenceResult:
 
     Attributes:
         values: CCE(x_j), (m,).
-        noise_floor_values: root of E[CCE(x_j)^2] if the model were the truth, (m,). Exact where the system is factored;
-            else read from 64 random probes, with a standard error of 9 % at a point and far less in the mean.
+        noise_floor_values: root of E[CCE(x_j)^2] if the model were the truth, (m,). Exact where the system is factored
+            and small; else by the leading spectrum and 16 random probes, see ``noise_floor``.
         error_bound: bound on |computed - exact| CCE at every point, from the solver's residual and the features.
         mean_error_bound: bound on |computed - exact| mean CCE, which is often much smaller.
         solution_seconds: wall time of the solve that these values come from (shared by stacked versions).
@@ -120,15 +126,17 @@ class PreparedCongruence:
         """
         y = require_targets(y, "y", self.operator.n)
         kernel = marginal_kernel(y) if output_kernel is None else output_kernel
-        errors = {name: self._errors(y, model, kernel, samples, seed) for name, model in versions.items()}
-        probes = 0 if self._floor_is_exact else PROBES
-        rhs, limits = self._right_hand_sides(errors, probes, np.random.default_rng(seed))
+        with single_threaded_blas():
+            errors = {name: self._errors(y, model, kernel, samples, seed) for name, model in versions.items()}
+            probes = 0 if self._floor_is_exact else PROBES
+            rhs, limits = self._right_hand_sides(errors, probes, np.random.default_rng(seed))
         smoothed, solution = self.smooth(rhs, tolerances=limits)
         results: dict[str, CongruenceResult] = {}
         start = 0
         for name, error in errors.items():
             stop = start + error.delta.shape[1]
-            floor = self._noise_floor(error, smoothed[:, stop : stop + probes])
+            columns = slice(stop, stop + probes)
+            floor = self._noise_floor(error, rhs[:, columns], smoothed[:, columns])
             results[name] = self._result(error, smoothed[:, start:stop], floor, solution, slice(start, stop))
             start = stop + probes
         return results
@@ -161,12 +169,9 @@ class PreparedCongruence:
             stop = start + error.delta.shape[1]
             rhs[:, start:stop] = error.delta
             errors[name] = replace(error, delta=rhs[:, start:stop])
-            columns = slice(stop, stop + probes)
-            noise = rhs[:, columns]
-            noise[...] = rng.choice((-1.0, 1.0), size=noise.shape)
-            noise *= np.sqrt(error.variance)[:, None]
-            # A floor known to its sampling error needs no more; it falls with sqrt(n), and the limit with it.
-            limits[columns] = PROBE_TOLERANCE * np.linalg.norm(noise, axis=0) / np.sqrt(self.operator.n)
+            if probes:
+                columns = slice(stop, stop + probes)
+                limits[columns] = draw_probes(error.variance, self.smoother, rng, out=rhs[:, columns])
             start = stop + probes
         return rhs, limits
 
@@ -215,10 +220,10 @@ class PreparedCongruence:
         squared = 4.0 * error.feature_error * self.kernel_maximum * self.operator.n / self.operator.shift
         return float(np.max(np.minimum(np.sqrt(squared), squared / np.maximum(values, np.finfo(float).tiny))))
 
-    def _noise_floor(self, error: TargetErrors, probes: Array) -> Array:
+    def _noise_floor(self, error: TargetErrors, probes: Array, smoothed: Array) -> Array:
         if self._floor_is_exact:
             return np.asarray(np.sqrt(self._squared_weights @ error.variance))
-        return np.asarray(np.sqrt(np.mean(probes**2, axis=1)))
+        return np.asarray(np.sqrt(squared_floor(error.variance, self.smoother, probes, smoothed)))
 
     @property
     def _floor_is_exact(self) -> bool:
@@ -227,8 +232,14 @@ class PreparedCongruence:
 
     @cached_property
     def spectrum(self) -> GramSpectrum:
-        """The leading spectrum of the Gram matrix, for what asks thousands of smoothings of it."""
-        return gram_spectrum(self.operator)
+        """The leading spectrum of the Gram matrix, on some of the solver's landmarks where it has any."""
+        low_rank = self.solver.low_rank(self.state)
+        return gram_spectrum(self.operator) if low_rank is None else landmark_spectrum(self.operator, low_rank.leading)
+
+    @cached_property
+    def smoother(self) -> SpectralSmoother:
+        """k(x)' A^-1 at the query points in the leading directions, for what asks thousands of smoothings of it."""
+        return spectral_smoother(self.spectrum, self.query)
 
     @cached_property
     def _squared_weights(self) -> Array:

@@ -19,6 +19,9 @@ from congruence.kernels.threads import map_on_threads
 class GramColumns(Protocol):
     """C = K[:, landmarks] with the corner W = K[landmarks, landmarks]; host arrays in and out, float64."""
 
+    def thinned(self, step: int) -> GramColumns:
+        """Every ``step``-th column."""
+
     def corner(self) -> Array:
         """W, (m, m)."""
 
@@ -33,6 +36,38 @@ class GramColumns(Protocol):
 
     def row_norms(self, factor: Array) -> Array:
         """|C_i factor|^2 for every row C_i of C, (n,); ``factor`` is (m, q)."""
+
+
+@dataclass(frozen=True)
+class LandmarkColumns:
+    """C = K[:, indices] with what low-rank methods compute of it once.
+
+    Attributes:
+        indices: row numbers of the m landmarks.
+        columns: C.
+        corner: W = K[indices, indices], (m, m).
+        gram: C'C, (m, m).
+    """
+
+    indices: Array = field(repr=False)
+    columns: GramColumns = field(repr=False)
+    corner: Array = field(repr=False)
+    gram: Array = field(repr=False)
+
+    @classmethod
+    def of(cls, columns: GramColumns, indices: Array) -> LandmarkColumns:
+        """``columns`` = K[:, indices]: n m^2 operations."""
+        return cls(indices, columns, columns.corner(), columns.gram())
+
+    def thinned(self, count: int) -> LandmarkColumns:
+        """About ``count`` of the landmarks, evenly over them; all if there are not many more."""
+        step = max(1, round(len(self.indices) / count))
+        if step == 1:
+            return self
+        few = np.s_[::step, ::step]
+        return LandmarkColumns(
+            self.indices[::step], self.columns.thinned(step), self.corner[few].copy(), self.gram[few].copy()
+        )
 
 
 @dataclass(frozen=True)
@@ -65,6 +100,11 @@ class BlockColumns:
 
         self._for_blocks(fill)
         return replace(self, held=held)
+
+    def thinned(self, step: int) -> BlockColumns:
+        """See GramColumns: a view where C is held."""
+        held = None if self.held is None else self.held[:, ::step]
+        return replace(self, landmarks=TilePoints(self.landmarks.x[::step]), held=held)
 
     def corner(self) -> Array:
         """W."""

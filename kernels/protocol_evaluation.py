@@ -20,7 +20,7 @@ from congruence.kernels.output_scales import output_kernel
 from congruence.kernels.protocols import Protocol
 from congruence.kernels.repeats import RepeatedResult, repeated_evaluation
 from congruence.kernels.solvers import Nystrom
-from congruence.kernels.spectrum import LANDMARKS
+from congruence.kernels.solvers.low_rank import LEADING
 from congruence.kernels.weighting import Reference, weighted_reference
 
 
@@ -139,6 +139,6 @@ def resolved_output_kernel(
     """k_Y of a protocol, its bandwidth read off the whole reference split x (n, d) whichever points are used."""
     residual = protocol.output_kernel is None and protocol.output_scale == "residual"
     if prepared is None and residual:
-        quick = Nystrom(LANDMARKS)  # only the leading spectrum is read
+        quick = Nystrom(LEADING)  # only the leading spectrum is read
         prepared = prepare(x, input_kernel=protocol.input_kernel, regularization=protocol.regularization, solver=quick)
     return output_kernel(protocol, y, prepared)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.congruence import PROBES, CongruenceResult
+from congruence.kernels.congruence import CongruenceResult
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.feature_maps import output_features
@@ -21,7 +21,8 @@ from congruence.kernels.functions import Kernel
 from congruence.kernels.target_errors import target_errors
 from congruence.kernels.weighting import Reference
 
-MIN_PROBES = 8  # per repeat, for the noise floor: repeats average them further
+PROBES = 64  # of the noise floor, over all repeats
+MIN_PROBES = 8  # per repeat
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.functions import Kernel
 from congruence.kernels.null_draws import NullDraws, null_draws
 from congruence.kernels.solvers import Nystrom, Solver
-from congruence.kernels.spectrum import LANDMARKS, spectral_smoother
+from congruence.kernels.solvers.low_rank import LEADING
 from congruence.kernels.threads import available_threads, map_on_threads
 
 BLOCK_BYTES = 2**26
@@ -111,7 +111,7 @@ def congruence_test(
     Raises:
         InvalidInputError: an input that cannot be evaluated, named by row, field and value; or no draws.
     """
-    quick = Nystrom(LANDMARKS) if solver is None else solver
+    quick = Nystrom(LEADING) if solver is None else solver
     prepared = prepare(x, query=query, input_kernel=input_kernel, regularization=regularization, solver=quick)
     versions = {"": predictive}
     return congruence_tests(
@@ -147,7 +147,7 @@ def congruence_tests(
         smooth: Callable[[Array], Array] = lambda rhs: prepared.smooth(np.asarray(rhs, dtype=np.float64))[0]  # noqa: E731
         threads = 1
     else:
-        smooth = spectral_smoother(prepared.spectrum, prepared.query)
+        smooth = prepared.smoother
         threads = available_threads()
     weighted = smooth if roots is None else _weighted(smooth, roots)
     results = {}

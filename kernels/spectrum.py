@@ -14,11 +14,11 @@ import numpy as np
 import scipy.linalg
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.gram_columns import GramColumns
+from congruence.kernels.gram_columns import GramColumns, LandmarkColumns
 from congruence.kernels.operators import Operator
 from congruence.kernels.solvers.landmarks import Choice, choose_landmarks
+from congruence.kernels.solvers.low_rank import LEADING
 
-LANDMARKS = 400
 ROUNDING = {8: 1e-10, 4: 1e-6}  # by the bytes of a number: eigenvalues below this share of the largest are rounding
 MIN_FILTER = 1e-2
 
@@ -62,22 +62,24 @@ class GramSpectrum:
 
 
 def gram_spectrum(
-    operator: Operator, landmarks: int = LANDMARKS, *, choice: Choice = "rpcholesky", seed: int = 0
+    operator: Operator, landmarks: int = LEADING, *, choice: Choice = "rpcholesky", seed: int = 0
 ) -> GramSpectrum:
     """The spectrum of K on at most ``landmarks`` landmarks: n m (d + m) operations."""
     indices = choose_landmarks(operator, landmarks, choice, seed)
-    columns = operator.columns(indices)
-    corner = np.asarray(columns.corner(), dtype=np.float64)
-    gram = columns.gram()
+    return landmark_spectrum(operator, LandmarkColumns.of(operator.columns(indices), indices))
+
+
+def landmark_spectrum(operator: Operator, landmarks: LandmarkColumns) -> GramSpectrum:
+    """The spectrum of K on landmarks whose columns there are: m^3 operations."""
     # Single precision leaves the corner with eigenvalues of either sign around zero: drop them before they are divided.
-    scale, axes = scipy.linalg.eigh(corner)
+    scale, axes = scipy.linalg.eigh(landmarks.corner)
     rounding = ROUNDING[operator.gram_diagonal().dtype.itemsize]
     usable = scale > rounding * scale[-1]
     whitening = axes[:, usable] / np.sqrt(scale[usable])
-    eigenvalues, rotation = scipy.linalg.eigh(whitening.T @ gram @ whitening)
+    eigenvalues, rotation = scipy.linalg.eigh(whitening.T @ landmarks.gram @ whitening)
     order = np.flatnonzero(eigenvalues > rounding * eigenvalues[-1])[::-1]
     basis = whitening @ (rotation[:, order] / np.sqrt(eigenvalues[order]))
-    return GramSpectrum(operator, indices, columns, basis, eigenvalues[order])
+    return GramSpectrum(operator, landmarks.indices, landmarks.columns, basis, eigenvalues[order])
 
 
 @dataclass(frozen=True)
@@ -88,9 +90,19 @@ class SpectralSmoother:
     filters: Array = field(repr=False)
     synthesis: Array = field(repr=False)
 
+    def coefficients(self, rhs: Array) -> Array:
+        """What the smoother keeps of right-hand sides (n, c) along each direction, (k, c)."""
+        return np.asarray(self.filters[:, None] * (self.analysis.T @ rhs))
+
     def __call__(self, rhs: Array) -> Array:
         """(m, c) for right-hand sides (n, c)."""
-        return np.asarray(self.synthesis @ (self.filters[:, None] * (self.analysis.T @ rhs)))
+        return np.asarray(self.synthesis @ self.coefficients(rhs))
+
+    def squared_weights(self, variance: Array) -> Array:
+        """sum_i L_ji^2 v_i of this smoother L, (m,), for v (n,): 2 (n + m) k^2 operations and no (m, n) array."""
+        weighted = self.analysis.T @ (self.analysis * variance.astype(self.analysis.dtype)[:, None])
+        inner = self.filters[:, None] * weighted * self.filters
+        return np.asarray(np.einsum("jk,jk->j", self.synthesis @ inner, self.synthesis), dtype=np.float64)
 
 
 def spectral_smoother(spectrum: GramSpectrum, query: Any | None = None) -> SpectralSmoother:

@@ -16,8 +16,9 @@ from congruence.kernels.distributions.quadrature import probability_rule
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.feature_maps import FeatureMap, output_features
 from congruence.kernels.functions import RBF, Kernel, Laplacian, Matern, Sum, variance_gamma
+from congruence.kernels.threads import available_threads, map_on_threads
 
-_CHUNK_ROWS = 65_536
+_CHUNK_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,17 @@ def target_errors(
         )
     features = output_features(kernel, y, predictive) if features is None else features
     delta, variance = np.empty((len(y), features.rank)), np.empty(len(y))
-    for start in range(0, len(y), _CHUNK_ROWS):
+
+    def fill(start: int) -> None:
         rows = slice(start, start + _CHUNK_ROWS)
         model = predictive[rows]
         mean = model.kernel_mean(features)
         delta[rows] = features(y[rows]) - mean
         spread = np.maximum(expected_diagonal(model, kernel) - np.einsum("ij,ij->i", mean, mean), 0.0)
         variance[rows] = _with_sampling_noise(model, spread, delta[rows])
+
+    starts = range(0, len(y), _CHUNK_ROWS)
+    map_on_threads(fill, starts, min(len(starts), available_threads()))
     return TargetErrors(delta, variance, features.error)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.gram_columns import GramColumns
 from congruence.kernels.operators import Operator
+from congruence.kernels.solvers.low_rank import LowRankInverse
 
 
 @dataclass(frozen=True)
@@ -72,11 +73,12 @@ class ResidualSample:
 
 
 def certificate(operator: Operator, residual_norm: float, kernel_maximum: float) -> float:
-    """Bound on |computed CCE(x) - CCE(x)|: sqrt(k(x, x) / (n lambda)) ||R||_F, for k(x, x) <= ``kernel_maximum``.
+    """Bound on |computed CCE(x) - CCE(x)|: sqrt(k(x, x) / (4 n lambda)) ||R||_F, for k(x, x) <= ``kernel_maximum``.
 
-    The error of k(x)'Z is k(x)' A^-1 R, and |A^-1 k(x)|^2 <= k(x, x) / (n lambda) since K >= k(x) k(x)' / k(x, x).
+    The error of k(x)'Z is k(x)' A^-1 R. With k(x) = K^(1/2) u, where |u|^2 <= k(x, x) since the Gram matrix of the
+    reference points and x is positive semi-definite, |A^-1 k(x)|^2 <= k(x, x) max_t t / (t + n lambda)^2, t >= 0.
     """
-    return float(np.sqrt(kernel_maximum / operator.shift) * residual_norm)
+    return float(np.sqrt(kernel_maximum / (4.0 * operator.shift)) * residual_norm)
 
 
 class Solver(Protocol):
@@ -88,6 +90,9 @@ class Solver(Protocol):
 
     def prepare(self, operator: Operator) -> Any:
         """The state for ``operator``: a factor, a preconditioner, landmarks."""
+
+    def low_rank(self, state: Any) -> LowRankInverse | None:
+        """The Nystrom approximation that a state holds, if it holds one."""
 
     def solve(self, state: Any, rhs: Array, *, tolerances: Array | None = None) -> Solution:
         """Z for A Z = rhs (n, r); ``tolerances`` (r,): residual norms that end a column, NaN for the default."""

@@ -48,6 +48,9 @@ class Cholesky:
             ) from error
         return CholeskyFactor(operator, factor, gram)
 
+    def low_rank(self, state: CholeskyFactor) -> None:
+        """None: A is known exactly."""
+
     def solve(self, state: CholeskyFactor, rhs: Array, *, tolerances: Array | None = None) -> Solution:  # noqa: ARG002
         """Z by two triangular solves, to rounding: tolerances do not apply."""
         started = time.perf_counter()

@@ -63,7 +63,7 @@ class ConjugateGradient:
 
     Args:
         tolerance: stop when ||R||_F <= tolerance ||B||_F, shared evenly by the columns. The certificate of a CCE is
-            then sqrt(k(x, x) / lambda) tolerance times the root mean square row of B.
+            then sqrt(k(x, x) / (4 lambda)) tolerance times the root mean square row of B.
         landmarks: m; by default 8 sqrt(n), from 500 to 4,000: building the preconditioner costs a fraction of a pass.
         choice: how landmarks are chosen, "rpcholesky" or "uniform".
         seed: of the landmarks.
@@ -99,6 +99,10 @@ class ConjugateGradient:
         sampled = self.certificate == "sampled" and operator.n > 4 * self.rows
         sample = ResidualSample.draw(operator, self.rows, self.seed) if sampled else None
         return PreconditionedSystem(operator, preconditioner, sample)
+
+    def low_rank(self, state: PreconditionedSystem) -> LowRankInverse:
+        """The preconditioner."""
+        return state.preconditioner
 
     def solve(self, state: PreconditionedSystem, rhs: Array, *, tolerances: Array | None = None) -> Solution:
         """Z with column norms of B - A Z within ``tolerances`` (r,), by default those of ``tolerance``.

@@ -17,27 +17,32 @@ import scipy.linalg
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import ConvergenceError
-from congruence.kernels.gram_columns import GramColumns
+from congruence.kernels.gram_columns import GramColumns, LandmarkColumns
 from congruence.kernels.operators import Operator
 
 JITTER = 1e-12
+LEADING = 400  # landmarks that show the directions a smoother with a noise shift keeps
 
 
 @dataclass(frozen=True)
 class LowRankInverse:
-    """A^^-1 on the landmarks ``indices``: ``apply`` costs 4 n m operations per column."""
+    """A^^-1 on the landmarks ``indices``: ``apply`` costs 4 n m operations per column.
+
+    ``leading`` are some of the landmarks, enough for the leading spectrum of K.
+    """
 
     indices: Array = field(repr=False)
     columns: GramColumns = field(repr=False)
     factor: Array = field(repr=False)
     shift: float
+    leading: LandmarkColumns = field(repr=False)
 
     @classmethod
     def build(cls, operator: Operator, indices: Array) -> LowRankInverse:
         """A^^-1 of ``operator`` on landmarks: n m (d + m) operations."""
-        columns = operator.columns(indices)
-        gram = columns.gram()
-        return cls(indices, columns, inner_factor(columns.corner(), gram, operator.shift), operator.shift)
+        landmarks = LandmarkColumns.of(operator.columns(indices), indices)
+        factor = inner_factor(landmarks.corner, landmarks.gram, operator.shift)
+        return cls(indices, landmarks.columns, factor, operator.shift, landmarks.thinned(LEADING))
 
     def apply(self, v: Array) -> Array:
         """A^^-1 v, (n, r)."""

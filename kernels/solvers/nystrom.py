@@ -68,6 +68,10 @@ class Nystrom:
         sampled = self.certificate == "rows" and operator.n > 4 * self.rows
         return NystromState(operator, inverse, ResidualSample.draw(operator, self.rows, self.seed) if sampled else None)
 
+    def low_rank(self, state: NystromState) -> LowRankInverse:
+        """The answer's own approximation."""
+        return state.inverse
+
     def solve(self, state: NystromState, rhs: Array, *, tolerances: Array | None = None) -> Solution:  # noqa: ARG002
         """Z = A^^-1 rhs and the norm of its residual; m fixes the error, so tolerances do not apply."""
         started = time.perf_counter()

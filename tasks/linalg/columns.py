@@ -25,6 +25,10 @@ class DaskColumns:
         self._blocks = blocks
         self._futures: list[Any] = []
 
+    def thinned(self, step: int) -> DaskColumns:
+        """See GramColumns: made again by the workers, where they are few."""
+        return DaskColumns(self._placement, self._landmarks[::step], self._kernel, self._blocks)
+
     def corner(self) -> Array:
         """W."""
         return np.asarray(self._kernel(self._landmarks), dtype=np.float64)

@@ -77,6 +77,9 @@ class TiledCholesky:
         operator.placement.run(lambda: self._complete(factor))
         return factor
 
+    def low_rank(self, state: TiledFactor) -> None:
+        """None: A is known exactly."""
+
     def solve(self, state: TiledFactor, rhs: Array, *, tolerances: Array | None = None) -> Solution:
         """Z by triangular solves and refinement until the column norms of B - A Z are within ``tolerances`` (r,).
 
