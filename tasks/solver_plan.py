@@ -32,7 +32,7 @@ class SolverSettings(Strict):
     """
 
     kind: Literal["auto", "cholesky", "conjugate_gradient", "nystrom"] = "auto"
-    tolerance: float = Field(default=5e-7, gt=0, lt=1)
+    tolerance: float = Field(default=3e-7, gt=0, lt=1)
     landmarks: int | None = Field(default=None, ge=1)
     memory: str | None = None
     approximate: bool = False

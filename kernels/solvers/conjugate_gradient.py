@@ -78,7 +78,7 @@ class ConjugateGradient:
 
     factorizes: ClassVar[bool] = False
 
-    tolerance: float = 5e-7
+    tolerance: float = 3e-7
     landmarks: int | None = None
     choice: Choice = "uniform"
     seed: int = 0
@@ -126,7 +126,8 @@ class ConjugateGradient:
             del iterate
             if self.checkpoint is None:
                 value = value @ rotation.T  # one after the other: n x r arrays are what a solve holds
-                residual = residual @ rotation.T
+                if np.any(residual):
+                    residual = residual @ rotation.T
             norms = None if state.sample is None else state.sample.column_norms(unread @ rotation.T)
         n, r = rhs.shape
         held = 8 * 8 * n * r + 4 * n * len(state.preconditioner.indices)
