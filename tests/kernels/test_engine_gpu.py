@@ -3,9 +3,13 @@
 import numpy as np
 import pytest
 
-from congruence.kernels.functions import RBF, Laplacian, Matern, Polynomial
+from congruence.kernels.congruence import prepare
+from congruence.kernels.distributions import Normal
+from congruence.kernels.functions import RBF, Laplacian, Matern, Polynomial, Product, Sum
 from congruence.kernels.operators import RegularizedGram
 from congruence.kernels.solvers import ConjugateGradient, Nystrom
+from congruence.tasks.clusters import ClusterSettings, dask_client
+from congruence.tasks.linalg import DaskGram, TiledCholesky
 
 pytestmark = pytest.mark.gpu
 cupy = pytest.importorskip("cupy")
@@ -40,15 +44,30 @@ def test_solutions_are_those_of_numpy(solver):
     assert np.linalg.norm(values[0] - values[1]) <= 1e-4 * np.linalg.norm(values[1])
 
 
-def test_a_cluster_of_gpus_factors_and_iterates():
-    pytest.importorskip("dask_cuda")
-    from congruence.tasks.clusters import ClusterSettings, dask_client
-    from congruence.tasks.linalg import DaskGram, TiledCholesky
+@pytest.mark.parametrize("at_query", [False, True])
+@pytest.mark.parametrize("n", [700, 6000])
+@pytest.mark.parametrize("kernel", [Polynomial(), Sum((RBF(0.5), Polynomial())), Product((RBF(0.5), Polynomial()))])
+def test_an_evaluation_with_its_floor_is_that_of_numpy(kernel, n, at_query):
+    x, rng = inputs(n, 8), np.random.default_rng(1)
+    query = inputs(30, 8, seed=2) if at_query else None
+    y, model = x[:, 0] + rng.standard_normal(n), Normal(x[:, 0], np.ones(n))
+    on_gpu, in_memory = (
+        prepare(move(x), query=None if query is None else move(query), input_kernel=kernel)
+        for move in (cupy.asarray, np.asarray)
+    )
+    device, host = (prepared.conditional_congruence_error(y, model) for prepared in (on_gpu, in_memory))
+    np.testing.assert_allclose(device.values, host.values, rtol=2e-3)
+    np.testing.assert_allclose(device.noise_floor_values, host.noise_floor_values, rtol=2e-2)
 
-    x, rhs = inputs(10_000), np.random.default_rng(1).standard_normal((10_000, 8))
-    exact = np.linalg.solve(Polynomial()(x.astype(float)) + 1000 * np.eye(10_000), rhs)
-    with dask_client(ClusterSettings(kind="cuda")) as client:
-        operator = DaskGram(client, x, Polynomial(), 0.1, gpu=True)
-        for solver in (ConjugateGradient(1e-6), TiledCholesky(tile_rows=3000, tolerance=1e-6)):
+
+@pytest.mark.parametrize("kind", ["local", "cuda"])
+def test_a_cluster_with_its_tiles_on_gpus_factors_and_iterates(kind):
+    if kind == "cuda":
+        pytest.importorskip("dask_cuda")
+    x, rhs = inputs(4000), np.random.default_rng(1).standard_normal((4000, 8))
+    exact = np.linalg.solve(Polynomial()(x.astype(float)) + 400 * np.eye(4000), rhs)
+    with dask_client(ClusterSettings(kind=kind)) as client:
+        operator = DaskGram(client, x, Polynomial(), 0.1, gpu=True, tile_rows=1000)
+        for solver in (ConjugateGradient(1e-6), Nystrom(600), TiledCholesky(tile_rows=1500, tolerance=1e-6)):
             solution = solver.solve(solver.prepare(operator), rhs)
             assert np.linalg.norm(solution.value - exact) <= 1e-4 * np.linalg.norm(exact)

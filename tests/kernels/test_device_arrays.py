@@ -1,0 +1,26 @@
+"""The code of the GPU tests on arrays with CuPy's manners: no host array meets a device array, on any machine."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+STAND_IN = TESTS.parent / "device_arrays"
+
+
+@pytest.mark.parametrize("name", ["test_engine_gpu.py", "test_significance_gpu.py"])
+def test_the_gpu_code_keeps_host_and_device_arrays_apart(name):
+    search = os.pathsep.join(filter(None, [str(STAND_IN), os.environ.get("PYTHONPATH")]))
+    finished = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not cuda", str(TESTS / name)],
+        env=os.environ | {"PYTHONPATH": search},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stdout[-4000:] + finished.stderr[-2000:]
+    assert " passed" in finished.stdout
+    assert "skipped" not in finished.stdout
