@@ -145,6 +145,9 @@ class ConjugateGradient:
         # Each column is its own conjugate gradient; the active ones share the pass.
         value, residual, direction, energy = iterate.value, iterate.residual, iterate.direction, iterate.energy
         unread = np.zeros((0 if read is None else len(read), value.shape[1]))
+        if state.sample is not None and read is not None and iterate.passes > 0:
+            settled = ~residual.any(axis=0)  # by a sample of the run that this one goes on from
+            unread[:, settled] = state.sample.residual(value[:, settled], read[:, settled])
         while True:
             norms = np.linalg.norm(residual, axis=0)
             active = np.flatnonzero(norms > tolerances)

@@ -1,5 +1,7 @@
 """Every solver against the definition in float64, and what each promises about its error."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -182,18 +184,30 @@ class MemoryCheckpoint:
             raise KeyboardInterrupt
 
 
+def broken_and_whole(solver, operator, rhs, after):
+    """A run broken after some passes and gone on with, and an undisturbed one."""
+    state = solver.prepare(operator)
+    broken = replace(solver, checkpoint=MemoryCheckpoint(stop_after=after))
+    with pytest.raises(KeyboardInterrupt):
+        broken.solve(state, rhs)
+    return broken.solve(state, rhs), replace(solver, checkpoint=MemoryCheckpoint(stop_after=0)).solve(state, rhs)
+
+
 def test_a_broken_run_goes_on_from_its_checkpoint_to_the_same_answer():
     operator = RegularizedGram(inputs(300), RBF(1.0), 1e-4)
-    rhs = right_hand_sides(300)
-    plain = ConjugateGradient(1e-10, landmarks=10, checkpoint=MemoryCheckpoint(stop_after=0))
-    checkpoint = MemoryCheckpoint(stop_after=4)
-    kept = ConjugateGradient(1e-10, landmarks=10, checkpoint=checkpoint)
-    state = plain.prepare(operator)
-    with pytest.raises(KeyboardInterrupt):
-        kept.solve(state, rhs)
-    resumed, whole = kept.solve(state, rhs), plain.solve(state, rhs)
+    resumed, whole = broken_and_whole(ConjugateGradient(1e-10, landmarks=10), operator, right_hand_sides(300), 4)
     assert resumed.iterations == whole.iterations > 4
     np.testing.assert_allclose(resumed.value, whole.value, rtol=1e-12)
+
+
+def test_what_a_broken_run_had_sampled_is_known_to_the_one_that_goes_on():
+    operator = RegularizedGram(inputs(300), RBF(0.05), 1e-2)
+    rhs = right_hand_sides(300) * np.geomspace(1.0, 1e-6, right_hand_sides(300).shape[1])
+    solver = ConjugateGradient(1e-10, landmarks=150, certificate="sampled", rows=70)
+    resumed, whole = broken_and_whole(solver, operator, rhs, 2)  # the smallest column has settled by then
+    assert resumed.iterations == whole.iterations > 2
+    np.testing.assert_allclose(resumed.unread_norms, whole.unread_norms, rtol=1e-6)
+    assert whole.unread_norms[-1] > 0
 
 
 @pytest.mark.parametrize("certificate_kind", ["rows", "trace"])
