@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from threading import Lock
-from typing import Any, TypeVar
+from threading import Event, Lock, Thread
+from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController
 
@@ -32,28 +32,46 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()  # looks through every loaded library: once is enough
 
 
-class _SingleThreaded:
-    """One-thread BLAS while anyone wants it: the limit is the process's, so the last to leave lifts it."""
+class _SingleThreadedBlas:
+    """One-thread BLAS while anyone wants it; the last to leave lifts the limit.
+
+    The limit is the process's, and threadpoolctl lets only the thread that set it change it: a thread of its own holds
+    it, so that users may come and go in any order.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._users = 0
-        self._limit: Any = None
+        self._unwanted = Event()
+        self._holder: Thread | None = None
 
     def enter(self) -> None:
         with self._lock:
             self._users += 1
             if self._users == 1:
-                self._limit = _blas().limit(limits=1, user_api="blas")
+                limited, self._unwanted = Event(), Event()
+                self._holder = Thread(target=self._hold, args=(limited, self._unwanted), daemon=True)
+                self._holder.start()
+                limited.wait()
 
     def leave(self) -> None:
         with self._lock:
             self._users -= 1
-            if self._users == 0:
-                self._limit.restore_original_limits()
+            if self._users == 0 and self._holder is not None:
+                self._unwanted.set()
+                self._holder.join()
+
+    @staticmethod
+    def _hold(limited: Event, unwanted: Event) -> None:
+        try:
+            with _blas().limit(limits=1, user_api="blas"):
+                limited.set()
+                unwanted.wait()
+        finally:
+            limited.set()
 
 
-_SINGLE_THREADED = _SingleThreaded()
+_SINGLE_THREADED_BLAS = _SingleThreadedBlas()
 
 
 @contextmanager
@@ -62,11 +80,11 @@ def single_threaded_blas() -> Iterator[None]:
 
     The threads of a BLAS spin for a tenth of a second after their last product, on the cores that ours then want.
     """
-    _SINGLE_THREADED.enter()
+    _SINGLE_THREADED_BLAS.enter()
     try:
         yield
     finally:
-        _SINGLE_THREADED.leave()
+        _SINGLE_THREADED_BLAS.leave()
 
 
 def map_on_threads(function: Callable[[Item], Result], items: Iterable[Item], threads: int) -> list[Result]:

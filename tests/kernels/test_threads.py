@@ -14,23 +14,37 @@ def blas_threads():
     return sorted({library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"})
 
 
-def test_overlapping_users_leave_blas_as_the_first_one_found_it():
+def test_users_inside_each_other_leave_blas_as_the_first_one_found_it():
     before = blas_threads()
-    first_is_in, second_is_in, first_is_out = threading.Event(), threading.Event(), threading.Event()
+    with single_threaded_blas():
+        assert map_on_threads(lambda _: blas_threads(), range(4), 2) == [[1]] * 4
+        with single_threaded_blas():
+            assert blas_threads() == [1]
+        assert blas_threads() == [1]
+    assert blas_threads() == before
+
+
+@pytest.mark.parametrize("first_leaves_first", [True, False])
+def test_users_in_two_threads_leave_blas_as_the_first_one_found_it(first_leaves_first):
+    before = blas_threads()
+    first_is_in, first_may_go = threading.Event(), threading.Event()
 
     def first():
         with single_threaded_blas():
             first_is_in.set()
-            second_is_in.wait(10)
-        first_is_out.set()
+            first_may_go.wait(10)
+            assert blas_threads() == [1]
 
     other = threading.Thread(target=first)
     other.start()
     first_is_in.wait(10)
     with single_threaded_blas():
-        second_is_in.set()
-        first_is_out.wait(10)
-        assert blas_threads() == [1]  # the first one to come has left, the second has not
+        assert blas_threads() == [1]
+        if first_leaves_first:
+            first_may_go.set()
+            other.join()
+            assert blas_threads() == [1]
+    first_may_go.set()
     other.join()
     assert blas_threads() == before
 
