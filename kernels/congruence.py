@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from congruence.kernels.target_errors import TargetErrors, marginal_kernel, targ
 from congruence.kernels.threads import single_threaded_blas
 
 EXACT_FLOOR_ENTRIES = 5000**2
+Name = TypeVar("Name")
 
 
 @dataclass(frozen=True)
@@ -126,17 +127,33 @@ class PreparedCongruence:
         """
         y = require_targets(y, "y", self.operator.n)
         kernel = marginal_kernel(y) if output_kernel is None else output_kernel
+        rng = np.random.default_rng(seed)
+        return self.evaluate_errors(self._errors_of(y, versions, kernel, samples, seed), rng=rng)
+
+    def evaluate_errors(
+        self, errors: Mapping[Name, TargetErrors], *, rng: np.random.Generator, probes: int | None = None
+    ) -> dict[Name, CongruenceResult]:
+        """CCE from the target errors of many versions, or draws of one, in one solve.
+
+        Args:
+            errors: by name, n rows each.
+            rng: of the noise floor's probes.
+            probes: to take for the noise floor; by default none where it is read off a factor, else 16.
+        """
+        exact = probes is None and self._floor_is_exact
+        probes = 0 if exact else probes or PROBES
         with single_threaded_blas():
-            errors = {name: self._errors(y, model, kernel, samples, seed) for name, model in versions.items()}
-            probes = 0 if self._floor_is_exact else PROBES
-            rhs, limits = self._right_hand_sides(errors, probes, np.random.default_rng(seed))
+            rhs, limits, errors = self._right_hand_sides(errors, probes, rng)
         smoothed, solution = self.smooth(rhs, tolerances=limits)
-        results: dict[str, CongruenceResult] = {}
+        results: dict[Name, CongruenceResult] = {}
         start = 0
         for name, error in errors.items():
             stop = start + error.delta.shape[1]
-            columns = slice(stop, stop + probes)
-            floor = self._noise_floor(error, rhs[:, columns], smoothed[:, columns])
+            if exact:
+                floor = self._squared_weights @ error.variance
+            else:
+                columns = slice(stop, stop + probes)
+                floor = squared_floor(error.variance, self.smoother, rhs[:, columns], smoothed[:, columns])
             results[name] = self._result(error, smoothed[:, start:stop], floor, solution, slice(start, stop))
             start = stop + probes
         return results
@@ -156,24 +173,31 @@ class PreparedCongruence:
         return smoothed, solution
 
     def _right_hand_sides(
-        self, errors: dict[str, TargetErrors], probes: int, rng: np.random.Generator
-    ) -> tuple[Array, Array]:
-        """Delta of each version and random signs of its standard deviations, side by side, and when to stop on them.
+        self, errors: Mapping[Name, TargetErrors], probes: int, rng: np.random.Generator
+    ) -> tuple[Array, Array, dict[Name, TargetErrors]]:
+        """Delta and probes of each version side by side, when to stop on them, and ``errors`` as views of them.
 
-        Every Delta in ``errors`` becomes a view of the result, so that it is in memory once.
+        A caller that lets go of its own has every Delta in memory once.
         """
+        viewed: dict[Name, TargetErrors] = {}
         rhs = np.empty((self.operator.n, sum(error.delta.shape[1] + probes for error in errors.values())))
         limits = np.full(rhs.shape[1], np.nan)
         start = 0
         for name, error in errors.items():
             stop = start + error.delta.shape[1]
             rhs[:, start:stop] = error.delta
-            errors[name] = replace(error, delta=rhs[:, start:stop])
+            viewed[name] = replace(error, delta=rhs[:, start:stop])
             if probes:
                 columns = slice(stop, stop + probes)
                 limits[columns] = draw_probes(error.variance, self.smoother, rng, out=rhs[:, columns])
             start = stop + probes
-        return rhs, limits
+        return rhs, limits, viewed
+
+    def _errors_of(
+        self, y: Array, versions: Mapping[str, Distribution], kernel: Kernel, samples: int | None, seed: int
+    ) -> dict[str, TargetErrors]:
+        with single_threaded_blas():
+            return {name: self._errors(y, model, kernel, samples, seed) for name, model in versions.items()}
 
     def _errors(self, y: Array, model: Distribution, kernel: Kernel, samples: int | None, seed: int) -> TargetErrors:
         if samples is not None and len(model) == len(y):
@@ -183,26 +207,19 @@ class PreparedCongruence:
         return target_errors(y, model, kernel)
 
     def _result(
-        self, error: TargetErrors, smoothed: Array, floor: Array, solution: Solution, columns: slice
+        self, error: TargetErrors, smoothed: Array, squared_floor: Array, solution: Solution, columns: slice
     ) -> CongruenceResult:
         values = np.sqrt(np.einsum("ij,ij->i", smoothed, smoothed))
-        bound, mean_bound = self.error_bounds(error, values, solution, columns)
-        return CongruenceResult(values, floor, bound, mean_bound, solution.seconds, solution.iterations)
-
-    def error_bounds(
-        self, error: TargetErrors, values: Array, solution: Solution, columns: slice
-    ) -> tuple[float, float]:
-        """Bounds on |computed - exact| CCE at every point and in the mean over the points.
-
-        Args:
-            error: the right-hand side and the error of its features.
-            values: the computed CCE, (m,).
-            solution: of the solve, with its residual.
-            columns: of the solution that are this model's.
-        """
         bound, mean_bound = self._solver_bounds(solution, columns)
         features = self._feature_bound(error, values)
-        return bound + features, mean_bound + features
+        return CongruenceResult(
+            values,
+            np.sqrt(squared_floor),
+            bound + features,
+            mean_bound + features,
+            solution.seconds,
+            solution.iterations,
+        )
 
     def _solver_bounds(self, solution: Solution, columns: slice) -> tuple[float, float]:
         norm = solution.residual_norm(columns)
@@ -219,11 +236,6 @@ class PreparedCongruence:
         # k_Y off by e moves CCE^2 by at most 4 e |a|_1^2, and |a|_1^2 <= n |a|^2 <= k(x, x) / lambda.
         squared = 4.0 * error.feature_error * self.kernel_maximum * self.operator.n / self.operator.shift
         return float(np.max(np.minimum(np.sqrt(squared), squared / np.maximum(values, np.finfo(float).tiny))))
-
-    def _noise_floor(self, error: TargetErrors, probes: Array, smoothed: Array) -> Array:
-        if self._floor_is_exact:
-            return np.asarray(np.sqrt(self._squared_weights @ error.variance))
-        return np.asarray(np.sqrt(squared_floor(error.variance, self.smoother, probes, smoothed)))
 
     @property
     def _floor_is_exact(self) -> bool:

@@ -46,6 +46,9 @@ class Operator(Protocol):
     def cross(self, query: Any, v: Array) -> Array:
         """[k(x_i, query_j)]' v, shape (m, r)."""
 
+    def restricted(self, indices: Array) -> Operator:
+        """The operator of the reference points ``indices`` alone, in this process."""
+
     def gram_columns(self, indices: Array, rows: Array | None = None) -> Array:
         """K[rows, indices], shape (len(rows), len(indices)); all rows by default."""
 
@@ -129,7 +132,7 @@ class RegularizedGram:
             with locks[i]:
                 result[rows] += total
 
-        map_on_threads(row_of_tiles, range(len(blocks)), self._threads)
+        map_on_threads(row_of_tiles, range(len(blocks)), self._threads_for(self.n))
         return np.asarray(to_numpy(result[:, : v.shape[1]]) + self.shift * v)
 
     def cross(self, query: Any, v: Array) -> Array:
@@ -147,9 +150,16 @@ class RegularizedGram:
                 total += maker.tile(points, rows, self._points, columns) @ vectors[columns]
             result[rows] = to_numpy(total)
 
-        rows_at_once = max(1, min(self._block_rows, -(-len(query) // self._threads)))
-        map_on_threads(row_of_tiles, tile_slices(slice(0, len(query)), rows_at_once), self._threads)
+        threads = self._threads_for(max(self.n, len(query)))
+        rows_at_once = max(1, min(self._block_rows, -(-len(query) // threads)))
+        map_on_threads(row_of_tiles, tile_slices(slice(0, len(query)), rows_at_once), threads)
         return result
+
+    def restricted(self, indices: Array) -> RegularizedGram:
+        """See Operator."""
+        return RegularizedGram(
+            self.x[array_namespace(self.x).asarray(indices)], self.kernel, self.regularization, threads=self.threads
+        )
 
     def gram_columns(self, indices: Array, rows: Array | None = None) -> Array:
         """K[rows, indices]."""
@@ -161,7 +171,7 @@ class RegularizedGram:
         """K[:, indices], held if it fits in 2 GiB, else made again for every product."""
         landmarks = TilePoints(self.x[array_namespace(self.x).asarray(indices)])
         blocks = self._blocks(self.n)
-        columns = BlockColumns(self._points, landmarks, self.kernel, blocks, self._threads)
+        columns = BlockColumns(self._points, landmarks, self.kernel, blocks, self._threads_for(self.n))
         fits = self.n * len(indices) * self.x.dtype.itemsize <= HELD_COLUMNS_BYTES
         return columns.hold() if fits else columns
 
@@ -185,9 +195,8 @@ class RegularizedGram:
         on_gpu = array_namespace(self.x) is not np
         return self.block_rows or (GPU_BLOCK_ROWS if on_gpu else BLOCK_ROWS)
 
-    @property
-    def _threads(self) -> int:
+    def _threads_for(self, rows: int) -> int:
         # A GPU runs one stream of tiles; a small problem is done before threads have started.
-        if array_namespace(self.x) is not np or self.n <= self._block_rows:
+        if array_namespace(self.x) is not np or rows <= self._block_rows:
             return 1
         return self.threads or available_threads()

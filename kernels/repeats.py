@@ -6,7 +6,7 @@ choice of the reference points (a bootstrap, a downsample) is a preparation of i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,11 +18,11 @@ from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.feature_maps import output_features
 from congruence.kernels.functions import Kernel
+from congruence.kernels.noise_floor import PROBES
 from congruence.kernels.target_errors import target_errors
 from congruence.kernels.weighting import Reference
 
-PROBES = 64  # of the noise floor, over all repeats
-MIN_PROBES = 8  # per repeat
+MIN_PROBES = 4  # of the noise floor, in each repeat
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,9 @@ def repeated_evaluation(
 
     ``repeats`` is how many there will be in all; the fewer, the more probes of the noise floor each one takes.
     """
-    probes = max(MIN_PROBES, -(-PROBES // repeats))
+    if draws < 1:
+        raise InvalidInputError(f"draws: {draws}; give at least one")
+    probes = max(MIN_PROBES, -(-PROBES // (repeats * draws)))
     features = {name: output_features(kernel, y, model) for name, model in versions.items()}
     sums: dict[str, _Repeats] = {name: _Repeats() for name in versions}
     for number, reference in enumerate(references):
@@ -65,19 +67,8 @@ def repeated_evaluation(
             errors = [
                 target_errors(y, _drawn(model, samples, rng), kernel, features=features[name]) for _ in range(draws)
             ]
-            signs = rng.choice((-1.0, 1.0), size=(len(errors), len(y), probes))
-            blocks = [
-                np.hstack([error.delta, np.sqrt(error.variance)[:, None] * sign])
-                for error, sign in zip(errors, signs, strict=True)
-            ]
-            smoothed, solution = reference.smooth(np.hstack(blocks))
-            sums[name].count(solution.seconds, solution.iterations)
-            width = blocks[0].shape[1]
-            for draw, error in enumerate(errors):
-                columns = slice(draw * width, (draw + 1) * width - probes)
-                values = np.linalg.norm(smoothed[:, columns], axis=1)
-                bounds = reference.prepared.error_bounds(error, values, solution, columns)
-                sums[name].add(values, smoothed[:, columns.stop : columns.stop + probes], bounds)
+            drawn = {draw: reference.errors(error) for draw, error in enumerate(errors)}
+            sums[name].add(list(reference.prepared.evaluate_errors(drawn, rng=rng, probes=probes).values()))
     return {name: repeated.result() for name, repeated in sums.items()}
 
 
@@ -96,23 +87,21 @@ class _Repeats:
     seconds: float = 0.0
     passes: int = 0
 
-    def count(self, seconds: float, passes: int) -> None:
-        """Add what one solve took."""
-        self.seconds += seconds
-        self.passes += passes
-
-    def add(self, values: Array, probes: Array, bounds: tuple[float, float]) -> None:
-        """Add a repeat: CCE (m,), smoothed probes (m, p), and the bounds at a point and in the mean."""
-        self.means.append(float(np.mean(values)))
-        self.bounds.append(bounds)
-        self.values = self.values + values
-        self.floors = self.floors + np.mean(probes**2, axis=1)
+    def add(self, draws: Sequence[CongruenceResult]) -> None:
+        """Add the draws of one solve."""
+        self.seconds += draws[0].solution_seconds
+        self.passes += draws[0].iterations
+        for result in draws:
+            self.means.append(result.mean)
+            self.bounds.append((result.error_bound, result.mean_error_bound))
+            self.values = self.values + result.values
+            self.floors = self.floors + result.noise_floor_values**2
 
     def result(self) -> RepeatedResult:
         """The averages."""
         count = len(self.means)
         if count == 0:
-            raise InvalidInputError("repeats: there are none; give at least one reference sample and one draw")
+            raise InvalidInputError("repeats: there are none; give at least one reference sample")
         at_point, in_mean = np.transpose(self.bounds)
         return RepeatedResult(
             means=np.array(self.means),

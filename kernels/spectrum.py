@@ -56,9 +56,7 @@ class GramSpectrum:
 
     def vectors_at(self, query: Any, keep: int) -> Array:
         """Nystrom's extension of them to query points, (m, keep)."""
-        scattered = np.zeros((self.operator.n, keep))
-        scattered[self.indices] = self.basis[:, :keep]
-        return self.operator.cross(query, scattered)
+        return self.operator.restricted(self.indices).cross(query, self.basis[:, :keep])
 
 
 def gram_spectrum(

@@ -16,6 +16,7 @@ from congruence.kernels.arrays import Array, array_namespace
 from congruence.kernels.congruence import Prepare, PreparedCongruence, prepare
 from congruence.kernels.functions import Kernel
 from congruence.kernels.solvers import Solution
+from congruence.kernels.target_errors import TargetErrors
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ class Reference:
     def smooth(self, rhs: Array) -> tuple[Array, Solution]:
         """k(x)' (K + n lambda W^-1)^-1 rhs[rows] at the query points, (m, c), for rhs (n, c) of the whole split."""
         return self.prepared.smooth(self.roots[:, None] * rhs[self.rows])
+
+    def errors(self, error: TargetErrors) -> TargetErrors:
+        """The target errors of this sample's rows in the coordinates of its system, from those of the whole split."""
+        delta = self.roots[:, None] * error.delta[self.rows]
+        return TargetErrors(delta, self.roots**2 * error.variance[self.rows], error.feature_error)
 
     @classmethod
     def whole(cls, prepared: PreparedCongruence) -> Reference:

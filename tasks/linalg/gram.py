@@ -14,7 +14,7 @@ from congruence.kernels.arrays import Array, array_namespace, to_numpy
 from congruence.kernels.functions import Kernel
 from congruence.kernels.gram_columns import GramColumns
 from congruence.kernels.gram_tiles import TileMaker, TilePoints, block_tiles, multiply_tiles, tile_slices
-from congruence.kernels.operators import BLOCK_ROWS, GPU_BLOCK_ROWS
+from congruence.kernels.operators import BLOCK_ROWS, GPU_BLOCK_ROWS, RegularizedGram
 from congruence.kernels.skinny import padded_columns
 from congruence.tasks.linalg.columns import DaskColumns
 from congruence.tasks.linalg.kept_tiles import KeptTiles, Tiles
@@ -85,6 +85,10 @@ class DaskGram:
             return result
 
         return self.placement.run(product)
+
+    def restricted(self, indices: Array) -> RegularizedGram:
+        """See Operator."""
+        return RegularizedGram(self.rows(indices), self.kernel, self.regularization)
 
     def gram_columns(self, indices: Array, rows: Array | None = None) -> Array:
         """K[rows, indices], on the client."""

@@ -57,7 +57,7 @@ def test_without_repeats_a_protocol_is_one_evaluation():
             np.testing.assert_allclose(found[name].values, result.values, rtol=1e-9)
             assert found[name].mean == pytest.approx(result.mean)
             assert found[name].std == 0.0
-            assert found[name].noise_floor == pytest.approx(result.noise_floor, rel=0.25)
+            assert found[name].noise_floor == pytest.approx(result.noise_floor, rel=0.01)
 
 
 def test_the_preprint_protocol_is_the_mean_over_its_draws_of_the_papers_estimate():

@@ -41,7 +41,7 @@ def test_a_downsampled_reference_still_scores_and_tests_every_point(choice: str)
         # Half of the points double the floor's square; the error that is the model's stays.
         assert result.noise_floor > whole.results[name].noise_floor
         assert found.tests[name].point_p_values.shape == (ROWS,)
-    assert found.results["wrong"].excess == pytest.approx(whole.results["wrong"].excess, rel=0.25)
+    assert found.results["wrong"].excess == pytest.approx(whole.results["wrong"].excess, rel=0.3)
     assert found.tests["wrong"].p_value < 0.05
     assert found.tests["right"].p_value > 0.01
 
@@ -50,7 +50,7 @@ def test_all_points_downsampled_are_the_exact_protocol() -> None:
     found = measured(replace(EXACT, downsampling=Downsampling(rows=ROWS, repeats=1)))
     for name, result in measured(EXACT).results.items():
         np.testing.assert_allclose(found.results[name].values, result.values, rtol=1e-9)
-        np.testing.assert_allclose(found.results[name].noise_floor_values, result.noise_floor_values, rtol=0.5)
+        np.testing.assert_allclose(found.results[name].noise_floor_values, result.noise_floor_values, rtol=1e-3)
         assert found.tests[name].p_value == pytest.approx(measured(EXACT).tests[name].p_value, abs=0.01)
 
 
