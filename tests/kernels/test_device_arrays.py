@@ -5,17 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 TESTS = Path(__file__).parent
 STAND_IN = TESTS.parent / "device_arrays"
 
 
-@pytest.mark.parametrize("name", ["test_engine_gpu.py", "test_significance_gpu.py"])
-def test_the_gpu_code_keeps_host_and_device_arrays_apart(name):
+def test_the_gpu_code_keeps_host_and_device_arrays_apart():
     search = os.pathsep.join(filter(None, [str(STAND_IN), os.environ.get("PYTHONPATH")]))
+    files = [str(TESTS / name) for name in ("test_engine_gpu.py", "test_significance_gpu.py")]
     finished = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not cuda", str(TESTS / name)],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not cuda", *files],
         env=os.environ | {"PYTHONPATH": search},
         capture_output=True,
         text=True,
