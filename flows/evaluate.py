@@ -48,7 +48,7 @@ from congruence.tasks.tracking import (
 from congruence.tasks.tracking.connection import persist
 
 CONTRACT_ROWS = 8
-EXPECTED_COLUMNS = 110  # per version: features of one RBF at the papers' bandwidth, and the noise floor's probes
+EXPECTED_COLUMNS = 60  # per version: features of one RBF at the papers' bandwidth, and the noise floor's probes
 
 
 @dataclass(frozen=True)
