@@ -71,14 +71,19 @@ class CongruenceResult:
         return float(np.mean(self.noise_floor_values))
 
     @property
+    def squared_values(self) -> Array:
+        """CCE(x_j)^2, whose expectation under a true model is the square of the noise floor, (m,)."""
+        return np.asarray(self.values**2)
+
+    @property
     def excess_values(self) -> Array:
         """sqrt(max(0, CCE^2 - floor^2)) point by point, (m,)."""
-        return np.asarray(np.sqrt(np.maximum(self.values**2 - self.noise_floor_values**2, 0.0)))
+        return np.asarray(np.sqrt(np.maximum(self.squared_values - self.noise_floor_values**2, 0.0)))
 
     @property
     def excess(self) -> float:
         """sqrt(max(0, mean CCE^2 - mean floor^2)): the part of the error that is the model's, at any split size."""
-        return float(np.sqrt(max(0.0, float(np.mean(self.values**2) - np.mean(self.noise_floor_values**2)))))
+        return float(np.sqrt(max(0.0, float(np.mean(self.squared_values) - np.mean(self.noise_floor_values**2)))))
 
 
 @dataclass(frozen=True)

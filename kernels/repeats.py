@@ -31,9 +31,16 @@ class RepeatedResult(CongruenceResult):
 
     Attributes:
         means: mean CCE over the points in each repeat, (repeats,).
+        mean_squares: mean of CCE(x_j)^2 over the repeats, (m,); the square of the mean is smaller by their variance.
     """
 
     means: Array
+    mean_squares: Array = field(repr=False)
+
+    @property
+    def squared_values(self) -> Array:
+        """See CongruenceResult: averaged over the repeats, as the squared noise floor is."""
+        return self.mean_squares
 
     @property
     def std(self) -> float:
@@ -83,6 +90,7 @@ class _Repeats:
     means: list[float] = field(default_factory=list)
     bounds: list[tuple[float, float]] = field(default_factory=list)
     values: Any = 0.0
+    squares: Any = 0.0
     floors: Any = 0.0
     seconds: float = 0.0
     passes: int = 0
@@ -95,6 +103,7 @@ class _Repeats:
             self.means.append(result.mean)
             self.bounds.append((result.error_bound, result.mean_error_bound))
             self.values = self.values + result.values
+            self.squares = self.squares + result.squared_values
             self.floors = self.floors + result.noise_floor_values**2
 
     def result(self) -> RepeatedResult:
@@ -105,6 +114,7 @@ class _Repeats:
         at_point, in_mean = np.transpose(self.bounds)
         return RepeatedResult(
             means=np.array(self.means),
+            mean_squares=np.asarray(self.squares / count),
             values=np.asarray(self.values / count),
             noise_floor_values=np.asarray(np.sqrt(self.floors / count)),
             error_bound=float(np.max(at_point)),

@@ -34,13 +34,20 @@ Means = Mapping[str, Any]
 
 
 def mean_columns(
-    requested: tuple[str, ...], points: Mapping[str, Array], predictive: Distribution, targets: Array
+    requested: tuple[str, ...],
+    points: Mapping[str, Array],
+    predictive: Distribution,
+    targets: Array,
+    squared_cce: Array | None = None,
 ) -> dict[str, Array]:
-    """The per-point columns whose means make the mean-type metrics, each (v,)."""
+    """The per-point columns whose means make the mean-type metrics, each (v,).
+
+    ``squared_cce``: where it is not the square of ``points["cce"]``, as in a mean over repeats.
+    """
     columns = {
         "cce": points["cce"],
         "cce_noise_floor": points["cce_noise_floor"],
-        "squared_cce": points["cce"] ** 2,
+        "squared_cce": points["cce"] ** 2 if squared_cce is None else squared_cce,
         "squared_floor": points["cce_noise_floor"] ** 2,
     }
     for metric, column in (("nll", "nll"), ("crps", "crps"), ("mae", "absolute_error"), ("rmse", "squared_error")):

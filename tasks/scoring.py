@@ -62,7 +62,7 @@ def score_version(
         scores=frame,
         predictive=predictive,
         targets=targets,
-        slices=slice_table(mean_columns(requested, points, predictive, targets), labels, keys),
+        slices=slice_table(mean_columns(requested, points, predictive, targets, result.squared_values), labels, keys),
         embedding_map=embedding_map,
         thumbnails=thumbnails(split) if encoder.input_kind == "image" else None,
         provenance=_provenance(settings, encoder, measurement, version),
@@ -117,7 +117,7 @@ def summarise(
     test: CongruenceTest | None = None,
 ) -> dict[str, Metric]:
     """The metrics of a version from the scores of its rows (``score_points``), with intervals where they are means."""
-    metrics = estimated(mean_columns(requested, points, predictive, targets), keys, seed)
+    metrics = estimated(mean_columns(requested, points, predictive, targets, result.squared_values), keys, seed)
     metrics |= other_metrics(requested, points, predictive, targets, seed)
     if np.isfinite(result.error_bound):
         metrics["cce_error_bound"] = Metric(result.error_bound)

@@ -11,7 +11,9 @@ from congruence.kernels.downsampling import downsampled_congruence, leverage_sco
 from congruence.kernels.errors import InvalidInputError, ProtocolError
 from congruence.kernels.operators import RegularizedGram
 from congruence.kernels.protocol_evaluation import evaluate_protocol
+from congruence.kernels.repeats import repeated_evaluation
 from congruence.kernels.solvers import Cholesky, ConjugateGradient
+from congruence.kernels.target_errors import marginal_kernel
 from congruence.kernels.weighting import weighted_reference
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
@@ -150,3 +152,19 @@ def test_impossible_downsampling_is_refused(arguments, message):
     x, y, mean = split()
     with pytest.raises(InvalidInputError, match=message):
         downsampled_congruence(x, y, {"": Normal(mean, np.ones(len(y)))}, input_kernel=KERNEL, **arguments)
+
+
+def test_the_excess_over_repeats_is_of_the_mean_squares_as_the_floor_is():
+    x, y, mean = split()
+    models = {"wrong": Normal(mean + 1.0, np.ones(len(y)))}
+    rows = [np.arange(0, len(y), 2), np.arange(1, len(y), 2)]
+    references = [weighted_reference(x, half, query=x, input_kernel=KERNEL, regularization=0.1) for half in rows]
+    found = repeated_evaluation(references, y, models, marginal_kernel(y), repeats=2)["wrong"]
+    alone = [
+        repeated_evaluation([reference], y, models, marginal_kernel(y), repeats=2)["wrong"] for reference in references
+    ]
+    squares = np.mean([result.values**2 for result in alone], axis=0)
+    floors = np.mean([result.noise_floor_values**2 for result in alone], axis=0)
+    np.testing.assert_allclose(found.squared_values, squares)
+    assert found.excess == pytest.approx(np.sqrt(np.mean(squares) - np.mean(floors)), rel=1e-3)
+    assert np.mean(found.squared_values) > np.mean(found.values**2)

@@ -32,7 +32,7 @@ def measured(protocol: Protocol, **options) -> Measurement:
 
 @pytest.mark.parametrize("choice", ["uniform", "leverage", "rpcholesky"])
 def test_a_downsampled_reference_still_scores_and_tests_every_point(choice: str) -> None:
-    found = measured(replace(EXACT, downsampling=replace(HALF, choice=choice)))
+    found = measured(replace(EXACT, downsampling=replace(HALF, choice=choice, repeats=10)))
     whole = measured(EXACT)
     for name, result in found.results.items():
         assert result.values.shape == result.noise_floor_values.shape == (ROWS,)
@@ -41,7 +41,7 @@ def test_a_downsampled_reference_still_scores_and_tests_every_point(choice: str)
         # Half of the points double the floor's square; the error that is the model's stays.
         assert result.noise_floor > whole.results[name].noise_floor
         assert found.tests[name].point_p_values.shape == (ROWS,)
-    assert found.results["wrong"].excess == pytest.approx(whole.results["wrong"].excess, rel=0.3)
+    assert found.results["wrong"].excess == pytest.approx(whole.results["wrong"].excess, rel=0.15)
     assert found.tests["wrong"].p_value < 0.05
     assert found.tests["right"].p_value > 0.01
 
