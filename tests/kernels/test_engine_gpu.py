@@ -68,12 +68,12 @@ def test_an_evaluation_with_its_floor_is_that_of_numpy(kernel, n, at_query):
     np.testing.assert_allclose(device.noise_floor_values, host.noise_floor_values, rtol=2e-2)
 
 
-@pytest.mark.parametrize("kind", ["local", "cuda"])
-def test_a_cluster_with_its_tiles_on_gpus_factors_and_iterates(kind):
+@pytest.mark.parametrize(("kind", "n"), [("local", 4000), ("cuda", 10_000)])
+def test_a_cluster_with_its_tiles_on_gpus_factors_and_iterates(kind, n):
     if kind == "cuda":
         pytest.importorskip("dask_cuda")
-    x, rhs = inputs(4000), np.random.default_rng(1).standard_normal((4000, 8))
-    exact = np.linalg.solve(Polynomial()(x.astype(float)) + 400 * np.eye(4000), rhs)
+    x, rhs = inputs(n), np.random.default_rng(1).standard_normal((n, 8))
+    exact = np.linalg.solve(Polynomial()(x.astype(float)) + 0.1 * n * np.eye(n), rhs)
     with dask_client(ClusterSettings(kind=kind)) as client:
         operator = DaskGram(client, x, Polynomial(), 0.1, gpu=True, tile_rows=1000)
         for solver in (ConjugateGradient(1e-6), Nystrom(600), TiledCholesky(tile_rows=1500, tolerance=1e-6)):
