@@ -19,6 +19,8 @@ from congruence.kernels.arrays import array_namespace
 from congruence.kernels.functions import RBF, Kernel, Matern, Polynomial
 from congruence.kernels.skinny import transposed_product
 
+FINISHED_ROWS = 128  # rows that f is applied to at once: they and their scratch stay in a core's own cache
+
 
 class ProductForm(ABC):
     """k(x, z) = f(scale x.z', |x|^2, |z|^2): ``finish`` applies f in place."""
@@ -147,11 +149,17 @@ class TileMaker:
         block = self._buffer("block", shape, left) if self.reuse else xp.empty(shape, dtype=left.dtype)
         xp.matmul(self._scaled(points, rows, form.scale), right.T, out=block)
         norms = (points.norms[rows], others.norms[columns]) if form.uses_norms else (None, None)
-        form.finish(block, self._buffer("scratch", shape, left), *norms)
+        self._finish(form, block, *norms)
         if points is others and rows == columns:
             # Rounding leaves |x - x|^2 near 1e-7 in float32, and a kernel of the distance itself near its root.
             block.reshape(-1)[:: len(block) + 1] = self.kernel.diagonal(left)
         return block
+
+    def _finish(self, form: ProductForm, block: Any, x_norms: Any, z_norms: Any) -> None:
+        at_once = FINISHED_ROWS if array_namespace(block) is np else len(block)
+        for part in tile_slices(slice(0, len(block)), at_once):
+            scratch = self._buffer("scratch", block[part].shape, block)
+            form.finish(block[part], scratch, None if x_norms is None else x_norms[part], z_norms)
 
     def _scaled(self, points: TilePoints, rows: slice, scale: float) -> Any:
         # The tiles of one row of blocks share their left side: scale it once.

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from threading import Event, Lock, Thread
+from threading import Event, Lock
 from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController
@@ -36,30 +36,36 @@ class _SingleThreadedBlas:
     """One-thread BLAS while anyone wants it; the last to leave lifts the limit.
 
     The limit is the process's, and threadpoolctl lets only the thread that set it change it: a thread of its own holds
-    it, so that users may come and go in any order.
+    it, so that users may come and go in any order. It is always the same one: a thread that comes anew for every solve
+    takes the heap that a worker of the last solve had, and what was freed there stays unused.
     """
 
     def __init__(self) -> None:
+        self._forget()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)  # a child has no thread but the one that forked
+
+    def _forget(self) -> None:
         self._lock = Lock()
         self._users = 0
         self._unwanted = Event()
-        self._holder: Thread | None = None
+        self._holder = ThreadPoolExecutor(1, thread_name_prefix="single-threaded-blas")
+        self._held: Future[None] | None = None
 
     def enter(self) -> None:
         with self._lock:
             self._users += 1
             if self._users == 1:
                 limited, self._unwanted = Event(), Event()
-                self._holder = Thread(target=self._hold, args=(limited, self._unwanted), daemon=True)
-                self._holder.start()
+                self._held = self._holder.submit(self._hold, limited, self._unwanted)
                 limited.wait()
 
     def leave(self) -> None:
         with self._lock:
             self._users -= 1
-            if self._users == 0 and self._holder is not None:
+            if self._users == 0 and self._held is not None:
                 self._unwanted.set()
-                self._holder.join()
+                self._held.result()
 
     @staticmethod
     def _hold(limited: Event, unwanted: Event) -> None:

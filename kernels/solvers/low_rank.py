@@ -62,9 +62,12 @@ def inner_factor(corner: Array, gram: Array, shift: float) -> Array:
         ConvergenceError: not positive definite, so the kernel is not either.
     """
     for jitter in (JITTER, 1e3 * JITTER, 1e6 * JITTER):
-        lifted = corner + jitter * np.trace(corner) * np.eye(len(corner))
+        inner = shift * corner
+        inner += gram
+        inner[np.diag_indices(len(inner))] += shift * jitter * np.trace(corner)
         try:
-            return np.asarray(scipy.linalg.cholesky(shift * lifted + gram, lower=True, check_finite=False))
+            # Symmetric, so that its transpose is itself in LAPACK's order and is factored in place.
+            return np.asarray(scipy.linalg.cholesky(inner.T, lower=True, overwrite_a=True, check_finite=False))
         except np.linalg.LinAlgError:
             continue
     raise ConvergenceError(

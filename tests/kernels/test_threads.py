@@ -1,6 +1,9 @@
 """One-thread BLAS around calls that may overlap."""
 
+import multiprocessing
+import os
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -49,6 +52,22 @@ def test_users_in_two_threads_leave_blas_as_the_first_one_found_it(first_leaves_
     other.join()
     assert seen_by_the_first == [1]
     assert blas_threads() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are spawned here")
+def test_a_forked_child_limits_blas_by_a_thread_of_its_own():
+    with single_threaded_blas():  # the parent's thread is there, and in use
+        child = multiprocessing.get_context("fork").Process(target=_limit_blas)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # that threads do not come along is the point
+            child.start()
+        child.join(20)
+    assert child.exitcode == 0
+
+
+def _limit_blas():
+    with single_threaded_blas():
+        assert blas_threads() == [1]
 
 
 def test_work_on_threads_is_in_order_and_lifts_the_limit_after_an_error():
