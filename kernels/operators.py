@@ -20,7 +20,7 @@ from congruence.kernels.memory import keepable_bytes
 from congruence.kernels.skinny import padded_columns, transposed_product
 from congruence.kernels.threads import available_threads, map_on_threads
 
-BLOCK_ROWS = 1024
+BLOCK_ROWS = 992  # about what a core keeps in its cache; rows a power of two apart would share lines of it
 GPU_BLOCK_ROWS = 8192
 HELD_COLUMNS_BYTES = 2**31
 

@@ -18,6 +18,7 @@ from congruence.kernels.arrays import Array, array_namespace, to_numpy
 from congruence.kernels.errors import BudgetError, ConvergenceError
 from congruence.kernels.functions import Kernel
 from congruence.kernels.gram_tiles import TileMaker, TilePoints, tile_slices
+from congruence.kernels.operators import BLOCK_ROWS
 from congruence.kernels.solvers.base import Solution, column_tolerances
 from congruence.tasks.linalg.gram import DaskGram
 
@@ -170,7 +171,7 @@ def _submit_factorization(operator: DaskGram, rows: list[slice]) -> Tiles:
 
 def _gram_tile(points: TilePoints, rows: slice, columns: slice, kernel: Kernel, shift: float) -> Any:
     maker = TileMaker(kernel, int(points.x.shape[1]))
-    size = 1024 if array_namespace(points.x) is np else rows.stop - rows.start
+    size = BLOCK_ROWS if array_namespace(points.x) is np else rows.stop - rows.start
     xp = array_namespace(points.x)
     tile = xp.empty((rows.stop - rows.start, columns.stop - columns.start), dtype=points.x.dtype)
     for above in tile_slices(rows, size):
