@@ -54,7 +54,7 @@ def test_users_in_two_threads_leave_blas_as_the_first_one_found_it(first_leaves_
     assert blas_threads() == before
 
 
-FORK_WHILE_LIMITED = """
+FORK = """
 import multiprocessing, numpy
 from threadpoolctl import threadpool_info
 from congruence.kernels.threads import single_threaded_blas
@@ -63,18 +63,22 @@ def limit():
     with single_threaded_blas():
         assert {library["num_threads"] for library in threadpool_info()} == {1}
 
-with single_threaded_blas():
+def fork():
     child = multiprocessing.get_context("fork").Process(target=limit)
     child.start()
     child.join(20)
-assert child.exitcode == 0, child.exitcode
+    assert child.exitcode == 0, child.exitcode
+
+with single_threaded_blas():
+    fork()
+fork()  # the parent's thread is there, and idle
 """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are spawned here")
 def test_a_forked_child_limits_blas_by_a_thread_of_its_own():
     # In a process of its own: other libraries' hooks in this one have their own ideas of a fork.
-    subprocess.run([sys.executable, "-W", "ignore", "-c", FORK_WHILE_LIMITED], check=True, timeout=60)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], check=True, timeout=60)
 
 
 def test_work_on_threads_is_in_order_and_lifts_the_limit_after_an_error():
