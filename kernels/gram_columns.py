@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from threading import Lock
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -14,6 +13,9 @@ from congruence.kernels.functions import Kernel
 from congruence.kernels.gram_tiles import TileMaker, TilePoints
 from congruence.kernels.skinny import padded_columns, transposed_product
 from congruence.kernels.threads import map_on_threads
+
+Result = TypeVar("Result")
+Blocks: TypeAlias = Iterator[tuple[slice, Any]]  # rows and C[rows]
 
 
 class GramColumns(Protocol):
@@ -95,10 +97,11 @@ class BlockColumns:
         x = self.points.x
         held = array_namespace(x).empty((x.shape[0], self.landmarks.x.shape[0]), dtype=x.dtype)
 
-        def fill(rows: slice, maker: TileMaker) -> None:
-            held[rows] = self._block(rows, maker)
+        def fill(blocks: Blocks) -> None:
+            for rows, block in blocks:
+                held[rows] = block
 
-        self._for_blocks(fill)
+        self._on_threads(fill)
         return replace(self, held=held)
 
     def thinned(self, step: int) -> BlockColumns:
@@ -113,65 +116,73 @@ class BlockColumns:
     def gram(self) -> Array:
         """C'C."""
         m = int(self.landmarks.x.shape[0])
+        xp = array_namespace(self.points.x)
 
-        def square(block: Any, _: slice) -> Any:
-            # float64 throughout: the small matrix built from C'C has the squared condition number of C.
-            block = block.astype(np.float64)
-            return block.T @ block
+        def squares(blocks: Blocks) -> Array:
+            total, square = xp.zeros((m, m)), xp.empty((m, m))
+            for _, block in blocks:
+                # float64 throughout: the small matrix built from C'C has the squared condition number of C.
+                block = block.astype(np.float64)
+                total += xp.matmul(block.T, block, out=square)
+            return to_numpy(total)
 
-        return self._summed(square, (m, m))
+        return _sum(self._on_threads(squares))
 
     def transposed_matmul(self, v: Array) -> Array:
         """C'v."""
         vectors = padded_columns(v, self.points.x)
         shape = (int(self.landmarks.x.shape[0]), int(vectors.shape[1]))
-        return self._summed(lambda block, rows: transposed_product(block, vectors[rows]), shape)[:, : v.shape[1]]
+
+        def products(blocks: Blocks) -> Array:
+            total = np.zeros(shape)
+            for rows, block in blocks:
+                total += to_numpy(transposed_product(block, vectors[rows]))
+            return total
+
+        return _sum(self._on_threads(products))[:, : v.shape[1]]
 
     def matmul(self, w: Array) -> Array:
         """C w."""
         result = np.empty((self.blocks[-1].stop, w.shape[1]))
         weights = padded_columns(w, self.points.x)
 
-        def fill(rows: slice, maker: TileMaker) -> None:
-            result[rows] = to_numpy((self._block(rows, maker) @ weights)[:, : w.shape[1]])
+        def fill(blocks: Blocks) -> None:
+            for rows, block in blocks:
+                result[rows] = to_numpy((block @ weights)[:, : w.shape[1]])
 
-        self._for_blocks(fill)
+        self._on_threads(fill)
         return result
 
     def row_norms(self, factor: Array) -> Array:
         """|C_i factor|^2."""
         result = np.empty(self.blocks[-1].stop)
 
-        def fill(rows: slice, maker: TileMaker) -> None:
-            block = self._block(rows, maker)
-            xp = array_namespace(block)
-            product = block.astype(np.float64) @ xp.asarray(factor)
-            result[rows] = to_numpy(xp.einsum("ij,ij->i", product, product))
+        def fill(blocks: Blocks) -> None:
+            for rows, block in blocks:
+                xp = array_namespace(block)
+                product = block.astype(np.float64) @ xp.asarray(factor)
+                result[rows] = to_numpy(xp.einsum("ij,ij->i", product, product))
 
-        self._for_blocks(fill)
+        self._on_threads(fill)
         return result
+
+    def _on_threads(self, function: Callable[[Blocks], Result]) -> list[Result]:
+        """``function`` of every thread's share of the blocks, in the order of the threads."""
+
+        def share(first: int) -> Result:
+            maker = TileMaker(self.kernel, int(self.landmarks.x.shape[1]))
+            return function((rows, self._block(rows, maker)) for rows in self.blocks[first :: self.threads])
+
+        return map_on_threads(share, range(self.threads), self.threads)
 
     def _block(self, rows: slice, maker: TileMaker) -> Any:
         if self.held is not None:
             return self.held[rows]
         return maker.tile(self.points, rows, self.landmarks, slice(0, int(self.landmarks.x.shape[0])))
 
-    def _for_blocks(self, function: Callable[[slice, TileMaker], None]) -> None:
-        def share(first: int) -> None:
-            maker = TileMaker(self.kernel, int(self.landmarks.x.shape[1]))
-            for rows in self.blocks[first :: self.threads]:
-                function(rows, maker)
 
-        map_on_threads(share, range(self.threads), self.threads)
-
-    def _summed(self, term: Callable[[Any, slice], Any], shape: tuple[int, int]) -> Array:
-        total = np.zeros(shape)
-        lock = Lock()
-
-        def add(rows: slice, maker: TileMaker) -> None:
-            value = to_numpy(term(self._block(rows, maker), rows))
-            with lock:
-                np.add(total, value, out=total)
-
-        self._for_blocks(add)
-        return total
+def _sum(parts: list[Array]) -> Array:
+    total = parts[0]
+    for part in parts[1:]:
+        total += part
+    return total
