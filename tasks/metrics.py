@@ -6,7 +6,7 @@ Every mean-type metric gets its interval from one bootstrap of mergeable statist
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,8 +17,11 @@ from congruence.kernels.calibration.uniformity import chi_square, cramer_von_mis
 from congruence.kernels.calibration_error import (
     MaximumMeanDiscrepancy,
     Wasserstein,
-    calibration_test,
-    squared_kernel_calibration_error,
+    asymptotic_test,
+    block_estimates,
+    block_test,
+    pair_terms,
+    unbiased_estimate,
 )
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.scores import central_interval, sharpness
@@ -158,10 +161,7 @@ def _kernel_calibration_error(predictive: Distribution, targets: Array, seed: in
     # Where most predictions are the same one, their median distance is 0 and any scale will do.
     scale = None if _differ(predictive) else 1.0
     kernel = Wasserstein(scale) if targets.ndim == 1 else MaximumMeanDiscrepancy(scale)
-    pairs = n <= SKCE_PAIRS_ROWS
-    estimate = squared_kernel_calibration_error(
-        predictive, targets, prediction_kernel=kernel, estimator="unbiased" if pairs else "block"
-    )
-    method: Literal["asymptotic", "block"] = "asymptotic" if n <= ASYMPTOTIC_ROWS else "block"
-    test = calibration_test(predictive, targets, method=method, prediction_kernel=kernel, seed=seed)
+    terms = pair_terms(predictive, targets, kernel)  # the quantiles of a mixture cost more than both that follow
+    estimate = unbiased_estimate(terms) if n <= SKCE_PAIRS_ROWS else np.mean(block_estimates(terms))
+    test = asymptotic_test(terms, seed=seed) if n <= ASYMPTOTIC_ROWS else block_test(terms, seed=seed)
     return {"skce": float(estimate), "skce_p_value": test.p_value}

@@ -1,11 +1,19 @@
 """The kernel calibration error of Widmann et al. (2021): estimators, kernels on predictions, and tests."""
 
 from congruence.kernels.calibration_error.estimators import (
+    block_estimates,
     squared_kernel_calibration_error,
+    unbiased_estimate,
     unnormalized_calibration_mean_embedding,
 )
-from congruence.kernels.calibration_error.hypothesis_tests import CalibrationTest, calibration_test
+from congruence.kernels.calibration_error.hypothesis_tests import (
+    CalibrationTest,
+    asymptotic_test,
+    block_test,
+    calibration_test,
+)
 from congruence.kernels.calibration_error.mixture_kernel import MixtureWasserstein
+from congruence.kernels.calibration_error.pairs import PairTerms, pair_terms
 from congruence.kernels.calibration_error.prediction_kernels import (
     HilbertianEmbedding,
     MaximumMeanDiscrepancy,
@@ -21,12 +29,18 @@ __all__ = [
     "HilbertianEmbedding",
     "MaximumMeanDiscrepancy",
     "MixtureWasserstein",
+    "PairTerms",
     "PredictionKernel",
     "Trust",
     "Wasserstein",
+    "asymptotic_test",
+    "block_estimates",
+    "block_test",
     "calibration_test",
     "moment_embedding",
+    "pair_terms",
     "parameter_embedding",
     "squared_kernel_calibration_error",
+    "unbiased_estimate",
     "unnormalized_calibration_mean_embedding",
 ]

@@ -112,15 +112,17 @@ def calibration_test(
         return _mean_embedding_test(predictive, y, held, prediction_kernel, target_kernel, seed)
     terms = pair_terms(predictive, y, prediction_kernel, target_kernel)
     if method == "asymptotic":
-        return _asymptotic_test(terms, int(count), seed, runner)
+        return asymptotic_test(terms, int(count), seed, runner)
     if method == "block":
-        return _block_test(terms, block_size, seed, runner)
+        return block_test(terms, block_size, seed, runner)
     if method == "distribution_free":
         return _distribution_free_test(terms, estimator, runner)
     return _consistency_test(terms, predictive, require_targets(y, "y"), int(count), seed, runner)
 
 
-def _asymptotic_test(terms: PairTerms, replicates: int, seed: int, runner: BlockRunner) -> CalibrationTest:
+def asymptotic_test(
+    terms: PairTerms, replicates: int = _REPLICATES["asymptotic"], seed: int = 0, runner: BlockRunner = SERIAL
+) -> CalibrationTest:
     """n SKCE tends to a weighted sum of centred chi-squares; its law by the bootstrap of Arcones and Gine (1992)."""
     estimate = unbiased_estimate(terms, runner)
     statistic = terms.n / (terms.n - 1) * estimate
@@ -149,7 +151,9 @@ def _rank(statistic: float, drawn: Any) -> float:
     return float((1 + np.sum(drawn >= statistic)) / (len(drawn) + 1))
 
 
-def _block_test(terms: PairTerms, block_size: int | None, seed: int, runner: BlockRunner) -> CalibrationTest:
+def block_test(
+    terms: PairTerms, block_size: int | None = None, seed: int = 0, runner: BlockRunner = SERIAL
+) -> CalibrationTest:
     """Under H0 block estimates are independent with mean zero (Widmann et al. 2021, appendix B.3)."""
     size = default_block_size(terms.n) if block_size is None else block_size
     if terms.n // max(size, 1) < MINIMUM_BLOCKS:

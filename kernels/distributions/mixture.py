@@ -13,12 +13,14 @@ import scoringrules
 from congruence.kernels.arrays import Array, require_finite, to_numpy
 from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.base import Distribution, Seed, align, require
+from congruence.kernels.distributions.inversion import smallest_reaching
 from congruence.kernels.distributions.normal import Normal
 from congruence.kernels.distributions.vectors import refuse
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.functions import Kernel
 
 WEIGHT_SUM_TOLERANCE = 1e-4
+_ENTRIES = 2**16
 
 
 @dataclass(frozen=True)
@@ -117,14 +119,26 @@ class Mixture(Distribution):
         return np.clip(self._average(lambda component: component.cdf_left(y)), 0.0, 1.0)
 
     def quantile(self, q: Any) -> Array:
-        """See Distribution; bisection between the smallest and the largest quantile of the components."""
+        """See Distribution; searched for between the smallest and the largest quantile of the components."""
         q, columns = align(q, len(self), "q")
         q = q if columns else q[:, None]
+        result = np.empty(q.shape)
+        at_once = max(1, _ENTRIES // q.shape[1])  # that stay in the cache, and end when theirs have been found
+        for start in range(0, len(self), at_once):
+            rows = slice(start, start + at_once)
+            result[rows] = self[rows]._quantile(q[rows])
+        return result if columns else result[:, 0]
+
+    def _quantile(self, q: Array) -> Array:
         ends = np.stack([component.quantile(q) for component in self.components])
         unused = self.weights.T[:, :, None] == 0
         lower, upper = np.where(unused, np.inf, ends).min(axis=0), np.where(unused, -np.inf, ends).max(axis=0)
-        result = bisect(lambda s: self.cdf(s) >= q, lower, upper, whole=self.is_discrete)
-        return result if columns else result[:, 0]
+
+        def cdf_of(elements: Array) -> Callable[[Array], Array]:
+            return self[elements // q.shape[1]].cdf
+
+        found = smallest_reaching(cdf_of, q.ravel(), lower.ravel(), upper.ravel(), whole=self.is_discrete)
+        return found.reshape(q.shape)
 
     def mean(self) -> Array:
         """See Distribution."""
@@ -176,27 +190,3 @@ class Mixture(Distribution):
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
         """See Distribution."""
         return self._average(lambda component: component.kernel_expectation(kernel, nodes))
-
-
-def bisect(reached: Callable[[Array], Array], lower: Array, upper: Array, *, whole: bool) -> Array:
-    """Smallest s in [lower, upper] with ``reached(s)``, elementwise; among whole numbers only if ``whole``.
-
-    ``reached`` must be false and then true along s, and true at ``upper``. Where an end is infinite, upper.
-    """
-    open_ended = ~(np.isfinite(lower) & np.isfinite(upper))
-    low, high = np.where(open_ended, 0.0, lower), np.where(open_ended, 0.0, upper)
-    if whole:
-        while np.any(low < high):
-            middle = np.floor((low + high) / 2)
-            done = reached(middle)
-            high, low = np.where(done, middle, high), np.where(done, low, np.minimum(middle + 1, high))
-    else:
-        at_lower = reached(low)  # an atom of every component: nothing to bisect
-        high = np.where(at_lower, low, high)
-        for _ in range(200):
-            middle = low + (high - low) / 2
-            if np.all((middle <= low) | (middle >= high) | (high - low <= 1e-15 * np.abs(high))):
-                break
-            done = reached(middle)
-            high, low = np.where(done, middle, high), np.where(done, low, middle)
-    return np.where(open_ended, upper, high)
