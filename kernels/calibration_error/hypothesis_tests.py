@@ -123,7 +123,10 @@ def calibration_test(
 def asymptotic_test(
     terms: PairTerms, replicates: int = _REPLICATES["asymptotic"], seed: int = 0, runner: BlockRunner = SERIAL
 ) -> CalibrationTest:
-    """n SKCE tends to a weighted sum of centred chi-squares; its law by the bootstrap of Arcones and Gine (1992)."""
+    """n SKCE tends to a weighted sum of centred chi-squares; its law by the bootstrap of Arcones and Gine (1992).
+
+    ``calibration_test(method="asymptotic")`` on terms that are there already (``pair_terms``).
+    """
     estimate = unbiased_estimate(terms, runner)
     statistic = terms.n / (terms.n - 1) * estimate
     drawn = bootstrap_statistics(terms, replicates, seed, runner)
@@ -154,7 +157,13 @@ def _rank(statistic: float, drawn: Any) -> float:
 def block_test(
     terms: PairTerms, block_size: int | None = None, seed: int = 0, runner: BlockRunner = SERIAL
 ) -> CalibrationTest:
-    """Under H0 block estimates are independent with mean zero (Widmann et al. 2021, appendix B.3)."""
+    """Under H0 block estimates are independent with mean zero (Widmann et al. 2021, appendix B.3).
+
+    ``calibration_test(method="block")`` on terms that are there already (``pair_terms``).
+
+    Raises:
+        InvalidInputError: fewer than 10 blocks.
+    """
     size = default_block_size(terms.n) if block_size is None else block_size
     if terms.n // max(size, 1) < MINIMUM_BLOCKS:
         raise InvalidInputError(

@@ -14,7 +14,7 @@ CdfOf: TypeAlias = Callable[[Array], Callable[[Array], Array]]
 
 _TOLERANCE = 1e-15  # half of the last bracket, of the larger end of the first one
 _CLOSE = 1e-9  # a bracket, alike, that is narrow enough once the cdf of its end is q up to rounding
-_ROUNDING = 4 * np.finfo(float).eps
+_ROUNDING = 4 * np.finfo(float).eps  # of q: a sum of positive terms keeps its digits in the lower tail
 _TINY = np.finfo(float).tiny
 _SLACK = 6  # steps more than bisection that interpolation may take
 
@@ -62,7 +62,7 @@ def _interpolated(cdf_of: CdfOf, q: Array, low: Array, high: Array) -> Array:
     while True:
         width = high - low
         # Within rounding of q more digits are noise: the end is right if the cdf is less than q just before it.
-        arrived = (surplus <= _ROUNDING) & ~flat
+        arrived = (surplus <= _ROUNDING * q) & ~flat
         active = (width > 2 * tolerance) & ~(arrived & (width <= close))
         if np.count_nonzero(active) < 0.7 * len(active):
             found[left] = high

@@ -20,7 +20,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.functions import Kernel
 
 WEIGHT_SUM_TOLERANCE = 1e-4
-_ENTRIES = 2**16
+_ENTRIES = 2**16  # quantiles searched for at once: they stay in the cache, and end when theirs have been found
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Mixture(Distribution):
         q, columns = align(q, len(self), "q")
         q = q if columns else q[:, None]
         result = np.empty(q.shape)
-        at_once = max(1, _ENTRIES // q.shape[1])  # that stay in the cache, and end when theirs have been found
+        at_once = max(1, _ENTRIES // max(1, q.shape[1]))
         for start in range(0, len(self), at_once):
             rows = slice(start, start + at_once)
             result[rows] = self[rows]._quantile(q[rows])
