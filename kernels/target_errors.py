@@ -30,11 +30,13 @@ class TargetErrors:
         variance: v_i = E |Delta_i|^2 if y_i ~ f(x_i): E k_Y(Y, Y) - |E psi(Y)|^2, with the Monte-Carlo term of finite
             samples, (n,).
         feature_error: bound on the error of k_Y that the features make.
+        sampling_variance: the part of the variance that is the Monte-Carlo error of finite samples, (n,); None if none.
     """
 
     delta: Array = field(repr=False)
     variance: Array = field(repr=False)
     feature_error: float
+    sampling_variance: Array | None = field(default=None, repr=False)
 
 
 def target_errors(
@@ -66,7 +68,9 @@ def target_errors(
 
     starts = range(0, len(y), _CHUNK_ROWS)
     map_on_threads(fill, starts, min(len(starts), available_threads()))
-    return TargetErrors(delta, variance, features.error)
+    # Of a variance (1 + 1/l) s, the mean of l draws gives s/l.
+    chance = variance / (predictive.values.shape[1] + 1) if isinstance(predictive, Samples) else None
+    return TargetErrors(delta, variance, features.error, chance)
 
 
 def _with_sampling_noise(model: Distribution, spread: Array, delta: Array) -> Array:
