@@ -34,6 +34,7 @@ from congruence.kernels.spectrum import (
     landmark_spectrum,
     spectral_smoother,
 )
+from congruence.kernels.streams import stream
 from congruence.kernels.target_errors import TargetErrors, marginal_kernel, target_errors
 from congruence.kernels.threads import single_threaded_blas
 
@@ -166,9 +167,8 @@ class PreparedCongruence:
         """
         y = require_targets(y, "y", self.operator.n)
         kernel = marginal_kernel(y) if output_kernel is None else output_kernel
-        rng = np.random.default_rng(seed)
         errors = self._errors_of(y, versions, kernel, samples, seed)
-        return self.evaluate_errors(errors, rng=rng, uncertainty=uncertainty)
+        return self.evaluate_errors(errors, rng=stream(seed, "noise floor probes"), uncertainty=uncertainty)
 
     def evaluate_errors(
         self,
@@ -251,7 +251,7 @@ class PreparedCongruence:
     def _errors(self, y: Array, model: Distribution, kernel: Kernel, samples: int | None, seed: int) -> TargetErrors:
         if samples is not None and len(model) == len(y):
             features = output_features(kernel, y, model)  # of the model, so that the range does not hang on the draws
-            rng = np.random.default_rng([seed, 1])  # not the stream that a caller's own default_rng(seed) gave
+            rng = stream(seed, "samples of predictions")
             return target_errors(y, Samples(model.sample(samples, seed=rng)), kernel, features=features)
         return target_errors(y, model, kernel)
 

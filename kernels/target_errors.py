@@ -16,6 +16,7 @@ from congruence.kernels.distributions.quadrature import probability_rule
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.feature_maps import FeatureMap, output_features
 from congruence.kernels.functions import RBF, Kernel, Laplacian, Matern, Sum, variance_gamma
+from congruence.kernels.streams import stream
 from congruence.kernels.threads import available_threads, map_on_threads
 
 _CHUNK_ROWS = 4096
@@ -88,7 +89,7 @@ def expected_diagonal(model: Distribution, kernel: Kernel) -> Array:
     if _is_stationary(kernel):
         return np.full(len(model), float(kernel.diagonal(np.zeros(1))[0]))
     if np.ndim(model.mean()) == 2:
-        draws = model.sample(256, seed=0)
+        draws = model.sample(256, seed=stream(0, "expected diagonal"))
         return np.asarray(kernel.diagonal(draws.reshape(-1, draws.shape[-1])).reshape(len(model), -1).mean(axis=1))
     p, w = probability_rule()
     values = model.quantile(p[None, :])
