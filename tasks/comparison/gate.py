@@ -12,7 +12,7 @@ from pydantic import Field, field_validator
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.paired import PairedDifference
 from congruence.tasks.comparison.versions import ComparedVersion, compare_pair
-from congruence.tasks.evaluation import AT_FLOOR, cce_status
+from congruence.tasks.evaluation import AS_IF_TRUE, cce_status
 from congruence.tasks.strict import Strict
 
 COMPARABLE = ("cce_mean", "nll_mean", "crps_mean", "mae", "rmse", "ece")
@@ -155,7 +155,7 @@ def _at_floor(candidate: ComparedVersion) -> GateCheck:
     mean, floor, p_value = (candidate.metrics.get(name) for name in ("cce_mean", "cce_noise_floor", "cce_p_value"))
     return GateCheck(
         "at_noise_floor",
-        status == AT_FLOOR,
+        status == AS_IF_TRUE,
         f"CCE is {status}",
         split=candidate.split.name,
         metric="cce_mean",

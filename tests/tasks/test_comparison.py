@@ -105,7 +105,7 @@ def test_the_gate_passes_and_fails_with_reasons(compared):
     failed = apply_gate(biased, truth, gate)
     assert not failed.passed
     text = " | ".join(failed.reasons)
-    assert "CCE is above the noise floor" in text
+    assert "CCE is above what is expected if true" in text
     assert "cce_mean is significantly worse than angle/1's" in text
     assert "p = 0.0005" in text
     same = apply_gate(overconfident, truth, GateSettings(not_worse_on=["mae"]))
