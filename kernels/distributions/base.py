@@ -118,7 +118,7 @@ class Distribution(ABC):
 
 def as_rows(value: Any, name: str, family: str, *, infinite: bool = False) -> Array:
     """A parameter as finite (or, where allowed, infinite) float64 of shape (n,) in host memory; a scalar is one row."""
-    rows = to_numpy(value)
+    rows = to_numpy(value, f"{family}.{name}")
     if rows.dtype.kind not in "biuf":
         raise InvalidInputError(f"{family}.{name}: holds {rows.dtype} values, expected numbers")
     rows = np.atleast_1d(rows).astype(np.float64)
@@ -161,7 +161,7 @@ def align(value: Any, n: int, name: str = "y") -> tuple[Array, bool]:
     Raises:
         InvalidInputError: a vector of another length (levels for every row are written ``levels[None, :]``).
     """
-    array = np.asarray(to_numpy(value), dtype=np.float64)
+    array = np.asarray(to_numpy(value, name), dtype=np.float64)
     if array.ndim == 0:
         return np.broadcast_to(array, (n,)), False
     if array.ndim == 1 and len(array) == n:
@@ -172,3 +172,20 @@ def align(value: Any, n: int, name: str = "y") -> tuple[Array, bool]:
         f"{name}: shape {array.shape} does not fit {n} rows; give a scalar, one value per row, or (n, k); "
         f"for the same k values in every row give {name}[None, :]"
     )
+
+
+def align_levels(q: Any, n: int) -> tuple[Array, bool]:
+    """``align`` for probabilities q.
+
+    Raises:
+        InvalidInputError: see ``align``; or a level outside [0, 1], or NaN.
+    """
+    levels, columns = align(q, n, "q")
+    inside = (levels >= 0.0) & (levels <= 1.0)
+    if not bool(inside.all()):
+        index = tuple(int(i) for i in np.argwhere(~inside)[0])
+        raise InvalidInputError(
+            f"q: row {index[0]} has the level {levels[index]:g}, expected probabilities in [0, 1]; divide "
+            "per cent by 100"
+        )
+    return levels, columns

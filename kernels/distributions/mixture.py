@@ -12,7 +12,7 @@ import scoringrules
 
 from congruence.kernels.arrays import Array, require_finite, to_numpy
 from congruence.kernels.distributions import quadrature
-from congruence.kernels.distributions.base import Distribution, Seed, align, require
+from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels, require
 from congruence.kernels.distributions.inversion import smallest_reaching
 from congruence.kernels.distributions.normal import Normal
 from congruence.kernels.distributions.vectors import refuse
@@ -120,7 +120,7 @@ class Mixture(Distribution):
 
     def quantile(self, q: Any) -> Array:
         """See Distribution; searched for between the smallest and the largest quantile of the components."""
-        q, columns = align(q, len(self), "q")
+        q, columns = align_levels(q, len(self))
         q = q if columns else q[:, None]
         result = np.empty(q.shape)
         at_once = max(1, _ENTRIES // max(1, q.shape[1]))

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_finite, to_numpy
-from congruence.kernels.distributions.base import Distribution, Seed, align
+from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.functions import Kernel
@@ -137,7 +137,7 @@ class Quantiles(Distribution):
 
     def quantile(self, q: Any) -> Array:
         """See Distribution."""
-        q, columns = align(q, len(self), "q")
+        q, columns = align_levels(q, len(self))
         q = q if columns else q[:, None]
         levels, values = self._points
         k = np.clip(np.searchsorted(levels, q) - 1, 0, len(levels) - 2)

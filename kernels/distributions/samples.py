@@ -11,7 +11,7 @@ import numpy as np
 import scipy.special
 
 from congruence.kernels.arrays import Array, require_finite, to_numpy
-from congruence.kernels.distributions.base import Distribution, Seed, align
+from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES, average_wave
 from congruence.kernels.distributions.vectors import as_vectors, energy_score, refuse
 from congruence.kernels.errors import InvalidInputError
@@ -112,7 +112,7 @@ class Samples(Distribution):
     def quantile(self, q: Any) -> Array:
         """See Distribution: the smallest sample with at least a share q at or below it."""
         self._require_scalars("quantile")
-        q, columns = align(q, len(self), "q")
+        q, columns = align_levels(q, len(self))
         size = self.values.shape[1]
         # A level k / l computed in floating point must give the k-th sample, not the next one.
         index = np.clip(np.ceil(q * size - 1e-9).astype(np.int64) - 1, 0, size - 1)
