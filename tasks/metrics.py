@@ -24,7 +24,7 @@ from congruence.kernels.calibration_error import (
     unbiased_estimate,
 )
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.scores import central_interval, sharpness
+from congruence.kernels.scores import central_interval, covered, sharpness
 from congruence.tasks.evaluation import Metric
 
 ECE_LEVELS = np.linspace(1e-5, 1.0 - 1e-5, 50)
@@ -61,7 +61,7 @@ def mean_columns(
     if "coverage" in requested and targets.ndim == 1:
         for level in COVERAGE_LEVELS:
             low, high = central_interval(predictive, level)
-            columns[f"covered_{level}"] = (low <= targets) & (targets <= high)
+            columns[f"covered_{level}"] = covered(predictive, targets, level, interval=(low, high))
             columns[f"width_{level}"] = high - low
     return {name: np.asarray(values, dtype=np.float64) for name, values in columns.items()}
 

@@ -84,6 +84,20 @@ class Distribution(ABC):
         """P(Y < y): equal to ``cdf`` where there are no atoms."""
         return self.cdf(y)
 
+    def pit_range(self, y: Any) -> tuple[Array, Array]:
+        """The ends of the interval over which the probability integral transform of y is uniform if Y is the truth.
+
+        P(Y < y) and P(Y <= y) for a law that is known; draws of an unknown one (``Samples``) have wider ends.
+        """
+        return self.cdf_left(y), self.cdf(y)
+
+    def predictive_quantile(self, q: Any) -> Array:
+        """What a new draw from the predicted law falls below with probability q.
+
+        The quantile of a law that is known; draws of an unknown one (``Samples``) leave room for those not drawn.
+        """
+        return self.quantile(q)
+
     @property
     def dimension(self) -> int:
         """Number of targets q per row: 1 unless the family is vector-valued."""
@@ -153,6 +167,17 @@ def equal_rows(family: str, **parameters: Array) -> tuple[Array, ...]:
         described = ", ".join(f"{name} has {length}" for name, length in lengths.items())
         raise InvalidInputError(f"{family}: parameters of different lengths ({described} rows)")
     return tuple(np.broadcast_to(values, (n, *values.shape[1:])) for values in parameters.values())
+
+
+def require_dimension(predictive: Distribution, targets: Array) -> None:
+    """Raise InvalidInputError unless targets, (n,) or (n, q), have as many values per row as the predictions."""
+    given = 1 if targets.ndim == 1 else targets.shape[1]
+    if given != predictive.dimension:
+        raise InvalidInputError(
+            f"y: has {given} targets per row (shape {targets.shape}), but the {type(predictive).__name__} predictions "
+            f"have {predictive.dimension}; evaluate one target at a time, or predict them together "
+            "(MultivariateNormal, Samples of shape (n, l, q))"
+        )
 
 
 def align(value: Any, n: int, name: str = "y") -> tuple[Array, bool]:

@@ -40,7 +40,7 @@ class Mixture(Distribution):
         lengths = [len(component) for component in components]
         if len(set(lengths)) > 1:
             raise InvalidInputError(f"Mixture.components: have {lengths} rows; every component needs the same n rows")
-        weights = np.asarray(to_numpy(self.weights), dtype=np.float64)
+        weights = np.asarray(to_numpy(self.weights, "Mixture.weights"), dtype=np.float64)
         if weights.ndim not in (1, 2) or weights.shape[-1] != len(components):
             raise InvalidInputError(
                 f"Mixture.weights: shape {weights.shape} does not fit {len(components)} components; "

@@ -29,8 +29,8 @@ class Quantiles(Distribution):
     values: Array
 
     def __post_init__(self) -> None:
-        levels = np.asarray(to_numpy(self.levels), dtype=np.float64)
-        values = to_numpy(self.values)
+        levels = np.asarray(to_numpy(self.levels, "Quantiles.levels"), dtype=np.float64)
+        values = to_numpy(self.values, "Quantiles.values")
         if levels.ndim != 1 or len(levels) < 2 or not bool(np.all((levels > 0) & (levels < 1))):
             raise InvalidInputError(f"Quantiles.levels: {levels} must be two or more levels inside (0, 1)")
         if not bool(np.all(np.diff(levels) > 0)):
