@@ -14,6 +14,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions import Distribution, Samples
+from congruence.kernels.distributions.base import require_dimension
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.feature_maps import FeatureMap, output_features
 from congruence.kernels.functions import RBF, Kernel, variance_gamma
@@ -118,6 +119,7 @@ def null_draws(y: Array, predictive: Distribution, kernel: Kernel | None = None)
         raise InvalidInputError(
             f"predictive: {len(predictive)} distributions for {len(y)} targets; give one distribution per row of y"
         )
+    require_dimension(predictive, y)
     features = _features(y, predictive, kernel)
     if isinstance(predictive, Samples):
         values = np.concatenate([y[:, None], predictive.values], axis=1)
