@@ -14,6 +14,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions import Distribution, Samples
+from congruence.kernels.distributions.base import require_dimension
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.feature_maps import FeatureMap, output_features
 from congruence.kernels.functions import Kernel
@@ -124,6 +125,7 @@ def null_draws(
         raise InvalidInputError(
             f"predictive: {len(predictive)} distributions for {len(y)} targets; give one distribution per row of y"
         )
+    require_dimension(predictive, y)
     features = _features(y, predictive, kernel, scale)
     if isinstance(predictive, Samples):
         values = np.concatenate([y[:, None], predictive.values], axis=1)

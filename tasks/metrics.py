@@ -26,7 +26,7 @@ from congruence.kernels.calibration_error import (
 from congruence.kernels.congruence import CongruenceResult
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.expected_congruence import ExpectedCongruence
-from congruence.kernels.scores import central_interval, sharpness
+from congruence.kernels.scores import central_interval, covered, sharpness
 from congruence.kernels.significance import CongruenceTest
 from congruence.tasks.evaluation import Metric
 
@@ -65,7 +65,7 @@ def mean_columns(
     if "coverage" in requested and targets.ndim == 1:
         for level in COVERAGE_LEVELS:
             low, high = central_interval(predictive, level)
-            columns[f"covered_{level}"] = (low <= targets) & (targets <= high)
+            columns[f"covered_{level}"] = covered(predictive, targets, level, interval=(low, high))
             columns[f"width_{level}"] = high - low
     return {name: np.asarray(values, dtype=np.float64) for name, values in columns.items()}
 
