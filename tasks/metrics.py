@@ -30,7 +30,7 @@ from congruence.kernels.scores import central_interval, covered, sharpness
 from congruence.kernels.significance import CongruenceTest
 from congruence.tasks.evaluation import Metric
 
-ECE_LEVELS = np.linspace(1e-5, 1.0 - 1e-5, 50)
+PIT_LEVELS = {f"pit_{j}": float(level) for j, level in enumerate(np.linspace(1e-5, 1.0 - 1e-5, 50))}
 COVERAGE_LEVELS = (0.5, 0.9, 0.95)
 SKCE_PAIRS_ROWS = 5_000
 ASYMPTOTIC_ROWS = 1_500
@@ -61,7 +61,7 @@ def mean_columns(
         if metric in requested and column in points:
             columns[column] = points[column]
     if "ece" in requested and "pit" in points:
-        columns |= {f"pit_{j}": points["pit"] <= level for j, level in enumerate(ECE_LEVELS)}
+        columns |= {name: points["pit"] <= level for name, level in PIT_LEVELS.items()}
     if "coverage" in requested and targets.ndim == 1:
         for level in COVERAGE_LEVELS:
             low, high = central_interval(predictive, level)
@@ -95,7 +95,7 @@ def _mean(column: str) -> Callable[[Means], Any]:
 
 
 def _expected_calibration_error(mean: Means) -> Any:
-    return sum(abs(mean[f"pit_{j}"] - level) for j, level in enumerate(ECE_LEVELS)) / len(ECE_LEVELS)
+    return sum(abs(mean[name] - level) for name, level in PIT_LEVELS.items()) / len(PIT_LEVELS)
 
 
 def estimated(columns: Mapping[str, Array], keys: Array | None, seed: int) -> dict[str, Metric]:
@@ -103,7 +103,10 @@ def estimated(columns: Mapping[str, Array], keys: Array | None, seed: int) -> di
     functions = {name: function for name, function in mean_metrics(columns).items() if name not in CCE_MEANS}
     if not functions:
         return {}
-    estimates = ScoreStatistics.of(columns, keys=keys).estimates(functions, seed=seed)
+    statistics = ScoreStatistics.of(columns, keys=keys)
+    estimates = statistics.estimates(functions, seed=seed)
+    if "ece" in estimates:
+        estimates["ece"] = statistics.mean_absolute_deviation(PIT_LEVELS, seed=seed)
     return {name: _metric(estimate) for name, estimate in estimates.items() if np.isfinite(estimate.value)}
 
 
@@ -133,7 +136,7 @@ def congruence_metrics(
 def _metric(estimate: Estimate) -> Metric:
     if not (np.isfinite(estimate.low) and np.isfinite(estimate.high)):
         return Metric(estimate.value)
-    # A sum of absolute values (ECE) rises under resampling: near 0 the percentiles lie above the estimate itself.
+    # Where all points have the same score, rounding alone could put the value outside.
     return Metric(estimate.value, min(estimate.low, estimate.value), max(estimate.high, estimate.value))
 
 

@@ -19,6 +19,7 @@ from congruence.kernels.distributions.base import Seed, align, align_levels
 from congruence.kernels.distributions.counts import TAIL_MASS, Count, ScipyCount
 from congruence.kernels.distributions.inversion import smallest_reaching
 from congruence.kernels.distributions.mass import mean_absolute_difference
+from congruence.kernels.streams import stream
 
 _OFTEN = 0.5  # P from which E X and P differ by no small number
 _SELDOM = 1e-3  # P below which E |X - X'| holds too few digits of E |W - W'|
@@ -119,7 +120,7 @@ class ZeroTruncated(Count):
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
         """See Distribution."""
-        return self.quantile(np.random.default_rng(seed).random((len(self), size)))
+        return self.quantile(stream(seed, "samples").random((len(self), size)))
 
     def support_blocks(self, frequency: float = np.inf) -> Iterator[tuple[Array, Array, Array]]:
         """See Count; those of the base where zeros are rare, so that it may leave out counts."""
