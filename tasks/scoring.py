@@ -21,6 +21,7 @@ from congruence.tasks.metric_names import requested_metrics
 from congruence.tasks.metrics import estimated, mean_columns, other_metrics, slice_table
 from congruence.tasks.registry import ModelVersion
 from congruence.tasks.settings import EvaluationSettings
+from congruence.tasks.settings_digest import settings_digest
 from congruence.tasks.sources import Split
 from congruence.tasks.store import EmbeddingStore
 from congruence.tasks.thumbnails import thumbnails
@@ -68,6 +69,7 @@ def score_version(
         provenance=_provenance(settings, encoder, measurement, version),
         seconds=measurement.seconds,
         metric_list=requested,
+        settings_digest=settings_digest(settings, split.settings),
     )
 
 

@@ -12,8 +12,10 @@ from PIL import Image
 
 from congruence.kernels.calibration.regression import calibration_error_of_pit
 from congruence.kernels.congruence import conditional_congruence_error
-from congruence.kernels.distributions import Normal
+from congruence.kernels.distributions import Distribution, Normal
+from congruence.kernels.feature_maps import output_features
 from congruence.kernels.protocols import EXACT
+from congruence.kernels.target_errors import marginal_kernel, target_errors
 from congruence.tasks.evaluation import Evaluation, Metric, SplitSummary
 from congruence.tasks.registry import ModelVersion
 
@@ -22,6 +24,23 @@ MakeEvaluation = Callable[..., Evaluation]
 
 def _thumbnails(rows: Sequence[int]) -> list[Image.Image]:
     return [Image.fromarray(np.full((16, 16, 3), (row * 7) % 256, np.uint8)) for row in rows]
+
+
+def _influence(x: np.ndarray, y: np.ndarray, predictive: Distribution) -> tuple[float, pd.DataFrame]:
+    """By the definition: e = S Delta, and the derivatives of mean |e_j|^2 and mean |e_j| by Delta_i, times what of
+    psi(y_i) a leave-one-out smooth does not foresee.
+    """
+    kernel, n = marginal_kernel(y), len(y)
+    features = output_features(kernel, y, predictive)
+    delta = target_errors(y, predictive, kernel, features=features).delta
+    gram = EXACT.input_kernel(x, x)
+    smoother = gram @ np.linalg.inv(gram + 0.1 * n * np.eye(n))
+    error, psi = smoother @ delta, features(y)
+    surprise = (psi - smoother @ psi) / (1.0 - np.diag(smoother))[:, None]
+    size = np.linalg.norm(error, axis=1)
+    squared = np.sum(2.0 / n * (smoother @ error) * surprise, axis=1)
+    root = np.sum(smoother @ (error / size[:, None]) / n * surprise, axis=1)
+    return float(np.mean(size**2)), pd.DataFrame({"cce_squared_influence": squared, "cce_influence": root})
 
 
 def _evaluation(
@@ -67,7 +86,10 @@ def _evaluation(
                                           cce_noise_floor=("cce_noise_floor", "mean")).reset_index(names="value")
     )  # fmt: skip
     slices.insert(0, "slice", "half")
+    squared_mean, influence = _influence(x, targets, predictive)
+    influence.insert(0, "key", scores.loc[valid, "key"].to_numpy())
     metrics = {
+        "cce_squared_mean": Metric(squared_mean),
         "cce_mean": Metric(result.mean, 0.9 * result.mean, 1.1 * result.mean),
         "cce_noise_floor": Metric(result.noise_floor),
         "cce_excess": Metric(result.excess),
@@ -89,6 +111,7 @@ def _evaluation(
         "thumbnails": _thumbnails,
         "provenance": {"encoder": {"id": "identity"}, "solver": "cholesky", "seed": 7},
         "seconds": {"embed": 1.5, "solve": 0.25},
+        "influence": influence,
     }
     return Evaluation(**{**fields, **changes})
 
