@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.pit import keyed_uniforms
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.streams import keyed_uniforms, stream
 
 BUCKETS = 1024
 RESAMPLES = 1000
-_BUCKET_SEED = 0
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class ScoreStatistics:
                     f"scores: {name!r} is NaN in row {row} ({int(np.isnan(values).sum())} rows); leave invalid rows out"
                 )
         named = np.arange(rows) if keys is None else keys
-        bucket = (keyed_uniforms(named, _BUCKET_SEED) * buckets).astype(np.int64)
+        bucket = (keyed_uniforms(named, 0, "buckets of rows") * buckets).astype(np.int64)
         if len(bucket) != rows:
             raise InvalidInputError(f"keys: {len(bucket)} keys for {rows} rows; give one key per row")
         sums = np.stack([np.bincount(bucket, weights=values, minlength=buckets) for values in columns.values()], axis=1)
@@ -143,7 +142,7 @@ class ScoreStatistics:
 @lru_cache(maxsize=2)
 def _bootstrap_weights(buckets: int, resamples: int, seed: int) -> Array:
     """How often each bucket is drawn in each bootstrap sample, (resamples, buckets)."""
-    rng = np.random.default_rng(seed)
+    rng = stream(seed, "bootstrap of buckets")
     return rng.multinomial(buckets, np.full(buckets, 1.0 / buckets), size=resamples).astype(np.float64)
 
 

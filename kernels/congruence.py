@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
+from scipy.special import ndtri
 
 from congruence.kernels.arrays import Array, require_matrix, require_targets
 from congruence.kernels.diagnostics import warn_if_nearly_constant
@@ -22,6 +23,7 @@ from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.feature_maps import output_features
 from congruence.kernels.functions import Kernel
+from congruence.kernels.influence import CongruenceUncertainty, congruence_uncertainty
 from congruence.kernels.noise_floor import PROBES, draw_probes, squared_floor
 from congruence.kernels.operators import Operator, RegularizedGram
 from congruence.kernels.solvers import Solution, Solver, certificate, default_solver
@@ -32,6 +34,7 @@ from congruence.kernels.spectrum import (
     landmark_spectrum,
     spectral_smoother,
 )
+from congruence.kernels.streams import stream
 from congruence.kernels.target_errors import TargetErrors, marginal_kernel, target_errors
 from congruence.kernels.threads import single_threaded_blas
 
@@ -51,6 +54,7 @@ class CongruenceResult:
         mean_error_bound: bound on |computed - exact| mean CCE, which is often much smaller.
         solution_seconds: wall time of the solve that these values come from (shared by stacked versions).
         iterations: passes over the Gram matrix.
+        uncertainty: standard errors and what each reference row contributes; None where it was not asked for.
     """
 
     values: Array = field(repr=False)
@@ -59,6 +63,7 @@ class CongruenceResult:
     mean_error_bound: float
     solution_seconds: float
     iterations: int
+    uncertainty: CongruenceUncertainty | None = field(default=None, repr=False, kw_only=True)
 
     @property
     def mean(self) -> float:
@@ -66,8 +71,33 @@ class CongruenceResult:
         return float(np.mean(self.values))
 
     @property
+    def standard_error(self) -> float | None:
+        """Of the mean CCE, with new targets at the same inputs; None where it was not asked for."""
+        return None if self.uncertainty is None else self.uncertainty.standard_error
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Confidence interval of the mean CCE that targets at these inputs have on average, by its standard error."""
+        reach = _quantile(level) * self._known_uncertainty.standard_error
+        return max(0.0, self.mean - reach), self.mean + reach
+
+    def excess_interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Confidence interval of the excess: that of the mean CCE^2 less the floor's square, and its root."""
+        reach = _quantile(level) * self._known_uncertainty.squared_standard_error
+        square = float(np.mean(self.squared_values) - np.mean(self.noise_floor_values**2))
+        return float(np.sqrt(max(0.0, square - reach))), float(np.sqrt(max(0.0, square + reach)))
+
+    @property
+    def _known_uncertainty(self) -> CongruenceUncertainty:
+        if self.uncertainty is None:
+            raise InvalidInputError("uncertainty: was not asked for; evaluate with uncertainty=True")
+        return self.uncertainty
+
+    @property
     def noise_floor(self) -> float:
-        """Mean noise floor: what the mean CCE of the true law would be near, at this size of the reference split."""
+        """Root of the expected squares if the model were the truth, meant over the points.
+
+        A mean of roots lies below a root of means: ``CongruenceTest.expected`` is what the mean CCE itself would be.
+        """
         return float(np.mean(self.noise_floor_values))
 
     @property
@@ -104,10 +134,13 @@ class PreparedCongruence:
         output_kernel: Kernel | None = None,
         samples: int | None = None,
         seed: int = 0,
+        uncertainty: bool = False,
     ) -> CongruenceResult:
         """CCE of one model version; see ``conditional_congruence_error`` and ``evaluate``."""
         versions = {"": predictive}
-        return self.evaluate(y, versions, output_kernel=output_kernel, samples=samples, seed=seed)[""]
+        return self.evaluate(
+            y, versions, output_kernel=output_kernel, samples=samples, seed=seed, uncertainty=uncertainty
+        )[""]
 
     def evaluate(
         self,
@@ -117,6 +150,7 @@ class PreparedCongruence:
         output_kernel: Kernel | None = None,
         samples: int | None = None,
         seed: int = 0,
+        uncertainty: bool = False,
     ) -> dict[str, CongruenceResult]:
         """CCE of many model versions in one solve: their right-hand sides are stacked.
 
@@ -126,17 +160,23 @@ class PreparedCongruence:
             output_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)).
             samples: replace exact kernel means by this many draws per point, as the papers do.
             seed: of the draws and of the noise floor's probes.
+            uncertainty: with standard errors and the influence of each reference row.
 
         Raises:
             InvalidInputError: y or a version does not fit the reference split.
         """
         y = require_targets(y, "y", self.operator.n)
         kernel = marginal_kernel(y) if output_kernel is None else output_kernel
-        rng = np.random.default_rng(seed)
-        return self.evaluate_errors(self._errors_of(y, versions, kernel, samples, seed), rng=rng)
+        errors = self._errors_of(y, versions, kernel, samples, seed)
+        return self.evaluate_errors(errors, rng=stream(seed, "noise floor probes"), uncertainty=uncertainty)
 
     def evaluate_errors(
-        self, errors: Mapping[Name, TargetErrors], *, rng: np.random.Generator, probes: int | None = None
+        self,
+        errors: Mapping[Name, TargetErrors],
+        *,
+        rng: np.random.Generator,
+        probes: int | None = None,
+        uncertainty: bool = False,
     ) -> dict[Name, CongruenceResult]:
         """CCE from the target errors of many versions, or draws of one, in one solve.
 
@@ -144,6 +184,7 @@ class PreparedCongruence:
             errors: by name, n rows each.
             rng: of the noise floor's probes.
             probes: to take for the noise floor; by default none where it is read off a factor, else 16.
+            uncertainty: with standard errors and the influence of each reference row.
         """
         exact = probes is None and self._floor_is_exact
         probes = 0 if exact else probes or PROBES
@@ -159,7 +200,10 @@ class PreparedCongruence:
             else:
                 columns = slice(stop, stop + probes)
                 floor = squared_floor(error.variance, self.smoother, rhs[:, columns], smoothed[:, columns])
-            results[name] = self._result(error, smoothed[:, start:stop], floor, solution, slice(start, stop))
+            result = self._result(error, smoothed[:, start:stop], floor, solution, slice(start, stop))
+            if uncertainty:
+                result = replace(result, uncertainty=self._uncertainty(error, smoothed[:, start:stop]))
+            results[name] = result
             start = stop + probes
         return results
 
@@ -207,7 +251,7 @@ class PreparedCongruence:
     def _errors(self, y: Array, model: Distribution, kernel: Kernel, samples: int | None, seed: int) -> TargetErrors:
         if samples is not None and len(model) == len(y):
             features = output_features(kernel, y, model)  # of the model, so that the range does not hang on the draws
-            rng = np.random.default_rng([seed, 1])  # not the stream that a caller's own default_rng(seed) gave
+            rng = stream(seed, "samples of predictions")
             return target_errors(y, Samples(model.sample(samples, seed=rng)), kernel, features=features)
         return target_errors(y, model, kernel)
 
@@ -225,6 +269,12 @@ class PreparedCongruence:
             solution.seconds,
             solution.iterations,
         )
+
+    def _uncertainty(self, error: TargetErrors, smoothed: Array) -> CongruenceUncertainty:
+        with single_threaded_blas():
+            return congruence_uncertainty(
+                self.smoother, error.delta, smoothed, sampling_variance=error.sampling_variance
+            )
 
     def _solver_bounds(self, solution: Solution, columns: slice) -> tuple[float, float]:
         norm = solution.residual_norm(columns)
@@ -263,6 +313,12 @@ class PreparedCongruence:
         """[a_i(x_j)^2], (m, n): E[CCE(x_j)^2] = sum_i a_i(x_j)^2 v_i if the model is the truth."""
         weights, _ = self.smooth(np.eye(self.operator.n))
         return np.asarray(weights**2)
+
+
+def _quantile(level: float) -> float:
+    if not 0.0 < level < 1.0:
+        raise InvalidInputError(f"level: is {level}, expected a probability inside (0, 1)")
+    return float(ndtri((1.0 + level) / 2.0))
 
 
 class Prepare(Protocol):
@@ -332,6 +388,7 @@ def conditional_congruence_error(
     solver: Solver | None = None,
     samples: int | None = None,
     seed: int = 0,
+    uncertainty: bool = False,
 ) -> CongruenceResult:
     """Conditional Congruence Error of one model on a labelled split (Young et al. 2025, equation 3).
 
@@ -346,12 +403,15 @@ def conditional_congruence_error(
         solver: by default Cholesky for small n, preconditioned conjugate gradients above.
         samples: replace exact kernel means by this many draws per point, as the papers do.
         seed: of the draws and of the noise floor's probes.
+        uncertainty: with the standard error of the mean (``result.standard_error``, ``result.interval()``).
 
     Raises:
         InvalidInputError: an input that cannot be evaluated, named by row, field and value.
     """
     prepared = prepare(x, query=query, input_kernel=input_kernel, regularization=regularization, solver=solver)
-    return prepared.conditional_congruence_error(y, predictive, output_kernel=output_kernel, samples=samples, seed=seed)
+    return prepared.conditional_congruence_error(
+        y, predictive, output_kernel=output_kernel, samples=samples, seed=seed, uncertainty=uncertainty
+    )
 
 
 def maximum_conditional_mean_discrepancy(

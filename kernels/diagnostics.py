@@ -14,6 +14,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, array_namespace
 from congruence.kernels.functions import Kernel
+from congruence.kernels.streams import stream
 
 if TYPE_CHECKING:
     from congruence.kernels.congruence import PreparedCongruence
@@ -72,7 +73,7 @@ def kernel_diagnostics(prepared: PreparedCongruence, *, seed: int = 0) -> Kernel
     E (a(x)'s)^2 = |a(x)|^2, each with a relative error of sqrt(2/64) per point at most.
     """
     n = prepared.operator.n
-    rng = np.random.default_rng(seed)
+    rng = stream(seed, "diagnostic probes")
     signs = rng.choice((-1.0, 1.0), size=(n, PROBES))
     rhs = np.hstack([np.ones((n, 1)), signs])
     smoothed, solution = prepared.smooth(rhs)
@@ -92,7 +93,7 @@ def kernel_diagnostics(prepared: PreparedCongruence, *, seed: int = 0) -> Kernel
 
 def kernel_variation(x: Array, kernel: Kernel, *, pairs: int = 2000, seed: int = 0) -> float:
     """Relative standard deviation of k(x, x') over random pairs: near 0 means a kernel that ignores its input."""
-    rng = np.random.default_rng(seed)
+    rng = stream(seed, "kernel variation")
     rows = np.sort(rng.choice(len(x), min(len(x), _sample(pairs)), replace=False))
     return _variation(kernel(x[rows]))
 
@@ -111,7 +112,7 @@ def _sample(pairs: int) -> int:
 def _variation(gram: Array) -> float:
     values = gram[~array_namespace(gram).eye(len(gram), dtype=bool)]
     mean = float(abs(values.mean()))
-    return float(values.std()) / mean if mean > 0 else float("inf")
+    return float((values / mean).std()) if mean > 0 else float("inf")
 
 
 def _constant_kernel(variation: float) -> str:

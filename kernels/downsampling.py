@@ -24,6 +24,7 @@ from congruence.kernels.protocols import Downsampling, DownsamplingChoice
 from congruence.kernels.repeats import RepeatedResult, repeated_evaluation
 from congruence.kernels.solvers import Solver, choose_landmarks
 from congruence.kernels.spectrum import gram_spectrum
+from congruence.kernels.streams import stream
 from congruence.kernels.target_errors import marginal_kernel
 from congruence.kernels.weighting import Reference, weighted_reference
 
@@ -98,7 +99,7 @@ def downsampled_references(
     operator = RegularizedGram(x, input_kernel, regularization)
     scores = leverage_scores(operator, seed=seed) if choice == "leverage" else None
     for repeat in range(downsampling.repeats):
-        chosen, weights = _choose(operator, rows, choice, scores, [seed, repeat])
+        chosen, weights = _choose(operator, rows, choice, scores, stream(seed, "downsampling", repeat))
         yield weighted_reference(
             x,
             chosen,
@@ -118,9 +119,8 @@ def leverage_scores(operator: RegularizedGram, *, seed: int = 0) -> Array:
 
 
 def _choose(
-    operator: RegularizedGram, rows: int, choice: DownsamplingChoice, scores: Array | None, seed: list[int]
+    operator: RegularizedGram, rows: int, choice: DownsamplingChoice, scores: Array | None, rng: np.random.Generator
 ) -> tuple[Array, Array | None]:
-    rng = np.random.default_rng(seed)
     if scores is not None:
         probabilities = 0.5 * scores / np.sum(scores) + 0.5 / operator.n
         drawn = rng.choice(operator.n, rows, p=probabilities)

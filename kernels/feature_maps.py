@@ -20,6 +20,7 @@ import scipy.linalg
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import BudgetError
 from congruence.kernels.functions import RBF, Kernel, Sum
+from congruence.kernels.streams import stream
 
 if TYPE_CHECKING:
     from congruence.kernels.distributions.base import Distribution
@@ -200,9 +201,9 @@ def _candidates(y: Array, distribution: Distribution | None, low: float, high: f
 def _vector_features(kernel: Kernel, y: Array, distribution: Distribution | None, tolerance: float) -> NodeFeatures:
     candidates = y
     if distribution is not None:
-        draws = distribution.sample(4, seed=0)  # where a model predicts, features must see
+        draws = distribution.sample(4, seed=stream(0, "feature range"))  # where a model predicts, features must see
         candidates = np.concatenate([y, draws.reshape(-1, y.shape[1])])
-    rng = np.random.default_rng(0)
+    rng = stream(0, "feature candidates")
     if len(candidates) > MAX_RANK:
         candidates = candidates[rng.choice(len(candidates), MAX_RANK, replace=False)]
     return _node_features(kernel, candidates, max(tolerance, NODE_TOLERANCE))

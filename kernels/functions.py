@@ -15,6 +15,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, array_namespace, require_finite, require_targets, to_numpy
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.streams import stream
 
 
 class Kernel(ABC):
@@ -250,7 +251,7 @@ def median_gamma(x: Any, *, pairs: int = 100_000, seed: int = 0) -> float:
     """1 / (2 median^2) of the distances of up to ``pairs`` random pairs of rows (Gretton's median heuristic)."""
     rows = to_numpy(_columns(x)).astype(np.float64)
     require_finite(rows, "x")
-    rng = np.random.default_rng(seed)
+    rng = stream(seed, "median distance")
     first, second = rng.integers(len(rows), size=(2, pairs))
     keep = first != second
     distances = np.sum((rows[first[keep]] - rows[second[keep]]) ** 2, axis=1)

@@ -17,6 +17,7 @@ from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.feature_maps import FeatureMap, output_features
 from congruence.kernels.functions import RBF, Kernel, variance_gamma
+from congruence.kernels.streams import stream
 from congruence.kernels.target_errors import marginal_kernel
 
 CHUNK_ROWS = 65_536
@@ -126,7 +127,7 @@ def null_draws(y: Array, predictive: Distribution, kernel: Kernel | None = None)
             [np.sum(compressed(values[start : start + 1024]), axis=1) for start in range(0, len(y), 1024)]
         )
         return EnsembleDraws(values, compressed, total)
-    pilot = predictive[_pilot_rows(len(y))].sample(4, seed=np.random.default_rng(0))
+    pilot = predictive[_pilot_rows(len(y))].sample(4, seed=stream(0, "pilot draws"))
     compressed, directions = _compress(features, pilot, y, predictive)
     mean = np.empty((len(y), directions.shape[1]), dtype=np.float32)
     for start in range(0, len(y), CHUNK_ROWS):

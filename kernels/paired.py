@@ -18,6 +18,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, require_matrix
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.streams import stream
 
 GROUPS = 2000
 RESAMPLES = 2000
@@ -78,7 +79,7 @@ class PairedResampling:
 
     @cached_property
     def _groups(self) -> Array:
-        order = np.random.default_rng([self.seed, 0]).permutation(self.n)
+        order = stream(self.seed, "paired groups").permutation(self.n)
         groups = np.empty(self.n, dtype=np.intp)
         groups[order] = np.arange(self.n) % min(self.n, GROUPS)
         return groups
@@ -89,13 +90,13 @@ class PairedResampling:
 
     @cached_property
     def _weights(self) -> Array:
-        rng = np.random.default_rng([self.seed, 1])
+        rng = stream(self.seed, "paired bootstrap")
         count = len(self._sizes)
         return rng.multinomial(count, np.full(count, 1.0 / count), size=self.resamples).astype(np.float64)
 
     @cached_property
     def _swaps(self) -> Array:
-        rng = np.random.default_rng([self.seed, 2])
+        rng = stream(self.seed, "paired permutation")
         return rng.integers(0, 2, size=(self.resamples, len(self._sizes))).astype(np.float64)
 
     def _sums(self, columns: Array) -> Array:

@@ -21,6 +21,7 @@ from congruence.kernels.protocols import Protocol
 from congruence.kernels.repeats import RepeatedResult, repeated_evaluation
 from congruence.kernels.solvers import Nystrom
 from congruence.kernels.solvers.low_rank import LEADING
+from congruence.kernels.streams import stream
 from congruence.kernels.weighting import Reference, weighted_reference
 
 
@@ -116,7 +117,7 @@ def protocol_references(
     elif protocol.bootstraps == 0:
         yield Reference.whole(prepared or _prepared(protocol, x, query, prepare_inputs))
     for bootstrap in range(protocol.bootstraps):
-        drawn = np.random.default_rng([seed, 0, bootstrap]).integers(len(x), size=len(x))
+        drawn = stream(seed, "bootstrapped reference", bootstrap).integers(len(x), size=len(x))
         rows, counts = np.unique(drawn, return_counts=True)
         yield weighted_reference(
             x,

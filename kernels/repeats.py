@@ -19,6 +19,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.feature_maps import output_features
 from congruence.kernels.functions import Kernel
 from congruence.kernels.noise_floor import PROBES
+from congruence.kernels.streams import stream
 from congruence.kernels.target_errors import target_errors
 from congruence.kernels.weighting import Reference
 
@@ -70,7 +71,7 @@ def repeated_evaluation(
     sums: dict[str, _Repeats] = {name: _Repeats() for name in versions}
     for number, reference in enumerate(references):
         for name, model in versions.items():
-            rng = np.random.default_rng([seed, 1, number])
+            rng = stream(seed, "repeats", number)
             errors = [
                 target_errors(y, _drawn(model, samples, rng), kernel, features=features[name]) for _ in range(draws)
             ]

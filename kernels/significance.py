@@ -27,6 +27,7 @@ from congruence.kernels.functions import Kernel
 from congruence.kernels.null_draws import NullDraws, null_draws
 from congruence.kernels.solvers import Nystrom, Solver
 from congruence.kernels.solvers.low_rank import LEADING
+from congruence.kernels.streams import stream
 from congruence.kernels.threads import available_threads, map_on_threads
 
 BLOCK_BYTES = 2**26
@@ -172,7 +173,7 @@ def _test(delta: NullDraws, smooth: Callable[[Array], Array], draws: int, seed: 
 
     def block_of_draws(start: int) -> None:
         count = min(per_block, draws - start)
-        drawn = delta.draw(count, np.random.default_rng([seed, start]))
+        drawn = delta.draw(count, stream(seed, "null draws", start))
         values = _point_statistics(smooth(drawn.reshape(len(drawn), -1)), count)
         null[start : start + count] = np.mean(values, axis=0, dtype=np.float64)
         exceeds = np.count_nonzero(values >= TIE * point_statistics[:, None], axis=1)

@@ -96,6 +96,11 @@ class SpectralSmoother:
         """(m, c) for right-hand sides (n, c)."""
         return np.asarray(self.synthesis @ self.coefficients(rhs))
 
+    def transposed(self, v: Array) -> Array:
+        """L'v, (n, c), for values v (m, c) at the query points."""
+        inner = self.filters[:, None] * (self.synthesis.T @ v.astype(self.synthesis.dtype))
+        return np.asarray(self.analysis @ inner)
+
     def squared_weights(self, variance: Array) -> Array:
         """sum_i L_ji^2 v_i of this smoother L, (m,), for v (n,): 2 (n + m) k^2 operations and no (m, n) array."""
         weighted = self.analysis.T @ (self.analysis * variance.astype(self.analysis.dtype)[:, None])

@@ -16,6 +16,7 @@ from congruence.kernels.distributions.quadrature import probability_rule
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.feature_maps import FeatureMap, output_features
 from congruence.kernels.functions import RBF, Kernel, Laplacian, Matern, Sum, variance_gamma
+from congruence.kernels.streams import stream
 from congruence.kernels.threads import available_threads, map_on_threads
 
 _CHUNK_ROWS = 4096
@@ -30,11 +31,13 @@ class TargetErrors:
         variance: v_i = E |Delta_i|^2 if y_i ~ f(x_i): E k_Y(Y, Y) - |E psi(Y)|^2, with the Monte-Carlo term of finite
             samples, (n,).
         feature_error: bound on the error of k_Y that the features make.
+        sampling_variance: the part of the variance that is the Monte-Carlo error of finite samples, (n,); None if none.
     """
 
     delta: Array = field(repr=False)
     variance: Array = field(repr=False)
     feature_error: float
+    sampling_variance: Array | None = field(default=None, repr=False)
 
 
 def target_errors(
@@ -66,7 +69,9 @@ def target_errors(
 
     starts = range(0, len(y), _CHUNK_ROWS)
     map_on_threads(fill, starts, min(len(starts), available_threads()))
-    return TargetErrors(delta, variance, features.error)
+    # Of a variance (1 + 1/l) s, the mean of l draws gives s/l.
+    chance = variance / (predictive.values.shape[1] + 1) if isinstance(predictive, Samples) else None
+    return TargetErrors(delta, variance, features.error, chance)
 
 
 def _with_sampling_noise(model: Distribution, spread: Array, delta: Array) -> Array:
@@ -84,7 +89,7 @@ def expected_diagonal(model: Distribution, kernel: Kernel) -> Array:
     if _is_stationary(kernel):
         return np.full(len(model), float(kernel.diagonal(np.zeros(1))[0]))
     if np.ndim(model.mean()) == 2:
-        draws = model.sample(256, seed=0)
+        draws = model.sample(256, seed=stream(0, "expected diagonal"))
         return np.asarray(kernel.diagonal(draws.reshape(-1, draws.shape[-1])).reshape(len(model), -1).mean(axis=1))
     p, w = probability_rule()
     values = model.quantile(p[None, :])

@@ -7,7 +7,7 @@ w(x)^1/2 w(x')^1/2 k(x, x'). So every solver serves weights, and a bootstrap sol
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -49,8 +49,14 @@ class Reference:
 
     def errors(self, error: TargetErrors) -> TargetErrors:
         """The target errors of this sample's rows in the coordinates of its system, from those of the whole split."""
-        delta = self.roots[:, None] * error.delta[self.rows]
-        return TargetErrors(delta, self.roots**2 * error.variance[self.rows], error.feature_error)
+        squares = self.roots**2
+        chance = None if error.sampling_variance is None else squares * error.sampling_variance[self.rows]
+        return replace(
+            error,
+            delta=self.roots[:, None] * error.delta[self.rows],
+            variance=squares * error.variance[self.rows],
+            sampling_variance=chance,
+        )
 
     @classmethod
     def whole(cls, prepared: PreparedCongruence) -> Reference:

@@ -8,7 +8,7 @@ from congruence.kernels.calibration.groups import (
     proportions,
 )
 from congruence.kernels.calibration.metrics import accuracy, check_score, mean_interval_score, regression_metrics
-from congruence.kernels.calibration.pit import PitKind, keyed_uniforms, pit_values
+from congruence.kernels.calibration.pit import PitKind, pit_values
 from congruence.kernels.calibration.regression import (
     calibration_error_of_pit,
     expected_calibration_error,
@@ -33,7 +33,6 @@ __all__ = [
     "chi_square",
     "cramer_von_mises",
     "expected_calibration_error",
-    "keyed_uniforms",
     "kolmogorov_smirnov",
     "mean_interval_score",
     "miscalibration_area",

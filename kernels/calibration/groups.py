@@ -9,6 +9,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.streams import stream
 
 ProportionKind = Literal["interval", "quantile"]
 CalibrationKind = Literal["mean_abs", "root_mean_sq"]
@@ -78,7 +79,7 @@ def adversarial_group_calibration(
     values = np.asarray(pit, dtype=np.float64)
     if len(values) < 2:
         raise InvalidInputError(f"pit: {len(values)} rows; groups need at least two")
-    rng = np.random.default_rng(seed)
+    rng = stream(seed, "adversarial groups")
     shares = np.linspace(0.0, 1.0, sizes)
     worst = np.empty((sizes, trials))
     for i, share in enumerate(shares):

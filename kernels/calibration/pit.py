@@ -6,7 +6,6 @@ uniformly from the jump is.
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +14,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.scores import matched_targets
+from congruence.kernels.streams import keyed_uniforms
 
 PitKind = Literal["randomized", "mid", "nonrandomized"]
 
@@ -45,33 +45,7 @@ def pit_values(
         return np.asarray((lower + upper) / 2.0)
     if kind != "randomized":
         raise InvalidInputError(f"kind: is {kind!r}, expected 'randomized', 'mid' or 'nonrandomized'")
-    share = keyed_uniforms(np.arange(len(targets)) if keys is None else keys, seed)
+    share = keyed_uniforms(np.arange(len(targets)) if keys is None else keys, seed, "randomized PIT")
     if len(share) != len(targets):
         raise InvalidInputError(f"keys: {len(share)} keys for {len(targets)} rows; give one key per row")
     return np.asarray(lower + share * (upper - lower))
-
-
-def keyed_uniforms(keys: Any, seed: int) -> Array:
-    """One uniform number in [0, 1) per key (n,), a function of the key and the seed alone.
-
-    Whole numbers count by their value, everything else by its text.
-    """
-    mixed = _scramble(_scramble(hashed_keys(keys)) ^ hashed_keys([f"seed {seed}"]))
-    return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
-def hashed_keys(keys: Any) -> Array:
-    """64-bit numbers that stand for the keys, (n,): near numbers stay near."""
-    array = np.asarray(keys)
-    if array.dtype.kind in "iub":
-        return np.asarray(array.astype(np.int64).view(np.uint64))
-    digests = b"".join(hashlib.blake2b(str(key).encode(), digest_size=8).digest() for key in array)
-    return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
-
-
-def _scramble(numbers: Array) -> Array:
-    """The output function of SplitMix64 (Steele et al. 2014): near keys give unrelated numbers."""
-    z = numbers + np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(z ^ (z >> np.uint64(31)))

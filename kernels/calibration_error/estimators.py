@@ -24,6 +24,7 @@ from congruence.kernels.calibration_error.prediction_kernels import PredictionKe
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.functions import Kernel
+from congruence.kernels.streams import stream
 from congruence.kernels.target_errors import marginal_kernel
 
 Estimator: TypeAlias = Literal["unbiased", "biased", "block"]
@@ -92,7 +93,7 @@ def block_estimates(
     if int(size) != size or not 2 <= size <= terms.n:
         raise InvalidInputError(f"block_size: {size}, expected a whole number from 2 to the {terms.n} rows")
     size = int(size)
-    order = np.random.default_rng(seed).permutation(terms.n)[: terms.n // size * size]
+    order = stream(seed, "blocks of rows").permutation(terms.n)[: terms.n // size * size]
     per_call = max(1, BLOCK_ROWS // size) * size
     calls = [(terms.h, terms.rows(order[start : start + per_call]), size) for start in range(0, len(order), per_call)]
     sums = np.concatenate(runner.run(blockwise_sums, calls))

@@ -35,6 +35,7 @@ from congruence.kernels.calibration_error.trust import (
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.functions import RBF, Kernel, Laplacian, Matern, Product, Sum
+from congruence.kernels.streams import stream
 
 Method: TypeAlias = Literal["asymptotic", "block", "distribution_free", "cme", "consistency"]
 
@@ -236,7 +237,7 @@ def _mean_embedding_test(
     if test_predictive is None:
         if not 1 <= locations <= len(y) // 3:
             raise InvalidInputError(f"locations: {locations}, expected 1 to a third of the {len(y)} rows")
-        order = np.random.default_rng(seed).permutation(len(y))
+        order = stream(seed, "test locations").permutation(len(y))
         rest, out = np.sort(order[locations:]), np.sort(order[:locations])
         test_predictive, test_y = predictive[out], y[out]
         predictive, y = predictive[rest], y[rest]

@@ -21,6 +21,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.feature_maps import output_features
 from congruence.kernels.functions import Kernel
+from congruence.kernels.streams import stream
 
 _DIRECT_COLUMNS = 16
 _SCALE_ROWS = 1000
@@ -99,7 +100,7 @@ class HilbertianKernel(PredictionKernel):
             return self
         rows = coordinates
         if len(rows) > _SCALE_ROWS:
-            rows = rows[np.random.default_rng(0).choice(len(rows), _SCALE_ROWS, replace=False)]
+            rows = rows[stream(0, "prediction distances").choice(len(rows), _SCALE_ROWS, replace=False)]
         distances = self.distances(rows, rows)[np.triu_indices(len(rows), k=1)]
         median = float(np.median(distances)) if len(distances) else 0.0
         if not median > 0:

@@ -14,6 +14,7 @@ from congruence.kernels.calibration_error.execution import SERIAL, BlockRunner
 from congruence.kernels.calibration_error.pairs import PairTerms, gram_products, off_diagonal_sum, weighted_sums
 from congruence.kernels.calibration_error.target_products import target_rows
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.streams import stream
 
 _COLUMN_ENTRIES = 20_000_000  # 160 MB of columns at a time
 
@@ -25,7 +26,7 @@ def bootstrap_statistics(terms: PairTerms, replicates: int, seed: int, runner: B
     (Arcones and Gine 1992; Widmann et al. 2021, section 4).
     """
     n = terms.n
-    rng = np.random.default_rng(seed)
+    rng = stream(seed, "bootstrap of pairs")
     row_means = weighted_sums(terms, np.full((n, 1), 1.0 / n), runner)[:, 0]
     centred_diagonal = terms.diagonal() - 2.0 * row_means + row_means.mean()
     statistics = []
@@ -42,7 +43,7 @@ def consistency_statistics(
 ) -> Array:
     """The unbiased estimate for targets drawn from the predictions, (replicates,)."""
     n, features = terms.n, terms.targets.features
-    rng = np.random.default_rng(seed)
+    rng = stream(seed, "consistency resampling")
     if features is None:
         draws = predictive.sample(replicates, seed=rng)
         redrawn = (

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration_error.pairs import PairTerms
+from congruence.kernels.streams import stream
 
 MINIMUM_ROWS = 64
 RELIABLE_BLOCKS = 30
@@ -58,7 +57,7 @@ def _resemblance(terms: PairTerms) -> tuple[float, float]:
     """n times the mean of k_P over distinct rows, and 1 - its least value."""
     coordinates: Array = terms.coordinates
     if terms.n > _SAMPLE_ROWS:
-        coordinates = coordinates[np.random.default_rng(0).choice(terms.n, _SAMPLE_ROWS, replace=False)]
+        coordinates = coordinates[stream(0, "resemblance").choice(terms.n, _SAMPLE_ROWS, replace=False)]
     gram = terms.h.prediction_kernel(coordinates, coordinates)
     rows = len(gram)
     mean = (float(gram.sum()) - rows) / (rows * (rows - 1))

@@ -66,7 +66,10 @@ class Distribution(ABC):
 
     @abstractmethod
     def sample(self, size: int, seed: Seed = 0) -> Array:
-        """``size`` independent draws per row, shape (n, size)."""
+        """``size`` independent draws per row, shape (n, size).
+
+        A number as ``seed`` names a stream of its own, not ``default_rng(seed)``; see ``streams``.
+        """
 
     @abstractmethod
     def crps(self, y: Any) -> Array:

@@ -15,6 +15,7 @@ from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.base import Seed, align, require
 from congruence.kernels.distributions.parametric import Parametric
 from congruence.kernels.functions import Kernel
+from congruence.kernels.streams import stream
 
 _LOG_ROOT_2_PI = 0.5 * np.log(2.0 * np.pi)
 _REMOTE = np.log(1e-3)
@@ -48,7 +49,7 @@ class _BoundedNormal(Parametric):
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
         """See Distribution."""
-        return self.quantile(np.random.default_rng(seed).random((len(self), size)))
+        return self.quantile(stream(seed, "samples").random((len(self), size)))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import Seed, align, require
 from congruence.kernels.distributions.counts import TAIL_MASS, Count, similar_windows
 from congruence.kernels.distributions.mass import deviance, stirling_error
+from congruence.kernels.streams import stream
 
 _MANY_LEVELS = 64
 
@@ -136,7 +137,7 @@ class DoublePoisson(Count):
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
         """See Distribution."""
-        return self.quantile(np.random.default_rng(seed).random((len(self), size)))
+        return self.quantile(stream(seed, "samples").random((len(self), size)))
 
 
 def _log_saturated(y: Array) -> Array:

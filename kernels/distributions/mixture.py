@@ -18,6 +18,7 @@ from congruence.kernels.distributions.normal import Normal
 from congruence.kernels.distributions.vectors import refuse
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.functions import Kernel
+from congruence.kernels.streams import stream
 
 WEIGHT_SUM_TOLERANCE = 1e-4
 _ENTRIES = 2**16  # quantiles searched for at once: they stay in the cache, and end when theirs have been found
@@ -151,7 +152,7 @@ class Mixture(Distribution):
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
         """See Distribution."""
-        rng = np.random.default_rng(seed)
+        rng = stream(seed, "samples")
         pick = (rng.random((len(self), size, 1)) > np.cumsum(self.weights, axis=1)[:, None, :-1]).sum(axis=2)
         result = self.components[0].sample(size, rng)
         for k, component in enumerate(self.components[1:], start=1):

@@ -17,6 +17,7 @@ from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
 from congruence.kernels.distributions.vectors import as_vectors, energy_score, refuse
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.functions import RBF, Kernel, Sum
+from congruence.kernels.streams import stream
 
 _POINTS = 256
 
@@ -95,7 +96,7 @@ class MultivariateNormal(Distribution):
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
         """``size`` draws per row, (n, size, q)."""
-        noise = np.random.default_rng(seed).standard_normal((len(self), size, self.dimension))
+        noise = stream(seed, "samples").standard_normal((len(self), size, self.dimension))
         return np.asarray(self.loc[:, None, :] + self.scale[:, None, :] * noise)
 
     def crps(self, y: Any) -> Array:
@@ -134,5 +135,5 @@ class MultivariateNormal(Distribution):
 @lru_cache(maxsize=8)
 def normal_points(count: int, dimension: int) -> Array:
     """Points (count, dimension) spread like the standard normal law: scrambled Sobol points, the same every time."""
-    uniform = qmc.Sobol(dimension, scramble=True, rng=0).random(count)
+    uniform = qmc.Sobol(dimension, scramble=True, rng=stream(0, "Sobol points")).random(count)
     return np.asarray(scipy.special.ndtri(np.clip(uniform, 1e-12, 1.0 - 1e-12)))

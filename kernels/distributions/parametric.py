@@ -13,6 +13,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.base import Distribution, Seed, align, as_rows, equal_rows
 from congruence.kernels.functions import Kernel
+from congruence.kernels.streams import stream
 
 
 class Parametric(Distribution):
@@ -95,7 +96,7 @@ class ScipyFamily(Parametric):
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
         """See Distribution."""
-        rng = np.random.default_rng(seed)
+        rng = stream(seed, "samples")
         return np.asarray(self._frozen(columns=True).rvs(size=(len(self), size), random_state=rng), dtype=np.float64)
 
 

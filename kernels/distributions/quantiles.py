@@ -14,6 +14,7 @@ from congruence.kernels.distributions.base import Distribution, Seed, align
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.functions import Kernel
+from congruence.kernels.streams import stream
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ class Quantiles(Distribution):
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
         """See Distribution."""
-        return self.quantile(np.random.default_rng(seed).random((len(self), size)))
+        return self.quantile(stream(seed, "samples").random((len(self), size)))
 
     def crps(self, y: Any) -> Array:
         """See Distribution; exact: E |Y - y| segment by segment, and E |Y - Y'| / 2 = integral of (2 p - 1) Q(p)."""

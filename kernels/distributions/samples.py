@@ -16,6 +16,7 @@ from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES, average_w
 from congruence.kernels.distributions.vectors import as_vectors, energy_score, refuse
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.functions import Kernel
+from congruence.kernels.streams import stream
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class Samples(Distribution):
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
         """``size`` draws with replacement from each row's samples, (n, size) or (n, size, q)."""
-        index = np.random.default_rng(seed).integers(self.values.shape[1], size=(len(self), size))
+        index = stream(seed, "samples").integers(self.values.shape[1], size=(len(self), size))
         return np.asarray(self.values[np.arange(len(self))[:, None], index])
 
     def crps(self, y: Any) -> Array:

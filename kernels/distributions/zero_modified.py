@@ -21,6 +21,7 @@ from congruence.kernels.distributions.double_poisson import DoublePoisson
 from congruence.kernels.distributions.negative_binomial import NegativeBinomial
 from congruence.kernels.distributions.poisson import Poisson
 from congruence.kernels.functions import Kernel
+from congruence.kernels.streams import stream
 
 
 class ZeroModified(Count):
@@ -88,7 +89,7 @@ class ZeroModified(Count):
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
         """See Distribution."""
-        return self.quantile(np.random.default_rng(seed).random((len(self), size)))
+        return self.quantile(stream(seed, "samples").random((len(self), size)))
 
     def mean_absolute_difference(self) -> Array:
         """See Count."""

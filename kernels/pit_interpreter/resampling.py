@@ -10,6 +10,7 @@ from congruence.kernels.pit_interpreter.mixtures import SUPPORT, mixture_cdf
 from congruence.kernels.pit_interpreter.network import decompose
 from congruence.kernels.pit_interpreter.refinement import refine
 from congruence.kernels.pit_interpreter.shape import Shape, faults, is_calibrated, measure
+from congruence.kernels.streams import stream
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ def resample(counts: Array, resamples: int, seed: int, parameters: dict[str, Arr
     tolerance. The network knows the prior, which rules at small n; resamples of the refined estimate resolve what a
     network cannot at large n. Pooled, their cross-entropy on held-out histograms is at or below that of each alone.
     """
-    rng = np.random.default_rng(seed)
+    rng = stream(seed, "resampled histograms")
     rows = int(counts.sum())
     all_counts = np.concatenate([counts[None], rng.multinomial(rows, counts / rows, size=resamples)])
     estimate = decompose(all_counts, parameters)

@@ -15,6 +15,7 @@ from congruence.kernels.solvers.base import Solver
 from congruence.kernels.solvers.cholesky import Cholesky
 from congruence.kernels.solvers.conjugate_gradient import ConjugateGradient, landmark_count
 from congruence.kernels.solvers.nystrom import Nystrom
+from congruence.kernels.streams import stream
 from congruence.kernels.threads import available_threads, map_on_threads
 
 DENSE_LIMIT = 5000
@@ -131,7 +132,7 @@ def _plans(n: int, d: int, rank: int, kernel: Kernel, cores: int, keep: int) -> 
 
 def seconds_per_entry(kernel: Kernel, d: int) -> float:
     """Measured time of one Gram entry on one core of this machine, from a few tiles."""
-    rng = np.random.default_rng(0)
+    rng = stream(0, "timed inputs")
     x = rng.standard_normal((2 * BLOCK_ROWS, d)).astype(np.float32) / np.float32(np.sqrt(d))
     operator = RegularizedGram(x, kernel, 0.1, threads=1)
     v = np.ones((len(x), 1))

@@ -11,6 +11,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.gram_columns import GramColumns
 from congruence.kernels.operators import Operator
 from congruence.kernels.solvers.low_rank import LowRankInverse
+from congruence.kernels.streams import stream
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class ResidualSample:
     @classmethod
     def draw(cls, operator: Operator, count: int, seed: int) -> ResidualSample:
         """``count`` rows of ``operator``, drawn without replacement."""
-        rng = np.random.default_rng([seed, 1])
+        rng = stream(seed, "residual rows")
         rows = np.sort(rng.choice(operator.n, min(count, operator.n), replace=False))
         return cls(rows, operator.columns(rows), operator.n, operator.shift)
 

@@ -15,6 +15,7 @@ import scipy.linalg
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.operators import Operator
+from congruence.kernels.streams import stream
 
 Choice = Literal["uniform", "rpcholesky"]
 CANDIDATES_PER_LANDMARK = 10
@@ -31,7 +32,7 @@ def choose_landmarks(operator: Operator, count: int, choice: Choice = "rpcholesk
         raise InvalidInputError(f"landmarks: {count} were asked for; give at least 1")
     if choice not in ("uniform", "rpcholesky"):
         raise InvalidInputError(f"landmarks: unknown choice {choice!r}; use 'uniform' or 'rpcholesky'")
-    rng = np.random.default_rng(seed)
+    rng = stream(seed, "landmarks")
     count = min(count, operator.n)
     if choice == "uniform" or count == operator.n:
         return np.sort(rng.choice(operator.n, count, replace=False))

@@ -51,6 +51,7 @@ def _pairs(rng: np.random.Generator, preprocess: Preprocess) -> Pairs:
 
 def _batches(steps: int, seed: int, preprocess: Preprocess) -> Iterator[Pairs]:
     """Batches in a fixed order, each drawn while the step before it computes."""
+    # Of data, not of an evaluation: the shipped weights come from this stream, bit by bit.
     rng = np.random.default_rng([seed, 1])
     with ThreadPoolExecutor(max_workers=1) as pool:
         upcoming = pool.submit(_pairs, rng, preprocess)

@@ -52,7 +52,8 @@ def digit_rows(split: SplitName, rows: int = 4000, seed: int = 0) -> DigitRows:
     if rows < 1:
         raise InvalidInputError(f"rows is {rows}: a digits split needs at least one row")
     member = get_args(SplitName).index(split)
-    # Angles and noise come from streams of their own: a longer draw of one must not move the other.
+    # Angles and noise come from generators of their own: a longer draw of one must not move the other. Data under a
+    # seed are published and stay what they are; the streams of an evaluation are apart from every such generator.
     angle = np.random.default_rng([seed, member, 0]).uniform(-MAX_ANGLE, MAX_ANGLE, rows)
     noise = np.random.default_rng([seed, member, 1]).standard_normal(rows)
     bases = base_images(split)

@@ -39,6 +39,7 @@ def train_interpreter(settings: TrainingSettings, report: Report = print) -> Int
     cross-entropy of its faults, whose minimiser is their probability given the histogram under the prior.
     """
     torch.manual_seed(settings.seed)
+    # Of training data, not of an evaluation: the shipped weights come from this generator, bit by bit.
     rng = np.random.default_rng(settings.seed)
     network = InterpreterNetwork()
     optimizer = torch.optim.Adam(network.parameters(), lr=settings.learning_rate)

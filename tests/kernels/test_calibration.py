@@ -9,6 +9,7 @@ import uncertainty_toolbox as uct
 from congruence.kernels import calibration as cal
 from congruence.kernels import distributions as families
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.streams import keyed_uniforms
 
 RNG = np.random.default_rng(11)
 RATE = RNG.uniform(1, 10, 20_000)
@@ -45,10 +46,13 @@ def test_randomised_pit_repeats_in_any_sharding() -> None:
 
 
 def test_keyed_uniforms_are_uniform_for_neighbouring_keys() -> None:
-    values = cal.keyed_uniforms(np.arange(100_000), seed=1)
+    values = keyed_uniforms(np.arange(100_000), 1, "randomized PIT")
     assert cal.chi_square(values, bins=100).p_value > 1e-3
     assert abs(np.corrcoef(values[1:], values[:-1])[0, 1]) < 0.01
-    assert abs(np.corrcoef(values, cal.keyed_uniforms(np.arange(100_000), seed=2))[0, 1]) < 0.01
+    for seed, purpose in ((2, "randomized PIT"), (1, "buckets of rows")):
+        other = keyed_uniforms(np.arange(100_000), seed, purpose)
+        assert abs(np.corrcoef(values, other)[0, 1]) < 0.01
+        assert cal.chi_square((values + other) % 1.0, bins=100).p_value > 1e-3
 
 
 def test_uniformity_tests_reject_a_biased_model() -> None:

@@ -33,6 +33,7 @@ from congruence.kernels.distributions import (
     Samples,
 )
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.streams import stream
 
 SQUARED_EXPONENTIAL = RBF(0.5)
 
@@ -87,7 +88,7 @@ def test_estimators_equal_their_definitions(exponent):
     assert squared_kernel_calibration_error(predictive, y, **options) == pytest.approx(off.sum() / (40 * 39), abs=1e-13)
     biased = squared_kernel_calibration_error(predictive, y, estimator="biased", **options)
     assert biased == pytest.approx(h.mean(), abs=1e-13)
-    order = np.random.default_rng(3).permutation(40)
+    order = stream(3, "blocks of rows").permutation(40)
     blocks = [off[np.ix_(rows, rows)].sum() / 12 for rows in order.reshape(10, 4)]
     block = squared_kernel_calibration_error(predictive, y, estimator="block", block_size=4, seed=3, **options)
     assert block == pytest.approx(np.mean(blocks), abs=1e-13)

@@ -10,6 +10,7 @@ from congruence.kernels.calibration_error.pairs import pair_terms
 from congruence.kernels.calibration_error.resampling import bootstrap_statistics, consistency_statistics
 from congruence.kernels.distributions import Laplace, MultivariateNormal, Normal, Samples
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.streams import stream
 
 KERNEL = RBF(0.5)
 METHODS = ("asymptotic", "block", "distribution_free", "cme", "consistency")
@@ -99,7 +100,7 @@ def test_the_bootstrap_equals_its_definition():
     h = terms.h(terms.rows(slice(None)), terms.rows(slice(None)))
     centred = h - h.mean(axis=0) - h.mean(axis=1, keepdims=True) + h.mean()
     expected = []
-    for rows in np.random.default_rng(4).integers(30, size=(5, 30)):
+    for rows in stream(4, "bootstrap of pairs").integers(30, size=(5, 30)):
         resampled = centred[np.ix_(rows, rows)]
         expected.append((resampled.sum() - np.trace(resampled)) / (30 * 29))
     np.testing.assert_allclose(bootstrap_statistics(terms, 5, 4), expected, atol=1e-14)
@@ -113,7 +114,7 @@ def test_consistency_draws_have_mean_zero_and_follow_the_estimator(kernel):
     terms = pair_terms(predictive, y, None, kernel)
     drawn = consistency_statistics(terms, predictive, y, 60, 0)
     assert abs(drawn.mean()) < 4 * drawn.std() / np.sqrt(60)
-    first = predictive.sample(60, seed=np.random.default_rng(0))[:, 0]
+    first = predictive.sample(60, seed=stream(0, "consistency resampling"))[:, 0]
     again = pair_terms(predictive, first, None, kernel)
     h = again.h(again.rows(slice(None)), again.rows(slice(None)))
     assert drawn[0] == pytest.approx((h.sum() - np.trace(h)) / (40 * 39), abs=1e-9)

@@ -13,6 +13,7 @@ from congruence.kernels.operators import RegularizedGram
 from congruence.kernels.protocol_evaluation import evaluate_protocol
 from congruence.kernels.repeats import repeated_evaluation
 from congruence.kernels.solvers import Cholesky, ConjugateGradient
+from congruence.kernels.streams import stream
 from congruence.kernels.target_errors import marginal_kernel
 from congruence.kernels.weighting import weighted_reference
 
@@ -81,7 +82,7 @@ def test_the_ecai_protocol_resamples_its_reference_and_evaluates_at_the_query_po
     found = evaluate_protocol(ECAI, x, y, {"": model}, query=query, seed=3)[""]
     assert found.means.shape == (50,)
     assert found.values.shape == (30,)
-    drawn = np.random.default_rng([3, 0, 0]).integers(len(x), size=len(x))
+    drawn = stream(3, "bootstrapped reference", 0).integers(len(x), size=len(x))
     direct = prepare(x[drawn], query=query, input_kernel=KERNEL)
     exact = evaluate_protocol(replace(ECAI, samples=None, bootstraps=1), x, y, {"": model}, query=query, seed=3)[""]
     expected = direct.conditional_congruence_error(

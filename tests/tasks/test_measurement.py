@@ -41,7 +41,8 @@ def test_a_downsampled_reference_still_scores_and_tests_every_point(choice: str)
         # Half of the points double the floor's square; the error that is the model's stays.
         assert result.noise_floor > whole.results[name].noise_floor
         assert found.tests[name].point_p_values.shape == (ROWS,)
-    assert found.results["wrong"].excess == pytest.approx(whole.results["wrong"].excess, rel=0.15)
+    # Over seeds, ten choices of half the points give 0.17 to 0.24 for the 0.24 of all of them.
+    assert found.results["wrong"].excess == pytest.approx(whole.results["wrong"].excess, rel=0.3)
     assert found.tests["wrong"].p_value < 0.05
     assert found.tests["right"].p_value > 0.01
 

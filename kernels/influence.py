@@ -1,0 +1,159 @@
+r"""What each reference row contributes to a mean CCE, and the standard errors that follow: targets are what is random.
+
+Points near each other are smoothed from the same targets, so their CCE values are no sample of independent numbers;
+the rows of the reference split are. With e_j = sum_i a_i(x_j) Delta_i, the derivative of a mean over the points with
+respect to the outcome of row i, times that outcome's residual r_i, is the row's influence (the infinitesimal
+jackknife; Efron 1982, chapter 6):
+
+.. math::  g_i = \frac{2}{m} \sum_j a_{ij} \langle e_j, r_i \rangle  \quad\text{of } \frac1m \sum_j |e_j|^2,
+   \qquad  h_i = \frac{1}{m} \sum_j a_{ij} \Big\langle \frac{e_j}{|e_j|}, r_i \Big\rangle
+   \quad\text{of } \frac1m \sum_j |e_j|.
+
+One more smoothing gives both. r_i is Delta_i less what its neighbours tell of it, by a leave-one-out ridge fit: the
+part of the outcome that x does not explain, with the Monte-Carlo error of a finite ensemble, which is as random.
+
+The sum of their squares is the variance of what is linear in the outcomes, such as the difference of two versions'
+squares. It counts twice what is quadratic in their noise: most of a mean CCE^2 near the noise floor, and what two
+ensembles' own errors add. Signs drawn for the residuals (a multiplier bootstrap; Wu 1986) tell how much that is: with
+s_b = sum_i a_i xi_ib r_i, the variance over b of mean |s_b|^2, or of the difference of two versions' with the same
+signs. One version's standard errors are those of e shrunken to what is not noise, plus s_b. All of it runs in the
+leading directions of the Gram matrix, by thin products.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.spectrum import SpectralSmoother
+from congruence.kernels.streams import stream
+
+MULTIPLIERS = 200
+ENERGY = 0.998  # of the residuals' features that the multipliers see
+RIDGES = np.geomspace(1e-6, 1e6, 37)  # relative to the metric's own n lambda
+POINTS = 16_384  # that the multipliers' means run over
+
+
+@dataclass(frozen=True)
+class CongruenceInfluence:
+    """What each reference row contributes to the two means of a version.
+
+    Attributes:
+        squared_mean: mean over the points of CCE^2, less the Monte-Carlo term of a finite ensemble.
+        mean: mean CCE.
+        squared: influence of each reference row on ``squared_mean``, (n,).
+        root: influence on ``mean``, (n,).
+        noise: mean over the points of |s_b|^2 for each draw b of the signs, (B,); the same signs for every version.
+    """
+
+    squared_mean: float
+    mean: float
+    squared: Array = field(repr=False)
+    root: Array = field(repr=False)
+    noise: Array = field(repr=False)
+
+
+@dataclass(frozen=True)
+class CongruenceUncertainty:
+    """How a version's means would vary with new targets at the same inputs.
+
+    Attributes:
+        influence: of each reference row.
+        standard_error: of the mean CCE.
+        squared_standard_error: of the mean CCE^2.
+    """
+
+    influence: CongruenceInfluence = field(repr=False)
+    standard_error: float
+    squared_standard_error: float
+
+
+def congruence_uncertainty(
+    smoother: SpectralSmoother,
+    delta: Array,
+    smoothed: Array,
+    *,
+    sampling_variance: Array | None = None,
+    multipliers: int = MULTIPLIERS,
+) -> CongruenceUncertainty:
+    """Influences and standard errors of the mean CCE and of the mean CCE^2.
+
+    Args:
+        smoother: k(x)' A^-1 in the leading directions, at m points.
+        delta: Delta of the n reference rows, (n, r).
+        smoothed: e = k(x)' A^-1 Delta, (m, r).
+        sampling_variance: the part of E|Delta_i|^2 that is the Monte-Carlo error of an ensemble, (n,).
+        multipliers: draws of the signs; the standard errors are known to 1 / sqrt(2 multipliers) of themselves.
+    """
+    residuals = target_residuals(smoother, delta)
+    norms = np.sqrt(np.einsum("ij,ij->i", smoothed, smoothed))
+    directions = smoothed / np.maximum(norms, np.finfo(float).tiny)[:, None]
+    points = len(smoothed)
+    squared = 2.0 / points * np.einsum("ij,ij->i", smoother.transposed(smoothed), residuals)
+    root = 1.0 / points * np.einsum("ij,ij->i", smoother.transposed(directions), residuals)
+    chance = 0.0 if sampling_variance is None else float(np.mean(smoother.squared_weights(sampling_variance)))
+    means, squares, noise = _multiplied(smoother, residuals, smoothed, multipliers)
+    return CongruenceUncertainty(
+        CongruenceInfluence(float(np.mean(norms**2)) - chance, float(np.mean(norms)), squared, root, noise),
+        standard_error=float(np.std(means, ddof=1)),
+        squared_standard_error=float(np.std(squares, ddof=1)),
+    )
+
+
+def target_residuals(smoother: SpectralSmoother, delta: Array) -> Array:
+    """Delta_i less its leave-one-out ridge fit from the other rows, (n, r); the ridge minimises cross-validation.
+
+    The fit runs in the smoother's directions; (1 - h_ii)^-1 (Delta - fit) is the leave-one-out residual, and the ridge
+    that of generalised cross-validation (Wahba 1990, equation 4.3.1), or none where no fit predicts better than 0.
+    """
+    n = len(delta)
+    total = float(np.sum(delta**2))
+    coefficients = np.asarray(smoother.analysis.T @ delta.astype(smoother.analysis.dtype), dtype=np.float64)
+    energy = np.sum(coefficients**2, axis=1)
+    kept = smoother.filters.astype(np.float64)
+    relative = kept / np.maximum(1.0 - kept, np.finfo(float).eps)  # eigenvalues over n lambda
+    best, chosen = total / n**2, np.zeros_like(kept)
+    for ridge in RIDGES:
+        filters = relative / (relative + ridge)
+        freedom = n - float(np.sum(filters))
+        if freedom < n / 2:
+            continue
+        score = max(total - float(np.sum((2.0 * filters - filters**2) * energy)), 0.0) / freedom**2
+        if score < best:
+            best, chosen = score, filters
+    fit = smoother.analysis @ (chosen[:, None] * coefficients).astype(smoother.analysis.dtype)
+    leverage = np.einsum("ij,j,ij->i", smoother.analysis, chosen, smoother.analysis)
+    return np.asarray((delta - fit) / np.maximum(1.0 - leverage, 0.5)[:, None])
+
+
+def _multiplied(
+    smoother: SpectralSmoother, residuals: Array, smoothed: Array, multipliers: int
+) -> tuple[Array, Array, Array]:
+    """Mean CCE, mean CCE^2 and mean |s_b|^2 for every draw of the signs, (B,) each."""
+    rng = stream(0, "signs of residuals")  # not the evaluation's seed: two versions compare by the same signs
+    axes = _leading_axes(residuals)
+    noise = (residuals @ axes).astype(np.float32)
+    rows = np.linspace(0, len(smoothed) - 1, min(len(smoothed), POINTS)).astype(np.intp)
+    observed, synthesis = (smoothed[rows] @ axes).astype(np.float32), smoother.synthesis[rows]
+    beside = np.maximum(np.sum(smoothed[rows] ** 2, axis=1) - np.sum(observed**2, axis=1), 0.0)
+    signs = np.array((-1.0, 1.0), dtype=np.float32)
+    drawn = [smoother.coefficients(rng.choice(signs, size=(len(noise), 1)) * noise) for _ in range(multipliers)]
+    of_noise = np.array([np.sum((synthesis @ coefficients) ** 2) for coefficients in drawn], dtype=np.float64)
+    signal = float(np.sum(observed**2) + np.sum(beside))
+    # Of e = b + s, E|e|^2 = |b|^2 + E|s|^2: what is left of e without its noise.
+    kept = max(0.0, 1.0 - float(np.mean(of_noise)) / signal) if signal > 0.0 else 0.0
+    means, squares = np.empty(multipliers), np.empty(multipliers)
+    for number, coefficients in enumerate(drawn):
+        values = synthesis @ coefficients + np.float32(np.sqrt(kept)) * observed
+        square = np.sum(values**2, axis=1) + kept * beside
+        means[number], squares[number] = np.mean(np.sqrt(square)), np.mean(square)
+    return means, squares, of_noise / len(rows)
+
+
+def _leading_axes(residuals: Array) -> Array:
+    energy, axes = np.linalg.eigh(residuals.T @ residuals)
+    held = np.cumsum(energy[::-1]) / max(float(np.sum(energy)), np.finfo(float).tiny)
+    count = min(int(np.searchsorted(held, ENERGY)) + 1, len(energy))
+    return np.ascontiguousarray(axes[:, : -count - 1 : -1])

@@ -1,0 +1,73 @@
+"""Where random numbers come from: one seed, and for every purpose a stream that nobody else draws from.
+
+``default_rng([s, 0])`` is ``default_rng(s)``, and whoever writes a test set with ``default_rng(s)`` has then drawn the
+very numbers of an evaluation with seed s. So purpose, seed and indices are hashed together (SHA-256), and the 256 bits
+of the hash are the entropy of the generator: two streams coincide, with each other or with a generator that a caller
+seeds with a number of their own choice, only where SHA-256 collides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from typing import Any
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.errors import InvalidInputError
+
+
+def stream(seed: int | np.random.Generator, purpose: str, *index: int) -> np.random.Generator:
+    """The generator of a purpose, such as ``stream(seed, "null draws", block)``.
+
+    Args:
+        seed: any whole number. A generator takes the place of the whole stream and is returned as it is.
+        purpose: what the numbers are for, in words.
+        index: whole numbers that tell the streams of one purpose apart.
+
+    Raises:
+        InvalidInputError: a seed that is neither a whole number nor a generator.
+    """
+    if isinstance(seed, np.random.Generator):
+        return seed
+    return np.random.default_rng(int.from_bytes(_digest(seed, purpose, *index), "little"))
+
+
+def keyed_uniforms(keys: Any, seed: int, purpose: str) -> Array:
+    """One uniform number in [0, 1) per key (n,), a function of the key, the seed and the purpose alone.
+
+    The same in every sharding and every order of the rows. Whole numbers count by their value, everything else by its
+    text.
+
+    Raises:
+        InvalidInputError: a seed that is not a whole number.
+    """
+    start = np.frombuffer(_digest(seed, purpose)[:8], dtype="<u8").astype(np.uint64)
+    mixed = _scramble(_scramble(hashed_keys(keys)) ^ start)
+    return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def hashed_keys(keys: Any) -> Array:
+    """64-bit numbers that stand for the keys, (n,): near numbers stay near."""
+    array = np.asarray(keys)
+    if array.dtype.kind in "iub":
+        return np.asarray(array.astype(np.int64).view(np.uint64))
+    digests = b"".join(hashlib.blake2b(str(key).encode(), digest_size=8).digest() for key in array)
+    return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
+
+
+def _digest(seed: Any, purpose: str, *index: int) -> bytes:
+    try:
+        numbers = [operator.index(number) for number in (seed, *index)]
+    except TypeError:
+        raise InvalidInputError(f"seed: is {seed!r}, expected a whole number") from None
+    return hashlib.sha256(repr((purpose, numbers)).encode()).digest()
+
+
+def _scramble(numbers: Array) -> Array:
+    """The output function of SplitMix64 (Steele et al. 2014): near keys give unrelated numbers."""
+    z = numbers + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(z ^ (z >> np.uint64(31)))

@@ -1,0 +1,178 @@
+"""Paired differences of CCE and standard errors of a mean CCE: new targets at the same inputs are what is random."""
+
+import numpy as np
+import pytest
+from scipy.special import ndtri
+
+from congruence.kernels import RBF, Normal, Poisson, Polynomial, Samples, prepare
+from congruence.kernels.congruence import PreparedCongruence
+from congruence.kernels.congruence_difference import (
+    congruence_differences,
+    difference_of_influences,
+    paired_congruence_difference,
+)
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.feature_maps import output_features
+from congruence.kernels.paired import PairedResampling, PointMetric, mean_of
+
+KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
+SPLITS = 80
+
+
+def unit_inputs(n: int, seed: int = 0) -> np.ndarray:
+    x = np.random.default_rng(seed).standard_normal((n, 5))
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def simulated(prepared: PreparedCongruence, draw, versions, **options) -> np.ndarray:
+    """(splits, 3): difference, standard error and p-value on each of many splits."""
+    found = []
+    for _ in range(SPLITS):
+        item = congruence_differences(prepared, draw(), versions(), "b", **options)["a"]
+        found.append((item.difference, item.standard_error, item.p_value))
+    return np.array(found)
+
+
+def test_the_difference_is_that_of_the_mean_squares():
+    rng, x = np.random.default_rng(1), unit_inputs(120)
+    y = x[:, 0] + rng.standard_normal(120)
+    first, second = Normal(x[:, 0] + 0.3, np.ones(120)), Normal(x[:, 1], np.full(120, 1.2))
+    prepared = prepare(x, input_kernel=KERNEL)
+    results = prepared.evaluate(y, {"a": first, "b": second})
+    item = paired_congruence_difference(x, y, first, second, input_kernel=KERNEL)
+    assert item.difference == pytest.approx(np.mean(results["a"].values ** 2) - np.mean(results["b"].values ** 2))
+    assert item.mean_difference == pytest.approx(results["a"].mean - results["b"].mean)
+    assert item.low < item.difference < item.high
+    reverse = paired_congruence_difference(x, y, second, first, input_kernel=KERNEL)
+    assert reverse.difference == pytest.approx(-item.difference)
+    assert reverse.p_value == pytest.approx(item.p_value)
+
+
+@pytest.mark.parametrize("points", [None, 40])
+def test_the_standard_error_is_that_of_the_linear_statistic(points):
+    # The definition: D = sum_i <w_i, psi(y_i)> + const, w_i = (2/m) sum_j a_ij d_j, and SE^2 = sum_i <w_i, r_i>^2, here
+    # with the true residuals r_i = psi(y_i) - E psi(Y_i).
+    rng, n = np.random.default_rng(2), 300
+    x, query = unit_inputs(n), None if points is None else unit_inputs(points, seed=3)
+    mean, kernel = x[:, 0] * 0.3, RBF(0.5)
+    y = mean + rng.standard_normal(n)
+    first, second = Normal(mean + 0.4 * x[:, 1], np.ones(n)), Normal(mean, np.full(n, 1.5))
+    item = paired_congruence_difference(x, y, first, second, input_kernel=KERNEL, output_kernel=kernel, query=query)
+    at = x if query is None else query
+    weights = KERNEL(at, x) @ np.linalg.inv(KERNEL(x) + 0.1 * n * np.eye(n))
+    features = output_features(kernel, y, Normal(mean, np.full(n, 1.5)))
+    d = weights @ (second.kernel_mean(features) - first.kernel_mean(features))
+    w = 2.0 / len(at) * weights.T @ d
+    residual = features(y) - Normal(mean, np.ones(n)).kernel_mean(features)
+    expected = np.sqrt(np.sum(np.einsum("ij,ij->i", w, residual) ** 2))
+    assert item.standard_error == pytest.approx(expected, rel=0.1)
+
+
+def test_equally_wrong_normals_are_told_apart_as_often_as_the_level_says():
+    n, rng, zero = 150, np.random.default_rng(4), np.zeros(150)
+    prepared = prepare(unit_inputs(n), input_kernel=KERNEL)
+    versions = {"a": Normal(zero + 0.2, zero + 1.0), "b": Normal(zero - 0.2, zero + 1.0)}
+    found = simulated(prepared, lambda: rng.standard_normal(n), lambda: versions, output_kernel=RBF(0.5))
+    assert np.mean(found[:, 2] < 0.05) <= 0.125  # 400 splits: .05; this many: four standard errors above
+    assert np.std(found[:, 0]) == pytest.approx(np.mean(found[:, 1]), rel=0.25)
+
+
+def test_resampling_points_tells_equally_wrong_normals_apart():
+    """What made paired differences of CCE their own: the points share their targets."""
+    n, rng, zero = 150, np.random.default_rng(4), np.zeros(150)
+    prepared = prepare(unit_inputs(n), input_kernel=KERNEL)
+    versions = {"a": Normal(zero + 0.2, zero + 1.0), "b": Normal(zero - 0.2, zero + 1.0)}
+    rejected = 0
+    for split in range(20):
+        results = prepared.evaluate(rng.standard_normal(n), versions, output_kernel=RBF(0.5))
+        columns = [results[name].values[:, None] for name in versions]
+        item = PairedResampling(n, 200, split).compare(PointMetric(columns[0], columns[1], mean_of))
+        rejected += item.p_value < 0.05
+    assert rejected > 10
+
+
+def test_counts_equally_far_from_the_truth():
+    n, rng = 100, np.random.default_rng(5)
+    x = unit_inputs(n)
+    rate = 4.0 + 2.0 * x[:, 0]
+    prepared = prepare(x, input_kernel=KERNEL)
+    versions = {"a": Poisson(rate * np.exp(0.1 * x[:, 1])), "b": Poisson(rate * np.exp(-0.1 * x[:, 1]))}
+    found = simulated(prepared, lambda: rng.poisson(rate).astype(float), lambda: versions)
+    assert np.mean(found[:, 2] < 0.05) <= 0.125
+    assert np.std(found[:, 0]) == pytest.approx(np.mean(found[:, 1]), rel=0.25)
+
+
+def test_ensembles_of_the_truth_differ_by_their_own_error_alone():
+    # Of five and of ten members: the Monte-Carlo term is taken off, so neither is further from the truth.
+    n, rng = 150, np.random.default_rng(6)
+    prepared = prepare(unit_inputs(n), input_kernel=KERNEL)
+
+    def ensembles() -> dict[str, Samples]:
+        return {"a": Samples(rng.standard_normal((n, 5))), "b": Samples(rng.standard_normal((n, 10)))}
+
+    found = simulated(prepared, lambda: rng.standard_normal(n), ensembles, output_kernel=RBF(0.5))
+    assert abs(np.mean(found[:, 0])) < 4.0 * np.std(found[:, 0]) / np.sqrt(SPLITS)
+    assert np.mean(found[:, 2] < 0.05) <= 0.125
+    assert np.std(found[:, 0]) == pytest.approx(np.mean(found[:, 1]), rel=0.3)
+
+
+def test_a_real_difference_is_found():
+    n, rng, zero = 400, np.random.default_rng(7), np.zeros(400)
+    item = paired_congruence_difference(
+        unit_inputs(n),
+        rng.standard_normal(n),
+        Normal(zero + 0.6, zero + 1.0),
+        Normal(zero, zero + 1.0),
+        input_kernel=KERNEL,
+    )
+    assert item.p_value < 1e-3
+    assert item.low > 0.0
+
+
+@pytest.mark.parametrize(("shift", "scale"), [(0.0, 1.0), (0.1, 1.1), (0.8, 0.6)])
+def test_intervals_of_the_mean_cover_what_new_targets_give_on_average(shift, scale):
+    n, rng, x = 200, np.random.default_rng(8), unit_inputs(200)
+    mean = np.sin(2.0 * x[:, 0])
+    prepared = prepare(x, input_kernel=KERNEL)
+    model = Normal(mean + shift * x[:, 1], np.full(n, scale))
+    found = []
+    for _ in range(SPLITS):
+        y = mean + rng.standard_normal(n)
+        result = prepared.conditional_congruence_error(y, model, output_kernel=RBF(0.4), uncertainty=True)
+        found.append((result.mean, *result.interval(), *result.excess_interval()))
+    means, low, high, excess_low, _ = np.transpose(found)
+    covered = np.mean((low <= np.mean(means)) & (np.mean(means) <= high))
+    assert covered >= 0.88
+    assert np.mean((high - low) / (2.0 * ndtri(0.975))) == pytest.approx(np.std(means), rel=0.25)
+    if scale == 1.0:
+        assert np.mean(excess_low == 0.0) >= 0.9
+
+
+def test_uncertainty_is_asked_for():
+    n, zero = 50, np.zeros(50)
+    result = prepare(unit_inputs(n), input_kernel=KERNEL).conditional_congruence_error(
+        np.random.default_rng(0).standard_normal(n), Normal(zero, zero + 1.0)
+    )
+    assert result.standard_error is None
+    with pytest.raises(InvalidInputError, match="uncertainty=True"):
+        result.interval()
+
+
+def test_influences_of_two_splits_do_not_compare():
+    zero = np.zeros(60)
+    results = [
+        prepare(unit_inputs(n), input_kernel=KERNEL).conditional_congruence_error(
+            np.random.default_rng(n).standard_normal(n), Normal(zero[:n], zero[:n] + 1.0), uncertainty=True
+        )
+        for n in (50, 60)
+    ]
+    influences = [result.uncertainty.influence for result in results if result.uncertainty is not None]
+    with pytest.raises(InvalidInputError, match="50 and 60 reference rows"):
+        difference_of_influences(*influences)
+
+
+def test_an_unknown_baseline_is_named():
+    prepared = prepare(unit_inputs(50), input_kernel=KERNEL)
+    zero = np.zeros(50)
+    with pytest.raises(InvalidInputError, match="'c'; there are a"):
+        congruence_differences(prepared, np.arange(50.0), {"a": Normal(zero, zero + 1.0)}, "c")

@@ -1,0 +1,98 @@
+"""One seed gives every purpose a stream of its own, and no caller's generator is one of them."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from congruence.kernels.aggregation import ScoreStatistics
+from congruence.kernels.calibration import pit_values
+from congruence.kernels.distributions import Normal, Poisson, Samples
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.null_draws import null_draws
+from congruence.kernels.streams import keyed_uniforms, stream
+
+ROOT = Path(__file__).parents[2]
+MAKERS = {"default_rng", "SeedSequence", "RandomState", "Generator", "PCG64", "seed"}
+# Data sets and training runs that are published bit by bit: no evaluation draws from these.
+PUBLISHED = {
+    "tasks/compact_clip/train.py",
+    "tasks/digits/dataset.py",
+    "tasks/digits/images.py",
+    "tasks/pit_training/comparison.py",
+    "tasks/pit_training/illustrations.py",
+    "tasks/pit_training/training.py",
+}
+
+
+def test_every_purpose_seed_and_index_has_its_own_numbers() -> None:
+    ours = {
+        (seed, purpose, index): stream(seed, purpose, *index).integers(2**63)
+        for seed, purpose, index in itertools.product(
+            range(5), ("null draws", "landmarks", "samples"), ((), (0,), (1,), (0, 0), (64,))
+        )
+    }
+    callers = {
+        tuple(key): np.random.default_rng(key).integers(2**63)
+        for length in (1, 2, 3)
+        for key in itertools.product(range(5), repeat=length)
+    }
+    assert len(set(ours.values())) == len(ours)
+    assert not set(ours.values()) & set(callers.values())
+    assert stream(3, "landmarks", 1).integers(2**63) == ours[3, "landmarks", (1,)]
+    assert stream(np.int64(3), "landmarks", np.int32(1)).integers(2**63) == ours[3, "landmarks", (1,)]
+
+
+def test_a_generator_passes_through_and_another_seed_is_refused() -> None:
+    rng = np.random.default_rng(0)
+    assert stream(rng, "samples") is rng
+    for seed in (1.5, None, "0"):
+        with pytest.raises(InvalidInputError, match="whole number"):
+            stream(seed, "samples")
+
+
+def test_draws_by_seed_are_not_those_of_the_callers_generator() -> None:
+    model = Normal(np.zeros(50), 1.0)
+    assert np.max(np.abs(model.sample(1, seed=0)[:, 0] - np.random.default_rng(0).normal(size=50))) > 0.1
+    members = Samples(np.arange(1000.0)[None, :].repeat(50, axis=0))
+    assert np.any(members.sample(1, seed=0)[:, 0] != np.random.default_rng(0).integers(1000, size=50))
+
+
+def test_no_simulated_target_repeats_targets_drawn_with_the_same_seed() -> None:
+    model = Normal(np.linspace(-1.0, 1.0, 300), 1.0)
+    for y in (model.sample(1, seed=np.random.default_rng(0))[:, 0], model.sample(1, seed=0)[:, 0]):
+        draws = null_draws(y, model)
+        simulated = draws.draw(1, stream(0, "null draws", 0))[:, 0]
+        assert abs(np.corrcoef(draws.observed()[:, 0], simulated[:, 0])[0, 1]) < 0.3
+
+
+@pytest.mark.parametrize("seed", [0, 1, 7])
+def test_buckets_of_the_bootstrap_do_not_follow_the_randomised_pit(seed: int) -> None:
+    """With the same keyed numbers for both, the rows of a bucket had nearly the same PIT: four times too wide."""
+    n = 50_000
+    y = np.random.default_rng(5).poisson(0.5, n).astype(float)
+    pit = pit_values(Poisson(np.full(n, 0.5)), y, seed=seed)
+    mean = ScoreStatistics.of({"u": pit, "below": pit <= 0.3}).estimates(seed=seed)
+    assert mean["u"].high - mean["u"].low == pytest.approx(2 * 1.96 * np.sqrt(1 / 12 / n), rel=0.12)
+    assert mean["below"].high - mean["below"].low == pytest.approx(2 * 1.96 * np.sqrt(0.21 / n), rel=0.12)
+
+
+def test_keyed_numbers_of_two_purposes_are_unrelated() -> None:
+    keys = np.arange(50_000)
+    assert abs(np.corrcoef(keyed_uniforms(keys, 0, "a"), keyed_uniforms(keys, 0, "b"))[0, 1]) < 0.02
+
+
+def _called(path: Path) -> set[str]:
+    """The last names of all functions that a file calls."""
+    calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    return {getattr(function, "attr", getattr(function, "id", "")) for function in calls}
+
+
+def test_every_generator_is_made_in_one_place() -> None:
+    files = [path for room in ("kernels", "tasks", "flows") for path in sorted((ROOT / room).rglob("*.py"))]
+    found = {str(path.relative_to(ROOT)) for path in files if MAKERS & _called(path)}
+    assert found - {"kernels/streams.py"} == PUBLISHED
