@@ -82,8 +82,9 @@ class Evaluation:
         settings_digest: of the settings that change a number beyond split and protocol (``tasks.settings_digest``), by
             which the evaluation is found again.
         influence: one row per *reference* row with the columns ``INFLUENCE``: what it contributes, to first order, to
-            the mean squared CCE and to the mean CCE (``kernels.congruence_difference.CongruenceInfluence``); None where
-            the protocol has none.
+            the mean squared CCE and to the mean CCE (``kernels.influence.CongruenceInfluence``); None where there is
+            none.
+        influence_noise: (B,), the ``noise`` of the same.
     """
 
     model: ModelVersion
@@ -101,6 +102,7 @@ class Evaluation:
     metric_list: tuple[str, ...] = ()
     settings_digest: str = ""
     influence: pd.DataFrame | None = field(default=None, repr=False)
+    influence_noise: Array | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         missing = [name for name in REQUIRED_SCORES if name not in self.scores.columns]

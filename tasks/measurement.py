@@ -103,7 +103,9 @@ def measure(
         results.update(repeated)
         spread = {name: result.std for name, result in repeated.items()}
     else:
-        results = judged.prepared.evaluate(targets, versions, output_kernel=kernel, seed=settings.seed)
+        results = judged.prepared.evaluate(
+            targets, versions, output_kernel=kernel, seed=settings.seed, uncertainty=True
+        )
     solved = time.perf_counter()
     tests = _tests(settings, judged, targets, versions, kernel)
     seconds = {"prepare": ready - started, "solve": solved - ready, "test": time.perf_counter() - solved}

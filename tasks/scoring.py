@@ -15,7 +15,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.scores import point_scores
 from congruence.kernels.significance import CongruenceTest, benjamini_hochberg
 from congruence.tasks.encoders import Encoder
-from congruence.tasks.evaluation import Evaluation, Metric, SplitSummary
+from congruence.tasks.evaluation import INFLUENCE, Evaluation, Metric, SplitSummary
 from congruence.tasks.measurement import Measurement
 from congruence.tasks.metric_names import requested_metrics
 from congruence.tasks.metrics import estimated, mean_columns, other_metrics, slice_table
@@ -70,7 +70,18 @@ def score_version(
         seconds=measurement.seconds,
         metric_list=requested,
         settings_digest=settings_digest(settings, split.settings),
+        influence=influence_table(result, keys),
+        influence_noise=None if result.uncertainty is None else result.uncertainty.influence.noise,
     )
+
+
+def influence_table(result: CongruenceResult, keys: Array) -> pd.DataFrame | None:
+    """What each reference row contributes (``INFLUENCE``); rows of another split than ``keys`` go by their number."""
+    if result.uncertainty is None:
+        return None
+    influence = result.uncertainty.influence
+    names = keys if len(keys) == len(influence.squared) else np.arange(len(influence.squared)).astype(str)
+    return pd.DataFrame(dict(zip(INFLUENCE, (names, influence.squared, influence.root), strict=True)))
 
 
 def row_frame(split: Split, store: EmbeddingStore, valid: Array) -> pd.DataFrame:
@@ -121,6 +132,8 @@ def summarise(
     """The metrics of a version from the scores of its rows (``score_points``), with intervals where they are means."""
     metrics = estimated(mean_columns(requested, points, predictive, targets, result.squared_values), keys, seed)
     metrics |= other_metrics(requested, points, predictive, targets, seed)
+    if result.uncertainty is not None:
+        metrics["cce_squared_mean"] = Metric(result.uncertainty.influence.squared_mean)
     if np.isfinite(result.error_bound):
         metrics["cce_error_bound"] = Metric(result.error_bound)
     if test is not None:

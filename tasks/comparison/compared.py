@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+from congruence.kernels.arrays import Array
 from congruence.tasks.evaluation import Evaluation, Metric, SplitSummary
 from congruence.tasks.registry import ModelVersion
 
@@ -23,6 +24,7 @@ class ComparedVersion:
     run_id: str | None = None
     settings_digest: str = ""
     influence: pd.DataFrame | None = field(default=None, repr=False)
+    influence_noise: Array | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, evaluation: Evaluation, run_id: str | None = None) -> ComparedVersion:
@@ -37,6 +39,7 @@ class ComparedVersion:
             run_id=run_id,
             settings_digest=evaluation.settings_digest,
             influence=evaluation.influence,
+            influence_noise=evaluation.influence_noise,
         )
 
     @property

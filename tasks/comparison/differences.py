@@ -13,17 +13,20 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from scipy.special import ndtri
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.regression import EDGE
-from congruence.kernels.congruence_difference import Z95, CongruenceInfluence, difference_of_influences
+from congruence.kernels.congruence_difference import LEVEL, difference_of_influences
 from congruence.kernels.errors import ProtocolError
+from congruence.kernels.influence import CongruenceInfluence
 from congruence.kernels.paired import PairedResampling, PointMetric, mean_of, root_of
 from congruence.tasks.comparison.compared import ComparedVersion
 
 MEANS = {"nll_mean": "nll", "crps_mean": "crps", "mae": "absolute_error"}
 CCE, SQUARED_CCE = "cce_mean", "cce_squared_mean"
 ECE_LEVELS = 50
+REACH = float(ndtri((1.0 + LEVEL) / 2.0))  # standard errors from a normal interval's middle to its end
 
 
 class MissingInfluenceError(ProtocolError):
@@ -52,7 +55,7 @@ class MetricDifference:
     @property
     def standard_error(self) -> float:
         """Half the interval's width in units of 1.96: the standard error where the interval is normal."""
-        return (self.high - self.low) / (2.0 * Z95)
+        return (self.high - self.low) / (2.0 * REACH)
 
     def rows_that_decide(self, limit: float) -> float:
         """How many rows, if the difference stays as it is, would move its 95 % interval to one side of ``limit``.
@@ -60,7 +63,7 @@ class MetricDifference:
         rows * (1.96 SE / |difference - limit|)^2; infinite where the difference is the limit.
         """
         distance = abs(self.difference - limit)
-        return math.inf if distance == 0.0 else self.rows * (Z95 * self.standard_error / distance) ** 2
+        return math.inf if distance == 0.0 else self.rows * (REACH * self.standard_error / distance) ** 2
 
 
 def cce_differences(first: ComparedVersion, second: ComparedVersion) -> dict[str, MetricDifference]:
@@ -92,13 +95,19 @@ def cce_differences(first: ComparedVersion, second: ComparedVersion) -> dict[str
 
 def _influence(version: ComparedVersion) -> CongruenceInfluence:
     squared, mean = version.metrics.get(SQUARED_CCE), version.metrics.get(CCE)
-    if version.influence is None or squared is None or mean is None:
+    if version.influence is None or version.influence_noise is None or squared is None or mean is None:
         raise MissingInfluenceError(
             f"CCE of {version.label} has no interval to compare by: its evaluation does not hold what each reference "
             f"row contributes, as evaluations of earlier releases do not; evaluate it again: {_again(version)}"
         )
-    columns = (version.influence[name].to_numpy(np.float64) for name in ("cce_squared_influence", "cce_influence"))
-    return CongruenceInfluence(squared.value, mean.value, *columns)
+    rows, noise = version.influence, version.influence_noise
+    return CongruenceInfluence(
+        squared.value,
+        mean.value,
+        rows["cce_squared_influence"].to_numpy(np.float64),
+        rows["cce_influence"].to_numpy(np.float64),
+        noise=noise,
+    )
 
 
 def _again(version: ComparedVersion) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, Metric, Run
 
@@ -17,7 +18,7 @@ from congruence.tasks.plots import evaluation_figures, png
 from congruence.tasks.report.evaluation import evaluation_report
 from congruence.tasks.tracking.connection import TrackingError, connect, of_deleted_run, persist
 from congruence.tasks.tracking.identity import COMPLETE, STATE, EvaluationIdentity, find_evaluation
-from congruence.tasks.tracking.reading import INFLUENCE_FILE, SCORES_FILE, SECONDS
+from congruence.tasks.tracking.reading import INFLUENCE_FILE, NOISE_FILE, SCORES_FILE, SECONDS
 from congruence.tasks.tracking.runs import MACHINE_PLACE, MACHINE_RUN, close_run, find_or_create, log_params, set_tags
 from congruence.tasks.tracking.settings import TrackingSettings
 from congruence.tasks.tracking.tables import points_table, table_json
@@ -111,6 +112,8 @@ def write_artifacts(evaluation: Evaluation, folder: Path, settings: TrackingSett
     if evaluation.influence is not None:
         numbers = [name for name in evaluation.influence.columns if name != "key"]
         evaluation.influence.astype(dict.fromkeys(numbers, "float32")).to_parquet(folder / INFLUENCE_FILE, index=False)
+    if evaluation.influence_noise is not None:
+        pd.DataFrame({"noise": evaluation.influence_noise}).to_parquet(folder / NOISE_FILE, index=False)
 
 
 def provenance(evaluation: Evaluation) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from congruence.tasks.tracking.settings import TrackingSettings
 
 SCORES_FILE = "scores/scores.parquet"
 INFLUENCE_FILE = "scores/influence.parquet"
+NOISE_FILE = "scores/influence_noise.parquet"
 SECONDS = "seconds_"  # no slash: MLflow would draw the group before all other metrics
 
 
@@ -65,6 +66,7 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
     tags, params = run.data.tags, run.data.params
     if tags.get(STATE) != COMPLETE or tags.get(PREFIX + "kind") != "evaluation":
         raise TrackingError(f"run {run_id}: holds no complete evaluation; run `congruence evaluate` on its version")
+    influence, noise = persist("reading the influence", lambda: _influence(client, run_id, settings), settings)
     return ComparedVersion(
         model=ModelVersion(
             name=tags[PREFIX + "model"],
@@ -84,7 +86,8 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
         scores=persist("reading the scores", lambda: _table(run_id, SCORES_FILE, settings), settings),
         run_id=run_id,
         settings_digest=tags.get(PREFIX + "settings_digest", ""),
-        influence=persist("reading the influence", lambda: _influence(client, run_id, settings), settings),
+        influence=influence,
+        influence_noise=None if noise is None else noise["noise"].to_numpy(),
     )
 
 
@@ -119,9 +122,10 @@ def complete_runs(client: MlflowClient, split: str, settings: TrackingSettings) 
             return runs
 
 
-def _influence(client: MlflowClient, run_id: str, settings: TrackingSettings) -> pd.DataFrame | None:
-    present = [item.path for item in client.list_artifacts(run_id, str(Path(INFLUENCE_FILE).parent))]
-    return _table(run_id, INFLUENCE_FILE, settings) if INFLUENCE_FILE in present else None
+def _influence(client: MlflowClient, run_id: str, settings: TrackingSettings) -> list[pd.DataFrame | None]:
+    """The influence of the reference rows and its noise; None for what an evaluation of before does not hold."""
+    present = {item.path for item in client.list_artifacts(run_id, INFLUENCE_FILE.partition("/")[0])}
+    return [_table(run_id, file, settings) if file in present else None for file in (INFLUENCE_FILE, NOISE_FILE)]
 
 
 def _table(run_id: str, file: str, settings: TrackingSettings) -> pd.DataFrame:

@@ -12,11 +12,9 @@ from PIL import Image
 
 from congruence.kernels.calibration.regression import calibration_error_of_pit
 from congruence.kernels.congruence import conditional_congruence_error
-from congruence.kernels.distributions import Distribution, Normal
-from congruence.kernels.feature_maps import output_features
+from congruence.kernels.distributions import Normal
 from congruence.kernels.protocols import EXACT
-from congruence.kernels.target_errors import marginal_kernel, target_errors
-from congruence.tasks.evaluation import Evaluation, Metric, SplitSummary
+from congruence.tasks.evaluation import INFLUENCE, Evaluation, Metric, SplitSummary
 from congruence.tasks.registry import ModelVersion
 
 MakeEvaluation = Callable[..., Evaluation]
@@ -26,43 +24,27 @@ def _thumbnails(rows: Sequence[int]) -> list[Image.Image]:
     return [Image.fromarray(np.full((16, 16, 3), (row * 7) % 256, np.uint8)) for row in rows]
 
 
-def _influence(x: np.ndarray, y: np.ndarray, predictive: Distribution) -> tuple[float, pd.DataFrame]:
-    """By the definition: e = S Delta, and the derivatives of mean |e_j|^2 and mean |e_j| by Delta_i, times what of
-    psi(y_i) a leave-one-out smooth does not foresee.
-    """
-    kernel, n = marginal_kernel(y), len(y)
-    features = output_features(kernel, y, predictive)
-    delta = target_errors(y, predictive, kernel, features=features).delta
-    gram = EXACT.input_kernel(x, x)
-    smoother = gram @ np.linalg.inv(gram + 0.1 * n * np.eye(n))
-    error, psi = smoother @ delta, features(y)
-    surprise = (psi - smoother @ psi) / (1.0 - np.diag(smoother))[:, None]
-    size = np.linalg.norm(error, axis=1)
-    squared = np.sum(2.0 / n * (smoother @ error) * surprise, axis=1)
-    root = np.sum(smoother @ (error / size[:, None]) / n * surprise, axis=1)
-    return float(np.mean(size**2)), pd.DataFrame({"cce_squared_influence": squared, "cce_influence": root})
-
-
 def _evaluation(
     *,
     scale: float = 1.0,
     bias: float = 0.0,
     rows: int = 120,
     invalid: int = 2,
+    seed: int = 7,
     model: ModelVersion | None = None,
     split: str = "test",
     split_digest: str = "s" * 64,
     **changes: Any,
 ) -> Evaluation:
     """y ~ N(2 x, 1) on the circle, predicted by N(2 x + bias, scale^2); the last ``invalid`` rows are unreadable."""
-    rng = np.random.default_rng(7)
+    rng = np.random.default_rng(seed)
     angle = rng.uniform(0, np.pi, rows)
     x = np.column_stack([np.cos(angle), np.sin(angle)])
     y = 2 * angle + rng.normal(size=rows)
     valid = np.arange(rows) < rows - invalid
     x, targets = x[valid], y[valid]
     predictive = Normal(2 * angle[valid] + bias, np.full(len(targets), scale))
-    result = conditional_congruence_error(x, targets, predictive, input_kernel=EXACT.input_kernel)
+    result = conditional_congruence_error(x, targets, predictive, input_kernel=EXACT.input_kernel, uncertainty=True)
     scores = pd.DataFrame({"key": [f"image-{row}" for row in range(rows)], "valid": valid, "reason": ""})
     scores.loc[~valid, "reason"] = "truncated image"
     values = {
@@ -86,10 +68,10 @@ def _evaluation(
                                           cce_noise_floor=("cce_noise_floor", "mean")).reset_index(names="value")
     )  # fmt: skip
     slices.insert(0, "slice", "half")
-    squared_mean, influence = _influence(x, targets, predictive)
-    influence.insert(0, "key", scores.loc[valid, "key"].to_numpy())
+    assert result.uncertainty is not None
+    influence = result.uncertainty.influence
+    keys = scores.loc[valid, "key"].to_numpy()
     metrics = {
-        "cce_squared_mean": Metric(squared_mean),
         "cce_mean": Metric(result.mean, 0.9 * result.mean, 1.1 * result.mean),
         "cce_noise_floor": Metric(result.noise_floor),
         "cce_excess": Metric(result.excess),
@@ -97,6 +79,7 @@ def _evaluation(
         "crps_mean": Metric(float(np.mean(values["crps"]))),
         "ece": Metric(calibration_error_of_pit(values["pit"])),
         "mae": Metric(float(np.mean(values["absolute_error"]))),
+        "cce_squared_mean": Metric(influence.squared_mean),
     }
     fields: dict[str, Any] = {
         "model": model or ModelVersion("angle", "1", "models:/angle/1"),
@@ -111,7 +94,8 @@ def _evaluation(
         "thumbnails": _thumbnails,
         "provenance": {"encoder": {"id": "identity"}, "solver": "cholesky", "seed": 7},
         "seconds": {"embed": 1.5, "solve": 0.25},
-        "influence": influence,
+        "influence": pd.DataFrame(dict(zip(INFLUENCE, (keys, influence.squared, influence.root), strict=True))),
+        "influence_noise": influence.noise,
     }
     return Evaluation(**{**fields, **changes})
 
