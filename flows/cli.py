@@ -5,18 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from congruence.flows.environment import log_to_prefect, tracking_uri
-from congruence.flows.options import FAILED, GATE_FAILED, Debug, Errors, File, Home, Models, start
-
-if TYPE_CHECKING:
-    from congruence.flows.evaluate import VersionOutcome
-    from congruence.tasks.settings import EvaluationSettings
+from congruence.flows.options import FAILED, Debug, Errors, File, Home, Models, leave_by, start
 
 app = typer.Typer(
     help="How far the predictive distributions of registered models are from the truth, point by point.",
@@ -30,37 +25,34 @@ app = typer.Typer(
 def evaluate(
     file: File,
     model: Models = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Predict and measure anew what was evaluated before; embeddings are kept.")
+    ] = False,
     home: Home = None,
     debug: Debug = False,
 ) -> None:
-    """Evaluate registry versions on the splits of an evaluation file.
+    """Evaluate registry versions on the splits of an evaluation file, and judge them by its gate.
 
     Exit status: 0 where all went well, 1 where a version could not be evaluated, 2 where the file or the data cannot be
-    used, 3 where the file's gate failed.
+    used, 3 where a version failed the file's gate, 4 where none failed it but on one it is undecided.
     """
     folder = start(home)
     with Errors(debug):
+        from congruence.flows.gate import gate_outcomes, print_decisions, require_baselines
         from congruence.flows.session import run_evaluation
         from congruence.flows.tables import print_outcomes
         from congruence.tasks.settings import load_settings
 
         overrides = {"home": str(folder)} | ({"models": model} if model else {})
         settings = load_settings(file, overrides)
-        outcomes = run_evaluation(settings)
+        require_baselines(settings)
+        outcomes = run_evaluation(settings, again=again)
         print_outcomes(outcomes)
+        decisions = gate_outcomes(settings, outcomes)
+        print_decisions(decisions)
         if any(outcome.status == "failed" for outcome in outcomes):
             raise typer.Exit(FAILED)
-        _gate_after(settings, outcomes)
-
-
-def _gate_after(settings: EvaluationSettings, outcomes: Sequence[VersionOutcome]) -> None:
-    from congruence.flows.gate import gate_outcomes, print_decisions
-
-    decisions = gate_outcomes(settings, outcomes)
-    if settings.gate is not None and decisions:
-        print_decisions(decisions, settings.gate)
-        if not all(decision.passed for decision in decisions):
-            raise typer.Exit(GATE_FAILED)
+        leave_by(decisions)
 
 
 @app.command()
@@ -71,21 +63,25 @@ def compare(
     split: Annotated[str | None, typer.Option(help="Name of the split; by default every split of the file.")] = None,
     baseline: Annotated[str | None, typer.Option(help="Version to compare with; by default the lowest CCE.")] = None,
     protocol: Annotated[
-        str | None, typer.Option(help="Protocol digest; by default the latest that all versions share.")
+        str | None,
+        typer.Option(help="Protocol digest; by default the file's, without a file the latest that all versions share."),
     ] = None,
     home: Home = None,
     debug: Debug = False,
 ) -> None:
-    """Compare evaluated versions point by point: intervals, p-values, points won and lost; logged to MLflow."""
+    """Compare evaluated versions: differences with intervals and p-values, points won and lost; logged to MLflow.
+
+    With an evaluation file: their evaluations by that file (its data, encoder, protocol, predictions and solver).
+    """
     folder = start(home)
     with Errors(debug):
         from congruence.flows.compare import compare as compare_versions
         from congruence.flows.compare import comparison_request, print_comparison
 
-        request = comparison_request(arguments or [], split, folder)
-        for name in request.splits:
+        request = comparison_request(arguments or [], split, folder, protocol_digest=protocol)
+        for name, conditions in request.conditions.items():
             logged = compare_versions(
-                name, request.models, request.tracking, baseline=baseline, protocol_digest=protocol, seed=request.seed
+                name, request.models, request.tracking, baseline=baseline, conditions=conditions, seed=request.seed
             )
             print_comparison(logged)
 
@@ -94,27 +90,27 @@ def compare(
 def gate(
     file: File,
     model: Models = None,
-    protocol: Annotated[str | None, typer.Option(help="Protocol digest; by default the latest.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="Protocol digest; by default the file's.")] = None,
     home: Home = None,
     debug: Debug = False,
 ) -> None:
-    """Judge evaluated versions by the gate of an evaluation file; an alias moves only if the file says so.
+    """Judge versions, as evaluated by an evaluation file, by its gate; an alias moves only if the file says so.
 
-    Exit status: 0 where all pass, 3 where a version fails, 2 where one cannot be judged.
+    Exit status: 0 where all pass, 3 where a version fails, 4 where none fails but one is undecided (the split is too
+    small to tell), 2 where one cannot be judged.
     """
     folder = start(home)
     with Errors(debug):
         from congruence.flows.evaluate import use_tracking
         from congruence.flows.gate import gate as judge
-        from congruence.flows.gate import print_decisions, require_gate
+        from congruence.flows.gate import print_decisions
         from congruence.tasks.settings import load_settings
 
         settings = load_settings(file, {"home": str(folder)} | ({"models": model} if model else {}))
         use_tracking(settings)
         decisions = judge(settings, protocol_digest=protocol)
-        print_decisions(decisions, require_gate(settings))
-        if not all(decision.passed for decision in decisions):
-            raise typer.Exit(GATE_FAILED)
+        print_decisions(decisions)
+        leave_by(decisions)
 
 
 @app.command()
@@ -129,7 +125,8 @@ def watch(
 ) -> None:
     """Evaluate registry versions that lack an evaluation, until stopped; any number of watchers may run.
 
-    Exit status with --once: 1 where a version could not be evaluated, 3 where the file's gate failed.
+    Exit status with --once: 1 where a version could not be evaluated, 3 where a version evaluated now failed the file's
+    gate, 4 where none failed it but on one it is undecided.
     """
     folder = start(home)
     with Errors(debug):
@@ -147,8 +144,7 @@ def watch(
         report(result)
         if result.failed or result.problems:
             raise typer.Exit(FAILED)
-        if not all(decision.passed for decision in result.decisions):
-            raise typer.Exit(GATE_FAILED)
+        leave_by(result.decisions)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`congruence compare`: evaluated versions side by side on one split, each against a baseline, point by point.
+"""`congruence compare`: evaluated versions side by side on one split, each against a baseline, on the same rows.
 
 Reads logged evaluations and computes for seconds, so it runs as a plain function and needs no Prefect server.
 """
@@ -13,6 +13,7 @@ import mlflow
 from rich.console import Console
 from rich.table import Table
 
+from congruence.flows.conditions import file_conditions
 from congruence.flows.environment import tracking_uri
 from congruence.flows.evaluate import use_tracking
 from congruence.kernels.paired import RESAMPLES
@@ -20,9 +21,24 @@ from congruence.tasks.comparison import Comparison, PairedComparison, compare_ve
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.registry import ModelVersion, select
 from congruence.tasks.settings import load_settings
-from congruence.tasks.tracking import TrackingSettings, comparable_versions, log_comparison, logged_versions, place_of
+from congruence.tasks.tracking import (
+    Conditions,
+    TrackingSettings,
+    comparable_versions,
+    log_comparison,
+    logged_versions,
+    place_of,
+)
 
-_SHOWN = {"cce_mean": "CCE", "nll_mean": "NLL", "crps_mean": "CRPS", "ece": "ECE", "mae": "MAE", "rmse": "RMSE"}
+_SHOWN = {
+    "cce_mean": "CCE",
+    "cce_squared_mean": "CCE, squared",
+    "nll_mean": "NLL",
+    "crps_mean": "CRPS",
+    "ece": "ECE",
+    "mae": "MAE",
+    "rmse": "RMSE",
+}
 _LARGEST = 5
 
 
@@ -37,19 +53,25 @@ class LoggedComparison:
 
 @dataclass(frozen=True)
 class ComparisonRequest:
-    """What a command line asks to compare: splits by name, versions, and where their evaluations are logged."""
+    """What a command line asks to compare: on which splits under what, versions, and where these are logged."""
 
-    splits: list[str]
+    conditions: dict[str, Conditions]
     models: list[str]
     tracking: TrackingSettings
     seed: int = 0
 
 
-def comparison_request(arguments: Sequence[str], split: str | None, home: Path) -> ComparisonRequest:
+def comparison_request(
+    arguments: Sequence[str], split: str | None, home: Path, *, protocol_digest: str | None = None
+) -> ComparisonRequest:
     """Read ``[EVALUATION FILE] [VERSION ...]`` and point MLflow where the file says, else at the home folder.
+
+    A file says under what the versions are compared: its data, encoder, protocol and settings. ``protocol_digest``
+    replaces its protocol.
 
     Raises:
         SettingsError: neither a file nor a split, or a file that cannot be read.
+        CongruenceError: the file's split or encoder cannot be opened.
     """
     if arguments and Path(arguments[0]).suffix in (".yaml", ".yml"):
         settings = load_settings(Path(arguments[0]), {"home": str(home)})
@@ -58,11 +80,13 @@ def comparison_request(arguments: Sequence[str], split: str | None, home: Path) 
         if split is not None and split not in names:
             raise SettingsError(f"--split: {arguments[0]} has no split '{split}'; it has {', '.join(names)}")
         models = list(arguments[1:]) or settings.models
-        return ComparisonRequest(names if split is None else [split], models, settings.tracking, settings.seed)
+        conditions = file_conditions(settings, protocol_digest=protocol_digest)
+        chosen = conditions if split is None else {split: conditions[split]}
+        return ComparisonRequest(chosen, models, settings.tracking, settings.seed)
     if split is None:
         raise SettingsError("give an evaluation file, or --split NAME: which split are the versions to be compared on?")
     mlflow.set_tracking_uri(tracking_uri(home))
-    return ComparisonRequest([split], list(arguments), TrackingSettings())
+    return ComparisonRequest({split: Conditions(protocol_digest=protocol_digest)}, list(arguments), TrackingSettings())
 
 
 def compare(
@@ -71,7 +95,7 @@ def compare(
     tracking: TrackingSettings,
     *,
     baseline: str | None = None,
-    protocol_digest: str | None = None,
+    conditions: Conditions | None = None,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> LoggedComparison:
@@ -82,8 +106,9 @@ def compare(
         models: versions as ``select`` reads them; none means every version evaluated on the split.
         tracking: where evaluations are logged; MLflow must point there.
         baseline: the version to compare with; the one of lowest CCE by default.
-        protocol_digest: compare under this protocol; by default under the latest that all versions share.
-        resamples: of the bootstrap and of the permutation test.
+        conditions: compare evaluations under these, for example a file's; what they leave open is the latest content
+            of the split and the latest protocol that all versions share.
+        resamples: of the bootstrap and of the permutation test of the metrics other than CCE.
         seed: of both.
 
     Raises:
@@ -96,10 +121,10 @@ def compare(
         against = _only(baseline) if baseline is not None else None
         if against is not None:
             chosen = _distinct([*chosen, against])
-        versions = comparable_versions(split, chosen, tracking, protocol_digest=protocol_digest)
+        versions = comparable_versions(split, chosen, tracking, conditions=conditions or Conditions())
     else:
         against = _only(baseline) if baseline is not None else None
-        versions = logged_versions(split, tracking, protocol_digest=protocol_digest)
+        versions = logged_versions(split, tracking, conditions=conditions)
     label = against.label if against is not None else None
     comparison = compare_versions(versions, baseline=label, resamples=resamples, seed=seed)
     run_id = log_comparison(comparison, tracking)
@@ -128,11 +153,17 @@ def print_comparison(logged: LoggedComparison) -> None:
         changed = zip(rows["key"], rows["cce_difference"], strict=True)
         listed = ", ".join(f"{key} ({change:+.3g})" for key, change in changed)
         out.print(f"differs most in CCE on: {listed}", soft_wrap=True)
+    for note in comparison.notes:
+        out.print(note, soft_wrap=True, markup=False)
     out.print(f"report: comparison.html of {logged.place}", soft_wrap=True)
 
 
 def _overview(comparison: Comparison) -> Table:
-    names = [name for name in _SHOWN if any(name in version.metrics for version in comparison.versions)]
+    names = [
+        name
+        for name in _SHOWN
+        if name != "cce_squared_mean" and any(name in version.metrics for version in comparison.versions)
+    ]
     table = Table()
     table.add_column("version")
     for name in names:
@@ -152,6 +183,7 @@ def _against_baseline(label: str, pair: PairedComparison) -> Table:
     for name, item in pair.differences.items():
         points = pair.points.get(name)
         won = "" if points is None else f"{points.won}:{points.lost}"
+        p_value = "" if item.p_value is None else f"{item.p_value:.2g}"
         interval = f"{item.low:+.3g} to {item.high:+.3g}"
-        table.add_row(_SHOWN.get(name, name), f"{item.difference:+.4g}", interval, f"{item.p_value:.2g}", won)
+        table.add_row(_SHOWN.get(name, name), f"{item.difference:+.4g}", interval, p_value, won)
     return table

@@ -6,7 +6,7 @@ Plan shards -> embed each into its region of the store (Prefect tasks on Dask) -
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import mlflow
@@ -16,8 +16,9 @@ from prefect import flow, task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
+from congruence.flows.conditions import encoder_protocol, evaluation_identity
 from congruence.flows.environment import tracking_uri
-from congruence.flows.gather import SplitData, gather, open_planned, with_fitted_encoder
+from congruence.flows.gather import SplitData, forget_predictions, gather, open_planned, with_fitted_encoder
 from congruence.flows.progress import console, stage
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
@@ -32,13 +33,11 @@ from congruence.tasks.evaluation import Evaluation, Metric
 from congruence.tasks.linalg import sweep_iterates
 from congruence.tasks.measurement import Measurement, embedding_map, measure, on_cluster
 from congruence.tasks.metric_meanings import HEADLINES
-from congruence.tasks.metric_names import requested_metrics
 from congruence.tasks.registry import ModelVersion, resolve, select
 from congruence.tasks.scoring import score_version
 from congruence.tasks.settings import EvaluationSettings
 from congruence.tasks.sources import Split, SplitSettings
 from congruence.tasks.tracking import (
-    EvaluationIdentity,
     fail_run,
     find_evaluation,
     log_evaluation,
@@ -100,18 +99,24 @@ def solve_task(
     retries=1,  # an MLflow that does not answer is asked again for tracking.patience seconds within one try
     cache_policy=NO_CACHE,
 )
-def log_task(label: str, evaluation: Evaluation, settings: EvaluationSettings) -> str:  # noqa: ARG001
-    """Write one evaluation to MLflow; finding it there already, finish or keep it."""
-    return log_evaluation(evaluation, settings.tracking)
+def log_task(label: str, evaluation: Evaluation, settings: EvaluationSettings, again: bool = False) -> str:  # noqa: ARG001
+    """Write one evaluation to MLflow; finding it there already, finish or keep it, or replace it (``again``)."""
+    return log_evaluation(evaluation, settings.tracking, replace=again)
 
 
 @flow(name="evaluate", flow_run_name="evaluate {models_label}", validate_parameters=True)
-def evaluate(settings: EvaluationSettings, models_label: str = "registry versions") -> list[VersionOutcome]:  # noqa: ARG001
+def evaluate(
+    settings: EvaluationSettings,
+    models_label: str = "registry versions",  # noqa: ARG001 - part of the run's name
+    again: bool = False,
+) -> list[VersionOutcome]:
     """Evaluate the versions that ``settings`` name on each of its splits.
 
     Args:
         settings: the evaluation file's content.
         models_label: names the run in Prefect's UI.
+        again: predict, measure and log anew what was evaluated before, in place of what is logged. Embeddings, which
+            are found by the content of the inputs and the encoder, are kept.
 
     Raises:
         CongruenceError: settings, data or models that cannot be evaluated, found before the long work where possible.
@@ -123,7 +128,9 @@ def evaluate(settings: EvaluationSettings, models_label: str = "registry version
     settings = with_fitted_encoder(settings)
     outcomes: list[VersionOutcome] = []
     for split in settings.splits:
-        outcomes += evaluate_split(settings, split, list({version.uri: version for version in versions}.values()))
+        outcomes += evaluate_split(
+            settings, split, list({version.uri: version for version in versions}.values()), again
+        )
     return outcomes
 
 
@@ -139,36 +146,24 @@ def use_tracking(settings: EvaluationSettings) -> None:
 
 
 def evaluate_split(
-    settings: EvaluationSettings, split_settings: SplitSettings, versions: list[ModelVersion]
+    settings: EvaluationSettings, split_settings: SplitSettings, versions: list[ModelVersion], again: bool = False
 ) -> list[VersionOutcome]:
-    """Evaluate ``versions`` on one split; those whose evaluation MLflow already holds are only reported."""
+    """Evaluate ``versions`` on one split; those whose evaluation MLflow already holds are only reported.
+
+    Unless they are to be evaluated ``again``.
+    """
     split = open_planned(split_settings, settings)
     encoder = warm_encoder(settings.encoder.model_dump_json(exclude_unset=True))
     protocol = encoder_protocol(settings, encoder)
-    outcomes, missing = _found(settings, split, protocol, versions)
+    outcomes, missing = ([], versions) if again else _found(settings, split, protocol, versions)
     if not missing:
         return outcomes
     models, failures = _load(settings, split, missing)
     outcomes += failures
     if models:
-        outcomes += _evaluate_models(settings, split, encoder, protocol, models)
+        outcomes += _evaluate_models(settings, split, encoder, protocol, models, again)
     _table_artifact(split, outcomes)
     return outcomes
-
-
-def encoder_protocol(settings: EvaluationSettings, encoder: Encoder) -> Protocol:
-    """The settings' protocol with its encoder and reference split, without which its numbers do not compare."""
-    protocol = replace(settings.protocol.protocol(), encoder=f"{encoder.id} {encoder.preprocessing_digest}")
-    if settings.reference is None:
-        return protocol
-    return replace(protocol, reference_split=open_planned(settings.reference, settings).digest)
-
-
-def _identity(
-    settings: EvaluationSettings, split: Split, protocol: Protocol, version: ModelVersion
-) -> EvaluationIdentity:
-    metrics = requested_metrics(settings.metrics)
-    return EvaluationIdentity(version, split.name, split.digest, protocol.digest, metrics)
 
 
 def _named(protocol: Protocol) -> str:
@@ -181,7 +176,7 @@ def _found(
     outcomes: list[VersionOutcome] = []
     missing: list[ModelVersion] = []
     for version in versions:
-        run_id = find_evaluation(_identity(settings, split, protocol, version), settings.tracking)
+        run_id = find_evaluation(evaluation_identity(settings, split, protocol, version), settings.tracking)
         if run_id is None:
             missing.append(version)
         else:
@@ -225,9 +220,19 @@ def _load_one(settings: EvaluationSettings, version: ModelVersion) -> Predictive
 
 
 def _evaluate_models(
-    settings: EvaluationSettings, split: Split, encoder: Encoder, protocol: Protocol, models: dict[str, PredictiveModel]
+    settings: EvaluationSettings,
+    split: Split,
+    encoder: Encoder,
+    protocol: Protocol,
+    models: dict[str, PredictiveModel],
+    again: bool,
 ) -> list[VersionOutcome]:
-    identities = {label: _identity(settings, split, protocol, model.identity) for label, model in models.items()}
+    if again:
+        for part in (split, *([open_planned(settings.reference, settings)] if settings.reference else [])):
+            forget_predictions(settings, part, models)
+    identities = {
+        label: evaluation_identity(settings, split, protocol, model.identity) for label, model in models.items()
+    }
     runs = [open_run(identity, settings.tracking) for identity in identities.values()]
     try:
         with system_metrics(runs, settings.tracking), dask_client(settings.cluster) as client:
@@ -249,7 +254,7 @@ def _evaluate_models(
             evaluation = score_version(
                 settings, split, data.store, encoder, version, predictive, data.targets, measurement, picture
             )
-            run_id = log_task(label, evaluation, settings)
+            run_id = log_task(label, evaluation, settings, again)
             outcomes.append(
                 VersionOutcome(label, split.name, "evaluated", run_id, evaluation.metrics, protocol=_named(protocol))
             )

@@ -1,22 +1,25 @@
-"""`congruence gate`: may an evaluated version replace the one in use? Passes or fails with reasons.
+"""`congruence gate`: may an evaluated version replace the one in use? Passed, failed or undecided, with reasons.
 
-A version passes if it passes on every split of the evaluation file. All candidates are judged against the baseline as
-it stands at the start; an alias, where the settings say to set one, moves to the newest version that passed, once.
+A version passes if it passes on every split of the evaluation file; it is undecided if it fails on none. All candidates
+are judged against the baseline as it stands at the start; an alias, where the settings say to set one, moves to the
+newest version that passed, once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rich.console import Console
 
-from congruence.flows.evaluate import VersionOutcome
+from congruence.flows.conditions import file_conditions
+from congruence.flows.evaluate import VersionOutcome, use_tracking
 from congruence.tasks.comparison import ComparedVersion, GateCheck, GateDecision, GateSettings, apply_gate
 from congruence.tasks.errors import SettingsError
-from congruence.tasks.registry import select
+from congruence.tasks.registry import ModelVersion, select
 from congruence.tasks.settings import EvaluationSettings
 from congruence.tasks.tracking import (
+    alias_holder,
     baseline_version,
     comparable_versions,
     gate_baseline,
@@ -25,6 +28,7 @@ from congruence.tasks.tracking import (
     read_version,
     set_alias,
 )
+from congruence.tasks.tracking.connection import persist
 
 
 @dataclass(frozen=True)
@@ -36,46 +40,51 @@ class Candidate:
 
 
 def gate(settings: EvaluationSettings, *, protocol_digest: str | None = None) -> list[GateDecision]:
-    """Judge the versions that ``settings.models`` name by their latest evaluations that compare with the baseline's.
+    """Judge the versions that ``settings.models`` name by their evaluations under these settings.
+
+    Args:
+        settings: the evaluation file's; MLflow must point where they say.
+        protocol_digest: judge by evaluations under this protocol instead of the file's.
 
     Raises:
         SettingsError: no ``gate:`` or no models.
         InvalidInputError: the gate names a metric that was not measured.
-        TrackingError: a version, or the baseline, has no evaluation on one of the splits.
+        RegistryError: there is no such version, or no such baseline.
+        TrackingError: a version, or the baseline, has no evaluation on one of the splits under these settings.
     """
     gate_settings = require_gate(settings)
-    versions = {version.uri: version for pattern in settings.models for version in select(pattern)}
+    versions = {version.uri: version for pattern in settings.models for version in _selected(settings, pattern)}
     if not versions:
         raise SettingsError("models: none given; name one, for example --model models:/digit-angle/1")
-    candidates = []
-    for version in versions.values():
-        baseline = baseline_version(version.name, gate_settings.baseline, settings.tracking)
-        beside = [version, *([baseline] if baseline is not None else [])]
-        splits = {
-            split.name: comparable_versions(split.name, beside, settings.tracking, protocol_digest=protocol_digest)[0]
-            for split in settings.splits
-        }
-        candidates.append(Candidate(splits))
+    require_baselines(settings)
+    conditions = file_conditions(settings, protocol_digest=protocol_digest)
+    candidates = [
+        Candidate(
+            {
+                split: comparable_versions(split, [version], settings.tracking, conditions=wanted)[0]
+                for split, wanted in conditions.items()
+            }
+        )
+        for version in versions.values()
+    ]
     return _decide_all(candidates, gate_settings, settings)
 
 
-def gate_outcomes(
-    settings: EvaluationSettings, outcomes: Sequence[VersionOutcome], unjudged: Collection[str] = ()
-) -> list[GateDecision]:
-    """Judge the versions that a run has just evaluated; those whose evaluations were all found have been judged before.
+def gate_outcomes(settings: EvaluationSettings, outcomes: Sequence[VersionOutcome]) -> list[GateDecision]:
+    """Judge the versions of a run, whether they were evaluated by it or found: a gate that failed stays failed.
 
-    ``unjudged`` are labels of versions to judge all the same, found or not. A version that could not be evaluated on
-    one of the splits fails. Without a ``gate:`` nothing is judged.
+    A version that could not be evaluated on one of the splits fails; one that could be on none is not judged. Without
+    a ``gate:`` nothing is judged.
 
     Raises:
         InvalidInputError: the gate names a metric that was not measured.
+        RegistryError: there is no such baseline.
         TrackingError: the baseline has no evaluation that compares.
     """
     if settings.gate is None:
         return []
     candidates: list[Candidate] = []
-    fresh = [item.label for item in outcomes if item.status == "evaluated" or item.label in unjudged]
-    for label in dict.fromkeys(fresh):
+    for label in dict.fromkeys(item.label for item in outcomes):
         own = [outcome for outcome in outcomes if outcome.label == label]
         runs = {outcome.split: outcome.run_id for outcome in own if outcome.run_id is not None}
         splits = {split: read_version(run_id, settings.tracking) for split, run_id in runs.items()}
@@ -83,6 +92,24 @@ def gate_outcomes(
         if splits:
             candidates.append(Candidate(splits, errors))
     return _decide_all(candidates, settings.gate, settings)
+
+
+def require_baselines(settings: EvaluationSettings) -> None:
+    """Look the gate's baseline up for every model that ``settings`` name, so that a wrong one is said before the work.
+
+    Raises:
+        RegistryError: there is no such model, or no such baseline.
+        TrackingError: MLflow does not answer.
+    """
+    if settings.gate is None:
+        return
+    use_tracking(settings)
+    for name in {version.name for pattern in settings.models for version in _selected(settings, pattern)}:
+        _baseline_of(name, settings.gate, settings)
+
+
+def _selected(settings: EvaluationSettings, pattern: str) -> list[ModelVersion]:
+    return persist(f"looking up {pattern}", lambda: select(pattern), settings.tracking)
 
 
 def require_gate(settings: EvaluationSettings) -> GateSettings:
@@ -102,10 +129,29 @@ def _decide_all(
     for decision in [_decide(candidate, gate_settings, settings) for candidate in candidates]:
         run_id = log_decision(decision, settings.tracking)
         decisions.append(replace(decision, place=place_of(run_id, settings.tracking)))
+    if gate_settings.set_alias is None:
+        return decisions
+    return _with_alias_moved(decisions, gate_settings.set_alias, settings)
+
+
+def _with_alias_moved(decisions: list[GateDecision], alias: str, settings: EvaluationSettings) -> list[GateDecision]:
+    """The decisions, with a note on those that are about the alias.
+
+    It never moves back: a version that passed before, found by a later run, must not replace the newer one.
+    """
+    said: dict[str, str] = {}
     for decision in newest_passed(decisions):
-        if gate_settings.set_alias is not None:
-            set_alias(decision.candidate.model, gate_settings.set_alias, settings.tracking)
-    return decisions
+        model = decision.candidate.model
+        holder = alias_holder(model.name, alias, settings.tracking)
+        if holder is not None and int(holder) > int(model.version):
+            said[model.label] = f"alias {alias} stays on {model.name}/{holder}, which is newer"
+            continue
+        set_alias(model, alias, settings.tracking)
+        said[model.label] = f"alias {alias} is now on {model.label}"
+    return [
+        replace(item, notes=(*item.notes, said[item.candidate.label])) if item.candidate.label in said else item
+        for item in decisions
+    ]
 
 
 def newest_passed(decisions: Sequence[GateDecision]) -> list[GateDecision]:
@@ -117,36 +163,43 @@ def newest_passed(decisions: Sequence[GateDecision]) -> list[GateDecision]:
     return list(newest.values())
 
 
+def _baseline_of(name: str, gate_settings: GateSettings, settings: EvaluationSettings) -> ModelVersion | None:
+    return baseline_version(name, gate_settings.baseline, settings.tracking, first_version=gate_settings.first_version)
+
+
 def _decide(candidate: Candidate, gate_settings: GateSettings, settings: EvaluationSettings) -> GateDecision:
     parts = {}
     for split, version in candidate.splits.items():
-        baseline = gate_baseline(version, gate_settings.baseline, settings.tracking)
+        baseline = gate_baseline(
+            version, gate_settings.baseline, settings.tracking, first_version=gate_settings.first_version
+        )
         parts[split] = apply_gate(version, baseline, gate_settings, seed=settings.seed)
     first = next(iter(parts.values()))
     if len(parts) == 1 and not candidate.errors:
         return first
     checks = [_on_split(check, split) for split, part in parts.items() for check in part.checks]
     checks += [
-        GateCheck(f"evaluated on {split}", False, f"not evaluated on {split}: {error}", split=split)
+        GateCheck(f"evaluated on {split}", "failed", f"not evaluated on {split}: {error}", split=split)
         for split, error in candidate.errors.items()
     ]
-    return replace(first, checks=tuple(checks))
+    notes = dict.fromkeys(note for part in parts.values() for note in part.notes)
+    return replace(first, checks=tuple(checks), notes=tuple(notes))
 
 
 def _on_split(check: GateCheck, split: str) -> GateCheck:
     return replace(check, rule=f"{check.rule} on {split}", reason=f"on {split}, {check.reason}")
 
 
-def print_decisions(decisions: list[GateDecision], gate_settings: GateSettings) -> None:
+_COLOURS = {"passed": "green", "failed": "red", "undecided": "yellow"}
+
+
+def print_decisions(decisions: list[GateDecision]) -> None:
     """Print what the gate says of each version, and why."""
     out = Console(highlight=False)
     for decision in decisions:
-        word = "[green]passed[/green]" if decision.passed else "[red]failed[/red]"
-        out.print(f"gate {word}: {decision.candidate.label}", soft_wrap=True)
-        for reason in decision.reasons:
-            out.print(f"  {reason}", soft_wrap=True, markup=False)
+        colour = _COLOURS[decision.outcome]
+        out.print(f"gate [{colour}]{decision.outcome}[/{colour}]: {decision.candidate.label}", soft_wrap=True)
+        for line in [*decision.reasons, *decision.notes]:
+            out.print(f"  {line}", soft_wrap=True, markup=False)
         if decision.place is not None:
             out.print(f"  all rules: {decision.place}", soft_wrap=True, markup=False)
-    if gate_settings.set_alias is not None:
-        for decision in newest_passed(decisions):
-            out.print(f"alias {gate_settings.set_alias} is now on {decision.candidate.label}")

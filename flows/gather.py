@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,7 @@ from congruence.tasks.feature_statistics import require_features, with_statistic
 from congruence.tasks.predictions import predict_split
 from congruence.tasks.registry import ModelVersion
 from congruence.tasks.settings import EvaluationSettings, StoreSettings
+from congruence.tasks.settings_digest import contract_digest
 from congruence.tasks.sources import Shard, Split, SplitSettings, open_split
 from congruence.tasks.store import EmbeddingStore
 
@@ -130,7 +132,7 @@ def gather(
         require_features(split, encoder.dimension, settings.statistics_split.name)
     store_uri = settings.store.uri or str(settings.home_folder / "embeddings")
     store = open_store(store_uri, settings.store, split, encoder)
-    folder = settings.home_folder / "predictions" / split.digest[:16]
+    folder = _predictions_folder(settings, split)
     runner: Any = DaskTaskRunner(address=scheduler_address(client))
     inner = embed_and_predict.with_options(task_runner=runner, flow_run_name=f"embed and predict {split.name}")
     predictive, failures = inner(settings, split, store, store_uri, models, folder, _threads(client))
@@ -138,6 +140,18 @@ def gather(
     valid = store.valid()
     targets = np.concatenate([split.targets(shard) for shard in split.shards])
     return SplitData(store, valid, store.read()[valid], targets[valid], predictive, failures)
+
+
+def forget_predictions(settings: EvaluationSettings, split: Split, models: dict[str, PredictiveModel]) -> None:
+    """Remove the kept predictions of some versions on a split, so that the models are asked again."""
+    for model in models.values():
+        shutil.rmtree(_predictions_folder(settings, split) / _file_name(model.identity), ignore_errors=True)
+
+
+def _predictions_folder(settings: EvaluationSettings, split: Split) -> Path:
+    """Where predictions are kept: they are of what the models were given and of how their output was read."""
+    contract = contract_digest(settings.predictions, split.settings)
+    return settings.home_folder / "predictions" / f"{split.digest[:16]}-{contract}"
 
 
 def _threads(client: Client) -> int:

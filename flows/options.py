@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from congruence.flows.environment import embed_servers
 from congruence.kernels.errors import CongruenceError
+
+if TYPE_CHECKING:
+    from congruence.tasks.comparison import GateDecision
 
 Home = Annotated[Path | None, typer.Option(envvar="CONGRUENCE_HOME", help="Where runs keep their data.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
@@ -22,6 +26,16 @@ Models = Annotated[
 FAILED = 1
 REFUSED = 2
 GATE_FAILED = 3
+GATE_UNDECIDED = 4
+
+
+def leave_by(decisions: Sequence[GateDecision]) -> None:
+    """End with the status that says what the gate decided: nothing where all versions passed."""
+    from congruence.tasks.comparison import worst  # not at the start: the command line opens without pandas
+
+    outcome = worst(decision.outcome for decision in decisions)
+    if outcome != "passed":
+        raise typer.Exit(GATE_FAILED if outcome == "failed" else GATE_UNDECIDED)
 
 
 def start(home: Path | None) -> Path:

@@ -31,7 +31,7 @@ DAY = 24 * 3600
 
 
 class UnevaluatedError(CongruenceError):
-    """A scheduled run could not evaluate some versions, or they failed the gate: names them with the reasons."""
+    """A scheduled run could not evaluate some versions, or they did not pass the gate: names them with the reasons."""
 
 
 def notify_of_failure(ran: Flow[..., Any], run: FlowRun, state: State[Any]) -> None:
@@ -151,7 +151,7 @@ def _settings(
 
 
 def _table(outcomes: list[VersionOutcome], decisions: list[GateDecision]) -> None:
-    gates = {item.candidate.label: "passed" if item.passed else "failed" for item in decisions}
+    gates = {item.candidate.label: item.outcome for item in decisions}
     rows = [
         {
             "version": outcome.label,
@@ -168,7 +168,11 @@ def _table(outcomes: list[VersionOutcome], decisions: list[GateDecision]) -> Non
 
 def _require_good(outcomes: list[VersionOutcome], decisions: list[GateDecision], problems: list[str]) -> None:
     lines = [f"{item.label} on {item.split}: {item.error}" for item in outcomes if item.status == "failed"]
-    lines += [f"{item.candidate.label}: gate: {'; '.join(item.reasons)}" for item in decisions if not item.passed]
+    lines += [
+        f"{item.candidate.label}: gate {item.outcome}: {'; '.join(item.reasons)}"
+        for item in decisions
+        if not item.passed
+    ]
     lines += problems
     if lines:
         raise UnevaluatedError("\n".join(lines))

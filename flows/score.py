@@ -13,7 +13,8 @@ from prefect import flow
 from rich.console import Console
 from rich.table import Table
 
-from congruence.flows.evaluate import encoder_protocol, solve_task, use_tracking
+from congruence.flows.conditions import encoder_protocol
+from congruence.flows.evaluate import solve_task, use_tracking
 from congruence.flows.gather import SplitData, gather, open_planned, with_fitted_encoder
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.clusters import dask_client

@@ -7,7 +7,7 @@ from congruence.flows.progress import console
 from congruence.tasks.settings import EvaluationSettings
 
 
-def run_evaluation(settings: EvaluationSettings) -> list[VersionOutcome]:
+def run_evaluation(settings: EvaluationSettings, *, again: bool = False) -> list[VersionOutcome]:
     """Run the evaluation flow on the Prefect server that the environment names, or on an ephemeral one."""
     console.print(f"home: {settings.home_folder}")
-    return evaluate(settings, ", ".join(settings.models) or "registry versions")
+    return evaluate(settings, ", ".join(settings.models) or "registry versions", again)

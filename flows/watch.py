@@ -1,6 +1,6 @@
 """`congruence watch`: evaluate registry versions that lack an evaluation, without anyone's hand.
 
-A tick lists the versions to watch, leaves out those evaluated under the current split, protocol and metric list, those
+A tick lists the versions to watch, leaves out those evaluated under the current split, protocol and settings, those
 that failed and wait for their next try, and those that another watcher has claimed, and evaluates the rest. Nothing is
 remembered between ticks: all of it is in MLflow, so any number of watchers may run, stop and start again.
 """
@@ -13,7 +13,8 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from congruence.flows.evaluate import VersionOutcome, encoder_protocol, evaluate, use_tracking
+from congruence.flows.conditions import encoder_protocol, evaluation_identity
+from congruence.flows.evaluate import VersionOutcome, evaluate, use_tracking
 from congruence.flows.gate import gate_outcomes
 from congruence.flows.gather import open_planned, with_fitted_encoder
 from congruence.flows.progress import console
@@ -21,7 +22,6 @@ from congruence.kernels.errors import CongruenceError
 from congruence.tasks.comparison import GateDecision
 from congruence.tasks.embedding_worker import warm_encoder
 from congruence.tasks.errors import SettingsError
-from congruence.tasks.metric_names import requested_metrics
 from congruence.tasks.notification import notify
 from congruence.tasks.registry import ModelVersion, matching_versions
 from congruence.tasks.settings import EvaluationSettings
@@ -107,8 +107,8 @@ def _judge(
         for version in versions
         if "cce_gate" not in version.tags and found[version.label] == len(settings.splits)
     }
-    labels = unjudged | {outcome.label for outcome in outcomes}
-    return gate_outcomes(settings, [*outcomes, *(item for item in known if item.label in labels)], unjudged)
+    labels = unjudged | {outcome.label for outcome in outcomes if outcome.status == "evaluated"}
+    return gate_outcomes(settings, [item for item in [*outcomes, *known] if item.label in labels])
 
 
 def watched_versions(settings: EvaluationSettings) -> list[ModelVersion]:
@@ -136,10 +136,7 @@ def _tick_split(
     settings = with_fitted_encoder(settings)
     split = open_planned(split_settings, settings)
     protocol = encoder_protocol(settings, warm_encoder(settings.encoder.model_dump_json(exclude_unset=True)))
-    metrics = requested_metrics(settings.metrics)
-    identities = [
-        EvaluationIdentity(version, split.name, split.digest, protocol.digest, metrics) for version in versions
-    ]
+    identities = [evaluation_identity(settings, split, protocol, version) for version in versions]
     finished = finished_identities(split.name, settings.tracking)
     missing = [identity for identity in identities if identity.digest not in finished]
     claimed = _claim(settings, missing, owner)
@@ -256,8 +253,8 @@ def report(result: Tick) -> bool:
         what = str(outcome.error) if outcome.status == "failed" else f"CCE {mean}" if mean is not None else ""
         console.print(f"{outcome.status} {outcome.label} on {outcome.split}: {what}", soft_wrap=True)
     for decision in result.decisions:
-        word = "passed" if decision.passed else "failed"
-        console.print(f"gate {word} {decision.candidate.label}: {'; '.join(decision.reasons)}", soft_wrap=True)
+        said = "; ".join([*decision.reasons, *decision.notes])
+        console.print(f"gate {decision.outcome} {decision.candidate.label}: {said}", soft_wrap=True)
     for problem in result.problems:
         console.print(f"problem with {problem}", soft_wrap=True)
     return bool(result.outcomes or result.problems)

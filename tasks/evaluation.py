@@ -34,6 +34,7 @@ SCORES = (
     "squared_error",
     "pit",
 )
+INFLUENCE = ("key", "cce_squared_influence", "cce_influence")
 SIGNIFICANCE = 0.05
 AS_IF_TRUE, NOT_AS_IF_TRUE = "as expected if true", "above what is expected if true"
 
@@ -79,6 +80,12 @@ class Evaluation:
         provenance: encoder, seeds, package versions, solver, certificate, settings: plain values.
         seconds: wall time by stage.
         metric_list: the metrics that were asked for, by which the evaluation is found again; by default those present.
+        settings_digest: of the settings that change a number beyond split and protocol (``tasks.settings_digest``), by
+            which the evaluation is found again.
+        influence: one row per *reference* row with the columns ``INFLUENCE``: what it contributes, to first order, to
+            the mean squared CCE and to the mean CCE (``kernels.influence.CongruenceInfluence``); None where there is
+            none.
+        influence_noise: (B,), the ``noise`` of the same.
     """
 
     model: ModelVersion
@@ -94,6 +101,9 @@ class Evaluation:
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
     seconds: dict[str, float] = field(default_factory=dict, repr=False)
     metric_list: tuple[str, ...] = ()
+    settings_digest: str = ""
+    influence: pd.DataFrame | None = field(default=None, repr=False)
+    influence_noise: Array | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         missing = [name for name in REQUIRED_SCORES if name not in self.scores.columns]
@@ -109,6 +119,10 @@ class Evaluation:
         valid = int(self.scores["valid"].sum())
         if valid != self.split.valid_rows:
             raise InvalidInputError(f"scores: {valid} valid rows, but the split counts {self.split.valid_rows}")
+        if self.influence is not None and list(self.influence.columns) != list(INFLUENCE):
+            raise InvalidInputError(
+                f"influence: columns {', '.join(map(str, self.influence.columns))}; expected {', '.join(INFLUENCE)}"
+            )
         for name, metric in self.metrics.items():
             if not np.isfinite(metric.value):
                 raise InvalidInputError(

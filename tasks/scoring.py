@@ -16,12 +16,13 @@ from congruence.kernels.expected_congruence import ExpectedCongruence
 from congruence.kernels.scores import point_scores
 from congruence.kernels.significance import CongruenceTest, benjamini_hochberg
 from congruence.tasks.encoders import Encoder
-from congruence.tasks.evaluation import Evaluation, Metric, SplitSummary
+from congruence.tasks.evaluation import INFLUENCE, Evaluation, Metric, SplitSummary
 from congruence.tasks.measurement import Measurement
 from congruence.tasks.metric_names import requested_metrics
 from congruence.tasks.metrics import congruence_metrics, estimated, mean_columns, other_metrics, slice_table
 from congruence.tasks.registry import ModelVersion
 from congruence.tasks.settings import EvaluationSettings
+from congruence.tasks.settings_digest import settings_digest
 from congruence.tasks.sources import Split
 from congruence.tasks.store import EmbeddingStore
 from congruence.tasks.thumbnails import thumbnails
@@ -72,7 +73,19 @@ def score_version(
         provenance=_provenance(settings, encoder, measurement, version),
         seconds=measurement.seconds,
         metric_list=requested,
+        settings_digest=settings_digest(settings, split.settings),
+        influence=influence_table(result, keys),
+        influence_noise=None if result.uncertainty is None else result.uncertainty.influence.noise,
     )
+
+
+def influence_table(result: CongruenceResult, keys: Array) -> pd.DataFrame | None:
+    """What each reference row contributes (``INFLUENCE``); rows of another split than ``keys`` go by their number."""
+    if result.uncertainty is None:
+        return None
+    influence = result.uncertainty.influence
+    names = keys if len(keys) == len(influence.squared) else np.arange(len(influence.squared)).astype(str)
+    return pd.DataFrame(dict(zip(INFLUENCE, (names, influence.squared, influence.root), strict=True)))
 
 
 def row_frame(split: Split, store: EmbeddingStore, valid: Array) -> pd.DataFrame:

@@ -1,8 +1,10 @@
 """Which version is better, is the difference real, and may it replace the one in use?"""
 
-from congruence.tasks.comparison.gate import GateCheck, GateDecision, GateSettings, apply_gate
+from congruence.tasks.comparison.compared import ComparedVersion
+from congruence.tasks.comparison.differences import MetricDifference, MissingInfluenceError
+from congruence.tasks.comparison.gate import GateCheck, GateDecision, Outcome, apply_gate, worst
+from congruence.tasks.comparison.gate_settings import GateSettings, Margin
 from congruence.tasks.comparison.versions import (
-    ComparedVersion,
     Comparison,
     PairedComparison,
     compare_pair,
@@ -15,8 +17,13 @@ __all__ = [
     "GateCheck",
     "GateDecision",
     "GateSettings",
+    "Margin",
+    "MetricDifference",
+    "MissingInfluenceError",
+    "Outcome",
     "PairedComparison",
     "apply_gate",
     "compare_pair",
     "compare_versions",
+    "worst",
 ]

@@ -1,67 +1,43 @@
-"""The promotion gate: a candidate passes by thresholds and by paired comparison with the version it would replace."""
+"""The promotion gate: a candidate passes by thresholds, and by not being worse than the version it would replace.
+
+A comparison that finds no significant difference does not pass: a small split would then pass anything. What passes is
+what the data say is less than a margin worse (non-inferiority); what they cannot tell is undecided.
+"""
 
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import pandas as pd
-from pydantic import Field, field_validator
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.paired import PairedDifference
-from congruence.tasks.comparison.versions import ComparedVersion, compare_pair
+from congruence.tasks.comparison.compared import ComparedVersion
+from congruence.tasks.comparison.differences import CCE, SQUARED_CCE, MetricDifference, infinite_metrics
+from congruence.tasks.comparison.gate_settings import GateSettings, Margin
+from congruence.tasks.comparison.versions import PairedComparison, compare_pair
 from congruence.tasks.evaluation import AS_IF_TRUE, cce_status
-from congruence.tasks.strict import Strict
 
-COMPARABLE = ("cce_mean", "nll_mean", "crps_mean", "mae", "rmse", "ece")
-
-
-class GateSettings(Strict):
-    """The evaluation file's ``gate:``. Lower is better in every metric.
-
-    Attributes:
-        maximum: largest value allowed, by metric: ``{cce_mean: 0.05, ece: 0.03}``.
-        at_noise_floor: the CCE must be at its noise floor.
-        baseline: the version to compare with: an alias, or a version number.
-        not_worse_on: metrics that may not be significantly worse than the baseline's; by default CCE and NLL, as far as
-            they exist for both.
-        better_on: metrics that must be significantly better.
-        margin: by how much a metric of ``not_worse_on`` may be worse all the same.
-        significance: level of each of these tests; the 95 % interval of the difference must exclude 0 as well.
-        set_alias: alias to move to a version that passes; none is touched by default.
-    """
-
-    maximum: dict[str, float] = Field(default_factory=dict)
-    at_noise_floor: bool = False
-    baseline: str | None = None
-    not_worse_on: list[str] = Field(default_factory=lambda: ["cce_mean", "nll_mean"])
-    better_on: list[str] = Field(default_factory=list)
-    margin: dict[str, float] = Field(default_factory=dict)
-    significance: float = Field(default=0.05, gt=0, lt=1)
-    resamples: int = Field(default=2000, ge=100)
-    set_alias: str | None = None
-
-    @field_validator("not_worse_on", "better_on")
-    @classmethod
-    def _comparable(cls, names: list[str]) -> list[str]:
-        for name in names:
-            if name not in COMPARABLE:
-                raise ValueError(f"'{name}' cannot be compared point by point; choose from {', '.join(COMPARABLE)}")
-        return names
+Outcome = Literal["failed", "undecided", "passed"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)  # worst first: the worst of the rules is the gate's
+FIRST_VERSION, BASELINE_ITSELF = "first version", "baseline itself"
+UNCOMPARED = (FIRST_VERSION, BASELINE_ITSELF)
 
 
 @dataclass(frozen=True)
 class GateCheck:
-    """One rule of the gate: whether it holds, and why, in a sentence and in numbers.
+    """One rule of the gate: what came of it, and why, in a sentence and in numbers.
 
-    ``limit`` is the largest value allowed; ``baseline``, ``difference`` with its 95 % interval (``low``, ``high``) and
-    ``p_value`` belong to the rules that compare.
+    ``limit`` is the largest value allowed; ``baseline``, ``difference`` with its 95 % interval (``low``, ``high``),
+    ``p_value`` and, where undecided, ``rows_needed`` belong to the rules that compare. For ``cce_mean`` these are of
+    the root mean squared CCE.
     """
 
     rule: str
-    passed: bool
+    outcome: Outcome
     reason: str
     split: str = ""
     metric: str | None = None
@@ -72,13 +48,19 @@ class GateCheck:
     low: float | None = None
     high: float | None = None
     p_value: float | None = None
+    rows_needed: float | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the rule holds."""
+        return self.outcome == "passed"
 
 
 @dataclass(frozen=True)
 class GateDecision:
-    """What the gate says of a candidate under its settings: it passes if every check does.
+    """What the gate says of a candidate under its settings: the worst of what its rules say.
 
-    ``place`` is where people find it in MLflow, once it is logged.
+    ``place`` is where people find it in MLflow, once it is logged; ``notes`` are what to know beside the rules.
     """
 
     candidate: ComparedVersion
@@ -86,45 +68,85 @@ class GateDecision:
     checks: tuple[GateCheck, ...]
     settings: GateSettings
     place: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def outcome(self) -> Outcome:
+        """Failed if a rule failed, else undecided if one is undecided, else passed."""
+        return worst(check.outcome for check in self.checks)
 
     @property
     def passed(self) -> bool:
         """Whether every rule holds."""
-        return all(check.passed for check in self.checks)
+        return self.outcome == "passed"
+
+    @property
+    def sorted_checks(self) -> list[GateCheck]:
+        """The failed rules first, then the undecided ones."""
+        return sorted(self.checks, key=lambda check: OUTCOMES.index(check.outcome))
 
     @property
     def reasons(self) -> list[str]:
-        """The failed rules; all rules where none failed."""
-        return [check.reason for check in self.checks if not check.passed] or [check.reason for check in self.checks]
+        """Of the rules that do not hold, the failed ones first; of all rules where all hold."""
+        return [check.reason for check in self.sorted_checks if not check.passed] or [
+            check.reason for check in self.checks
+        ]
 
     def table(self) -> pd.DataFrame:
         """One row per rule, the failed ones first, without the columns that no rule has."""
-        checks = sorted(self.checks, key=lambda check: check.passed)
-        records: list[dict[str, Any]] = [
-            {"passed": "yes" if check.passed else "NO", **{k: v for k, v in vars(check).items() if k != "passed"}}
-            for check in checks
-        ]
+        records: list[dict[str, Any]] = [{"outcome": check.outcome, **vars(check)} for check in self.sorted_checks]
         return pd.DataFrame(records).dropna(axis="columns", how="all")
+
+
+def worst(outcomes: Iterable[Outcome]) -> Outcome:
+    """The worst of some outcomes; passed where there are none."""
+    return min(outcomes, key=OUTCOMES.index, default="passed")
 
 
 def apply_gate(
     candidate: ComparedVersion, baseline: ComparedVersion | None, settings: GateSettings, *, seed: int = 0
 ) -> GateDecision:
-    """Decide on ``candidate``; with no baseline yet (the first version) only the thresholds count.
+    """Decide on ``candidate``; a ``baseline`` of None is one that no version is yet (the first version).
 
     Raises:
         ProtocolError: candidate and baseline were measured on other splits or under other protocols.
-        InvalidInputError: the settings name a metric that was not measured.
+        InvalidInputError: the settings name a metric that was not measured, or there is no baseline and the settings do
+            not say to pass the first version.
     """
     checks = [_below(candidate, name, limit) for name, limit in settings.maximum.items()]
     if settings.at_noise_floor:
         checks.append(_at_floor(candidate))
-    if baseline is not None and baseline.label != candidate.label:
+    notes: tuple[str, ...] = ()
+    if settings.baseline is not None and baseline is None:
+        checks.append(_first_version(candidate, settings))
+    elif settings.baseline is not None and baseline is not None and baseline.label == candidate.label:
+        checks.append(_without_comparison(candidate, BASELINE_ITSELF, f"{candidate.label} is the baseline itself"))
+    elif settings.baseline is not None and baseline is not None:
         checks += _against(candidate, baseline, settings, seed)
-    return GateDecision(candidate, baseline, tuple(checks), settings)
+        if baseline.settings_digest != candidate.settings_digest:
+            notes = (
+                f"the baseline {baseline.label} was evaluated with other predictions, model_inputs, solver, seed or "
+                "store.dtype than the candidate: part of a difference may come from these",
+            )
+    return GateDecision(candidate, baseline, tuple(checks), settings, notes=notes)
 
 
-def _not_measured(key: str, name: str, candidate: ComparedVersion, known: list[str]) -> InvalidInputError:
+def _first_version(candidate: ComparedVersion, settings: GateSettings) -> GateCheck:
+    if settings.first_version != "pass":
+        raise InvalidInputError(
+            f"gate.baseline: there is no version {settings.baseline} to compare {candidate.label} with; set it, or "
+            "write first_version: pass under gate: to accept a first version by its thresholds alone"
+        )
+    return _without_comparison(
+        candidate, FIRST_VERSION, f"no version is {settings.baseline} yet: nothing was compared (first_version: pass)"
+    )
+
+
+def _without_comparison(candidate: ComparedVersion, rule: str, reason: str) -> GateCheck:
+    return GateCheck(rule, "passed", reason, split=candidate.split.name)
+
+
+def _not_measured(key: str, name: str, candidate: ComparedVersion, known: Sequence[str]) -> InvalidInputError:
     close = difflib.get_close_matches(name, known, 1)
     remedy = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
     return InvalidInputError(
@@ -139,7 +161,7 @@ def _below(candidate: ComparedVersion, name: str, limit: float) -> GateCheck:
     passed = metric.value <= limit
     return GateCheck(
         f"maximum {name}",
-        passed,
+        "passed" if passed else "failed",
         f"{name} is {metric.value:.4g}, {'within' if passed else 'above'} {limit:g}",
         split=candidate.split.name,
         metric=name,
@@ -152,63 +174,141 @@ def _below(candidate: ComparedVersion, name: str, limit: float) -> GateCheck:
 
 def _at_floor(candidate: ComparedVersion) -> GateCheck:
     status = cce_status(candidate.metrics)
-    mean, floor, p_value = (candidate.metrics.get(name) for name in ("cce_mean", "cce_noise_floor", "cce_p_value"))
+    mean, floor, p_value = (candidate.metrics.get(name) for name in (CCE, "cce_noise_floor", "cce_p_value"))
     return GateCheck(
         "at_noise_floor",
-        status == AS_IF_TRUE,
+        "passed" if status == AS_IF_TRUE else "failed",
         f"CCE is {status}",
         split=candidate.split.name,
-        metric="cce_mean",
+        metric=CCE,
         value=mean.value if mean else None,
         limit=floor.value if floor else None,
         p_value=p_value.value if p_value else None,
     )
 
 
+@dataclass(frozen=True)
+class _Rule:
+    """A metric in which the candidate must be not worse by a margin, or better."""
+
+    key: Literal["not_worse_on", "better_on"]
+    metric: str
+    margin: Margin
+
+    def __str__(self) -> str:
+        return f"{'not worse' if self.key == 'not_worse_on' else 'better'} on {self.metric}"
+
+    def said(self, outcome: Outcome, other: str, margin: float) -> str:
+        """What came of it, in words; ``margin`` in the metric's units."""
+        if self.key == "better_on":
+            words = {"passed": "better than", "failed": "worse than", "undecided": "not surely better or worse than"}
+            return f"{words[outcome]} {other}'s"
+        amount = f"{self.margin} ({margin:.3g})" if self.margin.is_share else f"{self.margin}"
+        words = {"passed": "less than", "failed": "more than", "undecided": "not surely less or more than"}
+        return f"{words[outcome]} {amount} worse than {other}'s"
+
+
 def _against(
     candidate: ComparedVersion, baseline: ComparedVersion, settings: GateSettings, seed: int
 ) -> list[GateCheck]:
-    comparison = compare_pair(candidate, baseline, resamples=settings.resamples, seed=seed)
-    measured = comparison.differences
+    pair = compare_pair(candidate, baseline, resamples=settings.resamples, seed=seed)
+    rules = [_Rule("not_worse_on", name, settings.margin_of(name)) for name in settings.not_worse_on]
+    rules += [_Rule("better_on", name, Margin(0.0)) for name in settings.better_on]
     checks = []
-    for key, names, wanted in (
-        ("not_worse_on", settings.not_worse_on, "not worse"),
-        ("better_on", settings.better_on, "better"),
-    ):
-        for name in names:
-            if name in measured:
-                checks.append(_compared(name, wanted, measured[name], candidate, baseline, settings))
-            elif key in settings.model_fields_set:
-                raise _not_measured(key, name, candidate, list(measured))
+    for rule in rules:
+        check = _compared(rule, pair)
+        if check is not None:
+            checks.append(check)
+        elif rule.key in settings.model_fields_set:
+            raise _not_measured(rule.key, rule.metric, candidate, list(pair.differences))
     return checks
 
 
-def _compared(
-    name: str,
-    wanted: str,
-    item: PairedDifference,
-    candidate: ComparedVersion,
-    baseline: ComparedVersion,
-    settings: GateSettings,
-) -> GateCheck:
-    # The permutation test asks whether the versions can be exchanged, which for ECE and RMSE is more than having the
-    # same value; the interval asks about the value alone.
-    significant = item.p_value < settings.significance and not item.low <= 0.0 <= item.high
-    worse = significant and item.difference > settings.margin.get(name, 0.0)
-    better = significant and item.difference < 0
-    said = "significantly worse" if worse else "significantly better" if better else "not significantly other"
-    return GateCheck(
-        f"{wanted} on {name}",
-        better if wanted == "better" else not worse,
-        f"{name} is {said} than {baseline.label}'s: {item.first:.4g} against {item.second:.4g}, difference "
-        f"{item.difference:+.3g} [{item.low:+.3g}, {item.high:+.3g}], p = {item.p_value:.2g}",
-        split=candidate.split.name,
-        metric=name,
-        value=item.first,
-        limit=item.second + settings.margin[name] if name in settings.margin else None,
-        baseline=item.second,
-        difference=item.difference,
-        low=item.low,
-        high=item.high,
-        p_value=item.p_value,
+def _compared(rule: _Rule, pair: PairedComparison) -> GateCheck | None:
+    """What one rule says, None where the metric was not measured on both."""
+    name = rule.metric
+    if name == CCE and SQUARED_CCE in pair.differences:
+        return _compared_cce(rule, pair)
+    if name == CCE:
+        return GateCheck(str(rule), "undecided", "; ".join(pair.notes), split=pair.first.split.name, metric=name)
+    if name in pair.differences:
+        item = pair.differences[name]
+        margin = rule.margin.absolute(item.second)
+        return _check(rule, pair, item, margin, item, margin)
+    infinite = [version for version in (pair.first, pair.second) if name in infinite_metrics(version.scores)]
+    if not infinite:
+        return None
+    outcome: Outcome = "undecided" if len(infinite) == 2 else "failed" if infinite == [pair.first] else "passed"
+    said = " and ".join(version.label for version in infinite)
+    reason = f"{name} of {said} is infinite: a target was given no probability"
+    return GateCheck(str(rule), outcome, reason, split=pair.first.split.name, metric=name)
+
+
+def _compared_cce(rule: _Rule, pair: PairedComparison) -> GateCheck:
+    """Decided on mean squared CCE, whose difference is unbiased and normal, and said in units of CCE.
+
+    With R the root of the baseline's, "R may grow by delta" is "its square may grow by 2 R delta + delta^2".
+    """
+    item = pair.differences[SQUARED_CCE]
+    root = math.sqrt(max(item.second, 0.0))
+    margin = rule.margin.absolute(root)
+
+    def in_units_of_cce(difference: float) -> float:
+        return math.sqrt(max(item.second + difference, 0.0)) - root
+
+    shown = replace(
+        item,
+        first=math.sqrt(max(item.first, 0.0)),
+        second=root,
+        difference=in_units_of_cce(item.difference),
+        low=in_units_of_cce(item.low),
+        high=in_units_of_cce(item.high),
     )
+    return _check(rule, pair, item, 2.0 * root * margin + margin**2, shown, margin)
+
+
+def _check(
+    rule: _Rule,
+    pair: PairedComparison,
+    item: MetricDifference,
+    limit: float,
+    shown: MetricDifference,
+    margin: float,
+) -> GateCheck:
+    """The rule decided by ``item`` and its ``limit``, in the words and numbers of ``shown`` and its ``margin``."""
+    outcome = _outcome(item, limit)
+    needed = item.rows_that_decide(limit) if outcome == "undecided" else None
+    unit = "root mean squared CCE " if rule.metric == CCE else ""
+    reason = (
+        f"{rule.metric} is {rule.said(outcome, pair.second.label, margin)}: {unit}{shown.first:.4g} against "
+        f"{shown.second:.4g}, difference {shown.difference:+.3g} [{shown.low:+.3g}, {shown.high:+.3g}]"
+    )
+    return GateCheck(
+        str(rule),
+        outcome,
+        reason if needed is None else f"{reason}; {_rows_in_words(needed, item.rows)}",
+        split=pair.first.split.name,
+        metric=rule.metric,
+        value=shown.first,
+        limit=shown.second + margin,
+        baseline=shown.second,
+        difference=shown.difference,
+        low=shown.low,
+        high=shown.high,
+        p_value=shown.p_value,
+        rows_needed=needed if needed is not None and math.isfinite(needed) else None,
+    )
+
+
+def _outcome(item: MetricDifference, limit: float) -> Outcome:
+    if item.high < limit:
+        return "passed"
+    return "failed" if item.low > limit else "undecided"
+
+
+def _rows_in_words(needed: float, rows: int) -> str:
+    if not math.isfinite(needed):
+        return f"no number of rows would decide as long as the difference is the limit itself (there are {rows:,})"
+    step = 10 ** max(0, math.floor(math.log10(max(needed, 1.0))) - 1)
+    rounded = max(math.ceil(needed / step) * step, rows + 1)
+    return f"about {rounded:,} rows would decide if the difference stays as it is; there are {rows:,}"

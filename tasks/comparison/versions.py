@@ -6,63 +6,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.regression import EDGE
 from congruence.kernels.errors import InvalidInputError, ProtocolError
-from congruence.kernels.paired import (
-    RESAMPLES,
-    PairedDifference,
-    PairedResampling,
-    PointMetric,
-    mean_of,
-    root_of,
-)
+from congruence.kernels.paired import RESAMPLES
 from congruence.kernels.protocols import require_same
-from congruence.tasks.evaluation import Evaluation, Metric, SplitSummary
-from congruence.tasks.registry import ModelVersion
+from congruence.tasks.comparison.compared import ComparedVersion
+from congruence.tasks.comparison.differences import (
+    CCE,
+    MEANS,
+    SQUARED_CCE,
+    MetricDifference,
+    MissingInfluenceError,
+    cce_differences,
+    point_differences,
+)
+from congruence.tasks.evaluation import SplitSummary
 
-MEANS = {"cce_mean": "cce", "nll_mean": "nll", "crps_mean": "crps", "mae": "absolute_error"}
-ECE_LEVELS = 50
 _LARGEST = 50
 
 
 @dataclass(frozen=True)
-class ComparedVersion:
-    """What a comparison reads of an evaluation, fresh or logged: see ``Evaluation`` for the fields."""
-
-    model: ModelVersion
-    split: SplitSummary
-    protocol_name: str
-    protocol_digest: str
-    metrics: dict[str, Metric]
-    scores: pd.DataFrame = field(repr=False)
-    run_id: str | None = None
-
-    @classmethod
-    def of(cls, evaluation: Evaluation, run_id: str | None = None) -> ComparedVersion:
-        """An evaluation that was just made."""
-        return cls(
-            model=evaluation.model,
-            split=evaluation.split,
-            protocol_name=evaluation.protocol.name,
-            protocol_digest=evaluation.protocol.digest,
-            metrics=evaluation.metrics,
-            scores=evaluation.scores,
-            run_id=run_id,
-        )
-
-    @property
-    def label(self) -> str:
-        """``name/version``."""
-        return self.model.label
-
-
-@dataclass(frozen=True)
 class PointsWon:
-    """On how many points the first version scores lower (won), higher (lost), or the same (tied)."""
+    """On how many points the first version scores lower (won), higher (lost), or the same (tied).
+
+    A description: points share the targets of the same reference rows, so it has no p-value for CCE.
+    """
 
     won: int
     lost: int
@@ -71,21 +40,23 @@ class PointsWon:
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """Two versions point by point; lower is better in every metric, so a negative difference favours ``first``.
+    """Two versions on the same rows; lower is better in every metric, so a negative difference favours ``first``.
 
     Attributes:
         rows: points valid in both.
-        differences: by metric.
+        differences: by metric; ``cce_mean`` and ``cce_squared_mean`` where both evaluations can be compared in CCE.
         points: points won and lost, for the metrics that are means over points.
         largest: the rows on which the two differ most in CCE, both ways, largest first.
+        notes: what cannot be compared, why, and the remedy.
     """
 
     first: ComparedVersion
     second: ComparedVersion
     rows: int
-    differences: dict[str, PairedDifference]
+    differences: dict[str, MetricDifference]
     points: dict[str, PointsWon]
     largest: pd.DataFrame = field(repr=False)
+    notes: tuple[str, ...] = ()
 
     def table(self) -> pd.DataFrame:
         """One row per metric."""
@@ -113,20 +84,28 @@ class Comparison:
         """The split that all were measured on."""
         return self.baseline.split
 
+    @property
+    def notes(self) -> list[str]:
+        """What cannot be compared, why, and the remedy; each sentence once."""
+        said = [note for pair in self.pairs.values() for note in pair.notes]
+        if len({version.settings_digest for version in self.versions}) > 1:
+            said.append(
+                "the versions were evaluated with other predictions, model_inputs, solver, seed or store.dtype: part "
+                "of a difference may come from these"
+            )
+        return list(dict.fromkeys(said))
+
     def table(self) -> pd.DataFrame:
-        """One row per version: its metrics, and the CCE difference from the baseline with interval and p-value."""
+        """One row per version: its metrics, and the CCE differences from the baseline with intervals and p-value."""
         records = []
         for version in self.versions:
             record: dict[str, Any] = {"version": version.label}
             record |= {name: metric.value for name, metric in version.metrics.items()}
-            if version.label in self.pairs and "cce_mean" in self.pairs[version.label].differences:
-                item = self.pairs[version.label].differences["cce_mean"]
-                record |= {
-                    "cce_difference": item.difference,
-                    "cce_difference_low": item.low,
-                    "cce_difference_high": item.high,
-                    "cce_p_value": item.p_value,
-                }
+            differences = self.pairs[version.label].differences if version.label in self.pairs else {}
+            for name, title in ((CCE, "cce_difference"), (SQUARED_CCE, "cce_squared_difference")):
+                if (item := differences.get(name)) is not None:
+                    record |= {title: item.difference, f"{title}_low": item.low, f"{title}_high": item.high}
+                    record |= {} if item.p_value is None else {"cce_p_value": item.p_value}
             records.append(record)
         return pd.DataFrame(records)
 
@@ -138,12 +117,12 @@ def compare_versions(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Comparison:
-    """Compare every version with the baseline, point by point.
+    """Compare every version with the baseline on the same rows.
 
     Args:
         versions: measured on the same split under the same protocol.
         baseline: label (``name/version``) of the version to compare with; the one with the lowest CCE by default.
-        resamples: of the bootstrap and of the permutation test.
+        resamples: of the bootstrap and of the permutation test of the metrics other than CCE.
         seed: of both.
 
     Raises:
@@ -177,7 +156,7 @@ def require_comparable(versions: Sequence[ComparedVersion]) -> None:
 def compare_pair(
     first: ComparedVersion, second: ComparedVersion, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> PairedComparison:
-    """Two versions on the points that are valid in both.
+    """Two versions by what their reference rows contribute to CCE, and on the points that are valid in both.
 
     Raises:
         ProtocolError: other splits, protocols or rows.
@@ -190,47 +169,21 @@ def compare_pair(
         )
     valid = (first.scores["valid"] & second.scores["valid"]).to_numpy(bool)
     one, two = first.scores[valid], second.scores[valid]
-    metrics = _point_metrics(one, two)
-    if not metrics:
-        raise InvalidInputError(f"scores: {first.label} and {second.label} share no score column")
-    differences = PairedResampling(int(valid.sum()), resamples, seed).compare_all(metrics)
-    points = {name: _points_won(one[column], two[column]) for name, column in MEANS.items() if name in metrics}
-    return PairedComparison(first, second, int(valid.sum()), differences, points, _largest(one, two))
+    differences: dict[str, MetricDifference] = {}
+    notes: tuple[str, ...] = ()
+    try:
+        differences |= cce_differences(first, second)
+    except MissingInfluenceError as error:
+        notes = (str(error),)
+    differences |= point_differences(one, two, resamples=resamples, seed=seed)
+    columns = {CCE: "cce", **{name: column for name, column in MEANS.items() if name in differences}}
+    points = {name: _points_won(one[column], two[column]) for name, column in columns.items()}
+    return PairedComparison(first, second, int(valid.sum()), differences, points, _largest(one, two), notes)
 
 
 def _cce(version: ComparedVersion) -> float:
-    metric = version.metrics.get("cce_mean")
+    metric = version.metrics.get(CCE)
     return metric.value if metric is not None else float(version.scores["cce"].mean())
-
-
-def _point_metrics(one: pd.DataFrame, two: pd.DataFrame) -> dict[str, PointMetric]:
-    def shared(column: str) -> tuple[Array, Array] | None:
-        if column not in one or column not in two:
-            return None
-        values = one[column].to_numpy(float), two[column].to_numpy(float)
-        return values if all(np.isfinite(item).all() for item in values) else None
-
-    metrics = {}
-    for name, column in MEANS.items():
-        if values := shared(column):
-            metrics[name] = PointMetric(*values, mean_of)
-    if values := shared("squared_error"):
-        metrics["rmse"] = PointMetric(*values, root_of)
-    if values := shared("pit"):
-        metrics["ece"] = PointMetric(_below_levels(values[0]), _below_levels(values[1]), _calibration_error)
-    return metrics
-
-
-def _levels() -> Array:
-    return np.linspace(EDGE, 1.0 - EDGE, ECE_LEVELS)
-
-
-def _below_levels(pit: Array) -> Array:
-    return (pit[:, None] <= _levels()).astype(np.float32)
-
-
-def _calibration_error(observed: Array) -> Array:
-    return np.asarray(np.abs(observed - _levels()).mean(axis=-1))
 
 
 def _points_won(one: pd.Series, two: pd.Series) -> PointsWon:

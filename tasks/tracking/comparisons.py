@@ -9,7 +9,7 @@ from pathlib import Path
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Run
 
-from congruence.tasks.comparison import Comparison
+from congruence.tasks.comparison import Comparison, MetricDifference
 from congruence.tasks.plots import png, versions_figure
 from congruence.tasks.report.comparison import comparison_report
 from congruence.tasks.tracking.connection import connect, persist
@@ -49,7 +49,13 @@ def log_comparison(comparison: Comparison, settings: TrackingSettings) -> str:
         Metric(f"{_metric_name(label)}/{name}{suffix}", value, when, 0)
         for label, pair in comparison.pairs.items()
         for name, item in pair.differences.items()
-        for suffix, value in (("_difference", item.difference), ("_p_value", item.p_value))
+        for suffix, value in (
+            ("_difference", item.difference),
+            ("_difference_low", item.low),
+            ("_difference_high", item.high),
+            ("_p_value", item.p_value),
+        )
+        if value is not None
     ]
     persist("logging metrics", lambda: client.log_batch(run_id, metrics=metrics[:1000]), settings)
     tags = {"mlflow.loggedArtifacts": json.dumps([{"path": path, "type": "table"} for path in tables])}
@@ -92,17 +98,21 @@ def _note(comparison: Comparison) -> str:
         f"{len(comparison.versions)} versions on **{comparison.split.name}** (protocol `{baseline.protocol_digest}`), "
         f"each against **{baseline.label}** on the same points. Read `{COMPARISON_FILE}` first.",
         "",
-        "| version | mean CCE | difference [95 % interval] | p |",
-        "|---|---|---|---|",
+        "| version | mean CCE | difference [95 % interval] | difference of squared CCE [95 % interval] | p |",
+        "|---|---|---|---|---|",
     ]
     for version in comparison.versions:
         mean = version.metrics.get("cce_mean")
-        item = comparison.pairs[version.label].differences.get("cce_mean") if version is not baseline else None
-        cells = ["–", "–"]
-        if item is not None:
-            cells = [f"{item.difference:+.3g} [{item.low:+.3g}, {item.high:+.3g}]", f"{item.p_value:.2g}"]
+        found = comparison.pairs[version.label].differences if version is not baseline else {}
+        cells = [_cell(found.get("cce_mean")), _cell(found.get("cce_squared_mean"))]
+        squared = found.get("cce_squared_mean")
+        cells.append("–" if squared is None or squared.p_value is None else f"{squared.p_value:.2g}")
         lines.append(" | ".join(["| " + version.label, f"{mean.value:.4g}" if mean else "–", *cells]) + " |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *(f"- {note}" for note in comparison.notes)])
+
+
+def _cell(item: MetricDifference | None) -> str:
+    return "–" if item is None else f"{item.difference:+.3g} [{item.low:+.3g}, {item.high:+.3g}]"
 
 
 def _identity(comparison: Comparison) -> str:
@@ -113,6 +123,7 @@ def _identity(comparison: Comparison) -> str:
         "protocol": comparison.baseline.protocol_digest,
         "resamples": comparison.resamples,
         "seed": comparison.seed,
+        "method": "CCE by the influence of the reference rows",
     }
     return identity_digest(parts)
 

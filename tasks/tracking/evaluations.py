@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, Metric, Run
 
@@ -19,8 +20,8 @@ from congruence.tasks.plots import evaluation_figures, png
 from congruence.tasks.report.evaluation import evaluation_report
 from congruence.tasks.tracking.connection import TrackingError, connect, of_deleted_run, persist
 from congruence.tasks.tracking.identity import COMPLETE, STATE, EvaluationIdentity, find_evaluation
-from congruence.tasks.tracking.reading import SCORES_FILE, SECONDS
-from congruence.tasks.tracking.runs import close_run, find_or_create, log_params, set_tags
+from congruence.tasks.tracking.reading import INFLUENCE_FILE, NOISE_FILE, SCORES_FILE, SECONDS
+from congruence.tasks.tracking.runs import MACHINE_PLACE, MACHINE_RUN, close_run, find_or_create, log_params, set_tags
 from congruence.tasks.tracking.settings import TrackingSettings
 from congruence.tasks.tracking.tables import points_table, table_json
 from congruence.tasks.tracking.version_tags import tag_version
@@ -49,7 +50,7 @@ def log_evaluation(evaluation: Evaluation, settings: TrackingSettings, *, replac
     client = connect(settings)
     done = find_evaluation(identity, settings)
     if done is not None and replace:
-        persist("deleting the earlier run", lambda: client.delete_run(done), settings)
+        persist("replacing the earlier run", lambda: _replace_run(client, done, identity, settings), settings)
     elif done is not None:
         # The version's tags are written after the run; a cut between the two is repaired here.
         _finish_version(client, evaluation, done, settings)
@@ -62,6 +63,14 @@ def log_evaluation(evaluation: Evaluation, settings: TrackingSettings, *, replac
             if not of_deleted_run(error):
                 raise
     return _log(client, identity, evaluation, settings)
+
+
+def _replace_run(client: MlflowClient, done: str, identity: EvaluationIdentity, settings: TrackingSettings) -> None:
+    """An open run in place of a complete one, with its links to the run of system metrics."""
+    tags = client.get_run(done).data.tags
+    client.delete_run(done)
+    run = find_or_create(client, identity, settings)
+    set_tags(client, str(run.info.run_id), {key: tags[key] for key in (MACHINE_RUN, MACHINE_PLACE) if key in tags})
 
 
 def _log(client: MlflowClient, identity: EvaluationIdentity, evaluation: Evaluation, settings: TrackingSettings) -> str:
@@ -101,6 +110,11 @@ def write_artifacts(evaluation: Evaluation, folder: Path, settings: TrackingSett
         (folder / path).write_text(text)
     (folder / SCORES_FILE).parent.mkdir()
     evaluation.scores.to_parquet(folder / SCORES_FILE, index=False)
+    if evaluation.influence is not None:
+        numbers = [name for name in evaluation.influence.columns if name != "key"]
+        evaluation.influence.astype(dict.fromkeys(numbers, "float32")).to_parquet(folder / INFLUENCE_FILE, index=False)
+    if evaluation.influence_noise is not None:
+        pd.DataFrame({"noise": evaluation.influence_noise}).to_parquet(folder / NOISE_FILE, index=False)
 
 
 def provenance(evaluation: Evaluation) -> dict[str, Any]:

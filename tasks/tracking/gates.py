@@ -8,6 +8,7 @@ from mlflow import MlflowClient
 from mlflow.entities import LoggedModelInput, Metric, Run
 
 from congruence.tasks.comparison import GateCheck, GateDecision
+from congruence.tasks.comparison.gate import OUTCOMES, UNCOMPARED
 from congruence.tasks.masking import mask_text
 from congruence.tasks.tracking.connection import connect, persist
 from congruence.tasks.tracking.identity import COMPLETE, PREFIX, STATE, identity_digest
@@ -24,7 +25,7 @@ def log_decision(decision: GateDecision, settings: TrackingSettings, *, alias: s
     """Log a decision and return its run id; the same decision is logged once.
 
     The version's tags ``cce_gate``, ``cce_gate_reasons`` and ``cce_gate_run`` say it and lead to the run. ``alias``
-    moves to the version if it passed.
+    moves to the version if it passed, not if it failed or is undecided.
 
     Raises:
         TrackingError: MLflow refuses or does not answer.
@@ -34,10 +35,10 @@ def log_decision(decision: GateDecision, settings: TrackingSettings, *, alias: s
     run_id = str(run.info.run_id)
     if run.data.tags.get(STATE) != COMPLETE:
         persist("logging the gate's decision", lambda: _log(client, run, decision), settings)
-    reasons = f"all {len(decision.checks)} rules hold" if decision.passed else "; ".join(decision.reasons)
+    reasons = [f"all {len(decision.checks)} rules hold", *unusual(decision)] if decision.passed else decision.reasons
     tags = {
-        "cce_gate": _word(decision),
-        "cce_gate_reasons": mask_text(reasons)[:2000],
+        "cce_gate": decision.outcome,
+        "cce_gate_reasons": mask_text("; ".join([*reasons, *decision.notes]))[:2000],
         "cce_gate_run": run_place(settings, str(run.info.experiment_id), run_id),
     }
 
@@ -64,9 +65,9 @@ def _open(client: MlflowClient, decision: GateDecision, settings: TrackingSettin
         PREFIX + "kind": "gate",
         PREFIX + "model": model.name,
         PREFIX + "version": model.version,
-        "cce_gate": _word(decision),
+        "cce_gate": decision.outcome,
     }
-    experiment, name = settings.gate_experiment_name(model.name), f"{model.label} {_word(decision)}"
+    experiment, name = settings.gate_experiment_name(model.name), f"{model.label} {decision.outcome}"
     return open_identified(client, experiment, name, identity_digest(parts), tags, settings)
 
 
@@ -83,8 +84,8 @@ def _log(client: MlflowClient, run: Run, decision: GateDecision) -> None:
     }
     log_params(client, run, {name: mask_text(value)[:500] for name, value in params.items()})
     client.log_text(run_id, table_json(decision.table()), GATE_FILE)
-    failed = sum(not check.passed for check in decision.checks)
-    counts = {"rules_failed": failed, "rules_passed": len(decision.checks) - failed}
+    outcomes = [check.outcome for check in decision.checks]
+    counts = {f"rules_{outcome}": outcomes.count(outcome) for outcome in OUTCOMES}
     client.log_batch(run_id, metrics=[Metric(name, float(value), when, 0) for name, value in counts.items()])
     inputs = client.get_run(run_id).inputs
     if candidate.model.model_id is not None and (inputs is None or not inputs.model_inputs):
@@ -98,13 +99,18 @@ def note(decision: GateDecision) -> str:
     """The decision as people read it, in Markdown: a line, then one row per rule, the failed ones first."""
     against = f" against **{decision.baseline.label}**" if decision.baseline else ", with no version to compare with"
     lines = [
-        f"**{decision.candidate.label}** {_word(decision)} the gate{against}.",
+        f"The gate on **{decision.candidate.label}**{against}: **{decision.outcome}**.",
         "",
         "| | rule | split | value | limit | baseline | difference [95 % interval] | p |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    lines += [_row(check) for check in sorted(decision.checks, key=lambda check: check.passed)]
-    return "\n".join([*lines, "", *(f"- {reason}" for reason in decision.reasons)])
+    lines += [_row(check) for check in decision.sorted_checks]
+    return "\n".join([*lines, "", *(f"- {reason}" for reason in [*decision.reasons, *decision.notes])])
+
+
+def unusual(decision: GateDecision) -> list[str]:
+    """The rules that pass because there was nothing to compare, which people must not read as a comparison."""
+    return [check.reason for check in decision.checks if check.rule in UNCOMPARED]
 
 
 def _row(check: GateCheck) -> str:
@@ -113,10 +119,6 @@ def _row(check: GateCheck) -> str:
         difference = f"{check.difference:+.3g} [{check.low:+.3g}, {check.high:+.3g}]"
     numbers = ["–" if item is None else f"{item:.4g}" for item in (check.value, check.limit, check.baseline)]
     p_value = "–" if check.p_value is None else f"{check.p_value:.2g}"
-    word = "passed" if check.passed else "**failed**"
+    word = "passed" if check.passed else f"**{check.outcome}**"
     cells = [word, check.rule, check.split or "–", *numbers, difference, p_value]
     return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"
-
-
-def _word(decision: GateDecision) -> str:
-    return "passed" if decision.passed else "failed"

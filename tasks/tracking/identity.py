@@ -1,4 +1,7 @@
-"""How an evaluation is found again in MLflow: by version, split digest, protocol digest and metric list."""
+"""How an evaluation is found again in MLflow: by version and everything else that changes its numbers.
+
+These are the digests of split, protocol and settings, the metric list, and the release of the arithmetic (``FORMAT``).
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ PREFIX = "congruence."
 IDENTITY = PREFIX + "identity"
 STATE = PREFIX + "state"
 OPEN, COMPLETE = "open", "complete"
+FORMAT = "2"  # to be counted up where the same settings give other numbers: evaluations of before are made again
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,7 @@ class EvaluationIdentity:
     """What makes two evaluations the same one, known before any work.
 
     ``metric_list`` is the list that was asked for: a metric that does not exist for a family leaves no gap to fill.
+    ``settings_digest`` covers the settings that change a number beyond split and protocol (``tasks.settings_digest``).
     """
 
     model: ModelVersion
@@ -34,6 +39,7 @@ class EvaluationIdentity:
     split_digest: str
     protocol_digest: str
     metric_list: tuple[str, ...]
+    settings_digest: str = ""
 
     @classmethod
     def of(cls, evaluation: Evaluation) -> EvaluationIdentity:
@@ -44,6 +50,7 @@ class EvaluationIdentity:
             split_digest=evaluation.split.digest,
             protocol_digest=evaluation.protocol.digest,
             metric_list=evaluation.requested_metrics,
+            settings_digest=evaluation.settings_digest,
         )
 
     @property
@@ -64,6 +71,8 @@ class EvaluationIdentity:
             PREFIX + "split_digest": self.split_digest,
             PREFIX + "protocol_digest": self.protocol_digest,
             PREFIX + "metrics_digest": metric_list_digest(self.metric_list),
+            PREFIX + "settings_digest": self.settings_digest,
+            PREFIX + "format": FORMAT,
         }
 
     @property

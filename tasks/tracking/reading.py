@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import mlflow.artifacts
@@ -12,46 +13,45 @@ from mlflow.entities import Run, ViewType
 
 from congruence.tasks.comparison import ComparedVersion
 from congruence.tasks.evaluation import Metric, SplitSummary
-from congruence.tasks.registry import ModelVersion, resolve
+from congruence.tasks.registry import ModelVersion
+from congruence.tasks.tracking.conditions import Conditions
 from congruence.tasks.tracking.connection import TrackingError, connect, persist
 from congruence.tasks.tracking.identity import COMPLETE, PREFIX, STATE
 from congruence.tasks.tracking.settings import TrackingSettings
 
 SCORES_FILE = "scores/scores.parquet"
+INFLUENCE_FILE = "scores/influence.parquet"
+NOISE_FILE = "scores/influence_noise.parquet"
 SECONDS = "seconds_"  # no slash: MLflow would draw the group before all other metrics
 
 
 def logged_versions(
-    split: str, settings: TrackingSettings, *, model: str | None = None, protocol_digest: str | None = None
+    split: str, settings: TrackingSettings, *, model: str | None = None, conditions: Conditions | None = None
 ) -> list[ComparedVersion]:
     """The latest complete evaluation of every version on ``split``, oldest version first, with all of its scores.
 
     Args:
+        split: the split's name.
+        settings: where evaluations are logged.
         model: of this registered model alone.
-        protocol_digest: under this protocol alone; by default under the one of the latest evaluation of the split.
+        conditions: under these alone. The content of the split and the protocol are those of the latest evaluation of
+            the split, where the conditions leave them open.
 
     Raises:
-        TrackingError: MLflow does not answer, or nothing was evaluated on this split.
+        TrackingError: MLflow does not answer, or nothing was evaluated on this split under these conditions.
     """
-    client = connect(settings)
+    client, wanted = connect(settings), conditions or Conditions()
     runs = persist("looking for evaluations", lambda: complete_runs(client, split, settings), settings)
-    tags = [run.data.tags for run in runs]
-    if model is not None:
-        tags = [item for item in tags if item[PREFIX + "model"] == model]
-    if tags and protocol_digest is None:
-        protocol_digest = tags[0][PREFIX + "protocol_digest"]
-    kept = {
-        run.data.tags[PREFIX + "model_uri"]: run
-        for run in reversed(runs)
-        if run.data.tags[PREFIX + "protocol_digest"] == protocol_digest
-        and model in (None, run.data.tags[PREFIX + "model"])
-    }
-    if not kept:
+    admitted = [run for run in runs if wanted.admit(run.data.tags) and model in (None, run.data.tags[PREFIX + "model"])]
+    if not admitted:
         raise TrackingError(
             f"split '{split}': no complete evaluation"
             + (f" of {model}" if model else "")
+            + (" as asked" if runs and conditions is not None else "")
             + f" in experiment {settings.experiment_name(split)}; run `congruence evaluate` first"
         )
+    latest = replace(Conditions.of(admitted[0].data.tags), settings_digest=None)
+    kept = {run.data.tags[PREFIX + "model_uri"]: run for run in reversed(admitted) if latest.admit(run.data.tags)}
     return [read_version(str(run.info.run_id), settings) for run in sorted(kept.values(), key=_version_order)]
 
 
@@ -66,6 +66,7 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
     tags, params = run.data.tags, run.data.params
     if tags.get(STATE) != COMPLETE or tags.get(PREFIX + "kind") != "evaluation":
         raise TrackingError(f"run {run_id}: holds no complete evaluation; run `congruence evaluate` on its version")
+    influence, noise = persist("reading the influence", lambda: _influence(client, run_id, settings), settings)
     return ComparedVersion(
         model=ModelVersion(
             name=tags[PREFIX + "model"],
@@ -82,8 +83,11 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
         protocol_name=params["protocol"],
         protocol_digest=tags[PREFIX + "protocol_digest"],
         metrics=_metrics(run),
-        scores=persist("reading the scores", lambda: _scores(run_id, settings), settings),
+        scores=persist("reading the scores", lambda: _table(run_id, SCORES_FILE, settings), settings),
         run_id=run_id,
+        settings_digest=tags.get(PREFIX + "settings_digest", ""),
+        influence=influence,
+        influence_noise=None if noise is None else noise["noise"].to_numpy(),
     )
 
 
@@ -95,52 +99,6 @@ def logged_metrics(run_id: str, settings: TrackingSettings) -> dict[str, Metric]
     """
     client = connect(settings)
     return _metrics(persist("reading the run", lambda: client.get_run(run_id), settings))
-
-
-def gate_baseline(
-    candidate: ComparedVersion, alias_or_version: str | None, settings: TrackingSettings
-) -> ComparedVersion | None:
-    """The logged evaluation of the version that ``candidate`` would replace; None where there is no such version yet.
-
-    Raises:
-        RegistryError: a version number that does not exist.
-        TrackingError: the version exists, but has no evaluation under the candidate's split and protocol.
-    """
-    version = baseline_version(candidate.model.name, alias_or_version, settings)
-    if version is None:
-        return None
-    wanted = version.uri
-    client = connect(settings)
-    runs = persist("looking for evaluations", lambda: complete_runs(client, candidate.split.name, settings), settings)
-    for run in runs:
-        tags = run.data.tags
-        if (
-            tags[PREFIX + "model_uri"] == wanted
-            and tags[PREFIX + "split_digest"] == candidate.split.digest
-            and tags[PREFIX + "protocol_digest"] == candidate.protocol_digest
-        ):
-            return read_version(str(run.info.run_id), settings)
-    raise TrackingError(
-        f"{wanted}: the gate's baseline has no evaluation on split '{candidate.split.name}' under protocol "
-        f"{candidate.protocol_digest}; evaluate it too"
-    )
-
-
-def baseline_version(name: str, alias_or_version: str | None, settings: TrackingSettings) -> ModelVersion | None:
-    """The version of the registered model ``name`` that a gate compares with; None where the alias is on no version.
-
-    Raises:
-        RegistryError: a version number that does not exist.
-        TrackingError: MLflow does not answer.
-    """
-    if alias_or_version is None:
-        return None
-    if alias_or_version.isdigit():
-        return resolve(f"models:/{name}/{alias_or_version}")
-    model = persist("reading the aliases", lambda: connect(settings).get_registered_model(name), settings)
-    if alias_or_version not in model.aliases:
-        return None
-    return resolve(f"models:/{name}/{model.aliases[alias_or_version]}")
 
 
 def complete_runs(client: MlflowClient, split: str, settings: TrackingSettings) -> list[Run]:
@@ -164,10 +122,16 @@ def complete_runs(client: MlflowClient, split: str, settings: TrackingSettings) 
             return runs
 
 
-def _scores(run_id: str, settings: TrackingSettings) -> pd.DataFrame:
+def _influence(client: MlflowClient, run_id: str, settings: TrackingSettings) -> list[pd.DataFrame | None]:
+    """The influence of the reference rows and its noise; None for what an evaluation of before does not hold."""
+    present = {item.path for item in client.list_artifacts(run_id, INFLUENCE_FILE.partition("/")[0])}
+    return [_table(run_id, file, settings) if file in present else None for file in (INFLUENCE_FILE, NOISE_FILE)]
+
+
+def _table(run_id: str, file: str, settings: TrackingSettings) -> pd.DataFrame:
     with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
         path = mlflow.artifacts.download_artifacts(
-            run_id=run_id, artifact_path=SCORES_FILE, dst_path=folder, tracking_uri=settings.uri
+            run_id=run_id, artifact_path=file, dst_path=folder, tracking_uri=settings.uri
         )
         return pd.read_parquet(Path(path))
 

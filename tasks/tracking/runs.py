@@ -13,6 +13,7 @@ from congruence.tasks.tracking.identity import IDENTITY, OPEN, PREFIX, STATE, Ev
 from congruence.tasks.tracking.settings import TrackingSettings
 
 ERROR = PREFIX + "error"
+MACHINE_RUN, MACHINE_PLACE = PREFIX + "machine_run", "system_metrics"
 SOURCE = {"mlflow.source.name": "congruence", "mlflow.source.type": "JOB"}
 
 

@@ -10,40 +10,41 @@ from mlflow.entities import Run
 from congruence.kernels.errors import ProtocolError
 from congruence.tasks.comparison import ComparedVersion
 from congruence.tasks.registry import ModelVersion
+from congruence.tasks.tracking.conditions import Conditions
 from congruence.tasks.tracking.connection import TrackingError, connect, persist
 from congruence.tasks.tracking.identity import IDENTITY, PREFIX
 from congruence.tasks.tracking.reading import complete_runs, read_version
 from congruence.tasks.tracking.settings import TrackingSettings
 
-Conditions = tuple[str, str]
+ANY = Conditions()
+Shared = tuple[str, str]
 """The digests of a split and of a protocol: what two evaluations must share to be compared."""
 
 
 def comparable_versions(
-    split: str, versions: Sequence[ModelVersion], settings: TrackingSettings, *, protocol_digest: str | None = None
+    split: str, versions: Sequence[ModelVersion], settings: TrackingSettings, *, conditions: Conditions = ANY
 ) -> list[ComparedVersion]:
     """The evaluations of ``versions`` on ``split`` under the latest content and protocol that all of them share.
 
     Args:
-        protocol_digest: under this protocol alone.
+        split: the split's name.
+        versions: that all must have an evaluation.
+        settings: where evaluations are logged.
+        conditions: under these alone, for example those of an evaluation file.
 
     Raises:
         ProtocolError: no split content and protocol under which every one of them was evaluated.
-        TrackingError: a version was never evaluated on the split, or MLflow does not answer.
+        TrackingError: a version was never evaluated on the split under the conditions, or MLflow does not answer.
     """
     client = connect(settings)
     runs = persist("looking for evaluations", lambda: complete_runs(client, split, settings), settings)
-    found: dict[str, dict[Conditions, Run]] = defaultdict(dict)
+    found: dict[str, dict[Shared, Run]] = defaultdict(dict)
     for run in runs:  # latest first
-        tags = run.data.tags
-        if protocol_digest in (None, tags[PREFIX + "protocol_digest"]):
-            found[tags[PREFIX + "model_uri"]].setdefault(_conditions(run), run)
+        if conditions.admit(run.data.tags):
+            found[run.data.tags[PREFIX + "model_uri"]].setdefault(_shared(run), run)
     for version in versions:
         if version.uri not in found:
-            under = f" under protocol {protocol_digest}" if protocol_digest else ""
-            raise TrackingError(
-                f"{version.label}: not evaluated on split '{split}'{under}; run `congruence evaluate` on it first"
-            )
+            raise TrackingError(_not_evaluated(version, split, conditions, runs))
     shared = set.intersection(*(set(found[version.uri]) for version in versions))
     if not shared:
         raise ProtocolError(_nothing_shared(split, {version.label: list(found[version.uri]) for version in versions}))
@@ -62,12 +63,23 @@ def finished_identities(split: str, settings: TrackingSettings) -> dict[str, str
     return {run.data.tags[IDENTITY]: str(run.info.run_id) for run in runs}
 
 
-def _conditions(run: Run) -> Conditions:
+def _shared(run: Run) -> Shared:
     tags = run.data.tags
     return tags[PREFIX + "split_digest"], tags[PREFIX + "protocol_digest"]
 
 
-def _nothing_shared(split: str, conditions: dict[str, list[Conditions]]) -> str:
+def _not_evaluated(version: ModelVersion, split: str, conditions: Conditions, runs: Sequence[Run]) -> str:
+    said = f"{version.label}: not evaluated on split '{split}'"
+    if conditions.protocol_digest is not None:
+        said += f" under protocol {conditions.protocol_digest}"
+    own = [run.data.tags for run in runs if run.data.tags[PREFIX + "model_uri"] == version.uri]
+    if own:
+        closest = min((conditions.unmet(tags) for tags in own), key=len)
+        said += f" as asked; its closest evaluation has another {'; another '.join(closest)}"
+    return f"{said}; run `congruence evaluate FILE -m {version.uri}` first"
+
+
+def _nothing_shared(split: str, conditions: dict[str, list[Shared]]) -> str:
     listed = "; ".join(
         f"{label} under " + ", ".join(f"protocol {protocol} (split {content[:16]})" for content, protocol in items)
         for label, items in conditions.items()

@@ -18,11 +18,10 @@ from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from congruence.tasks.tracking.connection import connect, experiment_id, persist
 from congruence.tasks.tracking.identity import PREFIX
 from congruence.tasks.tracking.links import run_place
-from congruence.tasks.tracking.runs import SOURCE
+from congruence.tasks.tracking.runs import MACHINE_PLACE, MACHINE_RUN, SOURCE
 from congruence.tasks.tracking.settings import TrackingSettings
 
 INTERVAL = 10.0
-MACHINE_RUN = PREFIX + "machine_run"
 _LOGGER = "mlflow.system_metrics.system_metrics_monitor"
 
 
@@ -90,5 +89,5 @@ def _machine_run(client: MlflowClient, run_ids: Sequence[str], settings: Trackin
     machine = str(made.info.run_id)
     for run_id in run_ids:
         client.set_tag(run_id, MACHINE_RUN, machine)
-        client.set_tag(run_id, "system_metrics", run_place(settings, experiment, machine))
+        client.set_tag(run_id, MACHINE_PLACE, run_place(settings, experiment, machine))
     return machine

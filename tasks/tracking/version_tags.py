@@ -100,6 +100,17 @@ def read_failure(identity: EvaluationIdentity, settings: TrackingSettings) -> Fa
     return Failure(**json.loads(written)) if written else None
 
 
+def alias_holder(name: str, alias: str, settings: TrackingSettings) -> str | None:
+    """The number of the version that ``alias`` is on, None where it is on none.
+
+    Raises:
+        TrackingError: there is no such registered model, or MLflow does not answer.
+    """
+    client = connect(settings)
+    held = persist("reading the aliases", lambda: client.get_registered_model(name), settings).aliases
+    return str(held[alias]) if alias in held else None
+
+
 def set_alias(model: ModelVersion, alias: str, settings: TrackingSettings) -> None:
     """Point ``alias`` at a version.
 

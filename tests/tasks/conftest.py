@@ -14,7 +14,7 @@ from congruence.kernels.calibration.regression import calibration_error_of_pit
 from congruence.kernels.congruence import conditional_congruence_error
 from congruence.kernels.distributions import Normal
 from congruence.kernels.protocols import EXACT
-from congruence.tasks.evaluation import Evaluation, Metric, SplitSummary
+from congruence.tasks.evaluation import INFLUENCE, Evaluation, Metric, SplitSummary
 from congruence.tasks.registry import ModelVersion
 
 MakeEvaluation = Callable[..., Evaluation]
@@ -30,20 +30,21 @@ def _evaluation(
     bias: float = 0.0,
     rows: int = 120,
     invalid: int = 2,
+    seed: int = 7,
     model: ModelVersion | None = None,
     split: str = "test",
     split_digest: str = "s" * 64,
     **changes: Any,
 ) -> Evaluation:
     """y ~ N(2 x, 1) on the circle, predicted by N(2 x + bias, scale^2); the last ``invalid`` rows are unreadable."""
-    rng = np.random.default_rng(7)
+    rng = np.random.default_rng(seed)
     angle = rng.uniform(0, np.pi, rows)
     x = np.column_stack([np.cos(angle), np.sin(angle)])
     y = 2 * angle + rng.normal(size=rows)
     valid = np.arange(rows) < rows - invalid
     x, targets = x[valid], y[valid]
     predictive = Normal(2 * angle[valid] + bias, np.full(len(targets), scale))
-    result = conditional_congruence_error(x, targets, predictive, input_kernel=EXACT.input_kernel)
+    result = conditional_congruence_error(x, targets, predictive, input_kernel=EXACT.input_kernel, uncertainty=True)
     scores = pd.DataFrame({"key": [f"image-{row}" for row in range(rows)], "valid": valid, "reason": ""})
     scores.loc[~valid, "reason"] = "truncated image"
     values = {
@@ -67,6 +68,9 @@ def _evaluation(
                                           cce_noise_floor=("cce_noise_floor", "mean")).reset_index(names="value")
     )  # fmt: skip
     slices.insert(0, "slice", "half")
+    assert result.uncertainty is not None
+    influence = result.uncertainty.influence
+    keys = scores.loc[valid, "key"].to_numpy()
     metrics = {
         "cce_mean": Metric(result.mean, 0.9 * result.mean, 1.1 * result.mean),
         "cce_noise_floor": Metric(result.noise_floor),
@@ -75,6 +79,7 @@ def _evaluation(
         "crps_mean": Metric(float(np.mean(values["crps"]))),
         "ece": Metric(calibration_error_of_pit(values["pit"])),
         "mae": Metric(float(np.mean(values["absolute_error"]))),
+        "cce_squared_mean": Metric(influence.squared_mean),
     }
     fields: dict[str, Any] = {
         "model": model or ModelVersion("angle", "1", "models:/angle/1"),
@@ -89,6 +94,8 @@ def _evaluation(
         "thumbnails": _thumbnails,
         "provenance": {"encoder": {"id": "identity"}, "solver": "cholesky", "seed": 7},
         "seconds": {"embed": 1.5, "solve": 0.25},
+        "influence": pd.DataFrame(dict(zip(INFLUENCE, (keys, influence.squared, influence.root), strict=True))),
+        "influence_noise": influence.noise,
     }
     return Evaluation(**{**fields, **changes})
 

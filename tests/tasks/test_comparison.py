@@ -1,21 +1,19 @@
-"""Versions against each other, the gate, and what of it MLflow keeps."""
+"""Versions against each other, and what of it MLflow keeps."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import mlflow
 import numpy as np
 import pytest
 from mlflow import MlflowClient
-from pydantic import ValidationError
 
 from congruence.kernels.errors import InvalidInputError, ProtocolError
+from congruence.kernels.intervals import paired_difference
 from congruence.kernels.protocols import PREPRINT
 from congruence.tasks import tracking
-from congruence.tasks.comparison import ComparedVersion, GateSettings, apply_gate, compare_pair, compare_versions
+from congruence.tasks.comparison import ComparedVersion, compare_pair, compare_versions
 from congruence.tasks.evaluation import Metric
 from congruence.tasks.registry import ModelVersion
 from congruence.tasks.report.comparison import comparison_report
@@ -45,8 +43,12 @@ def test_the_truth_wins_and_the_numbers_are_the_scores_own(compared):
         item = pair.differences[name]
         assert item.difference == pytest.approx(first[column].mean() - second[column].mean(), rel=1e-9)
         assert 0 < item.low < item.difference < item.high
-        assert item.p_value < 0.01
+        assert name == "cce_mean" or item.p_value < 0.01
         assert pair.points[name].won == (first[column] < second[column]).sum()
+    squared = pair.differences["cce_squared_mean"]
+    assert squared.difference == pytest.approx((first["cce"] ** 2).mean() - (second["cce"] ** 2).mean(), rel=1e-9)
+    assert pair.differences["cce_mean"].p_value is None  # the test is that of the squares, which are unbiased
+    assert squared.p_value < 0.01
     assert pair.differences["rmse"].first == pytest.approx(np.sqrt(first["squared_error"].mean()))
     assert pair.differences["ece"].first == pytest.approx(compared[2].metrics["ece"].value, abs=1e-6)
     assert pair.rows == 398
@@ -57,6 +59,49 @@ def test_what_is_the_same_is_not_called_different(compared):
     assert pair.differences["mae"].difference == 0  # half the scale leaves the mean alone
     assert pair.differences["mae"].p_value == 1
     assert pair.points["mae"].tied == pair.rows
+
+
+def test_versions_that_are_equally_wrong_are_told_apart_as_often_as_the_level_says(make_evaluation):
+    """By points, which share the targets of the same reference rows, most of these splits told them apart."""
+    rejected, by_points = 0, 0
+    for seed in range(40):
+        high, low = (
+            ComparedVersion.of(make_evaluation(model=model(version), bias=bias, rows=152, seed=seed))
+            for version, bias in (("1", 0.2), ("2", -0.2))
+        )
+        pair = compare_pair(high, low, resamples=100)
+        rejected += pair.differences["cce_squared_mean"].p_value < 0.05
+        valid = high.scores["valid"]
+        scores = [frame.loc[valid, "cce"].to_numpy() for frame in (high.scores, low.scores)]
+        by_points += paired_difference(*scores, resamples=100, seed=seed).p_value < 0.05
+    assert by_points > 20
+    assert rejected <= 6  # 40 splits at 5 %: 2 are expected, 7 or more happen to 3 in 1,000
+
+
+def test_a_version_without_influence_is_named_with_its_remedy_and_gets_no_p_value(compared):
+    old = replace(compared[0], influence=None, influence_noise=None)
+    comparison = compare_versions([old, compared[2]])
+    pair = comparison.pairs["angle/3"]
+    assert not {"cce_mean", "cce_squared_mean"} & set(pair.differences)
+    assert pair.differences["mae"].p_value < 0.01
+    assert pair.points["cce_mean"].won + pair.points["cce_mean"].lost == pair.rows
+    (note,) = comparison.notes
+    assert "CCE of angle/1 has no interval" in note
+    assert "congruence evaluate FILE --again -m models:/angle/1" in note
+    assert "cce_p_value" not in comparison.table()
+    assert "--again" in comparison_report(comparison, {})
+
+
+def test_other_reference_rows_are_not_compared_in_cce(compared):
+    moved = compared[1].influence.assign(key=compared[1].influence["key"].to_numpy()[::-1])
+    pair = compare_pair(compared[0], replace(compared[1], influence=moved))
+    assert "cce_squared_mean" not in pair.differences
+    assert "estimated on other reference rows" in pair.notes[0]
+
+
+def test_other_settings_are_said(compared):
+    other = replace(compared[1], settings_digest="other")
+    assert any("other predictions" in note for note in compare_versions([compared[0], other]).notes)
 
 
 def test_the_inputs_they_differ_most_on_come_first(compared):
@@ -96,52 +141,6 @@ def test_a_point_invalid_in_one_version_counts_in_neither(compared):
     assert compare_pair(compared[0], replace(compared[1], scores=scores)).rows == 388
 
 
-def test_the_gate_passes_and_fails_with_reasons(compared):
-    truth, overconfident, biased = compared
-    gate = GateSettings(maximum={"cce_mean": 0.2}, at_noise_floor=True, better_on=["crps_mean"])
-    passed = apply_gate(truth, biased, gate)
-    assert passed.passed
-    assert all(check.passed for check in passed.checks)
-    failed = apply_gate(biased, truth, gate)
-    assert not failed.passed
-    text = " | ".join(failed.reasons)
-    assert "CCE is above what is expected if true" in text
-    assert "cce_mean is significantly worse than angle/1's" in text
-    assert "p = 0.0005" in text
-    same = apply_gate(overconfident, truth, GateSettings(not_worse_on=["mae"]))
-    assert same.passed
-    assert not apply_gate(overconfident, truth, GateSettings(not_worse_on=[], better_on=["mae"])).passed
-
-
-def test_a_first_version_meets_the_thresholds_alone(compared):
-    assert apply_gate(compared[0], None, GateSettings(maximum={"cce_mean": 1.0})).passed
-
-
-def test_a_metric_that_was_not_measured_is_an_error_with_a_remedy(compared):
-    truth, other, _ = compared
-    with pytest.raises(InvalidInputError, match=r"gate\.maximum: cce_men was not measured on angle/1.*mean cce_mean\?"):
-        apply_gate(truth, None, GateSettings(maximum={"cce_men": 1.0}))
-    bare = replace(truth, scores=truth.scores.drop(columns="nll"))
-    with pytest.raises(InvalidInputError, match=r"gate\.not_worse_on: nll_mean was not measured on angle/1"):
-        apply_gate(bare, other, GateSettings(not_worse_on=["nll_mean"]))
-    unasked = apply_gate(bare, other, GateSettings())
-    assert [check.metric for check in unasked.checks] == ["cce_mean"]
-
-
-def test_a_margin_lets_small_losses_pass(compared):
-    strict, lenient = (
-        GateSettings(not_worse_on=["cce_mean"]),
-        GateSettings(not_worse_on=["cce_mean"], margin={"cce_mean": 1.0}),
-    )
-    assert not apply_gate(compared[1], compared[0], strict).passed
-    assert apply_gate(compared[1], compared[0], lenient).passed
-
-
-def test_a_metric_that_has_no_points_cannot_gate():
-    with pytest.raises(ValidationError, match="cannot be compared point by point"):
-        GateSettings(better_on=["cce_noise_floor"])
-
-
 def test_the_report_stands_alone(compared):
     hostile = replace(compared[1], metrics={**compared[1].metrics, "mae": Metric(1.0)},
                       model=ModelVersion("<script>alert(1)</script>", "2", "models:/x/2"))  # fmt: skip
@@ -152,7 +151,7 @@ def test_the_report_stands_alone(compared):
     assert "points better / worse / same" in html
 
 
-def test_comparisons_and_decisions_in_mlflow(make_evaluation, tmp_path):
+def test_comparisons_in_mlflow(make_evaluation, tmp_path):
     before, uri = mlflow.get_tracking_uri(), f"sqlite:///{tmp_path}/mlflow.db"
     settings = tracking.TrackingSettings(uri=uri, report=False)
     client = MlflowClient(uri)
@@ -168,36 +167,12 @@ def test_comparisons_and_decisions_in_mlflow(make_evaluation, tmp_path):
         run_id = tracking.log_comparison(comparison, settings)
         assert tracking.log_comparison(comparison, settings) == run_id
         run = client.get_run(run_id)
-        assert run.data.metrics["angle-2/cce_mean_difference"] < 0
+        metrics = run.data.metrics
+        assert metrics["angle-2/cce_mean_difference"] < 0
+        assert metrics["angle-2/cce_squared_mean_difference"] < metrics["angle-2/cce_squared_mean_difference_high"] < 0
+        assert metrics["angle-2/cce_squared_mean_p_value"] < 0.05
+        assert "angle-2/cce_mean_p_value" not in metrics
+        assert "| angle/2 |" in run.data.tags["mlflow.note.content"]
         assert {item.path for item in client.list_artifacts(run_id)} >= {"comparison.html", "versions.json"}
-        gate = GateSettings(baseline="champion", better_on=["cce_mean"], set_alias="champion")
-        assert tracking.gate_baseline(logged[1], gate.baseline, settings) is None
-        decision = apply_gate(logged[1], tracking.gate_baseline(logged[1], "1", settings), gate)
-        assert decision.passed
-        decided = tracking.log_decision(decision, settings)
-        assert tracking.log_decision(decision, settings) == decided
-        assert client.get_registered_model("angle").aliases == {}
-        tracking.log_decision(decision, settings, alias=gate.set_alias)
-        assert client.get_registered_model("angle").aliases == {"champion": 2}
-        assert client.get_model_version("angle", "2").tags["cce_gate"] == "passed"
-        worse = apply_gate(logged[0], tracking.gate_baseline(logged[0], "champion", settings), gate)
-        tracking.log_decision(worse, settings, alias="champion")
-        assert client.get_registered_model("angle").aliases == {"champion": 2}
-        tags = client.get_model_version("angle", "1").tags
-        assert tags["cce_gate"] == "failed"
-        (refused,) = client.search_runs(
-            [client.get_experiment_by_name("congruence/gates/angle").experiment_id], "tags.cce_gate = 'failed'"
-        )
-        assert refused.info.run_id in tags["cce_gate_run"]
-        assert refused.data.metrics == {"rules_failed": 3, "rules_passed": 0}
-        table = json.loads(Path(client.download_artifacts(refused.info.run_id, "gate.json", tmp_path)).read_text())
-        rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
-        assert [(row["passed"], row["rule"]) for row in rows] == [
-            ("NO", "not worse on cce_mean"),
-            ("NO", "not worse on nll_mean"),
-            ("NO", "better on cce_mean"),
-        ]
-        assert rows[0]["low"] < rows[0]["difference"] < rows[0]["high"]
-        assert "| **failed** | not worse on cce_mean | test |" in refused.data.tags["mlflow.note.content"]
     finally:
         mlflow.set_tracking_uri(before)

@@ -98,7 +98,8 @@ def test_everything_is_there(make_evaluation, versions, settings, client, split)
     assert (dataset.dataset.name, dataset.dataset.digest) == (split, "s" * 36)
     assert [item.model_id for item in run.inputs.model_inputs] == [versions[0].model_id]
     assert {path for path in artifacts(client, run_id) if not path.startswith("plots/")} == {
-        "provenance.json", REPORT_FILE, "scores/scores.parquet", "tables/points.json", "tables/slices.json",
+        "provenance.json", REPORT_FILE, "scores/scores.parquet", "scores/influence.parquet",
+        "scores/influence_noise.parquet", "tables/points.json", "tables/slices.json",
     }  # fmt: skip
     assert len([path for path in artifacts(client, run_id) if path.startswith("plots/")]) == 8
 
@@ -150,6 +151,7 @@ def test_it_is_found_by_what_makes_it_the_same(make_evaluation, versions, settin
         {"split_digest": "t" * 64},
         {"protocol": PREPRINT},
         {"metric_list": ("cce_mean",)},
+        {"settings_digest": "other predictions"},
     )
     for change in others:
         other = make_evaluation(**{"model": versions[0], "split": split, **change})
@@ -164,7 +166,9 @@ def test_logging_again_changes_nothing_and_replacing_does(make_evaluation, versi
     before = client.get_run(run_id).to_dictionary()
     assert log_evaluation(evaluation, settings) == run_id
     assert client.get_run(run_id).to_dictionary() == before
+    client.set_tag(run_id, "system_metrics", "run of the machine")
     replaced = log_evaluation(evaluation, settings, replace=True)
+    assert client.get_run(replaced).data.tags["system_metrics"] == "run of the machine"
     assert replaced != run_id
     assert [run.info.run_id for run in runs_of(client, settings, split)] == [replaced]
 
@@ -278,9 +282,21 @@ def test_scores_come_back_as_they_were(make_evaluation, versions, settings, spli
     assert version.metrics == evaluation.metrics
     assert version.split == evaluation.split
     assert version.label == "angle/1"
+    assert list(version.influence["key"]) == list(evaluation.influence["key"])
+    for name in ("cce_squared_influence", "cce_influence"):
+        assert version.influence[name].dtype == np.float32
+        np.testing.assert_allclose(version.influence[name], evaluation.influence[name], rtol=1e-6)
+    np.testing.assert_array_equal(version.influence_noise, evaluation.influence_noise)
     assert [item.label for item in tracking.logged_versions(split, settings)] == ["angle/1"]
     with pytest.raises(TrackingError, match="no complete evaluation"):
         tracking.logged_versions("nowhere", settings)
+
+
+def test_an_evaluation_of_an_earlier_release_is_read_without_influence(make_evaluation, versions, settings, split):
+    evaluation = make_evaluation(model=versions[0], split=split, influence=None, influence_noise=None)
+    version = tracking.read_version(log_evaluation(evaluation, settings), settings)
+    assert version.influence is None
+    assert version.influence_noise is None
 
 
 def test_no_secret_is_logged(make_evaluation, versions, settings, client, split, tmp_path):

@@ -1,0 +1,141 @@
+"""The evaluation file's `gate:`: what a version must keep to, and what it is compared with."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from congruence.tasks.strict import Strict
+
+COMPARABLE = ("cce_mean", "nll_mean", "crps_mean", "mae", "rmse", "ece")
+DEFAULT_MARGINS: dict[str, float | str] = {
+    "cce_mean": "5 %",
+    "nll_mean": 0.05,  # nats: the targets are 5 % less likely, row by row
+    "crps_mean": "5 %",
+    "mae": "5 %",
+    "rmse": "5 %",
+    "ece": 0.01,  # a share would vanish for a calibrated baseline
+}
+_SHARE = re.compile(r"^\s*(?P<number>\d+(\.\d*)?|\.\d+)\s*%\s*$")
+Limit = Annotated[float, Field(allow_inf_nan=False)]
+
+
+@dataclass(frozen=True)
+class Margin:
+    """By how much a metric may be worse: an absolute number, or a share of the baseline's value."""
+
+    value: float
+    is_share: bool = False
+
+    @classmethod
+    def of(cls, written: float | str) -> Margin:
+        """``0.05``, or ``"5 %"`` of the baseline's value.
+
+        Raises:
+            ValueError: neither, or negative.
+        """
+        if isinstance(written, str):
+            match = _SHARE.match(written)
+            if match is None:
+                raise ValueError(f'{written!r} is no margin; write a number such as 0.01, or a share such as "5 %"')
+            return cls(float(match["number"]) / 100.0, is_share=True)
+        if not 0.0 <= written < math.inf:
+            raise ValueError(f"{written} is no margin; it must be a number from 0 up (better_on asks for improvements)")
+        return cls(float(written))
+
+    def absolute(self, baseline: float) -> float:
+        """In the metric's own units, beside the baseline's value."""
+        return self.value * max(baseline, 0.0) if self.is_share else self.value
+
+    def __str__(self) -> str:
+        return f"{100 * self.value:g} %" if self.is_share else f"{self.value:g}"
+
+
+class GateSettings(Strict):
+    """The evaluation file's ``gate:``. Lower is better in every metric.
+
+    Every comparison has three answers, by the 95 % interval of the difference (candidate - baseline): *passed* where
+    its upper end lies below the limit, *failed* where its lower end lies above, *undecided* where it holds the limit:
+    the split is too small to tell.
+
+    Attributes:
+        maximum: largest value allowed, by metric: ``{cce_mean: 0.05, ece: 0.03}``.
+        at_noise_floor: the CCE must be at its noise floor.
+        baseline: the version to compare with: ``champion`` (an alias) or ``3`` of the candidate's model, or
+            ``models:/name/3``, ``models:/name@champion``.
+        first_version: what becomes of a version whose baseline is an alias that no version holds yet: ``refuse`` to
+            judge it, or ``pass`` it if it keeps to the other rules.
+        not_worse_on: metrics in which the version must not be worse than the baseline by the ``margin`` or more; by
+            default CCE, and NLL where both have it.
+        better_on: metrics in which the version must be better.
+        margin: by metric of ``not_worse_on``: a number in the metric's units (``0.01``; nats for ``nll_mean``), or a
+            share of the baseline's value (``"5 %"``). By default 5 % of CCE, CRPS, MAE and RMSE, 0.05 nats (each target
+            5 % less likely) and 0.01 of ECE. That of ``cce_mean`` is one of the root mean squared CCE.
+        resamples: of the bootstrap of the metrics other than CCE.
+        set_alias: alias to move to a version that passes; none is touched by default.
+    """
+
+    maximum: dict[str, Limit] = Field(default_factory=dict)
+    at_noise_floor: bool = False
+    baseline: str | None = None
+    first_version: Literal["pass", "refuse"] = "refuse"
+    not_worse_on: list[str] = Field(default_factory=lambda: ["cce_mean", "nll_mean"])
+    better_on: list[str] = Field(default_factory=list)
+    margin: dict[str, float | str] = Field(default_factory=dict)
+    resamples: int = Field(default=2000, ge=100)
+    set_alias: str | None = None
+
+    @field_validator("baseline", mode="before")
+    @classmethod
+    def _number_or_text(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @field_validator("not_worse_on", "better_on")
+    @classmethod
+    def _comparable(cls, names: list[str]) -> list[str]:
+        for name in names:
+            if name not in COMPARABLE:
+                raise ValueError(f"'{name}' cannot be compared; choose from {', '.join(COMPARABLE)}")
+        return names
+
+    @field_validator("margin")
+    @classmethod
+    def _margins(cls, margins: dict[str, float | str]) -> dict[str, float | str]:
+        for name, written in margins.items():
+            if Margin.of(written).is_share and name == "nll_mean":
+                raise ValueError(
+                    "nll_mean: a share of an NLL, which may be zero or negative, means nothing; give it in nats, for "
+                    "example 0.05"
+                )
+        return margins
+
+    @model_validator(mode="after")
+    def _has_rules_that_can_be_applied(self) -> GateSettings:
+        given = [name for name in ("not_worse_on", "better_on", "margin") if name in self.model_fields_set]
+        compared = [name for name in given if getattr(self, name)]
+        if self.baseline is None and compared:
+            raise ValueError(
+                f"{compared[0]}: compares with a baseline, and there is none; add one, for example baseline: champion"
+            )
+        if self.baseline is None and not self.maximum and not self.at_noise_floor:
+            raise ValueError(
+                "there is no rule, so that every version would pass; add maximum:, at_noise_floor: or baseline:"
+            )
+        if self.baseline is not None and not self.not_worse_on and not self.better_on:
+            raise ValueError(
+                f"baseline: {self.baseline} is compared with in no metric; name some under not_worse_on or better_on"
+            )
+        for name in self.margin:
+            if name not in self.not_worse_on:
+                raise ValueError(
+                    f"margin.{name}: belongs to no rule; not_worse_on has {', '.join(self.not_worse_on) or 'no metric'}"
+                )
+        return self
+
+    def margin_of(self, name: str) -> Margin:
+        """By how much the metric may be worse than the baseline's."""
+        return Margin.of(self.margin.get(name, DEFAULT_MARGINS[name]))

@@ -1,0 +1,68 @@
+"""An evaluation is found again only where nothing changed that changes a number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from typer.testing import CliRunner
+
+from congruence.flows.cli import app
+from congruence.flows.evaluate import VersionOutcome, evaluate
+
+WIDE = {"family": "normal", "columns": {"scale": 2.0}}
+
+
+def runs(registry: Any) -> list[str]:
+    experiment = MlflowClient().get_experiment_by_name("congruence/circle")
+    return [run.info.run_id for run in MlflowClient().search_runs([experiment.experiment_id])] if experiment else []
+
+
+def only(registry: Any, **changes: Any) -> VersionOutcome:
+    (outcome,) = evaluate(registry.settings(**changes), "one version")
+    return outcome
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_edited_predictions_are_asked_for_and_measured_anew(registry: Any) -> None:
+    registry.register("read")
+    registry.register("wide", scale=2.0)
+    first = only(registry, models=["read/1"])
+    edited = only(registry, models=["read/1"], predictions=WIDE)
+    assert (first.status, edited.status) == ("evaluated", "evaluated")
+    expected = only(registry, models=["wide/1"])
+    assert edited.metrics["nll_mean"].value == pytest.approx(expected.metrics["nll_mean"].value)
+    assert edited.metrics["cce_mean"].value == pytest.approx(expected.metrics["cce_mean"].value)
+    assert edited.metrics["cce_mean"].value != first.metrics["cce_mean"].value
+    for changes, run_id in (({}, first.run_id), ({"predictions": WIDE}, edited.run_id)):
+        again = only(registry, models=["read/1"], **changes)
+        assert (again.status, again.run_id) == ("found", run_id)
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_a_dropped_input_that_the_model_needs_is_noticed(registry: Any) -> None:
+    registry.register("fed")
+    features = registry.content()["splits"][0] | {"input": ["cos", "sin", "angle"]}
+    changes = {"models": ["fed/1"], "encoder": {"kind": "identity", "dimension": 3}}
+    assert only(registry, **changes, splits=[features]).status == "evaluated"
+    dropped = only(registry, **changes, splits=[features | {"model_inputs": ["cos", "sin"]}])
+    assert dropped.status == "failed"
+    assert "asks for input column 'angle'" in str(dropped.error)
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_an_evaluation_is_made_again_on_request(registry: Any) -> None:
+    registry.register("again")
+    before = only(registry, models=["again/1"])
+    kept = list((registry.folder / "predictions").rglob("*.npz"))
+    times = {path: path.stat().st_mtime_ns for path in kept}
+    file = registry.file(models=["again/1"])
+    said = CliRunner().invoke(app, ["evaluate", str(file), "--again", "--home", str(registry.folder)])
+    assert said.exit_code == 0, said.output
+    after = only(registry, models=["again/1"])
+    assert after.status == "found"
+    assert after.run_id != before.run_id
+    assert before.run_id not in runs(registry)
+    assert after.metrics["cce_mean"].value == pytest.approx(before.metrics["cce_mean"].value)
+    assert any(path.stat().st_mtime_ns != times[path] for path in kept)

@@ -1,0 +1,287 @@
+"""The gate: passed, failed or undecided, by intervals against margins; and what of it MLflow keeps."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+from mlflow import MlflowClient
+from pydantic import ValidationError
+
+from congruence.kernels.errors import InvalidInputError
+from congruence.tasks import tracking
+from congruence.tasks.comparison import ComparedVersion, GateSettings, apply_gate
+from congruence.tasks.comparison.gate_settings import DEFAULT_MARGINS
+from congruence.tasks.evaluation import INFLUENCE, Metric
+from congruence.tasks.registry import ModelVersion, RegistryError
+
+MARGIN = {"baseline": "champion", "not_worse_on": ["cce_mean"]}
+
+
+def model(version):
+    return ModelVersion("angle", version, f"models:/angle/{version}")
+
+
+@pytest.fixture(scope="module")
+def compared(make_evaluation):
+    """The truth, an overconfident version and a biased one, on 400 points."""
+    changes = {"1": {}, "2": {"scale": 0.5}, "3": {"bias": 1.0}}
+    return [
+        ComparedVersion.of(make_evaluation(model=model(version), rows=400, **change), run_id=f"run-{version}")
+        for version, change in changes.items()
+    ]
+
+
+def with_squared_cce(version: ComparedVersion, mean: float, error: float, rows: int = 100) -> ComparedVersion:
+    """The version with that mean squared CCE, whose difference from another one's has that standard error."""
+    influence = np.full(rows, error / np.sqrt(rows))
+    table = pd.DataFrame(dict(zip(INFLUENCE, (np.arange(rows).astype(str), influence, influence), strict=True)))
+    metrics = version.metrics | {"cce_squared_mean": Metric(mean), "cce_mean": Metric(np.sqrt(mean))}
+    return replace(version, metrics=metrics, influence=table, influence_noise=np.zeros(2))
+
+
+def test_the_three_answers_by_where_the_interval_lies(compared):
+    baseline = with_squared_cce(compared[0], 0.04, 0.0)  # R = .2, so 5 % are .01, and in squares .0041
+    gate = GateSettings(**MARGIN)
+    for mean, error, expected in (
+        (0.04, 0.0020, "passed"),  # upper end .00392
+        (0.04, 0.0022, "undecided"),  # upper end .00431
+        (0.05, 0.0020, "failed"),  # lower end .00608
+        (0.05, 0.0040, "undecided"),  # lower end .00216
+        (0.03, 0.0060, "passed"),
+    ):
+        decision = apply_gate(with_squared_cce(compared[1], mean, error), baseline, gate)
+        (check,) = decision.checks
+        assert decision.outcome == check.outcome == expected, mean
+        assert check.limit == pytest.approx(0.21)
+        assert check.value == pytest.approx(np.sqrt(mean))
+        assert check.low < check.difference < check.high
+        assert (check.high + 0.2) ** 2 - 0.04 == pytest.approx(mean - 0.04 + 1.959964 * error)
+        assert (check.rows_needed is None) == (expected != "undecided")
+
+
+def test_undecided_says_how_many_rows_would_decide(compared):
+    baseline = with_squared_cce(compared[0], 0.04, 0.0)
+    (check,) = apply_gate(with_squared_cce(compared[1], 0.04, 0.0082), baseline, GateSettings(**MARGIN)).checks
+    assert check.rows_needed == pytest.approx(100 * (1.959964 * 0.0082 / 0.0041) ** 2)  # 1,537
+    assert check.reason.startswith("cce_mean is not surely less or more than 5 % (0.01) worse than angle/1's")
+    assert check.reason.endswith("about 1,600 rows would decide if the difference stays as it is; there are 100")
+    at_limit = with_squared_cce(compared[1], 0.21**2, 0.001)
+    (never,) = apply_gate(at_limit, baseline, GateSettings(**MARGIN | {"margin": {"cce_mean": 0.01}})).checks
+    assert never.outcome == "undecided"
+
+
+def test_a_small_split_passes_nothing(make_evaluation):
+    """One that asks for a significant loss passes a version twice as far from the truth on 30 points."""
+    truth, worse = (
+        ComparedVersion.of(make_evaluation(model=model(version), rows=32, bias=bias))
+        for version, bias in (("1", 0.0), ("2", 0.3))
+    )
+    decision = apply_gate(worse, truth, GateSettings(**MARGIN))
+    assert decision.outcome == "undecided"
+    assert not decision.passed
+
+
+def test_better_is_shown_refuted_or_undecided(compared):
+    truth, overconfident, biased = compared
+    gate = GateSettings(baseline="champion", not_worse_on=[], better_on=["crps_mean", "cce_mean"])
+    assert apply_gate(truth, biased, gate).outcome == "passed"
+    assert apply_gate(biased, truth, gate).outcome == "failed"
+    same = GateSettings(baseline="champion", not_worse_on=[], better_on=["mae"])
+    assert apply_gate(overconfident, truth, same).outcome == "undecided"  # half the scale leaves the mean alone
+    assert apply_gate(overconfident, truth, GateSettings(baseline="1", not_worse_on=["mae"])).outcome == "passed"
+
+
+def test_the_gate_speaks_by_the_worst_of_its_rules(compared):
+    truth, _, biased = compared
+    gate = GateSettings(maximum={"cce_mean": 0.2}, at_noise_floor=True, baseline="champion", better_on=["crps_mean"])
+    passed = apply_gate(truth, biased, gate)
+    assert passed.passed
+    assert len(passed.checks) == 5
+    failed = apply_gate(biased, truth, gate)
+    assert failed.outcome == "failed"
+    text = " | ".join(failed.reasons)
+    assert "CCE is above the noise floor" in text
+    assert "cce_mean is more than 5 % (" in text
+    assert "nll_mean is more than 0.05 worse than angle/1's" in text
+
+
+def test_a_margin_is_a_share_or_a_number(compared):
+    lenient = GateSettings(**MARGIN, margin={"cce_mean": 1.0})
+    assert apply_gate(compared[1], compared[0], GateSettings(**MARGIN)).outcome == "failed"
+    assert apply_gate(compared[1], compared[0], lenient).passed
+    gate = GateSettings(baseline="1", not_worse_on=["mae", "nll_mean"], margin={"mae": "10 %", "nll_mean": 0.2})
+    checks = {check.metric: check for check in apply_gate(compared[2], compared[0], gate).checks}
+    assert checks["mae"].limit == pytest.approx(1.1 * compared[0].metrics["mae"].value)
+    assert checks["nll_mean"].limit == pytest.approx(compared[0].metrics["nll_mean"].value + 0.2)
+    assert set(DEFAULT_MARGINS) == {"cce_mean", "nll_mean", "crps_mean", "mae", "rmse", "ece"}
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ({}, "there is no rule, so that every version would pass"),
+        ({"set_alias": "champion"}, "there is no rule"),
+        ({"baseline": "champion", "not_worse_on": []}, "compared with in no metric"),
+        ({"maximum": {"mae": 1.0}, "better_on": ["mae"]}, "better_on: compares with a baseline, and there is none"),
+        ({"baseline": "champion", "better_on": ["cce_noise_floor"]}, "'cce_noise_floor' cannot be compared"),
+        ({"baseline": "champion", "margin": {"mae": 1.0}}, "margin.mae: belongs to no rule"),
+        ({"baseline": "champion", "margin": {"cce_mean": "a bit"}}, "'a bit' is no margin"),
+        ({"baseline": "champion", "margin": {"cce_mean": -0.1}}, "-0.1 is no margin"),
+        ({"baseline": "champion", "margin": {"nll_mean": "5 %"}}, "a share of an NLL"),
+        ({"maximum": {"mae": float("nan")}}, "finite"),
+    ],
+)
+def test_a_gate_without_sense_is_refused(rules, said):
+    with pytest.raises(ValidationError, match=said):
+        GateSettings(**rules)
+
+
+def test_a_version_number_may_be_written_as_a_number():
+    assert GateSettings(baseline=3).baseline == "3"
+
+
+def test_a_first_version_passes_only_where_that_was_asked_for_and_says_so(compared):
+    rules = {"maximum": {"cce_mean": 1.0}, "baseline": "champion"}
+    with pytest.raises(InvalidInputError, match=r"no version champion to compare angle/1 with.*first_version: pass"):
+        apply_gate(compared[0], None, GateSettings(**rules))
+    decision = apply_gate(compared[0], None, GateSettings(**rules, first_version="pass"))
+    assert decision.passed
+    assert "no version is champion yet: nothing was compared" in decision.reasons[1]
+    assert not apply_gate(compared[0], None, GateSettings(maximum={"cce_mean": 0.0})).passed
+
+
+def test_the_baseline_itself_is_said_to_be_it(compared):
+    decision = apply_gate(compared[0], compared[0], GateSettings(baseline="champion"))
+    assert decision.passed
+    assert decision.reasons == ["angle/1 is the baseline itself"]
+
+
+def test_a_metric_that_was_not_measured_is_an_error_with_a_remedy(compared):
+    truth, other, _ = compared
+    with pytest.raises(InvalidInputError, match=r"gate\.maximum: cce_men was not measured on angle/1.*mean cce_mean\?"):
+        apply_gate(truth, None, GateSettings(maximum={"cce_men": 1.0}))
+    bare = replace(truth, scores=truth.scores.drop(columns="nll"))
+    with pytest.raises(InvalidInputError, match=r"gate\.not_worse_on: nll_mean was not measured on angle/1"):
+        apply_gate(bare, other, GateSettings(baseline="2", not_worse_on=["nll_mean"]))
+    unasked = apply_gate(bare, other, GateSettings(baseline="2"))
+    assert [check.metric for check in unasked.checks] == ["cce_mean"]
+
+
+def test_an_evaluation_without_influence_is_undecided_and_says_what_to_do(compared):
+    old = replace(compared[2], influence=None, influence_noise=None)
+    decision = apply_gate(compared[0], old, GateSettings(**MARGIN))
+    assert decision.outcome == "undecided"
+    assert "congruence evaluate FILE --again -m models:/angle/3" in decision.reasons[0]
+
+
+def test_an_infinite_likelihood_fails(compared):
+    truth, other, _ = compared
+    scores = truth.scores.copy()
+    scores.loc[3, "nll"] = np.inf
+    gate = GateSettings(baseline="2", not_worse_on=["nll_mean"])
+    impossible = replace(truth, scores=scores)
+    assert apply_gate(impossible, other, gate).outcome == "failed"
+    assert apply_gate(other, impossible, gate).outcome == "passed"
+    assert "infinite: a target was given no probability" in apply_gate(impossible, other, gate).reasons[0]
+
+
+@pytest.fixture
+def logged(make_evaluation, tmp_path):
+    """Two logged versions, the first much worse, and the settings of their MLflow."""
+    before, uri = mlflow.get_tracking_uri(), f"sqlite:///{tmp_path}/mlflow.db"
+    settings = tracking.TrackingSettings(uri=uri, report=False)
+    client = MlflowClient(uri)
+    client.create_registered_model("angle")
+    for _ in range(2):
+        client.create_model_version("angle", "file:///nowhere")
+    mlflow.set_tracking_uri(uri)
+    for version, scale in (("1", 3.0), ("2", 1.0)):
+        tracking.log_evaluation(make_evaluation(model=model(version), scale=scale), settings)
+    yield tracking.logged_versions("test", settings, model="angle"), settings, client
+    mlflow.set_tracking_uri(before)
+
+
+def test_a_baseline_is_written_in_every_way_and_a_wrong_one_is_named(logged):
+    (_, second), settings, client = logged
+    client.set_registered_model_alias("angle", "champion", "1")
+    for written in ("1", "champion", "models:/angle/1", "models:/angle@champion", "angle/1", "angle@champion"):
+        baseline = tracking.gate_baseline(second, written, settings)
+        assert baseline is not None
+        assert baseline.label == "angle/1", written
+    assert tracking.gate_baseline(second, None, settings) is None
+    for written, said in (
+        (
+            "champoin",
+            r"gate\.baseline: angle has no alias 'champoin'; did you mean 'champion'\? Its aliases are champion",
+        ),
+        ("models:/angle@champoin", "did you mean 'champion'"),
+        ("production", r"no alias 'production'; its aliases are champion\..*first_version: pass"),
+        ("7", r"gate\.baseline: models:/angle/7: not in the registry.*versions \[1, 2\]"),
+        ("models:/angel/1", r"gate\.baseline: models:/angel/1: not in the registry.*registered models: angle"),
+    ):
+        with pytest.raises(RegistryError, match=said):
+            tracking.gate_baseline(second, written, settings)
+    assert tracking.gate_baseline(second, "production", settings, first_version="pass") is None
+    with pytest.raises(RegistryError, match="did you mean 'champion'"):  # much like one that there is: a slip
+        tracking.gate_baseline(second, "champoin", settings, first_version="pass")
+
+
+def test_decisions_in_mlflow(logged, tmp_path):
+    (first, second), settings, client = logged
+    gate = GateSettings(baseline="champion", better_on=["cce_mean"], set_alias="champion")
+    decision = apply_gate(second, tracking.gate_baseline(second, "1", settings), gate)
+    assert decision.passed
+    decided = tracking.log_decision(decision, settings)
+    assert tracking.log_decision(decision, settings) == decided
+    assert client.get_registered_model("angle").aliases == {}
+    tracking.log_decision(decision, settings, alias=gate.set_alias)
+    assert client.get_registered_model("angle").aliases == {"champion": 2}
+    assert client.get_model_version("angle", "2").tags["cce_gate"] == "passed"
+    worse = apply_gate(first, tracking.gate_baseline(first, "champion", settings), gate)
+    tracking.log_decision(worse, settings, alias="champion")
+    assert client.get_registered_model("angle").aliases == {"champion": 2}
+    tags = client.get_model_version("angle", "1").tags
+    assert tags["cce_gate"] == "failed"
+    (refused,) = client.search_runs(
+        [client.get_experiment_by_name("congruence/gates/angle").experiment_id], "tags.cce_gate = 'failed'"
+    )
+    assert refused.info.run_id in tags["cce_gate_run"]
+    assert refused.data.metrics == {"rules_failed": 3, "rules_undecided": 0, "rules_passed": 0}
+    table = json.loads(Path(client.download_artifacts(refused.info.run_id, "gate.json", tmp_path)).read_text())
+    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+    assert [(row["outcome"], row["rule"]) for row in rows] == [
+        ("failed", "not worse on cce_mean"),
+        ("failed", "not worse on nll_mean"),
+        ("failed", "better on cce_mean"),
+    ]
+    assert rows[0]["low"] < rows[0]["difference"] < rows[0]["high"]
+    assert "| **failed** | not worse on cce_mean | test |" in refused.data.tags["mlflow.note.content"]
+
+
+def test_an_undecided_version_moves_no_alias_and_says_so_in_mlflow(logged):
+    (first, second), settings, client = logged
+    same = replace(first, model=second.model, metrics=first.metrics)
+    gate = GateSettings(baseline="1", not_worse_on=[], better_on=["cce_mean"], set_alias="champion")
+    decision = apply_gate(same, first, gate)
+    assert decision.outcome == "undecided"
+    run = client.get_run(tracking.log_decision(decision, settings, alias="champion"))
+    assert run.data.tags["cce_gate"] == "undecided"
+    assert run.data.metrics["rules_undecided"] == 1
+    assert "**undecided**" in run.data.tags["mlflow.note.content"]
+    assert client.get_model_version("angle", "2").tags["cce_gate"] == "undecided"
+    assert client.get_registered_model("angle").aliases == {}
+
+
+def test_a_first_version_is_tagged_as_not_compared(logged):
+    (first, _), settings, client = logged
+    gate = GateSettings(baseline="champion", first_version="pass")
+    tracking.log_decision(apply_gate(first, None, gate), settings)
+    tags = client.get_model_version("angle", "1").tags
+    assert tags["cce_gate"] == "passed"
+    assert "nothing was compared" in tags["cce_gate_reasons"]
