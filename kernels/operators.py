@@ -44,6 +44,10 @@ class Operator(Protocol):
     def dtype(self) -> Any:
         """Of the arithmetic inside a tile."""
 
+    @property
+    def kernel(self) -> Kernel:
+        """k_X."""
+
     def matmul(self, v: Array) -> Array:
         """A v, shape (n, r)."""
 
@@ -61,6 +65,9 @@ class Operator(Protocol):
 
     def gram_diagonal(self) -> Array:
         """k(x_i, x_i), shape (n,)."""
+
+    def row_norms(self) -> Array:
+        """|x_i - c|^2 from the center of the inputs (``Kernel.center``), shape (n,)."""
 
     def rows(self, indices: Array) -> Any:
         """x[indices] as they were given."""
@@ -199,6 +206,10 @@ class RegularizedGram:
     def gram_diagonal(self) -> Array:
         """k(x_i, x_i)."""
         return to_numpy(self.kernel.diagonal(self._points.x))
+
+    def row_norms(self) -> Array:
+        """See Operator."""
+        return to_numpy(self._points.norms)
 
     def rows(self, indices: Array) -> Any:
         """x[indices]."""

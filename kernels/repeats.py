@@ -19,6 +19,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.feature_maps import output_features
 from congruence.kernels.functions import Kernel
 from congruence.kernels.noise_floor import PROBES
+from congruence.kernels.solvers import NormKind, weakest_kind
 from congruence.kernels.target_errors import target_errors
 from congruence.kernels.weighting import Reference
 
@@ -94,6 +95,7 @@ class _Repeats:
     floors: Any = 0.0
     seconds: float = 0.0
     passes: int = 0
+    kinds: set[NormKind] = field(default_factory=set)
 
     def add(self, draws: Sequence[CongruenceResult]) -> None:
         """Add the draws of one solve."""
@@ -102,6 +104,7 @@ class _Repeats:
         for result in draws:
             self.means.append(result.mean)
             self.bounds.append((result.error_bound, result.mean_error_bound))
+            self.kinds.add(result.bound_kind)
             self.values = self.values + result.values
             self.squares = self.squares + result.squared_values
             self.floors = self.floors + result.noise_floor_values**2
@@ -121,4 +124,5 @@ class _Repeats:
             mean_error_bound=float(np.mean(in_mean)),
             solution_seconds=self.seconds,
             iterations=self.passes,
+            bound_kind=weakest_kind(self.kinds),
         )
