@@ -23,6 +23,7 @@ from congruence.kernels.calibration_error import (
 )
 from congruence.kernels.congruence import (
     CongruenceResult,
+    DiscrepancyResult,
     PreparedCongruence,
     conditional_congruence_error,
     maximum_conditional_mean_discrepancy,
@@ -68,6 +69,7 @@ __all__ = [
     "CalibrationTest",
     "Cholesky",
     "CongruenceResult",
+    "DiscrepancyResult",
     "CongruenceTest",
     "ConjugateGradient",
     "Downsampling",

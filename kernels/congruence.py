@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from scipy.special import ndtri
@@ -26,7 +26,8 @@ from congruence.kernels.functions import Kernel
 from congruence.kernels.influence import CongruenceUncertainty, congruence_uncertainty
 from congruence.kernels.noise_floor import PROBES, draw_probes, squared_floor
 from congruence.kernels.operators import Operator, RegularizedGram
-from congruence.kernels.solvers import Solution, Solver, certificate, default_solver
+from congruence.kernels.rounding import UNIT, CheckedPoints, float64_rounding
+from congruence.kernels.solvers import NormKind, Solution, Solver, certificate, default_solver, weakest_kind
 from congruence.kernels.spectrum import (
     GramSpectrum,
     SpectralSmoother,
@@ -50,11 +51,15 @@ class CongruenceResult:
         values: CCE(x_j), (m,).
         noise_floor_values: root of E[CCE(x_j)^2] if the model were the truth, (m,). Exact where the system is factored
             and small; else by the leading spectrum and 16 random probes, see ``noise_floor``.
-        error_bound: bound on |computed - exact| CCE at every point, from the solver's residual and the features.
+        error_bound: bound on |computed - exact| CCE at every point, from the solver's residual, the rounding of K and the
+            features; exact is what the definition gives for the inputs as they are, in any precision.
         mean_error_bound: bound on |computed - exact| mean CCE, which is often much smaller.
         solution_seconds: wall time of the solve that these values come from (shared by stacked versions).
         iterations: passes over the Gram matrix.
         uncertainty: standard errors and what each reference row contributes; None where it was not asked for.
+        bound_kind: how well the bounds are known. "computed": from a residual that was computed. "bound": proven, without
+            it. "sampled": from residuals or rounding errors at random points with a margin, which is not a proof; always
+            where more than 256 points are evaluated in single precision.
     """
 
     values: Array = field(repr=False)
@@ -64,6 +69,7 @@ class CongruenceResult:
     solution_seconds: float
     iterations: int
     uncertainty: CongruenceUncertainty | None = field(default=None, repr=False, kw_only=True)
+    bound_kind: NormKind = field(kw_only=True)
 
     @property
     def mean(self) -> float:
@@ -120,6 +126,18 @@ class CongruenceResult:
     def excess(self) -> float:
         """sqrt(max(0, mean CCE^2 - mean floor^2)): the part of the error that is the model's, at any split size."""
         return float(np.sqrt(max(0.0, float(np.mean(self.squared_values) - np.mean(self.noise_floor_values**2)))))
+
+
+class SolverBounds(NamedTuple):
+    """Bounds on the error of a norm at every point and in its mean over them, and how they are known."""
+
+    at_point: float
+    in_mean: float
+    kind: NormKind
+
+
+def _is_double(dtype: Any) -> bool:
+    return np.dtype(dtype).itemsize > 4
 
 
 @dataclass(frozen=True)
@@ -265,15 +283,16 @@ class PreparedCongruence:
         self, error: TargetErrors, smoothed: Array, squared_floor: Array, solution: Solution, columns: slice
     ) -> CongruenceResult:
         values = np.sqrt(np.einsum("ij,ij->i", smoothed, smoothed))
-        bound, mean_bound = self._solver_bounds(solution, columns)
+        bounds = self._solver_bounds(error.delta, smoothed, solution, columns)
         features = self._feature_bound(error, values)
         return CongruenceResult(
             values,
             np.sqrt(squared_floor),
-            bound + features,
-            mean_bound + features,
+            bounds.at_point + features,
+            bounds.in_mean + features,
             solution.seconds,
             solution.iterations,
+            bound_kind=bounds.kind,
         )
 
     def _uncertainty(self, error: TargetErrors, smoothed: Array) -> CongruenceUncertainty:
@@ -282,16 +301,67 @@ class PreparedCongruence:
                 self.smoother, error.delta, smoothed, sampling_variance=error.sampling_variance
             )
 
-    def _solver_bounds(self, solution: Solution, columns: slice) -> tuple[float, float]:
-        norm = solution.residual_norm(columns)
-        unread = 0.0 if solution.unread_norms is None else float(np.linalg.norm(solution.unread_norms[columns]))
+    def _solver_bounds(self, rhs: Array, smoothed: Array, solution: Solution, columns: slice) -> SolverBounds:
+        """Bounds on the errors of ``smoothed`` = k(x)'Z (m, c), for the right-hand sides and columns it comes from.
+
+        With the residual R = B - A Z of the exact K, known as R^ + F: k(x)'Z is off by k(x)' A^-1 R. At the reference
+        points B - n lambda Z - R^ is off by F - K A^-1 R = n lambda A^-1 F - K A^-1 R^.
+        """
+        value = solution.value[:, columns]
+        read, unread = solution.residual_norm(columns) - solution.unread_norm(columns), solution.unread_norm(columns)
+        per_root, kind = self._reference_rounding(rhs, value, solution, columns)
+        reach = float(np.sqrt(self.operator.n)) * self._root_mean_diagonal
+        rounding = per_root * reach + 8.0 * UNIT * float(np.linalg.norm(rhs))  # of ||F||, with that of B - n lambda Z
         if self.query is not None:
-            bound = certificate(self.operator, norm, self.kernel_maximum)
-            return bound, bound
+            at_query, query_kind = self._query_rounding(smoothed, value)
+            bound = certificate(self.operator, read + unread + rounding, self.kernel_maximum)
+            bound += at_query * float(np.sqrt(self.kernel_maximum))
+            return SolverBounds(bound, bound, weakest_kind((kind, query_kind, solution.norm_kind)))
         # Without R, B - n lambda Z is off by n lambda A^-1 R, whose rows are only known to be shorter than ||R||.
-        bound = certificate(self.operator, norm - unread, self.kernel_maximum) + unread
+        bound = certificate(self.operator, read + rounding, self.kernel_maximum) + unread
+        bound += min(per_root * float(np.sqrt(self.kernel_maximum)), rounding)
         # Over all reference points the errors add up to ||K A^-1 R||_F or ||n lambda A^-1 R||_F <= ||R||_F.
-        return bound, min(bound, norm / float(np.sqrt(self.operator.n)))
+        in_mean = min(bound, (read + unread + rounding) / float(np.sqrt(self.operator.n)))
+        return SolverBounds(bound, in_mean, weakest_kind((kind, solution.norm_kind)))
+
+    def _reference_rounding(
+        self, rhs: Array, value: Array, solution: Solution, columns: slice
+    ) -> tuple[float, NormKind]:
+        """Bound on |F_i| / sqrt(k(x_i, x_i)), F what rounding made of the residual, and how it is known."""
+        passes = max(1, solution.iterations)  # each adds the rounding of its own step
+        proven = passes * float64_rounding(self.operator, value, self.operator.rounding())
+        if _is_double(solution.dtype):
+            return proven, "computed"
+        checked = self._checked_reference
+        exact = checked.gram @ value
+        known = rhs[checked.rows] - self.operator.shift * value[checked.rows]
+        known -= solution.residual[checked.rows, columns]
+        if solution.unread_norms is not None:
+            # A residual that was not computed is known for the products of single precision.
+            settled = ~solution.residual[:, columns].any(axis=0)
+            known[:, settled] = self.operator.cross(checked.points, value[:, settled])
+        return proven + checked.largest(known - exact), "computed" if checked.complete else "sampled"
+
+    def _query_rounding(self, smoothed: Array, value: Array) -> tuple[float, NormKind]:
+        """Bound on |computed - exact| k(x)'Z / sqrt(k(x, x)) at the query points, and how it is known."""
+        proven = float64_rounding(self.operator, value, self.operator.rounding(self.query))
+        if _is_double(self.operator.dtype):
+            return proven, "computed"
+        checked = self._checked_query
+        errors = smoothed[checked.rows] - checked.gram @ value
+        return proven + checked.largest(errors), "computed" if checked.complete else "sampled"
+
+    @cached_property
+    def _checked_reference(self) -> CheckedPoints:
+        return CheckedPoints.of_reference(self.operator)
+
+    @cached_property
+    def _checked_query(self) -> CheckedPoints:
+        return CheckedPoints.of_query(self.operator, self.query)
+
+    @cached_property
+    def _root_mean_diagonal(self) -> float:
+        return float(np.sqrt(np.mean(self.operator.gram_diagonal(), dtype=np.float64)))
 
     def _feature_bound(self, error: TargetErrors, values: Array) -> float:
         # k_Y off by e moves CCE^2 by at most 4 e |a|_1^2, and |a|_1^2 <= n |a|^2 <= k(x, x) / lambda.
@@ -362,13 +432,11 @@ def prepare(
     if not regularization > 0 or not np.isfinite(regularization):
         raise InvalidInputError(f"regularization: lambda is {regularization}, expected a positive number such as 0.1")
     if operator is None:
-        x = require_matrix(x, "x")
-        if len(x) > 1:
-            warn_if_nearly_constant(x, input_kernel)
-        operator = RegularizedGram(x, input_kernel, regularization)
+        operator = RegularizedGram(require_matrix(x, "x"), input_kernel, regularization)
     if operator.n < 2:
         raise InvalidInputError("x: one reference point cannot define a conditional law; give at least two rows")
-    maximum = float(np.max(operator.gram_diagonal()))
+    maximum = _largest_diagonal(operator, operator.gram_diagonal(), "x")
+    warn_if_nearly_constant(operator)
     if query is not None:
         query = require_matrix(query, "query")
         if query.shape[1] != operator.dimension:
@@ -376,10 +444,28 @@ def prepare(
                 f"query: {query.shape[1]} features, but the reference inputs have {operator.dimension}; "
                 "embed both with the same encoder"
             )
-        maximum = float(input_kernel.diagonal(query).max())
+        maximum = _largest_diagonal(operator, input_kernel.diagonal(query.astype(operator.dtype)), "query")
     if solver is None:
         solver = default_solver(operator)
     return PreparedCongruence(operator, solver, solver.prepare(operator), query, maximum)
+
+
+def _largest_diagonal(operator: Operator, diagonal: Any, name: str) -> float:
+    """max k(x, x), where no sum of n such values overflows.
+
+    Raises:
+        InvalidInputError: the kernel is too large for the arithmetic.
+    """
+    largest = float(diagonal.max())
+    limit = float(np.finfo(operator.dtype).max) / operator.n
+    if largest <= limit:
+        return largest
+    row = int(diagonal.argmax())
+    raise InvalidInputError(
+        f"{name}: k(x, x) is {largest:.3g} at row {row} under {type(operator.kernel).__name__}, and "
+        f"{np.dtype(operator.dtype)} sums {operator.n:,} values of at most {limit:.3g}; scale the features (each to a "
+        "standard deviation of 1, or every row to norm 1), or use float64 inputs"
+    )
 
 
 def conditional_congruence_error(
@@ -420,6 +506,28 @@ def conditional_congruence_error(
     )
 
 
+@dataclass(frozen=True)
+class DiscrepancyResult:
+    """MCMD at m points.
+
+    Attributes:
+        values: MCMD(x_j), (m,).
+        error_bound: bound on |computed - exact| MCMD at every point, and so in the mean.
+        bound_kind: how well it is known, see ``CongruenceResult``.
+        output_kernel: k_Y.
+    """
+
+    values: Array = field(repr=False)
+    error_bound: float
+    bound_kind: NormKind
+    output_kernel: Kernel
+
+    @property
+    def mean(self) -> float:
+        """Mean MCMD over the points."""
+        return float(np.mean(self.values))
+
+
 def maximum_conditional_mean_discrepancy(
     x: Any,
     y: Any,
@@ -432,17 +540,18 @@ def maximum_conditional_mean_discrepancy(
     regularization: float = 0.1,
     regularization_prime: float | None = None,
     solver: Solver | None = None,
-) -> Array:
-    """MCMD(x) between two samples with different inputs, sizes and lambdas, at m query points: (m,).
+) -> DiscrepancyResult:
+    """MCMD(x) between two samples with different inputs, sizes and lambdas, at m query points.
 
     || k_X(x)' (K + n lambda I)^-1 psi(y) - k_X'(x)' (K' + n' lambda' I)^-1 psi(y') || (Young et al. 2024, equation 4).
+    The samples swapped, each with its lambda, have the same MCMD.
 
     Args:
         x, y: the first sample, (n, d) and (n,) or (n, q).
         x_prime, y_prime: the second one, (n', d) and (n',) or (n', q).
         query: points (m, d).
         input_kernel: k_X.
-        output_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)).
+        output_kernel: k_Y; by default RBF with gamma = 1 / (2 var) of the targets of both samples together.
         regularization: lambda of the first system.
         regularization_prime: lambda' of the second; the first's by default.
         solver: for both systems; chosen by size if not given.
@@ -451,15 +560,27 @@ def maximum_conditional_mean_discrepancy(
         InvalidInputError: an input that cannot be evaluated, named by row, field and value.
     """
     y, y_prime = require_targets(y, "y"), require_targets(y_prime, "y_prime")
-    kernel = marginal_kernel(y) if output_kernel is None else output_kernel
-    features = output_features(kernel, np.concatenate([y, y_prime]))
-    embeddings = []
+    if y.shape[1:] != y_prime.shape[1:]:
+        raise InvalidInputError(
+            f"y_prime: targets of shape {y_prime.shape}, but y has {y.shape}; both samples need the same target columns"
+        )
+    pooled = np.concatenate([y, y_prime])
+    kernel = marginal_kernel(pooled) if output_kernel is None else output_kernel
+    features = output_features(kernel, pooled)
+    embeddings, bounds, weights = [], [], 0.0
     for inputs, targets, name, value in (
         (x, y, "y", regularization),
         (x_prime, y_prime, "y_prime", regularization if regularization_prime is None else regularization_prime),
     ):
         prepared = prepare(inputs, query=query, input_kernel=input_kernel, regularization=value, solver=solver)
-        targets = require_targets(targets, name, prepared.operator.n)
-        solution = prepared.solver.solve(prepared.state, features(targets))
-        embeddings.append(prepared.operator.cross(prepared.query, solution.value))
-    return np.asarray(np.linalg.norm(embeddings[0] - embeddings[1], axis=1))
+        rhs = features(require_targets(targets, name, prepared.operator.n))
+        smoothed, solution = prepared.smooth(rhs)
+        embeddings.append(smoothed)
+        bounds.append(prepared._solver_bounds(rhs, smoothed, solution, slice(0, rhs.shape[1])))
+        # |a|_1 <= sqrt(n) |a|_2 <= sqrt(k(x, x) / (4 lambda)), see ``certificate``.
+        weights += float(np.sqrt(prepared.kernel_maximum / (4.0 * value)))
+    values = np.linalg.norm(embeddings[0] - embeddings[1], axis=1)
+    squared = features.error * weights**2  # of MCMD^2, as k_Y is off by no more than the features' error
+    missed = float(np.max(np.minimum(np.sqrt(squared), squared / np.maximum(values, np.finfo(float).tiny))))
+    solvers = sum(bound.at_point for bound in bounds)
+    return DiscrepancyResult(values, solvers + missed, weakest_kind(bound.kind for bound in bounds), kernel)

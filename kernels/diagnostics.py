@@ -14,6 +14,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, array_namespace
 from congruence.kernels.functions import Kernel
+from congruence.kernels.operators import Operator
 from congruence.kernels.streams import stream
 
 if TYPE_CHECKING:
@@ -33,10 +34,12 @@ class KernelDiagnostics:
     """What a prepared reference split and its kernel can resolve.
 
     Attributes:
-        effective_dimension: tr K A^-1, the number of directions in which conditional means can differ (at least 1).
+        effective_dimension: tr K A^-1, the number of directions in which conditional means can differ; k / (k + lambda)
+            for a constant kernel k, in which they cannot.
         effective_sample_size: (sum_i a_i(x))^2 / sum_i a_i(x)^2, (m,): the points that an estimate at x rests on; n for
             equal weights, below 1 where positive and negative ones cancel.
-        variation: relative standard deviation of k(x, x') over pairs of reference points.
+        variation: relative standard deviation of k(x, x') over pairs of reference points; NaN for two of them, whose one
+            value cannot vary.
         condition_bound: 1 + max k(x, x) / lambda, an upper bound on cond(A).
         reference_rows: n.
     """
@@ -61,7 +64,8 @@ class KernelDiagnostics:
         if size < FEW_POINTS:
             found.append(
                 f"a conditional mean rests on {size:.3g} of {self.reference_rows} reference points in the median: the "
-                "noise floor is high; use a wider input kernel, a larger lambda or more reference points"
+                "noise floor is high; scale the features (to a standard deviation of 1), or use a wider input kernel, a "
+                "larger lambda or more reference points"
             )
         return found
 
@@ -79,13 +83,11 @@ def kernel_diagnostics(prepared: PreparedCongruence, *, seed: int = 0) -> Kernel
     smoothed, solution = prepared.smooth(rhs)
     kept = n - prepared.operator.shift * np.einsum("ij,ij->j", signs, solution.value[:, 1:])
     squares = np.mean(smoothed[:, 1:] ** 2, axis=1)
-    rows = np.sort(rng.choice(n, min(n, _sample(2000)), replace=False))
-    gram = np.asarray(prepared.operator.gram_columns(rows, rows), dtype=np.float64)
     maximum = float(np.max(prepared.operator.gram_diagonal()))
     return KernelDiagnostics(
         effective_dimension=float(np.mean(kept)),
         effective_sample_size=np.asarray(smoothed[:, 0] ** 2 / np.maximum(squares, np.finfo(float).tiny)),
-        variation=_variation(gram),
+        variation=operator_variation(prepared.operator, seed=seed),
         condition_bound=1.0 + maximum * n / prepared.operator.shift,
         reference_rows=n,
     )
@@ -98,9 +100,18 @@ def kernel_variation(x: Array, kernel: Kernel, *, pairs: int = 2000, seed: int =
     return _variation(kernel(x[rows]))
 
 
-def warn_if_nearly_constant(x: Array, kernel: Kernel) -> None:
-    """Warn where ``kernel`` hardly varies over the rows of x (n, d)."""
-    variation = kernel_variation(x, kernel)
+def operator_variation(operator: Operator, *, pairs: int = 2000, seed: int = 0) -> float:
+    """``kernel_variation`` over the reference points of ``operator``, wherever they are and however they are weighted."""
+    rng = stream(seed, "kernel variation")
+    rows = np.sort(rng.choice(operator.n, min(operator.n, _sample(pairs)), replace=False))
+    kernel, points = operator.kernel.unweighted(operator.rows(rows))
+    center = kernel.center(points)
+    return _variation(kernel(points if center is None else points - center))
+
+
+def warn_if_nearly_constant(operator: Operator) -> None:
+    """Warn where the kernel of ``operator`` hardly varies over its reference points."""
+    variation = operator_variation(operator)
     if variation < NEARLY_CONSTANT:
         warnings.warn(_constant_kernel(variation), NearlyConstantKernelWarning, stacklevel=3)
 
@@ -110,7 +121,9 @@ def _sample(pairs: int) -> int:
 
 
 def _variation(gram: Array) -> float:
-    values = gram[~array_namespace(gram).eye(len(gram), dtype=bool)]
+    if len(gram) < 3:
+        return float("nan")
+    values = gram[~array_namespace(gram).eye(len(gram), dtype=bool)].astype(np.float64)
     mean = float(abs(values.mean()))
     return float((values / mean).std()) if mean > 0 else float("inf")
 

@@ -12,10 +12,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from congruence.kernels.arrays import Array, array_namespace, require_finite, require_targets, to_numpy
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.streams import stream
+
+NEAR = 1e-4  # of |x|^2 + |z|^2: squared distances below it are computed from differences where the kernel needs them
+CENTER_ROWS = 1024
 
 
 class Kernel(ABC):
@@ -33,6 +37,31 @@ class Kernel(ABC):
         """Name and parameters, for the protocol's digest."""
         return {"kind": type(self).__name__, **asdict(self)}  # type: ignore[call-overload]
 
+    @property
+    def is_stationary(self) -> bool:
+        """Whether k(x + c, x' + c) = k(x, x') for every c."""
+        return False
+
+    def center(self, x: Any) -> Any | None:
+        """A point c (d,) near the rows of x (n, d) such that k(x - c, x' - c) = k(x, x'), in the dtype of x.
+
+        |x|^2 - 2 x.x' + |x'|^2 loses the digits of |x|^2 / |x - x'|^2, and so those of an offset that all inputs share.
+        None where the kernel has no such c, or where subtracting it would not shorten the inputs.
+        """
+        return _offset(x) if self.is_stationary else None
+
+    def rounding(self, x: Any) -> float:
+        """c with |computed - exact| k(x_i, x_j) <= c u sqrt(k(x_i, x_i) k(x_j, x_j)) for all rows of x (n, d).
+
+        To first order in u, the unit roundoff of the arithmetic (Higham 2002, section 3.1, for the inner products, and
+        the slope of the kernel for what follows). By default for a kernel that is smooth in x.x' of inputs of norm 1.
+        """
+        return 8.0 * (_columns(x).shape[1] + 8)
+
+    def unweighted(self, x: Any) -> tuple[Kernel, Any]:
+        """The kernel between points and the points, without the weights that they may count with."""
+        return self, x
+
     def __add__(self, other: Kernel) -> Kernel:
         return Sum((self, other))
 
@@ -44,18 +73,62 @@ def _columns(x: Any) -> Any:
     return x[:, None] if x.ndim == 1 else x
 
 
-def _squared_distances(x: Any, z: Any) -> Any:
+def _squared_distances(x: Any, z: Any, *, exact_near: bool = False) -> Any:
     xp = array_namespace(x, z)
     distances = x @ z.T
     distances *= -2
-    distances += (x * x).sum(axis=1)[:, None]
-    distances += (z * z).sum(axis=1)[None, :]
-    # |x|^2 - 2 x.z + |z|^2 cancels for near points: rounding may leave a small negative number there, or, of a point
-    # to itself, a small positive one, whose root (Matern 1/2) would be far above rounding.
+    x_norms, z_norms = (x * x).sum(axis=1), (z * z).sum(axis=1)
+    distances += x_norms[:, None]
+    distances += z_norms[None, :]
+    if exact_near:
+        recompute_near(distances, x, z, x_norms, z_norms)
+    # |x|^2 - 2 x.z + |z|^2 cancels for near points: rounding may leave a small negative number there.
     xp.maximum(distances, 0, out=distances)
     if z is x:
         xp.fill_diagonal(distances, 0)
     return distances
+
+
+def recompute_near(distances: Any, x: Any, z: Any, x_norms: Any, z_norms: Any, scale: float = 1.0) -> None:
+    """Replace entries of ``distances`` = scale |x - z|^2 that are far below scale (|x|^2 + |z|^2), from differences.
+
+    Rounding is a share of the sum, and its root, which a kernel of the distance itself sees, is 1,000 times larger:
+    copies of a point would be apart.
+    """
+    xp = array_namespace(distances)
+    if distances.size == 0 or float(distances.min()) >= NEAR * scale * (float(x_norms.max()) + float(z_norms.max())):
+        return
+    limits = (NEAR * scale) * x_norms[:, None] + (NEAR * scale) * z_norms[None, :]
+    rows, columns = xp.nonzero(distances <= limits)
+    if xp is np and 8 * len(rows) > distances.size:
+        distances[...] = scale * cdist(x, z, metric="sqeuclidean")
+        return
+    at_once = max(1, 2**22 // int(x.shape[1]))
+    for start in range(0, int(rows.shape[0]), at_once):
+        left, right = rows[start : start + at_once], columns[start : start + at_once]
+        difference = x[left] - z[right]
+        distances[left, right] = scale * xp.einsum("ij,ij->i", difference, difference)
+
+
+def _offset(x: Any) -> Any | None:
+    """The median row, to which one far row is nothing; of a sample of rows."""
+    xp = array_namespace(x)
+    rows = x[:: max(1, x.shape[0] // CENTER_ROWS)].astype(np.float64)
+    center = xp.median(rows, axis=0).astype(x.dtype)
+    shifted = rows - center.astype(np.float64)
+    before, after = (xp.median(xp.einsum("ij,ij->i", points, points)) for points in (rows, shifted))
+    return center if float(after) < 0.5 * float(before) else None
+
+
+def _largest_norm(x: Any) -> float:
+    """max |x_i|."""
+    xp = array_namespace(x)
+    return float(xp.sqrt(xp.einsum("ij,ij->i", x, x).max()))
+
+
+def _distance_rounding(x: Any) -> float:
+    # |x|^2 - 2 x.z + |z|^2 errs by (d + 8) u (|x| + |z|)^2, with the rounding of centred inputs.
+    return 4.0 * (x.shape[1] + 8) * _largest_norm(x) ** 2
 
 
 @dataclass(frozen=True)
@@ -65,6 +138,11 @@ class _Stationary(Kernel):
     def __post_init__(self) -> None:
         if not self.gamma > 0 or not np.isfinite(self.gamma):
             raise InvalidInputError(f"{type(self).__name__}: gamma is {self.gamma}, expected a positive number")
+
+    @property
+    def is_stationary(self) -> bool:
+        """See Kernel."""
+        return True
 
     def diagonal(self, x: Any) -> Any:
         xp = array_namespace(x)
@@ -83,6 +161,10 @@ class RBF(_Stationary):
         block *= -self.gamma
         return xp.exp(block, out=block)
 
+    def rounding(self, x: Any) -> float:
+        """See Kernel: exp(-t) has a slope of at most 1."""
+        return 4.0 + self.gamma * _distance_rounding(_columns(x))
+
 
 class Laplacian(_Stationary):
     """exp(-gamma |x - x'|_1): the true L1 distance, whose square is not positive definite for d > 1."""
@@ -93,8 +175,6 @@ class Laplacian(_Stationary):
         z = x if z is None else _columns(z)
         xp = array_namespace(x, z)
         if xp is np:
-            from scipy.spatial.distance import cdist
-
             block = cdist(x, z, metric="cityblock").astype(np.result_type(x, z), copy=False)
         else:
             block = xp.zeros((x.shape[0], z.shape[0]), dtype=x.dtype)
@@ -102,6 +182,12 @@ class Laplacian(_Stationary):
                 block += xp.abs(x[:, column, None] - z[None, :, column])
         block *= -self.gamma
         return xp.exp(block, out=block)
+
+    def rounding(self, x: Any) -> float:
+        """See Kernel: differences lose nothing but what centring did, and t exp(-t) < 1."""
+        x = _columns(x)
+        d = float(x.shape[1])
+        return 4.0 + d + 4.0 * self.gamma * float(np.sqrt(d)) * _largest_norm(x)
 
 
 @dataclass(frozen=True)
@@ -122,13 +208,28 @@ class Matern(Kernel):
         x = _columns(x)
         z = x if z is None else _columns(z)
         xp = array_namespace(x, z)
-        t = xp.sqrt(_squared_distances(x, z)) * float(np.sqrt(2 * self.nu) / self.length_scale)
+        distances = _squared_distances(x, z, exact_near=self.nu == 0.5)
+        t = xp.sqrt(distances, out=distances)
+        t *= float(np.sqrt(2 * self.nu) / self.length_scale)
         decay = xp.exp(-t)
         if self.nu == 0.5:
             return decay
         if self.nu == 1.5:
             return (1 + t) * decay
         return (1 + t + t * t / 3) * decay
+
+    @property
+    def is_stationary(self) -> bool:
+        """See Kernel."""
+        return True
+
+    def rounding(self, x: Any) -> float:
+        """See Kernel: |dk / d(t^2)| <= 1/2; for nu = 1/2 a root of what is left where NEAR ends."""
+        x = _columns(x)
+        if self.nu == 0.5:
+            steepest = 3.0 * _largest_norm(x) / (self.length_scale * float(np.sqrt(NEAR)))
+            return 8.0 + (x.shape[1] + 8) * (1.0 + steepest)
+        return 8.0 + self.nu / self.length_scale**2 * _distance_rounding(x)
 
     def diagonal(self, x: Any) -> Any:
         """See Kernel."""
@@ -165,6 +266,10 @@ class Polynomial(Kernel):
         x = _columns(x)
         return _power((x * x).sum(axis=1) * self._gamma(x) + self.coef0, self.degree)
 
+    def rounding(self, x: Any) -> float:
+        """See Kernel: gamma |x||z| + coef0 is at most the root of its values at (x, x) and (z, z)."""
+        return float(self.degree * (_columns(x).shape[1] + 6))
+
     def _gamma(self, x: Any) -> float:
         return 1.0 / x.shape[1] if self.gamma is None else self.gamma
 
@@ -192,6 +297,11 @@ class _Composite(Kernel):
         """Name and the descriptions of the parts."""
         return {"kind": type(self).__name__, "parts": [part.describe() for part in self.parts]}
 
+    @property
+    def is_stationary(self) -> bool:
+        """See Kernel."""
+        return all(part.is_stationary for part in self.parts)
+
 
 class Sum(_Composite):
     """The sum of kernels."""
@@ -210,6 +320,10 @@ class Sum(_Composite):
             total = total + part.diagonal(x)
         return total
 
+    def rounding(self, x: Any) -> float:
+        """See Kernel: the roots of the parts' diagonals add up to less than the root of their sum's (Cauchy-Schwarz)."""
+        return max(part.rounding(x) for part in self.parts) + len(self.parts)
+
 
 class Product(_Composite):
     """The product of kernels."""
@@ -227,6 +341,10 @@ class Product(_Composite):
         for part in self.parts[1:]:
             total = total * part.diagonal(x)
         return total
+
+    def rounding(self, x: Any) -> float:
+        """See Kernel."""
+        return sum(part.rounding(x) for part in self.parts) + len(self.parts)
 
 
 def variance_gamma(values: Any) -> float:

@@ -181,6 +181,12 @@ class BlockColumns:
         return maker.tile(self.points, rows, self.landmarks, slice(0, int(self.landmarks.x.shape[0])))
 
 
+def positive_diagonal(gram: Array) -> Array:
+    """k(x, x) of a Gram matrix, with the largest one where it is 0: what rounding in a row is relative to."""
+    diagonal = np.diagonal(gram)
+    return np.where(diagonal > 0.0, diagonal, np.max(diagonal, initial=0.0) or 1.0)
+
+
 def _sum(parts: list[Array]) -> Array:
     total = parts[0]
     for part in parts[1:]:

@@ -11,15 +11,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from congruence.kernels.arrays import array_namespace
-from congruence.kernels.functions import RBF, Kernel, Matern, Polynomial
+from congruence.kernels.functions import RBF, Kernel, Matern, Polynomial, recompute_near
 from congruence.kernels.skinny import transposed_product
 
 FINISHED_ROWS = 128  # rows that f is applied to at once: they and their scratch stay in a core's own cache
+
+
+class Side(NamedTuple):
+    """Rows of one side of a tile, with their squared norms where the form uses them."""
+
+    x: Any
+    norms: Any
 
 
 class ProductForm(ABC):
@@ -29,7 +36,7 @@ class ProductForm(ABC):
     uses_norms: ClassVar[bool] = True
 
     @abstractmethod
-    def finish(self, block: Any, scratch: Any, x_norms: Any, z_norms: Any) -> None:
+    def finish(self, block: Any, scratch: Any, x: Side, z: Side) -> None:
         """Turn ``block`` = scale x z' into kernel values; ``scratch`` is of the same shape and may be overwritten."""
 
 
@@ -40,7 +47,7 @@ class _PolynomialForm(ProductForm):
     degree: int
     uses_norms: ClassVar[bool] = False
 
-    def finish(self, block: Any, scratch: Any, x_norms: Any, z_norms: Any) -> None:  # noqa: ARG002
+    def finish(self, block: Any, scratch: Any, x: Side, z: Side) -> None:  # noqa: ARG002
         xp = array_namespace(block)
         if self.coef0 != 0.0:
             block += self.coef0
@@ -61,10 +68,10 @@ class _RBFForm(ProductForm):
     def scale(self) -> float:  # type: ignore[override]
         return 2.0 * self.gamma
 
-    def finish(self, block: Any, scratch: Any, x_norms: Any, z_norms: Any) -> None:  # noqa: ARG002
+    def finish(self, block: Any, scratch: Any, x: Side, z: Side) -> None:  # noqa: ARG002
         xp = array_namespace(block)
-        block -= self.gamma * x_norms[:, None]
-        block -= self.gamma * z_norms[None, :]
+        block -= self.gamma * x.norms[:, None]
+        block -= self.gamma * z.norms[None, :]
         xp.minimum(block, 0, out=block)  # rounding may leave a small positive number for near points
         xp.exp(block, out=block)
 
@@ -78,11 +85,13 @@ class _MaternForm(ProductForm):
     def scale(self) -> float:  # type: ignore[override]
         return -4.0 * self.nu / self.length_scale**2
 
-    def finish(self, block: Any, scratch: Any, x_norms: Any, z_norms: Any) -> None:
+    def finish(self, block: Any, scratch: Any, x: Side, z: Side) -> None:
         xp = array_namespace(block)
         weight = 2.0 * self.nu / self.length_scale**2
-        block += weight * x_norms[:, None]
-        block += weight * z_norms[None, :]
+        block += weight * x.norms[:, None]
+        block += weight * z.norms[None, :]
+        if self.nu == 0.5:
+            recompute_near(block, x.x, z.x, x.norms, z.norms, weight)
         xp.maximum(block, 0, out=block)
         xp.sqrt(block, out=block)  # t
         xp.exp(xp.negative(block, out=scratch), out=scratch)
@@ -149,17 +158,17 @@ class TileMaker:
         block = self._buffer("block", shape, left) if self.reuse else xp.empty(shape, dtype=left.dtype)
         xp.matmul(self._scaled(points, rows, form.scale), right.T, out=block)
         norms = (points.norms[rows], others.norms[columns]) if form.uses_norms else (None, None)
-        self._finish(form, block, *norms)
+        self._finish(form, block, Side(left, norms[0]), Side(right, norms[1]))
         if points is others and rows == columns:
             # Rounding leaves |x - x|^2 near 1e-7 in float32, and a kernel of the distance itself near its root.
             block.reshape(-1)[:: len(block) + 1] = self.kernel.diagonal(left)
         return block
 
-    def _finish(self, form: ProductForm, block: Any, x_norms: Any, z_norms: Any) -> None:
+    def _finish(self, form: ProductForm, block: Any, x: Side, z: Side) -> None:
         at_once = FINISHED_ROWS if array_namespace(block) is np else len(block)
         for part in tile_slices(slice(0, len(block)), at_once):
             scratch = self._buffer("scratch", block[part].shape, block)
-            form.finish(block[part], scratch, None if x_norms is None else x_norms[part], z_norms)
+            form.finish(block[part], scratch, Side(x.x[part], None if x.norms is None else x.norms[part]), z)
 
     def _scaled(self, points: TilePoints, rows: slice, scale: float) -> Any:
         # The tiles of one row of blocks share their left side: scale it once.

@@ -40,6 +40,14 @@ class Operator(Protocol):
     def shift(self) -> float:
         """n lambda."""
 
+    @property
+    def dtype(self) -> Any:
+        """Of the arithmetic inside a tile."""
+
+    @property
+    def kernel(self) -> Kernel:
+        """k_X."""
+
     def matmul(self, v: Array) -> Array:
         """A v, shape (n, r)."""
 
@@ -58,6 +66,18 @@ class Operator(Protocol):
     def gram_diagonal(self) -> Array:
         """k(x_i, x_i), shape (n,)."""
 
+    def row_norms(self) -> Array:
+        """|x_i - c|^2 from the center of the inputs (``Kernel.center``), shape (n,)."""
+
+    def rows(self, indices: Array) -> Any:
+        """x[indices] as they were given."""
+
+    def exact_gram(self, query: Any | None = None) -> Array:
+        """[k(query_j, x_i)], (m, n), in float64 from the inputs as they were given, whatever ``dtype``; K by default."""
+
+    def rounding(self, query: Any | None = None) -> float:
+        """``Kernel.rounding`` of the reference points, or of them and query points."""
+
 
 @dataclass(frozen=True)
 class RegularizedGram:
@@ -71,6 +91,8 @@ class RegularizedGram:
         held_bytes: the first product keeps one triangle of K if it fits in so many bytes, for later products; by
             default ``keepable_bytes``.
         threads: cores to use; by default all that this process may.
+
+    Inputs are moved to their ``Kernel.center`` before tiles are made of them.
     """
 
     x: Any = field(repr=False)
@@ -95,6 +117,11 @@ class RegularizedGram:
     def shift(self) -> float:
         """n lambda."""
         return self.n * self.regularization
+
+    @property
+    def dtype(self) -> Any:
+        """Of the inputs."""
+        return self.x.dtype
 
     @property
     def triangle_bytes(self) -> int:
@@ -138,7 +165,7 @@ class RegularizedGram:
     def cross(self, query: Any, v: Array) -> Array:
         """[k(x_i, query_j)]' v, shape (m, r)."""
         xp = array_namespace(self.x)
-        points = TilePoints(xp.asarray(query, dtype=self.x.dtype))
+        points = TilePoints(xp.asarray(centered(query, self._center), dtype=self.x.dtype))
         vectors = xp.asarray(v, dtype=self.x.dtype)
         result = np.empty((len(query), v.shape[1]))
         blocks = self._blocks(self.n)
@@ -164,12 +191,13 @@ class RegularizedGram:
     def gram_columns(self, indices: Array, rows: Array | None = None) -> Array:
         """K[rows, indices]."""
         xp = array_namespace(self.x)
-        left = self.x if rows is None else self.x[xp.asarray(rows)]
-        return to_numpy(self.kernel(left, self.x[xp.asarray(indices)]))
+        x = self._points.x
+        left = x if rows is None else x[xp.asarray(rows)]
+        return to_numpy(self.kernel(left, x[xp.asarray(indices)]))
 
     def columns(self, indices: Array) -> GramColumns:
         """K[:, indices], held if it fits in 2 GiB, else made again for every product."""
-        landmarks = TilePoints(self.x[array_namespace(self.x).asarray(indices)])
+        landmarks = TilePoints(self._points.x[array_namespace(self.x).asarray(indices)])
         blocks = self._blocks(self.n)
         columns = BlockColumns(self._points, landmarks, self.kernel, blocks, self._threads_for(self.n))
         fits = self.n * len(indices) * self.x.dtype.itemsize <= HELD_COLUMNS_BYTES
@@ -177,11 +205,51 @@ class RegularizedGram:
 
     def gram_diagonal(self) -> Array:
         """k(x_i, x_i)."""
-        return to_numpy(self.kernel.diagonal(self.x))
+        return to_numpy(self.kernel.diagonal(self._points.x))
+
+    def row_norms(self) -> Array:
+        """See Operator."""
+        return to_numpy(self._points.norms)
+
+    def rows(self, indices: Array) -> Any:
+        """x[indices]."""
+        return self.x[array_namespace(self.x).asarray(indices)]
+
+    def exact_gram(self, query: Any | None = None) -> Array:
+        """See Operator."""
+        if query is None:
+            return to_numpy(self.kernel(self._in_float64(self.x)))
+        xp = array_namespace(self.x)
+        points = self._in_float64(xp.asarray(query))
+        result = np.empty((len(query), self.n))
+
+        def fill(columns: slice) -> None:
+            result[:, columns] = to_numpy(self.kernel(points, self._in_float64(self.x[columns])))
+
+        map_on_threads(fill, self._blocks(self.n), self._threads_for(self.n))
+        return result
+
+    def rounding(self, query: Any | None = None) -> float:
+        """See Operator."""
+        if query is None:
+            return self._rounding
+        points = array_namespace(self.x).asarray(query)
+        return max(self._rounding, self.kernel.rounding(centered(points, self._center)))
+
+    @cached_property
+    def _rounding(self) -> float:
+        return self.kernel.rounding(self._points.x)
 
     @cached_property
     def _points(self) -> TilePoints:
-        return TilePoints(self.x)
+        return TilePoints(centered(self.x, self._center))
+
+    @cached_property
+    def _center(self) -> Any | None:
+        return self.kernel.center(self.x)
+
+    def _in_float64(self, x: Any) -> Any:
+        return centered(x.astype(np.float64), self._center)
 
     @property
     def _kept_limit(self) -> int:
@@ -200,3 +268,12 @@ class RegularizedGram:
         if array_namespace(self.x) is not np or rows <= self._block_rows:
             return 1
         return self.threads or available_threads()
+
+
+def centered(x: Any, center: Any | None) -> Any:
+    """x - center for rows of x (n, d), in the dtype of x; x itself if there is no center."""
+    if center is None:
+        return x
+    xp = array_namespace(center)
+    x = xp.asarray(x)
+    return x - center.astype(x.dtype)

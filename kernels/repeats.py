@@ -20,6 +20,7 @@ from congruence.kernels.feature_maps import output_features
 from congruence.kernels.functions import Kernel
 from congruence.kernels.influence import CongruenceUncertainty, repeated_uncertainty, spread_over
 from congruence.kernels.noise_floor import PROBES
+from congruence.kernels.solvers import NormKind, weakest_kind
 from congruence.kernels.streams import stream
 from congruence.kernels.target_errors import target_errors
 from congruence.kernels.weighting import Reference
@@ -100,6 +101,7 @@ class _Repeats:
     seconds: float = 0.0
     passes: int = 0
     uncertainties: list[CongruenceUncertainty] = field(default_factory=list)
+    kinds: set[NormKind] = field(default_factory=set)
 
     def add(self, draws: Sequence[CongruenceResult], rows: Array, total: int) -> None:
         """Add the draws of one solve on the reference ``rows`` of ``total``."""
@@ -108,6 +110,7 @@ class _Repeats:
         for result in draws:
             self.means.append(result.mean)
             self.bounds.append((result.error_bound, result.mean_error_bound))
+            self.kinds.add(result.bound_kind)
             self.values = self.values + result.values
             self.squares = self.squares + result.squared_values
             self.floors = self.floors + result.noise_floor_values**2
@@ -130,4 +133,5 @@ class _Repeats:
             solution_seconds=self.seconds,
             iterations=self.passes,
             uncertainty=repeated_uncertainty(self.uncertainties) if self.uncertainties else None,
+            bound_kind=weakest_kind(self.kinds),
         )

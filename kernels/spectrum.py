@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.gram_columns import GramColumns, LandmarkColumns
+from congruence.kernels.gram_columns import GramColumns, LandmarkColumns, positive_diagonal
 from congruence.kernels.operators import Operator
 from congruence.kernels.solvers.landmarks import Choice, choose_landmarks
 from congruence.kernels.solvers.low_rank import LEADING
@@ -70,14 +70,21 @@ def gram_spectrum(
 def landmark_spectrum(operator: Operator, landmarks: LandmarkColumns) -> GramSpectrum:
     """The spectrum of K on landmarks whose columns there are: m^3 operations."""
     # Single precision leaves the corner with eigenvalues of either sign around zero: drop them before they are divided.
-    scale, axes = scipy.linalg.eigh(landmarks.corner)
-    rounding = ROUNDING[operator.gram_diagonal().dtype.itemsize]
+    # Scaled to a unit diagonal, so that beside one long input all others are not taken for rounding.
+    roots = np.sqrt(positive_diagonal(landmarks.corner))
+    scale, axes = scipy.linalg.eigh(landmarks.corner / np.outer(roots, roots))
+    rounding = ROUNDING[np.dtype(operator.dtype).itemsize]
     usable = scale > rounding * scale[-1]
-    whitening = axes[:, usable] / np.sqrt(scale[usable])
+    whitening = axes[:, usable] / roots[:, None] / np.sqrt(scale[usable])
     eigenvalues, rotation = scipy.linalg.eigh(whitening.T @ landmarks.gram @ whitening)
-    order = np.flatnonzero(eigenvalues > rounding * eigenvalues[-1])[::-1]
+    order = np.flatnonzero(eigenvalues > rounding * min(eigenvalues[-1], _typical_scale(operator)))[::-1]
     basis = whitening @ (rotation[:, order] / np.sqrt(eigenvalues[order]))
     return GramSpectrum(operator, landmarks.indices, landmarks.columns, basis, eigenvalues[order])
+
+
+def _typical_scale(operator: Operator) -> float:
+    """n times the median of k(x, x): the largest eigenvalue if all inputs were one typical one."""
+    return operator.n * float(np.median(operator.gram_diagonal()))
 
 
 @dataclass(frozen=True)
@@ -130,7 +137,8 @@ def residual_variance(spectrum: GramSpectrum, y: Array) -> float:
     coefficients = spectrum.coefficients(centred)
     energy = np.sum(coefficients**2, axis=1)
     best, chosen, freedom_left = np.inf, np.zeros_like(spectrum.eigenvalues), n - 1.0
-    for ridge in spectrum.eigenvalues[0] * np.geomspace(1e-10, 1e2, 49):
+    largest = min(float(spectrum.eigenvalues[0]), _typical_scale(spectrum.operator))
+    for ridge in largest * np.geomspace(1e-10, 1e2, 49):
         filters = spectrum.eigenvalues / (spectrum.eigenvalues + ridge)
         freedom = n - 1.0 - float(np.sum(filters))
         if freedom < 0.1 * n:

@@ -34,6 +34,17 @@ class _WeightedKernel(Kernel):
     def diagonal(self, x: Any) -> Any:
         return self.kernel.diagonal(x[:, :-1]) * x[:, -1] ** 2
 
+    def center(self, x: Any) -> Any | None:
+        center = self.kernel.center(x[:, :-1])
+        xp = array_namespace(x)
+        return None if center is None else xp.concatenate([center, xp.zeros(1, dtype=x.dtype)])
+
+    def rounding(self, x: Any) -> float:
+        return self.kernel.rounding(x[:, :-1]) + 4.0
+
+    def unweighted(self, x: Any) -> tuple[Kernel, Any]:
+        return self.kernel, x[:, :-1]
+
 
 @dataclass(frozen=True)
 class Reference:

@@ -1,7 +1,7 @@
 """Solvers of (K + n lambda I) Z = B: each prepares an operator once and solves for many right-hand sides."""
 
 from congruence.kernels.solvers.auto import Plan, choose_solver, default_solver
-from congruence.kernels.solvers.base import Solution, Solver, certificate
+from congruence.kernels.solvers.base import NormKind, Solution, Solver, certificate, weakest_kind
 from congruence.kernels.solvers.cholesky import Cholesky
 from congruence.kernels.solvers.conjugate_gradient import Checkpoint, ConjugateGradient, Iterate
 from congruence.kernels.solvers.landmarks import choose_landmarks
@@ -12,6 +12,7 @@ __all__ = [
     "Cholesky",
     "ConjugateGradient",
     "Iterate",
+    "NormKind",
     "Nystrom",
     "Plan",
     "Solution",
@@ -20,4 +21,5 @@ __all__ = [
     "choose_landmarks",
     "choose_solver",
     "default_solver",
+    "weakest_kind",
 ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -12,6 +13,14 @@ from congruence.kernels.gram_columns import GramColumns
 from congruence.kernels.operators import Operator
 from congruence.kernels.solvers.low_rank import LowRankInverse
 from congruence.kernels.streams import stream
+
+NormKind = Literal["computed", "bound", "sampled"]
+_FROM_STRONG_TO_WEAK: tuple[NormKind, ...] = ("computed", "bound", "sampled")
+
+
+def weakest_kind(kinds: Iterable[NormKind]) -> NormKind:
+    """The weakest of several ways to know a norm: sampled before a bound before computed."""
+    return max(kinds, key=_FROM_STRONG_TO_WEAK.index)
 
 
 @dataclass(frozen=True)
@@ -25,7 +34,9 @@ class Solution:
         seconds: wall time of this solve.
         projected_bytes: peak memory that the solver announced for its state and this solve.
         unread_norms: norms of the columns of the part of B - A Z that was not computed, (r,); None if there is none.
-        norm_kind: how ||B - A Z|| is known: computed, sampled (random rows, plus three standard errors) or a bound.
+        norm_kind: how ||B - A Z|| is known: computed, sampled (random rows, plus three standard errors) or a bound;
+            each for K as the arithmetic made it.
+        dtype: of that arithmetic: the residual is known up to the rounding of K Z in it.
     """
 
     value: Array = field(repr=False)
@@ -34,12 +45,16 @@ class Solution:
     seconds: float
     projected_bytes: int
     unread_norms: Array | None = field(default=None, repr=False)
-    norm_kind: str = "computed"
+    norm_kind: NormKind = "computed"
+    dtype: Any = np.float64
 
     def residual_norm(self, columns: slice = slice(None)) -> float:
         """||B - A Z||_F over some columns (those of one model version)."""
-        read = float(np.linalg.norm(self.residual[:, columns]))
-        return read if self.unread_norms is None else read + float(np.linalg.norm(self.unread_norms[columns]))
+        return float(np.linalg.norm(self.residual[:, columns])) + self.unread_norm(columns)
+
+    def unread_norm(self, columns: slice = slice(None)) -> float:
+        """The part of ``residual_norm`` that was not computed."""
+        return 0.0 if self.unread_norms is None else float(np.linalg.norm(self.unread_norms[columns]))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.errors import ConvergenceError
 from congruence.kernels.operators import Operator
 from congruence.kernels.solvers.base import Solution
+from congruence.kernels.solvers.low_rank import SCALE_FEATURES, diagonal_in_words
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class CholeskyFactor:
 
 @dataclass(frozen=True)
 class Cholesky:
-    """Dense Cholesky factorisation of A in float64: n^3/3 operations, 16 n^2 bytes."""
+    """Dense Cholesky factorisation of A in float64, made of the inputs in float64: n^3/3 operations, 16 n^2 bytes."""
 
     factorizes: ClassVar[bool] = True
 
@@ -36,15 +37,16 @@ class Cholesky:
         Raises:
             ConvergenceError: A is not positive definite in float64 (the kernel is not one, or lambda is too small).
         """
-        gram = np.asarray(operator.gram_columns(np.arange(operator.n)), dtype=np.float64)
+        gram = operator.exact_gram()
         regularized = gram.copy()
         regularized[np.diag_indices(operator.n)] += operator.shift
         try:
             factor = scipy.linalg.cholesky(regularized, lower=True, overwrite_a=True, check_finite=False)
         except np.linalg.LinAlgError as error:
             raise ConvergenceError(
-                f"K + n lambda I is not positive definite (n lambda = {operator.shift:.3g}): the input kernel is not "
-                "positive definite, or lambda is below rounding; use a larger regularization"
+                f"K + n lambda I is not positive definite (n lambda = {operator.shift:.3g}, {diagonal_in_words(operator)}"
+                f"): the input kernel is not positive definite, or lambda is below rounding; {SCALE_FEATURES} or use a "
+                "larger regularization"
             ) from error
         return CholeskyFactor(operator, factor, gram)
 

@@ -15,9 +15,9 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import ConvergenceError, InvalidInputError
 from congruence.kernels.operators import Operator
-from congruence.kernels.solvers.base import ResidualSample, Solution, column_tolerances
+from congruence.kernels.solvers.base import NormKind, ResidualSample, Solution, column_tolerances
 from congruence.kernels.solvers.landmarks import Choice, choose_landmarks
-from congruence.kernels.solvers.low_rank import LowRankInverse
+from congruence.kernels.solvers.low_rank import SCALE_FEATURES, LowRankInverse, diagonal_in_words
 from congruence.kernels.threads import single_threaded_blas
 
 
@@ -131,8 +131,9 @@ class ConjugateGradient:
             norms = None if state.sample is None else state.sample.column_norms(unread @ rotation.T)
         n, r = rhs.shape
         held = 8 * 8 * n * r + 4 * n * len(state.preconditioner.indices)
-        kind = "computed" if norms is None else "sampled"
-        return Solution(value, residual, passes, time.perf_counter() - started, held, norms, kind)
+        kind: NormKind = "computed" if norms is None else "sampled"
+        seconds = time.perf_counter() - started
+        return Solution(value, residual, passes, seconds, held, norms, kind, state.operator.dtype)
 
     def _iterate(
         self, state: PreconditionedSystem, read: Array | None, iterate: Iterate, tolerances: Array
@@ -163,7 +164,7 @@ class ConjugateGradient:
             if len(active) == 0:
                 return value, residual, unread
             if iterate.passes >= self.max_passes:
-                raise _not_converged(norms, tolerances, iterate.passes)
+                raise _not_converged(norms, tolerances, iterate.passes, state.operator)
             new_energy = np.einsum("ij,ij->j", residual[:, active], step)
             first = energy[active] == 0
             step += direction[:, active] * np.where(first, 0.0, new_energy / np.where(first, 1.0, energy[active]))
@@ -203,10 +204,11 @@ def landmark_count(n: int) -> int:
     return min(n, max(500, min(4000, int(8 * np.sqrt(n)))))
 
 
-def _not_converged(norms: Array, tolerances: Array, passes: int) -> ConvergenceError:
+def _not_converged(norms: Array, tolerances: Array, passes: int, operator: Operator) -> ConvergenceError:
     worst = int(np.argmax(norms / np.maximum(tolerances, np.finfo(float).tiny)))
     return ConvergenceError(
         f"conjugate gradients: after {passes} passes column {worst} has residual {norms[worst]:.3g}, and "
-        f"{tolerances[worst]:.3g} was asked for; use more landmarks, a larger regularization or tolerance, or float64 "
-        "inputs where the tolerance is near float32 rounding"
+        f"{tolerances[worst]:.3g} was asked for (n lambda = {operator.shift:.3g}, {diagonal_in_words(operator)}); use "
+        f"more landmarks, a larger regularization or tolerance, {SCALE_FEATURES}, or float64 inputs where the tolerance "
+        "is near float32 rounding"
     )

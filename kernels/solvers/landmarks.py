@@ -42,15 +42,19 @@ def choose_landmarks(operator: Operator, count: int, choice: Choice = "rpcholesk
 
 
 def _rpcholesky(operator: Operator, rows: Array, count: int, rng: np.random.Generator) -> Array:
-    """Positions in ``rows`` of the pivots: drawn in blocks, each thinned by a pivoted Cholesky of its corner."""
+    """Positions in ``rows`` of the pivots: drawn in blocks, each thinned by a pivoted Cholesky of its corner.
+
+    What is left of a point is judged by its own k(x, x): beside one long input all others would look like rounding.
+    """
     diagonal = operator.gram_diagonal()
     residual = np.asarray(diagonal, dtype=np.float64)[rows]
-    floor = residual.max() * (1e-10 if diagonal.dtype.itemsize > 4 else 1e-6)  # above the rounding of the entries
+    rounding = 1e-10 if np.dtype(operator.dtype).itemsize > 4 else 1e-6  # above that of the entries
+    own = residual.copy()
     factor = np.zeros((len(rows), 0))
     pivots = np.zeros(0, dtype=np.int64)
     block = max(1, count // 10)
     while len(pivots) < count:
-        live = np.flatnonzero(residual > floor)
+        live = np.flatnonzero(residual > rounding * own)
         size = min(block, count - len(pivots), len(live))
         if size == 0:
             break
@@ -58,19 +62,27 @@ def _rpcholesky(operator: Operator, rows: Array, count: int, rng: np.random.Gene
         drawn = rng.choice(live, size, replace=False, p=weights)
         columns = np.asarray(operator.gram_columns(rows[drawn], rows), dtype=np.float64)
         columns -= factor @ factor[drawn].T
-        kept = _independent(columns[drawn], floor)
+        kept, corner = _independent(columns[drawn], own[drawn], 10 * rounding)
+        if len(kept) == 0:
+            residual[drawn] = 0.0
+            continue
         drawn, columns = drawn[kept], columns[:, kept]
-        corner = scipy.linalg.cholesky(columns[drawn], lower=True)
         columns = scipy.linalg.solve_triangular(corner, columns.T, lower=True, overwrite_b=True).T
         factor = np.hstack([factor, columns])
         pivots = np.concatenate([pivots, drawn])
         residual = np.maximum(residual - np.einsum("ij,ij->i", columns, columns), 0.0)
         residual[drawn] = 0.0
-        residual[residual < 100 * floor] = 0.0  # duplicates of a pivot, up to rounding
+        residual[residual < 100 * rounding * own] = 0.0  # duplicates of a pivot, up to rounding
     return pivots
 
 
-def _independent(corner: Array, floor: float) -> Array:
-    """Rows of a residual corner that are not spanned by the others of the same block."""
-    _, pivots, rank, _ = scipy.linalg.lapack.dpstrf(corner, tol=10 * floor)
-    return np.asarray(pivots[: max(rank, 1)] - 1)
+def _independent(corner: Array, own: Array, tolerance: float) -> tuple[Array, Array]:
+    """Rows of a residual corner that are not spanned by the others of the same block, and its Cholesky factor there.
+
+    ``own``: k(x, x) of the rows, to which ``tolerance`` is relative.
+    """
+    roots = np.sqrt(own)
+    scaled = corner / np.outer(roots, roots)
+    factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(scaled, tol=tolerance, lower=1)
+    kept = np.asarray(pivots[:rank] - 1)
+    return kept, np.tril(factor[:rank, :rank]) * roots[kept][:, None]

@@ -17,18 +17,26 @@ import scipy.linalg
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import ConvergenceError
-from congruence.kernels.gram_columns import GramColumns, LandmarkColumns
+from congruence.kernels.gram_columns import GramColumns, LandmarkColumns, positive_diagonal
 from congruence.kernels.operators import Operator
 
 JITTER = 1e-12
+SCALE_FEATURES = "scale the features (each to a standard deviation of 1, or every row to norm 1)"
 LEADING = 400  # landmarks that show the directions a smoother with a noise shift keeps
+
+
+def diagonal_in_words(operator: Operator) -> str:
+    """Between which values k(x, x) lies: what tells inputs that were not scaled."""
+    diagonal = operator.gram_diagonal()
+    return f"k(x, x) from {float(np.min(diagonal)):.3g} to {float(np.max(diagonal)):.3g}"
 
 
 @dataclass(frozen=True)
 class LowRankInverse:
     """A^^-1 on the landmarks ``indices``: ``apply`` costs 4 n m operations per column.
 
-    ``leading`` are some of the landmarks, enough for the leading spectrum of K.
+    ``leading`` are some of the landmarks, enough for the leading spectrum of K. W is ``corner``, lifted until its factor
+    exists: with it, A^ is exactly C W^-1 C' + mu I.
     """
 
     indices: Array = field(repr=False)
@@ -36,13 +44,22 @@ class LowRankInverse:
     factor: Array = field(repr=False)
     shift: float
     leading: LandmarkColumns = field(repr=False)
+    corner: Array = field(repr=False)
 
     @classmethod
     def build(cls, operator: Operator, indices: Array) -> LowRankInverse:
         """A^^-1 of ``operator`` on landmarks: n m (d + m) operations."""
         landmarks = LandmarkColumns.of(operator.columns(indices), indices)
-        factor = inner_factor(landmarks.corner, landmarks.gram, operator.shift)
-        return cls(indices, landmarks.columns, factor, operator.shift, landmarks.thinned(LEADING))
+        factor, jitter = inner_factor(landmarks.corner, landmarks.gram, operator.shift)
+        if factor is None:
+            raise ConvergenceError(
+                f"the Nystrom approximation on {len(indices)} landmarks is not positive definite (n lambda = "
+                f"{operator.shift:.3g}, {diagonal_in_words(operator)}): the input kernel is not positive definite, or "
+                f"lambda is below rounding; {SCALE_FEATURES}, use a larger regularization, or float64 inputs"
+            )
+        corner = landmarks.corner.copy()
+        corner[np.diag_indices(len(corner))] += jitter
+        return cls(indices, landmarks.columns, factor, operator.shift, landmarks.thinned(LEADING), corner)
 
     def apply(self, v: Array) -> Array:
         """A^^-1 v, (n, r)."""
@@ -53,25 +70,22 @@ class LowRankInverse:
         return result
 
 
-def inner_factor(corner: Array, gram: Array, shift: float) -> Array:
-    """Cholesky factor of mu W + C'C, with W lifted by 1e-12 of its trace, or as much more as single precision needs.
+def inner_factor(corner: Array, gram: Array, shift: float) -> tuple[Array | None, Array]:
+    """Cholesky factor of mu W + C'C, and what its W was lifted by on the diagonal, (m,); None if there is no factor.
 
     Landmarks may repeat, and inputs of few features have Gram matrices of low rank: both leave eigenvalues at rounding.
-
-    Raises:
-        ConvergenceError: not positive definite, so the kernel is not either.
+    So W is lifted by 1e-12 of m times its own diagonal, or as much more as single precision needs: of the diagonal and
+    not of the trace, so that a few long inputs do not drown all others.
     """
+    own = len(corner) * positive_diagonal(corner)
     for jitter in (JITTER, 1e3 * JITTER, 1e6 * JITTER):
         inner = shift * corner
         inner += gram
-        inner[np.diag_indices(len(inner))] += shift * jitter * np.trace(corner)
+        inner[np.diag_indices(len(inner))] += shift * jitter * own
         try:
             # Symmetric, so that its transpose is itself in LAPACK's order and is factored in place.
-            return np.asarray(scipy.linalg.cholesky(inner.T, lower=True, overwrite_a=True, check_finite=False))
+            factor = scipy.linalg.cholesky(inner.T, lower=True, overwrite_a=True, check_finite=False)
+            return np.asarray(factor), jitter * own
         except np.linalg.LinAlgError:
             continue
-    raise ConvergenceError(
-        f"the Nystrom approximation on {len(corner)} landmarks is not positive definite (n lambda = {shift:.3g}): "
-        "the input kernel is not positive definite, or lambda is below rounding; use a larger regularization, or "
-        "float64 inputs"
-    )
+    return None, own

@@ -15,12 +15,13 @@ import numpy as np
 import scipy.linalg
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.gram_columns import positive_diagonal
 from congruence.kernels.operators import Operator
-from congruence.kernels.solvers.base import ResidualSample, Solution
+from congruence.kernels.solvers.base import NormKind, ResidualSample, Solution
 from congruence.kernels.solvers.landmarks import Choice, choose_landmarks
 from congruence.kernels.solvers.low_rank import LowRankInverse
 
-ROUNDING = {8: 1e-12, 4: 1e-6}  # by the bytes of a number: eigenvalues of a corner below this share are rounding
+ROUNDING = {8: 1e-12, 4: 1e-6}  # by the bytes of a number: eigenvalues of a scaled corner below this are rounding
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,19 @@ class NystromState:
 
     def trace_residual(self) -> float:
         """tr(K - K^), exact up to rounding: a bound on ||K - K^||_2, since K - K^ is positive semi-definite."""
-        scale, axes = scipy.linalg.eigh(self.inverse.columns.corner())
-        usable = scale > ROUNDING[self.operator.gram_diagonal().dtype.itemsize] * scale[-1]
-        whitening = axes[:, usable] / np.sqrt(scale[usable])
+        roots = np.sqrt(positive_diagonal(self.inverse.corner))
+        scale, axes = scipy.linalg.eigh(self.inverse.corner / np.outer(roots, roots))
+        usable = scale > ROUNDING[np.dtype(self.operator.dtype).itemsize] * scale[-1]
+        whitening = axes[:, usable] / roots[:, None] / np.sqrt(scale[usable])
         captured = float(np.sum(self.inverse.columns.row_norms(whitening)))
         return max(0.0, float(np.sum(self.operator.gram_diagonal(), dtype=np.float64)) - captured)
+
+    def residual_bounds(self, value: Array, rhs: Array) -> Array:
+        """Bounds on the column norms of B - A Z = (B - A^ Z) - (K - K^) Z, (r,): the first part is rounding."""
+        columns = self.inverse.columns
+        weights = scipy.linalg.solve(self.inverse.corner, columns.transposed_matmul(value), assume_a="sym")
+        rounding = rhs - columns.matmul(weights) - self.operator.shift * value
+        return np.asarray(np.linalg.norm(rounding, axis=0) + self.trace_residual() * np.linalg.norm(value, axis=0))
 
 
 @dataclass(frozen=True)
@@ -78,14 +87,16 @@ class Nystrom:
         rhs = np.asarray(rhs, dtype=np.float64)
         value = state.inverse.apply(rhs)
         n, r = rhs.shape
+        kind: NormKind
         held = 8 * 3 * n * r + 4 * n * len(state.inverse.indices)
         if self.certificate == "rows" and n <= 4 * self.rows:
             residual = rhs - state.operator.matmul(value)
-            return Solution(value, residual, 1, time.perf_counter() - started, held)
+            seconds = time.perf_counter() - started
+            return Solution(value, residual, 1, seconds, held, dtype=state.operator.dtype)
         if state.sample is not None:
             read = state.sample.residual(value, rhs[state.sample.rows])
             norms, kind = state.sample.column_norms(read), "sampled"
         else:
-            norms, kind = state.trace_residual() * np.linalg.norm(value, axis=0), "bound"
+            norms, kind = state.residual_bounds(value, rhs), "bound"
         unread = np.broadcast_to(np.zeros(1), rhs.shape)
-        return Solution(value, unread, 0, time.perf_counter() - started, held, norms, kind)
+        return Solution(value, unread, 0, time.perf_counter() - started, held, norms, kind, state.operator.dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -31,7 +31,8 @@ class DaskGram:
         x: (n, d) as a NumPy or Dask array, or a RowSource that workers read themselves.
         kernel: the input kernel.
         regularization: lambda > 0; the shift is n lambda.
-        dtype: of the arithmetic inside a tile; sums over tiles are float64.
+        dtype: of the arithmetic inside a tile; sums over tiles are float64. What it does to the inputs and to K is
+            measured against the inputs as they are given (``exact_gram``).
         gpu: keep x, and so make every tile, on the workers' GPUs (the [gpu] extra).
         tile_rows: rows of a tile inside a task.
         held_bytes: what the workers together may take to keep one triangle of K between passes; by default a share of
@@ -68,7 +69,8 @@ class DaskGram:
 
     def cross(self, query: Any, v: Array) -> Array:
         """[k(x_i, query_j)]' v."""
-        points = to_numpy(query)
+        center = self.placement.center
+        points = to_numpy(query) if center is None else to_numpy(query) - center
         vectors = np.asarray(v, dtype=self.dtype)
 
         def product() -> Array:
@@ -88,33 +90,68 @@ class DaskGram:
 
     def restricted(self, indices: Array) -> RegularizedGram:
         """See Operator."""
-        return RegularizedGram(self.rows(indices), self.kernel, self.regularization)
+        return RegularizedGram(self._placed_rows(indices), self.kernel, self.regularization)
 
     def gram_columns(self, indices: Array, rows: Array | None = None) -> Array:
         """K[rows, indices], on the client."""
         rows = np.arange(self.n) if rows is None else rows
-        return to_numpy(self.kernel(self.rows(rows), self.rows(indices)))
+        return to_numpy(self.kernel(self._placed_rows(rows), self._placed_rows(indices)))
 
     def columns(self, indices: Array) -> GramColumns:
         """K[:, indices], held by the workers."""
-        return DaskColumns(self.placement, self.rows(indices), self.kernel, self.row_blocks)
+        return DaskColumns(self.placement, self._placed_rows(indices), self.kernel, self.row_blocks)
 
     def gram_diagonal(self) -> Array:
         """k(x_i, x_i)."""
-        return self.placement.run(
-            lambda: np.asarray(self.placement.submit(self.placement.workers[0], _diagonal, self.kernel).result())
-        )
+        return np.asarray(self._beside_a_copy(_diagonal, self.kernel))
+
+    def row_norms(self) -> Array:
+        """See Operator."""
+        return np.asarray(self._beside_a_copy(_norms))
 
     def rows(self, indices: Array) -> Array:
-        """x[indices] on the client."""
-        return self.placement.run(
-            lambda: np.asarray(self.placement.submit(self.placement.workers[0], _rows, np.asarray(indices)).result())
-        )
+        """x[indices] on the client, from their source."""
+        return self.placement.run(lambda: self._source.some(self.client, np.asarray(indices)))
+
+    def exact_gram(self, query: Any | None = None) -> Array:
+        """See Operator: from the source, block by block; all of K is made on the client."""
+        center = self.placement.center
+        points = self.rows(np.arange(self.n)) if query is None else to_numpy(query)
+        if query is None:
+            return np.asarray(self.kernel(_in_float64(points, center)))
+        place = self.placement
+
+        def blocks() -> list[Array]:
+            sent = self.client.scatter(_in_float64(points, center), hash=False)
+            given = [self._source.future(self.client, rows) for rows in place.sent_rows()]
+            made = [self.client.submit(_exact_block, b, sent, center, self.kernel, pure=False) for b in given]
+            return list(self.client.gather(made))
+
+        return np.concatenate(place.run(blocks), axis=1)
+
+    def rounding(self, query: Any | None = None) -> float:
+        """See Operator."""
+        center = self.placement.center
+        if query is None:
+            return self._rounding
+        return max(self._rounding, self.kernel.rounding(_in_float64(to_numpy(query), center)))
+
+    @cached_property
+    def _rounding(self) -> float:
+        return float(self._beside_a_copy(_kernel_rounding, self.kernel))
+
+    def _placed_rows(self, indices: Array) -> Array:
+        """x[indices] on the client as workers have them: centred, in ``dtype``."""
+        return np.asarray(self._beside_a_copy(_rows, np.asarray(indices)))
+
+    def _beside_a_copy(self, function: Callable[..., Any], *args: Any) -> Any:
+        place = self.placement
+        return place.run(lambda: place.submit(place.workers[0], function, *args).result())
 
     @cached_property
     def placement(self) -> Placement:
         """Where the copies of x are."""
-        return Placement(self.client, self._source, np.dtype(self.dtype), self.gpu)
+        return Placement(self.client, self._source, np.dtype(self.dtype), self.gpu, self.kernel)
 
     @property
     def tile_size(self) -> int:
@@ -206,3 +243,20 @@ def _diagonal(points: TilePoints, kernel: Kernel) -> Array:
 
 def _rows(points: TilePoints, indices: Array) -> Array:
     return to_numpy(points.x[array_namespace(points.x).asarray(indices)])
+
+
+def _norms(points: TilePoints) -> Array:
+    return to_numpy(points.norms)
+
+
+def _kernel_rounding(points: TilePoints, kernel: Kernel) -> float:
+    return kernel.rounding(points.x)
+
+
+def _exact_block(block: Any, query: Array, center: Array | None, kernel: Kernel) -> Array:
+    return np.asarray(kernel(query, _in_float64(to_numpy(block), center)))
+
+
+def _in_float64(x: Array, center: Array | None) -> Array:
+    x = np.asarray(x, dtype=np.float64)
+    return x if center is None else x - center

@@ -15,8 +15,9 @@ import numpy as np
 from distributed import Client, KilledWorker
 from distributed.comm.core import CommClosedError
 
-from congruence.kernels.arrays import require_finite
+from congruence.kernels.arrays import Array, require_finite, to_numpy
 from congruence.kernels.errors import ConvergenceError
+from congruence.kernels.functions import CENTER_ROWS, Kernel
 from congruence.kernels.gram_tiles import TilePoints
 from congruence.tasks.linalg.sources import RowSource
 
@@ -28,12 +29,15 @@ Result = TypeVar("Result")
 class Placement:
     """The copies of x on a cluster's workers, made where they are missing before every piece of work."""
 
-    def __init__(self, client: Client, source: RowSource, dtype: np.dtype[Any], gpu: bool) -> None:
+    def __init__(self, client: Client, source: RowSource, dtype: np.dtype[Any], gpu: bool, kernel: Kernel) -> None:
         self.client = client
         self.source = source
         self.dtype = dtype
         self.gpu = gpu
+        self.kernel = kernel
         self._copies: dict[str, Any] = {}
+        self._center: Array | None = None
+        self._centered = False
 
     @property
     def workers(self) -> list[str]:
@@ -44,6 +48,12 @@ class Placement:
     def threads(self) -> int:
         """Threads of the whole cluster."""
         return max(1, int(sum(self.client.nthreads().values())))
+
+    @property
+    def center(self) -> Array | None:
+        """What was subtracted from x before it was rounded to ``dtype`` (``Kernel.center``), in float64; (d,)."""
+        self._place()
+        return self._center
 
     def copy_on(self, worker: str) -> Any:
         """The future of the copy on ``worker``."""
@@ -88,17 +98,28 @@ class Placement:
         missing = sorted(live - set(self._copies))
         if not missing:
             return
-        blocks = [self.source.future(self.client, rows) for rows in self._sent_rows()]
+        blocks = [self.source.future(self.client, rows) for rows in self.sent_rows()]
+        if not self._centered:  # once, so that a worker that comes later has the same points
+            self._center = self.client.submit(_center, blocks, self.kernel, pure=False).result()
+            self._centered = True
         made = {
             worker: self.client.submit(
-                _whole, blocks, self.dtype, self.gpu, workers=[worker], allow_other_workers=True, pure=False
+                _whole,
+                blocks,
+                self.dtype,
+                self.gpu,
+                self._center,
+                workers=[worker],
+                allow_other_workers=True,
+                pure=False,
             )
             for worker in missing
         }
         self.client.gather(list(self.client.map(_rows_held, list(made.values()), pure=False)))  # raises what went wrong
         self._copies |= made
 
-    def _sent_rows(self) -> list[slice]:
+    def sent_rows(self) -> list[slice]:
+        """Blocks of rows as they are asked of the source."""
         n = self.source.n
         rows = max(1, SENT_ROWS_BYTES // (4 * self.source.dimension))
         return [slice(start, min(start + rows, n)) for start in range(0, n, rows)]
@@ -108,11 +129,24 @@ def _rows_held(points: TilePoints) -> int:
     return int(points.x.shape[0])
 
 
-def _whole(blocks: list[Any], dtype: np.dtype[Any], gpu: bool) -> TilePoints:
+def _center(blocks: list[Any], kernel: Kernel) -> Array | None:
+    """From a sample of rows, in float64: their differences from it are rounded to the operator's dtype once."""
+    total = sum(len(block) for block in blocks)
+    step = max(1, total // CENTER_ROWS)
+    sample = np.concatenate([to_numpy(block)[::step] for block in blocks])
+    center = kernel.center(sample.astype(np.float64))
+    return None if center is None else np.asarray(center)
+
+
+def _whole(blocks: list[Any], dtype: np.dtype[Any], gpu: bool, center: Array | None) -> TilePoints:
     if gpu:
         import cupy as xp
     else:
         xp = np
-    x = xp.concatenate([xp.asarray(block, dtype=dtype) for block in blocks])
+    x = xp.concatenate([xp.asarray(_moved(block, center), dtype=dtype) for block in blocks])
     require_finite(x, "x")
     return TilePoints(x)
+
+
+def _moved(block: Any, center: Array | None) -> Any:
+    return block if center is None else to_numpy(block) - center

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import dask.array as da
+import numpy as np
 from distributed import Client
 
-from congruence.kernels.arrays import Array, require_matrix
+from congruence.kernels.arrays import Array, array_namespace, require_matrix, to_numpy
 from congruence.kernels.errors import InvalidInputError
 
 
@@ -23,6 +24,10 @@ class RowSource(ABC):
     @abstractmethod
     def future(self, client: Client, rows: slice) -> Any:
         """x[rows] on some worker."""
+
+    @abstractmethod
+    def some(self, client: Client, indices: Array) -> Array:
+        """x[indices] in this process, in any order."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,10 @@ class ArrayRows(_Matrix):
         """See RowSource."""
         return client.scatter(self.x[rows], hash=False)
 
+    def some(self, client: Client, indices: Array) -> Array:  # noqa: ARG002
+        """See RowSource."""
+        return to_numpy(self.x[array_namespace(self.x).asarray(indices)])
+
 
 class DaskRows(_Matrix):
     """x as a Dask array."""
@@ -56,6 +65,10 @@ class DaskRows(_Matrix):
     def future(self, client: Client, rows: slice) -> Any:
         """See RowSource."""
         return client.compute(self.x[rows].rechunk(-1))
+
+    def some(self, client: Client, indices: Array) -> Array:
+        """See RowSource."""
+        return to_numpy(client.compute(self.x[indices]).result())
 
 
 @dataclass(frozen=True)
@@ -75,6 +88,18 @@ class StoredRows(RowSource):
     def future(self, client: Client, rows: slice) -> Any:
         """See RowSource."""
         return client.submit(self.read, rows, pure=False)
+
+    def some(self, client: Client, indices: Array) -> Array:
+        """See RowSource."""
+        return np.asarray(client.submit(_read_rows, self.read, np.asarray(indices), pure=False).result())
+
+
+def _read_rows(read: Callable[[slice], Array], indices: Array) -> Array:
+    """Runs of neighbouring rows in one read each."""
+    wanted = np.unique(indices)
+    runs = np.split(wanted, np.flatnonzero(np.diff(wanted) > 1) + 1)
+    found = np.concatenate([to_numpy(read(slice(int(run[0]), int(run[-1]) + 1))) for run in runs])
+    return found[np.searchsorted(wanted, indices)]
 
 
 def row_source(x: Any) -> RowSource:

@@ -20,6 +20,7 @@ from congruence.kernels.functions import Kernel
 from congruence.kernels.gram_tiles import TileMaker, TilePoints, tile_slices
 from congruence.kernels.operators import BLOCK_ROWS
 from congruence.kernels.solvers.base import Solution, column_tolerances
+from congruence.kernels.solvers.low_rank import SCALE_FEATURES, diagonal_in_words
 from congruence.tasks.linalg.gram import DaskGram
 
 MAX_TILES = 40
@@ -98,7 +99,8 @@ class TiledCholesky:
             norms = np.linalg.norm(residual, axis=0)
             if np.all(norms <= tolerances):
                 seconds = time.perf_counter() - started
-                return Solution(value, residual, step + 1, seconds, self.projected_bytes(operator))
+                held = self.projected_bytes(operator)
+                return Solution(value, residual, step + 1, seconds, held, dtype=operator.dtype)
         worst = int(np.argmax(norms - tolerances))
         raise ConvergenceError(
             f"tiled Cholesky: after {self.max_refinements} refinements column {worst} has residual {norms[worst]:.3g}, "
@@ -125,8 +127,8 @@ class TiledCholesky:
         except np.linalg.LinAlgError as error:
             raise ConvergenceError(
                 f"K + n lambda I is not positive definite in {np.dtype(factor.operator.dtype)} "
-                f"(n lambda = {factor.operator.shift:.3g}): {error}. The input kernel is not positive definite, or "
-                "lambda is below rounding; use a larger regularization or dtype float64"
+                f"(n lambda = {factor.operator.shift:.3g}, {diagonal_in_words(factor.operator)}): {error}. The input kernel is not positive definite, or "
+                f"lambda is below rounding; {SCALE_FEATURES}, or use a larger regularization or dtype float64"
             ) from error
 
     def _substitute(self, factor: TiledFactor, rhs: Array) -> Array:

@@ -161,17 +161,32 @@ def test_mcmd_of_two_samples_with_their_own_inputs_sizes_and_lambdas_is_the_defi
     y_prime = y_prime + 2.0
     query = split(6, seed=seed + 2)[0]
     expected = three_term_discrepancy(
-        x, column(y), x_prime, column(y_prime), query, KERNEL, RBF(variance_gamma(y)), *lambdas
+        x,
+        column(y),
+        x_prime,
+        column(y_prime),
+        query,
+        KERNEL,
+        RBF(variance_gamma(np.concatenate([y, y_prime]))),
+        *lambdas,
     )
-    value = maximum_conditional_mean_discrepancy(
+    result = maximum_conditional_mean_discrepancy(
         x, y, x_prime, y_prime, query, input_kernel=KERNEL, regularization=lambdas[0], regularization_prime=lambdas[1]
     )
-    np.testing.assert_allclose(value, expected, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(result.values, expected, rtol=1e-6, atol=1e-7)
+    assert np.max(np.abs(result.values - expected)) <= result.error_bound + 1e-7  # the three terms cancel
+    swapped = maximum_conditional_mean_discrepancy(
+        x_prime, y_prime, x, y, query, input_kernel=KERNEL, regularization=lambdas[1], regularization_prime=lambdas[0]
+    )
+    np.testing.assert_allclose(swapped.values, result.values, rtol=1e-6, atol=1e-9)
 
 
 def test_mcmd_of_a_sample_with_itself_is_zero():
     x, y, _ = split()
-    assert np.max(maximum_conditional_mean_discrepancy(x, y, x, y, x, input_kernel=KERNEL)) < 1e-12
+    result = maximum_conditional_mean_discrepancy(x, y, x, y, x, input_kernel=KERNEL)
+    assert np.max(result.values) < 1e-12
+    assert result.mean == np.mean(result.values)
+    assert result.bound_kind == "computed"
 
 
 @settings(max_examples=10, deadline=None)

@@ -1,0 +1,67 @@
+"""Do the certificates hold? `python tests/benchmarks/certificates.py [PROBLEMS]`: random problems, and larger ones.
+
+Every bound is held against the definition in extended precision (float64 for n above 400) from the inputs as they are.
+The kept record is certificates.md.
+"""
+
+import sys
+import time
+import warnings
+from collections import Counter, defaultdict
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import numpy as np
+from certified import SOLVERS, evaluated, exact_values, random_problem
+
+from congruence.kernels.errors import ConvergenceError
+
+
+def checked(problem):
+    """Kind of the bounds, and bound / error of both."""
+    result, exact = evaluated(problem), exact_values(problem)
+    at_point = float(np.max(np.abs(result.values - exact)))
+    in_mean = float(abs(np.mean(result.values) - np.mean(exact)))
+    scale = float(np.mean(exact))
+    tiny = np.finfo(float).tiny
+    return (
+        result.bound_kind,
+        result.error_bound / max(at_point, tiny),
+        result.mean_error_bound / max(in_mean, tiny),
+        result.mean_error_bound / scale,
+    )
+
+
+def main(count):
+    """Run ``count`` problems and print the record."""
+    warnings.simplefilter("ignore")
+    ratios, outcome, started = defaultdict(list), Counter(), time.time()
+    for seed in range(count):
+        problem = random_problem(seed, list(SOLVERS)[seed % len(SOLVERS)])
+        try:
+            kind, at_point, in_mean, relative = checked(problem)
+        except ConvergenceError as error:
+            outcome["refused"] += 1
+            print(f"refused {problem.name}: {str(error)[:160]}")
+            continue
+        outcome["evaluated"] += 1
+        if at_point < 1 or in_mean < 1:
+            outcome["violated"] += 1
+            print(f"VIOLATED {problem.name} ({kind}): {at_point:.3g} {in_mean:.3g}")
+        ratios[problem.solver, str(problem.x.dtype), kind].append((at_point, in_mean, relative))
+    print(dict(outcome), f"{time.time() - started:.0f} s")
+    print(
+        "| solver | dtype | kind | problems | bound / error: least | median | 90 % | mean's: least | median | mean bound / mean CCE: median |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for (solver, dtype, kind), rows in sorted(ratios.items()):
+        at_point, in_mean, relative = np.array(rows).T
+        print(
+            f"| {solver} | {dtype} | {kind} | {len(rows)} | {at_point.min():.2g} | {np.median(at_point):.2g} | "
+            f"{np.quantile(at_point, 0.9):.2g} | {in_mean.min():.2g} | {np.median(in_mean):.2g} | {np.median(relative):.1g} |"
+        )
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 300)
