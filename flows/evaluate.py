@@ -32,6 +32,7 @@ from congruence.tasks.errors import SettingsError
 from congruence.tasks.evaluation import Evaluation, Metric
 from congruence.tasks.linalg import sweep_iterates
 from congruence.tasks.measurement import Measurement, embedding_map, measure, on_cluster
+from congruence.tasks.metric_meanings import HEADLINES
 from congruence.tasks.registry import ModelVersion, resolve, select
 from congruence.tasks.scoring import score_version
 from congruence.tasks.settings import EvaluationSettings
@@ -295,6 +296,3 @@ def _table_artifact(split: Split, outcomes: list[VersionOutcome]) -> None:
         for outcome in outcomes
     ]
     create_table_artifact(table=rows, key="congruence-versions", description=f"Versions on split {split.name}")
-
-
-HEADLINES = ("cce_mean", "cce_noise_floor", "cce_excess", "nll_mean", "crps_mean", "ece", "mae")

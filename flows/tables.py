@@ -8,17 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from congruence.flows.evaluate import VersionOutcome
-
-_COLUMNS = {
-    "cce_mean": "CCE",
-    "cce_noise_floor": "noise floor",
-    "cce_excess": "excess",
-    "cce_p_value": "p",
-    "ece": "ECE",
-    "nll_mean": "NLL",
-    "crps_mean": "CRPS",
-    "mae": "MAE",
-}
+from congruence.tasks.metric_meanings import HEADLINES, meaning, significant
 
 
 def print_outcomes(outcomes: list[VersionOutcome], descriptions: dict[str, str] | None = None) -> None:
@@ -38,9 +28,9 @@ def _table(split: str, outcomes: list[VersionOutcome], descriptions: dict[str, s
     table.add_column("version")
     if descriptions:
         table.add_column("what it is")
-    present = [name for name in _COLUMNS if any(name in outcome.metrics for outcome in outcomes)]
+    present = [name for name in HEADLINES if any(name in outcome.metrics for outcome in outcomes)]
     for name in present:
-        table.add_column(_COLUMNS[name], justify="right")
+        table.add_column(meaning(name).label, justify="right")
     table.add_column("")
     for outcome in sorted(outcomes, key=_by_error):
         cells = [_number(outcome, name) for name in present]
@@ -56,4 +46,8 @@ def _by_error(outcome: VersionOutcome) -> float:
 
 def _number(outcome: VersionOutcome, name: str) -> str:
     metric = outcome.metrics.get(name)
-    return "" if metric is None else f"{metric.value:.4f}" if abs(metric.value) < 10 else f"{metric.value:.2f}"
+    if metric is None:
+        return ""
+    if name != "cce_expected" or metric.low is None or metric.high is None:
+        return significant(metric.value)
+    return f"{significant(metric.value)} [{significant(metric.low)}, {significant(metric.high)}]"

@@ -3,7 +3,8 @@
 Rows fall into buckets by a hash of their key; a shard gives the sums of its scores per bucket, and shards merge by
 addition, in any order. The bootstrap resamples buckets: random groups of rows, so the spread of their sums is that of
 resampling rows, at a cost that does not grow with n. A metric is a function of means (rmse of the mean squared error),
-so its interval comes from the same resamples.
+so its interval comes from the same resamples. A mean of absolute values (a calibration error) has no derivative where
+its terms are zero, and needs an interval of another kind: ``mean_absolute_deviation``.
 """
 
 from __future__ import annotations
@@ -125,10 +126,7 @@ class ScoreStatistics:
         Raises:
             InvalidInputError: no rows, or a level outside (0, 1).
         """
-        if not 0.0 < level < 1.0:
-            raise InvalidInputError(f"level: is {level}, expected a probability inside (0, 1)")
-        if self.rows == 0:
-            raise InvalidInputError("ScoreStatistics: no rows; a mean needs at least one")
+        self._require_rows(level)
         chosen = {name: _mean_of(name) for name in self.names} if functions is None else functions
         means, resampled = self.means(), self.resampled_means(resamples=resamples, seed=seed)
         result = {}
@@ -137,6 +135,56 @@ class ScoreStatistics:
             low, high = (draws[round(q * (resamples - 1))] for q in ((1.0 - level) / 2.0, (1.0 + level) / 2.0))
             result[name] = Estimate(float(function(means)), float(low), float(high))
         return result
+
+    def mean_absolute_deviation(
+        self, centers: Mapping[str, float], *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
+    ) -> Estimate:
+        """theta = mean_j |E s_j - c_j| over the scores named in ``centers``, with a confidence interval from 0 on.
+
+        The expected calibration error is one, with s_j = [PIT <= p_j] and c_j = p_j. Its estimate T is biased upwards,
+        and a bootstrap sample adds its own noise to that of the data: percentiles of T* lie above a theta near 0. But
+        with G_j the error of the j-th mean and s_j the sign of E s_j - c_j,
+
+            mean_j s_j G_j <= T - theta <= mean_j |G_j|,
+
+        and the left side is T - theta where the deviations are large. So the upper end is T less a low quantile of
+        the left side over the bootstrap's G*, and the lower end T less a high quantile of mean_j g_j, where g_j is
+        s_j G*_j for deviations of more than sqrt(log n) standard errors and |G*_j| for the others (the directional
+        derivative of Fang and Santos 2019, "Inference on directionally differentiable functions"). Where all deviations
+        are zero the lower end alone can fail, so that coverage is (1 + level) / 2.
+
+        Args:
+            centers: c_j by the name of the score s_j.
+            level: coverage of the interval.
+            resamples: bootstrap samples.
+            seed: of the bootstrap.
+
+        Raises:
+            InvalidInputError: no rows, a level outside (0, 1), no centers, a name that is no score, or infinite scores.
+        """
+        self._require_rows(level)
+        unknown = [name for name in centers if name not in self.names]
+        if unknown or not centers:
+            raise InvalidInputError(f"centers: {unknown or 'none'}; give numbers by the names of {self.names}")
+        means = self.means()
+        deviation = np.array([means[name] - center for name, center in centers.items()])
+        if not np.isfinite(deviation).all():
+            name = list(centers)[int(np.argmin(np.isfinite(deviation)))]
+            raise InvalidInputError(f"{name}: has infinite values; a deviation from {centers[name]} is not defined")
+        resampled = self.resampled_means(resamples=resamples, seed=seed)
+        noise = np.stack([resampled[name] - means[name] for name in centers], axis=1)
+        value = float(np.mean(np.abs(deviation)))
+        signed = np.sign(deviation) * noise
+        large = np.abs(deviation) > np.sqrt(np.log(self.rows)) * np.std(noise, axis=0)
+        low = value - np.quantile(np.mean(np.where(large, signed, np.abs(noise)), axis=1), (1.0 + level) / 2.0)
+        high = value - np.quantile(np.mean(signed, axis=1), (1.0 - level) / 2.0)
+        return Estimate(value, max(0.0, float(low)), float(high))
+
+    def _require_rows(self, level: float) -> None:
+        if not 0.0 < level < 1.0:
+            raise InvalidInputError(f"level: is {level}, expected a probability inside (0, 1)")
+        if self.rows == 0:
+            raise InvalidInputError("ScoreStatistics: no rows; a mean needs at least one")
 
 
 @lru_cache(maxsize=2)

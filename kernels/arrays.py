@@ -23,9 +23,36 @@ def array_namespace(*arrays: Any) -> ModuleType:
     return np
 
 
-def to_numpy(array: Any) -> Array:
-    """``array`` in host memory."""
+def to_numpy(array: Any, name: str = "array") -> Array:
+    """``array`` in host memory.
+
+    Raises:
+        InvalidInputError: it is a masked array with masked entries.
+    """
+    array = unmasked(array, name)
     return np.asarray(array if array_namespace(array) is np else array.get())
+
+
+def unmasked(array: Any, name: str) -> Any:
+    """``array`` without its mask, if it has one; also for a list or tuple of masked rows.
+
+    What lies under a mask is whatever the file held there, and NumPy's functions read it without a word.
+
+    Raises:
+        InvalidInputError: an entry is masked; the message names the first row.
+    """
+    if isinstance(array, (list, tuple)) and any(np.ma.isMaskedArray(row) for row in array):
+        array = np.ma.array(array)
+    if not np.ma.isMaskedArray(array):
+        return array
+    masked = np.argwhere(np.ma.getmaskarray(array))
+    if len(masked):
+        place = _place(tuple(int(i) for i in masked[0]))
+        raise InvalidInputError(
+            f"{name}: {len(masked)} of {array.size} values are masked, the first at {place}; drop these rows from all "
+            "arrays before the evaluation, or fill them"
+        )
+    return array.data
 
 
 def require_finite(array: Any, name: str) -> None:
@@ -36,11 +63,14 @@ def require_finite(array: Any, name: str) -> None:
         return
     bad = to_numpy(xp.argwhere(~finite))
     index = tuple(int(i) for i in bad[0])
-    place = f"row {index[0]}" + (f", column {index[1]}" if len(index) > 1 else "") if index else "the scalar"
     raise InvalidInputError(
-        f"{name}: {len(bad)} of {array.size} values are not finite, the first at {place} ({array[index]}); "
+        f"{name}: {len(bad)} of {array.size} values are not finite, the first at {_place(index)} ({array[index]}); "
         "drop or repair these rows before the evaluation"
     )
+
+
+def _place(index: tuple[int, ...]) -> str:
+    return f"row {index[0]}" + (f", column {index[1]}" if len(index) > 1 else "") if index else "the scalar"
 
 
 def require_matrix(array: Any, name: str) -> Any:
@@ -78,6 +108,7 @@ def require_targets(array: Any, name: str, rows: int | None = None) -> Array:
 
 
 def _as_floating(array: Any, name: str) -> Any:
+    array = unmasked(array, name)
     if not hasattr(array, "__array__") or isinstance(array, (list, tuple)):
         array = np.asarray(array)
     if hasattr(array, "to_numpy"):

@@ -86,6 +86,12 @@ class CongruenceResult:
         square = float(np.mean(self.squared_values) - np.mean(self.noise_floor_values**2))
         return float(np.sqrt(max(0.0, square - reach))), float(np.sqrt(max(0.0, square + reach)))
 
+    def squared_mean_interval(self, level: float = 0.95) -> tuple[float, float, float]:
+        """Mean CCE^2 less the Monte-Carlo term of a finite ensemble, with its confidence interval: value, low, high."""
+        known = self._known_uncertainty
+        value, reach = known.influence.squared_mean, _quantile(level) * known.squared_standard_error
+        return value, value - reach, value + reach
+
     @property
     def _known_uncertainty(self) -> CongruenceUncertainty:
         if self.uncertainty is None:

@@ -22,7 +22,8 @@ leading directions of the Gram matrix, by thin products.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -33,7 +34,9 @@ from congruence.kernels.streams import stream
 MULTIPLIERS = 200
 ENERGY = 0.998  # of the residuals' features that the multipliers see
 RIDGES = np.geomspace(1e-6, 1e6, 37)  # relative to the metric's own n lambda
-POINTS = 16_384  # that the multipliers' means run over
+POINTS = 16_384  # that means under drawn signs run over
+_INFLUENCES = ("root", "squared")
+_TINY = float(np.finfo(float).tiny)
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ def congruence_uncertainty(
     """
     residuals = target_residuals(smoother, delta)
     norms = np.sqrt(np.einsum("ij,ij->i", smoothed, smoothed))
-    directions = smoothed / np.maximum(norms, np.finfo(float).tiny)[:, None]
+    directions = smoothed / np.maximum(norms, _TINY)[:, None]
     points = len(smoothed)
     squared = 2.0 / points * np.einsum("ij,ij->i", smoother.transposed(smoothed), residuals)
     root = 1.0 / points * np.einsum("ij,ij->i", smoother.transposed(directions), residuals)
@@ -100,6 +103,48 @@ def congruence_uncertainty(
         standard_error=float(np.std(means, ddof=1)),
         squared_standard_error=float(np.std(squares, ddof=1)),
     )
+
+
+def spread_over(uncertainty: CongruenceUncertainty, rows: Array, total: int) -> CongruenceUncertainty:
+    """The same with influences on all ``total`` rows of a split, of which the reference held ``rows``."""
+    influence = uncertainty.influence
+    squared, root = np.zeros(total), np.zeros(total)
+    squared[rows], root[rows] = influence.squared, influence.root
+    return replace(uncertainty, influence=replace(influence, squared=squared, root=root))
+
+
+def repeated_uncertainty(repeats: Sequence[CongruenceUncertainty]) -> CongruenceUncertainty:
+    """Of the mean over repeats, which share the targets but not their choices of rows and draws.
+
+    Influences are averaged, so that what is a repeat's own cancels. Their root sum of squares is corrected by what the
+    signs tell of one repeat, and the spread of the repeats' means over their number is added. Draws of the signs differ
+    between references, so two versions' difference counts what is quadratic in the noise more than once.
+    """
+    influences = [item.influence for item in repeats]
+    mean, squared_mean = (
+        np.array([getattr(influence, name) for influence in influences]) for name in ("mean", "squared_mean")
+    )
+    root, squared = (np.mean([getattr(influence, name) for influence in influences], axis=0) for name in _INFLUENCES)
+    noise = np.mean([influence.noise for influence in influences], axis=0)
+    first_order = [(_norm(influence.root), _norm(influence.squared)) for influence in influences]
+    corrections = [
+        (item.standard_error / max(of_root, _TINY), item.squared_standard_error / max(of_square, _TINY))
+        for item, (of_root, of_square) in zip(repeats, first_order, strict=True)
+    ]
+    of_root, of_square = np.mean(corrections, axis=0) * (_norm(root), _norm(squared))
+    return CongruenceUncertainty(
+        CongruenceInfluence(float(np.mean(squared_mean)), float(np.mean(mean)), squared, root, noise),
+        standard_error=float(np.hypot(of_root, _error_of_mean(mean))),
+        squared_standard_error=float(np.hypot(of_square, _error_of_mean(squared_mean))),
+    )
+
+
+def _norm(values: Array) -> float:
+    return float(np.linalg.norm(values))
+
+
+def _error_of_mean(values: Array) -> float:
+    return float(np.std(values, ddof=1)) / float(np.sqrt(len(values))) if len(values) > 1 else 0.0
 
 
 def target_residuals(smoother: SpectralSmoother, delta: Array) -> Array:
@@ -154,6 +199,6 @@ def _multiplied(
 
 def _leading_axes(residuals: Array) -> Array:
     energy, axes = np.linalg.eigh(residuals.T @ residuals)
-    held = np.cumsum(energy[::-1]) / max(float(np.sum(energy)), np.finfo(float).tiny)
+    held = np.cumsum(energy[::-1]) / max(float(np.sum(energy)), _TINY)
     count = min(int(np.searchsorted(held, ENERGY)) + 1, len(energy))
     return np.ascontiguousarray(axes[:, : -count - 1 : -1])

@@ -14,9 +14,12 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions import Distribution, Samples
+from congruence.kernels.distributions.base import require_dimension
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.feature_maps import FeatureMap, output_features
-from congruence.kernels.functions import RBF, Kernel, variance_gamma
+from congruence.kernels.functions import Kernel
+from congruence.kernels.model_scales import model_output_kernel
+from congruence.kernels.protocols import OutputScale
 from congruence.kernels.streams import stream
 from congruence.kernels.target_errors import marginal_kernel
 
@@ -103,13 +106,16 @@ class EnsembleDraws:
         return np.asarray(features * np.float32(1.0 + 1.0 / members) - self.total[:, None, :] / np.float32(members))
 
 
-def null_draws(y: Array, predictive: Distribution, kernel: Kernel | None = None) -> NullDraws:
+def null_draws(
+    y: Array, predictive: Distribution, kernel: Kernel | None = None, *, scale: OutputScale = "marginal"
+) -> NullDraws:
     """Observed and simulated Delta of one model.
 
     Args:
         y: targets, (n,) or (n, q).
         predictive: n predictive distributions; ``Samples`` count as an ensemble of draws from the model's law.
-        kernel: k_Y; by default RBF at the marginal variance that the *model* states (``model_marginal_kernel``).
+        kernel: k_Y; by default the one that the *model* states at ``scale`` (``model_output_kernel``).
+        scale: of the model's own kernel.
 
     Raises:
         InvalidInputError: lengths or dimensions differ.
@@ -119,7 +125,8 @@ def null_draws(y: Array, predictive: Distribution, kernel: Kernel | None = None)
         raise InvalidInputError(
             f"predictive: {len(predictive)} distributions for {len(y)} targets; give one distribution per row of y"
         )
-    features = _features(y, predictive, kernel)
+    require_dimension(predictive, y)
+    features = _features(y, predictive, kernel, scale)
     if isinstance(predictive, Samples):
         values = np.concatenate([y[:, None], predictive.values], axis=1)
         compressed = _compress(features, values[_pilot_rows(len(y))], y, predictive)[0]
@@ -136,31 +143,15 @@ def null_draws(y: Array, predictive: Distribution, kernel: Kernel | None = None)
     return DistributionDraws(y, predictive, compressed, mean)
 
 
-def _features(y: Array, predictive: Distribution, kernel: Kernel | None) -> FeatureMap:
+def _features(y: Array, predictive: Distribution, kernel: Kernel | None, scale: OutputScale) -> FeatureMap:
     tolerance = VECTOR_TOLERANCE if y.ndim == 2 else 1e-12
     if kernel is not None:
         return output_features(kernel, y, predictive, tolerance=tolerance)
     try:
-        return output_features(model_marginal_kernel(y, predictive), y, predictive, tolerance=tolerance)
+        return output_features(model_output_kernel(y, predictive, scale), y, predictive, tolerance=tolerance)
     except BudgetError:
         # Targets a thousand bandwidths from all predictions: no draw of the model gets there, so the level is safe.
         return output_features(marginal_kernel(y), y, predictive, tolerance=tolerance)
-
-
-def model_marginal_kernel(y: Array, predictive: Distribution) -> Kernel:
-    """RBF with gamma = 1 / (2 v), v the variance of a random row's target as the model states it.
-
-    The papers' gamma comes from y, so that a statistic would depend on which targets are the observed ones, and the
-    level of a test would hold only approximately. Ensembles use their values and y together, which does not tell them
-    apart. Where the model has no variance (heavy tails, one constant), the papers' gamma stands in.
-    """
-    if isinstance(predictive, Samples):
-        pooled = np.concatenate([y[:, None], predictive.values], axis=1)
-        return RBF(variance_gamma(pooled.reshape(-1, *pooled.shape[2:])))
-    variance = float(np.sum(np.var(predictive.mean(), axis=0)) + np.sum(np.mean(predictive.std() ** 2, axis=0)))
-    if not np.isfinite(variance) or variance <= 0.0:
-        return marginal_kernel(y)
-    return RBF(1.0 / (2.0 * variance))
 
 
 def _pilot_rows(n: int) -> Array:

@@ -4,8 +4,10 @@ A metric here is a function of the means of some columns over the points: the me
 the root of one, a calibration error a function of fifty. Both models' columns are resampled with the same weights, so
 what is common to them (hard points) cancels.
 
-The points are taken as exchangeable. CCE values of neighbouring points share the noise of the same targets, so for CCE
-the interval speaks of the query points, given the reference split.
+The points are taken as independent, as those of NLL, CRPS, absolute and squared errors and PIT values are. CCE values
+are not: all of them are estimated from the targets of one reference split, whose noise they share, and neither an
+interval nor a p-value from their resampling knows of it. The difference of two mean CCEs belongs to
+``congruence_difference``.
 """
 
 from __future__ import annotations
@@ -47,8 +49,9 @@ class PairedDifference:
     Attributes:
         difference: first - second: negative where the first is better, if lower is better.
         low, high: 95 % bootstrap interval of the difference (percentiles).
-        p_value: two-sided Monte-Carlo p-value of a paired permutation test: under the null, which of the two models
-            gave which value is a coin toss at every point.
+        p_value: two-sided, of the hypothesis that the metric is the same for both. For a function of one mean by paired
+            permutation (which of the two models gave which value is a coin toss at every point). For a function of
+            several means by the bootstrap: twice the share of resampled differences on the far side of zero.
     """
 
     first: float
@@ -116,12 +119,10 @@ class PairedResampling:
         difference = values[0] - values[1]
         size = (self._weights @ self._sizes)[:, None]
         drawn = metric.summary(self._weights @ first / size) - metric.summary(self._weights @ second / size)
-        swapped = self._swaps @ (first - second)
-        null = metric.summary((first.sum(axis=0) - swapped) / self.n) - metric.summary(
-            (second.sum(axis=0) + swapped) / self.n
-        )
-        # Rounding must not make a tie with the observed difference look smaller than it.
-        reached = np.abs(null) >= abs(difference) * (1.0 - 1e-12)
+        if first.shape[1] == 1:
+            reached = self._reached_by_permutation(metric.summary, first, second, difference)
+        else:
+            reached = 1 + 2 * min(np.count_nonzero(drawn <= 0.0), np.count_nonzero(drawn >= 0.0))
         low, high = np.quantile(drawn, [0.025, 0.975])
         return PairedDifference(
             first=values[0],
@@ -129,8 +130,22 @@ class PairedResampling:
             difference=difference,
             low=float(low),
             high=float(high),
-            p_value=float((1 + np.count_nonzero(reached)) / (self.resamples + 1)),
+            p_value=min(1.0, float((1 + reached) / (self.resamples + 1))),
         )
+
+    def _reached_by_permutation(
+        self, summary: Callable[[Array], Array], first: Array, second: Array, difference: float
+    ) -> int:
+        """In how many permutations the difference is at least as large as the one observed.
+
+        Of several means, exchanged columns are those of a mixture of the two models: a model biased up and one biased
+        down by as much have the same calibration error, and their mixture almost none, so that permutation would call
+        the chance difference of the two significant nine times in ten.
+        """
+        swapped = self._swaps @ (first - second)
+        null = summary((first.sum(axis=0) - swapped) / self.n) - summary((second.sum(axis=0) + swapped) / self.n)
+        # Rounding must not make a tie with the observed difference look smaller than it.
+        return int(np.count_nonzero(np.abs(null) >= abs(difference) * (1.0 - 1e-12)))
 
     def compare_all(self, metrics: Mapping[str, PointMetric]) -> dict[str, PairedDifference]:
         """Every metric under the same resampled points."""

@@ -33,6 +33,7 @@ def evaluate_protocol(
     *,
     query: Any | None = None,
     seed: int = 0,
+    uncertainty: bool = False,
     prepare_inputs: Prepare = prepare,
 ) -> dict[str, RepeatedResult]:
     """CCE of every version under a protocol.
@@ -45,6 +46,7 @@ def evaluate_protocol(
         versions: predictive distributions at the reference inputs, n rows each.
         query: embeddings (m, d) of the points to evaluate; by default the reference split.
         seed: of draws, choices of the reference and probes.
+        uncertainty: with standard errors and the influence of each reference row.
         prepare_inputs: where Gram systems are prepared; in this process, by the solver that fits, by default.
 
     Raises:
@@ -59,7 +61,7 @@ def evaluate_protocol(
         prepared = _prepared(protocol, x, points, prepare_inputs)
     kernel = resolved_output_kernel(protocol, targets, x, prepared)
     references = protocol_references(protocol, x, points, prepared=prepared, seed=seed, prepare_inputs=prepare_inputs)
-    return evaluate_references(protocol, references, targets, versions, kernel, seed=seed)
+    return evaluate_references(protocol, references, targets, versions, kernel, seed=seed, uncertainty=uncertainty)
 
 
 def evaluate_references(
@@ -70,6 +72,7 @@ def evaluate_references(
     kernel: Kernel,
     *,
     seed: int = 0,
+    uncertainty: bool = False,
 ) -> dict[str, RepeatedResult]:
     """CCE of every version on the reference samples of a protocol, with its draws; ``kernel`` is k_Y."""
     return repeated_evaluation(
@@ -81,6 +84,7 @@ def evaluate_references(
         draws=protocol.draws if protocol.samples is not None else 1,
         repeats=protocol.repeats,
         seed=seed,
+        uncertainty=uncertainty,
     )
 
 

@@ -18,6 +18,7 @@ from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.feature_maps import output_features
 from congruence.kernels.functions import Kernel
+from congruence.kernels.influence import CongruenceUncertainty, repeated_uncertainty, spread_over
 from congruence.kernels.noise_floor import PROBES
 from congruence.kernels.streams import stream
 from congruence.kernels.target_errors import target_errors
@@ -59,10 +60,12 @@ def repeated_evaluation(
     draws: int = 1,
     repeats: int = 1,
     seed: int = 0,
+    uncertainty: bool = False,
 ) -> dict[str, RepeatedResult]:
     """CCE of every version on each reference sample: ``draws`` times with ``samples`` draws, or with exact means.
 
     ``repeats`` is how many there will be in all; the fewer, the more probes of the noise floor each one takes.
+    ``uncertainty``: with standard errors and the influence of each row of the split, see ``repeated_uncertainty``.
     """
     if draws < 1:
         raise InvalidInputError(f"draws: {draws}; give at least one")
@@ -76,7 +79,8 @@ def repeated_evaluation(
                 target_errors(y, _drawn(model, samples, rng), kernel, features=features[name]) for _ in range(draws)
             ]
             drawn = {draw: reference.errors(error) for draw, error in enumerate(errors)}
-            sums[name].add(list(reference.prepared.evaluate_errors(drawn, rng=rng, probes=probes).values()))
+            evaluated = reference.prepared.evaluate_errors(drawn, rng=rng, probes=probes, uncertainty=uncertainty)
+            sums[name].add(list(evaluated.values()), reference.rows, len(y))
     return {name: repeated.result() for name, repeated in sums.items()}
 
 
@@ -95,9 +99,10 @@ class _Repeats:
     floors: Any = 0.0
     seconds: float = 0.0
     passes: int = 0
+    uncertainties: list[CongruenceUncertainty] = field(default_factory=list)
 
-    def add(self, draws: Sequence[CongruenceResult]) -> None:
-        """Add the draws of one solve."""
+    def add(self, draws: Sequence[CongruenceResult], rows: Array, total: int) -> None:
+        """Add the draws of one solve on the reference ``rows`` of ``total``."""
         self.seconds += draws[0].solution_seconds
         self.passes += draws[0].iterations
         for result in draws:
@@ -106,6 +111,8 @@ class _Repeats:
             self.values = self.values + result.values
             self.squares = self.squares + result.squared_values
             self.floors = self.floors + result.noise_floor_values**2
+            if result.uncertainty is not None:
+                self.uncertainties.append(spread_over(result.uncertainty, rows, total))
 
     def result(self) -> RepeatedResult:
         """The averages."""
@@ -122,4 +129,5 @@ class _Repeats:
             mean_error_bound=float(np.mean(in_mean)),
             solution_seconds=self.seconds,
             iterations=self.passes,
+            uncertainty=repeated_uncertainty(self.uncertainties) if self.uncertainties else None,
         )

@@ -12,17 +12,20 @@ from typing import Any, Literal
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
-from congruence.kernels.distributions.base import Distribution
+from congruence.kernels.distributions.base import Distribution, require_dimension
+from congruence.kernels.distributions.samples import Samples
 from congruence.kernels.errors import InvalidInputError
 
 
 def matched_targets(predictive: Distribution, y: Any) -> Array:
-    """y as finite float64 targets, one per distribution.
+    """y as finite float64 targets, one per distribution: (n,), or (n, q) where the distributions are of q > 1 targets.
 
     Raises:
-        InvalidInputError: not finite, or of another length.
+        InvalidInputError: not finite, of another length, or of another number of targets.
     """
-    return require_targets(y, "y", rows=len(predictive))
+    targets = require_targets(y, "y", rows=len(predictive))
+    require_dimension(predictive, targets)
+    return targets
 
 
 def negative_log_likelihood(predictive: Distribution, y: Any, *, infinite: Literal["raise", "keep"] = "raise") -> Array:
@@ -45,7 +48,7 @@ def negative_log_likelihood(predictive: Distribution, y: Any, *, infinite: Liter
 
 
 def crps(predictive: Distribution, y: Any) -> Array:
-    """Continuous ranked probability score; the energy score for vector targets."""
+    """Continuous ranked probability score; the energy score for vector targets. Fair for draws (``Samples``)."""
     return predictive.crps(matched_targets(predictive, y))
 
 
@@ -63,11 +66,13 @@ def absolute_error(predictive: Distribution, y: Any) -> Array:
 def pinball_score(predictive: Distribution, y: Any, level: float) -> Array:
     """(1[y <= Q(level)] - level) (Q(level) - y): the quantile score, minimal in expectation at the true quantile.
 
+    Q is ``predictive_quantile``.
+
     Raises:
         InvalidInputError: a level outside (0, 1).
     """
     _require_level(level)
-    error = matched_targets(predictive, y) - predictive.quantile(level)
+    error = matched_targets(predictive, y) - predictive.predictive_quantile(level)
     return np.asarray(np.maximum(level * error, (level - 1.0) * error))
 
 
@@ -83,19 +88,31 @@ def interval_score(predictive: Distribution, y: Any, level: float) -> Array:
 
 
 def central_interval(predictive: Distribution, level: float) -> tuple[Array, Array]:
-    """Quantiles at (1 - level) / 2 and (1 + level) / 2, each (n,).
+    """Predictive quantiles at (1 - level) / 2 and (1 + level) / 2, each (n,).
+
+    Between l draws (``Samples``) at most (l - 1) / (l + 1) can be held: a wider level has the outermost draws.
 
     Raises:
         InvalidInputError: a level outside (0, 1).
     """
     _require_level(level)
-    return predictive.quantile((1.0 - level) / 2.0), predictive.quantile((1.0 + level) / 2.0)
+    return predictive.predictive_quantile((1.0 - level) / 2.0), predictive.predictive_quantile((1.0 + level) / 2.0)
 
 
-def covered(predictive: Distribution, y: Any, level: float) -> Array:
-    """1 where y_i lies in the central interval of ``level``, else 0; the mean is the coverage."""
-    lower, upper = central_interval(predictive, level)
+def covered(predictive: Distribution, y: Any, level: float, *, interval: tuple[Array, Array] | None = None) -> Array:
+    """1 where y_i lies in the central interval of ``level``, else 0; the mean is the coverage.
+
+    Of draws (``Samples``) the share of the place of y_i among them that lies between the two levels, in [0, 1]: the
+    probability that its randomised PIT does, so that the coverage of the truth is ``level`` for any number of draws.
+    ``interval`` is the ``central_interval`` where it is known already.
+    """
     targets = matched_targets(predictive, y)
+    if isinstance(predictive, Samples):
+        _require_level(level)
+        below, above = predictive.pit_range(targets)
+        inside = np.minimum(above, (1.0 + level) / 2.0) - np.maximum(below, (1.0 - level) / 2.0)
+        return np.asarray(np.maximum(inside, 0.0) / (above - below))
+    lower, upper = central_interval(predictive, level) if interval is None else interval
     return np.asarray((lower <= targets) & (targets <= upper), dtype=np.float64)
 
 

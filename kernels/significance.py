@@ -25,6 +25,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.functions import Kernel
 from congruence.kernels.null_draws import NullDraws, null_draws
+from congruence.kernels.protocols import OutputScale
 from congruence.kernels.solvers import Nystrom, Solver
 from congruence.kernels.solvers.low_rank import LEADING
 from congruence.kernels.streams import stream
@@ -41,7 +42,7 @@ class CongruenceTest:
     Attributes:
         statistic: T, the mean over the points of the smoothed error of the observed targets.
         p_value: of the whole split; at least 1 / (draws + 1).
-        point_p_values: of each point, (m,).
+        point_p_values: of each point's neighbourhood, (m,), under "the model is the truth everywhere".
         point_statistics: the smoothed error at each point, (m,).
         null_statistics: T* of the drawn targets, (draws,).
     """
@@ -53,12 +54,28 @@ class CongruenceTest:
     null_statistics: Array = field(repr=False)
 
     @property
+    def expected(self) -> float:
+        """What the statistic would be on average if the model were the truth: the mean of the null statistics."""
+        return float(np.mean(self.null_statistics))
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """Where the statistic lies in 95 of 100 splits if the model is the truth."""
+        low, high = np.quantile(self.null_statistics, (0.025, 0.975))
+        return float(low), float(high)
+
+    @property
     def draws(self) -> int:
         """Number of simulated sets of targets B."""
         return len(self.null_statistics)
 
     def significant_points(self, level: float = 0.05) -> Array:
-        """Points whose error is real, with a false discovery rate of at most ``level``: (m,) booleans."""
+        """Points around which the model is wrong, with a false discovery rate of at most ``level``: (m,) booleans.
+
+        What is tested at a point is the smoothed error there against a model that is the truth *everywhere*: a point
+        next to a region where the model is wrong is smoothed from that region's targets too, and may be found though
+        the model is right at the point itself. Read them as places to look around, not as verdicts on single points.
+        """
         return benjamini_hochberg(self.point_p_values) <= level
 
 
@@ -104,8 +121,8 @@ def congruence_test(
         seed: of the draws.
         query: points (m, d) at which to evaluate; by default x itself.
         input_kernel: k_X.
-        output_kernel: k_Y; by default RBF at the marginal variance that the model states. The papers' bandwidth is read
-            from y, which the level of the test then inherits up to O(1 / n): pass that kernel to test that number.
+        output_kernel: k_Y; by default RBF at the marginal variance that the model states, which makes the test exact.
+            The papers' bandwidth is read from y, and the level then holds up to O(1 / n).
         regularization: lambda.
         solver: compute every statistic with it; by default in the leading directions of 400 landmarks.
 
@@ -128,6 +145,7 @@ def congruence_tests(
     draws: int = 999,
     seed: int = 0,
     output_kernel: Kernel | None = None,
+    output_scale: OutputScale = "marginal",
     exact: bool = False,
     roots: Array | None = None,
 ) -> dict[str, CongruenceTest]:
@@ -138,6 +156,7 @@ def congruence_tests(
         y: its targets, (n,) or (n, q).
         versions: predictive distributions by version.
         draws, seed, output_kernel: see ``congruence_test``.
+        output_scale: of each model's own kernel, where no ``output_kernel`` is given.
         exact: compute every statistic with the prepared solver, at ``draws`` times the price of an evaluation.
         roots: of the weights of the reference points, (n,), where they count unequally (see ``weighting.Reference``).
     """
@@ -153,7 +172,8 @@ def congruence_tests(
     weighted = smooth if roots is None else _weighted(smooth, roots)
     results = {}
     for name, predictive in versions.items():
-        results[name] = _test(null_draws(y, predictive, output_kernel), weighted, draws, seed, threads)
+        delta = null_draws(y, predictive, output_kernel, scale=output_scale)
+        results[name] = _test(delta, weighted, draws, seed, threads)
     return results
 
 

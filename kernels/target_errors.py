@@ -12,6 +12,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions import Distribution, Samples
+from congruence.kernels.distributions.base import require_dimension
 from congruence.kernels.distributions.quadrature import probability_rule
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.feature_maps import FeatureMap, output_features
@@ -49,13 +50,14 @@ def target_errors(
     their mean is part of v. One draw per point leaves v to be read off Delta itself, which is unbiased if f is true.
 
     Raises:
-        InvalidInputError: lengths differ.
+        InvalidInputError: lengths or dimensions differ.
     """
     y = require_targets(y, "y")
     if len(predictive) != len(y):
         raise InvalidInputError(
             f"predictive: {len(predictive)} distributions for {len(y)} targets; give one distribution per row of y"
         )
+    require_dimension(predictive, y)
     features = output_features(kernel, y, predictive) if features is None else features
     delta, variance = np.empty((len(y), features.rank)), np.empty(len(y))
 

@@ -36,7 +36,7 @@ SCORES = (
 )
 INFLUENCE = ("key", "cce_squared_influence", "cce_influence")
 SIGNIFICANCE = 0.05
-AT_FLOOR, ABOVE_FLOOR = "at the noise floor", "above the noise floor"
+AS_IF_TRUE, NOT_AS_IF_TRUE = "as expected if true", "above what is expected if true"
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,8 @@ class Evaluation:
     """One model version on one split under one protocol.
 
     Attributes:
-        metrics: by name (``cce_mean``, ``cce_noise_floor``, ``nll_mean``, ``ece``, ...); finite numbers only.
+        metrics: by name (``cce_mean``, ``cce_expected``, ``nll_mean``, ``ece``, ...; what each means is in
+            ``metric_meanings``); finite numbers only.
         scores: one row per row of the split, in its order, with the columns ``SCORES`` as far as they exist and the
             split's slice columns. Invalid rows have ``valid`` False, a reason, and NaN scores.
         predictive: the predictive distributions of the valid rows, in split order.
@@ -158,10 +159,10 @@ class Evaluation:
 
 
 def cce_status(metrics: Mapping[str, Metric]) -> str:
-    """``at the noise floor``, ``above the noise floor`` or ``not measured``.
+    """``as expected if true``, ``above what is expected if true`` or ``not measured``.
 
-    By the Monte-Carlo test where it was run (``cce_p_value`` below 0.05 is above), else by whether the interval of the
-    mean CCE reaches down to the floor, else within 10 % of it.
+    By the exact test where it was run (``cce_p_value`` below 0.05 is above), else by whether the interval of the mean
+    CCE reaches down to the noise floor, which is no less than what is expected if true, else within 10 % of it.
     """
     p_value, mean, floor = (metrics.get(name) for name in ("cce_p_value", "cce_mean", "cce_noise_floor"))
     if p_value is not None:
@@ -170,7 +171,7 @@ def cce_status(metrics: Mapping[str, Metric]) -> str:
         return "not measured"
     else:
         above = (mean.value / 1.1 if mean.low is None else mean.low) > floor.value
-    return ABOVE_FLOOR if above else AT_FLOOR
+    return NOT_AS_IF_TRUE if above else AS_IF_TRUE
 
 
 def metric_list_digest(names: Iterable[str]) -> str:

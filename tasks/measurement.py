@@ -16,6 +16,7 @@ from distributed import Client
 from congruence.kernels.arrays import Array
 from congruence.kernels.congruence import CongruenceResult, Prepare, PreparedCongruence, prepare
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.expected_congruence import ExpectedCongruence, expected_congruence
 from congruence.kernels.functions import Kernel
 from congruence.kernels.protocol_evaluation import evaluate_references, protocol_references, resolved_output_kernel
 from congruence.kernels.protocols import Protocol
@@ -33,11 +34,12 @@ class Measurement:
     """What the Gram system of a split said of each version.
 
     Attributes:
-        results: CCE, noise floor and certificate by version.
+        results: CCE with its uncertainty, noise floor and certificate by version.
         protocol: under which they compare.
         solver: what solved the system, in words.
         output_kernel: k_Y with its resolved bandwidth.
         tests: the Monte-Carlo test of congruence by version, where it was asked for.
+        expected: what the mean CCE of each version would be if it were the truth, where the test was asked for.
         repeat_std: standard deviation of the mean CCE over the repeats of a protocol that has them, by version.
         seconds: wall time of the preparation and of the solve.
         checkpoints: iterates of long solves, kept until their answer is logged.
@@ -48,6 +50,7 @@ class Measurement:
     solver: str
     output_kernel: dict[str, Any]
     tests: dict[str, CongruenceTest] = field(default_factory=dict)
+    expected: dict[str, ExpectedCongruence] = field(default_factory=dict)
     repeat_std: dict[str, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     checkpoints: list[Checkpoint] = field(default_factory=list)
@@ -99,7 +102,9 @@ def measure(
     results: dict[str, CongruenceResult] = {}
     spread: dict[str, float] = {}
     if protocol.samples is not None or protocol.bootstraps or protocol.downsampling is not None:
-        repeated = evaluate_references(protocol, references, targets, versions, kernel, seed=settings.seed)
+        repeated = evaluate_references(
+            protocol, references, targets, versions, kernel, seed=settings.seed, uncertainty=True
+        )
         results.update(repeated)
         spread = {name: result.std for name, result in repeated.items()}
     else:
@@ -107,10 +112,15 @@ def measure(
             targets, versions, output_kernel=kernel, seed=settings.seed, uncertainty=True
         )
     solved = time.perf_counter()
-    tests = _tests(settings, judged, targets, versions, kernel)
+    tests: dict[str, CongruenceTest] = {}
+    expected: dict[str, ExpectedCongruence] = {}
+    if "congruence_test" in requested_metrics(settings.metrics):
+        chosen = {name: _rows_of(predictive, judged.rows, len(targets)) for name, predictive in versions.items()}
+        tests = _tests(settings, protocol, judged, targets, chosen)
+        expected = _expected(settings, judged, targets, chosen, kernel, results)
     seconds = {"prepare": ready - started, "solve": solved - ready, "test": time.perf_counter() - solved}
     solver = type(judged.prepared.solver).__name__
-    return Measurement(results, protocol, solver, kernel.describe(), tests, spread, seconds, checkpoints)
+    return Measurement(results, protocol, solver, kernel.describe(), tests, expected, spread, seconds, checkpoints)
 
 
 def _remembering(prepare_inputs: Prepare, checkpoints: list[Checkpoint]) -> Prepare:
@@ -185,24 +195,52 @@ def on_cluster(
 
 def _tests(
     settings: MeasurementSettings,
+    protocol: Protocol,
+    judged: Reference,
+    targets: Array,
+    versions: dict[str, Distribution],
+) -> dict[str, CongruenceTest]:
+    """By each version's own kernel at the protocol's scale: one that is read off the targets is not exact."""
+    return congruence_tests(
+        judged.prepared,
+        targets[judged.rows],
+        versions,
+        output_kernel=protocol.output_kernel,
+        output_scale=protocol.output_scale,
+        seed=settings.seed,
+        roots=_unequal(judged.roots),
+    )
+
+
+def _expected(
+    settings: MeasurementSettings,
     judged: Reference,
     targets: Array,
     versions: dict[str, Distribution],
     kernel: Kernel,
-) -> dict[str, CongruenceTest]:
-    if "congruence_test" not in requested_metrics(settings.metrics):
-        return {}
-    if len(judged.rows) == len(targets):
-        return congruence_tests(judged.prepared, targets, versions, output_kernel=kernel, seed=settings.seed)
-    chosen = {name: predictive[judged.rows] for name, predictive in versions.items()}
-    return congruence_tests(
-        judged.prepared,
-        targets[judged.rows],
-        chosen,
-        output_kernel=kernel,
-        seed=settings.seed,
-        roots=judged.roots,
-    )
+    results: dict[str, CongruenceResult],
+) -> dict[str, ExpectedCongruence]:
+    """By the kernel of the mean CCE itself, beside which it stands."""
+    return {
+        name: expected_congruence(
+            judged.prepared.smoother,
+            targets[judged.rows],
+            predictive,
+            kernel,
+            mean_squared_floor=float(np.mean(results[name].noise_floor_values ** 2)),
+            roots=_unequal(judged.roots),
+            seed=settings.seed,
+        )
+        for name, predictive in versions.items()
+    }
+
+
+def _unequal(roots: Array) -> Array | None:
+    return None if np.all(roots == 1.0) else roots
+
+
+def _rows_of(predictive: Distribution, rows: Array, total: int) -> Distribution:
+    return predictive if len(rows) == total else predictive[rows]
 
 
 def embedding_map(embeddings: Array, valid: Array) -> Array:

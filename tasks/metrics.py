@@ -23,15 +23,19 @@ from congruence.kernels.calibration_error import (
     pair_terms,
     unbiased_estimate,
 )
+from congruence.kernels.congruence import CongruenceResult
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.scores import central_interval, sharpness
+from congruence.kernels.expected_congruence import ExpectedCongruence
+from congruence.kernels.scores import central_interval, covered, sharpness
+from congruence.kernels.significance import CongruenceTest
 from congruence.tasks.evaluation import Metric
 
-ECE_LEVELS = np.linspace(1e-5, 1.0 - 1e-5, 50)
+PIT_LEVELS = {f"pit_{j}": float(level) for j, level in enumerate(np.linspace(1e-5, 1.0 - 1e-5, 50))}
 COVERAGE_LEVELS = (0.5, 0.9, 0.95)
 SKCE_PAIRS_ROWS = 5_000
 ASYMPTOTIC_ROWS = 1_500
 SLICE_VALUES = 30
+CCE_MEANS = ("cce_mean", "cce_noise_floor", "cce_excess")
 
 Means = Mapping[str, Any]
 
@@ -57,11 +61,11 @@ def mean_columns(
         if metric in requested and column in points:
             columns[column] = points[column]
     if "ece" in requested and "pit" in points:
-        columns |= {f"pit_{j}": points["pit"] <= level for j, level in enumerate(ECE_LEVELS)}
+        columns |= {name: points["pit"] <= level for name, level in PIT_LEVELS.items()}
     if "coverage" in requested and targets.ndim == 1:
         for level in COVERAGE_LEVELS:
             low, high = central_interval(predictive, level)
-            columns[f"covered_{level}"] = (low <= targets) & (targets <= high)
+            columns[f"covered_{level}"] = covered(predictive, targets, level, interval=(low, high))
             columns[f"width_{level}"] = high - low
     return {name: np.asarray(values, dtype=np.float64) for name, values in columns.items()}
 
@@ -91,19 +95,48 @@ def _mean(column: str) -> Callable[[Means], Any]:
 
 
 def _expected_calibration_error(mean: Means) -> Any:
-    return sum(abs(mean[f"pit_{j}"] - level) for j, level in enumerate(ECE_LEVELS)) / len(ECE_LEVELS)
+    return sum(abs(mean[name] - level) for name, level in PIT_LEVELS.items()) / len(PIT_LEVELS)
 
 
 def estimated(columns: Mapping[str, Array], keys: Array | None, seed: int) -> dict[str, Metric]:
-    """Every mean-type metric with its 95 % bootstrap interval over the points, for a given reference split."""
-    estimates = ScoreStatistics.of(columns, keys=keys).estimates(mean_metrics(columns), seed=seed)
+    """Every mean-type metric but CCE's, with its 95 % bootstrap interval over the points, which are independent."""
+    functions = {name: function for name, function in mean_metrics(columns).items() if name not in CCE_MEANS}
+    if not functions:
+        return {}
+    statistics = ScoreStatistics.of(columns, keys=keys)
+    estimates = statistics.estimates(functions, seed=seed)
+    if "ece" in estimates:
+        estimates["ece"] = statistics.mean_absolute_deviation(PIT_LEVELS, seed=seed)
     return {name: _metric(estimate) for name, estimate in estimates.items() if np.isfinite(estimate.value)}
+
+
+def congruence_metrics(
+    result: CongruenceResult, test: CongruenceTest | None = None, expected: ExpectedCongruence | None = None
+) -> dict[str, Metric]:
+    """The CCE metrics of a version: intervals are those of new targets, not of other points, which share them.
+
+    ``cce_expected`` has the band of a true version as its interval.
+    """
+    low, high = result.interval()
+    metrics = {
+        "cce_mean": Metric(result.mean, low, high),
+        "cce_noise_floor": Metric(result.noise_floor),
+        "cce_excess": Metric(result.excess, *result.excess_interval()),
+        "cce_squared_mean": Metric(*result.squared_mean_interval()),
+        "cce_error_bound": Metric(result.error_bound),
+    }
+    if expected is not None:
+        metrics["cce_expected"] = Metric(expected.mean, expected.low, expected.high)
+    if test is not None:
+        metrics["cce_p_value"] = Metric(test.p_value)
+        metrics["cce_significant_share"] = Metric(float(np.mean(test.significant_points())))
+    return {name: metric for name, metric in metrics.items() if np.isfinite(metric.value)}
 
 
 def _metric(estimate: Estimate) -> Metric:
     if not (np.isfinite(estimate.low) and np.isfinite(estimate.high)):
         return Metric(estimate.value)
-    # A sum of absolute values (ECE) rises under resampling: near 0 the percentiles lie above the estimate itself.
+    # Where all points have the same score, rounding alone could put the value outside.
     return Metric(estimate.value, min(estimate.low, estimate.value), max(estimate.high, estimate.value))
 
 

@@ -12,13 +12,14 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.calibration import pit_values
 from congruence.kernels.congruence import CongruenceResult
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.expected_congruence import ExpectedCongruence
 from congruence.kernels.scores import point_scores
 from congruence.kernels.significance import CongruenceTest, benjamini_hochberg
 from congruence.tasks.encoders import Encoder
 from congruence.tasks.evaluation import INFLUENCE, Evaluation, Metric, SplitSummary
 from congruence.tasks.measurement import Measurement
 from congruence.tasks.metric_names import requested_metrics
-from congruence.tasks.metrics import estimated, mean_columns, other_metrics, slice_table
+from congruence.tasks.metrics import congruence_metrics, estimated, mean_columns, other_metrics, slice_table
 from congruence.tasks.registry import ModelVersion
 from congruence.tasks.settings import EvaluationSettings
 from congruence.tasks.settings_digest import settings_digest
@@ -46,13 +47,16 @@ def score_version(
     frame = row_frame(split, store, valid)
     keys = frame.loc[valid, "key"].to_numpy()
     result, test = measurement.results[version.label], measurement.tests.get(version.label)
+    expected = measurement.expected.get(version.label)
     points = score_points(result, predictive, targets, seed=settings.seed, keys=keys, test=test)
     for name, values in points.items():
         column = np.full(split.rows, np.nan)
         column[valid] = values
         frame[name] = column
     labels = frame.loc[valid, split.settings.slices]
-    summary = summarise(result, predictive, targets, points, requested, seed=settings.seed, keys=keys, test=test)
+    summary = summarise(
+        result, predictive, targets, points, requested, seed=settings.seed, keys=keys, test=test, expected=expected
+    )
     if version.label in measurement.repeat_std:
         summary["cce_std"] = Metric(measurement.repeat_std[version.label])
     return Evaluation(
@@ -128,18 +132,12 @@ def summarise(
     seed: int,
     keys: Array | None,
     test: CongruenceTest | None = None,
+    expected: ExpectedCongruence | None = None,
 ) -> dict[str, Metric]:
     """The metrics of a version from the scores of its rows (``score_points``), with intervals where they are means."""
-    metrics = estimated(mean_columns(requested, points, predictive, targets, result.squared_values), keys, seed)
-    metrics |= other_metrics(requested, points, predictive, targets, seed)
-    if result.uncertainty is not None:
-        metrics["cce_squared_mean"] = Metric(result.uncertainty.influence.squared_mean)
-    if np.isfinite(result.error_bound):
-        metrics["cce_error_bound"] = Metric(result.error_bound)
-    if test is not None:
-        metrics["cce_p_value"] = Metric(test.p_value)
-        metrics["cce_significant_share"] = Metric(float(np.mean(test.significant_points())))
-    return metrics
+    metrics = congruence_metrics(result, test, expected)
+    metrics |= estimated(mean_columns(requested, points, predictive, targets, result.squared_values), keys, seed)
+    return metrics | other_metrics(requested, points, predictive, targets, seed)
 
 
 def _provenance(

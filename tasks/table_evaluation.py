@@ -74,10 +74,13 @@ def evaluate_table(
         protocol = replace(protocol, encoder=f"{encoder.id} {encoder.preprocessing_digest}")
     measurement = measure(settings, protocol, x, y, {"model": predictive})
     result, test = measurement.results["model"], measurement.tests.get("model")
+    expected = measurement.expected.get("model")
     keys = None if settings.key is None else _column(frame, settings.key).to_numpy()
     points = score_points(result, predictive, y, seed=settings.seed, keys=keys, test=test)
     requested = requested_metrics(settings.metrics)
-    summary = summarise(result, predictive, y, points, requested, seed=settings.seed, keys=keys, test=test)
+    summary = summarise(
+        result, predictive, y, points, requested, seed=settings.seed, keys=keys, test=test, expected=expected
+    )
     metrics = {name: metric.value for name, metric in summary.items()}
     scores = pd.DataFrame(points)
     scores.insert(0, "row" if keys is None else "key", np.arange(len(frame)) if keys is None else keys)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.calibration.pit import require_pit
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.streams import stream
 
@@ -22,15 +23,16 @@ def proportions(pit: Array, *, bins: int = 100, kind: ProportionKind = "interval
     the quantile of each level.
 
     Raises:
-        InvalidInputError: fewer than 2 levels, or another kind.
+        InvalidInputError: fewer than 2 levels, another kind, or a value outside [0, 1].
     """
     if bins < 2:
         raise InvalidInputError(f"bins: is {bins}, expected at least 2 levels")
     if kind not in ("interval", "quantile"):
         raise InvalidInputError(f"kind: is {kind!r}, expected 'interval' or 'quantile'")
+    values = require_pit(pit)
     expected = np.linspace(0.0, 1.0, bins)
-    position = np.abs(2.0 * pit - 1.0) if kind == "interval" else pit
-    return expected, np.searchsorted(np.sort(position), expected, side="right") / len(pit)
+    position = np.abs(2.0 * values - 1.0) if kind == "interval" else values
+    return expected, np.searchsorted(np.sort(position), expected, side="right") / len(values)
 
 
 def calibration_error(expected: Array, observed: Array, kind: CalibrationKind = "mean_abs") -> float:
@@ -74,11 +76,9 @@ def adversarial_group_calibration(
     Sizes run from two rows to all of them; groups are drawn without replacement, from PIT values (n,).
 
     Raises:
-        InvalidInputError: fewer than two rows.
+        InvalidInputError: fewer than two rows, or a value outside [0, 1].
     """
-    values = np.asarray(pit, dtype=np.float64)
-    if len(values) < 2:
-        raise InvalidInputError(f"pit: {len(values)} rows; groups need at least two")
+    values = require_pit(pit, at_least=2)
     rng = stream(seed, "adversarial groups")
     shares = np.linspace(0.0, 1.0, sizes)
     worst = np.empty((sizes, trials))

@@ -1,7 +1,8 @@
 """uncertainty-toolbox's metrics under its names, for every family of predictive distributions.
 
 The toolbox (Chung et al. 2021) knows normal predictions; here intervals and quantiles are those of the family, and for
-``Normal`` the numbers are the toolbox's.
+``Normal`` the numbers are the toolbox's. Draws (``Samples``) are judged as draws: by ranks, fair scores and
+``predictive_quantile``.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def check_score(predictive: Distribution, y: Any, levels: Array = LEVELS) -> Arr
     result = np.empty(len(targets))
     for start in range(0, len(targets), _BLOCK_ROWS):
         rows = slice(start, start + _BLOCK_ROWS)
-        error = targets[rows, None] - predictive[rows].quantile(levels[None, :])
+        error = targets[rows, None] - predictive[rows].predictive_quantile(levels[None, :])
         result[rows] = np.maximum(levels * error, (levels - 1.0) * error).mean(axis=1)
     return result
 
@@ -86,8 +87,8 @@ def mean_interval_score(predictive: Distribution, y: Any, levels: Array = LEVELS
     result = np.empty(len(targets))
     for start in range(0, len(targets), _BLOCK_ROWS):
         rows = slice(start, start + _BLOCK_ROWS)
-        lower = predictive[rows].quantile((0.5 - levels / 2.0)[None, :])
-        upper = predictive[rows].quantile((0.5 + levels / 2.0)[None, :])
+        lower = predictive[rows].predictive_quantile((0.5 - levels / 2.0)[None, :])
+        upper = predictive[rows].predictive_quantile((0.5 + levels / 2.0)[None, :])
         target = targets[rows, None]
         outside = np.maximum(lower - target, 0.0) + np.maximum(target - upper, 0.0)
         result[rows] = (upper - lower + 2.0 / (1.0 - levels) * outside).mean(axis=1)

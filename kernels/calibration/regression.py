@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.pit import PitKind, pit_values
+from congruence.kernels.calibration.pit import PitKind, pit_values, require_pit
 from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.errors import InvalidInputError
 
@@ -66,17 +66,17 @@ def calibration_error_of_pit(
     return float(np.average(error, weights=observed)) if observed.sum() > 0 else float(np.mean(error))
 
 
-def reliability_curve(values: Array, *, levels: int | Sequence[float] | Array = 50) -> tuple[Array, Array]:
+def reliability_curve(values: Any, *, levels: int | Sequence[float] | Array = 50) -> tuple[Array, Array]:
     """Levels p_j (m,) and the share of PIT values at or below each (m,): the diagonal if calibrated.
 
     Raises:
-        InvalidInputError: no values, fewer than one level, or levels outside [0, 1].
+        InvalidInputError: no values, values or levels outside [0, 1] or not finite, or fewer than one level.
     """
-    if len(values) == 0:
-        raise InvalidInputError("values: there are none; calibration needs at least one row")
-    expected = (
-        np.linspace(EDGE, 1.0 - EDGE, levels) if isinstance(levels, int) else np.asarray(levels, dtype=np.float64)
-    )
+    pit = require_pit(values)
+    if isinstance(levels, (int, np.integer)) and not isinstance(levels, bool):
+        expected = np.linspace(EDGE, 1.0 - EDGE, max(int(levels), 0))
+    else:
+        expected = np.asarray(levels, dtype=np.float64)
     if expected.ndim != 1 or len(expected) == 0 or not bool(np.all((expected >= 0) & (expected <= 1))):
         raise InvalidInputError(f"levels: {levels} must be a positive number of levels, or levels inside [0, 1]")
-    return expected, np.searchsorted(np.sort(values), expected, side="right") / len(values)
+    return expected, np.searchsorted(np.sort(pit), expected, side="right") / len(pit)

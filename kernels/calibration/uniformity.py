@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
-from congruence.kernels.arrays import Array, require_targets
+from congruence.kernels.calibration.pit import require_pit
 from congruence.kernels.errors import InvalidInputError
 
 _BINS = 20
@@ -25,13 +25,13 @@ class UniformityTest:
 
 def kolmogorov_smirnov(values: Any) -> UniformityTest:
     """Largest distance between the empirical cdf of the PIT values and the diagonal."""
-    result = scipy.stats.kstest(_pit(values), "uniform")
+    result = scipy.stats.kstest(require_pit(values, at_least=2), "uniform")
     return UniformityTest(float(result.statistic), float(result.pvalue))
 
 
 def cramer_von_mises(values: Any) -> UniformityTest:
     """n times the integrated squared distance between the empirical cdf of the PIT values and the diagonal."""
-    result = scipy.stats.cramervonmises(_pit(values), "uniform")
+    result = scipy.stats.cramervonmises(require_pit(values, at_least=2), "uniform")
     return UniformityTest(float(result.statistic), float(result.pvalue))
 
 
@@ -41,7 +41,7 @@ def chi_square(values: Any, bins: int | None = None) -> UniformityTest:
     Raises:
         InvalidInputError: fewer than 2 bins, or too few values for the approximation (below 5 a bin).
     """
-    pit = _pit(values)
+    pit = require_pit(values, at_least=2)
     chosen = min(_BINS, len(pit) // _EXPECTED_PER_BIN) if bins is None else bins
     if chosen < 2 or len(pit) < _EXPECTED_PER_BIN * chosen:
         raise InvalidInputError(
@@ -51,13 +51,3 @@ def chi_square(values: Any, bins: int | None = None) -> UniformityTest:
     counts = np.histogram(pit, bins=chosen, range=(0.0, 1.0))[0]
     result = scipy.stats.chisquare(counts)
     return UniformityTest(float(result.statistic), float(result.pvalue))
-
-
-def _pit(values: Any) -> Array:
-    pit = require_targets(values, "values")
-    if pit.ndim != 1 or len(pit) < 2:
-        raise InvalidInputError(f"values: shape {pit.shape}, expected two or more PIT values (n,)")
-    if not bool(np.all((pit >= 0.0) & (pit <= 1.0))):
-        row = int(np.argmin((pit >= 0.0) & (pit <= 1.0)))
-        raise InvalidInputError(f"values: row {row} is {pit[row]:g}; PIT values lie in [0, 1]")
-    return pit

@@ -38,6 +38,7 @@ def squared_kernel_calibration_error(
     target_kernel: Kernel | None = None,
     estimator: Estimator = "unbiased",
     block_size: int | None = None,
+    shuffle: bool = True,
     seed: int = 0,
     runner: BlockRunner = SERIAL,
 ) -> float:
@@ -45,7 +46,8 @@ def squared_kernel_calibration_error(
 
     - "unbiased": mean of h_ij over i != j; may be negative. O(n^2) time, O(n) memory.
     - "biased": mean of h_ij over all i, j; never negative.
-    - "block": mean of the unbiased estimator over floor(n / block_size) blocks, dealt at random. O(n block_size).
+    - "block": mean of the unbiased estimator over floor(n / block_size) blocks, dealt at random unless
+      ``shuffle`` is False. O(n block_size).
 
     Args:
         predictive: n predictive distributions.
@@ -54,6 +56,8 @@ def squared_kernel_calibration_error(
         target_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)).
         estimator: which of the three.
         block_size: rows of a block, 2 to n; floor(sqrt(n)) by default. Only for "block".
+        shuffle: False makes blocks of consecutive rows, as other software does. Only for "block"; rows in an order that
+            means something (time, a sorted column) then make blocks that are not alike.
         seed: of the dealing of rows to blocks.
         runner: where the pairs are computed; in this process by default.
 
@@ -64,9 +68,11 @@ def squared_kernel_calibration_error(
         raise InvalidInputError(f"estimator: {estimator!r} is unknown; choose 'unbiased', 'biased' or 'block'")
     if block_size is not None and estimator != "block":
         raise InvalidInputError(f"block_size: {block_size} has no meaning for estimator={estimator!r}; use 'block'")
+    if not shuffle and estimator != "block":
+        raise InvalidInputError(f"shuffle: False has no meaning for estimator={estimator!r}; use 'block'")
     terms = pair_terms(predictive, y, prediction_kernel, target_kernel)
     if estimator == "block":
-        return float(np.mean(block_estimates(terms, block_size, seed, runner)))
+        return float(np.mean(block_estimates(terms, block_size, seed, runner, shuffle=shuffle)))
     return unbiased_estimate(terms, runner) if estimator == "unbiased" else biased_estimate(terms, runner)
 
 
@@ -82,9 +88,16 @@ def biased_estimate(terms: PairTerms, runner: BlockRunner = SERIAL) -> float:
 
 
 def block_estimates(
-    terms: PairTerms, block_size: int | None = None, seed: int = 0, runner: BlockRunner = SERIAL
+    terms: PairTerms,
+    block_size: int | None = None,
+    seed: int = 0,
+    runner: BlockRunner = SERIAL,
+    *,
+    shuffle: bool = True,
 ) -> Array:
     """The unbiased estimate of each of floor(n / block_size) blocks (lemma 2); the rows left over are not used.
+
+    Rows are dealt to blocks at random; ``shuffle=False`` takes them in their order.
 
     Raises:
         InvalidInputError: a block size that is not a whole number from 2 to n.
@@ -93,7 +106,8 @@ def block_estimates(
     if int(size) != size or not 2 <= size <= terms.n:
         raise InvalidInputError(f"block_size: {size}, expected a whole number from 2 to the {terms.n} rows")
     size = int(size)
-    order = stream(seed, "blocks of rows").permutation(terms.n)[: terms.n // size * size]
+    rows = stream(seed, "blocks of rows").permutation(terms.n) if shuffle else np.arange(terms.n)
+    order = rows[: terms.n // size * size]
     per_call = max(1, BLOCK_ROWS // size) * size
     calls = [(terms.h, terms.rows(order[start : start + per_call]), size) for start in range(0, len(order), per_call)]
     sums = np.concatenate(runner.run(blockwise_sums, calls))

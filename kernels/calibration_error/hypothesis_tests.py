@@ -71,6 +71,7 @@ def calibration_test(
     target_kernel: Kernel | None = None,
     replicates: int | None = None,
     block_size: int | None = None,
+    shuffle: bool = True,
     estimator: Literal["unbiased", "biased"] = "unbiased",
     locations: int = 5,
     test_predictive: Distribution | None = None,
@@ -90,6 +91,7 @@ def calibration_test(
         target_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)).
         replicates: bootstrap samples (1000) or drawn data sets (199).
         block_size: rows of a block for "block"; floor(sqrt(n)) by default.
+        shuffle: for "block": deal rows to blocks at random; False makes blocks of consecutive rows.
         estimator: for "distribution_free".
         locations: for "cme" without given locations: this many rows are held out, chosen by the seed.
         test_predictive: predictions of the test locations of "cme".
@@ -115,7 +117,7 @@ def calibration_test(
     if method == "asymptotic":
         return asymptotic_test(terms, int(count), seed, runner)
     if method == "block":
-        return block_test(terms, block_size, seed, runner)
+        return block_test(terms, block_size, seed, runner, shuffle=shuffle)
     if method == "distribution_free":
         return _distribution_free_test(terms, estimator, runner)
     return _consistency_test(terms, predictive, require_targets(y, "y"), int(count), seed, runner)
@@ -156,7 +158,12 @@ def _rank(statistic: float, drawn: Any) -> float:
 
 
 def block_test(
-    terms: PairTerms, block_size: int | None = None, seed: int = 0, runner: BlockRunner = SERIAL
+    terms: PairTerms,
+    block_size: int | None = None,
+    seed: int = 0,
+    runner: BlockRunner = SERIAL,
+    *,
+    shuffle: bool = True,
 ) -> CalibrationTest:
     """Under H0 block estimates are independent with mean zero (Widmann et al. 2021, appendix B.3).
 
@@ -172,7 +179,7 @@ def block_test(
             f"least {MINIMUM_BLOCKS} (it rejects calibrated models with fewer): use smaller blocks or "
             "method='asymptotic'"
         )
-    values = block_estimates(terms, size, seed, runner)
+    values = block_estimates(terms, size, seed, runner, shuffle=shuffle)
     estimate, spread = float(values.mean()), float(values.std(ddof=1))
     # Student's law instead of the normal one: the spread is itself estimated from the blocks.
     statistic = float(np.sqrt(len(values)) * estimate / spread) if spread > 0 else 0.0

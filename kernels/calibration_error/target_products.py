@@ -15,6 +15,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.calibration_error.laplace_products import LaplaceProduct
 from congruence.kernels.calibration_error.normal_products import NormalProduct
 from congruence.kernels.distributions import Distribution, Laplace, MultivariateNormal
+from congruence.kernels.distributions.base import require_dimension
 from congruence.kernels.feature_maps import FeatureMap, output_features
 from congruence.kernels.functions import RBF, Kernel, Laplacian, Sum
 from congruence.kernels.target_errors import target_errors
@@ -59,7 +60,12 @@ class TargetRows:
 
 
 def target_rows(predictive: Distribution, y: Array, kernel: Kernel) -> TargetRows:
-    """The rows for targets y (n,) or (n, q) and n predictive distributions."""
+    """The rows for targets y (n,) or (n, q) and n predictive distributions.
+
+    Raises:
+        InvalidInputError: the predictions are of another number of targets.
+    """
+    require_dimension(predictive, y)
     if type(predictive) is Laplace and type(kernel) is Laplacian and y.ndim == 1:
         return TargetRows(LaplaceProduct(kernel.gamma), location_scale_rows(predictive, y), None)
     if isinstance(predictive, MultivariateNormal) and (gammas := _rbf_gammas(kernel)):

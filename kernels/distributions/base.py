@@ -87,6 +87,20 @@ class Distribution(ABC):
         """P(Y < y): equal to ``cdf`` where there are no atoms."""
         return self.cdf(y)
 
+    def pit_range(self, y: Any) -> tuple[Array, Array]:
+        """The ends of the interval over which the probability integral transform of y is uniform if Y is the truth.
+
+        P(Y < y) and P(Y <= y) for a law that is known; draws of an unknown one (``Samples``) have wider ends.
+        """
+        return self.cdf_left(y), self.cdf(y)
+
+    def predictive_quantile(self, q: Any) -> Array:
+        """What a new draw from the predicted law falls below with probability q.
+
+        The quantile of a law that is known; draws of an unknown one (``Samples``) leave room for those not drawn.
+        """
+        return self.quantile(q)
+
     @property
     def dimension(self) -> int:
         """Number of targets q per row: 1 unless the family is vector-valued."""
@@ -121,7 +135,7 @@ class Distribution(ABC):
 
 def as_rows(value: Any, name: str, family: str, *, infinite: bool = False) -> Array:
     """A parameter as finite (or, where allowed, infinite) float64 of shape (n,) in host memory; a scalar is one row."""
-    rows = to_numpy(value)
+    rows = to_numpy(value, f"{family}.{name}")
     if rows.dtype.kind not in "biuf":
         raise InvalidInputError(f"{family}.{name}: holds {rows.dtype} values, expected numbers")
     rows = np.atleast_1d(rows).astype(np.float64)
@@ -158,13 +172,24 @@ def equal_rows(family: str, **parameters: Array) -> tuple[Array, ...]:
     return tuple(np.broadcast_to(values, (n, *values.shape[1:])) for values in parameters.values())
 
 
+def require_dimension(predictive: Distribution, targets: Array) -> None:
+    """Raise InvalidInputError unless targets, (n,) or (n, q), have as many values per row as the predictions."""
+    given = 1 if targets.ndim == 1 else targets.shape[1]
+    if given != predictive.dimension:
+        raise InvalidInputError(
+            f"y: has {given} targets per row (shape {targets.shape}), but the {type(predictive).__name__} predictions "
+            f"have {predictive.dimension}; evaluate one target at a time, or predict them together "
+            "(MultivariateNormal, Samples of shape (n, l, q))"
+        )
+
+
 def align(value: Any, n: int, name: str = "y") -> tuple[Array, bool]:
     """``value`` as float64 that broadcasts against n rows, and whether it has a column axis.
 
     Raises:
         InvalidInputError: a vector of another length (levels for every row are written ``levels[None, :]``).
     """
-    array = np.asarray(to_numpy(value), dtype=np.float64)
+    array = np.asarray(to_numpy(value, name), dtype=np.float64)
     if array.ndim == 0:
         return np.broadcast_to(array, (n,)), False
     if array.ndim == 1 and len(array) == n:
@@ -175,3 +200,20 @@ def align(value: Any, n: int, name: str = "y") -> tuple[Array, bool]:
         f"{name}: shape {array.shape} does not fit {n} rows; give a scalar, one value per row, or (n, k); "
         f"for the same k values in every row give {name}[None, :]"
     )
+
+
+def align_levels(q: Any, n: int) -> tuple[Array, bool]:
+    """``align`` for probabilities q.
+
+    Raises:
+        InvalidInputError: see ``align``; or a level outside [0, 1], or NaN.
+    """
+    levels, columns = align(q, n, "q")
+    inside = (levels >= 0.0) & (levels <= 1.0)
+    if not bool(inside.all()):
+        index = tuple(int(i) for i in np.argwhere(~inside)[0])
+        raise InvalidInputError(
+            f"q: row {index[0]} has the level {levels[index]:g}, expected probabilities in [0, 1]; divide "
+            "per cent by 100"
+        )
+    return levels, columns

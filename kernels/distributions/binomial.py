@@ -10,8 +10,11 @@ import scipy.stats
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import require
-from congruence.kernels.distributions.counts import ScipyCount
+from congruence.kernels.distributions.counts import TAIL_MASS, ScipyCount
 from congruence.kernels.distributions.mass import log_binomial_mass, mean_absolute_difference
+
+_MOST_TRIALS = 2.0**53  # beyond, float64 has not every whole number
+_MANY_TRIALS = 1e9
 
 
 @dataclass(frozen=True)
@@ -22,8 +25,8 @@ class Binomial(ScipyCount):
     p: Array
 
     def _check(self) -> None:
-        whole = (self.n >= 0) & (self.n == np.floor(self.n))
-        require(whole, self.n, "n", "Binomial", "a whole number of trials")
+        whole = (self.n >= 0) & (self.n == np.floor(self.n)) & (self.n <= _MOST_TRIALS)
+        require(whole, self.n, "n", "Binomial", "a whole number of trials, at most 2^53")
         require((self.p >= 0) & (self.p <= 1), self.p, "p", "Binomial", "a probability in [0, 1]")
 
     def _scipy(self, n: Array, p: Array) -> Any:
@@ -32,7 +35,15 @@ class Binomial(ScipyCount):
     def _log_mass(self, y: Array, n: Array, p: Array) -> Array:
         return np.where(y <= n, log_binomial_mass(np.minimum(y, n), n, p), -np.inf)
 
-    def window(self, tail: float = 1e-15) -> tuple[Array, Array]:
+    def _inverse_is_rough(self) -> Array:
+        return self.n >= _MANY_TRIALS
+
+    def quantile(self, q: Any) -> Array:
+        """See Distribution."""
+        values = super().quantile(q)
+        return np.minimum(values, self.n[:, None] if values.ndim == 2 else self.n)
+
+    def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
         """See Count."""
         lower, upper = super().window(tail)
         return lower, np.minimum(upper, self.n)
@@ -41,19 +52,25 @@ class Binomial(ScipyCount):
         """See Count."""
         steepness, trials = (2.0 * self.p * (1.0 - self.p))[:, None], self.n[:, None]
 
-        def log_modulus(versine: Array, rows: slice) -> Array:
+        def lost_modulus(t: Array, versine: Array, rows: slice) -> Array:  # noqa: ARG001
             # Where p is 1/2 the modulus vanishes at t = pi; the smallest number stands for it.
             remaining = np.maximum(-steepness[rows] * versine, -1.0 + np.finfo(np.float64).epsneg)
-            return np.asarray(trials[rows] * np.log1p(remaining))
+            return np.asarray(-np.expm1(trials[rows] * np.log1p(remaining)))
 
-        return mean_absolute_difference(log_modulus, self.std())
+        return mean_absolute_difference(lost_modulus, self.std())
 
-    def _partial_mean(self, y: Array, n: Array, p: Array) -> Array:
-        fewer = np.maximum(n - 1.0, 0.0)
-        return np.asarray(n * p * scipy.stats.binom.cdf(np.minimum(y - 1.0, fewer), fewer, p))
+    def factorial_moment(self) -> Array:
+        """See ScipyCount."""
+        return np.asarray(self.n * (self.n - 1.0) * self.p**2)
 
-    def characteristic_function(self, t: Array) -> Array:
-        """(1 + p (exp(i t) - 1))^n."""
+    def _edge_weight(self, y: Array, n: Array, p: Array) -> Array:
+        return np.asarray((n - y) * p)
+
+    def _log_wave(self, t: Array, n: Array, p: Array) -> Array:
+        real, imaginary = 1.0 - 2.0 * p * np.sin(t / 2.0) ** 2, p * np.sin(t)
+        lost = 4.0 * p * (1.0 - p) * np.sin(t / 2.0) ** 2
         with np.errstate(divide="ignore", invalid="ignore"):
-            modulus = np.power(1.0 + np.multiply.outer(self.p, np.expm1(1j * np.asarray(t))), self.n[:, None])
-        return np.asarray(modulus)
+            # Of one trial, squared; near 1 only the logarithm of what is lost keeps its digits n-fold.
+            log_modulus = np.where(lost < 0.5, np.log1p(-lost), np.log(real**2 + imaginary**2))
+            log_wave = n * (0.5 * log_modulus + 1j * np.arctan2(imaginary, real))
+        return np.where(n > 0.0, log_wave, 0.0)

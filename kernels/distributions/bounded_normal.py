@@ -12,7 +12,7 @@ import scoringrules
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import quadrature
-from congruence.kernels.distributions.base import Seed, align, require
+from congruence.kernels.distributions.base import Seed, align, align_levels, require
 from congruence.kernels.distributions.parametric import Parametric
 from congruence.kernels.functions import Kernel
 from congruence.kernels.streams import stream
@@ -85,7 +85,7 @@ class TruncatedNormal(_BoundedNormal):
 
     def quantile(self, q: Any) -> Array:
         """See Distribution."""
-        q, columns = align(q, len(self), "q")
+        q, columns = align_levels(q, len(self))
         low, high, log_mass, loc, scale = self._broadcast(columns, *self._ends, self._log_mass, self.loc, self.scale)
         with np.errstate(divide="ignore"):
             from_below = np.logaddexp(scipy.special.log_ndtr(low), np.log(q) + log_mass)
@@ -181,7 +181,7 @@ class CensoredNormal(_BoundedNormal):
 
     def quantile(self, q: Any) -> Array:
         """See Distribution."""
-        q, columns = align(q, len(self), "q")
+        q, columns = align_levels(q, len(self))
         loc, scale, lower, upper = self._broadcast(columns, self.loc, self.scale, self.lower, self.upper)
         return np.asarray(np.clip(loc + scale * scipy.special.ndtri(q), lower, upper))
 

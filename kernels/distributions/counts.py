@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.base import align
+from congruence.kernels.distributions.base import align, align_levels
+from congruence.kernels.distributions.inversion import smallest_reaching
 from congruence.kernels.distributions.parametric import Parametric, ScipyFamily
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
 from congruence.kernels.functions import Kernel
@@ -36,6 +37,14 @@ class Count(Parametric):
     def cdf_left(self, y: Any) -> Array:
         """See Distribution."""
         return self.cdf(np.ceil(y) - 1.0)
+
+    @abstractmethod
+    def survival(self, y: Any) -> Array:
+        """P(Y > y) with the digits of small probabilities, which 1 - ``cdf`` has not; shapes as for ``cdf``."""
+
+    @abstractmethod
+    def log_positive(self) -> Array:
+        """log P(Y > 0), (n,), with the digits of small probabilities."""
 
     def support_blocks(self, frequency: float = np.inf) -> Iterator[tuple[Array, Array, Array]]:  # noqa: ARG002
         """(rows, support (s,), mass (rows, s)) for groups of rows; the groups cover every row once.
@@ -94,15 +103,31 @@ class Count(Parametric):
 
 
 class ScipyCount(Count, ScipyFamily):
-    """A family of counts that scipy.stats has; masses and partial means by ``_log_mass`` and ``_partial_mean``."""
+    """A family of counts that scipy.stats has; a family gives its own log masses, and what makes sums of them closed.
+
+    De Moivre's identity: E[Y; Y <= y] = E Y F(y) - weight(y) P(Y = y), with a simple ``_edge_weight`` for each family.
+    """
 
     @abstractmethod
     def _log_mass(self, *args: Any, **kwargs: Any) -> Array:
         """log P(Y = y) for counts y, the first argument, and the parameters in order."""
 
     @abstractmethod
-    def _partial_mean(self, *args: Any, **kwargs: Any) -> Array:
-        """E[Y; Y <= y] for counts y, the first argument, and the parameters in order."""
+    def _edge_weight(self, *args: Any, **kwargs: Any) -> Array:
+        """The weight of P(Y = y) in De Moivre's identity for counts y, the first argument, and the parameters."""
+
+    @abstractmethod
+    def _log_wave(self, *args: Any, **kwargs: Any) -> Array:
+        """log E exp(i t Y) at frequencies t, the first argument, for the parameters in order; all broadcast."""
+
+    @abstractmethod
+    def factorial_moment(self) -> Array:
+        """E Y (Y - 1), (n,)."""
+
+    def log_positive(self) -> Array:
+        """See Count."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(-np.expm1(self.log_prob(0.0))))
 
     def log_prob(self, y: Any) -> Array:
         """See Distribution; -inf at values that are no counts."""
@@ -110,15 +135,66 @@ class ScipyCount(Count, ScipyFamily):
         counts = np.maximum(np.floor(y), 0.0)
         return np.where(counts == y, self._log_mass(counts, *self._arguments(columns)), -np.inf)
 
+    def survival(self, y: Any) -> Array:
+        """See Count."""
+        y, columns = align(y, len(self))
+        return np.asarray(self._frozen(columns).sf(y))
+
+    def _inverse(self, q: Any, columns: bool) -> Array:
+        """A quantile function to start from: scipy's."""
+        return np.asarray(self._frozen(columns).ppf(q))
+
+    def _inverse_is_rough(self) -> Array:
+        """The rows, (n,) booleans, in which ``_inverse`` may be another count."""
+        return np.zeros(len(self), dtype=bool)
+
+    def quantile(self, q: Any) -> Array:
+        """See Distribution."""
+        q, columns = align_levels(q, len(self))
+        result = np.maximum(self._inverse(q, columns), 0.0)
+        rough = np.flatnonzero(self._inverse_is_rough())
+        if len(rough) > 0:
+            result[rough] = self[rough]._confirmed(result[rough], q[rough])
+        return result
+
+    def _confirmed(self, guess: Array, q: Array) -> Array:
+        """``guess`` where it is the smallest count whose cdf reaches q, else that count; both (n,) or (n, k)."""
+        start = np.where(np.isfinite(guess), guess, 0.0)
+        right = np.isfinite(guess) & (self.cdf(start) >= q) & (self.cdf(start - 1.0) < q)
+        result = np.where(q == 0.0, 0.0, np.where(q == 1.0, np.inf, guess))
+        wrong = np.nonzero(~right & (q > 0.0) & (q < 1.0))
+        if len(wrong[0]) > 0:
+            law = self[wrong[0]]
+            _, upper = law.window()
+            result[wrong] = smallest_reaching(
+                lambda chosen: law[chosen].cdf, q[wrong], np.zeros_like(upper), upper, whole=True
+            )
+        return result
+
     def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
         """See Count."""
-        frozen = self._frozen()
-        return np.maximum(frozen.ppf(tail) - 1.0, 0.0), frozen.isf(tail) + 1.0
+        return np.maximum(self._inverse(tail, False) - 1.0, 0.0), self._inverse(1.0 - tail, False) + 1.0
 
     def mean_absolute_deviation(self, y: Array) -> Array:
-        """See Count: y (2 F(y) - 1) + E Y - 2 E[Y; Y <= y]."""
-        partial = self._partial_mean(np.floor(y), *self._arguments(columns=True))
-        return np.asarray(y * (2.0 * self.cdf(y) - 1.0) + self.mean()[:, None] - 2.0 * partial)
+        """See Count: (y - E Y) (2 F(y) - 1) + 2 weight(y) P(Y = y), by De Moivre's identity."""
+        arguments = self._arguments(columns=True)
+        counts = np.maximum(np.floor(y), 0.0)
+        edge = np.where(
+            y >= 0.0, self._edge_weight(counts, *arguments) * np.exp(self._log_mass(counts, *arguments)), 0.0
+        )
+        return np.asarray((y - self.mean()[:, None]) * (2.0 * self.cdf(y) - 1.0) + 2.0 * edge)
+
+    def mean_beyond(self, y: Any) -> Array:
+        """E[Y; Y > y] for counts y >= 0, a sum of positive terms; shapes as for ``cdf``."""
+        y, columns = align(y, len(self))
+        arguments = self._arguments(columns)
+        mean = self.mean()[:, None] if columns else self.mean()
+        edge = self._edge_weight(y, *arguments) * np.exp(self._log_mass(y, *arguments))
+        return np.asarray(mean * self.survival(y) + edge)
+
+    def characteristic_function(self, t: Array) -> Array:
+        """See Distribution, and ``_log_wave``."""
+        return np.asarray(np.exp(self._log_wave(np.asarray(t), *self._arguments(columns=True))))
 
 
 def similar_windows(lower: Array, upper: Array) -> Iterator[Array]:

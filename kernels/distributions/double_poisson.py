@@ -11,12 +11,13 @@ import numpy as np
 import scipy.special
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.base import Seed, align, require
+from congruence.kernels.distributions.base import Seed, align, align_levels, require
 from congruence.kernels.distributions.counts import TAIL_MASS, Count, similar_windows
 from congruence.kernels.distributions.mass import deviance, stirling_error
 from congruence.kernels.streams import stream
 
 _MANY_LEVELS = 64
+_WIDEST = 1e6  # standard deviation of a row's counts, all of which are summed
 
 
 @dataclass(frozen=True, init=False)
@@ -41,6 +42,10 @@ class DoublePoisson(Count):
     def _check(self) -> None:
         require(self.mu > 0, self.mu, "mean", "DoublePoisson", "a positive mean")
         require(self.phi > 0, self.phi, "dispersion", "DoublePoisson", "a positive dispersion")
+        narrow = np.sqrt(self.mu / self.phi) + 1.0 / self.phi <= _WIDEST
+        require(
+            narrow, self.phi, "dispersion", "DoublePoisson", f"a spread (mean / dispersion)^(1/2) below {_WIDEST:g}"
+        )
 
     def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
         """See Count; Bernstein's bounds on the deviance D: the mass at y is below sqrt(phi) exp(-phi D(y))."""
@@ -96,18 +101,38 @@ class DoublePoisson(Count):
 
     def cdf(self, y: Any) -> Array:
         """See Distribution."""
+        return self._cumulative(y, upwards=True)
+
+    def survival(self, y: Any) -> Array:
+        """See Count."""
+        return self._cumulative(y, upwards=False)
+
+    def _cumulative(self, y: Any, *, upwards: bool) -> Array:
+        """The mass at most y, or beyond y, each added up from its own end."""
         y, columns = align(y, len(self))
         y = y if columns else y[:, None]
         result = np.empty(y.shape)
         for rows, support, mass in self.support_blocks():
-            cumulative = np.concatenate([np.zeros((len(rows), 1)), np.cumsum(mass, axis=1)], axis=1)
+            none = np.zeros((len(rows), 1))
+            if upwards:
+                sums = np.concatenate([none, np.cumsum(mass, axis=1)], axis=1)
+            else:
+                sums = np.concatenate([np.cumsum(mass[:, ::-1], axis=1)[:, ::-1], none], axis=1)
             position = np.clip(np.floor(y[rows]) - support[0] + 1.0, 0.0, float(len(support))).astype(np.int64)
-            result[rows] = np.minimum(np.take_along_axis(cumulative, position, axis=1), 1.0)
+            result[rows] = np.minimum(np.take_along_axis(sums, position, axis=1), 1.0)
         return result if columns else result[:, 0]
+
+    def log_positive(self) -> Array:
+        """See Count: from the masses of positive counts."""
+        result = np.empty(len(self))
+        for rows, support, log_weight in self._blocks():
+            positive = scipy.special.logsumexp(log_weight[:, support > 0.0], axis=1)
+            result[rows] = positive - self._log_normalizer[rows]
+        return np.minimum(result, 0.0)
 
     def quantile(self, q: Any) -> Array:
         """See Distribution."""
-        q, columns = align(q, len(self), "q")
+        q, columns = align_levels(q, len(self))
         q = q if columns else q[:, None]
         result = np.empty(q.shape)
         for rows, support, mass in self.support_blocks():

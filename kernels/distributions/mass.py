@@ -14,6 +14,8 @@ import scipy.special
 
 from congruence.kernels.arrays import Array
 
+_FAR = 1e100
+
 
 def stirling_error(x: Any) -> Array:
     """log Gamma(x + 1) - (x + 1/2) log x + x - log(2 pi) / 2 for x > 0."""
@@ -30,9 +32,11 @@ def stirling_error(x: Any) -> Array:
 def deviance(x: Any, mean: Any, difference: Any = None) -> Array:
     """x log(x / mean) + mean - x for x >= 0, mean > 0; ``difference`` is x - mean where it is known more exactly."""
     difference = x - mean if difference is None else difference
-    u = np.maximum(difference / mean, -1.0)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        u = np.maximum(difference / mean, -1.0)
         near = mean * ((1.0 + u) * np.log1p(u) - u)
+        if np.any(u > _FAR):  # x / mean overflows for the smallest means
+            near = np.where(u > _FAR, x * (np.log(x) - np.log(mean)) - x + mean, near)
     return np.asarray(np.where(np.asarray(x) == 0.0, mean, near))
 
 
@@ -66,8 +70,9 @@ def log_binomial_mass(x: Array, n: Array, p: Array) -> Array:
 
 
 def log_negative_binomial_mass(x: Array, mean: Array, dispersion: Array) -> Array:
-    """log mass of the negative binomial law of variance mean + dispersion mean^2 for counts x, mean > 0."""
-    r = 1.0 / dispersion
+    """log mass of the negative binomial law of variance mean + dispersion mean^2 for counts x, dispersion > 0."""
+    r, stated = 1.0 / dispersion, mean
+    mean = np.maximum(mean, np.finfo(np.float64).tiny)
     positive = np.maximum(x, 1.0)
     total = r + positive
     difference = r * (mean - positive) / (r + mean)  # r minus its expectation among r + x trials
@@ -80,11 +85,12 @@ def log_negative_binomial_mass(x: Array, mean: Array, dispersion: Array) -> Arra
         - deviance(positive, total * mean / (r + mean), -difference)
         + 0.5 * np.log((1.0 + positive * dispersion) / (2.0 * np.pi * positive))
     )
-    return np.asarray(np.where(x == 0.0, -r * np.log1p(dispersion * mean), mass))
+    none = -r * np.log1p(dispersion * stated)
+    return np.asarray(np.where(x == 0.0, none, np.where(stated > 0.0, mass, -np.inf)))
 
 
-def mean_absolute_difference(log_modulus: Callable[[Array, slice], Array], bend: Array) -> Array:
-    """E |Y - Y'| of two independent counts, (n,), from log |phi(t)|^2 as a function of (1 - cos t, rows).
+def mean_absolute_difference(lost_modulus: Callable[[Array, Array, slice], Array], bend: Array) -> Array:
+    """E |Y - Y'| of two independent counts, (n,), from 1 - |phi(t)|^2 as a function of (t, 1 - cos t, rows).
 
     |d| is the mean over t in (0, pi) of (1 - cos dt) / (1 - cos t), so E |Y - Y'| is that of (1 - |phi(t)|^2) /
     (1 - cos t): by Gauss-Legendre rules on (0, 1 / bend) and on panels that at most double from there. ``bend`` (n,) is
@@ -103,6 +109,6 @@ def mean_absolute_difference(log_modulus: Callable[[Array, slice], Array], bend:
         half = np.diff(edges, axis=1)[:, :, None] / 2.0
         t = (edges[:, :-1, None] + half + half * nodes).reshape(len(edges), -1)
         versine = 2.0 * np.sin(t / 2.0) ** 2
-        lost = -np.expm1(log_modulus(versine, rows)) / versine
+        lost = lost_modulus(t, versine, rows) / versine
         result[rows] = (lost * (half * weights).reshape(len(t), -1)).sum(axis=1) / np.pi
     return result

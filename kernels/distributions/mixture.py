@@ -12,7 +12,7 @@ import scoringrules
 
 from congruence.kernels.arrays import Array, require_finite, to_numpy
 from congruence.kernels.distributions import quadrature
-from congruence.kernels.distributions.base import Distribution, Seed, align, require
+from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels, require
 from congruence.kernels.distributions.inversion import smallest_reaching
 from congruence.kernels.distributions.normal import Normal
 from congruence.kernels.distributions.vectors import refuse
@@ -41,7 +41,7 @@ class Mixture(Distribution):
         lengths = [len(component) for component in components]
         if len(set(lengths)) > 1:
             raise InvalidInputError(f"Mixture.components: have {lengths} rows; every component needs the same n rows")
-        weights = np.asarray(to_numpy(self.weights), dtype=np.float64)
+        weights = np.asarray(to_numpy(self.weights, "Mixture.weights"), dtype=np.float64)
         if weights.ndim not in (1, 2) or weights.shape[-1] != len(components):
             raise InvalidInputError(
                 f"Mixture.weights: shape {weights.shape} does not fit {len(components)} components; "
@@ -121,7 +121,7 @@ class Mixture(Distribution):
 
     def quantile(self, q: Any) -> Array:
         """See Distribution; searched for between the smallest and the largest quantile of the components."""
-        q, columns = align(q, len(self), "q")
+        q, columns = align_levels(q, len(self))
         q = q if columns else q[:, None]
         result = np.empty(q.shape)
         at_once = max(1, _ENTRIES // max(1, q.shape[1]))

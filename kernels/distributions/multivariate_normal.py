@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, NoReturn, Self
+from functools import cached_property, lru_cache
+from typing import Any, Self
 
 import numpy as np
 import scipy.special
@@ -13,6 +13,7 @@ from scipy.stats import qmc
 
 from congruence.kernels.arrays import Array, require_finite, to_numpy
 from congruence.kernels.distributions.base import Distribution, Seed
+from congruence.kernels.distributions.normal import Normal
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
 from congruence.kernels.distributions.vectors import as_vectors, energy_score, refuse
 from congruence.kernels.errors import InvalidInputError
@@ -27,6 +28,7 @@ class MultivariateNormal(Distribution):
     """N(loc, diag(scale^2)) on q targets: ``loc`` and ``scale`` (n, q).
 
     ``cdf`` is the joint one. The energy score, and kernels other than sums of RBF, use 256 fixed quasi-random points.
+    With one target, (n, 1), every method is that of the scalar family ``Normal``, shapes included.
     """
 
     loc: Array
@@ -34,7 +36,7 @@ class MultivariateNormal(Distribution):
 
     def __post_init__(self) -> None:
         for name in ("loc", "scale"):
-            values = to_numpy(getattr(self, name))
+            values = to_numpy(getattr(self, name), f"MultivariateNormal.{name}")
             if values.dtype.kind not in "biuf" or values.ndim != 2:
                 raise InvalidInputError(
                     f"MultivariateNormal.{name}: expected numbers of shape (n, q), got {values.dtype} of shape "
@@ -53,6 +55,11 @@ class MultivariateNormal(Distribution):
                 "positive standard deviation; check the model's output column"
             )
 
+    @cached_property
+    def _scalar(self) -> Normal | None:
+        """The law of the only target, if there is one only."""
+        return Normal(self.loc[:, 0], self.scale[:, 0]) if self.dimension == 1 else None
+
     @property
     def dimension(self) -> int:
         """See Distribution."""
@@ -63,7 +70,7 @@ class MultivariateNormal(Distribution):
 
     def __getitem__(self, rows: Any) -> Self:
         """See Distribution."""
-        return type(self)(np.atleast_2d(self.loc[rows]), np.atleast_2d(self.scale[rows]))
+        return type(self)(*(values[rows].reshape(-1, self.dimension) for values in (self.loc, self.scale)))
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
@@ -75,44 +82,62 @@ class MultivariateNormal(Distribution):
 
     def log_prob(self, y: Any) -> Array:
         """Log density at y (n, q), shape (n,)."""
+        if self._scalar is not None:
+            return self._scalar.log_prob(y)
         z = self._standardize(y)
         return np.asarray(np.sum(-0.5 * z * z - np.log(self.scale) - 0.5 * np.log(2.0 * np.pi), axis=1))
 
     def cdf(self, y: Any) -> Array:
         """P(every component is at most that of y), for y (n, q), shape (n,)."""
+        if self._scalar is not None:
+            return self._scalar.cdf(y)
         return np.asarray(np.prod(scipy.special.ndtr(self._standardize(y)), axis=1))
 
-    def quantile(self, q: Any) -> NoReturn:  # noqa: ARG002
-        """Raises InvalidInputError: vectors have no order."""
-        refuse("MultivariateNormal", "quantile", self.dimension)
+    def quantile(self, q: Any) -> Array:
+        """Raises InvalidInputError for q > 1: vectors have no order."""
+        if self._scalar is None:
+            refuse("MultivariateNormal", "quantile", self.dimension)
+        return self._scalar.quantile(q)
 
     def mean(self) -> Array:
         """See Distribution, (n, q)."""
+        if self._scalar is not None:
+            return self._scalar.mean()
         return self.loc.copy()
 
     def std(self) -> Array:
         """See Distribution, (n, q)."""
+        if self._scalar is not None:
+            return self._scalar.std()
         return self.scale.copy()
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
         """``size`` draws per row, (n, size, q)."""
+        if self._scalar is not None:
+            return self._scalar.sample(size, seed)
         noise = stream(seed, "samples").standard_normal((len(self), size, self.dimension))
         return np.asarray(self.loc[:, None, :] + self.scale[:, None, :] * noise)
 
     def crps(self, y: Any) -> Array:
         """The energy score of y (n, q), shape (n,)."""
+        if self._scalar is not None:
+            return self._scalar.crps(y)
         targets = as_vectors(y, len(self), self.dimension)
-        return energy_score(self._points(), targets)
+        return energy_score(self._points(), targets, fair=False)
 
     def _points(self) -> Array:
         return np.asarray(self.loc[:, None, :] + self.scale[:, None, :] * normal_points(_POINTS, self.dimension))
 
-    def characteristic_function(self, t: Array) -> NoReturn:  # noqa: ARG002
-        """Raises InvalidInputError: features of vector targets use ``kernel_expectation``."""
-        refuse("MultivariateNormal", "characteristic_function", self.dimension)
+    def characteristic_function(self, t: Array) -> Array:
+        """Raises InvalidInputError for q > 1: features of vector targets use ``kernel_expectation``."""
+        if self._scalar is None:
+            refuse("MultivariateNormal", "characteristic_function", self.dimension)
+        return self._scalar.characteristic_function(t)
 
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
         """See Distribution, nodes (r, q): Gaussian integrals for sums of RBF, else the mean over fixed points."""
+        if self._scalar is not None:
+            return self._scalar.kernel_expectation(kernel, nodes)
         if isinstance(kernel, Sum):
             return np.asarray(sum(self.kernel_expectation(part, nodes) for part in kernel.parts))
         if isinstance(kernel, RBF):

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.special
 import scipy.stats
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.base import require
+from congruence.kernels.distributions.base import align, require
 from congruence.kernels.distributions.counts import ScipyCount
 from congruence.kernels.distributions.mass import log_negative_binomial_mass, mean_absolute_difference
+
+_SMALLEST_DISPERSION = 1e-30  # no digit of any method tells it from 0 at means below 1e13
+_NEARLY_POISSON, _ROUGH = 1e-6, 1e-3  # of dispersion times mean
+_MANY_TRIALS = 1e3
+_LARGEST_RATE = 9e18  # of NumPy's Poisson draws
 
 
 @dataclass(frozen=True, init=False)
@@ -19,7 +27,7 @@ class NegativeBinomial(ScipyCount):
     """Counts of variance mean + dispersion mean^2 (``mu`` holds the mean): a gamma mixture of Poisson laws.
 
     In scipy's terms n = 1 / dispersion and p = 1 / (1 + dispersion mean). As the dispersion falls to 0 the law becomes
-    Poisson(mean).
+    Poisson(mean), and is Poisson(mean) at 0; mean 0 is the law of 0.
     """
 
     _argument_names: ClassVar[dict[str, str]] = {"mu": "mean"}
@@ -33,14 +41,63 @@ class NegativeBinomial(ScipyCount):
         self.__post_init__()
 
     def _check(self) -> None:
-        require(self.mu > 0, self.mu, "mean", "NegativeBinomial", "a positive mean")
-        require(self.dispersion > 0, self.dispersion, "dispersion", "NegativeBinomial", "a positive dispersion")
+        require(self.mu >= 0, self.mu, "mean", "NegativeBinomial", "a mean of 0 or more")
+        require(self.dispersion >= 0, self.dispersion, "dispersion", "NegativeBinomial", "a dispersion of 0 or more")
+
+    @cached_property
+    def _law(self) -> tuple[Array, Array]:
+        """Mean, and a dispersion above 0 that is the stated one to rounding."""
+        return self.mu, np.maximum(self.dispersion, _SMALLEST_DISPERSION)
+
+    def _arguments(self, columns: bool) -> list[Array]:
+        return [value[:, None] if columns else value for value in self._law]
 
     def _scipy(self, mean: Array, dispersion: Array) -> Any:
         return scipy.stats.nbinom(1.0 / dispersion, 1.0 / (1.0 + dispersion * mean))
 
     def _log_mass(self, y: Array, mean: Array, dispersion: Array) -> Array:
         return log_negative_binomial_mass(y, mean, dispersion)
+
+    def cdf(self, y: Any) -> Array:
+        """See Distribution."""
+        a, b, x, negative = self._beta_arguments(y)
+        upper = scipy.special.betainc(a, b, x)
+        # The complement has the digits of the lower tail, and for many trials those that Boost's own loses.
+        return np.where(
+            negative, 0.0, _replaced(1.0 - upper, scipy.special.betaincc, (a, b, x), (upper > 0.9) | (b > _MANY_TRIALS))
+        )
+
+    def survival(self, y: Any) -> Array:
+        """See Count."""
+        a, b, x, negative = self._beta_arguments(y)
+        upper = scipy.special.betainc(a, b, x)
+        many = (b > _MANY_TRIALS) & (upper > 0.1)
+        return np.where(
+            negative, 1.0, _replaced(upper, lambda *args: 1.0 - scipy.special.betaincc(*args), (a, b, x), many)
+        )
+
+    def _beta_arguments(self, y: Any) -> tuple[Array, Array, Array, Array]:
+        """a, b and x of P(Y > y) = I_x(a, b), and where y is negative.
+
+        x is the share of failures d m / (1 + d m): scipy's share of successes, 1 less that, has no digits at small d m.
+        """
+        y, columns = align(y, len(self))
+        mean, dispersion = self._arguments(columns)
+        odds = dispersion * mean
+        counts = np.clip(np.floor(y), 0.0, np.finfo(np.float64).max)
+        return counts + 1.0, 1.0 / dispersion, odds / (1.0 + odds), y < 0.0
+
+    def _inverse(self, q: Any, columns: bool) -> Array:
+        mean, dispersion = self._arguments(columns)
+        nearly_poisson = dispersion * mean < _NEARLY_POISSON
+        inverse = np.where(nearly_poisson, 0.0, self._frozen(columns).ppf(q))
+        if np.any(nearly_poisson):
+            inverse = np.where(nearly_poisson, scipy.stats.poisson.ppf(q, mean), inverse)
+        return inverse
+
+    def _inverse_is_rough(self) -> Array:
+        mean, dispersion = self._law
+        return np.asarray(dispersion * mean < _ROUGH)
 
     def mean(self) -> Array:
         """See Distribution."""
@@ -50,18 +107,40 @@ class NegativeBinomial(ScipyCount):
         """See Distribution."""
         return np.asarray(np.sqrt(self.mu + self.dispersion * self.mu**2))
 
+    def _draws(self, rng: np.random.Generator, size: int) -> Array:
+        mean, dispersion = self._arguments(columns=True)
+        shape = 1.0 / dispersion
+        rate = mean * (rng.standard_gamma(shape, (len(self), size)) * dispersion)
+        return rng.poisson(np.minimum(rate, _LARGEST_RATE)).astype(np.float64)
+
     def mean_absolute_difference(self) -> Array:
         """See Count."""
-        odds = self.dispersion * self.mu
-        steepness, exponent = (2.0 * odds * (1.0 + odds))[:, None], -1.0 / self.dispersion[:, None]
+        mean, dispersion = self._law
+        odds = dispersion * mean
+        steepness, exponent = (2.0 * odds * (1.0 + odds))[:, None], -1.0 / dispersion[:, None]
         bend = np.sqrt(np.maximum(-exponent, 1.0) * steepness)[:, 0]
-        return mean_absolute_difference(lambda v, rows: exponent[rows] * np.log1p(steepness[rows] * v), bend)
+        return mean_absolute_difference(
+            lambda t, versine, rows: -np.expm1(exponent[rows] * np.log1p(steepness[rows] * versine)),  # noqa: ARG005
+            bend,
+        )
 
-    def _partial_mean(self, y: Array, mean: Array, dispersion: Array) -> Array:
-        shifted = scipy.stats.nbinom.cdf(y - 1.0, 1.0 / dispersion + 1.0, 1.0 / (1.0 + dispersion * mean))
-        return np.asarray(mean * shifted)
+    def factorial_moment(self) -> Array:
+        """See ScipyCount."""
+        return np.asarray(self.mu**2 * (1.0 + self.dispersion))
 
-    def characteristic_function(self, t: Array) -> Array:
-        """(1 - dispersion mean (exp(i t) - 1))^(-1 / dispersion)."""
-        growth = np.multiply.outer(self.dispersion * self.mu, np.expm1(1j * np.asarray(t)))
-        return np.asarray(np.exp(-np.log1p(-growth) / self.dispersion[:, None]))
+    def _edge_weight(self, y: Array, mean: Array, dispersion: Array) -> Array:
+        return np.asarray(mean * (1.0 + dispersion * y))
+
+    def _log_wave(self, t: Array, mean: Array, dispersion: Array) -> Array:
+        # -log(1 - d m (exp(i t) - 1)) / d, in real parts: NumPy's complex log1p has no digits near 0.
+        odds = dispersion * mean
+        real, imaginary = odds * (2.0 * np.sin(t / 2.0) ** 2), -odds * np.sin(t)
+        log_modulus = 0.5 * np.log1p(real * (2.0 + real) + imaginary**2)
+        return np.asarray((log_modulus + 1j * np.arctan2(imaginary, 1.0 + real)) / -dispersion)
+
+
+def _replaced(values: Array, function: Callable[..., Array], arguments: tuple[Array, ...], where: Array) -> Array:
+    """``values``, but ``function`` of the arguments at some places."""
+    if np.any(where):
+        values[where] = function(*(argument[where] for argument in np.broadcast_arrays(*arguments)))
+    return values

@@ -11,7 +11,7 @@ import scipy.stats
 import scoringrules
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.base import align, require
+from congruence.kernels.distributions.base import align, align_levels, require
 from congruence.kernels.distributions.parametric import ContinuousFamily
 from congruence.kernels.functions import RBF, Kernel
 
@@ -37,7 +37,7 @@ class Normal(ContinuousFamily):
 
     def quantile(self, q: Any) -> Array:
         """See Distribution."""
-        q, columns = align(q, len(self), "q")
+        q, columns = align_levels(q, len(self))
         loc, scale = self._arguments(columns)
         return np.asarray(loc + scale * scipy.special.ndtri(q))
 

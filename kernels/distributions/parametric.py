@@ -11,7 +11,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import quadrature
-from congruence.kernels.distributions.base import Distribution, Seed, align, as_rows, equal_rows
+from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels, as_rows, equal_rows
 from congruence.kernels.functions import Kernel
 from congruence.kernels.streams import stream
 
@@ -83,7 +83,7 @@ class ScipyFamily(Parametric):
 
     def quantile(self, q: Any) -> Array:
         """See Distribution."""
-        q, columns = align(q, len(self), "q")
+        q, columns = align_levels(q, len(self))
         return np.asarray(self._frozen(columns).ppf(q))
 
     def mean(self) -> Array:
@@ -96,7 +96,9 @@ class ScipyFamily(Parametric):
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
         """See Distribution."""
-        rng = stream(seed, "samples")
+        return self._draws(stream(seed, "samples"), size)
+
+    def _draws(self, rng: np.random.Generator, size: int) -> Array:
         return np.asarray(self._frozen(columns=True).rvs(size=(len(self), size), random_state=rng), dtype=np.float64)
 
 

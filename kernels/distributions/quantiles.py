@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_finite, to_numpy
-from congruence.kernels.distributions.base import Distribution, Seed, align
+from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.functions import Kernel
@@ -30,8 +30,8 @@ class Quantiles(Distribution):
     values: Array
 
     def __post_init__(self) -> None:
-        levels = np.asarray(to_numpy(self.levels), dtype=np.float64)
-        values = to_numpy(self.values)
+        levels = np.asarray(to_numpy(self.levels, "Quantiles.levels"), dtype=np.float64)
+        values = to_numpy(self.values, "Quantiles.values")
         if levels.ndim != 1 or len(levels) < 2 or not bool(np.all((levels > 0) & (levels < 1))):
             raise InvalidInputError(f"Quantiles.levels: {levels} must be two or more levels inside (0, 1)")
         if not bool(np.all(np.diff(levels) > 0)):
@@ -138,7 +138,7 @@ class Quantiles(Distribution):
 
     def quantile(self, q: Any) -> Array:
         """See Distribution."""
-        q, columns = align(q, len(self), "q")
+        q, columns = align_levels(q, len(self))
         q = q if columns else q[:, None]
         levels, values = self._points
         k = np.clip(np.searchsorted(levels, q) - 1, 0, len(levels) - 2)

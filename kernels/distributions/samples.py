@@ -11,7 +11,7 @@ import numpy as np
 import scipy.special
 
 from congruence.kernels.arrays import Array, require_finite, to_numpy
-from congruence.kernels.distributions.base import Distribution, Seed, align
+from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES, average_wave
 from congruence.kernels.distributions.vectors import as_vectors, energy_score, refuse
 from congruence.kernels.errors import InvalidInputError
@@ -21,22 +21,29 @@ from congruence.kernels.streams import stream
 
 @dataclass(frozen=True)
 class Samples(Distribution):
-    """Mass 1/l on each of the l values of a row: ``values`` (n, l), or (n, l, q) for vector targets.
+    """l exchangeable draws of each row's predictive law: ``values`` (n, l), or (n, l, q) for vector targets.
 
-    Everything is exact for this law except ``log_prob``: points of mass have no density, so it is that of a normal
-    kernel density estimate with Silverman's bandwidth .9 min(std, IQR / 1.34) l^(-1/5). Rows without spread have none:
-    ``has_density`` says so, and ``log_prob`` raises.
+    Scores judge the law behind the draws, not the draws' own empirical law, which even a perfect ensemble is not:
+    ``crps`` is the fair one, ``pit_range`` the share of a rank among l + 1, and ``predictive_quantile`` an order
+    statistic k at level k / (l + 1). One target of shape (n, l, 1) is the same as (n, l).
+
+    ``cdf``, ``quantile``, ``mean``, ``std``, ``sample``, ``characteristic_function`` and ``kernel_expectation`` are
+    those of the empirical law, mass 1/l on each value; the mean and the expectations are unbiased for the law behind.
+    ``log_prob`` is that of a normal kernel density estimate with Silverman's bandwidth
+    .9 min(std, IQR / 1.34) l^(-1/5). Rows without spread have none: ``has_density`` says so, and ``log_prob`` raises.
     """
 
     values: Array
 
     def __post_init__(self) -> None:
-        values = to_numpy(self.values)
+        values = to_numpy(self.values, "Samples.values")
         if values.dtype.kind not in "biuf":
             raise InvalidInputError(f"Samples.values: holds {values.dtype} values, expected numbers")
         if values.ndim not in (2, 3) or 0 in values.shape:
             raise InvalidInputError(f"Samples.values: expected shape (n, l) or (n, l, q), got {values.shape}")
         values = values.astype(np.float64)
+        if values.ndim == 3 and values.shape[2] == 1:
+            values = values[:, :, 0]
         require_finite(values, "Samples.values")
         object.__setattr__(self, "values", values)
 
@@ -102,18 +109,45 @@ class Samples(Distribution):
         return self._share(y, np.less)
 
     def _share(self, y: Any, compare: np.ufunc) -> Array:
+        return self._count(y, compare) / self.values.shape[1]
+
+    def _count(self, y: Any, compare: np.ufunc) -> Array:
         self._require_scalars("cdf")
         y, columns = align(y, len(self))
         y = y if columns else y[:, None]
         result = np.empty(y.shape)
         for column in range(y.shape[1]):
-            result[:, column] = np.mean(compare(self._sorted, y[:, column, None]), axis=1)
+            result[:, column] = np.count_nonzero(compare(self._sorted, y[:, column, None]), axis=1)
         return result if columns else result[:, 0]
+
+    def pit_range(self, y: Any) -> tuple[Array, Array]:
+        """See Distribution: [r, r + e + 1] / (l + 1), for r draws below y and e equal to it.
+
+        If y is one more draw, its rank among l + 1 is uniform, ties broken at random (Hamill 2001; Gneiting et al.
+        2007).
+        """
+        places = self.values.shape[1] + 1.0
+        return self._count(y, np.less) / places, (self._count(y, np.less_equal) + 1.0) / places
+
+    def predictive_quantile(self, q: Any) -> Array:
+        """See Distribution: the k-th smallest draw at k / (l + 1), linear between (Hyndman and Fan 1996, type 6).
+
+        Levels below 1 / (l + 1) and above l / (l + 1) have the smallest and the largest draw: l draws know no more.
+        """
+        self._require_scalars("quantile")
+        q, columns = align_levels(q, len(self))
+        size = self.values.shape[1]
+        position = np.clip((q if columns else q[:, None]) * (size + 1.0) - 1.0, 0.0, size - 1.0)
+        lower = np.floor(position).astype(np.int64)
+        ends = (np.take_along_axis(self._sorted, np.minimum(k, size - 1), axis=1) for k in (lower, lower + 1))
+        first, last = ends
+        picked = first + (position - lower) * (last - first)
+        return np.asarray(picked if columns else picked[:, 0])
 
     def quantile(self, q: Any) -> Array:
         """See Distribution: the smallest sample with at least a share q at or below it."""
         self._require_scalars("quantile")
-        q, columns = align(q, len(self), "q")
+        q, columns = align_levels(q, len(self))
         size = self.values.shape[1]
         # A level k / l computed in floating point must give the k-th sample, not the next one.
         index = np.clip(np.ceil(q * size - 1e-9).astype(np.int64) - 1, 0, size - 1)
@@ -134,13 +168,17 @@ class Samples(Distribution):
         return np.asarray(self.values[np.arange(len(self))[:, None], index])
 
     def crps(self, y: Any) -> Array:
-        """See Distribution; exact for the empirical law, (n, l log l). For vectors the energy score."""
+        """The fair CRPS: mean_k |x_k - y| - sum_jk |x_j - x_k| / (2 l (l - 1)), (n, l log l); for l = 1 |x - y|.
+
+        Its mean over draws is the CRPS of the law behind them (Ferro 2014), so that ensembles of different sizes
+        compare; it may be slightly negative. For vectors the fair energy score.
+        """
         if self.values.ndim == 3:
-            return energy_score(self.values, as_vectors(y, len(self), self.dimension))
+            return energy_score(self.values, as_vectors(y, len(self), self.dimension), fair=True)
         y, columns = align(y, len(self))
         y = y if columns else y[:, None]
         size = self.values.shape[1]
-        ranks = (2.0 * np.arange(1, size + 1) - size - 1.0) / size**2
+        ranks = (2.0 * np.arange(1, size + 1) - size - 1.0) / (size * max(size - 1, 1))
         centered = self._sorted - self.mean()[:, None]
         half_difference = centered @ ranks
         deviation = np.stack([np.mean(np.abs(self._sorted - column[:, None]), axis=1) for column in y.T], axis=1)

@@ -25,24 +25,26 @@ def as_vectors(y: Any, n: int, dimension: int) -> Array:
     Raises:
         InvalidInputError: another shape.
     """
-    array = np.asarray(to_numpy(y), dtype=np.float64)
+    array = np.asarray(to_numpy(y, "y"), dtype=np.float64)
     if array.shape != (n, dimension):
         raise InvalidInputError(f"y: shape {array.shape} does not fit {n} rows of {dimension} targets")
     return array
 
 
-def energy_score(draws: Array, y: Array) -> Array:
-    """E |Y - y| - E |Y - Y'| / 2 with Euclidean norms, for the empirical laws of draws (n, l, q) and y (n, q): (n,).
+def energy_score(draws: Array, y: Array, *, fair: bool) -> Array:
+    """E |Y - y| - E |Y - Y'| / 2 with Euclidean norms, from draws (n, l, q) and y (n, q): (n,).
 
-    The CRPS of vectors (Gneiting and Raftery 2007, equation 22); exact for the empirical law.
+    The CRPS of vectors (Gneiting and Raftery 2007, equation 22), exact for the empirical law of the draws; or, if
+    ``fair``, unbiased for the law behind them: pairs of two different draws alone count. One draw has no pairs.
     """
     n, size, dimension = draws.shape
     result = np.empty(n)
+    correction = size / max(size - 1, 1) if fair else 1.0
     block = max(1, BLOCK_ENTRIES // (size * size * dimension))
     for start in range(0, n, block):
         rows = slice(start, start + block)
         values = draws[rows]
         to_target = np.linalg.norm(values - y[rows, None, :], axis=2).mean(axis=1)
         apart = np.linalg.norm(values[:, :, None, :] - values[:, None, :, :], axis=3).mean(axis=(1, 2))
-        result[rows] = to_target - 0.5 * apart
+        result[rows] = to_target - 0.5 * correction * apart
     return result

@@ -1,7 +1,7 @@
 """Counts with zeros of their own: zero-inflated and hurdle forms of every family of counts.
 
-Both are a X + (1 - a) 0 as measures, with X the family itself: a = 1 - inflation, or, for hurdles, a = (1 -
-zero_probability) / P(X > 0), which may exceed 1. Expectations are linear in the measure, so one formula serves both.
+Both are mixtures of 0 and another law V of counts: of the family itself (zero-inflated), or of the family given that it
+is positive (hurdle).
 """
 
 from __future__ import annotations
@@ -14,29 +14,34 @@ from typing import Any, ClassVar
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.base import Seed, align, require
+from congruence.kernels.distributions.base import Seed, align, align_levels, require
 from congruence.kernels.distributions.binomial import Binomial
 from congruence.kernels.distributions.counts import TAIL_MASS, Count
 from congruence.kernels.distributions.double_poisson import DoublePoisson
 from congruence.kernels.distributions.negative_binomial import NegativeBinomial
 from congruence.kernels.distributions.poisson import Poisson
+from congruence.kernels.distributions.zero_truncated import ZeroTruncated
 from congruence.kernels.functions import Kernel
 from congruence.kernels.streams import stream
 
 
 class ZeroModified(Count):
-    """A family of counts ``_family`` whose mass at 0 is another: the last parameter says what."""
+    """0 with probability 1 - a, else a law of counts V that the family ``_family`` gives; the last parameter says a."""
 
     _family: ClassVar[type[Count]]
 
-    @cached_property
-    def _base(self) -> Count:
-        return self._family(*list(self.parameters().values())[:-1])
+    def _family_arguments(self) -> list[Array]:
+        return list(self.parameters().values())[:-1]
+
+    @property
+    @abstractmethod
+    def _other(self) -> Count:
+        """V."""
 
     @property
     @abstractmethod
     def _share(self) -> Array:
-        """The weight a of the family, (n,)."""
+        """a, (n,)."""
 
     @property
     @abstractmethod
@@ -48,44 +53,54 @@ class ZeroModified(Count):
 
     def _check_probability(self, name: str) -> None:
         values = getattr(self, name)
-        require((values >= 0) & (values < 1), values, name, type(self).__name__, "a probability in [0, 1)")
-        self._base._check()
+        require((values >= 0) & (values <= 1), values, name, type(self).__name__, "a probability in [0, 1]")
+        self._family(*self._family_arguments())
+
+    def log_positive(self) -> Array:
+        """See Count."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self._share) + self._other.log_positive())
 
     def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
         """See Count."""
-        _, upper = self._base.window(tail / max(1.0, float(np.max(self._share))))
-        return np.zeros(len(self)), upper
+        return np.zeros(len(self)), self._other.window(tail)[1]
 
     def log_prob(self, y: Any) -> Array:
         """See Distribution."""
         y, columns = align(y, len(self))
         with np.errstate(divide="ignore"):
-            zero = np.log(self._zero[:, None] if columns else self._zero)
-        return np.where(y == 0.0, zero, np.log(self._shares(columns)) + self._base.log_prob(y))
+            zero, share = np.log(self._zero[:, None] if columns else self._zero), np.log(self._shares(columns))
+        return np.where(y == 0.0, zero, share + self._other.log_prob(y))
 
     def cdf(self, y: Any) -> Array:
         """See Distribution."""
         y, columns = align(y, len(self))
-        below = 1.0 - self._shares(columns) * (1.0 - self._base.cdf(y))
-        return np.asarray(np.where(y < 0.0, 0.0, np.clip(below, 0.0, 1.0)))
+        return np.where(y < 0.0, 0.0, 1.0 - self._shares(columns) * self._other.survival(y))
+
+    def survival(self, y: Any) -> Array:
+        """See Count."""
+        y, columns = align(y, len(self))
+        return np.where(y < 0.0, 1.0, self._shares(columns) * self._other.survival(y))
 
     def quantile(self, q: Any) -> Array:
         """See Distribution."""
-        q, columns = align(q, len(self), "q")
-        level = 1.0 - (1.0 - q) / self._shares(columns)
+        q, columns = align_levels(q, len(self))
+        share = self._shares(columns)
+        level = 1.0 - (1.0 - q) / np.where(share > 0.0, share, 1.0)
         zero = self._zero[:, None] if columns else self._zero
         positive = q > zero
         # A level just above P(Y = 0) may round to that of the family's own zero.
-        above = np.maximum(self._base.quantile(np.where(positive, np.clip(level, 0.0, 1.0), 0.5)), 1.0)
+        above = np.maximum(self._other.quantile(np.where(positive, np.clip(level, 0.0, 1.0), 0.5)), 1.0)
         return np.asarray(np.where(positive, above, 0.0))
 
     def mean(self) -> Array:
         """See Distribution."""
-        return np.asarray(self._share * self._base.mean())
+        return np.asarray(self._share * self._other.mean())
 
     def std(self) -> Array:
         """See Distribution."""
-        return np.asarray(np.sqrt(self._share * (self._base.std() ** 2 + (1.0 - self._share) * self._base.mean() ** 2)))
+        mean, std = self._other.mean(), self._other.std()
+        return np.asarray(np.sqrt(self._share * (std**2 + (1.0 - self._share) * mean**2)))
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
         """See Distribution."""
@@ -93,23 +108,23 @@ class ZeroModified(Count):
 
     def mean_absolute_difference(self) -> Array:
         """See Count."""
-        cross = 2.0 * (1.0 - self._share) * self._base.mean()
-        return np.asarray(self._share * (self._share * self._base.mean_absolute_difference() + cross))
+        cross = 2.0 * (1.0 - self._share) * self._other.mean()
+        return np.asarray(self._share * (self._share * self._other.mean_absolute_difference() + cross))
 
     def mean_absolute_deviation(self, y: Array) -> Array:
         """See Count."""
         share = self._share[:, None]
-        return np.asarray((1.0 - share) * np.abs(y) + share * self._base.mean_absolute_deviation(y))
+        return np.asarray((1.0 - share) * np.abs(y) + share * self._other.mean_absolute_deviation(y))
 
     def characteristic_function(self, t: Array) -> Array:
         """See Distribution: 1 + a (phi - 1)."""
-        return np.asarray(1.0 + self._share[:, None] * (self._base.characteristic_function(t) - 1.0))
+        return np.asarray(1.0 + self._share[:, None] * (self._other.characteristic_function(t) - 1.0))
 
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
         """See Distribution."""
         share = self._share[:, None]
         at_zero = np.asarray(kernel(np.zeros(1), nodes))
-        return np.asarray((1.0 - share) * at_zero + share * self._base.kernel_expectation(kernel, nodes))
+        return np.asarray((1.0 - share) * at_zero + share * self._other.kernel_expectation(kernel, nodes))
 
 
 class _ZeroInflated(ZeroModified):
@@ -119,12 +134,16 @@ class _ZeroInflated(ZeroModified):
         self._check_probability("inflation")
 
     @cached_property
+    def _other(self) -> Count:
+        return self._family(*self._family_arguments())
+
+    @cached_property
     def _share(self) -> Array:
         return 1.0 - self.inflation
 
     @cached_property
     def _zero(self) -> Array:
-        return np.asarray(self.inflation + self._share * np.exp(self._base.log_prob(0.0)))
+        return np.asarray(self.inflation + self._share * np.exp(self._other.log_prob(0.0)))
 
 
 class _Hurdle(ZeroModified):
@@ -134,8 +153,20 @@ class _Hurdle(ZeroModified):
         self._check_probability("zero_probability")
 
     @cached_property
+    def _other(self) -> Count:
+        arguments = dict(list(self.parameters().items())[:-1])
+        for name in arguments.keys() & {"rate", "mean", "p"}:
+            arguments[name] = np.maximum(arguments[name], self._smallest_mean)
+        return ZeroTruncated(self._family(*arguments.values()))
+
+    @property
+    def _smallest_mean(self) -> Array | float:
+        """Stands for 0, towards which a positive count becomes 1: no digit tells the two apart."""
+        return 1e-280
+
+    @property
     def _share(self) -> Array:
-        return np.asarray((1.0 - self.zero_probability) / -np.expm1(self._base.log_prob(0.0)))
+        return 1.0 - self.zero_probability
 
     @property
     def _zero(self) -> Array:
@@ -154,7 +185,7 @@ class ZeroInflatedPoisson(_ZeroInflated):
 
 @dataclass(frozen=True)
 class HurdlePoisson(_Hurdle):
-    """0 with ``zero_probability``, else Poisson(rate) given that it is positive."""
+    """0 with ``zero_probability``, else Poisson(rate) given that it is positive (1 in the limit of rate 0)."""
 
     _family = Poisson
 
@@ -175,13 +206,17 @@ class ZeroInflatedBinomial(_ZeroInflated):
 
 @dataclass(frozen=True)
 class HurdleBinomial(_Hurdle):
-    """0 with ``zero_probability``, else Binomial(n, p) given that it is positive."""
+    """0 with ``zero_probability``, else Binomial(n, p) given that it is positive (1 in the limit of p = 0); n >= 1."""
 
     _family = Binomial
 
     n: Array
     p: Array
     zero_probability: Array
+
+    def _check(self) -> None:
+        super()._check()
+        require(self.n >= 1, self.n, "n", "HurdleBinomial", "at least one trial: without trials nothing is positive")
 
 
 @dataclass(frozen=True, init=False)
@@ -201,7 +236,7 @@ class ZeroInflatedNegativeBinomial(_ZeroInflated):
 
 @dataclass(frozen=True, init=False)
 class HurdleNegativeBinomial(_Hurdle):
-    """0 with ``zero_probability``, else NegativeBinomial(mean, dispersion) given that it is positive."""
+    """0 with ``zero_probability``, else NegativeBinomial(mean, dispersion) given that it is positive (1 at mean 0)."""
 
     _family = NegativeBinomial
     _argument_names: ClassVar[dict[str, str]] = NegativeBinomial._argument_names
@@ -239,6 +274,10 @@ class HurdleDoublePoisson(_Hurdle):
     mu: Array
     phi: Array
     zero_probability: Array
+
+    @property
+    def _smallest_mean(self) -> Array:
+        return np.exp(-575.0 / self.phi)  # the odds of 1 go as mean^phi
 
     def __init__(self, mean: Array, dispersion: Array, zero_probability: Array) -> None:
         _set(self, mu=mean, phi=dispersion, zero_probability=zero_probability)

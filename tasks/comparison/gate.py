@@ -19,7 +19,7 @@ from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.differences import CCE, SQUARED_CCE, MetricDifference, infinite_metrics
 from congruence.tasks.comparison.gate_settings import GateSettings, Margin
 from congruence.tasks.comparison.versions import PairedComparison, compare_pair
-from congruence.tasks.evaluation import AT_FLOOR, cce_status
+from congruence.tasks.evaluation import AS_IF_TRUE, cce_status
 
 Outcome = Literal["failed", "undecided", "passed"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)  # worst first: the worst of the rules is the gate's
@@ -177,7 +177,7 @@ def _at_floor(candidate: ComparedVersion) -> GateCheck:
     mean, floor, p_value = (candidate.metrics.get(name) for name in (CCE, "cce_noise_floor", "cce_p_value"))
     return GateCheck(
         "at_noise_floor",
-        "passed" if status == AT_FLOOR else "failed",
+        "passed" if status == AS_IF_TRUE else "failed",
         f"CCE is {status}",
         split=candidate.split.name,
         metric=CCE,

@@ -10,10 +10,10 @@ from congruence.tasks.plots.style import BLUE, FLOOR_LABEL, GREEN, INK, figure_o
 
 
 def cce_histogram(evaluation: Evaluation, *, bins: int = 50) -> Figure:
-    """Histogram of CCE over the valid rows with the histogram of the noise floor; vertical lines at both means.
+    """Histogram of CCE over the valid rows, its mean, and the band in which the mean of a true version would lie.
 
-    The noise floor of a point is the root mean square of what a perfect model would score there, so a perfect model's
-    CCE is spread around it.
+    The noise floor of a point is the root mean square of what a true version would score there, so a true version's CCE
+    is spread around it.
     """
     scores = evaluation.valid_scores
     cce, floor = scores["cce"].to_numpy(float), scores["cce_noise_floor"].to_numpy(float)
@@ -33,8 +33,9 @@ def cce_histogram(evaluation: Evaluation, *, bins: int = 50) -> Figure:
         label=FLOOR_LABEL,
     )
     axes.axvline(float(cce.mean()), color=INK, linewidth=1.2, label=f"mean CCE {cce.mean():.4g}")
-    axes.axvline(
-        float(floor.mean()), color=GREEN, linewidth=1.2, linestyle="--", label=f"mean floor {floor.mean():.4g}"
-    )
+    expected = evaluation.metrics.get("cce_expected")
+    if expected is not None and expected.low is not None and expected.high is not None:
+        label = f"mean of a true version {expected.value:.3g} [{expected.low:.3g}, {expected.high:.3g}]"
+        axes.axvspan(expected.low, expected.high, color=GREEN, alpha=0.25, label=label)
     legend(axes)
     return figure_of(axes)

@@ -39,10 +39,11 @@ def embedding_map(evaluation: Evaluation, *, points: int = POINTS) -> Figure:
         place[shown, 0], place[shown, 1], c=cce[shown], s=size, cmap=SEQUENTIAL, vmin=low, vmax=high, linewidths=0
     )
     bar = figure.colorbar(dots, ax=axes, extend="both")
-    bar.set_label("CCE; the line is the mean noise floor", fontsize=9.5, color=INK)
-    floor = float(scores["cce_noise_floor"].mean())
-    if low < floor < high:
-        bar.ax.axhline(floor, color=RED, linewidth=2)
+    expected = evaluation.metrics.get("cce_expected")
+    line = float(scores["cce_noise_floor"].mean()) if expected is None else expected.value
+    bar.set_label("CCE; the line is what a true version has on average", fontsize=9.5, color=INK)
+    if low < line < high:
+        bar.ax.axhline(line, color=RED, linewidth=2)
     bar.ax.tick_params(labelsize=8.5)
     axes.set_xticklabels([])
     axes.set_yticklabels([])

@@ -37,7 +37,15 @@ def cce_by_slice(evaluation: Evaluation, *, slices: int = SLICES) -> Figure:
     axes.barh(places, table[column].to_numpy(float), color=BLUE, alpha=0.75, height=0.7)
     if "cce_noise_floor" in table:
         floor = table["cce_noise_floor"].to_numpy(float)
-        axes.plot(floor, places, "|", color=GREEN, markersize=11, markeredgewidth=2.2, label="noise floor of the slice")
+        axes.plot(
+            floor,
+            places,
+            "|",
+            color=GREEN,
+            markersize=11,
+            markeredgewidth=2.2,
+            label="root expected square of a true version",
+        )
     if "cce_mean" in evaluation.metrics:
         mean = evaluation.metrics["cce_mean"].value
         axes.axvline(mean, color=INK, linewidth=1.2, linestyle="--", label=f"whole split {mean:.4g}")

@@ -22,7 +22,7 @@ RED = "#dc2626"
 CYCLE = (BLUE, ORANGE, GREEN, "#7c3aed", RED, "#0891b2", "#ca8a04", "#be185d", "#4d7c0f", "#475569")
 SEQUENTIAL = "viridis"
 DPI = 110
-FLOOR_LABEL = "noise floor: what a perfect model scores"
+FLOOR_LABEL = "root expected square of a true version"
 _TITLE_LETTERS = 9.5  # per inch
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from congruence.tasks.comparison import Comparison
-from congruence.tasks.evaluation import AT_FLOOR, cce_status
+from congruence.tasks.evaluation import AS_IF_TRUE, cce_status
 from congruence.tasks.report.rendering import inline_png, records, render
 
 SHOWN = ("cce_mean", "cce_noise_floor", "cce_excess", "nll_mean", "crps_mean", "ece", "mae")
@@ -22,7 +22,7 @@ def comparison_report(comparison: Comparison, figures: Mapping[str, bytes]) -> s
         split=comparison.split,
         baseline=comparison.baseline,
         shown=shown,
-        at_floor=[version.label for version in comparison.versions if cce_status(version.metrics) == AT_FLOOR],
+        at_floor=[version.label for version in comparison.versions if cce_status(version.metrics) == AS_IF_TRUE],
         figures=[(name, inline_png(picture)) for name, picture in figures.items()],
         pairs=[
             (label, pair, records(pair.largest.drop(columns="row").head(_POINTS)))

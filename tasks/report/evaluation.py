@@ -8,37 +8,13 @@ from typing import Any
 
 from congruence.tasks.evaluation import SCORES, Evaluation
 from congruence.tasks.masking import mask_secrets
+from congruence.tasks.metric_meanings import MEANINGS, meaning, verdict
 from congruence.tasks.plots import extreme_rows
 from congruence.tasks.report.rendering import inline_png, records, render
 
-METRICS = {
-    "cce_mean": "Mean Conditional Congruence Error: distance, in the output kernel's space, between what the model "
-    "predicts at an input and what the data say there. Compares within one protocol only.",
-    "cce_noise_floor": "What a perfect model would score on this split: at a finite number of rows CCE is never 0.",
-    "cce_excess": "The part of the CCE that is the model's own: the root of CCE² minus floor².",
-    "cce_p_value": "Monte-Carlo test of “the model is congruent”: below 0.05, the data contradict the model.",
-    "nll_mean": "Mean negative log-likelihood of the targets: proper score, lower is better.",
-    "crps_mean": "Mean continuous ranked probability score, in units of the target: lower is better.",
-    "ece": "Expected calibration error over the whole split. Near 0 does not mean that single predictions are right.",
-    "mae": "Mean absolute error of the predictive mean, in units of the target.",
-    "rmse": "Root mean squared error of the predictive mean, in units of the target.",
-    "cce_significant_share": "Share of points whose CCE a perfect model would not show (false discovery rate 5 %).",
-    "cce_std": "Standard deviation of the mean CCE over the protocol's repeats.",
-    "cce_error_bound": "Certificate: the computed CCE of every point is at most this far from the exact one.",
-    "sharpness": "How wide the predictive distributions are, in units of the target; to be judged with coverage.",
-    "skce": "Squared kernel calibration error over the whole split; 0 in expectation if calibrated, may be negative.",
-    "skce_p_value": "Test of “calibrated over the whole split” by the SKCE.",
-    "pit_ks_p_value": "Kolmogorov-Smirnov test of uniform PIT values.",
-    "pit_cvm_p_value": "Cramér-von Mises test of uniform PIT values.",
-    "pit_chi2_p_value": "Chi-squared test of uniform PIT values.",
-}
-PATTERNS = {
-    "coverage_": "Share of outcomes inside the central interval of that many percent: should be that many percent.",
-    "width_": "Mean width of that interval, in units of the target: narrow is good only if it covers.",
-}
 CAPTIONS = {
-    "cce_histogram": "A version that is right everywhere spreads around the green outline, with its mean at the dashed "
-    "line. Mass far to the right of the outline is error of the version.",
+    "cce_histogram": "A version that is right everywhere spreads around the green outline, with its mean inside the "
+    "green band. Mass far to the right of the outline is error of the version.",
     "embedding_map": "Neighbours look alike to the encoder. Regions brighter than the line on the bar are inputs "
     "that the version gets wrong.",
     "extremes": "The inputs where the prediction is least and most like what the data say: y is the target, f the "
@@ -47,7 +23,7 @@ CAPTIONS = {
     "pit_histogram": "Flat is calibrated; a U shape is overconfident, a hump is underconfident, a slope is biased.",
     "pit_interpretation": "What kind of error the PIT histogram shows, read by the interpreter, with its own doubt.",
     "rejection": "If CCE finds the bad predictions, the curve falls below random rejection as more is withheld.",
-    "cce_by_slice": "The parts of the split, worst first; a bar that ends at its green tick is at its noise floor.",
+    "cce_by_slice": "The parts of the split, worst first; a true version ends near its green tick, or below it.",
 }
 _POINTS = 10
 _SLICES = 60
@@ -61,7 +37,8 @@ def evaluation_report(evaluation: Evaluation, figures: Mapping[str, bytes]) -> s
         figures: PNG bytes by the names of ``plots.evaluation_figures``.
     """
     metrics = evaluation.metrics
-    known = [name for name in METRICS if name in metrics]
+    ordered = [name for name in MEANINGS if name in metrics]
+    ordered += [name for name in metrics if name not in MEANINGS]
     worst, best = extreme_rows(evaluation, _POINTS)
     invalid = evaluation.scores[~evaluation.scores["valid"].astype(bool)]
     return render(
@@ -71,8 +48,8 @@ def evaluation_report(evaluation: Evaluation, figures: Mapping[str, bytes]) -> s
         split=evaluation.split,
         protocol=evaluation.protocol,
         status=evaluation.status,
-        headlines=[(name, metrics[name], METRICS[name]) for name in known],
-        others=[(name, metrics[name], _pattern(name)) for name in metrics if name not in METRICS],
+        verdict=verdict(metrics),
+        metrics=[(name, metrics[name], meaning(name)) for name in ordered],
         figures=[(name, inline_png(picture), CAPTIONS.get(name, "")) for name, picture in figures.items()],
         points=[("Highest CCE", _points(evaluation, worst)), ("Lowest CCE", _points(evaluation, best))],
         slices=records(evaluation.slices.head(_SLICES)),
@@ -81,10 +58,6 @@ def evaluation_report(evaluation: Evaluation, figures: Mapping[str, bytes]) -> s
         seconds=evaluation.seconds,
         provenance=json.dumps(mask_secrets(evaluation.provenance), indent=1, default=str, ensure_ascii=False),
     )
-
-
-def _pattern(name: str) -> str:
-    return next((meaning for start, meaning in PATTERNS.items() if name.startswith(start)), "")
 
 
 def _points(evaluation: Evaluation, rows: list[int]) -> list[dict[str, Any]]:

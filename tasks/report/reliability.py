@@ -23,7 +23,7 @@ def write_reliability(found: Reliability, folder: Path) -> list[Path]:
     title = f"{found.model.label} on {found.inputs.rows:,} new inputs"
     cce, floor = scores["cce"].to_numpy(), scores["cce_noise_floor"].to_numpy()
     pictures = {"inputs": png(inputs_figure(cce, floor, found.threshold, title))}
-    captions = {"inputs": "Inputs whose CCE is at the noise floor are as reliable as this reference split can tell."}
+    captions = {"inputs": "Inputs whose CCE is that of a true version are as reliable as the reference split can tell."}
     if found.curves:
         pictures["rejection"] = png(rejection_panels(found.curves, f"CCE of {found.model.label}"))
         captions["rejection"] = "Mean loss of the inputs that stay, withholding those of highest CCE or at random."

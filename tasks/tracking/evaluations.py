@@ -13,7 +13,9 @@ from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, Metric, Run
 
 from congruence.tasks.evaluation import Evaluation
+from congruence.tasks.evaluation import Metric as EvaluationMetric
 from congruence.tasks.masking import mask_secrets, mask_text
+from congruence.tasks.metric_meanings import HEADLINES, meaning, verdict
 from congruence.tasks.plots import evaluation_figures, png
 from congruence.tasks.report.evaluation import evaluation_report
 from congruence.tasks.tracking.connection import TrackingError, connect, of_deleted_run, persist
@@ -28,7 +30,6 @@ SLICES_FILE = "tables/slices.json"
 POINTS_FILE = "tables/points.json"
 PROVENANCE_FILE = "provenance.json"
 REPORT_FILE = "report.html"
-HEADLINES = ("cce_mean", "cce_noise_floor", "cce_excess", "nll_mean", "crps_mean", "ece", "mae")
 _DATASET_DIGEST = 36
 _LONGEST_PARAM = 500
 _WRITERS = 3
@@ -210,13 +211,19 @@ def _note(evaluation: Evaluation) -> str:
     split, metrics = evaluation.split, evaluation.metrics
     lines = [
         f"**{evaluation.model.label}** on **{split.name}**: {split.valid_rows:,} of {split.rows:,} rows evaluated "
-        f"under protocol `{evaluation.protocol.name}` (`{evaluation.protocol.digest}`). CCE is {evaluation.status}.",
+        f"under protocol `{evaluation.protocol.name}` (`{evaluation.protocol.digest}`). {verdict(metrics)}.",
         "",
-        *(f"- {name}: {metrics[name]}" for name in HEADLINES if name in metrics),
+        *(_described(name, metrics[name]) for name in HEADLINES if name in metrics),
         "",
         f"Read `{REPORT_FILE}` first; every point is in `{SCORES_FILE}`, the extremes in `{POINTS_FILE}`.",
     ]
     return "\n".join(lines)
+
+
+def _described(name: str, metric: EvaluationMetric) -> str:
+    means = meaning(name)
+    kind = f" ({means.interval})" if metric.low is not None and means.interval else ""
+    return f"- **{means.label}** (`{name}`): {metric}{kind}. {means.reading}"
 
 
 def _finish_version(client: MlflowClient, evaluation: Evaluation, run_id: str, settings: TrackingSettings) -> None:

@@ -10,6 +10,7 @@ from mlflow import MlflowClient
 
 from congruence.tasks.evaluation import Evaluation
 from congruence.tasks.masking import mask_text
+from congruence.tasks.metric_meanings import verdict
 from congruence.tasks.registry import ModelVersion
 from congruence.tasks.tracking.connection import connect, persist
 from congruence.tasks.tracking.identity import PREFIX, EvaluationIdentity
@@ -41,7 +42,7 @@ def tag_version(client: MlflowClient, evaluation: Evaluation, run_id: str, setti
         metrics = evaluation.metrics
         tags |= {
             tag: f"{metrics[name].value:.4g}"
-            for tag, name in (("cce", "cce_mean"), ("cce_noise_floor", "cce_noise_floor"), ("cce_excess", "cce_excess"))
+            for tag, name in (("cce", "cce_mean"), ("cce_expected", "cce_expected"), ("cce_excess", "cce_excess"))
             if name in metrics
         }
         tags |= {"cce_status": evaluation.status, "cce_split": evaluation.split.name, "cce_run": run_id}
@@ -57,9 +58,7 @@ def tag_version(client: MlflowClient, evaluation: Evaluation, run_id: str, setti
 
 
 def _summary(evaluation: Evaluation) -> str:
-    values = [evaluation.metrics.get(name) for name in ("cce_mean", "cce_noise_floor")]
-    cce, floor = (f"{metric.value:.4g}" if metric else "not measured" for metric in values)
-    return f"{cce} (noise floor {floor}; protocol {evaluation.protocol.name})"
+    return f"{verdict(evaluation.metrics)} (protocol {evaluation.protocol.name})"
 
 
 def log_failure(identity: EvaluationIdentity, message: str, settings: TrackingSettings) -> Failure:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import ndtr, ndtri
 
 from congruence.kernels.aggregation import ScoreStatistics, merge_slices, sliced_statistics
+from congruence.kernels.calibration import pit_values
+from congruence.kernels.distributions import Normal, Poisson
 from congruence.kernels.errors import InvalidInputError
 
 RNG = np.random.default_rng(3)
@@ -74,3 +77,68 @@ def test_what_cannot_be_aggregated_is_refused() -> None:
         ScoreStatistics.of({"x": [1.0]}) + ScoreStatistics.of({"y": [1.0]})
     with pytest.raises(InvalidInputError, match="keys"):
         ScoreStatistics.of({"x": [1.0]}, keys=[1, 2])
+
+
+LEVELS = np.linspace(1e-5, 1.0 - 1e-5, 20)
+CENTERS = {f"pit_{j}": float(level) for j, level in enumerate(LEVELS)}
+
+
+def _calibration_statistics(pit: np.ndarray) -> ScoreStatistics:
+    return ScoreStatistics.of({name: pit <= level for name, level in CENTERS.items()})
+
+
+@pytest.mark.parametrize("law", ["normal", "poisson", "overconfident"])
+def test_intervals_of_a_calibration_error_cover_that_of_the_population(law: str) -> None:
+    """Percentiles of the bootstrap cover a calibrated model's error, 0, in no sample at all."""
+    covered, repetitions = 0, 300
+    truth = float(np.mean(np.abs(LEVELS - ndtr(ndtri(LEVELS) / 1.5)))) if law == "overconfident" else 0.0
+    for seed in range(repetitions):
+        rng = np.random.default_rng(seed)
+        if law == "poisson":
+            pit = pit_values(Poisson(np.full(500, 0.5)), rng.poisson(0.5, 500), seed=seed)
+        else:
+            pit = ndtr(rng.normal(0.0, 1.5 if law == "overconfident" else 1.0, 500))
+        found = _calibration_statistics(pit).mean_absolute_deviation(CENTERS, resamples=300)
+        assert 0.0 <= found.low < found.value < found.high
+        covered += found.low <= truth <= found.high
+    assert 0.92 <= covered / repetitions <= 0.99
+    assert law != "overconfident" or found.low > 0.03
+
+
+def test_a_mean_absolute_deviation_is_that_of_the_means_and_merges() -> None:
+    pit = np.random.default_rng(4).uniform(size=3000) ** 1.1
+    whole = _calibration_statistics(pit).mean_absolute_deviation(CENTERS)
+    assert whole.value == pytest.approx(np.mean([abs(np.mean(pit <= level) - level) for level in LEVELS]), rel=1e-12)
+    keys = np.arange(3000)
+    parts = [
+        ScoreStatistics.of({name: pit[rows] <= level for name, level in CENTERS.items()}, keys=keys[rows])
+        for rows in (slice(1000, 3000), slice(0, 1000))
+    ]
+    merged = (parts[0] + parts[1]).mean_absolute_deviation(CENTERS)
+    assert (merged.low, merged.high) == pytest.approx((whole.low, whole.high), rel=1e-9)
+
+
+def test_a_deviation_that_is_not_defined_is_refused() -> None:
+    statistics = ScoreStatistics.of({"x": [1.0, np.inf]})
+    for centers, message in (({}, "none"), ({"z": 0.0}, "'z'"), ({"x": 0.0}, "infinite values")):
+        with pytest.raises(InvalidInputError, match=message):
+            statistics.mean_absolute_deviation(centers)
+    with pytest.raises(InvalidInputError, match="level"):
+        statistics.mean_absolute_deviation({"x": 0.0}, level=1.0)
+
+
+def test_intervals_of_mean_scores_cover_at_five_hundred_rows() -> None:
+    """NLL and CRPS of a normal model: of a normal target, and of one with heavy tails (Student t, 5 degrees)."""
+    model, n, repetitions = Normal(np.zeros(500), 1.0), 500, 200
+    rng = np.random.default_rng(8)
+    for draw in (lambda: rng.normal(size=n), lambda: rng.standard_t(5, n)):
+        many = np.concatenate([draw() for _ in range(2000)])
+        law = Normal(np.zeros(len(many)), 1.0)
+        truth = {"nll": -law.log_prob(many).mean(), "crps": law.crps(many).mean()}
+        covered = dict.fromkeys(truth, 0)
+        for _ in range(repetitions):
+            y = draw()
+            found = ScoreStatistics.of({"nll": -model.log_prob(y), "crps": model.crps(y)}).estimates(resamples=300)
+            for name, value in truth.items():
+                covered[name] += found[name].low <= value <= found[name].high
+        assert all(0.88 <= count / repetitions <= 0.99 for count in covered.values()), covered

@@ -1,6 +1,7 @@
 """SKCE and UCME against their definitions: closed forms, quadrature, the published values."""
 
 import itertools
+import random
 
 import numpy as np
 import pytest
@@ -14,7 +15,10 @@ from congruence.kernels.calibration_error import (
     HilbertianEmbedding,
     MaximumMeanDiscrepancy,
     Wasserstein,
+    block_test,
+    calibration_test,
     moment_embedding,
+    pair_terms,
     pairs,
     squared_kernel_calibration_error,
     unnormalized_calibration_mean_embedding,
@@ -76,6 +80,25 @@ def test_published_values(loc, scale, y, unbiased, biased):
             predictive, np.array(y, float), target_kernel=SQUARED_EXPONENTIAL, estimator=estimator, **options
         )
         assert result == pytest.approx(value, abs=2e-13)
+
+
+@pytest.mark.parametrize(("size", "value"), [(2, 0.025842508143307), (10, 0.013163914212319)])
+def test_blocks_of_consecutive_rows_have_the_published_values(size, value):
+    numbers = random.Random(1234)
+    loc, scale = np.transpose([(numbers.gauss(0, 1), numbers.random()) for _ in range(100)])
+    y = np.array([numbers.gauss(0, 1) for _ in range(100)])
+    options = {"prediction_kernel": Wasserstein(), "target_kernel": RBF(0.5), "estimator": "block", "block_size": size}
+    result = squared_kernel_calibration_error(Normal(loc, scale), y, shuffle=False, **options)
+    assert result == pytest.approx(value, abs=1e-14)
+    assert result != squared_kernel_calibration_error(Normal(loc, scale), y, **options)
+    terms = pair_terms(Normal(loc, scale), y, Wasserstein(), RBF(0.5))
+    assert block_test(terms, size, shuffle=False).estimate == pytest.approx(value, abs=1e-14)
+    test = calibration_test(
+        Normal(loc, scale), y, method="block", block_size=size, target_kernel=RBF(0.5), shuffle=False
+    )
+    assert test.estimate == pytest.approx(value, abs=1e-14)
+    with pytest.raises(InvalidInputError, match="no meaning"):
+        squared_kernel_calibration_error(Normal(loc, scale), y, shuffle=False)
 
 
 @pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0])

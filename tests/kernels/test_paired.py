@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.stats
+from scipy.special import ndtr
 
+from congruence.kernels.distributions import Normal
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.paired import PairedResampling, PointMetric, mean_of, root_of
 
@@ -75,3 +77,48 @@ def test_what_cannot_be_compared_is_refused():
         mean_metric(np.array([1.0, np.nan]), np.ones(2))
     with pytest.raises(InvalidInputError, match="made for 5"):
         PairedResampling(5).compare(mean_metric(np.ones(4), np.ones(4)))
+
+
+LEVELS = np.linspace(1e-5, 1.0 - 1e-5, 20)
+
+
+def below(pit):
+    return (pit[:, None] <= LEVELS).astype(float)
+
+
+def calibration_error(observed):
+    return np.abs(observed - LEVELS).mean(axis=-1)
+
+
+@pytest.mark.parametrize("n", [150, 2000])
+def test_level_where_two_models_have_the_same_calibration_error(n):
+    """Biased up and down by as much. Exchanging their columns called this a difference 8 to 9 times in ten."""
+    resampling, rejected, repetitions = PairedResampling(n, resamples=299), 0, 200
+    for seed in range(repetitions):
+        y = np.random.default_rng(seed).normal(size=n)
+        metric = PointMetric(below(ndtr(y - 0.05)), below(ndtr(y + 0.05)), calibration_error)
+        result = resampling.compare(metric)
+        assert (result.p_value < 0.05) <= (not result.low <= 0.0 <= result.high)
+        rejected += result.p_value <= 0.05
+    assert rejected <= 22  # expected 10
+
+
+def test_a_worse_calibration_error_is_seen():
+    y = np.random.default_rng(0).normal(size=2000)
+    result = PairedResampling(2000).compare(PointMetric(below(ndtr(y)), below(ndtr(1.3 * y)), calibration_error))
+    assert result.high < 0.0
+    assert result.p_value < 0.01
+
+
+@pytest.mark.parametrize("n", [150, 2000])
+@pytest.mark.parametrize(("score", "scale"), [("nll", 1.2996311741), ("crps", 1.3525353003)])
+def test_level_where_two_different_models_score_the_same(n, score, scale):
+    """Too narrow and too wide: point by point the scores differ much, and not alike, but their means are the same."""
+    resampling, rejected, repetitions = PairedResampling(n, resamples=299), 0, 200
+    narrow = {"nll": 0.8, "crps": 0.7}[score]
+    for seed in range(repetitions):
+        y = np.random.default_rng(seed).normal(size=n)
+        models = [Normal(np.zeros(n), np.full(n, spread)) for spread in (narrow, scale)]
+        first, second = (-law.log_prob(y) if score == "nll" else law.crps(y) for law in models)
+        rejected += resampling.compare(mean_metric(first, second)).p_value <= 0.05
+    assert rejected <= 20  # expected 10

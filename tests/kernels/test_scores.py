@@ -43,7 +43,7 @@ def test_crps_agrees_with_scoringrules(law: families.Distribution, y: np.ndarray
 
 def test_crps_of_samples_is_the_energy_form() -> None:
     draws = RNG.normal(size=(N, 9))
-    expected = sr.crps_ensemble(Y, draws, estimator="nrg")
+    expected = sr.crps_ensemble(Y, draws, estimator="fair")
     np.testing.assert_allclose(scores.crps(families.Samples(draws), Y), expected, atol=1e-13)
 
 
@@ -141,7 +141,7 @@ def test_vector_targets_have_energy_scores_and_joint_densities() -> None:
     parts = [families.Normal(loc[:, j], scale[:, j]) for j in range(2)]
     np.testing.assert_allclose(law.log_prob(y), sum(part.log_prob(y[:, j]) for j, part in enumerate(parts)))
     draws = families.Samples(law.sample(400, seed=1))
-    np.testing.assert_allclose(draws.crps(y), sr.es_ensemble(y, draws.values), rtol=1e-9)
+    np.testing.assert_allclose(draws.crps(y), sr.es_ensemble(y, draws.values, estimator="fair"), rtol=1e-9)
     np.testing.assert_allclose(law.crps(y), draws.crps(y), rtol=0.1)
     point = families.Deterministic(loc)
     np.testing.assert_allclose(point.crps(y), np.linalg.norm(loc - y, axis=1))

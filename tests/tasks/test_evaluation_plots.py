@@ -88,10 +88,13 @@ def test_an_evaluation_is_checked_where_it_is_made(make_evaluation):
 
 
 def test_status_says_whether_the_error_is_the_split_sizes(make_evaluation):
-    assert make_evaluation().status == "at the noise floor"
-    assert make_evaluation(bias=2.0).status == "above the noise floor"
+    assert make_evaluation().status == "as expected if true"
+    assert make_evaluation(bias=2.0).status == "above what is expected if true"
     tested = make_evaluation()
-    assert make_evaluation(metrics={**tested.metrics, "cce_p_value": Metric(0.01)}).status == "above the noise floor"
+    assert (
+        make_evaluation(metrics={**tested.metrics, "cce_p_value": Metric(0.01)}).status
+        == "above what is expected if true"
+    )
     assert make_evaluation(metrics={"mae": Metric(1.0)}).status == "not measured"
 
 

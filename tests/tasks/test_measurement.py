@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from congruence.kernels import ECAI, EXACT, PREPRINT, Downsampling, Normal, Protocol
+from congruence.kernels import ECAI, EXACT, PREPRINT, Downsampling, Normal, Protocol, congruence_tests, prepare
+from congruence.kernels.model_scales import model_output_kernel
 from congruence.tasks.clusters import ClusterSettings, dask_client
 from congruence.tasks.linalg import sweep_iterates
 from congruence.tasks.measurement import Measurement, measure, on_cluster
@@ -90,3 +91,16 @@ def test_an_iterate_is_kept_until_its_answer_is_logged_and_an_abandoned_one_for_
     assert list(tmp_path.iterdir()) == [kept]
     measurement.clear_checkpoints()
     assert not kept.exists()
+
+
+@pytest.mark.parametrize("scale", ["marginal", "residual", "multiscale"])
+def test_the_test_is_by_the_kernel_that_the_version_states(scale: str) -> None:
+    # A bandwidth that is read off the targets would make its level approximate.
+    protocol = replace(EXACT, output_scale=scale)
+    found, model = measured(protocol), VERSIONS["right"]
+    prepared = prepare(protocol.apply(X), input_kernel=protocol.input_kernel)
+    own = congruence_tests(prepared, Y, {"": model}, output_kernel=model_output_kernel(Y, model, scale))[""]
+    assert found.tests["right"].p_value == own.p_value
+    expected, wrong = found.expected["right"], found.expected["wrong"]
+    assert expected.low < found.results["right"].mean < expected.high
+    assert found.results["wrong"].mean > wrong.high

@@ -1,0 +1,99 @@
+"""Samples are draws of a law, not the law: the truth must pass for the truth with five of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scoringrules as sr
+
+from congruence.kernels import calibration as cal
+from congruence.kernels import distributions as families
+from congruence.kernels import scores
+
+N = 6000
+SIZES = pytest.mark.parametrize("size", [1, 2, 5, 10, 50])
+
+
+def perfect_ensemble(size: int, seed: int = 0) -> tuple[families.Samples, np.ndarray]:
+    """Targets and draws of the same normal laws."""
+    rng = np.random.default_rng([seed, size])
+    center, spread = rng.normal(size=(N, 1)), rng.uniform(0.5, 2.0, (N, 1))
+    values = center + spread * rng.normal(size=(N, size + 1))
+    return families.Samples(values[:, 1:]), values[:, 0]
+
+
+@SIZES
+def test_a_perfect_ensemble_has_uniform_pit_values(size: int) -> None:
+    ensemble, y = perfect_ensemble(size)
+    pit = cal.pit_values(ensemble, y)
+    assert cal.kolmogorov_smirnov(pit).p_value > 1e-3
+    assert cal.chi_square(pit).p_value > 1e-3
+    assert cal.expected_calibration_error(ensemble, y) < 0.01
+    assert cal.expected_calibration_error(ensemble, y, pit="mid") < 0.5 / (size + 1)
+
+
+def test_ties_are_broken_at_random() -> None:
+    rng = np.random.default_rng(3)
+    values = rng.poisson(rng.uniform(0, 3, (N, 1)), (N, 6)).astype(float)
+    pit = cal.pit_values(families.Samples(values[:, 1:]), values[:, 0])
+    assert cal.chi_square(pit).p_value > 1e-3
+    lower, upper = families.Samples([[1.0, 2.0, 2.0, 5.0]]).pit_range(2.0)
+    np.testing.assert_allclose((lower[0], upper[0]), (1 / 5, 4 / 5))
+
+
+@pytest.mark.parametrize("size", [5, 10, 50])
+def test_wrong_ensembles_are_found(size: int) -> None:
+    ensemble, y = perfect_ensemble(size)
+    narrow = families.Samples(ensemble.mean()[:, None] + 0.5 * (ensemble.values - ensemble.mean()[:, None]))
+    for wrong in (families.Samples(ensemble.values + 0.3), narrow):
+        assert cal.kolmogorov_smirnov(cal.pit_values(wrong, y)).p_value < 1e-6
+        assert cal.expected_calibration_error(wrong, y) > 0.04
+
+
+@SIZES
+def test_crps_is_the_fair_one(size: int) -> None:
+    rng = np.random.default_rng(2)
+    values, y = rng.normal(size=(N, size)), rng.normal(size=N)
+    result = scores.crps(families.Samples(values), y)
+    expected = np.abs(values[:, 0] - y) if size == 1 else sr.crps_ensemble(y, values, estimator="fair")
+    np.testing.assert_allclose(result, expected, atol=1e-13)
+    if size > 1:  # one draw knows nothing of its spread
+        exact = families.Normal(np.zeros(N), 1.0).crps(y)
+        assert abs(np.mean(result - exact)) < 4 * np.std(result - exact) / np.sqrt(N)
+
+
+@pytest.mark.parametrize("size", [2, 5, 40])
+def test_energy_score_is_the_fair_one(size: int) -> None:
+    rng = np.random.default_rng(4)
+    values, y = rng.normal(size=(50, size, 3)), rng.normal(size=(50, 3))
+    np.testing.assert_allclose(
+        families.Samples(values).crps(y), sr.es_ensemble(y, values, estimator="fair"), atol=1e-12
+    )
+    one = families.Samples(values[:, :1])
+    np.testing.assert_allclose(one.crps(y), np.linalg.norm(values[:, 0] - y, axis=1))
+
+
+@SIZES
+@pytest.mark.parametrize("level", [0.5, 0.9])
+def test_coverage_of_a_perfect_ensemble_is_its_level(size: int, level: float) -> None:
+    ensemble, y = perfect_ensemble(size)
+    assert scores.covered(ensemble, y, level).mean() == pytest.approx(level, abs=0.02)
+
+
+def test_order_statistics_stand_at_their_expected_levels() -> None:
+    ensemble, y = perfect_ensemble(9)
+    lower, upper = scores.central_interval(ensemble, 0.8)  # the outermost of nine
+    np.testing.assert_array_equal(lower, ensemble.values.min(axis=1))
+    np.testing.assert_array_equal(upper, ensemble.values.max(axis=1))
+    assert np.mean((lower <= y) & (y <= upper)) == pytest.approx(0.8, abs=0.02)
+    levels = np.array([0.05, 0.3, 0.5, 0.77])
+    expected = np.quantile(ensemble.values, levels, axis=1, method="weibull").T
+    np.testing.assert_allclose(ensemble.predictive_quantile(levels[None, :]), expected, atol=1e-12)
+    np.testing.assert_array_equal(ensemble.predictive_quantile(0.5), np.median(ensemble.values, axis=1))
+
+
+def test_toolbox_metrics_follow() -> None:
+    ensemble, y = perfect_ensemble(5)
+    metrics = cal.regression_metrics(ensemble, y)
+    assert metrics["ma_cal"] < 0.01
+    assert metrics["miscal_area"] < 0.01

@@ -1,0 +1,71 @@
+"""What a mean CCE would be if the version were true, beside it: the same mean of norms, with its band."""
+
+import numpy as np
+import pytest
+
+from congruence.kernels import RBF, Normal, Poisson, Polynomial, Samples, congruence_test, prepare
+from congruence.kernels.expected_congruence import expected_congruence
+from congruence.kernels.functions import Sum
+from congruence.kernels.model_scales import model_output_kernel
+
+KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
+
+
+def unit_inputs(n: int) -> np.ndarray:
+    x = np.random.default_rng(0).standard_normal((n, 4))
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("family", ["normal", "counts", "ensemble"])
+def test_true_versions_lie_in_their_band(family):
+    n, rng = 150, np.random.default_rng(1)
+    x = unit_inputs(n)
+    prepared = prepare(x, input_kernel=KERNEL)
+    kernel, rate, found, expected = RBF(0.3), 3.0 + 2.0 * x[:, 0], [], None
+    for seed in range(25 if family == "ensemble" else 80):
+        if family == "ensemble":
+            values = x[:, :1] + rng.standard_normal((n, 9))
+            y, model = values[:, 0], Samples(values[:, 1:])
+        else:
+            model = Normal(x[:, 0], 0.5 + np.abs(x[:, 1])) if family == "normal" else Poisson(rate)
+            y = model.sample(1, seed=rng)[:, 0]
+        result = prepared.conditional_congruence_error(y, model, output_kernel=kernel)
+        if expected is None or family == "ensemble":
+            floor = float(np.mean(result.noise_floor_values**2))
+            expected = expected_congruence(prepared.smoother, y, model, kernel, mean_squared_floor=floor, seed=seed)
+        found.append((result.mean, expected.mean, expected.low, expected.high, result.noise_floor))
+    means, expected_means, low, high, floors = np.transpose(found)
+    assert np.mean(expected_means) == pytest.approx(np.mean(means), rel=0.05)
+    assert np.mean((low <= means) & (means <= high)) >= 0.87
+    assert np.mean(means) < np.mean(floors)  # a mean of norms lies below a root of expected squares
+
+
+def test_the_test_has_what_its_statistic_would_be():
+    n, zero = 200, np.zeros(200)
+    x, y = unit_inputs(n), np.random.default_rng(2).standard_normal(200)
+    test = congruence_test(x, y, Normal(zero, zero + 1.0), input_kernel=KERNEL, draws=199)
+    low, high = test.band
+    assert low < test.expected < high
+    assert test.expected == pytest.approx(np.mean(test.null_statistics))
+    wrong = congruence_test(x, y, Normal(zero + 1.0, zero + 1.0), input_kernel=KERNEL, draws=199)
+    assert wrong.statistic > wrong.band[1]
+
+
+def test_a_model_states_its_own_bandwidth():
+    n = 400
+    x = unit_inputs(n)
+    model = Normal(3.0 * x[:, 0], np.full(n, 0.5))
+    y = model.sample(1, seed=3)[:, 0]
+    variance = 0.25 + np.var(3.0 * x[:, 0])
+    assert model_output_kernel(y, model) == RBF(1.0 / (2.0 * variance))
+    assert model_output_kernel(y, model, "residual") == RBF(2.0)
+    several = model_output_kernel(y, model, "multiscale")
+    assert isinstance(several, Sum)
+    assert [part.gamma * 2.0 * variance for part in several.parts] == pytest.approx([1.0, 4.0, 16.0, 64.0])
+    # The observed target does not tell: any one of an ensemble and its target could have been it.
+    values = np.random.default_rng(4).standard_normal((n, 5))
+    swapped = values[:, [2, 1, 0, 3, 4]]
+    for scale in ("marginal", "residual"):
+        first = model_output_kernel(values[:, 0], Samples(values[:, 1:]), scale)
+        second = model_output_kernel(swapped[:, 0], Samples(swapped[:, 1:]), scale)
+        assert first.gamma == pytest.approx(second.gamma)
