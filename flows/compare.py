@@ -19,6 +19,7 @@ from congruence.flows.evaluate import use_tracking
 from congruence.kernels.paired import RESAMPLES
 from congruence.tasks.comparison import Comparison, PairedComparison, compare_versions
 from congruence.tasks.errors import SettingsError
+from congruence.tasks.metric_meanings import COMPARED, meaning
 from congruence.tasks.registry import ModelVersion, select
 from congruence.tasks.settings import load_settings
 from congruence.tasks.tracking import (
@@ -30,15 +31,6 @@ from congruence.tasks.tracking import (
     place_of,
 )
 
-_SHOWN = {
-    "cce_mean": "CCE",
-    "cce_squared_mean": "CCE, squared",
-    "nll_mean": "NLL",
-    "crps_mean": "CRPS",
-    "ece": "ECE",
-    "mae": "MAE",
-    "rmse": "RMSE",
-}
 _LARGEST = 5
 
 
@@ -159,15 +151,11 @@ def print_comparison(logged: LoggedComparison) -> None:
 
 
 def _overview(comparison: Comparison) -> Table:
-    names = [
-        name
-        for name in _SHOWN
-        if name != "cce_squared_mean" and any(name in version.metrics for version in comparison.versions)
-    ]
+    names = [name for name in COMPARED if any(name in version.metrics for version in comparison.versions)]
     table = Table()
     table.add_column("version")
     for name in names:
-        table.add_column(_SHOWN[name], justify="right")
+        table.add_column(meaning(name).label, justify="right")
     for version in comparison.versions:
         cells = [f"{version.metrics[name].value:.4g}" if name in version.metrics else "" for name in names]
         table.add_row(version.label, *cells)
@@ -185,5 +173,5 @@ def _against_baseline(label: str, pair: PairedComparison) -> Table:
         won = "" if points is None else f"{points.won}:{points.lost}"
         p_value = "" if item.p_value is None else f"{item.p_value:.2g}"
         interval = f"{item.low:+.3g} to {item.high:+.3g}"
-        table.add_row(_SHOWN.get(name, name), f"{item.difference:+.4g}", interval, p_value, won)
+        table.add_row(meaning(name).label, f"{item.difference:+.4g}", interval, p_value, won)
     return table

@@ -10,21 +10,18 @@ from matplotlib.figure import Figure
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.evaluation import Metric
+from congruence.tasks.metric_meanings import BAND, meaning
 from congruence.tasks.plots.style import BLUE, GREEN, MUTED, dress, new_figure, shorten
 
-HEADLINES = {
-    "cce_mean": "mean CCE",
-    "nll_mean": "mean NLL",
-    "crps_mean": "mean CRPS",
-    "ece": "ECE",
-    "mae": "mean absolute error",
-}
+SHOWN = ("cce_mean", "nll_mean", "crps_mean", "ece", "mae")
 _LABEL = 36
-_READING = "dot: value; bar: 95 % interval; green: noise floor, which a perfect model reaches; lower is better"
+_READING = f"dot: value; bar: 95 % confidence interval; green: {BAND}; lower is better"
 
 
-def versions_figure(metrics: Mapping[str, Mapping[str, Metric]], names: Sequence[str] = tuple(HEADLINES)) -> Figure:
-    """One panel per metric, one line per version (lower is better everywhere); a tick marks the CCE noise floor.
+def versions_figure(metrics: Mapping[str, Mapping[str, Metric]], names: Sequence[str] = SHOWN) -> Figure:
+    """One panel per metric, one line per version (lower is better everywhere).
+
+    Behind the mean CCE lies the band in which it would be if the version were true.
 
     Args:
         metrics: metrics by name, by the label of the version.
@@ -40,7 +37,7 @@ def versions_figure(metrics: Mapping[str, Mapping[str, Metric]], names: Sequence
     longest = max(min(len(label), _LABEL) for label in labels)
     figure = new_figure(0.8 + 0.07 * longest + 2.2 * len(shown), 1.6 + 0.32 * len(labels))
     for place, (axes, name) in enumerate(zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True)):
-        dress(axes, HEADLINES.get(name, name))
+        dress(axes, meaning(name).label)
         _panel(axes, name, [metrics[label] for label in labels])
         axes.set_yticks(np.arange(len(labels)), [shorten(label, _LABEL) for label in labels] if place == 0 else [])
         axes.set_ylim(len(labels) - 0.5, -0.5)
@@ -57,5 +54,6 @@ def _panel(axes: Axes, name: str, versions: Sequence[Mapping[str, Metric]]) -> N
         if metric.low is not None and metric.high is not None:
             axes.plot([metric.low, metric.high], [row, row], color=BLUE, alpha=0.5, linewidth=3, solid_capstyle="butt")
         axes.plot(metric.value, row, "o", color=BLUE, markersize=5)
-        if name == "cce_mean" and "cce_noise_floor" in metrics:
-            axes.plot(metrics["cce_noise_floor"].value, row, "|", color=GREEN, markersize=12, markeredgewidth=2.2)
+        expected = metrics.get("cce_expected")
+        if name == "cce_mean" and expected is not None and expected.low is not None and expected.high is not None:
+            axes.plot([expected.low, expected.high], [row, row], color=GREEN, alpha=0.35, linewidth=11, zorder=0.5)

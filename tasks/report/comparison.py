@@ -6,15 +6,15 @@ from collections.abc import Mapping
 
 from congruence.tasks.comparison import Comparison
 from congruence.tasks.evaluation import AS_IF_TRUE, cce_status
+from congruence.tasks.metric_meanings import HEADLINES, meaning
 from congruence.tasks.report.rendering import inline_png, records, render
 
-SHOWN = ("cce_mean", "cce_noise_floor", "cce_excess", "nll_mean", "crps_mean", "ece", "mae")
 _POINTS = 12
 
 
 def comparison_report(comparison: Comparison, figures: Mapping[str, bytes]) -> str:
-    """A self-contained HTML page: the versions side by side, and each against the baseline, point by point."""
-    shown = [name for name in SHOWN if any(name in version.metrics for version in comparison.versions)]
+    """A self-contained HTML page: the versions side by side, and each against the baseline on the same rows."""
+    shown = [name for name in HEADLINES if any(name in version.metrics for version in comparison.versions)]
     return render(
         "comparison.html",
         title=f"{len(comparison.versions)} versions on {comparison.split.name}",
@@ -22,7 +22,8 @@ def comparison_report(comparison: Comparison, figures: Mapping[str, bytes]) -> s
         split=comparison.split,
         baseline=comparison.baseline,
         shown=shown,
-        at_floor=[version.label for version in comparison.versions if cce_status(version.metrics) == AS_IF_TRUE],
+        meaning=meaning,
+        as_if_true=[version.label for version in comparison.versions if cce_status(version.metrics) == AS_IF_TRUE],
         figures=[(name, inline_png(picture)) for name, picture in figures.items()],
         pairs=[
             (label, pair, records(pair.largest.drop(columns="row").head(_POINTS)))

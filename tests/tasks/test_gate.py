@@ -106,7 +106,7 @@ def test_the_gate_speaks_by_the_worst_of_its_rules(compared):
     failed = apply_gate(biased, truth, gate)
     assert failed.outcome == "failed"
     text = " | ".join(failed.reasons)
-    assert "CCE is above the noise floor" in text
+    assert "CCE is above what is expected if true" in text
     assert "cce_mean is more than 5 % (" in text
     assert "nll_mean is more than 0.05 worse than angle/1's" in text
 

@@ -84,6 +84,16 @@ def test_a_scheduled_run_fails_loudly_and_tells_somebody(registry: Any) -> None:
 
 
 @pytest.mark.usefixtures("prefect_server")
+def test_a_scheduled_run_whose_gate_fails_fails_again_where_all_is_found(registry: Any) -> None:
+    registry.register("judged")
+    settings = registry.settings(gate={"maximum": {"cce_mean": 0.0001}})
+    once = evaluate_version.with_options(retries=0)
+    for _ in range(2):
+        with pytest.raises(UnevaluatedError, match="judged/1: gate failed: cce_mean is"):
+            once(model="judged/1", settings=settings)
+
+
+@pytest.mark.usefixtures("prefect_server")
 def test_a_scheduled_run_without_settings_says_what_to_give() -> None:
     with pytest.raises(SettingsError, match="give either file"):
         watch_registry()

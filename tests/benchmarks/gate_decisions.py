@@ -1,0 +1,129 @@
+"""What the gate decides of simulated releases: `python tests/benchmarks/gate_decisions.py`.
+
+The kept record is gate_decisions.md.
+
+Inputs are unit vectors of five dimensions, y ~ N(x_1, 1). The version in use is off by a shift of its mean; a candidate
+by a shift to the same side (it errs alike, so their difference is known well) or to the other one, so large that its
+mean squared congruence error is larger by a given multiple of the margin: 5 % of the root mean squared CCE of the
+version in use, as the gate's default has it. The gate's three answers are counted over simulated targets, with those of
+the rule that it replaced (fails what is significantly worse on the points, passes the rest).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import platform
+import time
+
+import numpy as np
+import scipy.optimize
+
+from congruence.kernels import EXACT, RBF, Normal, prepare
+from congruence.kernels.congruence import PreparedCongruence
+from congruence.kernels.congruence_difference import difference_of_influences
+from congruence.kernels.feature_maps import output_features
+from congruence.kernels.intervals import paired_difference
+from congruence.tasks.comparison.gate_settings import DEFAULT_MARGINS, Margin
+
+IN_USE = 0.3  # shift of the version in use, in spreads
+OUTPUT_KERNEL = RBF(0.5)
+
+
+def inputs(n: int) -> np.ndarray:
+    x = np.random.default_rng(n).standard_normal((n, 5))
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+class Split:
+    """A split of n rows whose conditional law is known, and versions of a known congruence error on it."""
+
+    def __init__(self, n: int) -> None:
+        self.n, x = n, inputs(n)
+        self.mean = x[:, 0]
+        self.prepared: PreparedCongruence = prepare(x, input_kernel=EXACT.input_kernel)
+        self.features = output_features(OUTPUT_KERNEL, np.linspace(-6.0, 6.0, 400), self.version(IN_USE))
+        self.truth = self.version(0.0).kernel_mean(self.features)
+        self.noise = self.noise_floor()
+
+    def version(self, shift: float) -> Normal:
+        return Normal(self.mean + shift, np.ones(self.n))
+
+    def squared_error(self, shift: float) -> float:
+        """Mean squared CCE without noise: of the expected Delta."""
+        smoothed, _ = self.prepared.smooth(self.truth - self.version(shift).kernel_mean(self.features))
+        return float(np.mean(np.sum(smoothed**2, axis=1)))
+
+    def noise_floor(self) -> float:
+        y = self.version(0.0).sample(1, seed=1)[:, 0]
+        result = self.prepared.conditional_congruence_error(y, self.version(0.0), output_kernel=OUTPUT_KERNEL)
+        return float(np.mean(result.noise_floor_values**2))
+
+    def shift_worse_by(self, multiple: float, side: int) -> float:
+        """The shift whose mean squared CCE is expected to lie at ``multiple`` margins above that of the version in use.
+
+        The margin is a share of the root mean squared CCE, in which the noise floor is: R^2 = error^2 + floor^2.
+        """
+        squared = self.squared_error(IN_USE)
+        root = math.sqrt(squared + self.noise)
+        wanted = squared + multiple * limit(root)
+        return float(scipy.optimize.brentq(lambda shift: self.squared_error(shift) - wanted, 0.0, side * 3.0))
+
+
+def limit(root: float) -> float:
+    """The default margin of ``cce_mean`` on the scale of the mean squared CCE: 2 R delta + delta^2."""
+    margin = Margin.of(DEFAULT_MARGINS["cce_mean"]).absolute(root)
+    return 2.0 * root * margin + margin**2
+
+
+def decide(split: Split, side: int, multiples: list[float], releases: int) -> None:
+    n = split.n
+    shifts = {multiple: split.shift_worse_by(multiple, side) for multiple in multiples}
+    versions = {"in use": split.version(IN_USE)} | {f"{m:g}": split.version(shift) for m, shift in shifts.items()}
+    answers = {multiple: {"passed": 0, "undecided": 0, "failed": 0, "old passed": 0} for multiple in multiples}
+    needed: list[float] = []
+    for release in range(releases):
+        y = split.version(0.0).sample(1, seed=1_000_000 + release)[:, 0]
+        results = split.prepared.evaluate(y, versions, output_kernel=OUTPUT_KERNEL, uncertainty=True)
+        used = results["in use"].uncertainty
+        assert used is not None
+        largest = limit(math.sqrt(max(used.influence.squared_mean, 0.0)))
+        for multiple in multiples:
+            result = results[f"{multiple:g}"]
+            assert result.uncertainty is not None
+            item = difference_of_influences(result.uncertainty.influence, used.influence)
+            answer = "passed" if item.high < largest else "failed" if item.low > largest else "undecided"
+            answers[multiple][answer] += 1
+            if answer == "undecided" and multiple == 0.0:
+                needed.append(n * ((item.high - item.difference) / abs(item.difference - largest)) ** 2)
+            old = paired_difference(result.values, results["in use"].values, resamples=200, seed=release)
+            significant = old.p_value < 0.05 and not old.low <= 0.0 <= old.high
+            answers[multiple]["old passed"] += not (significant and old.difference > 0.0)
+    for multiple, counts in answers.items():
+        shares = " | ".join(f"{counts[name] / releases:.3f}" for name in ("passed", "undecided", "failed"))
+        numbers = f"{shifts[multiple]:+.3f} | {shares} | {counts['old passed'] / releases:.3f}"
+        print(f"| {n:,} | {'same' if side > 0 else 'other'} | {multiple:g} | {numbers} |", flush=True)
+    if needed:
+        print(f"\nequally good, undecided: the median of the rows that would decide is {np.median(needed):,.0f}.\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--sizes", type=int, nargs="*", default=[125, 500, 2000])
+    parser.add_argument("--multiples", type=float, nargs="*", default=[-2.0, 0.0, 1.0, 2.0, 4.0])
+    parser.add_argument("--releases", type=int, default=200)
+    arguments = parser.parse_args()
+    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, NumPy {np.__version__}\n")
+    print("| n | side | worse by (margins) | shift | passed | undecided | failed | passed by the replaced rule |")
+    print("|---:|---|---:|---:|---:|---:|---:|---:|")
+    for n in arguments.sizes:
+        started = time.perf_counter()
+        split = Split(n)
+        for side in (1, -1):
+            decide(split, side, arguments.multiples, arguments.releases)
+        print(f"\n{time.perf_counter() - started:.0f} s\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()
