@@ -104,7 +104,10 @@ MEANINGS: dict[str, Meaning] = {
     ),
     "cce_std": Meaning("std over repeats", "Standard deviation of the mean CCE over the protocol's repeats.", DISTANCE),
     "cce_error_bound": Meaning(
-        "certificate", "The computed CCE of every point is at most this far from the exact one.", DISTANCE
+        "certificate",
+        "The computed CCE of every point is at most this far from the exact one, by the solver's residual, the "
+        "rounding of the Gram matrix and the features of the output kernel.",
+        DISTANCE,
     ),
     "sharpness": Meaning(
         "sharpness", "How wide the predictive distributions are; to be judged with coverage.", TARGET, "neither"
@@ -127,6 +130,13 @@ _COVERAGE = Meaning(
     ROWS,
 )
 _WIDTH = Meaning("width", "Mean width of that interval: narrow is good only if it covers.", TARGET, interval=ROWS)
+
+CERTIFICATE_KINDS = {
+    "computed": "Every part of it was computed.",
+    "bound": "It is proven.",
+    "sampled": "Parts of it were read at random points and have a margin: an estimate, not a proof.",
+}
+"""What the run's parameter ``certificate_kind`` says of ``cce_error_bound``."""
 
 HEADLINES = ("cce_mean", "cce_expected", "cce_excess", "cce_p_value", "ece", "nll_mean", "crps_mean", "mae")
 """The numbers that stand in tables and summaries, in this order."""

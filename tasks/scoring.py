@@ -150,6 +150,7 @@ def _provenance(
         "solver": measurement.solver,
         "output_kernel": measurement.output_kernel,
         "certificate": {"cce_error_bound": measurement.results[version.label].error_bound},
+        "certificate_kind": measurement.results[version.label].bound_kind,
         "packages": {name: importlib.metadata.version(name) for name in ("congruence", *_PACKAGES)},
         "settings": settings.model_dump(mode="json", exclude={"home"}),
     }

@@ -8,7 +8,7 @@ from typing import Any
 
 from congruence.tasks.evaluation import SCORES, Evaluation
 from congruence.tasks.masking import mask_secrets
-from congruence.tasks.metric_meanings import MEANINGS, meaning, verdict
+from congruence.tasks.metric_meanings import CERTIFICATE_KINDS, MEANINGS, meaning, verdict
 from congruence.tasks.plots import extreme_rows
 from congruence.tasks.report.rendering import inline_png, records, render
 
@@ -50,6 +50,7 @@ def evaluation_report(evaluation: Evaluation, figures: Mapping[str, bytes]) -> s
         status=evaluation.status,
         verdict=verdict(metrics),
         metrics=[(name, metrics[name], meaning(name)) for name in ordered],
+        certificate_kind=CERTIFICATE_KINDS.get(str(evaluation.provenance.get("certificate_kind")), ""),
         figures=[(name, inline_png(picture), CAPTIONS.get(name, "")) for name, picture in figures.items()],
         points=[("Highest CCE", _points(evaluation, worst)), ("Lowest CCE", _points(evaluation, best))],
         slices=records(evaluation.slices.head(_SLICES)),

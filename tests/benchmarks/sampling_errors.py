@@ -1,0 +1,144 @@
+"""Level, power and coverage of what is stated beside a CCE: `python tests/benchmarks/sampling_errors.py SUITE`.
+
+Suites are paired and intervals; the kept record is sampling_errors.md. Inputs lie on the unit sphere in five
+dimensions; the truth is known, so the level of a paired difference, the coverage of an interval and the band of a true
+version are counted over simulated splits. New targets at the same inputs are what is random.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from congruence.kernels import EXACT, RBF, Distribution, NegativeBinomial, Normal, Poisson, Samples, prepare
+from congruence.kernels.congruence import PreparedCongruence
+from congruence.kernels.congruence_difference import congruence_differences
+from congruence.kernels.expected_congruence import expected_congruence
+
+Draw = Callable[[], np.ndarray]
+Pair = Callable[[], tuple[Distribution, Distribution]]
+
+
+def sphere(n: int, seed: int) -> np.ndarray:
+    """Points on the unit sphere, (n, 5)."""
+    x = np.random.default_rng(seed).standard_normal((n, 5))
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def pairs(x: np.ndarray, rng: np.random.Generator) -> dict[str, tuple[Draw, Pair, RBF | None]]:
+    """Pairs of models that are equally far from the truth (or, where named so, not), with the truth's draws."""
+    n = len(x)
+    zero, one, rate = np.zeros(n), np.ones(n), 4.0 + 2.0 * x[:, 0]
+
+    def ensemble(loc: np.ndarray, members: int) -> Samples:
+        return Samples(loc[:, None] + rng.standard_normal((n, members)))
+
+    def normal() -> np.ndarray:
+        return rng.standard_normal(n)
+
+    def counts() -> np.ndarray:
+        return rng.poisson(rate).astype(np.float64)
+
+    fixed = RBF(0.5)
+    shifted = Normal(zero + 0.2, one), Normal(zero - 0.2, one)
+    near = Normal(zero + 0.02, one), Normal(zero - 0.02, one)
+    sloped = Normal(0.3 * x[:, 1], one), Normal(-0.3 * x[:, 1], one)
+    poisson = Poisson(rate * np.exp(0.1 * x[:, 1])), Poisson(rate * np.exp(-0.1 * x[:, 1]))
+    binomial = tuple(NegativeBinomial(rate * np.exp(sign * 0.1 * x[:, 1]), 0.2 * one) for sign in (1.0, -1.0))
+    return {
+        "normal, constant shifts": (normal, lambda: shifted, fixed),
+        "normal, small shifts": (normal, lambda: near, fixed),
+        "normal, sloped, gamma of y": (normal, lambda: sloped, None),
+        "Poisson counts, gamma of y": (counts, lambda: poisson, None),
+        "negative binomial on Poisson counts": (counts, lambda: (binomial[0], binomial[1]), None),
+        "ensembles of 10, shifted": (normal, lambda: (ensemble(zero + 0.2, 10), ensemble(zero - 0.2, 10)), fixed),
+        "true ensembles of 10 and of 5": (normal, lambda: (ensemble(zero, 10), ensemble(zero, 5)), fixed),
+        "NOT equal: shifted by .3 and true": (normal, lambda: (Normal(zero + 0.3, one), Normal(zero, one)), fixed),
+    }
+
+
+def paired(splits: int, sizes: list[int]) -> None:
+    """Level, power and standard errors of the paired difference."""
+    print(f"\n## Paired differences: {splits} splits each\n")
+    print("| models | n | points | rejected at 5 % | standard error / spread | seconds |")
+    print("|---|---:|---|---:|---:|---:|")
+    for n in sizes:
+        for query in (None, sphere(300, 2)) if n <= 400 else (None,):
+            x, rng = sphere(n, 0), np.random.default_rng([n, 3])
+            prepared = prepare(x, query=query, input_kernel=EXACT.input_kernel)
+            for name, (draw, models, kernel) in pairs(x, rng).items():
+                started = time.perf_counter()
+                found = [difference(prepared, draw(), models(), kernel) for _ in range(splits)]
+                differences, errors, p_values = np.transpose(found)
+                ratio = np.sqrt(np.mean(errors**2)) / np.std(differences)
+                points = "reference" if query is None else "300 others"
+                share = np.mean(p_values < 0.05)
+                seconds = time.perf_counter() - started
+                print(f"| {name} | {n:,} | {points} | {share:.3f} | {ratio:.2f} | {seconds:.0f} |", flush=True)
+
+
+def difference(
+    prepared: PreparedCongruence, y: np.ndarray, models: tuple[Distribution, Distribution], kernel: RBF | None
+) -> tuple[float, float, float]:
+    """The paired difference on one split, its standard error and p-value."""
+    versions = dict(zip(("first", "second"), models, strict=True))
+    item = congruence_differences(prepared, y, versions, "second", output_kernel=kernel)["first"]
+    return item.difference, item.standard_error, item.p_value
+
+
+def intervals(splits: int, sizes: list[int]) -> None:
+    """Coverage of the intervals of the mean CCE and the excess, and of the band of a true version."""
+    print(f"\n## Intervals of one version: {splits} splits each\n")
+    print(
+        "| model | n | mean CCE | covered by its 95 % interval | excess | covered by its 95 % interval | "
+        "inside the band of a true version |"
+    )
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    for n in sizes:
+        x, rng = sphere(n, 0), np.random.default_rng([n, 4])
+        mean, spread = np.sin(2.0 * x[:, 0]) + x[:, 1], 0.5 + 0.3 * np.abs(x[:, 0])
+        rate = 3.0 + 2.0 * x[:, 0]
+        prepared = prepare(x, input_kernel=EXACT.input_kernel)
+        truths: dict[str, tuple[Distribution, Distribution, RBF]] = {
+            "normal, true": (Normal(mean, spread), Normal(mean, spread), RBF(0.4)),
+            "normal, slightly wrong": (Normal(mean, spread), Normal(mean + 0.08 * x[:, 1], 1.1 * spread), RBF(0.4)),
+            "normal, plainly wrong": (Normal(mean, spread), Normal(0.3 * mean, 0.6 * spread), RBF(0.4)),
+            "counts, true": (Poisson(rate), Poisson(rate), RBF(0.1)),
+            "counts, slightly wrong": (Poisson(rate), Poisson(rate * np.exp(0.04 * x[:, 2])), RBF(0.1)),
+            "counts, plainly wrong": (Poisson(rate), Poisson(np.full(n, 3.0)), RBF(0.1)),
+        }
+        for name, (truth, model, kernel) in truths.items():
+            rows, band = [], None
+            for _ in range(splits):
+                y = truth.sample(1, seed=rng)[:, 0]
+                result = prepared.conditional_congruence_error(y, model, output_kernel=kernel, uncertainty=True)
+                floor = float(np.mean(result.noise_floor_values**2))
+                if band is None:
+                    band = expected_congruence(prepared.smoother, y, model, kernel, mean_squared_floor=floor)
+                square = float(np.mean(result.squared_values)) - floor
+                rows.append((result.mean, *result.interval(), square, *result.excess_interval()))
+            means, low, high, squares, excess_low, excess_high = np.transpose(rows)
+            # What the mean CCE and CCE^2 - floor^2 are on average: the second is 0 for a true model.
+            expected = np.mean(means)
+            excess = 0.0 if truth is model or name.endswith("true") else np.sqrt(max(0.0, float(np.mean(squares))))
+            print(
+                f"| {name} | {n:,} | {expected:.4f} | {np.mean((low <= expected) & (expected <= high)):.3f} | "
+                f"{excess:.4f} | {np.mean((excess_low <= excess) & (excess <= excess_high)):.3f} | "
+                f"{np.mean((band.low <= means) & (means <= band.high)):.3f} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("suite", choices=["paired", "intervals"])
+    parser.add_argument("--splits", type=int, default=400)
+    parser.add_argument("--sizes", type=int, nargs="+")
+    arguments = parser.parse_args()
+    if arguments.suite == "paired":
+        paired(arguments.splits, arguments.sizes or [150, 400, 2000])
+    else:
+        intervals(arguments.splits, arguments.sizes or [500, 4000])
