@@ -1,9 +1,11 @@
-"""Confidence intervals of a mean CCE, and of the difference of two versions.
+"""Confidence intervals of a mean over points, and of the difference of two versions' means.
 
-What an interval speaks of. The bootstrap over points resamples the *query* points and leaves the reference split as it
-is: it answers "another sample of inputs, same conditional estimates". It does not include that another reference split
-would give other estimates; the noise floor says how large that is, and ``evaluate_protocol`` with bootstraps (protocol
-``ecai``) resamples the reference itself: its ``std`` is that variation.
+Scores (NLL, CRPS, errors) of different points are independent, and the bootstrap over points says how far another test
+set would move their mean. CCE values are not: all of them rest on the targets of one reference split. Over *query*
+points of their own, an interval answers "another sample of inputs, same conditional estimates" and leaves out that
+another reference split would give other estimates; the noise floor says how large that is, and ``evaluate_protocol``
+with bootstraps (protocol ``ecai``) resamples the reference itself: its ``std`` is that variation. The difference of two
+versions' mean CCE belongs to ``congruence_difference``.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ def bootstrap_interval(
     Above some thousand points, random groups are resampled instead of points, at a cost that does not grow with n.
 
     Args:
-        values: CCE, or any score, of every point.
+        values: a score of every point.
         level: coverage.
         resamples: bootstrap samples.
         seed: of the bootstrap.
@@ -40,7 +42,7 @@ def bootstrap_interval(
 
 
 def paired_difference(first: Any, second: Any, *, resamples: int = RESAMPLES, seed: int = 0) -> PairedDifference:
-    """Mean of ``first`` minus mean of ``second`` (n,), values of two versions at the same points under one protocol.
+    """Mean of ``first`` minus mean of ``second`` (n,), scores of two versions at the same points; not for CCE.
 
     The interval resamples points with both their values; the p-value exchanges the two values of random points, which
     for a difference of means is the sign-flip test.

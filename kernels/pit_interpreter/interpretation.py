@@ -15,6 +15,7 @@ from congruence.kernels.pit_interpreter.mixtures import SUPPORT, mixture_cdf, mi
 from congruence.kernels.pit_interpreter.resampling import Resampled, resample
 from congruence.kernels.pit_interpreter.shape import KINDS, VALLEY_TOLERANCE
 from congruence.kernels.pit_interpreter.smooth_test import SmoothTest, smooth_test
+from congruence.kernels.pit_interpreter.unimodality import UnimodalityTest
 from congruence.kernels.pit_interpreter.verdict import Estimate, Evidence, Verdict, decide
 
 MEASURES = ("location", "spread", "skewness", "tails")
@@ -43,6 +44,7 @@ class Interpretation:
     measures: dict[str, Estimate]
     modes: tuple[float, ...]
     uniformity: SmoothTest
+    unimodality: UnimodalityTest
     fault_probabilities: dict[str, float]
     calibrated_probability: float
     verdict: Verdict
@@ -56,6 +58,7 @@ class Interpretation:
             "verdict": self.verdict.text,
             "abstained": self.verdict.abstained,
             "uniformity_p_value": self.uniformity.p_value,
+            "unimodality_p_value": self.unimodality.p_value,
             "calibrated_probability": self.calibrated_probability,
             "fault_probabilities": dict(self.fault_probabilities),
             "measures": {name: [item.value, item.low, item.high] for name, item in self.measures.items()},
@@ -83,7 +86,8 @@ def interpret_pit(
 
     A network trained on synthetic histograms of 30 to 10^6 outcomes, which sees the sample size, estimates the
     data-generating distribution; expectation-maximisation refines it. Faults are named only where Neyman's smooth test
-    rejects uniformity at ``level`` and their probability reaches ``confidence``.
+    rejects uniformity at ``level`` and their probability reaches ``confidence``; another mode, only where a test of the
+    histogram rejects unimodality at ``level`` as well.
     Intervals of ``coverage`` are percentiles over ``resamples`` multinomial resamples, seeded by ``seed``. For counts
     give randomised PIT values.
 
@@ -109,6 +113,7 @@ def interpret_pit(
         rows=len(pit),
         distinct=_distinct(pit),
         uniformity=smooth_test(pit),
+        unimodality=estimate.unimodality,
         fault_probabilities=estimate.fault_probabilities,
         calibrated_probability=estimate.calibrated_probability,
         measures=measures,
@@ -129,6 +134,7 @@ def interpret_pit(
         measures=measures,
         modes=evidence.modes,
         uniformity=evidence.uniformity,
+        unimodality=estimate.unimodality,
         fault_probabilities=dict(zip(KINDS, estimate.fault_probabilities.tolist(), strict=True)),
         calibrated_probability=evidence.calibrated_probability,
         verdict=decide(evidence, level=level, confidence=confidence),

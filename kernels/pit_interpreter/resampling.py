@@ -9,7 +9,8 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.pit_interpreter.mixtures import SUPPORT, mixture_cdf
 from congruence.kernels.pit_interpreter.network import decompose
 from congruence.kernels.pit_interpreter.refinement import refine
-from congruence.kernels.pit_interpreter.shape import Shape, faults, is_calibrated, measure
+from congruence.kernels.pit_interpreter.shape import KINDS, VALLEY_TOLERANCE, Shape, faults, is_calibrated, measure
+from congruence.kernels.pit_interpreter.unimodality import UnimodalityTest, unimodality_test, valley_depth
 from congruence.kernels.streams import stream
 
 
@@ -17,7 +18,8 @@ from congruence.kernels.streams import stream
 class Resampled:
     """Mixtures ``weights``, ``means``, ``scales`` (1 + resamples, 5) and their ``shape``: the histogram's own first.
 
-    ``fault_probabilities`` (9,) in the order of shape.KINDS and ``calibrated_probability`` are for the histogram.
+    ``fault_probabilities`` (9,) in the order of shape.KINDS, ``calibrated_probability`` and the test of one mode are
+    for the histogram.
     """
 
     weights: Array
@@ -26,6 +28,7 @@ class Resampled:
     shape: Shape
     fault_probabilities: Array
     calibrated_probability: float
+    unimodality: UnimodalityTest
 
 
 def resample(counts: Array, resamples: int, seed: int, parameters: dict[str, Array] | None = None) -> Resampled:
@@ -34,6 +37,8 @@ def resample(counts: Array, resamples: int, seed: int, parameters: dict[str, Arr
     Probabilities are the logarithmic pool, at equal weights, of the network's and of the share of resamples beyond the
     tolerance. The network knows the prior, which rules at small n; resamples of the refined estimate resolve what a
     network cannot at large n. Pooled, their cross-entropy on held-out histograms is at or below that of each alone.
+    Another mode is no likelier than the histogram itself allows: by its test, and by the share of resamples in which
+    its bins have a valley beyond the tolerance.
     """
     rng = stream(seed, "resampled histograms")
     rows = int(counts.sum())
@@ -46,4 +51,8 @@ def resample(counts: Array, resamples: int, seed: int, parameters: dict[str, Arr
     shares = (beyond.sum(axis=0) + 0.5) / (resamples + 1.0)
     stated = np.clip(np.append(estimate.faults[0], estimate.calibrated[0]), 1e-6, 1.0 - 1e-6)
     pooled = expit(0.5 * (logit(shares) + logit(stated)))
-    return Resampled(*mixtures, shape, pooled[:-1], float(pooled[-1]))
+    unimodality = unimodality_test(counts, seed=seed)
+    valleys = (np.count_nonzero(valley_depth(all_counts[1:]) > VALLEY_TOLERANCE) + 0.5) / (resamples + 1.0)
+    modes = KINDS.index("more modes")
+    pooled[modes] = min(pooled[modes], unimodality.largest_probability, valleys)
+    return Resampled(*mixtures, shape, pooled[:-1], float(pooled[-1]), unimodality)

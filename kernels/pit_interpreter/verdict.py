@@ -9,6 +9,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.pit_interpreter.shape import KINDS
 from congruence.kernels.pit_interpreter.smooth_test import SmoothTest
 from congruence.kernels.pit_interpreter.synthetic import SMALLEST_ROWS
+from congruence.kernels.pit_interpreter.unimodality import UnimodalityTest
 
 CALIBRATED = "no evidence of miscalibration"
 ABSTAINED = "abstained"
@@ -40,11 +41,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a verdict rests on: the test, the probabilities, the measures, the modes, and how well all this fits."""
+    """What a verdict rests on: the tests, the probabilities, the measures, the modes, and how well all this fits."""
 
     rows: int
     distinct: int
     uniformity: SmoothTest
+    unimodality: UnimodalityTest
     fault_probabilities: Array
     calibrated_probability: float
     measures: dict[str, Estimate]
@@ -70,7 +72,8 @@ class Verdict:
 def decide(evidence: Evidence, *, level: float, confidence: float) -> Verdict:
     """The verdict: faults are named only where the test rejects uniformity at ``level``.
 
-    A fault needs a probability of at least ``confidence``; without one, and where the values or the fit do not allow a
+    A fault needs a probability of at least ``confidence``, and another mode the test's rejection of one mode at
+    ``level``; without one, and where the values or the fit do not allow a
     reading, the interpreter abstains and says why.
     """
     calibrated, p_value = evidence.calibrated_probability, evidence.uniformity.p_value
@@ -85,7 +88,7 @@ def decide(evidence: Evidence, *, level: float, confidence: float) -> Verdict:
     findings = tuple(
         Finding(kind, float(probability), _sentence(kind, evidence))
         for probability, kind in sorted(zip(evidence.fault_probabilities, KINDS, strict=True), key=_leading)
-        if probability >= confidence
+        if probability >= confidence and (kind != "more modes" or evidence.unimodality.p_value < level)
     )
     if findings:
         text = " ".join(f"{finding.sentence} (probability {finding.probability:.2f})." for finding in findings)

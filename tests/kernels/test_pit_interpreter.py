@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize
 from scipy.special import ndtr
 from scipy.stats import wasserstein_distance
 
@@ -11,7 +12,7 @@ from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.distributions.normal import Normal
 from congruence.kernels.distributions.poisson import Poisson
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.pit_interpreter import interpret_pit
+from congruence.kernels.pit_interpreter import interpret_pit, unimodality
 from congruence.kernels.pit_interpreter.verdict import ABSTAINED, CALIBRATED
 
 ROWS = 3000
@@ -152,3 +153,60 @@ def test_every_histogram_gets_finite_numbers(rows: int, loc: float, scale: float
 def test_bad_values_are_refused_by_row(values: np.ndarray, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         interpret_pit(values)
+
+
+def test_a_flat_law_has_no_second_mode():
+    """A mixture of normals has ripples on it: "more modes" was said of every uniform sample."""
+    for n, samples in ((1000, 8), (10_000, 4), (100_000, 2)):
+        named = 0
+        for seed in range(samples):
+            outcomes = np.random.default_rng(seed).uniform(-np.sqrt(3.0), np.sqrt(3.0), n)
+            found = interpret_pit(ndtr(outcomes), resamples=50, seed=seed)
+            named += any(finding.kind == "more modes" for finding in found.verdict.findings)
+            assert found.verdict.label != "more modes" or found.unimodality.p_value < 0.01
+        assert named <= 1
+    assert found.verdict.label == "light-tailed"
+    assert found.fault_probabilities["more modes"] < 0.1
+
+
+@pytest.mark.parametrize(("distance", "n"), [(3.0, 100), (2.0, 1000), (1.4, 10_000), (2.0, 100_000)])
+def test_two_modes_are_seen(distance, n):
+    rng = np.random.default_rng(n)
+    outcomes = (rng.choice([-distance, distance], n) + rng.normal(size=n)) / np.sqrt(1.0 + distance**2)
+    found = interpret_pit(ndtr(outcomes))
+    assert "more modes" in [finding.kind for finding in found.verdict.findings]
+    assert found.unimodality.p_value < 0.01
+
+
+def test_verdicts_on_uniform_values_and_on_counts_are_no_faults():
+    faulty = 0
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        n = (100, 1000, 10_000)[seed % 3]
+        counts = rng.poisson(0.5, n)
+        values = rng.uniform(size=n) if seed % 2 else pit_values(Poisson(np.full(n, 0.5)), counts, seed=seed)
+        faulty += bool(interpret_pit(values, resamples=20, seed=seed).verdict.findings)
+    assert faulty <= 2  # at most 0.3 expected
+
+
+def test_the_unimodality_test_against_a_direct_search():
+    """The best unimodal densities: no others, found by a general optimiser, are likelier."""
+    counts = np.random.default_rng(3).multinomial(400, np.full(28, 1 / 28))
+    inner = unimodality._inner(counts[None])[0]
+    fitted = unimodality._best_unimodal(inner)
+    assert np.sum(fitted * unimodality.WIDTHS) == pytest.approx(inner.sum())
+    peak = int(np.argmax(fitted))
+    assert np.all(np.diff(fitted[: peak + 1]) >= 0.0)
+    assert np.all(np.diff(fitted[peak:]) <= 0.0)
+
+    def loss(steps, top):
+        signs = np.concatenate([np.cumsum(np.exp(steps[: top + 1])), np.cumsum(np.exp(steps[:top:-1]))[::-1]])
+        density = signs / np.sum(signs * unimodality.WIDTHS)
+        return -np.sum(inner * np.log(density))
+
+    best = min(minimize(loss, np.zeros(20), args=(top,), method="L-BFGS-B").fun for top in range(0, 20, 3))
+    reached = -np.sum(inner * np.log(fitted / inner.sum()))
+    assert reached <= best + 1e-6
+    statistic = unimodality.unimodality_test(counts, seed=0).statistic
+    free = np.sum(inner * np.log(inner / unimodality.WIDTHS))
+    assert statistic == pytest.approx(2.0 * (free - np.sum(inner * np.log(fitted))), rel=1e-9)

@@ -1,0 +1,160 @@
+"""Do intervals and p-values from resampled points keep what they state? Simulations with a known answer.
+
+    python tests/benchmarks/resampling.py [--repetitions 1000]
+
+Prints the tables of resampling.md: coverage of 95 % intervals of the expected calibration error and of mean scores, and
+the level of the paired comparison where two models have the same score.
+"""
+
+import argparse
+import os
+import platform
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import scipy
+from scipy.optimize import brentq
+from scipy.special import ndtr, ndtri
+
+from congruence.kernels.aggregation import ScoreStatistics
+from congruence.kernels.calibration import pit_values
+from congruence.kernels.distributions import Normal, Poisson
+from congruence.kernels.paired import PairedResampling, PointMetric, mean_of, root_of
+
+LEVELS = np.linspace(1e-5, 1.0 - 1e-5, 50)
+CENTERS = {f"pit_{j}": float(level) for j, level in enumerate(LEVELS)}
+
+
+def below(pit: np.ndarray) -> np.ndarray:
+    """Which PIT values are at or below each level, (n, 50)."""
+    return (pit[:, None] <= LEVELS).astype(float)
+
+
+def calibration_error(observed: np.ndarray) -> np.ndarray:
+    """ECE from the observed shares (..., 50)."""
+    return np.abs(observed - LEVELS).mean(axis=-1)
+
+
+def population_error(location: float, spread: float) -> float:
+    """ECE of N(0, 1) for targets of N(location, spread^2)."""
+    return float(calibration_error(ndtr((ndtri(LEVELS) - location) / spread)))
+
+
+def calibration_intervals(repetitions: int) -> None:
+    """Coverage of the population's ECE by its interval and by percentiles of the bootstrap."""
+    print("| model of N(0, 1) | n | ECE | mean estimate | mean interval | coverage | of percentiles |")
+    print("|---|---|---|---|---|---|---|")
+    targets = {"calibrated": (0.0, 1.0), "overconfident: sd 1.5": (0.0, 1.5), "sd 1.05": (0.0, 1.05)}
+    for name, law in (*targets.items(), ("Poisson(.5), randomised PIT", None)):
+        truth = 0.0 if law is None else population_error(*law)
+        for n in (500, 5_000, 50_000):
+            count = repetitions if n < 50_000 else repetitions // 2
+            found, percentiles = np.empty((count, 3)), np.empty((count, 2))
+            for i in range(count):
+                rng = np.random.default_rng([n, i])
+                if law is None:
+                    pit = pit_values(Poisson(np.full(n, 0.5)), rng.poisson(0.5, n), seed=i)
+                else:
+                    pit = ndtr(rng.normal(*law, n))
+                statistics = ScoreStatistics.of({key: pit <= level for key, level in CENTERS.items()})
+                estimate = statistics.mean_absolute_deviation(CENTERS, resamples=500)
+                found[i] = estimate.value, estimate.low, estimate.high
+                resampled = np.stack(list(statistics.resampled_means(resamples=500).values()), axis=1)
+                percentiles[i] = np.quantile(calibration_error(resampled), [0.025, 0.975])
+            covered = np.mean((found[:, 1] <= truth) & (truth <= found[:, 2]))
+            before = np.mean((percentiles[:, 0] <= truth) & (truth <= percentiles[:, 1]))
+            value, low, high = found.mean(axis=0)
+            means = f"{truth:.4f} | {value:.4f} | {low:.4f} to {high:.4f}"
+            print(f"| {name} | {n:,} | {means} | {covered:.3f} | {before:.3f} |", flush=True)
+
+
+def mean_score_intervals(repetitions: int) -> None:
+    """Coverage of expected NLL and CRPS of N(0, 1) at 500 rows."""
+    print("\n| targets | score | coverage at n = 500 |\n|---|---|---|")
+    n, model = 500, Normal(np.zeros(500), 1.0)
+    rng = np.random.default_rng(0)
+    for name, draw in (("N(0, 1)", rng.standard_normal), ("Student t, 5 degrees", lambda k: rng.standard_t(5, k))):
+        y = draw(4_000_000)
+        law = Normal(np.zeros(len(y)), 1.0)
+        truth = {"nll": -law.log_prob(y).mean(), "crps": law.crps(y).mean()}
+        covered = dict.fromkeys(truth, 0)
+        for _ in range(repetitions):
+            y = draw(n)
+            estimates = ScoreStatistics.of({"nll": -model.log_prob(y), "crps": model.crps(y)}).estimates(resamples=500)
+            for score, value in truth.items():
+                covered[score] += estimates[score].low <= value <= estimates[score].high
+        for score, hits in covered.items():
+            print(f"| {name} | {score} | {hits / repetitions:.3f} |", flush=True)
+
+
+def equal_spread(error: object, spread: float) -> float:
+    """The spread above 1 at which ``error`` is what it is at ``spread``."""
+    return float(brentq(lambda other: error(other) - error(spread), 1.0, 10.0))
+
+
+def nll(spread: float) -> float:
+    """Expected NLL of N(0, spread^2) for N(0, 1), less a constant."""
+    return float(np.log(spread) + 0.5 / spread**2)
+
+
+def crps(spread: float) -> float:
+    """Expected CRPS of N(0, spread^2) for N(0, 1)."""
+    return float(np.sqrt(2.0 * (1.0 + spread**2) / np.pi) - spread / np.sqrt(np.pi))
+
+
+def paired_metric(case: str, n: int, rng: np.random.Generator) -> PointMetric:
+    """One sample of two models that have the same expected metric."""
+    y = rng.normal(size=n)
+    if case.startswith("NLL"):
+        spreads = (0.8, equal_spread(nll, 0.8))
+        return PointMetric(*(-Normal(np.zeros(n), np.full(n, s)).log_prob(y) for s in spreads), mean_of)
+    if case.startswith("CRPS"):
+        spreads = (0.7, equal_spread(crps, 0.7))
+        return PointMetric(*(Normal(np.zeros(n), np.full(n, s)).crps(y) for s in spreads), mean_of)
+    if case.startswith("RMSE"):
+        return PointMetric((y - 0.3) ** 2, (y + 0.3) ** 2, root_of)
+    if case == "ECE, both calibrated":
+        known = rng.normal(size=(2, n))
+        y = known.sum(axis=0) + rng.normal(size=n)
+        return PointMetric(*(below(ndtr((y - part) / np.sqrt(2.0))) for part in known), calibration_error)
+    if case == "ECE, too narrow and too wide":
+        error = lambda spread: population_error(0.0, 1.0 / spread)  # noqa: E731
+        return PointMetric(*(below(ndtr(y / s)) for s in (0.7, equal_spread(error, 0.7))), calibration_error)
+    bias = float(case.rsplit(" ", 1)[1])
+    return PointMetric(below(ndtr(y - bias)), below(ndtr(y + bias)), calibration_error)
+
+
+def paired_levels(repetitions: int) -> None:
+    """Share of p-values at most .05, and of intervals that hold 0."""
+    print(
+        "\n| two models with the same | n | p <= .05 | intervals with 0 | exchanging columns |\n|---|---|---|---|---|"
+    )
+    cases = ("NLL, too narrow and too wide", "CRPS, too narrow and too wide", "RMSE, biased up and down")
+    cases += ("ECE, both calibrated", "ECE, too narrow and too wide")
+    cases += tuple(f"ECE, biased up and down by {bias}" for bias in (0.02, 0.05, 0.1, 0.3))
+    for n in (150, 2000):
+        resampling = PairedResampling(n, resamples=499)
+        for case in cases:
+            rejected = covered = exchanged = 0
+            for i in range(repetitions):
+                metric = paired_metric(case, n, np.random.default_rng([n, i]))
+                result = resampling.compare(metric)
+                rejected += result.p_value <= 0.05
+                covered += result.low <= 0.0 <= result.high
+                sums = resampling._sums(metric.first), resampling._sums(metric.second)
+                reached = resampling._reached_by_permutation(metric.summary, *sums, result.difference)
+                exchanged += (1 + reached) / 500 <= 0.05
+            shares = (f"{count / repetitions:.3f}" for count in (rejected, covered, exchanged))
+            print(f"| {case} | {n:,} | " + " | ".join(shares) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--repetitions", type=int, default=1000)
+    count = parser.parse_args().repetitions
+    print(f"Python {platform.python_version()}, NumPy {np.__version__}, SciPy {scipy.__version__}\n")
+    calibration_intervals(count)
+    mean_score_intervals(count)
+    paired_levels(count)
