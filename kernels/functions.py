@@ -74,16 +74,22 @@ def _columns(x: Any) -> Any:
 
 def _squared_distances(x: Any, z: Any, *, exact_near: bool = False) -> Any:
     xp = array_namespace(x, z)
-    distances = x @ z.T
+    same = z is x
+    x_norms = xp.einsum("ij,ij->i", x, x)
+    center = x.mean(axis=0)
+    if 2.0 * float(center @ center) > float(x_norms.mean()):  # an offset, whose digits would be lost to the distances
+        x, z = x - center, z - center
+        x_norms = xp.einsum("ij,ij->i", x, x)
+    z_norms = x_norms if same else xp.einsum("ij,ij->i", z, z)
+    distances = x @ (x if same else z).T
     distances *= -2
-    x_norms, z_norms = (x * x).sum(axis=1), (z * z).sum(axis=1)
     distances += x_norms[:, None]
     distances += z_norms[None, :]
     if exact_near:
         recompute_near(distances, x, z, x_norms, z_norms)
     # |x|^2 - 2 x.z + |z|^2 cancels for near points: rounding may leave a small negative number there.
     xp.maximum(distances, 0, out=distances)
-    if z is x:
+    if same:
         xp.fill_diagonal(distances, 0)
     return distances
 
@@ -126,8 +132,9 @@ def _largest_norm(x: Any) -> float:
 
 
 def _distance_rounding(x: Any) -> float:
-    # |x|^2 - 2 x.z + |z|^2 errs by (d + 8) u (|x| + |z|)^2, with the rounding of centred inputs.
-    return 4.0 * (x.shape[1] + 8) * _largest_norm(x) ** 2
+    # |x|^2 - 2 x.z + |z|^2 errs by (d + 8) u (|x| + |z|)^2, with the rounding of inputs that may have been centred by
+    # as much as their length.
+    return 16.0 * (x.shape[1] + 8) * _largest_norm(x) ** 2
 
 
 @dataclass(frozen=True)
@@ -226,7 +233,7 @@ class Matern(Kernel):
         """See Kernel: |dk / d(t^2)| <= 1/2; for nu = 1/2 a root of what is left where NEAR ends."""
         x = _columns(x)
         if self.nu == 0.5:
-            steepest = 3.0 * _largest_norm(x) / (self.length_scale * float(np.sqrt(NEAR)))
+            steepest = 6.0 * _largest_norm(x) / (self.length_scale * float(np.sqrt(NEAR)))
             return 8.0 + (x.shape[1] + 8) * (1.0 + steepest)
         return 8.0 + self.nu / self.length_scale**2 * _distance_rounding(x)
 
