@@ -28,7 +28,17 @@ SOLVERS = {
     "default nystrom": Nystrom(400, rows=400),
 }
 SMALL = tuple(SOLVERS)[:7]
-KERNELS = ("polynomial", "rbf", "laplacian", "matern 1/2", "matern 3/2", "matern 5/2", "sum", "stationary sum", "product")
+KERNELS = (
+    "polynomial",
+    "rbf",
+    "laplacian",
+    "matern 1/2",
+    "matern 3/2",
+    "matern 5/2",
+    "sum",
+    "stationary sum",
+    "product",
+)
 
 
 @dataclass(frozen=True)
@@ -75,7 +85,9 @@ def random_problem(seed, solver=None, most_rows=400):
     if weights is not None:
         query = points[n:]
     regularization = 10.0 ** rng.uniform(-6, 2)
-    name = f"{seed}: {solver}, {kind}, {np.dtype(dtype)}, {shape}, offset {offset:g}, lambda {regularization:.1g}, n {n}"
+    name = (
+        f"{seed}: {solver}, {kind}, {np.dtype(dtype)}, {shape}, offset {offset:g}, lambda {regularization:.1g}, n {n}"
+    )
     return Problem(name, kernel, solver, x, query, delta, regularization, weights)
 
 

@@ -104,7 +104,14 @@ class Placement:
             self._centered = True
         made = {
             worker: self.client.submit(
-                _whole, blocks, self.dtype, self.gpu, self._center, workers=[worker], allow_other_workers=True, pure=False
+                _whole,
+                blocks,
+                self.dtype,
+                self.gpu,
+                self._center,
+                workers=[worker],
+                allow_other_workers=True,
+                pure=False,
             )
             for worker in missing
         }

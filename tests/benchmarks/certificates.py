@@ -51,13 +51,17 @@ def main(count):
             print(f"VIOLATED {problem.name} ({kind}): {at_point:.3g} {in_mean:.3g}")
         ratios[problem.solver, str(problem.x.dtype), kind].append((at_point, in_mean, relative))
     print(dict(outcome), f"{time.time() - started:.0f} s")
-    print("| solver | dtype | kind | problems | bound / error: least | median | 90 % | mean's: least | median | mean bound / mean CCE: median |")
+    print(
+        "| solver | dtype | kind | problems | bound / error: least | median | 90 % | mean's: least | median | "
+        "mean bound / mean CCE: median |"
+    )
     print("|---|---|---|---|---|---|---|---|---|---|")
     for (solver, dtype, kind), rows in sorted(ratios.items()):
         at_point, in_mean, relative = np.array(rows).T
         print(
             f"| {solver} | {dtype} | {kind} | {len(rows)} | {at_point.min():.2g} | {np.median(at_point):.2g} | "
-            f"{np.quantile(at_point, 0.9):.2g} | {in_mean.min():.2g} | {np.median(in_mean):.2g} | {np.median(relative):.1g} |"
+            f"{np.quantile(at_point, 0.9):.2g} | {in_mean.min():.2g} | {np.median(in_mean):.2g} | "
+            f"{np.median(relative):.1g} |"
         )
 
 
