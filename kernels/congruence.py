@@ -51,15 +51,15 @@ class CongruenceResult:
         values: CCE(x_j), (m,).
         noise_floor_values: root of E[CCE(x_j)^2] if the model were the truth, (m,). Exact where the system is factored
             and small; else by the leading spectrum and 16 random probes, see ``noise_floor``.
-        error_bound: bound on |computed - exact| CCE at every point, from the solver's residual, the rounding of K and the
-            features; exact is what the definition gives for the inputs as they are, in any precision.
+        error_bound: bound on |computed - exact| CCE at every point, from the solver's residual, the rounding of K and
+            the features; exact is what the definition gives for the inputs as they are, in any precision.
         mean_error_bound: bound on |computed - exact| mean CCE, which is often much smaller.
         solution_seconds: wall time of the solve that these values come from (shared by stacked versions).
         iterations: passes over the Gram matrix.
         uncertainty: standard errors and what each reference row contributes; None where it was not asked for.
-        bound_kind: how well the bounds are known. "computed": from a residual that was computed. "bound": proven, without
-            it. "sampled": from residuals or rounding errors at random points with a margin, which is not a proof; always
-            where more than 256 points are evaluated in single precision.
+        bound_kind: how well the bounds are known. "computed": from a residual that was computed. "bound": proven,
+            without it. "sampled": from residuals or rounding errors at random points with a margin, which is not a
+            proof; so wherever a product with more than 256 points was made in single precision.
     """
 
     values: Array = field(repr=False)
@@ -137,7 +137,7 @@ class SolverBounds(NamedTuple):
 
 
 def _is_double(dtype: Any) -> bool:
-    return np.dtype(dtype).itemsize > 4
+    return bool(np.dtype(dtype).itemsize > 4)
 
 
 @dataclass(frozen=True)
@@ -435,7 +435,8 @@ def prepare(
         operator = RegularizedGram(require_matrix(x, "x"), input_kernel, regularization)
     if operator.n < 2:
         raise InvalidInputError("x: one reference point cannot define a conditional law; give at least two rows")
-    maximum = _largest_diagonal(operator, operator.gram_diagonal(), "x")
+    with np.errstate(over="ignore"):  # what overflows is named below
+        maximum = _largest_diagonal(operator, operator.gram_diagonal(), "x")
     warn_if_nearly_constant(operator)
     if query is not None:
         query = require_matrix(query, "query")
@@ -444,7 +445,8 @@ def prepare(
                 f"query: {query.shape[1]} features, but the reference inputs have {operator.dimension}; "
                 "embed both with the same encoder"
             )
-        maximum = _largest_diagonal(operator, input_kernel.diagonal(query.astype(operator.dtype)), "query")
+        with np.errstate(over="ignore"):
+            maximum = _largest_diagonal(operator, input_kernel.diagonal(query.astype(operator.dtype)), "query")
     if solver is None:
         solver = default_solver(operator)
     return PreparedCongruence(operator, solver, solver.prepare(operator), query, maximum)
@@ -460,7 +462,7 @@ def _largest_diagonal(operator: Operator, diagonal: Any, name: str) -> float:
     limit = float(np.finfo(operator.dtype).max) / operator.n
     if largest <= limit:
         return largest
-    row = int(diagonal.argmax())
+    row = int(diagonal.argmax())  # of NaN, too
     raise InvalidInputError(
         f"{name}: k(x, x) is {largest:.3g} at row {row} under {type(operator.kernel).__name__}, and "
         f"{np.dtype(operator.dtype)} sums {operator.n:,} values of at most {limit:.3g}; scale the features (each to a "

@@ -34,12 +34,12 @@ class KernelDiagnostics:
     """What a prepared reference split and its kernel can resolve.
 
     Attributes:
-        effective_dimension: tr K A^-1, the number of directions in which conditional means can differ; k / (k + lambda)
-            for a constant kernel k, in which they cannot.
+        effective_dimension: tr K A^-1, the number of directions in which conditional means can differ, a constant one
+            among them; of a constant kernel k / (k + lambda).
         effective_sample_size: (sum_i a_i(x))^2 / sum_i a_i(x)^2, (m,): the points that an estimate at x rests on; n for
             equal weights, below 1 where positive and negative ones cancel.
-        variation: relative standard deviation of k(x, x') over pairs of reference points; NaN for two of them, whose one
-            value cannot vary.
+        variation: relative standard deviation of k(x, x') over pairs of reference points; NaN for two of them, whose
+            one value cannot vary.
         condition_bound: 1 + max k(x, x) / lambda, an upper bound on cond(A).
         reference_rows: n.
     """
@@ -64,8 +64,8 @@ class KernelDiagnostics:
         if size < FEW_POINTS:
             found.append(
                 f"a conditional mean rests on {size:.3g} of {self.reference_rows} reference points in the median: the "
-                "noise floor is high; scale the features (to a standard deviation of 1), or use a wider input kernel, a "
-                "larger lambda or more reference points"
+                "noise floor is high; scale the features (to a standard deviation of 1), or use a wider input kernel, "
+                "a larger lambda or more reference points"
             )
         return found
 
@@ -101,7 +101,7 @@ def kernel_variation(x: Array, kernel: Kernel, *, pairs: int = 2000, seed: int =
 
 
 def operator_variation(operator: Operator, *, pairs: int = 2000, seed: int = 0) -> float:
-    """``kernel_variation`` over the reference points of ``operator``, wherever they are and however they are weighted."""
+    """``kernel_variation`` over the reference points of ``operator``, wherever they are, without their weights."""
     rng = stream(seed, "kernel variation")
     rows = np.sort(rng.choice(operator.n, min(operator.n, _sample(pairs)), replace=False))
     kernel, points = operator.kernel.unweighted(operator.rows(rows))

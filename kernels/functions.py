@@ -56,7 +56,7 @@ class Kernel(ABC):
         To first order in u, the unit roundoff of the arithmetic (Higham 2002, section 3.1, for the inner products, and
         the slope of the kernel for what follows). By default for a kernel that is smooth in x.x' of inputs of norm 1.
         """
-        return 8.0 * (_columns(x).shape[1] + 8)
+        return 8.0 * (float(_columns(x).shape[1]) + 8.0)
 
     def unweighted(self, x: Any) -> tuple[Kernel, Any]:
         """The kernel between points and the points, without the weights that they may count with."""
@@ -75,16 +75,22 @@ def _columns(x: Any) -> Any:
 
 def _squared_distances(x: Any, z: Any, *, exact_near: bool = False) -> Any:
     xp = array_namespace(x, z)
-    distances = x @ z.T
+    same = z is x
+    x_norms = xp.einsum("ij,ij->i", x, x)
+    center = x.mean(axis=0) if x.shape[0] else x.sum(axis=0)
+    if 2.0 * float(center @ center) * x.shape[0] > float(x_norms.sum()):  # an offset: its digits would be lost
+        x, z = x - center, z - center
+        x_norms = xp.einsum("ij,ij->i", x, x)
+    z_norms = x_norms if same else xp.einsum("ij,ij->i", z, z)
+    distances = x @ (x if same else z).T
     distances *= -2
-    x_norms, z_norms = (x * x).sum(axis=1), (z * z).sum(axis=1)
     distances += x_norms[:, None]
     distances += z_norms[None, :]
     if exact_near:
         recompute_near(distances, x, z, x_norms, z_norms)
     # |x|^2 - 2 x.z + |z|^2 cancels for near points: rounding may leave a small negative number there.
     xp.maximum(distances, 0, out=distances)
-    if z is x:
+    if same:
         xp.fill_diagonal(distances, 0)
     return distances
 
@@ -127,8 +133,9 @@ def _largest_norm(x: Any) -> float:
 
 
 def _distance_rounding(x: Any) -> float:
-    # |x|^2 - 2 x.z + |z|^2 errs by (d + 8) u (|x| + |z|)^2, with the rounding of centred inputs.
-    return 4.0 * (x.shape[1] + 8) * _largest_norm(x) ** 2
+    # |x|^2 - 2 x.z + |z|^2 errs by (d + 8) u (|x| + |z|)^2, with the rounding of inputs that may have been centred by
+    # as much as their length.
+    return 16.0 * (float(x.shape[1]) + 8.0) * _largest_norm(x) ** 2
 
 
 @dataclass(frozen=True)
@@ -227,8 +234,8 @@ class Matern(Kernel):
         """See Kernel: |dk / d(t^2)| <= 1/2; for nu = 1/2 a root of what is left where NEAR ends."""
         x = _columns(x)
         if self.nu == 0.5:
-            steepest = 3.0 * _largest_norm(x) / (self.length_scale * float(np.sqrt(NEAR)))
-            return 8.0 + (x.shape[1] + 8) * (1.0 + steepest)
+            steepest = 6.0 * _largest_norm(x) / (self.length_scale * float(np.sqrt(NEAR)))
+            return 8.0 + (float(x.shape[1]) + 8.0) * (1.0 + steepest)
         return 8.0 + self.nu / self.length_scale**2 * _distance_rounding(x)
 
     def diagonal(self, x: Any) -> Any:
@@ -321,7 +328,7 @@ class Sum(_Composite):
         return total
 
     def rounding(self, x: Any) -> float:
-        """See Kernel: the roots of the parts' diagonals add up to less than the root of their sum's (Cauchy-Schwarz)."""
+        """See Kernel: sum sqrt(k(x, x) k(z, z)) over parts is at most that of their sum (Cauchy-Schwarz)."""
         return max(part.rounding(x) for part in self.parts) + len(self.parts)
 
 

@@ -73,7 +73,7 @@ class Operator(Protocol):
         """x[indices] as they were given."""
 
     def exact_gram(self, query: Any | None = None) -> Array:
-        """[k(query_j, x_i)], (m, n), in float64 from the inputs as they were given, whatever ``dtype``; K by default."""
+        """[k(query_j, x_i)], (m, n), in float64 from the inputs as they were given; K by default."""
 
     def rounding(self, query: Any | None = None) -> float:
         """``Kernel.rounding`` of the reference points, or of them and query points."""

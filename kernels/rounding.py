@@ -20,7 +20,7 @@ from congruence.kernels.streams import stream
 CHECKED_POINTS = 64
 CHECKED_BYTES = 2**28
 LONGEST = 8  # of the checked points: those with the largest inputs, where rounding is largest
-SAFETY = 2.0  # between the largest of 64 points and that of all
+SAFETY = 4.0  # between the largest of 64 points and that of all
 UNIT = float(np.finfo(np.float64).eps) / 2.0
 
 

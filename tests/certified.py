@@ -22,7 +22,12 @@ SOLVERS = {
     "nystrom": Nystrom(60),
     "nystrom rows": Nystrom(60, rows=60),
     "nystrom trace": Nystrom(60, certificate="trace"),
+    "default": None,
+    "default computed": ConjugateGradient(),
+    "default sampled": ConjugateGradient(certificate="sampled"),
+    "default nystrom": Nystrom(400, rows=400),
 }
+SMALL = tuple(SOLVERS)[:7]
 KERNELS = (
     "polynomial",
     "rbf",
@@ -61,7 +66,7 @@ def random_problem(seed, solver=None, most_rows=400):
     kind = str(rng.choice(KERNELS))
     if kind == "polynomial":
         offset = min(offset, 10.0)
-    solver = str(rng.choice(list(SOLVERS))) if solver is None else solver
+    solver = str(rng.choice(SMALL)) if solver is None else solver
     points = rng.standard_normal((n + 30, d))
     if shape == "copies":
         points = points[rng.integers(0, len(points) // 3 + 1, len(points))]
@@ -129,34 +134,37 @@ def evaluated(problem):
     return split.evaluate_errors({"": errors}, rng=np.random.default_rng(0))[""]
 
 
-def exact_values(problem):
-    """CCE by the definition in extended precision, from the inputs as they are."""
-    x = problem.x.astype(EXACT)
-    query = x if problem.query is None else problem.query.astype(EXACT)
+def exact_values(problem, precision=EXACT):
+    """CCE by the definition in extended precision (or in float64), from the inputs as they are."""
+    x = problem.x.astype(precision)
+    query = x if problem.query is None else problem.query.astype(precision)
     system = exact_gram(problem.kernel, x, x)
-    ridge = len(x) * EXACT(problem.regularization)
+    ridge = len(x) * precision(problem.regularization)
     weights = np.ones(len(x)) if problem.weights is None else problem.weights / np.mean(problem.weights)
-    system[np.diag_indices(len(x))] += ridge / weights.astype(EXACT)
-    smoothed = exact_gram(problem.kernel, query, x) @ positive_definite_solve(system, problem.delta.astype(EXACT))
+    system[np.diag_indices(len(x))] += ridge / weights.astype(precision)
+    rhs = problem.delta.astype(precision)
+    solution = positive_definite_solve(system, rhs) if precision is EXACT else np.linalg.solve(system, rhs)
+    smoothed = exact_gram(problem.kernel, query, x) @ solution
     return np.sqrt(np.sum(smoothed**2, axis=1))
 
 
 def exact_gram(kernel, x, z):
     """[k(x_i, z_j)] in the precision of the inputs, from differences."""
+    number = x.dtype.type
     if isinstance(kernel, Sum):
         return sum(exact_gram(part, x, z) for part in kernel.parts)
     if isinstance(kernel, Product):
         return np.prod([exact_gram(part, x, z) for part in kernel.parts], axis=0)
     if isinstance(kernel, Polynomial):
-        gamma = EXACT(1) / x.shape[1] if kernel.gamma is None else EXACT(kernel.gamma)
-        return (gamma * (x @ z.T) + EXACT(kernel.coef0)) ** int(kernel.degree)
-    difference = [np.abs(x[:, None, j] - z[None, :, j]) for j in range(x.shape[1])]
+        gamma = number(1) / x.shape[1] if kernel.gamma is None else number(kernel.gamma)
+        return (gamma * (x @ z.T) + number(kernel.coef0)) ** int(kernel.degree)
+    differences = (np.abs(x[:, None, j] - z[None, :, j]) for j in range(x.shape[1]))
     if isinstance(kernel, Laplacian):
-        return np.exp(-EXACT(kernel.gamma) * sum(difference))
-    distances = sum(gap**2 for gap in difference)
+        return np.exp(-number(kernel.gamma) * sum(differences))
+    distances = sum(difference**2 for difference in differences)
     if isinstance(kernel, RBF):
-        return np.exp(-EXACT(kernel.gamma) * distances)
-    t = np.sqrt(2 * EXACT(kernel.nu) * distances) / EXACT(kernel.length_scale)
+        return np.exp(-number(kernel.gamma) * distances)
+    t = np.sqrt(2 * number(kernel.nu) * distances) / number(kernel.length_scale)
     return {0.5: 1 + 0 * t, 1.5: 1 + t, 2.5: 1 + t + t * t / 3}[kernel.nu] * np.exp(-t)
 
 
@@ -175,3 +183,32 @@ def positive_definite_solve(a, b):
         b[k] /= a[k, k]
         b[:k] -= np.outer(a[k, :k], b[k])
     return b
+
+
+def large_problem(kind, n, solver, *, at_query, seed=0):
+    """A few thousand rows in single precision, of a kind that rounding is known to hurt."""
+    rng = np.random.default_rng([seed, 8])
+    d = 64 if kind == "unit norm" else 8
+    points = rng.standard_normal((n + 500, d))
+    kernel = RBF(1.0 / d)
+    if kind == "unit norm":
+        points /= np.linalg.norm(points, axis=1, keepdims=True)
+        kernel = Polynomial(3, 1.0, 1.0)
+    if kind == "matern 1/2":
+        kernel = Matern(0.5, 3.0)
+    if kind == "clusters":
+        points = 0.02 * points + rng.standard_normal((10, d))[rng.integers(0, 10, len(points))]
+        kernel = RBF(1.0 / (d * 0.02**2))
+    if kind == "offset":
+        points += 1000.0
+    if kind == "one long row":
+        points[3] *= 10.0
+        kernel = Polynomial(3, None, 1.0)
+    points = points.astype(np.float32)
+    x, query = points[:n], points[n:] if at_query else None
+    signal = np.tanh(points[:n].astype(np.float64) @ rng.standard_normal((d, 12)))
+    delta = (0.1 * signal + 0.5 * rng.standard_normal((n, 12))) * 0.6 ** np.arange(12)
+    return Problem(f"{kind}, n {n}, {solver}", kernel, solver, x, query, delta, 0.1, None)
+
+
+LARGE = ("unit norm", "matern 1/2", "clusters", "offset", "one long row")

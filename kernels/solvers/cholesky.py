@@ -44,9 +44,9 @@ class Cholesky:
             factor = scipy.linalg.cholesky(regularized, lower=True, overwrite_a=True, check_finite=False)
         except np.linalg.LinAlgError as error:
             raise ConvergenceError(
-                f"K + n lambda I is not positive definite (n lambda = {operator.shift:.3g}, {diagonal_in_words(operator)}"
-                f"): the input kernel is not positive definite, or lambda is below rounding; {SCALE_FEATURES} or use a "
-                "larger regularization"
+                f"K + n lambda I is not positive definite (n lambda = {operator.shift:.3g}, "
+                f"{diagonal_in_words(operator)}): the input kernel is not positive definite, or lambda is below "
+                f"rounding; {SCALE_FEATURES} or use a larger regularization"
             ) from error
         return CholeskyFactor(operator, factor, gram)
 

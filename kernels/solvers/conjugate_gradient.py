@@ -209,6 +209,6 @@ def _not_converged(norms: Array, tolerances: Array, passes: int, operator: Opera
     return ConvergenceError(
         f"conjugate gradients: after {passes} passes column {worst} has residual {norms[worst]:.3g}, and "
         f"{tolerances[worst]:.3g} was asked for (n lambda = {operator.shift:.3g}, {diagonal_in_words(operator)}); use "
-        f"more landmarks, a larger regularization or tolerance, {SCALE_FEATURES}, or float64 inputs where the tolerance "
-        "is near float32 rounding"
+        f"more landmarks, a larger regularization or tolerance, {SCALE_FEATURES}, or float64 inputs where the "
+        "tolerance is near float32 rounding"
     )

@@ -35,8 +35,8 @@ def diagonal_in_words(operator: Operator) -> str:
 class LowRankInverse:
     """A^^-1 on the landmarks ``indices``: ``apply`` costs 4 n m operations per column.
 
-    ``leading`` are some of the landmarks, enough for the leading spectrum of K. W is ``corner``, lifted until its factor
-    exists: with it, A^ is exactly C W^-1 C' + mu I.
+    ``leading`` are some of the landmarks, enough for the leading spectrum of K. W is ``corner``, lifted until its
+    factor exists: with it, A^ is exactly C W^-1 C' + mu I.
     """
 
     indices: Array = field(repr=False)

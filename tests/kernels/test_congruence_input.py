@@ -82,7 +82,7 @@ def test_constant_targets_have_no_marginal_bandwidth():
         conditional_congruence_error(inputs(), np.full(N, 3.0), standard(), input_kernel=KERNEL)
     with pytest.raises(InvalidInputError, match="explicit output kernel"):
         maximum_conditional_mean_discrepancy(
-            inputs(), np.full(N, 3.0), inputs(seed=1), targets(), inputs(5), input_kernel=KERNEL
+            inputs(), np.full(N, 3.0), inputs(seed=1), np.full(N, 3.0), inputs(5), input_kernel=KERNEL
         )
     result = conditional_congruence_error(
         inputs(), np.full(N, 3.0), standard(), input_kernel=KERNEL, output_kernel=RBF(0.5)
@@ -154,3 +154,21 @@ def test_targets_of_any_unit_give_finite_numbers(scale):
     )
     assert np.all(np.isfinite(result.values))
     assert 0.0 < result.mean < 1.0
+
+
+@pytest.mark.parametrize("at", ["x", "query"])
+def test_a_kernel_that_overflows_names_row_kernel_value_and_remedy(at):
+    x = np.ones((20, 3), dtype=np.float32) * np.linspace(1.0, 2.0, 20, dtype=np.float32)[:, None]
+    far = x.copy()
+    far[7] = 1e15
+    with pytest.raises(
+        InvalidInputError, match=rf"{at}: k\(x, x\) is inf at row 7 under Polynomial.*float32.*scale the"
+    ):
+        prepare(far if at == "x" else x, query=far if at == "query" else None, input_kernel=Polynomial())
+    prepare(far.astype(np.float64), input_kernel=Polynomial())
+
+
+def test_samples_of_different_targets_are_refused():
+    x = np.arange(10.0)
+    with pytest.raises(InvalidInputError, match=r"y_prime: targets of shape \(10, 2\), but y has \(10,\)"):
+        maximum_conditional_mean_discrepancy(x, x, x, np.ones((10, 2)), x, input_kernel=RBF(1.0))

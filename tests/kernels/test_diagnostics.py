@@ -1,11 +1,15 @@
 """Kernel diagnostics against their definitions, and the warning on a kernel that ignores its inputs."""
 
+import warnings
+
 import numpy as np
 import pytest
 
 from congruence.kernels import RBF, Cholesky, Polynomial, prepare
 from congruence.kernels.diagnostics import NearlyConstantKernelWarning, kernel_diagnostics, kernel_variation
+from congruence.kernels.operators import RegularizedGram
 from congruence.kernels.solvers import ConjugateGradient
+from congruence.kernels.weighting import weighted_reference
 
 UNIT = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 
@@ -51,6 +55,35 @@ def test_identical_inputs_are_warned_of_as_well():
         prepare(np.ones((20, 3)), input_kernel=RBF(1.0))
 
 
+def test_two_points_cannot_show_that_a_kernel_is_constant():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prepared = prepare(np.array([[0.0], [1.0]]), input_kernel=RBF(1.0))
+    assert np.isnan(kernel_diagnostics(prepared).variation)
+
+
+def test_a_constant_kernel_is_warned_of_under_weights_however_these_vary():
+    x, rows = np.ones((50, 3)), np.arange(40)
+    with pytest.warns(NearlyConstantKernelWarning):
+        weighted_reference(
+            x, rows, query=x, input_kernel=RBF(1.0), regularization=0.1, weights=np.linspace(1.0, 9.0, 40)
+        )
+
+
+def test_a_constant_kernel_is_warned_of_wherever_the_system_lives():
+    operator = RegularizedGram(np.ones((20, 3)), RBF(1.0), 0.1)
+    with pytest.warns(NearlyConstantKernelWarning):
+        prepare(None, input_kernel=RBF(1.0), operator=operator)
+
+
+def test_the_effective_dimension_of_a_constant_kernel():
+    with pytest.warns(NearlyConstantKernelWarning):
+        prepared = prepare(np.ones((300, 2)), input_kernel=RBF(1.0), regularization=0.1)
+    assert kernel_diagnostics(prepared).effective_dimension == pytest.approx(1.0 / 1.1, rel=0.3)
+
+
 def test_a_kernel_too_narrow_for_the_sample_is_a_finding():
     prepared = prepare(unit_norm(100), input_kernel=RBF(500.0))
-    assert "rests on" in kernel_diagnostics(prepared).findings()[0]
+    finding = kernel_diagnostics(prepared).findings()[0]
+    assert "rests on" in finding
+    assert "scale the features" in finding

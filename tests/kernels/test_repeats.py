@@ -12,10 +12,10 @@ from congruence.kernels.errors import InvalidInputError, ProtocolError
 from congruence.kernels.operators import RegularizedGram
 from congruence.kernels.protocol_evaluation import evaluate_protocol
 from congruence.kernels.repeats import repeated_evaluation
-from congruence.kernels.solvers import Cholesky, ConjugateGradient
+from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom
 from congruence.kernels.streams import stream
 from congruence.kernels.target_errors import marginal_kernel
-from congruence.kernels.weighting import weighted_reference
+from congruence.kernels.weighting import Reference, weighted_reference
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 
@@ -89,6 +89,7 @@ def test_the_ecai_protocol_resamples_its_reference_and_evaluates_at_the_query_po
         y[drawn], Normal(mean[drawn], np.ones(len(y))), output_kernel=RBF(variance_gamma(y))
     )
     np.testing.assert_allclose(exact.values, expected.values, rtol=1e-8)
+    assert found.bound_kind == "computed"
     within = found.means.reshape(10, 5)
     assert np.std(within.mean(axis=1)) > 0.0
     assert found.std > np.mean(np.std(within, axis=1, ddof=1)) * 0.8
@@ -169,3 +170,13 @@ def test_the_excess_over_repeats_is_of_the_mean_squares_as_the_floor_is():
     np.testing.assert_allclose(found.squared_values, squares)
     assert found.excess == pytest.approx(np.sqrt(np.mean(squares) - np.mean(floors)), rel=1e-3)
     assert np.mean(found.squared_values) > np.mean(found.values**2)
+
+
+def test_repeats_are_known_as_well_as_the_worst_of_them():
+    x, y, mean = split(400)
+    model = Normal(mean, np.ones(len(y)))
+    references = [
+        Reference.whole(prepare(x, input_kernel=KERNEL, solver=solver)) for solver in (Cholesky(), Nystrom(20, rows=50))
+    ]
+    found = repeated_evaluation(references, y, {"": model}, marginal_kernel(y), repeats=2)[""]
+    assert found.bound_kind == "sampled"

@@ -198,3 +198,14 @@ def test_bad_input_is_named():
         congruence_test(x, y[:29], predictive, input_kernel=KERNEL)
     with pytest.raises(InvalidInputError, match="probabilities"):
         benjamini_hochberg(np.array([0.5, np.nan]))
+
+
+def test_one_long_row_does_not_blind_the_test():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1000, 8))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    mean = np.sin(x[:, 0])
+    y, model = rng.normal(mean, 1.0), Normal(mean + 1.2 * x[:, 1], np.ones(1000))
+    x[0] *= 10.0
+    test = congruence_test(x.astype(np.float32), y, model, draws=99, input_kernel=Polynomial(3, 1.0, 1.0))
+    assert test.p_value == 0.01

@@ -18,6 +18,7 @@ from congruence.kernels.solvers import (
     choose_landmarks,
     choose_solver,
 )
+from congruence.kernels.spectrum import gram_spectrum
 
 KERNELS = [
     RBF(0.3),
@@ -55,9 +56,7 @@ def test_operator_is_the_matrix_for_every_kernel_with_tiles_that_do_not_divide_n
         np.testing.assert_allclose(operator.matmul(v), dense(operator) @ v, rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(operator.cross(query, v), kernel(query, operator.x) @ v, rtol=1e-10, atol=1e-10)
     rows = np.array([3, 77, 149])
-    # A root of rounding: |x - x|^2 of copies is not known to be zero.
-    rough = 1e-6 if kernel == Matern(0.5, 2.0) else 1e-10
-    np.testing.assert_allclose(operator.gram_columns(rows), kernel(operator.x)[:, rows], rtol=rough)
+    np.testing.assert_allclose(operator.gram_columns(rows), kernel(operator.x)[:, rows], rtol=1e-10)
 
 
 @pytest.mark.parametrize("held", [True, False])
@@ -267,6 +266,29 @@ def test_landmarks_of_duplicates_are_not_repeated():
     assert len(np.unique(x[indices], axis=0)) == len(indices) == 5
 
 
+@pytest.mark.parametrize("kernel", [Matern(0.5), RBF(1.0), Laplacian(1.0)], ids=str)
+def test_landmarks_of_copies_in_single_precision_have_a_factor(kernel):
+    x = np.repeat(inputs(300, 3), 3, axis=0).astype(np.float32)
+    indices = choose_landmarks(RegularizedGram(x, kernel, 0.1), 400, "rpcholesky")
+    assert len(np.unique(x[indices], axis=0)) == len(indices) > 200
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_one_long_row_does_not_take_the_landmarks_of_all_others(dtype):
+    x = inputs(1500, 8)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    kernel = Polynomial(3, 1.0, 1.0)
+    ranks = []
+    for factor in (1.0, 10.0, 100.0):
+        x[0] *= factor
+        operator = RegularizedGram(x.astype(dtype), kernel, 0.1)
+        ranks.append(len(choose_landmarks(operator, 400, "rpcholesky")))
+        spectrum = gram_spectrum(operator)
+        ranks.append(len(spectrum.eigenvalues))
+        assert np.count_nonzero(spectrum.filters > 0.5) >= 9
+    assert min(ranks) > 100
+
+
 @pytest.mark.parametrize("bad", [0, -3])
 def test_too_few_landmarks_are_refused(bad):
     with pytest.raises(InvalidInputError, match="give at least 1"):
@@ -279,7 +301,7 @@ def test_an_indefinite_kernel_is_named_as_the_cause():
             return -super().__call__(x, z)
 
     operator = RegularizedGram(inputs(), Indefinite(), 1e-3)
-    with pytest.raises(ConvergenceError, match="not positive definite"):
+    with pytest.raises(ConvergenceError, match=r"k\(x, x\) from .* not positive definite.*scale the features"):
         Cholesky().prepare(operator)
 
 

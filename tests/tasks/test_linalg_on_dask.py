@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from congruence.kernels.congruence import conditional_congruence_error
+from congruence.kernels.diagnostics import NearlyConstantKernelWarning
 from congruence.kernels.distributions import Normal
 from congruence.kernels.errors import BudgetError, ConvergenceError, InvalidInputError
 from congruence.kernels.functions import RBF, Laplacian, Linear, Polynomial
@@ -170,3 +171,28 @@ def test_a_checkpoint_belongs_to_its_system_and_right_hand_sides(tmp_path):
     assert CheckpointFile(path, "protocol a").load(2 * rhs) is None
     CheckpointFile(path, "protocol a").clear()
     assert CheckpointFile(path, "protocol a").load(rhs) is None
+
+
+@pytest.mark.parametrize("solver", [ConjugateGradient(landmarks=60), TiledCholesky(tile_rows=64), Nystrom(80)], ids=str)
+@pytest.mark.parametrize("at_query", [False, True], ids=["reference", "query"])
+def test_certificates_hold_for_the_inputs_as_they_were_given(client, solver, at_query):
+    x = inputs(300) + 300.0  # in float32 the offset leaves four digits
+    rng = np.random.default_rng(0)
+    y, model = rng.standard_normal(300), Normal(np.zeros(300), np.ones(300))
+    settings = {"query": x[:40] + 0.1 if at_query else None, "input_kernel": RBF(0.2), "regularization": 0.01}
+    exact = conditional_congruence_error(x, y, model, **settings, solver=Cholesky())
+    sources = (x, da.from_array(x, chunks=(100, 6)), StoredRows(lambda rows: x[rows], *x.shape))
+    for source in sources if isinstance(solver, Nystrom) else sources[:1]:
+        prepared = prepare_on_dask(client, source, **settings, solver=solver)
+        found = prepared.conditional_congruence_error(y, model)
+        error = np.max(np.abs(found.values - exact.values))
+        assert 0.0 < error <= found.error_bound
+        assert abs(found.mean - exact.mean) <= found.mean_error_bound
+        if not isinstance(solver, Nystrom):
+            assert error < 1e-5
+    assert found.bound_kind == "sampled"
+
+
+def test_a_constant_kernel_is_warned_of_on_a_cluster(client):
+    with pytest.warns(NearlyConstantKernelWarning):
+        prepare_on_dask(client, np.ones((100, 3)), input_kernel=RBF(1.0))
