@@ -29,6 +29,25 @@ def stirling_error(x: Any) -> Array:
     return np.asarray(np.where(x < 16.0, exact, series))
 
 
+def log_gamma_step(x: Any) -> Array:
+    """log Gamma(x + 1/2) - log Gamma(x) for x > 0; the difference of log-gamma functions loses x log x / 10^16."""
+    x = np.asarray(x, dtype=np.float64)
+    small, large = np.minimum(x, 32.0), np.maximum(x, 32.0)
+    exact = scipy.special.gammaln(small + 0.5) - scipy.special.gammaln(small)
+    correction = stirling_error(large - 0.5) - stirling_error(large)
+    series = 0.5 * np.log(large) + large * np.log1p(-0.5 / large) + 0.5 + correction
+    return np.where(x < 32.0, exact, series)
+
+
+def log_beta_kernel(x: Array, a: Array, b: Array) -> Array:
+    """log of x^a (1 - x)^b / B(a, b) for x in (0, 1) and a, b > 0."""
+    total = a + b
+    difference = a - total * x
+    error = stirling_error(total) - stirling_error(a) - stirling_error(b)
+    missed = deviance(a, total * x, difference) + deviance(b, total * (1.0 - x), -difference)
+    return np.asarray(error - missed + 0.5 * (np.log(a) + np.log(b / total) - np.log(2.0 * np.pi)))
+
+
 def deviance(x: Any, mean: Any, difference: Any = None) -> Array:
     """x log(x / mean) + mean - x for x >= 0, mean > 0; ``difference`` is x - mean where it is known more exactly."""
     difference = x - mean if difference is None else difference
