@@ -14,7 +14,7 @@ import scipy.special
 
 from congruence.kernels.arrays import Array
 
-_FAR = 1e100
+_FAR, _NEAR_ZERO = 1e100, -1.0 + 1e-6  # of x / mean - 1
 
 
 def stirling_error(x: Any) -> Array:
@@ -54,8 +54,9 @@ def deviance(x: Any, mean: Any, difference: Any = None) -> Array:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         u = np.maximum(difference / mean, -1.0)
         near = mean * ((1.0 + u) * np.log1p(u) - u)
-        if np.any(u > _FAR):  # x / mean overflows for the smallest means
-            near = np.where(u > _FAR, x * (np.log(x) - np.log(mean)) - x + mean, near)
+        apart = (u > _FAR) | (u < _NEAR_ZERO)
+        if np.any(apart):  # x / mean overflows, or x is lost beside the mean
+            near = np.where(apart, x * (np.log(x) - np.log(mean)) - x + mean, near)
     return np.asarray(np.where(np.asarray(x) == 0.0, mean, near))
 
 
