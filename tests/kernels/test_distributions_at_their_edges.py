@@ -67,7 +67,7 @@ LAWS: dict[str, st.SearchStrategy[Distribution]] = {
 }  # fmt: skip
 LEVELS = np.array([[1e-9, 1e-3, 0.05, 0.3, 0.5, 0.8, 0.97, 1.0 - 1e-6]])
 each_family = pytest.mark.parametrize("family", LAWS)
-quick = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 
 def on_a_law(check: Callable[[Distribution], None]) -> Callable[[str, Draw], None]:
