@@ -19,7 +19,7 @@ def expected_calibration_error(
     predictive: Distribution,
     y: Any,
     *,
-    levels: int | Sequence[float] | Array = 50,
+    levels: int | np.integer[Any] | Sequence[float] | Array = 50,
     weights: Literal["uniform", "frequency"] = "uniform",
     alpha: float = 1.0,
     pit: PitKind = "randomized",
@@ -49,7 +49,7 @@ def expected_calibration_error(
 def calibration_error_of_pit(
     values: Array,
     *,
-    levels: int | Sequence[float] | Array = 50,
+    levels: int | np.integer[Any] | Sequence[float] | Array = 50,
     weights: Literal["uniform", "frequency"] = "uniform",
     alpha: float = 1.0,
 ) -> float:
@@ -66,17 +66,24 @@ def calibration_error_of_pit(
     return float(np.average(error, weights=observed)) if observed.sum() > 0 else float(np.mean(error))
 
 
-def reliability_curve(values: Any, *, levels: int | Sequence[float] | Array = 50) -> tuple[Array, Array]:
+def reliability_curve(
+    values: Any, *, levels: int | np.integer[Any] | Sequence[float] | Array = 50
+) -> tuple[Array, Array]:
     """Levels p_j (m,) and the share of PIT values at or below each (m,): the diagonal if calibrated.
 
     Raises:
         InvalidInputError: no values, values or levels outside [0, 1] or not finite, or fewer than one level.
     """
     pit = require_pit(values)
-    if isinstance(levels, (int, np.integer)) and not isinstance(levels, bool):
+    if isinstance(levels, (int, np.integer)):
         expected = np.linspace(EDGE, 1.0 - EDGE, max(int(levels), 0))
     else:
         expected = np.asarray(levels, dtype=np.float64)
-    if expected.ndim != 1 or len(expected) == 0 or not bool(np.all((expected >= 0) & (expected <= 1))):
+    if (
+        isinstance(levels, bool)
+        or expected.ndim != 1
+        or len(expected) == 0
+        or not bool(np.all((expected >= 0) & (expected <= 1)))
+    ):
         raise InvalidInputError(f"levels: {levels} must be a positive number of levels, or levels inside [0, 1]")
     return expected, np.searchsorted(np.sort(pit), expected, side="right") / len(pit)

@@ -3,7 +3,7 @@
 from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.distributions.beta import Beta
 from congruence.kernels.distributions.binomial import Binomial
-from congruence.kernels.distributions.bounded_normal import CensoredNormal, TruncatedNormal
+from congruence.kernels.distributions.censored_normal import CensoredNormal
 from congruence.kernels.distributions.deterministic import Deterministic
 from congruence.kernels.distributions.double_poisson import DoublePoisson
 from congruence.kernels.distributions.gamma import Gamma
@@ -18,6 +18,7 @@ from congruence.kernels.distributions.poisson import Poisson
 from congruence.kernels.distributions.quantiles import Quantiles
 from congruence.kernels.distributions.samples import Samples
 from congruence.kernels.distributions.student_t import StudentT
+from congruence.kernels.distributions.truncated_normal import TruncatedNormal
 from congruence.kernels.distributions.uniform import Uniform
 from congruence.kernels.distributions.zero_modified import (
     HurdleBinomial,

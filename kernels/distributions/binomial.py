@@ -15,6 +15,7 @@ from congruence.kernels.distributions.mass import log_binomial_mass, mean_absolu
 
 _MOST_TRIALS = 2.0**53  # beyond, float64 has not every whole number
 _MANY_TRIALS = 1e9
+_RARE = 1e-7
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,15 @@ class Binomial(ScipyCount):
     def _log_mass(self, y: Array, n: Array, p: Array) -> Array:
         return np.where(y <= n, log_binomial_mass(np.minimum(y, n), n, p), -np.inf)
 
+    def _inverse(self, q: Any, columns: bool) -> Array:
+        n, p = self._arguments(columns)
+        rare = n * p < _RARE  # where Boost finds no root to bracket, and hardly a level lies above P(Y <= 1)
+        none = np.exp(self._log_mass(np.zeros_like(n), n, p))
+        few = np.where(q <= none, 0.0, np.where(np.asarray(q) < 1.0, np.minimum(n, 1.0), n))
+        return np.where(rare, few, self._scipy(n, np.where(rare, 0.5, p)).ppf(q))
+
     def _inverse_is_rough(self) -> Array:
-        return self.n >= _MANY_TRIALS
+        return (self.n >= _MANY_TRIALS) | (self.n * self.p < _RARE)
 
     def quantile(self, q: Any) -> Array:
         """See Distribution."""

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Self
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
-from congruence.kernels.distributions.base import Distribution, Seed, align
+from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels
 from congruence.kernels.distributions.vectors import as_vectors, refuse
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.functions import Kernel
@@ -65,6 +65,7 @@ class Deterministic(Distribution):
 
     def quantile(self, q: Any) -> Array:
         """See Distribution: the value at every level."""
+        align_levels(q, len(self))
         value, q = self._scalars("quantile", q)
         return np.broadcast_to(value, q.shape).copy()
 

@@ -10,7 +10,9 @@ import scipy.special
 import scipy.stats
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.base import align, require
+from congruence.kernels.distributions.base import align, align_levels, require
+from congruence.kernels.distributions.incomplete_gamma import LARGE_SHAPE, gamma_cdf, gamma_survival
+from congruence.kernels.distributions.mass import deviance, log_gamma_step, stirling_error
 from congruence.kernels.distributions.parametric import ContinuousFamily
 
 
@@ -28,15 +30,65 @@ class Gamma(ContinuousFamily):
     def _scipy(self, a: Array, scale: Array) -> Any:
         return scipy.stats.gamma(a, scale=scale)
 
+    def log_prob(self, y: Any) -> Array:
+        """See Distribution; in Loader's form, for shapes at which log-gamma functions cancel."""
+        y, columns = align(y, len(self))
+        a, scale = self._arguments(columns)
+        z = y / scale
+        inside = z > 0.0
+        safe = np.where(inside, z, 1.0)
+        log_density = np.log(a) - np.log(safe) + _log_saturated_mass(a, safe)
+        return np.asarray(np.where(inside, log_density, self._scipy(a, 1.0).logpdf(z)) - np.log(scale))
+
+    def cdf(self, y: Any) -> Array:
+        """See Distribution."""
+        y, columns = align(y, len(self))
+        a, scale = self._arguments(columns)
+        return gamma_cdf(a, np.maximum(y, 0.0) / scale)
+
+    def quantile(self, q: Any) -> Array:
+        """See Distribution; scipy's, mended at large shapes by Newton's method for the logarithm of the nearer tail."""
+        values = super().quantile(q)
+        q, columns = align_levels(q, len(self))
+        a, scale = self._arguments(columns)
+        large = (a > LARGE_SHAPE) & (q > 0.0) & (q < 1.0)
+        if np.any(large):
+            shape, unit, level = (np.broadcast_to(item, values.shape)[large] for item in (a, scale, q))
+            values[large] = unit * _newton(shape, level)
+        return values
+
     def crps(self, y: Any) -> Array:
-        """See Distribution: y (2 F_a - 1) - mean (2 F_(a+1) - 1) - scale / B(1/2, a), Scheuerer and Moeller (2015)."""
+        """See Distribution: (y - mean) (2 F - 1) + 2 scale z^a e^-z / Gamma(a) - scale / B(1/2, a), z = y / scale.
+
+        Scheuerer and Moeller (2015), with F_(a+1) = F_a - z^a e^-z / Gamma(a + 1), so that nothing cancels.
+        """
         y, columns = align(y, len(self))
         a, scale = self._arguments(columns)
         z = np.maximum(y, 0.0) / scale
-        lower, shifted = scipy.special.gammainc(a, z), scipy.special.gammainc(a + 1.0, z)
-        spread = np.exp(-scipy.special.betaln(0.5, a))
-        return np.asarray(y * (2.0 * lower - 1.0) - a * scale * (2.0 * shifted - 1.0) - scale * spread)
+        positive = np.where(z > 0.0, z, 1.0)
+        edge = np.where(z > 0.0, a * np.exp(_log_saturated_mass(a, positive)), 0.0)
+        spread = np.exp(log_gamma_step(a) - 0.5 * np.log(np.pi))
+        inner = (y / scale - a) * (2.0 * gamma_cdf(a, z) - 1.0) + 2.0 * edge - spread
+        return np.asarray(scale * np.maximum(inner, 0.0))
 
     def characteristic_function(self, t: Array) -> Array:
         """(1 - i t scale)^(-a)."""
-        return np.asarray(np.exp(-self.a[:, None] * np.log1p(-1j * np.multiply.outer(self.scale, t))))
+        x = np.multiply.outer(self.scale, np.asarray(t))
+        return np.asarray(np.exp(-self.a[:, None] * (0.5 * np.log1p(x * x) - 1j * np.arctan(x))))
+
+
+def _newton(a: Array, q: Array) -> Array:
+    """The z with P(a, z) = q in (0, 1), for large a, from that of a normal law on."""
+    z = a * (1.0 + (scipy.special.ndtri(q) / 3.0) / np.sqrt(a) - 1.0 / (9.0 * a)) ** 3  # Wilson and Hilferty (1931)
+    lower = q < 0.5
+    for _ in range(4):
+        tail = np.where(lower, gamma_cdf(a, z), gamma_survival(a, z))
+        density = a / z * np.exp(_log_saturated_mass(a, z))
+        step = np.log(tail / np.where(lower, q, 1.0 - q)) * tail / density
+        z = z - np.where(lower, step, -step)
+    return np.asarray(z)
+
+
+def _log_saturated_mass(a: Array, z: Array) -> Array:
+    """log of z^a e^-z / Gamma(a + 1) for a, z > 0."""
+    return np.asarray(-0.5 * np.log(2.0 * np.pi * a) - stirling_error(a) - deviance(a, z))

@@ -12,7 +12,7 @@ import scipy.stats
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import align, require
 from congruence.kernels.distributions.parametric import ContinuousFamily
-from congruence.kernels.distributions.quadrature import average_wave
+from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES, average_wave
 
 _REACH = 9.0
 
@@ -35,11 +35,14 @@ class LogNormal(ContinuousFamily):
         """See Distribution; closed form of Baran and Lerch (2015)."""
         y, columns = align(y, len(self))
         s, scale = self._arguments(columns)
-        mean = scale * np.exp(0.5 * s**2)
+        log_mean = np.log(scale) + 0.5 * s**2
         with np.errstate(divide="ignore"):
-            z = np.log(np.maximum(y, 0.0) / scale) / s
-        lower, shifted = scipy.special.ndtr(z), scipy.special.ndtr(z - s)
-        return np.asarray(y * (2.0 * lower - 1.0) - 2.0 * mean * (shifted + scipy.special.ndtr(s / np.sqrt(2.0)) - 1.0))
+            z = (np.log(np.maximum(y, 0.0)) - np.log(scale)) / s
+        # The mean overflows long before the score does.
+        half_difference = np.exp(log_mean + scipy.special.log_ndtr(-s / np.sqrt(2.0)))
+        within = np.exp(log_mean + scipy.special.log_ndtr(z - s))
+        lower, upper = scipy.special.ndtr(z), scipy.special.ndtr(-z)
+        return np.asarray(y * (lower - upper) + 2.0 * half_difference - 2.0 * within)
 
     def characteristic_function(self, t: Array) -> Array:
         r"""Trapezoid rule for E exp(i t scale e^{sZ}) with Z moved to the line Im Z = theta / s.
@@ -47,10 +50,29 @@ class LogNormal(ContinuousFamily):
         There exp(i t y) decays instead of oscillating; theta = min(2 s, pi / 2) keeps the factor that the shift brings
         to the normal density below e^2. Negative frequencies follow by conjugation.
         """
-        theta = np.minimum(2.0 * self.s, np.pi / 2.0)[:, None]
-        u = np.linspace(-_REACH, _REACH, int(96 * max(1.0, float(np.max(self.s)) / 1.5)))
-        z = u + 1j * theta / self.s[:, None]
+        result = np.empty((len(self), len(t)), dtype=np.complex128)
+        order = np.argsort(self.s)
+        start = 0
+        while start < len(order):  # rows of similar s share their nodes
+            nodes = _nodes(float(self.s[order[start]]))
+            stop = start + max(1, min(BLOCK_ENTRIES // nodes, len(order) - start))
+            stop = min(stop, int(np.searchsorted(self.s[order], max(1.5, 2.0 * self.s[order[start]]), side="right")))
+            rows = order[start : max(stop, start + 1)]
+            result[rows] = self._waves(rows, _nodes(float(self.s[rows[-1]])), np.abs(t))
+            start += len(rows)
+        return np.where(np.asarray(t) < 0, np.conj(result), result)
+
+    def _waves(self, rows: Array, nodes: int, t: Array) -> Array:
+        s, scale = self.s[rows, None], self.scale[rows, None]
+        theta = np.minimum(2.0 * s, np.pi / 2.0)
+        u = np.linspace(-_REACH, _REACH, nodes)
+        z = u + 1j * theta / s
         weights = np.exp(-0.5 * z**2) * ((u[1] - u[0]) / np.sqrt(2.0 * np.pi))
-        values = self.scale[:, None] * np.exp(self.s[:, None] * z)
-        wave = average_wave(values, weights, np.abs(t))
-        return np.where(np.asarray(t) < 0, np.conj(wave), wave)
+        log_values = np.log(scale) + s * z
+        # Beyond e^690 every wave has died out.
+        values = np.exp(np.minimum(log_values.real, 690.0) + 1j * log_values.imag)
+        return average_wave(values, weights, t)
+
+
+def _nodes(s: float) -> int:
+    return int(96 * max(1.0, s / 1.5))

@@ -14,7 +14,7 @@ import scipy.special
 
 from congruence.kernels.arrays import Array
 
-_FAR = 1e100
+_FAR, _NEAR_ZERO = 1e100, -1.0 + 1e-6  # of x / mean - 1
 
 
 def stirling_error(x: Any) -> Array:
@@ -29,14 +29,34 @@ def stirling_error(x: Any) -> Array:
     return np.asarray(np.where(x < 16.0, exact, series))
 
 
+def log_gamma_step(x: Any) -> Array:
+    """log Gamma(x + 1/2) - log Gamma(x) for x > 0; the difference of log-gamma functions loses x log x / 10^16."""
+    x = np.asarray(x, dtype=np.float64)
+    small, large = np.minimum(x, 32.0), np.maximum(x, 32.0)
+    exact = scipy.special.gammaln(small + 0.5) - scipy.special.gammaln(small)
+    correction = stirling_error(large - 0.5) - stirling_error(large)
+    series = 0.5 * np.log(large) + large * np.log1p(-0.5 / large) + 0.5 + correction
+    return np.where(x < 32.0, exact, series)
+
+
+def log_beta_kernel(x: Array, a: Array, b: Array) -> Array:
+    """log of x^a (1 - x)^b / B(a, b) for x in (0, 1) and a, b > 0."""
+    total = a + b
+    difference = a - total * x
+    error = stirling_error(total) - stirling_error(a) - stirling_error(b)
+    missed = deviance(a, total * x, difference) + deviance(b, total * (1.0 - x), -difference)
+    return np.asarray(error - missed + 0.5 * (np.log(a) + np.log(b / total) - np.log(2.0 * np.pi)))
+
+
 def deviance(x: Any, mean: Any, difference: Any = None) -> Array:
     """x log(x / mean) + mean - x for x >= 0, mean > 0; ``difference`` is x - mean where it is known more exactly."""
     difference = x - mean if difference is None else difference
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         u = np.maximum(difference / mean, -1.0)
         near = mean * ((1.0 + u) * np.log1p(u) - u)
-        if np.any(u > _FAR):  # x / mean overflows for the smallest means
-            near = np.where(u > _FAR, x * (np.log(x) - np.log(mean)) - x + mean, near)
+        apart = (u > _FAR) | (u < _NEAR_ZERO)
+        if np.any(apart):  # x / mean overflows, or x is lost beside the mean
+            near = np.where(apart, x * (np.log(x) - np.log(mean)) - x + mean, near)
     return np.asarray(np.where(np.asarray(x) == 0.0, mean, near))
 
 

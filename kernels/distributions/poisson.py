@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +11,12 @@ import scipy.special
 import scipy.stats
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.base import require
+from congruence.kernels.distributions.base import align, require
 from congruence.kernels.distributions.counts import TAIL_MASS, ScipyCount
+from congruence.kernels.distributions.incomplete_gamma import gamma_cdf, gamma_survival
 from congruence.kernels.distributions.mass import log_poisson_mass
 
-_LARGE = 1e8
+_LARGE = 3e4
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,25 @@ class Poisson(ScipyCount):
     def _log_mass(self, y: Array, rate: Array) -> Array:
         return log_poisson_mass(y, rate)
 
+    def cdf(self, y: Any) -> Array:
+        """See Distribution."""
+        return self._tail(y, gamma_survival, outside=0.0)
+
+    def survival(self, y: Any) -> Array:
+        """See Count."""
+        return self._tail(y, gamma_cdf, outside=1.0)
+
+    def _tail(self, y: Any, of_gamma: Callable[[Array, Array], Array], outside: float) -> Array:
+        """That more than y events come before time ``rate`` is that the waiting time for y + 1 is shorter."""
+        y, columns = align(y, len(self))
+        (rate,) = self._arguments(columns)
+        return np.where(y < 0.0, outside, of_gamma(np.floor(np.maximum(y, 0.0)) + 1.0, rate))
+
     def _inverse_is_rough(self) -> Array:
         return self.rate >= _LARGE
 
     def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
-        """See Count; Chernoff's bounds at large rates, of which scipy's quantiles know nothing."""
+        """See Count; Chernoff's bounds at large rates, at which scipy's quantiles lose the tails."""
         lower, upper = super().window(tail)
         bound = -np.log(tail)
         reach = np.sqrt(2.0 * self.rate * bound)

@@ -82,14 +82,22 @@ class ZeroTruncated(Count):
     def quantile(self, q: Any) -> Array:
         """See Distribution: that of X at level 1 - P (1 - q) where P is large enough, else searched for."""
         q, columns = align_levels(q, len(self))
-        positive = self._positive(columns)
-        result = np.maximum(self.base.quantile(np.clip(1.0 - positive * (1.0 - q), 0.0, 1.0)), 1.0)
-        searched = np.nonzero(np.broadcast_to(positive < _SELDOM, q.shape) & (q < 1.0))
-        if len(searched[0]) > 0:
-            law = self[searched[0]]
-            lower, upper = law.window()
-            result[searched] = smallest_reaching(lambda chosen: law[chosen].cdf, q[searched], lower, upper, whole=True)
-        return np.asarray(result)
+        result = np.empty(q.shape)
+        often = self._positive(False) >= _SELDOM
+        if np.any(often):
+            law = self[often]
+            level = np.clip(1.0 - law._positive(columns) * (1.0 - q[often]), 0.0, 1.0)
+            result[often] = np.maximum(law.base.quantile(level), 1.0)
+        if not np.all(often):
+            result[~often] = self[~often]._searched_quantile(q[~often])
+        return result
+
+    def _searched_quantile(self, q: Array) -> Array:
+        row = np.nonzero(np.ones(q.shape, dtype=bool))[0]
+        lower, upper = (ends[row] for ends in self.window())
+        found = smallest_reaching(lambda chosen: self[row[chosen]].cdf, q.ravel(), lower, upper, whole=True)
+        most = self.base.quantile(np.ones(q.shape))
+        return np.where(q < 1.0, found.reshape(q.shape), most)
 
     def mean(self) -> Array:
         """See Distribution: E X / P."""

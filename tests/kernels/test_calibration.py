@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import uncertainty_toolbox as uct
@@ -112,3 +114,54 @@ def test_unknown_settings_are_refused() -> None:
     for arguments in ({"weights": "odd"}, {"alpha": 0.0}, {"levels": [0.5, 1.5]}, {"pit": "odd"}, {"keys": [1, 2]}):
         with pytest.raises(InvalidInputError):
             cal.expected_calibration_error(law, y, **arguments)
+
+
+def test_levels_are_a_number_of_any_kind() -> None:
+    pit = RNG.random(200)
+    for levels in (np.int64(50), np.int32(50)):
+        np.testing.assert_array_equal(cal.reliability_curve(pit, levels=levels), cal.reliability_curve(pit, levels=50))
+        assert cal.calibration_error_of_pit(pit, levels=levels) == cal.calibration_error_of_pit(pit)
+    for levels in (0, -3, True, [], [0.5, np.nan], np.nan):
+        with pytest.raises(InvalidInputError, match="levels"):
+            cal.reliability_curve(pit, levels=levels)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        cal.reliability_curve,
+        cal.calibration_error_of_pit,
+        cal.proportions,
+        cal.adversarial_group_calibration,
+        cal.kolmogorov_smirnov,
+        cal.chi_square,
+    ],
+)
+@pytest.mark.parametrize(
+    ("bad", "message"), [(np.nan, "row 3 .nan."), (1.2, r"row 3 is 1\.2"), (-0.1, r"row 3 is -0\.1")]
+)
+def test_what_is_no_pit_value_is_refused(read: Callable[[np.ndarray], object], bad: float, message: str) -> None:
+    pit = RNG.random(50)
+    pit[3] = bad
+    with pytest.raises(InvalidInputError, match=message):
+        read(pit)
+
+
+@pytest.mark.parametrize("bad", [-0.1, 1.5, np.nan, 95.0])
+def test_levels_of_quantiles_are_probabilities(bad: float) -> None:
+    laws = [
+        families.Normal(np.zeros(3), 1.0),
+        families.Gamma(np.ones(3), 1.0),
+        families.Poisson(np.ones(3)),
+        families.HurdlePoisson(np.ones(3), 0.1),
+        families.Samples(np.zeros((3, 4))),
+        families.Deterministic(np.zeros(3)),
+        families.Quantiles([0.1, 0.9], [[0.0, 1.0]] * 3),
+        families.Mixture([0.5, 0.5], [families.Normal(np.zeros(3), 1.0)] * 2),
+        families.TruncatedNormal(np.zeros(3), 1.0, 0.0, 1.0),
+        families.CensoredNormal(np.zeros(3), 1.0, 0.0, 1.0),
+        families.DoublePoisson(np.ones(3), 1.0),
+    ]
+    for law in laws:
+        with pytest.raises(InvalidInputError, match="q: row 1 has the level"):
+            law.quantile(np.array([0.5, bad, 0.5]))
