@@ -29,6 +29,11 @@ from congruence.kernels.congruence import (
     maximum_conditional_mean_discrepancy,
     prepare,
 )
+from congruence.kernels.congruence_difference import (
+    CongruenceDifference,
+    congruence_differences,
+    paired_congruence_difference,
+)
 from congruence.kernels.distributions import *  # noqa: F403
 from congruence.kernels.distributions import __all__ as _families
 from congruence.kernels.downsampling import downsampled_congruence
@@ -68,6 +73,7 @@ __all__ = [
     "RBF",
     "CalibrationTest",
     "Cholesky",
+    "CongruenceDifference",
     "CongruenceResult",
     "DiscrepancyResult",
     "CongruenceTest",
@@ -97,6 +103,7 @@ __all__ = [
     "chi_square",
     "choose_solver",
     "conditional_congruence_error",
+    "congruence_differences",
     "congruence_test",
     "congruence_tests",
     "cramer_von_mises",
@@ -113,6 +120,7 @@ __all__ = [
     "multiscale_rbf",
     "negative_log_likelihood",
     "output_kernel",
+    "paired_congruence_difference",
     "pinball_score",
     "pit_values",
     "prepare",
