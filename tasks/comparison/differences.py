@@ -57,12 +57,15 @@ class MetricDifference:
         """Half the interval's width in units of 1.96: the standard error where the interval is normal."""
         return (self.high - self.low) / (2.0 * REACH)
 
-    def rows_that_decide(self, limit: float) -> float:
-        """How many rows, if the difference stays as it is, would move its 95 % interval to one side of ``limit``.
+    def rows_that_decide(self, limit: float, difference: float | None = None) -> float:
+        """How many rows would move the 95 % interval to one side of ``limit``: rows * (1.96 SE / |D - limit|)^2.
 
-        rows * (1.96 SE / |difference - limit|)^2; infinite where the difference is the limit.
+        Args:
+            limit: that the interval holds.
+            difference: D, what the difference truly is; by default what was found, which is known to a standard error
+                only, so that the answer is a rough one. Infinite where it is the limit.
         """
-        distance = abs(self.difference - limit)
+        distance = abs((self.difference if difference is None else difference) - limit)
         return math.inf if distance == 0.0 else self.rows * (REACH * self.standard_error / distance) ** 2
 
 

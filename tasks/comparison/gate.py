@@ -286,7 +286,7 @@ def _check(
     return GateCheck(
         str(rule),
         outcome,
-        reason if needed is None else f"{reason}; {_rows_in_words(needed, item.rows)}",
+        reason if needed is None else f"{reason}; {_rows_in_words(item, limit)}",
         split=pair.first.split.name,
         metric=rule.metric,
         value=shown.first,
@@ -306,9 +306,21 @@ def _outcome(item: MetricDifference, limit: float) -> Outcome:
     return "failed" if item.low > limit else "undecided"
 
 
-def _rows_in_words(needed: float, rows: int) -> str:
-    if not math.isfinite(needed):
-        return f"no number of rows would decide as long as the difference is the limit itself (there are {rows:,})"
+def _rows_in_words(item: MetricDifference, limit: float) -> str:
+    needed = item.rows_that_decide(limit)
+    if math.isfinite(needed):
+        said = f"about {_rounded(needed, item.rows)} rows would decide if the difference stays as it is"
+    else:
+        said = "no number of rows would decide as long as the difference is the limit itself"
+    if limit > 0.0:
+        # Free of the chance in the difference that was found: whether the margin is within reach of the split at all.
+        equal = item.rows_that_decide(limit, difference=0.0)
+        if equal > item.rows:
+            said += f", about {_rounded(equal, item.rows)} if the versions are equally good"
+    return f"{said}; there are {item.rows:,}"
+
+
+def _rounded(needed: float, rows: int) -> str:
+    """Up to two significant digits, and more than there are."""
     step = 10 ** max(0, math.floor(math.log10(max(needed, 1.0))) - 1)
-    rounded = max(math.ceil(needed / step) * step, rows + 1)
-    return f"about {rounded:,} rows would decide if the difference stays as it is; there are {rows:,}"
+    return f"{max(math.ceil(needed / step) * step, rows + 1):,}"

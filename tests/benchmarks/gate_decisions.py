@@ -82,7 +82,7 @@ def decide(split: Split, side: int, multiples: list[float], releases: int) -> No
     shifts = {multiple: split.shift_worse_by(multiple, side) for multiple in multiples}
     versions = {"in use": split.version(IN_USE)} | {f"{m:g}": split.version(shift) for m, shift in shifts.items()}
     answers = {multiple: {"passed": 0, "undecided": 0, "failed": 0, "old passed": 0} for multiple in multiples}
-    needed: list[float] = []
+    needed: list[tuple[float, float]] = []
     for release in range(releases):
         y = split.version(0.0).sample(1, seed=1_000_000 + release)[:, 0]
         results = split.prepared.evaluate(y, versions, output_kernel=OUTPUT_KERNEL, uncertainty=True)
@@ -96,7 +96,8 @@ def decide(split: Split, side: int, multiples: list[float], releases: int) -> No
             answer = "passed" if item.high < largest else "failed" if item.low > largest else "undecided"
             answers[multiple][answer] += 1
             if answer == "undecided" and multiple == 0.0:
-                needed.append(n * ((item.high - item.difference) / abs(item.difference - largest)) ** 2)
+                half = item.high - item.difference
+                needed.append((n * (half / abs(item.difference - largest)) ** 2, n * (half / largest) ** 2))
             old = paired_difference(result.values, results["in use"].values, resamples=200, seed=release)
             significant = old.p_value < 0.05 and not old.low <= 0.0 <= old.high
             answers[multiple]["old passed"] += not (significant and old.difference > 0.0)
@@ -105,7 +106,11 @@ def decide(split: Split, side: int, multiples: list[float], releases: int) -> No
         numbers = f"{shifts[multiple]:+.3f} | {shares} | {counts['old passed'] / releases:.3f}"
         print(f"| {n:,} | {'same' if side > 0 else 'other'} | {multiple:g} | {numbers} |", flush=True)
     if needed:
-        print(f"\nequally good, undecided: the median of the rows that would decide is {np.median(needed):,.0f}.\n")
+        stays, equal = np.median(needed, axis=0)
+        print(
+            f"\nequally good, undecided: the median of the rows that would decide is {stays:,.0f} if the difference "
+            f"stays as it is, {equal:,.0f} if it is 0.\n"
+        )
 
 
 def main() -> None:

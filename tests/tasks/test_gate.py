@@ -70,7 +70,13 @@ def test_undecided_says_how_many_rows_would_decide(compared):
     (check,) = apply_gate(with_squared_cce(compared[1], 0.04, 0.0082), baseline, GateSettings(**MARGIN)).checks
     assert check.rows_needed == pytest.approx(100 * (1.959964 * 0.0082 / 0.0041) ** 2)  # 1,537
     assert check.reason.startswith("cce_mean is not surely less or more than 5 % (0.01) worse than angle/1's")
-    assert check.reason.endswith("about 1,600 rows would decide if the difference stays as it is; there are 100")
+    assert check.reason.endswith(
+        "about 1,600 rows would decide if the difference stays as it is, about 1,600 if the versions are equally good; "
+        "there are 100"
+    )
+    (larger,) = apply_gate(with_squared_cce(compared[1], 0.0405, 0.0082), baseline, GateSettings(**MARGIN)).checks
+    assert "about 2,000 rows" in larger.reason  # 100 (1.96 .0082 / .0036)^2 = 1,993
+    assert "about 1,600 if the versions are equally good" in larger.reason
     at_limit = with_squared_cce(compared[1], 0.21**2, 0.001)
     (never,) = apply_gate(at_limit, baseline, GateSettings(**MARGIN | {"margin": {"cce_mean": 0.01}})).checks
     assert never.outcome == "undecided"
