@@ -122,7 +122,7 @@ class PairedResampling:
         if first.shape[1] == 1:
             reached = self._reached_by_permutation(metric.summary, first, second, difference)
         else:
-            reached = 1 + 2 * min(np.count_nonzero(drawn <= 0.0), np.count_nonzero(drawn >= 0.0))
+            reached = 1 + 2 * int(min(np.count_nonzero(drawn <= 0.0), np.count_nonzero(drawn >= 0.0)))
         low, high = np.quantile(drawn, [0.025, 0.975])
         return PairedDifference(
             first=values[0],

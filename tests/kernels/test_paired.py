@@ -121,4 +121,4 @@ def test_level_where_two_different_models_score_the_same(n, score, scale):
         models = [Normal(np.zeros(n), np.full(n, spread)) for spread in (narrow, scale)]
         first, second = (-law.log_prob(y) if score == "nll" else law.crps(y) for law in models)
         rejected += resampling.compare(mean_metric(first, second)).p_value <= 0.05
-    assert rejected <= 20  # expected 10
+    assert rejected <= 24  # expected 10; of 150 skewed differences of NLL 14, as by Student's test

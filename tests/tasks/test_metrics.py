@@ -5,9 +5,10 @@ import pandas as pd
 import pytest
 
 from congruence.kernels import EXACT, Distribution, Mixture, MultivariateNormal, Normal, Poisson, Samples
+from congruence.kernels.calibration import pit_values
 from congruence.tasks.measurement import measure
 from congruence.tasks.metric_names import METRICS, requested_metrics
-from congruence.tasks.metrics import mean_columns, slice_labels, slice_table
+from congruence.tasks.metrics import estimated, mean_columns, slice_labels, slice_table
 from congruence.tasks.scoring import score_points, summarise
 
 ROWS = 120
@@ -83,3 +84,14 @@ def test_a_missing_slice_value_is_a_group_of_its_own_and_rare_ones_are_gathered(
     assert slice_labels(pd.Series(["a", None, "a"])).tolist() == ["a", "missing", "a"]
     many = pd.Series([f"v{i}" for i in range(100)] + ["v1"] * 5)
     assert slice_labels(many).nunique() == 30
+
+
+def test_the_interval_of_a_calibrated_models_ece_begins_at_zero_not_at_its_own_value() -> None:
+    rng = np.random.default_rng(0)
+    rate = rng.uniform(0.5, 3.0, 2000)
+    predictive, y = Poisson(rate), rng.poisson(rate).astype(float)
+    points = {"cce": np.ones(2000), "cce_noise_floor": np.ones(2000), "pit": pit_values(predictive, y)}
+    found = estimated(mean_columns(("ece",), points, predictive, y), None, 0)["ece"]
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low == 0.0 < found.value < found.high

@@ -1,0 +1,89 @@
+"""How often the PIT interpreter is wrong: its verdicts on uniform PIT values, and on laws without a second mode.
+
+    python tests/benchmarks/pit_verdicts.py [--repetitions 200]
+
+Prints the tables of pit_verdicts.md.
+"""
+
+import argparse
+import collections
+import os
+import platform
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import scipy
+from scipy.special import ndtr
+
+from congruence.kernels.calibration import pit_values
+from congruence.kernels.distributions import Poisson
+from congruence.kernels.pit_interpreter import interpret_pit
+from congruence.kernels.pit_interpreter.shape import KINDS
+
+LAWS = {
+    "uniform": lambda rng, n: rng.uniform(-np.sqrt(3.0), np.sqrt(3.0), n),
+    "uniform, U(-3, 3)": lambda rng, n: rng.uniform(-3.0, 3.0, n),
+    "Beta(2, 2)": lambda rng, n: (rng.beta(2.0, 2.0, n) - 0.5) / np.sqrt(0.05),
+    "gamma, shape 3": lambda rng, n: rng.gamma(3.0, 1.0, n) / np.sqrt(3.0) - np.sqrt(3.0),
+    "Laplace": lambda rng, n: rng.laplace(0.0, np.sqrt(0.5), n),
+    "two modes, -+1.4 sd": lambda rng, n: _two_modes(rng, n, 1.4),
+    "two modes, -+2 sd": lambda rng, n: _two_modes(rng, n, 2.0),
+    "two modes, -+3 sd": lambda rng, n: _two_modes(rng, n, 3.0),
+}
+
+
+def _two_modes(rng: np.random.Generator, n: int, distance: float) -> np.ndarray:
+    """Halves N(-distance, 1) and N(distance, 1), brought to variance 1."""
+    return (rng.choice([-distance, distance], n) + rng.normal(size=n)) / np.sqrt(1.0 + distance**2)
+
+
+def poisson(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Randomised PIT values of counts under their own law."""
+    rate = rng.uniform(0.2, 3.0, n)
+    return pit_values(Poisson(rate), rng.poisson(rate), seed=int(rng.integers(2**31)))
+
+
+def false_alarms(repetitions: int) -> None:
+    """Share of samples of calibrated PIT values in which each kind of fault is among the findings."""
+    print("| PIT values | n | samples | any fault | most frequent | abstained |\n|---|---|---|---|---|---|")
+    for name, draw in (("uniform", lambda rng, n: rng.uniform(size=n)), ("Poisson, randomised", poisson)):
+        for n in (100, 1_000, 10_000, 100_000, 1_000_000):
+            count = {100_000: repetitions // 2, 1_000_000: repetitions // 20}.get(n, repetitions)
+            kinds, faulty, abstained = collections.Counter(), 0, 0
+            for i in range(count):
+                verdict = interpret_pit(draw(np.random.default_rng([n, i]), n), seed=i).verdict
+                kinds.update(finding.kind for finding in verdict.findings)
+                faulty += bool(verdict.findings)
+                abstained += verdict.abstained
+            most = (
+                "{} {:.3f}".format(*(lambda top: (top[0], top[1] / count))(kinds.most_common(1)[0]))
+                if kinds
+                else "none"
+            )
+            print(f"| {name} | {n:,} | {count} | {faulty / count:.3f} | {most} | {abstained / count:.3f} |", flush=True)
+
+
+def shapes(repetitions: int) -> None:
+    """The leading verdict on laws with the predictive mean and variance, and how often another mode is found."""
+    print("\n| law of the outcomes | n | samples | leading verdict | more modes |\n|---|---|---|---|---|")
+    for name, draw in LAWS.items():
+        for n in (100, 300, 1_000, 10_000, 100_000):
+            labels, modes = collections.Counter(), 0
+            for i in range(repetitions):
+                verdict = interpret_pit(ndtr(draw(np.random.default_rng([n, i]), n)), seed=i).verdict
+                labels[verdict.label] += 1
+                modes += any(finding.kind == KINDS[-1] for finding in verdict.findings)
+            label, times = labels.most_common(1)[0]
+            said = f"{label} {times / repetitions:.2f} | {modes / repetitions:.3f}"
+            print(f"| {name} | {n:,} | {repetitions} | {said} |", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--repetitions", type=int, default=200)
+    repetitions = parser.parse_args().repetitions
+    print(f"Python {platform.python_version()}, NumPy {np.__version__}, SciPy {scipy.__version__}\n")
+    false_alarms(repetitions)
+    shapes(max(repetitions // 8, 1))
