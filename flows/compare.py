@@ -19,7 +19,7 @@ from congruence.flows.evaluate import use_tracking
 from congruence.kernels.paired import RESAMPLES
 from congruence.tasks.comparison import Comparison, PairedComparison, compare_versions
 from congruence.tasks.errors import SettingsError
-from congruence.tasks.metric_meanings import COMPARED, meaning
+from congruence.tasks.metric_meanings import COMPARED, meaning, probability
 from congruence.tasks.registry import ModelVersion, select
 from congruence.tasks.settings import load_settings
 from congruence.tasks.tracking import (
@@ -171,7 +171,7 @@ def _against_baseline(label: str, pair: PairedComparison) -> Table:
     for name, item in pair.differences.items():
         points = pair.points.get(name)
         won = "" if points is None else f"{points.won}:{points.lost}"
-        p_value = "" if item.p_value is None else f"{item.p_value:.2g}"
+        p_value = "" if item.p_value is None else probability(item.p_value)
         interval = f"{item.low:+.3g} to {item.high:+.3g}"
         table.add_row(meaning(name).label, f"{item.difference:+.4g}", interval, p_value, won)
     return table

@@ -171,3 +171,10 @@ def verdict(metrics: Mapping[str, Metric]) -> str:
 def significant(value: float) -> str:
     """Three significant digits; four before the point stay whole."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def probability(p_value: float | None) -> str:
+    """A p-value as people read it; of a normal approximation, digits below a millionth say nothing."""
+    if p_value is None:
+        return "–"
+    return "< 1e-6" if p_value < 1e-6 else f"{p_value:.2g}"

@@ -10,6 +10,8 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from congruence.tasks.metric_meanings import probability
+
 
 @cache
 def _environment() -> Environment:
@@ -22,6 +24,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["number"] = number
+    environment.filters["probability"] = probability
     return environment
 
 

@@ -10,6 +10,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Run
 
 from congruence.tasks.comparison import Comparison, MetricDifference
+from congruence.tasks.metric_meanings import probability
 from congruence.tasks.plots import png, versions_figure
 from congruence.tasks.report.comparison import comparison_report
 from congruence.tasks.tracking.connection import connect, persist
@@ -106,7 +107,7 @@ def _note(comparison: Comparison) -> str:
         found = comparison.pairs[version.label].differences if version is not baseline else {}
         cells = [_cell(found.get("cce_mean")), _cell(found.get("cce_squared_mean"))]
         squared = found.get("cce_squared_mean")
-        cells.append("–" if squared is None or squared.p_value is None else f"{squared.p_value:.2g}")
+        cells.append("–" if squared is None else probability(squared.p_value))
         lines.append(" | ".join(["| " + version.label, f"{mean.value:.4g}" if mean else "–", *cells]) + " |")
     return "\n".join([*lines, "", *(f"- {note}" for note in comparison.notes)])
 

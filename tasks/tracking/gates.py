@@ -10,6 +10,7 @@ from mlflow.entities import LoggedModelInput, Metric, Run
 from congruence.tasks.comparison import GateCheck, GateDecision
 from congruence.tasks.comparison.gate import OUTCOMES, UNCOMPARED
 from congruence.tasks.masking import mask_text
+from congruence.tasks.metric_meanings import probability
 from congruence.tasks.tracking.connection import connect, persist
 from congruence.tasks.tracking.identity import COMPLETE, PREFIX, STATE, identity_digest
 from congruence.tasks.tracking.links import run_place
@@ -118,7 +119,6 @@ def _row(check: GateCheck) -> str:
     if check.difference is not None and check.low is not None and check.high is not None:
         difference = f"{check.difference:+.3g} [{check.low:+.3g}, {check.high:+.3g}]"
     numbers = ["–" if item is None else f"{item:.4g}" for item in (check.value, check.limit, check.baseline)]
-    p_value = "–" if check.p_value is None else f"{check.p_value:.2g}"
     word = "passed" if check.passed else f"**{check.outcome}**"
-    cells = [word, check.rule, check.split or "–", *numbers, difference, p_value]
+    cells = [word, check.rule, check.split or "–", *numbers, difference, probability(check.p_value)]
     return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"
