@@ -93,4 +93,4 @@ def _log_mass_of_logits(logit: Array, a: Array, b: Array) -> Array:
     away = logit - np.log(a / b)
     near = np.clip(away, -1.0, 1.0)
     by_difference = total * (a / total * near - np.log1p(a / total * np.expm1(near)))
-    return np.where(np.abs(away) < 1.0, by_difference, direct - peak)
+    return np.asarray(np.where(np.abs(away) < 1.0, by_difference, direct - peak))

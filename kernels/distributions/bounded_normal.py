@@ -127,7 +127,7 @@ def _narrow_below(mass: CentralMass, t: Array) -> Array:
     total = np.zeros(t.shape)
     for node, weight in zip(_NODES, _WEIGHTS, strict=True):
         total += weight * np.exp(log_decay(c, low + half * (1.0 + node)))
-    return half * total
+    return np.asarray(half * total)
 
 
 def _narrow_offsets(mass: CentralMass, q: Array) -> Array:
@@ -136,7 +136,7 @@ def _narrow_offsets(mass: CentralMass, q: Array) -> Array:
     t = low + q * (high - low)
     for _ in range(5):  # the density varies by a factor of 1.6: each step squares the error
         t = np.clip(t - (_narrow_below(mass, t) - wanted) / np.exp(log_decay(c, t)), low, high)
-    return t
+    return np.asarray(t)
 
 
 def _inner_below(mass: CentralMass, t: Array) -> Array:

@@ -65,8 +65,8 @@ class Deterministic(Distribution):
 
     def quantile(self, q: Any) -> Array:
         """See Distribution: the value at every level."""
-        align_levels(q, len(self))
         value, q = self._scalars("quantile", q)
+        align_levels(q, len(self))
         return np.broadcast_to(value, q.shape).copy()
 
     def _scalars(self, what: str, argument: Any) -> tuple[Array, Array]:

@@ -38,7 +38,7 @@ class Gamma(ContinuousFamily):
         inside = z > 0.0
         safe = np.where(inside, z, 1.0)
         log_density = np.log(a) - np.log(safe) + _log_saturated_mass(a, safe)
-        return np.asarray(np.where(inside, log_density, self._scipy(a, 1.0).logpdf(z)) - np.log(scale))
+        return np.asarray(np.where(inside, log_density, scipy.stats.gamma(a).logpdf(z)) - np.log(scale))
 
     def cdf(self, y: Any) -> Array:
         """See Distribution."""

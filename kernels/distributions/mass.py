@@ -36,7 +36,7 @@ def log_gamma_step(x: Any) -> Array:
     exact = scipy.special.gammaln(small + 0.5) - scipy.special.gammaln(small)
     correction = stirling_error(large - 0.5) - stirling_error(large)
     series = 0.5 * np.log(large) + large * np.log1p(-0.5 / large) + 0.5 + correction
-    return np.where(x < 32.0, exact, series)
+    return np.asarray(np.where(x < 32.0, exact, series))
 
 
 def log_beta_kernel(x: Array, a: Array, b: Array) -> Array:

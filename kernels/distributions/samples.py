@@ -109,7 +109,7 @@ class Samples(Distribution):
         return self._share(y, np.less)
 
     def _share(self, y: Any, compare: np.ufunc) -> Array:
-        return self._count(y, compare) / self.values.shape[1]
+        return np.asarray(self._count(y, compare) / self.values.shape[1])
 
     def _count(self, y: Any, compare: np.ufunc) -> Array:
         self._require_scalars("cdf")

@@ -55,7 +55,7 @@ class TruncatedNormal(BoundedNormal):
         q, columns = align_levels(q, len(self))
         t = self._masses.offsets(q if columns else q[:, None])
         center, scale, lower, upper = self._broadcast(True, self._center, self.scale, self.lower, self.upper)
-        y = np.clip(center + scale * t, lower, upper)
+        y = np.asarray(np.clip(center + scale * t, lower, upper))
         return y if columns else y[:, 0]
 
     @cached_property

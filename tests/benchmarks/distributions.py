@@ -40,10 +40,12 @@ def laws(n: int) -> dict[str, Distribution]:
         "Poisson, rate 50,000": families.Poisson(high),
         "NegativeBinomial": families.NegativeBinomial(rate, share),
         "NegativeBinomial, mean 50,000": families.NegativeBinomial(high, share),
+        "NegativeBinomial, dispersion 1e-6": families.NegativeBinomial(rate, 1e-6),
         "Binomial": families.Binomial(rng.integers(1, 200, n), share),
         "DoublePoisson": families.DoublePoisson(rate, phi),
         "DoublePoisson, mean 50,000": families.DoublePoisson(high, phi),
         "ZeroInflatedPoisson": families.ZeroInflatedPoisson(rate, share),
+        "HurdlePoisson, rate below 1e-3": families.HurdlePoisson(1e-5 * rate, share),
         "HurdleNegativeBinomial": families.HurdleNegativeBinomial(rate, share, share),
         "Mixture of 5 normals": families.Mixture(
             rng.dirichlet(np.ones(5), n), [families.Normal(loc + k, scale) for k in range(5)]
