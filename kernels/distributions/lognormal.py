@@ -19,7 +19,10 @@ _REACH = 9.0
 
 @dataclass(frozen=True)
 class LogNormal(ContinuousFamily):
-    """log Y ~ N(log scale, s^2), in scipy's parameters: ``scale`` is the median exp(mu), ``s`` the log's deviation."""
+    """log Y ~ N(log scale, s^2), in scipy's parameters: ``scale`` is the median exp(mu), ``s`` the log's deviation.
+
+    The mean, scale exp(s^2 / 2), is beyond float64 and infinite from s = 38 on, the standard deviation from 27 on.
+    """
 
     s: Array
     scale: Array

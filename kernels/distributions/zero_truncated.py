@@ -32,7 +32,7 @@ class ZeroTruncated(Count):
     base: Count
 
     def __post_init__(self) -> None:
-        """The base has checked its parameters."""
+        """Nothing: the base has checked its parameters."""
 
     def __len__(self) -> int:
         return len(self.base)

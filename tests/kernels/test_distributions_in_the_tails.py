@@ -271,3 +271,22 @@ def test_a_wild_row_costs_no_memory_for_the_others() -> None:
     wave = families.LogNormal(s, 1.0).characteristic_function(np.linspace(0, 3, 20))
     ordinary = families.LogNormal(s[:1], 1.0).characteristic_function(np.linspace(0, 3, 20))
     np.testing.assert_allclose(wave[:1], ordinary, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [4e4, 1e6, 1e8, 1e12])
+@pytest.mark.parametrize("deviations", [-7.0, -4.6, 4.6, 7.0])
+def test_tails_of_gamma_and_poisson_at_large_shapes(shape: float, deviations: float) -> None:
+    """scipy's series stop early: at shape 1e8 and -6 deviations it has 9.9e-10 for 1.4e-9."""
+    a, sd = mp.mpf(shape), mp.sqrt(shape)
+    y = float(np.floor(shape + deviations * np.sqrt(shape)))
+    beyond = y + mp.sign(deviations) * 9 * sd
+    density = lambda s: mp.exp((a - 1) * mp.log(s) - s - mp.loggamma(a))  # noqa: E731
+    tail = float(mp.quad(density, mp.linspace(min(y, beyond), max(y, beyond), 5)))
+    gamma, poisson = families.Gamma(shape, 1.0), families.Poisson(y)  # a waiting time beyond y: fewer than a by y
+    if deviations < 0:
+        np.testing.assert_allclose(gamma.cdf(y), tail, rtol=2e-9)
+        np.testing.assert_allclose(poisson.survival(shape - 1), tail, rtol=2e-9)
+        np.testing.assert_allclose(gamma.quantile(tail), y, rtol=1e-9 / np.sqrt(shape))
+    else:
+        np.testing.assert_allclose(poisson.cdf(shape - 1), tail, rtol=2e-9)
+        np.testing.assert_allclose(1.0 - gamma.cdf(y), tail, atol=1e-15)
