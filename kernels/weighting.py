@@ -21,29 +21,37 @@ from congruence.kernels.target_errors import TargetErrors
 
 @dataclass(frozen=True)
 class _WeightedKernel(Kernel):
-    """r r' k(x, x') on inputs (x, r): the root of a point's weight is its last column."""
+    """r r' k(x, x') on inputs (x, high, low) with the root of a point's weight r = high + low in the last two columns.
+
+    Where the inputs are in single precision, ``low`` has the digits of the root that their dtype drops: float64
+    arithmetic, against which rounding is measured, has all of it.
+    """
 
     kernel: Kernel
 
     def __call__(self, x: Any, z: Any | None = None) -> Any:
-        gram = self.kernel(x[:, :-1], None if z is None else z[:, :-1])
-        gram *= x[:, -1:]
-        gram *= (x if z is None else z)[:, -1]
+        gram = self.kernel(x[:, :-2], None if z is None else z[:, :-2])
+        gram *= _roots(x)[:, None]
+        gram *= _roots(x if z is None else z)
         return gram
 
     def diagonal(self, x: Any) -> Any:
-        return self.kernel.diagonal(x[:, :-1]) * x[:, -1] ** 2
+        return self.kernel.diagonal(x[:, :-2]) * _roots(x) ** 2
 
     def center(self, x: Any) -> Any | None:
-        center = self.kernel.center(x[:, :-1])
+        center = self.kernel.center(x[:, :-2])
         xp = array_namespace(x)
-        return None if center is None else xp.concatenate([center, xp.zeros(1, dtype=x.dtype)])
+        return None if center is None else xp.concatenate([center, xp.zeros(2, dtype=x.dtype)])
 
     def rounding(self, x: Any) -> float:
-        return self.kernel.rounding(x[:, :-1]) + 4.0
+        return self.kernel.rounding(x[:, :-2]) + 4.0
 
     def unweighted(self, x: Any) -> tuple[Kernel, Any]:
-        return self.kernel, x[:, :-1]
+        return self.kernel, x[:, :-2]
+
+
+def _roots(x: Any) -> Any:
+    return x[:, -2] + x[:, -1]
 
 
 @dataclass(frozen=True)
@@ -101,14 +109,16 @@ def weighted_reference(
         return Reference(prepared, rows, np.ones(len(rows)))
     roots = np.sqrt(weights / np.mean(weights))
     prepared = prepare_inputs(
-        _with_column(x[rows], roots),
-        query=_with_column(query, np.ones(len(query))),
+        _with_roots(x[rows], roots),
+        query=_with_roots(query, np.ones(len(query))),
         input_kernel=_WeightedKernel(input_kernel),
         regularization=regularization,
     )
     return Reference(prepared, rows, roots)
 
 
-def _with_column(x: Any, column: Array) -> Any:
+def _with_roots(x: Any, roots: Array) -> Any:
     xp = array_namespace(x)
-    return xp.hstack([x, xp.asarray(column, dtype=x.dtype)[:, None]])
+    high = roots.astype(x.dtype)
+    low = (roots - high).astype(x.dtype)
+    return xp.hstack([x, xp.asarray(np.stack([high, low], axis=1))])

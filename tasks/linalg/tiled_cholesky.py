@@ -127,8 +127,9 @@ class TiledCholesky:
         except np.linalg.LinAlgError as error:
             raise ConvergenceError(
                 f"K + n lambda I is not positive definite in {np.dtype(factor.operator.dtype)} "
-                f"(n lambda = {factor.operator.shift:.3g}, {diagonal_in_words(factor.operator)}): {error}. The "
-                f"input kernel is not positive definite, or lambda is below rounding; {SCALE_FEATURES}, or use a larger regularization or dtype float64"
+                f"(n lambda = {factor.operator.shift:.3g}, {diagonal_in_words(factor.operator)}): {error}. The input "
+                "kernel is not positive definite, or lambda is below rounding; "
+                f"{SCALE_FEATURES}, or use a larger regularization or dtype float64"
             ) from error
 
     def _substitute(self, factor: TiledFactor, rhs: Array) -> Array:

@@ -77,7 +77,7 @@ def general_behaviour(n: int = 1000, m: int = 500) -> None:
             {
                 name: maximum_conditional_mean_discrepancy(
                     x, y, x_prime, rng.normal(*law), grid, input_kernel=RBF(1.0), output_kernel=RBF(1.0)
-                ).mean()
+                ).mean
                 for name, law in laws.items()
             }
         )

@@ -37,6 +37,13 @@ def test_no_random_problem_violates_its_certificate(seed):
         assert_within_its_bounds(evaluated(problem), exact_values(problem))
 
 
+def test_weights_have_all_their_digits_where_inputs_are_in_single_precision():
+    problem = random_problem(567, "cholesky")
+    assert problem.weights is not None
+    assert problem.x.dtype == np.float32
+    assert_within_its_bounds(evaluated(problem), exact_values(problem))
+
+
 @pytest.mark.parametrize("kind", ["unit norm", "matern 1/2", "clusters", "offset", "one long row"])
 @pytest.mark.parametrize("solver", ["default", "default computed", "default sampled"])
 @pytest.mark.parametrize("at_query", [False, True], ids=["reference", "query"])
