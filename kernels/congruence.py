@@ -20,7 +20,6 @@ from congruence.kernels.arrays import Array, require_matrix, require_targets
 from congruence.kernels.diagnostics import warn_if_nearly_constant
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.feature_maps import output_features
 from congruence.kernels.functions import Kernel
 from congruence.kernels.noise_floor import PROBES, draw_probes, squared_floor
 from congruence.kernels.operators import Operator, RegularizedGram
@@ -32,7 +31,13 @@ from congruence.kernels.spectrum import (
     landmark_spectrum,
     spectral_smoother,
 )
-from congruence.kernels.target_errors import TargetErrors, marginal_kernel, target_errors
+from congruence.kernels.target_errors import (
+    TargetErrors,
+    embedded_targets,
+    marginal_kernel,
+    shared_features,
+    target_errors,
+)
 from congruence.kernels.threads import single_threaded_blas
 
 EXACT_FLOOR_ENTRIES = 2000**2  # n more right-hand sides cost six times the factor
@@ -206,7 +211,7 @@ class PreparedCongruence:
 
     def _errors(self, y: Array, model: Distribution, kernel: Kernel, samples: int | None, seed: int) -> TargetErrors:
         if samples is not None and len(model) == len(y):
-            features = output_features(kernel, y, model)  # of the model, so that the range does not hang on the draws
+            features = shared_features(kernel, y, model)  # of the model, so that the range does not hang on the draws
             rng = np.random.default_rng([seed, 1])  # not the stream that a caller's own default_rng(seed) gave
             return target_errors(y, Samples(model.sample(samples, seed=rng)), kernel, features=features)
         return target_errors(y, model, kernel)
@@ -216,7 +221,7 @@ class PreparedCongruence:
     ) -> CongruenceResult:
         values = np.sqrt(np.einsum("ij,ij->i", smoothed, smoothed))
         bound, mean_bound = self._solver_bounds(solution, columns)
-        features = self._feature_bound(error, values)
+        features = self._feature_bound(error, values, bound)
         return CongruenceResult(
             values,
             np.sqrt(squared_floor),
@@ -237,10 +242,8 @@ class PreparedCongruence:
         # Over all reference points the errors add up to ||K A^-1 R||_F or ||n lambda A^-1 R||_F <= ||R||_F.
         return bound, min(bound, norm / float(np.sqrt(self.operator.n)))
 
-    def _feature_bound(self, error: TargetErrors, values: Array) -> float:
-        # k_Y off by e moves CCE^2 by at most 4 e |a|_1^2, and |a|_1^2 <= n |a|^2 <= k(x, x) / lambda.
-        squared = 4.0 * error.feature_error * self.kernel_maximum * self.operator.n / self.operator.shift
-        return float(np.max(np.minimum(np.sqrt(squared), squared / np.maximum(values, np.finfo(float).tiny))))
+    def _feature_bound(self, error: TargetErrors, values: Array, solver_bound: float) -> float:
+        return error.feature_error.bound(values - solver_bound, self.kernel_maximum, self.operator.shift)
 
     @property
     def _floor_is_exact(self) -> bool:
@@ -386,14 +389,15 @@ def maximum_conditional_mean_discrepancy(
     """
     y, y_prime = require_targets(y, "y"), require_targets(y_prime, "y_prime")
     kernel = marginal_kernel(y) if output_kernel is None else output_kernel
-    features = output_features(kernel, np.concatenate([y, y_prime]))
+    psi = embedded_targets(kernel, np.concatenate([y, y_prime]))
     embeddings = []
-    for inputs, targets, name, value in (
-        (x, y, "y", regularization),
-        (x_prime, y_prime, "y_prime", regularization if regularization_prime is None else regularization_prime),
+    second = regularization if regularization_prime is None else regularization_prime
+    for inputs, targets, features, name, value in (
+        (x, y, psi[: len(y)], "y", regularization),
+        (x_prime, y_prime, psi[len(y) :], "y_prime", second),
     ):
         prepared = prepare(inputs, query=query, input_kernel=input_kernel, regularization=value, solver=solver)
-        targets = require_targets(targets, name, prepared.operator.n)
-        solution = prepared.solver.solve(prepared.state, features(targets))
+        require_targets(targets, name, prepared.operator.n)
+        solution = prepared.solver.solve(prepared.state, features)
         embeddings.append(prepared.operator.cross(prepared.query, solution.value))
     return np.asarray(np.linalg.norm(embeddings[0] - embeddings[1], axis=1))

@@ -137,6 +137,8 @@ def null_draws(y: Array, predictive: Distribution, kernel: Kernel | None = None)
 
 def _features(y: Array, predictive: Distribution, kernel: Kernel | None) -> FeatureMap:
     tolerance = VECTOR_TOLERANCE if y.ndim == 2 else 1e-12
+    if y.ndim == 2:
+        y = _exchangeable_targets(y, predictive)
     if kernel is not None:
         return output_features(kernel, y, predictive, tolerance=tolerance)
     try:
@@ -144,6 +146,15 @@ def _features(y: Array, predictive: Distribution, kernel: Kernel | None) -> Feat
     except BudgetError:
         # Targets a thousand bandwidths from all predictions: no draw of the model gets there, so the level is safe.
         return output_features(marginal_kernel(y), y, predictive, tolerance=tolerance)
+
+
+def _exchangeable_targets(y: Array, predictive: Distribution) -> Array:
+    """Targets that do not tell the observed ones from draws: nodes at the observed ones would favour those."""
+    rng = np.random.default_rng([0, 8])
+    if isinstance(predictive, Samples):
+        pooled = np.concatenate([y[:, None], predictive.values], axis=1)
+        return np.asarray(pooled[np.arange(len(y)), rng.integers(pooled.shape[1], size=len(y))])
+    return np.asarray(predictive.sample(1, seed=rng)[:, 0])
 
 
 def model_marginal_kernel(y: Array, predictive: Distribution) -> Kernel:

@@ -6,19 +6,35 @@ error reads the same Delta.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.quadrature import probability_rule
-from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.feature_maps import FeatureMap, output_features
+from congruence.kernels.errors import BudgetError, InvalidInputError
+from congruence.kernels.feature_maps import TAILS, FeatureMap, output_features, target_range
 from congruence.kernels.functions import RBF, Kernel, Laplacian, Matern, Sum, variance_gamma
+from congruence.kernels.mean_embeddings.base import EmbeddedErrors, FeatureError
+from congruence.kernels.mean_embeddings.fourier import (
+    all_frequencies,
+    fourier_features,
+    frequency_count,
+    projected_errors,
+    rbf_gammas,
+)
+from congruence.kernels.mean_embeddings.gram import FACTORED_ROWS, ErrorGram, error_coordinates, point_coordinates
+from congruence.kernels.mean_embeddings.line import is_line_kernel, line_errors
 from congruence.kernels.threads import available_threads, map_on_threads
 
 _CHUNK_ROWS = 4096
+_TOLERANCE = 1e-12
+_TAILS = (1e-9, 1e-8, 1e-7, 1e-6)
+_SHORT = 256  # frequencies: the features are used as they are
+_LONG = 16_384
+_WAVES = 6_000_000  # waves of rows and frequencies: some seconds
+_REFUSED_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -29,12 +45,17 @@ class TargetErrors:
         delta: Delta, (n, r).
         variance: v_i = E |Delta_i|^2 if y_i ~ f(x_i): E k_Y(Y, Y) - |E psi(Y)|^2, with the Monte-Carlo term of finite
             samples, (n,).
-        feature_error: bound on the error of k_Y that the features make.
+        feature_error: what Delta leaves out of the errors in the output RKHS.
     """
 
     delta: Array = field(repr=False)
     variance: Array = field(repr=False)
-    feature_error: float
+    feature_error: FeatureError
+
+    @property
+    def feature_error_kind(self) -> str:
+        """``bound`` where the feature error is proven, ``sampled`` where it is read off random rows or draws."""
+        return self.feature_error.kind
 
 
 def target_errors(
@@ -45,28 +66,123 @@ def target_errors(
     ``Samples`` count as l exchangeable draws from the model's distribution, as in the papers: the Monte-Carlo error of
     their mean is part of v. One draw per point leaves v to be read off Delta itself, which is unbiased if f is true.
 
+    Args:
+        y: targets.
+        predictive: one distribution per row.
+        kernel: k_Y.
+        features: psi to use, where several calls must share it; by default the coordinates that are the most exact.
+
     Raises:
-        InvalidInputError: lengths differ.
+        InvalidInputError: lengths differ, or k_Y overflows on these targets.
+        BudgetError: no affordable coordinates reach the errors; see ``embedded_errors``.
     """
     y = require_targets(y, "y")
     if len(predictive) != len(y):
         raise InvalidInputError(
             f"predictive: {len(predictive)} distributions for {len(y)} targets; give one distribution per row of y"
         )
-    features = output_features(kernel, y, predictive) if features is None else features
-    delta, variance = np.empty((len(y), features.rank)), np.empty(len(y))
+    with np.errstate(over="ignore", invalid="ignore"):
+        embedded = embedded_errors(y, predictive, kernel) if features is None else _by_features(y, predictive, features)
+        spread = np.maximum(expected_diagonal(predictive, kernel) - embedded.squared_means, 0.0)
+    _require_no_overflow(y, embedded, spread)
+    variance = _with_sampling_noise(predictive, spread, embedded.delta)
+    return TargetErrors(embedded.delta, variance, embedded.error)
+
+
+def embedded_errors(y: Array, predictive: Distribution, kernel: Kernel) -> EmbeddedErrors:
+    """Coordinates of the errors D_i = k_Y(y_i, .) - E k_Y(Y_i, .), by the first of these that serves.
+
+    1. Scalars and sums of RBF kernels: Fourier features, where 256 frequencies cover targets and predictions.
+    2. Laws of points and normals: the Gram matrix of the errors in closed form.
+    3. Scalars otherwise: projected Fourier features for RBF, masses on nodes for Laplacian and Matern kernels.
+    4. Features on nodes.
+
+    Raises:
+        BudgetError: coordinates of rank 1,024 miss more than a twentieth of the errors (vector targets that fill a
+            volume wide for the kernel), or scalar targets thousands of bandwidths apart.
+    """
+    gammas = rbf_gammas(kernel) if y.ndim == 1 else None
+    if gammas is not None and _count(gammas, y, predictive, TAILS[0]) <= _SHORT:
+        return _by_features(y, predictive, output_features(kernel, y, predictive))
+    gram = ErrorGram.of(y, predictive, kernel)
+    on_line = y.ndim == 1 and is_line_kernel(kernel)
+    if gram is not None and gram.is_affordable and (len(y) <= FACTORED_ROWS or not on_line or gammas is not None):
+        return _require_reached(error_coordinates(gram), gram)
+    if gammas is not None:
+        return _by_fourier(gammas, y, predictive, kernel)
+    if on_line:
+        return line_errors(y, predictive, kernel)
+    embedded = _by_features(y, predictive, output_features(kernel, y, predictive))
+    if gram is None:
+        return embedded
+    return _require_reached(replace(embedded, error=gram.missed_by(embedded.delta)), gram)
+
+
+def embedded_targets(kernel: Kernel, y: Array) -> Array:
+    """psi (n, r) with psi psi' = [k_Y(y_i, y_j)] for targets y (n,) or (n, q); to 1e-11 up to 4,096 rows."""
+    is_scalar_rbf = y.ndim == 1 and rbf_gammas(kernel) is not None
+    if len(y) <= FACTORED_ROWS and not is_scalar_rbf:
+        return point_coordinates(kernel, y)[0]
+    return output_features(kernel, y)(y)
+
+
+def shared_features(kernel: Kernel, y: Array, predictive: Distribution) -> FeatureMap | None:
+    """Features that serve any draws of the models; None where each set of draws needs coordinates of its own."""
+    gammas = rbf_gammas(kernel) if y.ndim == 1 else None
+    return None if gammas is None else output_features(kernel, y, predictive)
+
+
+def _count(gammas: Array, y: Array, predictive: Distribution, tail: float) -> int:
+    return frequency_count(gammas, *target_range(y, predictive, tail), _TOLERANCE)
+
+
+def _by_fourier(gammas: Array, y: Array, predictive: Distribution, kernel: Kernel) -> EmbeddedErrors:
+    for tail in _TAILS:
+        count = _count(gammas, y, predictive, tail)
+        if count <= _SHORT:
+            low, high = target_range(y, predictive, tail)
+            return _by_features(y, predictive, fourier_features(gammas, low, high, _TOLERANCE))
+        if count <= _LONG and count * len(y) <= _WAVES:
+            low, high = target_range(y, predictive, tail)
+            return projected_errors(y, predictive, all_frequencies(gammas, low, high, _TOLERANCE))
+    return _by_features(y, predictive, output_features(kernel, y, predictive))
+
+
+def _by_features(y: Array, predictive: Distribution, features: FeatureMap) -> EmbeddedErrors:
+    delta, squared_means = np.empty((len(y), features.rank)), np.empty(len(y))
 
     def fill(start: int) -> None:
         rows = slice(start, start + _CHUNK_ROWS)
-        model = predictive[rows]
-        mean = model.kernel_mean(features)
+        mean = predictive[rows].kernel_mean(features)
         delta[rows] = features(y[rows]) - mean
-        spread = np.maximum(expected_diagonal(model, kernel) - np.einsum("ij,ij->i", mean, mean), 0.0)
-        variance[rows] = _with_sampling_noise(model, spread, delta[rows])
+        squared_means[rows] = np.einsum("ij,ij->i", mean, mean)
 
     starts = range(0, len(y), _CHUNK_ROWS)
     map_on_threads(fill, starts, min(len(starts), available_threads()))
-    return TargetErrors(delta, variance, features.error)
+    return EmbeddedErrors(delta, squared_means, features.missed(y, predictive))
+
+
+def _require_reached(embedded: EmbeddedErrors, gram: ErrorGram) -> EmbeddedErrors:
+    missed, whole = gram.missed_share(embedded.delta)
+    if missed > _REFUSED_SHARE * whole:
+        raise BudgetError(
+            f"{len(gram)} errors in the output kernel's space: {embedded.delta.shape[1]} coordinates miss "
+            f"{100.0 * missed / whole:.2g} % of them, the limit is {100.0 * _REFUSED_SHARE:.0f} %. Evaluate a sample "
+            f"of at most {FACTORED_ROWS} reference rows, where all are exact (fewer for large ensembles), or use a "
+            "wider output kernel"
+        )
+    return embedded
+
+
+def _require_no_overflow(y: Array, embedded: EmbeddedErrors, spread: Array) -> None:
+    finite = np.isfinite(embedded.delta).all(axis=1) & np.isfinite(spread)
+    if not finite.all():
+        row = int(np.argmin(finite))
+        raise InvalidInputError(
+            f"y: the output kernel overflows at {int(np.sum(~finite))} of {len(y)} rows, the first is row {row} "
+            f"(target {y[row]}); rescale targets and predictions to a spread near 1, or use a stationary output kernel "
+            "(RBF)"
+        )
 
 
 def _with_sampling_noise(model: Distribution, spread: Array, delta: Array) -> Array:

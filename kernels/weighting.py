@@ -50,7 +50,8 @@ class Reference:
     def errors(self, error: TargetErrors) -> TargetErrors:
         """The target errors of this sample's rows in the coordinates of its system, from those of the whole split."""
         delta = self.roots[:, None] * error.delta[self.rows]
-        return TargetErrors(delta, self.roots**2 * error.variance[self.rows], error.feature_error)
+        missed = error.feature_error.weighted(self.rows, self.roots)
+        return TargetErrors(delta, self.roots**2 * error.variance[self.rows], missed)
 
     @classmethod
     def whole(cls, prepared: PreparedCongruence) -> Reference:
