@@ -13,7 +13,7 @@ import numpy as np
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.quadrature import probability_rule
-from congruence.kernels.errors import BudgetError, InvalidInputError
+from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.feature_maps import TAILS, FeatureMap, output_features, target_range
 from congruence.kernels.functions import RBF, Kernel, Laplacian, Matern, Sum, variance_gamma
 from congruence.kernels.mean_embeddings.base import EmbeddedErrors, FeatureError
@@ -24,7 +24,13 @@ from congruence.kernels.mean_embeddings.fourier import (
     projected_errors,
     rbf_gammas,
 )
-from congruence.kernels.mean_embeddings.gram import FACTORED_ROWS, ErrorGram, error_coordinates, point_coordinates
+from congruence.kernels.mean_embeddings.gram import (
+    FACTORED_ROWS,
+    ErrorGram,
+    error_coordinates,
+    point_coordinates,
+    require_share,
+)
 from congruence.kernels.mean_embeddings.line import is_line_kernel, line_errors
 from congruence.kernels.threads import available_threads, map_on_threads
 
@@ -33,8 +39,9 @@ _TOLERANCE = 1e-12
 _TAILS = (1e-9, 1e-8, 1e-7, 1e-6)
 _SHORT = 256  # frequencies: the features are used as they are
 _LONG = 16_384
-_WAVES = 6_000_000  # waves of rows and frequencies: some seconds
-_REFUSED_SHARE = 0.05
+_WAVES = 50_000_000  # of rows and frequencies: half a minute, for predictions that would be refused otherwise
+_SCALAR_PAIRS = 200_000_000  # kernel values of a Gram matrix for scalars, above which masses on nodes are faster
+_NEGLIGIBLE_MOVE = 3e-9  # mean squared displacement of an RBF's kernel means: below 1e-3 of a typical CCE
 
 
 @dataclass(frozen=True)
@@ -94,7 +101,8 @@ def embedded_errors(y: Array, predictive: Distribution, kernel: Kernel) -> Embed
 
     1. Scalars and sums of RBF kernels: Fourier features, where 256 frequencies cover targets and predictions.
     2. Laws of points and normals: the Gram matrix of the errors in closed form.
-    3. Scalars otherwise: projected Fourier features for RBF, masses on nodes for Laplacian and Matern kernels.
+    3. Scalars otherwise: masses on nodes; projected Fourier features for RBF where few predictions are far wider than
+       the others.
     4. Features on nodes.
 
     Raises:
@@ -106,16 +114,30 @@ def embedded_errors(y: Array, predictive: Distribution, kernel: Kernel) -> Embed
         return _by_features(y, predictive, output_features(kernel, y, predictive))
     gram = ErrorGram.of(y, predictive, kernel)
     on_line = y.ndim == 1 and is_line_kernel(kernel)
-    if gram is not None and gram.is_affordable and (len(y) <= FACTORED_ROWS or not on_line or gammas is not None):
-        return _require_reached(error_coordinates(gram), gram)
-    if gammas is not None:
-        return _by_fourier(gammas, y, predictive, kernel)
+    if gram is not None and _prefers_gram(gram, on_line, is_rbf=gammas is not None):
+        return error_coordinates(gram)
     if on_line:
-        return line_errors(y, predictive, kernel)
+        embedded = line_errors(y, predictive, kernel)
+        if gammas is None or np.mean(_displaced(embedded)) <= _NEGLIGIBLE_MOVE:
+            return embedded
+        return _by_fourier(gammas, y, predictive, kernel)
     embedded = _by_features(y, predictive, output_features(kernel, y, predictive))
     if gram is None:
         return embedded
-    return _require_reached(replace(embedded, error=gram.missed_by(embedded.delta)), gram)
+    missed, whole = gram.missed_share(embedded.delta)
+    require_share(missed / whole, len(y), embedded.delta.shape[1])
+    return replace(embedded, error=gram.missed_by(embedded.delta))
+
+
+def _prefers_gram(gram: ErrorGram, on_line: bool, *, is_rbf: bool) -> bool:
+    if not on_line or is_rbf:
+        return gram.takes_at_most()
+    return len(gram) <= FACTORED_ROWS and gram.takes_at_most(_SCALAR_PAIRS)
+
+
+def _displaced(embedded: EmbeddedErrors) -> Array:
+    displaced = embedded.error.displaced
+    return np.zeros(1) if displaced is None else displaced
 
 
 def embedded_targets(kernel: Kernel, y: Array) -> Array:
@@ -160,18 +182,6 @@ def _by_features(y: Array, predictive: Distribution, features: FeatureMap) -> Em
     starts = range(0, len(y), _CHUNK_ROWS)
     map_on_threads(fill, starts, min(len(starts), available_threads()))
     return EmbeddedErrors(delta, squared_means, features.missed(y, predictive))
-
-
-def _require_reached(embedded: EmbeddedErrors, gram: ErrorGram) -> EmbeddedErrors:
-    missed, whole = gram.missed_share(embedded.delta)
-    if missed > _REFUSED_SHARE * whole:
-        raise BudgetError(
-            f"{len(gram)} errors in the output kernel's space: {embedded.delta.shape[1]} coordinates miss "
-            f"{100.0 * missed / whole:.2g} % of them, the limit is {100.0 * _REFUSED_SHARE:.0f} %. Evaluate a sample "
-            f"of at most {FACTORED_ROWS} reference rows, where all are exact (fewer for large ensembles), or use a "
-            "wider output kernel"
-        )
-    return embedded
 
 
 def _require_no_overflow(y: Array, embedded: EmbeddedErrors, spread: Array) -> None:

@@ -15,6 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 import scipy.special
+from scipy.spatial.distance import cdist
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.functions import RBF, Kernel, Laplacian, Matern, Sum
@@ -55,6 +56,16 @@ def gaussian_expectation(kernel: Kernel, loc: Array, variance: Array, others: Ar
             total += weights[j] * _rbf(float(gammas[j]), loc, variance, others, other_variance)
         return total
     raise TypeError(f"{type(kernel).__name__} has no Gaussian expectation in closed form")
+
+
+def point_values(kernel: Kernel, points: Array, others: Array) -> Array:
+    """[k(x_i, z_j)] for points (n, q) and others (m, q), with distances that do not cancel."""
+    if isinstance(kernel, Sum):
+        return np.asarray(sum(point_values(part, points, others) for part in kernel.parts))
+    if isinstance(kernel, Matern):  # the root of a squared distance that rounds to 1e-16 is 1e-8
+        distances = cdist(points, others)
+        return np.asarray(kernel(np.zeros((1, 1)), distances.reshape(-1, 1))).reshape(distances.shape)
+    return np.asarray(kernel(points, others))
 
 
 @lru_cache(maxsize=8)

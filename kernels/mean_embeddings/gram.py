@@ -14,8 +14,12 @@ import scipy.linalg
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Deterministic, Distribution, Mixture, MultivariateNormal, Normal, Samples
-from congruence.kernels.distributions.gaussian_expectations import gaussian_expectation, has_gaussian_expectation
-from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.distributions.gaussian_expectations import (
+    gaussian_expectation,
+    has_gaussian_expectation,
+    point_values,
+)
+from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.functions import Kernel
 from congruence.kernels.mean_embeddings.base import EmbeddedErrors, FeatureError
 from congruence.kernels.threads import available_threads, map_on_threads
@@ -29,6 +33,8 @@ _BLOCK_ENTRIES = 250_000  # a block and its scratch stay in a core's cache
 _ROUNDING = 32.0 * np.finfo(np.float64).eps
 _SAMPLED_MARGIN = 1.25
 _CHECKED_ROWS = 2048
+_TRIED_ROWS = 256
+REFUSED_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -62,8 +68,8 @@ class ErrorGram:
             return None
         targets = y.reshape(len(y), 1, -1)
         signed = [_Atoms(np.ones((len(y), 1)), targets), *(replace(part, weights=-part.weights) for part in atoms)]
-        # Centred: distances of rounded numbers far from the origin would lose their digits.
-        center = np.median(targets, axis=0)
+        # Distances of numbers far from the origin would lose their digits; kernels of products keep theirs.
+        center = np.median(targets, axis=0) if has_gaussian_expectation(kernel) else np.zeros_like(targets[0])
         return cls(kernel, tuple(replace(part, loc=part.loc - center) for part in _merged(signed)))
 
     def __len__(self) -> int:
@@ -119,12 +125,11 @@ class ErrorGram:
             rest = [_Atoms(target.weights[:, 1:], target.loc[:, 1:]), *rest]
         return replace(self, parts=tuple(rest)).diagonal()
 
-    @property
-    def is_affordable(self) -> bool:
-        """Whether ``error_coordinates`` would take at most 3e9 kernel values."""
+    def takes_at_most(self, values: int = PAIR_BUDGET) -> bool:
+        """Whether ``error_coordinates`` would take at most so many kernel values."""
         n = len(self)
         entries = n * (n + 1) // 2 if n <= FACTORED_ROWS else n * LANDMARKS
-        return entries * self.pairs_per_entry <= PAIR_BUDGET
+        return entries * self.pairs_per_entry <= values
 
     def missed_share(self, delta: Array) -> tuple[float, float]:
         """sum_i |D_i|^2 - |Delta_i|^2 for projections Delta (n, r), and sum_i |D_i|^2."""
@@ -135,8 +140,9 @@ class ErrorGram:
         """What coordinates Delta (n, r) of orthogonal projections of the errors leave out.
 
         H_ii - |Delta_i|^2 is exact, but a bound from it alone takes the missed parts for parallel. Where that matters,
-        the spectral norm of the rest is read off random rows: the largest eigenvalue of a random principal submatrix
-        exceeds, in expectation, its share of the whole one's. It gets a margin of a quarter.
+        the spectral norm of the rest is read off the rows that miss most and random others: the largest eigenvalue of
+        a random principal submatrix exceeds, in expectation, its share of the whole one's. It gets a margin of a
+        quarter.
         """
         n = len(self)
         diagonal = self.diagonal()
@@ -144,18 +150,30 @@ class ErrorGram:
         proven = FeatureError(missed)
         if np.max(missed) <= NEGLIGIBLE * np.max(diagonal):
             return proven
+        order = np.argsort(missed)
         count = min(n, _CHECKED_ROWS, int(np.sqrt(PAIR_BUDGET / self.pairs_per_entry)))
-        rows = np.sort(np.random.default_rng([seed, 3]).choice(n, count, replace=False))
-        rest = self.block(rows, rows) - delta[rows] @ delta[rows].T
-        largest = scipy.linalg.eigh(rest, eigvals_only=True, subset_by_index=[count - 1, count - 1])[0]
-        norm = float(largest) if count == n else _SAMPLED_MARGIN * float(largest) * n / count
+        rest, worst = order[: n - count // 8], order[n - count // 8 :]
+        rows = np.sort(np.random.default_rng([seed, 3]).choice(rest, min(len(rest), count), replace=False))
+        # Of a positive semi-definite matrix in two blocks, the norm is at most the sum of theirs.
+        scale = 1.0 if len(rows) == len(rest) else _SAMPLED_MARGIN * len(rest) / len(rows)
+        norm = self._norm_beyond(delta, worst) + scale * self._norm_beyond(delta, rows)
         if norm >= proven.norm:
             return proven
-        return FeatureError(np.zeros(n), norm, kind="bound" if count == n else "sampled")
+        return FeatureError(np.zeros(n), norm, kind="bound" if len(rows) == len(rest) else "sampled")
+
+    def _norm_beyond(self, delta: Array, rows: Array) -> float:
+        """Spectral norm of H - Delta Delta' on some rows."""
+        rest = self.block(rows, rows) - delta[rows] @ delta[rows].T
+        last = len(rows) - 1
+        return max(float(scipy.linalg.eigh(rest, eigvals_only=True, subset_by_index=[last, last])[0]), 0.0)
 
 
 def error_coordinates(gram: ErrorGram, seed: int = 0) -> EmbeddedErrors:
-    """Coordinates of the errors: a pivoted Cholesky factor of H, or, above 4,096 rows, projections on 1,024 errors."""
+    """Coordinates of the errors: a pivoted Cholesky factor of H, or, above 4,096 rows, projections on 1,024 errors.
+
+    Raises:
+        BudgetError: 1,024 errors miss more than a twentieth of the others.
+    """
     n = len(gram)
     everything = np.arange(n)
     if n <= FACTORED_ROWS:
@@ -165,9 +183,28 @@ def error_coordinates(gram: ErrorGram, seed: int = 0) -> EmbeddedErrors:
         return EmbeddedErrors(delta, gram.squared_mean_norms(), FeatureError(missed))
     landmarks = _landmarks(gram, np.random.default_rng([seed, 4]))
     factor = lower_factor(gram.block(landmarks, landmarks))
+    _require_reached(gram, landmarks[factor.pivots], factor.lower)
     columns = gram.block(landmarks[factor.pivots], everything)
     delta = np.ascontiguousarray(scipy.linalg.solve_triangular(factor.lower, columns, lower=True).T)
     return EmbeddedErrors(delta, gram.squared_mean_norms(), gram.missed_by(delta, seed))
+
+
+def require_share(missed: float, rows: int, rank: int) -> None:
+    """Raise BudgetError where coordinates miss more than a twentieth of the squared errors."""
+    if missed > REFUSED_SHARE:
+        raise BudgetError(
+            f"{rows} errors in the output kernel's space: {rank} coordinates miss {100.0 * missed:.2g} % of them, the "
+            f"limit is {100.0 * REFUSED_SHARE:.0f} %. Evaluate a sample of at most {FACTORED_ROWS} reference rows, "
+            "where all are exact (fewer for large ensembles), or use a wider output kernel"
+        )
+
+
+def _require_reached(gram: ErrorGram, pivots: Array, lower: Array) -> None:
+    """Raise BudgetError before the work where some random rows already tell."""
+    rows = np.random.default_rng([0, 9]).choice(len(gram), _TRIED_ROWS, replace=False)
+    tried = scipy.linalg.solve_triangular(lower, gram.block(pivots, rows), lower=True)
+    whole = float(np.sum(gram.restricted(rows).diagonal()))
+    require_share(1.0 - float(np.sum(tried**2)) / whole, len(gram), len(pivots))
 
 
 def factored(gram: Array) -> tuple[Array, Array]:
@@ -182,8 +219,9 @@ def factored(gram: Array) -> tuple[Array, Array]:
 
 def point_coordinates(kernel: Kernel, y: Array) -> tuple[Array, Array]:
     """psi (n, r) with psi psi' = [k(y_i, y_j)] for points y (n,) or (n, q), and what each row misses, (n,)."""
-    points = y - np.median(y, axis=0) if has_gaussian_expectation(kernel) else y
-    return factored(np.asarray(kernel(points)))
+    points = y.reshape(len(y), -1)
+    points = points - np.median(points, axis=0) if has_gaussian_expectation(kernel) else points
+    return factored(point_values(kernel, points, points))
 
 
 @dataclass(frozen=True)
@@ -275,7 +313,7 @@ def _values(kernel: Kernel, a: _Atoms, b: _Atoms) -> Array:
     q = a.loc.shape[2]
     loc, others = a.loc.reshape(-1, q), b.loc.reshape(-1, q)
     if a.variance is None and b.variance is None:
-        return np.asarray(kernel(loc, others))
+        return point_values(kernel, loc, others)
     variance = np.zeros_like(loc) if a.variance is None else a.variance.reshape(-1, q)
     other_variance = np.zeros_like(others) if b.variance is None else b.variance.reshape(-1, q)
     return gaussian_expectation(kernel, loc, variance, others, other_variance)

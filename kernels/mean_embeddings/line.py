@@ -49,8 +49,9 @@ class _Embedded:
 
 def line_errors(y: Array, predictive: Distribution, kernel: Kernel) -> EmbeddedErrors:
     """Coordinates of the errors for targets y (n,); ``kernel`` is a Laplacian, Matern or RBF, or a sum of them."""
-    nodes = _nodes(y, predictive)
-    basis: _Basis = _MarkovBasis(gamma, nodes) if (gamma := _laplacian_gamma(kernel)) else _PivotedBasis(kernel, nodes)
+    gamma = _laplacian_gamma(kernel)
+    nodes = _nodes(y, predictive, with_targets=gamma is not None)
+    basis: _Basis = _PivotedBasis(kernel, nodes) if gamma is None else _MarkovBasis(gamma, nodes)
     n, chunk = len(y), max(1, _CHUNK_ENTRIES // len(nodes))
     delta = np.empty((n, basis.rank))
     squared_means, missed, displaced, of_target = np.empty((4, n))
@@ -78,14 +79,14 @@ def is_line_kernel(kernel: Kernel) -> bool:
     return all(isinstance(part, (RBF, Laplacian, Matern)) for part in parts)
 
 
-def _nodes(y: Array, predictive: Distribution) -> Array:
+def _nodes(y: Array, predictive: Distribution, *, with_targets: bool) -> Array:
     low, high = predictive.interval(_TAIL)
     low, high = min(low, float(np.min(y))), max(high, float(np.max(y)))
     distinct = np.unique(y)
-    distinct = distinct if len(distinct) <= TARGET_NODES else distinct[:0]
+    distinct = distinct if with_targets and len(distinct) <= TARGET_NODES else distinct[:0]
     if predictive.is_discrete and high - low < TARGET_NODES:
         return np.union1d(np.arange(np.floor(low), np.ceil(high) + 1.0), distinct)
-    grid = _grid(y, predictive, low, high, _FINE_GRID if len(y) <= _GRID else _GRID)
+    grid = _grid(y, predictive, low, high, _FINE_GRID if len(y) <= _GRID or not with_targets else _GRID)
     nodes = np.union1d(distinct, grid)
     # Nodes closer than rounding have no cell between them; targets stay.
     apart = np.diff(nodes, prepend=-np.inf) > 1e-12 * (high - low)
@@ -189,17 +190,19 @@ class _PivotedBasis(_Basis):
 
     def __init__(self, kernel: Kernel, nodes: Array) -> None:
         self.kernel, self.nodes = kernel, nodes
-        gram = np.asarray(kernel(nodes, nodes))
+        self.center = float(np.median(nodes))  # squares of numbers far from the origin would lose their digits
+        gram = np.asarray(kernel(nodes - self.center))
         self.maximum = float(gram[0, 0])
         factor = lower_factor(gram)
         self.psi = np.empty(factor.whole.shape)
         self.psi[factor.order] = factor.whole
-        self.rank, self.pivots, self.factor = self.psi.shape[1], nodes[factor.pivots], factor.lower
+        self.rank, self.factor = self.psi.shape[1], factor.lower
+        self.pivots = nodes[factor.pivots] - self.center
         self.residual = float(np.max(np.maximum(self.maximum - np.einsum("ij,ij->i", self.psi, self.psi), 0.0)))
         self.first, self.second = _smoothness(kernel)
 
     def of_points(self, points: Array) -> _Embedded:
-        block = self.kernel(points.ravel(), self.pivots)
+        block = self.kernel(points.ravel() - self.center, self.pivots)
         psi = scipy.linalg.solve_triangular(self.factor, block.T, lower=True).T
         missed = np.maximum(self.maximum - np.einsum("ij,ij->i", psi, psi), 0.0).reshape(points.shape)
         mean = psi.reshape(*points.shape, -1).mean(axis=1)

@@ -51,6 +51,7 @@ KERNELS: dict[str, Callable[[np.ndarray], Kernel]] = {
 # Bound of CCE divided by CCE that is promised: scalar RBF of any family, closed forms, and masses on nodes.
 USEFUL = 1e-3
 USEFUL_ON_NODES = 0.02
+FAMILIES = ("normal", "t", "lognormal", "counts", "mixture", "ensemble")
 
 
 def definition(x: np.ndarray, errors_gram: np.ndarray, regularization: float = 0.1) -> np.ndarray:
@@ -60,34 +61,56 @@ def definition(x: np.ndarray, errors_gram: np.ndarray, regularization: float = 0
     return np.sqrt(np.maximum(np.einsum("im,ij,jm->m", weights, errors_gram, weights, optimize=True), 0.0))
 
 
-def points_of(law: Distribution, row: int) -> tuple[np.ndarray, np.ndarray]:
-    """One row's law as many weighted points: exact for samples and counts, else a Gauss rule on fine panels."""
-    if isinstance(law, Samples):
-        return law.values[row], np.full(law.values.shape[1], 1.0 / law.values.shape[1])
-    if law.is_discrete:
-        support = np.arange(200.0)
-        return support, np.exp(law[[row]].log_prob(support[None, :]))[0]
-    center, spread = float(law.quantile(0.5)[row]), float(np.diff(law[[row]].quantile(np.array([[0.25, 0.75]])))[0, 0])
-    steps = np.concatenate(
-        [np.linspace(0.0, 4.0, 60), np.geomspace(4.0, 1e5 if isinstance(law, StudentT) else 40, 50)[1:]]
-    )
-    edges = center + spread * np.concatenate([-steps[:0:-1], steps])
-    t, weights = np.polynomial.legendre.leggauss(6)
-    half = np.diff(edges)[:, None] / 2
-    points = ((edges[1:, None] + edges[:-1, None]) / 2 + half * t).ravel()
-    with np.errstate(divide="ignore", invalid="ignore"):
-        density = np.nan_to_num(np.exp(law[[row]].log_prob(points[None, :]))[0])
-    return points, density * (half * weights).ravel()
+PANELS = np.concatenate(
+    [-np.geomspace(15.0, 1e5, 60)[::-1], np.linspace(-15.0, 15.0, 241)[1:-1], np.geomspace(15.0, 1e5, 60)]
+)
+ORDER = 6
+
+
+class FineRule:
+    """Gauss rules on panels; in the panel of a point p, the kernel's kink at p is split off (product integration)."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        t, w = np.polynomial.legendre.leggauss(ORDER)
+        self.half = np.diff(PANELS)[:, None] / 2
+        self.nodes = ((PANELS[1:, None] + PANELS[:-1, None]) / 2 + self.half * t).ravel()
+        self.weights = (self.half * w).ravel()
+        self.lagrange = np.linalg.inv(np.polynomial.legendre.legvander(t, ORDER - 1))
+        self.between = self.against(self.nodes)
+
+    def against(self, points: np.ndarray) -> np.ndarray:
+        """The matrix M with M f = int k(p, z) f(z) dz for f at the nodes, (points, nodes)."""
+        result = self.kernel(points, self.nodes) * self.weights
+        panel = np.clip(np.searchsorted(PANELS, points) - 1, 0, len(PANELS) - 2)
+        t, w = np.polynomial.legendre.leggauss(16)
+        own = np.zeros((len(points), ORDER))
+        for low, high in ((PANELS[panel], points), (points, PANELS[panel + 1])):
+            half = (high - low)[:, None] / 2
+            z = (high + low)[:, None] / 2 + half * t
+            local = (z - (PANELS[panel] + self.half[panel, 0])[:, None]) / self.half[panel]
+            values = np.array([self.kernel(p[None], row)[0] for p, row in zip(points, z, strict=True)]) * half * w
+            own += np.einsum("pz,pzm->pm", values, np.polynomial.legendre.legvander(local, ORDER - 1) @ self.lagrange)
+        columns = ORDER * panel[:, None] + np.arange(ORDER)
+        np.put_along_axis(result, columns, own, axis=1)
+        return result
 
 
 def scalar_gram(y: np.ndarray, law: Distribution, kernel: Kernel) -> np.ndarray:
-    laws = [points_of(law, row) for row in range(len(y))]
-    atoms = [(np.append(p, y_i), np.append(-w, 1.0)) for (p, w), y_i in zip(laws, y, strict=True)]
-    result = np.empty((len(y), len(y)))
-    for i, (p, w) in enumerate(atoms):
-        for j, (q, v) in enumerate(atoms[: i + 1]):
-            result[i, j] = result[j, i] = w @ kernel(p, q) @ v
-    return result
+    """H from its definition: exact for samples and counts, else by a fine rule on the densities."""
+    n = len(y)
+    if isinstance(law, Samples) or law.is_discrete:
+        points = np.arange(200.0) if law.is_discrete else law.values.ravel()  # type: ignore[attr-defined]
+        mass = (
+            np.exp(law.log_prob(points[None, :])) if law.is_discrete else np.kron(np.eye(n), np.full((1, 7), 1.0 / 7.0))
+        )
+        atoms, weights = np.concatenate([y, points]), np.hstack([np.eye(n), -mass])
+        return weights @ kernel(atoms) @ weights.T
+    rule = FineRule(kernel)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        density = np.nan_to_num(np.exp(law.log_prob(rule.nodes[None, :])))
+    to_targets = rule.against(y) @ density.T
+    return kernel(y) - to_targets - to_targets.T + (density * rule.weights) @ rule.between @ density.T
 
 
 def scalar_law(family: str, center: np.ndarray, rng: np.random.Generator) -> Distribution:
@@ -109,29 +132,19 @@ def within_bound(result: CongruenceResult, exact: np.ndarray, slack: float = 0.0
     assert np.max(np.abs(result.values - exact)) <= result.error_bound + slack
 
 
-@given(
-    family=st.sampled_from(["normal", "t", "lognormal", "counts", "mixture", "ensemble"]),
-    kernel=st.sampled_from(sorted(KERNELS)),
-    log_scale=st.floats(-3, 3),
-    seed=st.integers(0, 10_000),
-)
-@settings(max_examples=40, deadline=None)
-def test_scalar_errors_are_within_their_bound_of_the_definition(
-    family: str, kernel: str, log_scale: float, seed: int
-) -> None:
+@pytest.mark.parametrize("kernel", sorted(KERNELS))
+@given(family=st.sampled_from(FAMILIES), seed=st.integers(0, 10_000))
+@settings(max_examples=6, deadline=None)
+def test_scalar_errors_are_within_their_bound_of_the_definition(kernel: str, family: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(6, 2))
-    y = np.floor(np.exp(1.0 + 0.5 * x[:, 0])) if family == "counts" else x[:, 0] + rng.normal(size=6)
+    y = np.arange(6.0) + (x[:, 0] > 0.0) if family == "counts" else x[:, 0] + rng.normal(size=6)
     law = scalar_law(family, x[:, 0] + 0.5, rng)
-    k_y = KERNELS[kernel](y if len(np.unique(y)) > 1 else np.arange(6.0))
+    k_y = KERNELS[kernel](y)
     result = conditional_congruence_error(x, y, law, input_kernel=INPUT_KERNEL, output_kernel=k_y)
-    # The reference's rules resolve a kink inside a panel to about 1e-5 of the square.
-    within_bound(result, definition(x, scalar_gram(y, law, k_y)), slack=2e-5 if kernel in SHARP else 1e-7)
+    within_bound(result, definition(x, scalar_gram(y, law, k_y)), slack=1e-8)
     on_nodes = family in ("t", "lognormal") and not kernel.startswith(("rbf", "multi"))
     assert result.error_bound < (USEFUL_ON_NODES if on_nodes else USEFUL) * result.mean
-
-
-SHARP = ("laplacian", "matern 1/2", "matern 3/2")
 
 
 def vector_expectation(kernel: Kernel, center: np.ndarray, variance: np.ndarray) -> float:
@@ -183,7 +196,7 @@ def vector_gram(y: np.ndarray, law: MultivariateNormal, kernel: Kernel) -> np.nd
 
 
 @given(q=st.integers(2, 10), kernel=st.sampled_from(sorted(KERNELS)), seed=st.integers(0, 10_000))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_vector_errors_are_within_their_bound_of_the_definition(q: int, kernel: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(5, 2))
@@ -232,7 +245,7 @@ def test_above_the_rows_that_are_factored_the_bound_holds_and_says_that_it_is_sa
     exact_gram = normal_gram(y, law, kernel)
     result = conditional_congruence_error(x, y, law, input_kernel=INPUT_KERNEL, output_kernel=kernel)
     within_bound(result, definition(x, exact_gram))
-    missed = np.linalg.norm(exact_gram - error.delta @ error.delta.T, 2)
+    missed = float(np.linalg.norm(exact_gram - error.delta @ error.delta.T, 2))
     assert missed <= error.feature_error.norm
     if q == 5:
         assert error.feature_error_kind == "sampled"
@@ -282,38 +295,39 @@ def test_one_wide_prediction_among_narrow_ones(family: str, spread: float) -> No
 
 
 def spectral_gram(y: np.ndarray, law: Distribution, variance: float) -> np.ndarray:
-    """H for the RBF of this variance from characteristic functions on a grid of a hundred thousand frequencies."""
-    step, count = 2e-5, 380_000
-    t = step * (np.arange(count) + 0.5)
-    weight = np.sqrt(variance / (2 * np.pi)) * np.exp(-0.5 * variance * t**2) * 2 * step
-    result = np.zeros((len(y), len(y)))
-    for part in np.array_split(np.arange(count), 40):
-        wave = np.exp(1j * np.multiply.outer(y, t[part])) - law.characteristic_function(t[part])
-        result += ((wave * weight[part]) @ wave.conj().T).real
-    return result
+    """H for the RBF of this variance from characteristic functions, by Gauss rules that shrink towards 0."""
+    edges = np.concatenate([[0.0], np.geomspace(1e-7, 0.2, 60), np.linspace(0.2, 8.0, 40)[1:]])
+    nodes, weights = np.polynomial.legendre.leggauss(20)
+    half = np.diff(edges)[:, None] / 2
+    t = ((edges[1:, None] + edges[:-1, None]) / 2 + half * nodes).ravel()
+    weight = np.sqrt(variance / (2 * np.pi)) * np.exp(-0.5 * variance * t**2) * 2 * (half * weights).ravel()
+    wave = np.exp(1j * np.multiply.outer(y, t)) - law.characteristic_function(t)
+    return ((wave * weight) @ wave.conj().T).real
 
 
+@pytest.mark.parametrize("kernel", ["rbf", "matern 3/2", "laplacian"])
 @pytest.mark.parametrize("family", ["normal", "t", "ensemble", "mixture"])
-def test_the_origin_of_the_targets_does_not_matter(family: str) -> None:
+def test_the_origin_of_the_targets_does_not_matter(family: str, kernel: str) -> None:
     rng = np.random.default_rng(1)
     x = rng.normal(size=(50, 2))
     y = np.round(x[:, 0] + rng.normal(size=50), 6)
 
     def at(origin: float) -> CongruenceResult:
         law = scalar_law(family, np.round(x[:, 0], 6) + origin, np.random.default_rng(5))
-        return conditional_congruence_error(x, y + origin, law, input_kernel=INPUT_KERNEL)
+        k_y = KERNELS[kernel](y + origin)
+        return conditional_congruence_error(x, y + origin, law, input_kernel=INPUT_KERNEL, output_kernel=k_y)
 
     here, there = at(0.0), at(1e8)
-    np.testing.assert_allclose(there.values, here.values, rtol=1e-6)
-    assert there.error_bound < 1e-3 * there.mean
+    np.testing.assert_allclose(there.values, here.values, rtol=1e-6, atol=there.error_bound + here.error_bound)
+    assert there.error_bound < USEFUL_ON_NODES * there.mean
 
 
 @pytest.mark.parametrize("kernel", [Laplacian(0.7), Matern(1.5, 1.0), Matern(2.5, 1.0)], ids=str)
 @pytest.mark.parametrize("family", ["t", "lognormal"])
 def test_kernels_with_a_kink_have_a_bound_of_use_on_many_rows(kernel: Kernel, family: str) -> None:
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(500, 3))
-    y = np.exp(0.3 * x[:, 0] + 0.6 * rng.normal(size=500))
+    x = rng.normal(size=(200, 3))
+    y = np.exp(0.3 * x[:, 0] + 0.6 * rng.normal(size=200))
     law = scalar_law(family, x[:, 0], rng)
     result = conditional_congruence_error(x, y, law, input_kernel=INPUT_KERNEL, output_kernel=kernel)
     assert result.error_bound < 0.02 * result.mean
@@ -360,10 +374,11 @@ def test_discrepancies_between_samples_of_vectors_are_exact() -> None:
     value = maximum_conditional_mean_discrepancy(
         x[:150], y[:150], x[150:], y[150:], x[:5], input_kernel=INPUT_KERNEL, output_kernel=kernel
     )
-    weights = []
-    for part in (x[:150], x[150:]):
-        weights.append(np.linalg.solve(INPUT_KERNEL(part) + 15.0 * np.eye(150), INPUT_KERNEL(part, x[:5])))
-    signed = np.concatenate([weights[0], -weights[1]])
+    first, second = (
+        np.linalg.solve(INPUT_KERNEL(part) + 15.0 * np.eye(150), INPUT_KERNEL(part, x[:5]))
+        for part in (x[:150], x[150:])
+    )
+    signed = np.concatenate([first, -second])
     np.testing.assert_allclose(value, np.sqrt(np.einsum("im,ij,jm->m", signed, kernel(y), signed)), rtol=1e-8)
 
 
