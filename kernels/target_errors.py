@@ -14,7 +14,7 @@ from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.quadrature import probability_rule
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.feature_maps import TAILS, FeatureMap, output_features, target_range
+from congruence.kernels.feature_maps import FeatureMap, output_features, target_range
 from congruence.kernels.functions import RBF, Kernel, Laplacian, Matern, Sum, variance_gamma
 from congruence.kernels.mean_embeddings.base import EmbeddedErrors, FeatureError
 from congruence.kernels.mean_embeddings.fourier import (
@@ -39,9 +39,10 @@ _TOLERANCE = 1e-12
 _TAILS = (1e-9, 1e-8, 1e-7, 1e-6)
 _SHORT = 256  # frequencies: the features are used as they are
 _LONG = 16_384
-_WAVES = 50_000_000  # of rows and frequencies: half a minute, for predictions that would be refused otherwise
+_FEW_WAVES = 6_000_000  # of rows and frequencies: some seconds
+_MANY_WAVES = 50_000_000  # half a minute, for predictions that could not be evaluated otherwise
 _SCALAR_PAIRS = 200_000_000  # kernel values of a Gram matrix for scalars, above which masses on nodes are faster
-_NEGLIGIBLE_MOVE = 3e-9  # mean squared displacement of an RBF's kernel means: below 1e-3 of a typical CCE
+_NEGLIGIBLE_MOVE = 1e-7  # mean squared displacement of the kernel means of an RBF
 
 
 @dataclass(frozen=True)
@@ -110,17 +111,20 @@ def embedded_errors(y: Array, predictive: Distribution, kernel: Kernel) -> Embed
             volume wide for the kernel), or scalar targets thousands of bandwidths apart.
     """
     gammas = rbf_gammas(kernel) if y.ndim == 1 else None
-    if gammas is not None and _count(gammas, y, predictive, TAILS[0]) <= _SHORT:
+    if gammas is not None and frequency_count(gammas, *target_range(y, predictive, _TAILS[0]), _TOLERANCE) <= _SHORT:
         return _by_features(y, predictive, output_features(kernel, y, predictive))
     gram = ErrorGram.of(y, predictive, kernel)
     on_line = y.ndim == 1 and is_line_kernel(kernel)
     if gram is not None and _prefers_gram(gram, on_line, is_rbf=gammas is not None):
         return error_coordinates(gram)
+    if gammas is not None and (embedded := _by_fourier(gammas, y, predictive, _TAILS[:3], _FEW_WAVES)) is not None:
+        return embedded
     if on_line:
         embedded = line_errors(y, predictive, kernel)
         if gammas is None or np.mean(_displaced(embedded)) <= _NEGLIGIBLE_MOVE:
             return embedded
-        return _by_fourier(gammas, y, predictive, kernel)
+        embedded = _by_fourier(gammas, y, predictive, _TAILS, _MANY_WAVES)
+        return embedded or _by_features(y, predictive, output_features(kernel, y, predictive))
     embedded = _by_features(y, predictive, output_features(kernel, y, predictive))
     if gram is None:
         return embedded
@@ -154,20 +158,18 @@ def shared_features(kernel: Kernel, y: Array, predictive: Distribution) -> Featu
     return None if gammas is None else output_features(kernel, y, predictive)
 
 
-def _count(gammas: Array, y: Array, predictive: Distribution, tail: float) -> int:
-    return frequency_count(gammas, *target_range(y, predictive, tail), _TOLERANCE)
-
-
-def _by_fourier(gammas: Array, y: Array, predictive: Distribution, kernel: Kernel) -> EmbeddedErrors:
-    for tail in _TAILS:
-        count = _count(gammas, y, predictive, tail)
+def _by_fourier(
+    gammas: Array, y: Array, predictive: Distribution, tails: tuple[float, ...], waves: int
+) -> EmbeddedErrors | None:
+    """Fourier features that leave out the least of ``tails`` that takes at most so many waves; None if none does."""
+    for tail in tails:
+        low, high = target_range(y, predictive, tail)
+        count = frequency_count(gammas, low, high, _TOLERANCE)
         if count <= _SHORT:
-            low, high = target_range(y, predictive, tail)
             return _by_features(y, predictive, fourier_features(gammas, low, high, _TOLERANCE))
-        if count <= _LONG and count * len(y) <= _WAVES:
-            low, high = target_range(y, predictive, tail)
+        if count <= _LONG and count * len(y) <= waves:
             return projected_errors(y, predictive, all_frequencies(gammas, low, high, _TOLERANCE))
-    return _by_features(y, predictive, output_features(kernel, y, predictive))
+    return None
 
 
 def _by_features(y: Array, predictive: Distribution, features: FeatureMap) -> EmbeddedErrors:

@@ -86,21 +86,23 @@ def _nodes(y: Array, predictive: Distribution, *, with_targets: bool) -> Array:
     distinct = distinct if with_targets and len(distinct) <= TARGET_NODES else distinct[:0]
     if predictive.is_discrete and high - low < TARGET_NODES:
         return np.union1d(np.arange(np.floor(low), np.ceil(high) + 1.0), distinct)
-    grid = _grid(y, predictive, low, high, _FINE_GRID if len(y) <= _GRID or not with_targets else _GRID)
+    size = _FINE_GRID if len(y) <= _GRID or not with_targets else _GRID
+    # Nodes go with the pooled density to the power that makes the error least: h^3 f^2 per cell, or h^5 f^2 if smooth.
+    grid = _grid(y, predictive, low, high, size, power=1.0 / 3.0 if with_targets else 2.0 / 3.0)
     nodes = np.union1d(distinct, grid)
     # Nodes closer than rounding have no cell between them; targets stay.
     apart = np.diff(nodes, prepend=-np.inf) > 1e-12 * (high - low)
     return np.union1d(nodes[apart], distinct)
 
 
-def _grid(y: Array, predictive: Distribution, low: float, high: float, size: int) -> Array:
-    """Nodes whose density goes with the pooled law's to the power 2/3, which makes the sum of h^3 f^2 least."""
+def _grid(y: Array, predictive: Distribution, low: float, high: float, size: int, *, power: float) -> Array:
+    """``size`` nodes, equally many for equal sums of (gap between pooled draws)^power."""
     rng = np.random.default_rng([0, 5])
     rows = rng.choice(len(predictive), min(len(predictive), 2048), replace=False)
     draws = predictive[rows].sample(max(1, _POOLED_DRAWS // len(rows)), seed=rng)
     pooled = np.quantile(np.concatenate([draws.ravel(), y]), np.linspace(0.0, 1.0, size))
     pooled = np.unique(np.concatenate([[low], np.clip(pooled, low, high), [high]]))
-    arc = np.concatenate([[0.0], np.cumsum(np.cbrt(np.diff(pooled)))])
+    arc = np.concatenate([[0.0], np.cumsum(np.diff(pooled) ** power)])
     return np.asarray(np.interp(np.linspace(0.0, arc[-1], size), arc, pooled))
 
 
@@ -196,7 +198,7 @@ class _PivotedBasis(_Basis):
         factor = lower_factor(gram)
         self.psi = np.empty(factor.whole.shape)
         self.psi[factor.order] = factor.whole
-        self.rank, self.factor = self.psi.shape[1], factor.lower
+        self.rank, self.factor = int(factor.whole.shape[1]), factor.lower
         self.pivots = nodes[factor.pivots] - self.center
         self.residual = float(np.max(np.maximum(self.maximum - np.einsum("ij,ij->i", self.psi, self.psi), 0.0)))
         self.first, self.second = _smoothness(kernel)
@@ -300,10 +302,10 @@ def _spread_over(cell: Array, left: Array, right: Array, size: int) -> Array:
     """The row means of weights on the nodes ``cell`` and ``cell + 1``, (n, T)."""
     n, count = cell.shape
     index = (cell + size * np.arange(n)[:, None]).ravel()
-    total = np.bincount(index, left.ravel(), n * size)
+    total: Array = np.bincount(index, left.ravel(), n * size)
     if size > 1:
         total += np.bincount(index + 1, right.ravel(), n * size)
-    return total.reshape(n, size) / count
+    return np.asarray(total.reshape(n, size) / count)
 
 
 def _mean_square(cell: Array, squares: Array) -> Array:

@@ -50,7 +50,7 @@ class NodeFeatures(FeatureMap):
         """k(t, t) - |psi(t)|^2 at points t (m,) or (m, q): what psi misses of k(t, .), (m,)."""
         chunks = [points[start : start + _CHUNK_ROWS] for start in range(0, len(points), _CHUNK_ROWS)]
         powers = [self.kernel.diagonal(chunk) - np.sum(self(chunk) ** 2, axis=1) for chunk in chunks]
-        return np.maximum(np.concatenate(powers), 0.0)
+        return np.asarray(np.maximum(np.concatenate(powers), 0.0))
 
     def _whiten(self, block: Array) -> Array:
         return np.asarray(scipy.linalg.solve_triangular(self.factor, block.T, lower=True).T)

@@ -25,6 +25,7 @@ from congruence.kernels import (
     MultivariateNormal,
     Normal,
     Poisson,
+    Polynomial,
     Samples,
     StudentT,
     conditional_congruence_error,
@@ -35,8 +36,10 @@ from congruence.kernels import (
 )
 from congruence.kernels.calibration_error.normal_products import NormalProduct
 from congruence.kernels.errors import BudgetError, InvalidInputError
+from congruence.kernels.feature_maps import output_features
 from congruence.kernels.functions import Sum
 from congruence.kernels.mean_embeddings import gram
+from congruence.kernels.null_draws import null_draws
 from congruence.kernels.target_errors import target_errors
 
 INPUT_KERNEL = RBF(0.3)
@@ -355,9 +358,19 @@ def test_a_polynomial_kernel_that_overflows_says_so() -> None:
         conditional_congruence_error(x, y, law, input_kernel=INPUT_KERNEL, output_kernel=Linear())
 
 
-def test_features_of_vectors_state_an_error_that_holds_between_their_nodes() -> None:
-    from congruence.kernels.feature_maps import output_features
+def test_draws_that_overflow_single_precision_are_refused() -> None:
+    y = 1e8 * np.random.default_rng(0).normal(size=40)
+    with pytest.raises(InvalidInputError, match=r"limit of single precision.*rescale"):
+        null_draws(y, Normal(np.zeros(40), np.full(40, 1e8)), Polynomial(3, 1.0))
 
+
+def test_directions_of_a_test_on_vectors_do_not_know_the_observed_targets() -> None:
+    _, y, law = vectors(60, 3)
+    draws, moved = null_draws(y, law), null_draws(y + 5.0, law)
+    np.testing.assert_array_equal(draws.mean, moved.mean)  # type: ignore[attr-defined]
+
+
+def test_features_of_vectors_state_an_error_that_holds_between_their_nodes() -> None:
     rng = np.random.default_rng(0)
     for q in (2, 10):
         y = rng.normal(size=(3000, q))
