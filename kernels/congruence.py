@@ -21,7 +21,6 @@ from congruence.kernels.arrays import Array, require_matrix, require_targets
 from congruence.kernels.diagnostics import warn_if_nearly_constant
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.feature_maps import output_features
 from congruence.kernels.functions import Kernel
 from congruence.kernels.influence import CongruenceUncertainty, congruence_uncertainty
 from congruence.kernels.noise_floor import PROBES, draw_probes, squared_floor
@@ -36,7 +35,13 @@ from congruence.kernels.spectrum import (
     spectral_smoother,
 )
 from congruence.kernels.streams import stream
-from congruence.kernels.target_errors import TargetErrors, marginal_kernel, target_errors
+from congruence.kernels.target_errors import (
+    TargetErrors,
+    embedded_targets,
+    marginal_kernel,
+    shared_features,
+    target_errors,
+)
 from congruence.kernels.threads import single_threaded_blas
 
 EXACT_FLOOR_ENTRIES = 2000**2  # n more right-hand sides cost six times the factor
@@ -274,7 +279,7 @@ class PreparedCongruence:
 
     def _errors(self, y: Array, model: Distribution, kernel: Kernel, samples: int | None, seed: int) -> TargetErrors:
         if samples is not None and len(model) == len(y):
-            features = output_features(kernel, y, model)  # of the model, so that the range does not hang on the draws
+            features = shared_features(kernel, y, model)  # of the model, so that the range does not hang on the draws
             rng = stream(seed, "samples of predictions")
             return target_errors(y, Samples(model.sample(samples, seed=rng)), kernel, features=features)
         return target_errors(y, model, kernel)
@@ -284,7 +289,7 @@ class PreparedCongruence:
     ) -> CongruenceResult:
         values = np.sqrt(np.einsum("ij,ij->i", smoothed, smoothed))
         bounds = self._solver_bounds(error.delta, smoothed, solution, columns)
-        features = self._feature_bound(error, values)
+        features = self._feature_bound(error, values, bounds.at_point)
         return CongruenceResult(
             values,
             np.sqrt(squared_floor),
@@ -363,10 +368,8 @@ class PreparedCongruence:
     def _root_mean_diagonal(self) -> float:
         return float(np.sqrt(np.mean(self.operator.gram_diagonal(), dtype=np.float64)))
 
-    def _feature_bound(self, error: TargetErrors, values: Array) -> float:
-        # k_Y off by e moves CCE^2 by at most 4 e |a|_1^2, and |a|_1^2 <= n |a|^2 <= k(x, x) / lambda.
-        squared = 4.0 * error.feature_error * self.kernel_maximum * self.operator.n / self.operator.shift
-        return float(np.max(np.minimum(np.sqrt(squared), squared / np.maximum(values, np.finfo(float).tiny))))
+    def _feature_bound(self, error: TargetErrors, values: Array, solver_bound: float) -> float:
+        return error.feature_error.bound(values - solver_bound, self.kernel_maximum, self.operator.shift)
 
     @property
     def _floor_is_exact(self) -> bool:
@@ -568,21 +571,22 @@ def maximum_conditional_mean_discrepancy(
         )
     pooled = np.concatenate([y, y_prime])
     kernel = marginal_kernel(pooled) if output_kernel is None else output_kernel
-    features = output_features(kernel, pooled)
+    psi, error = embedded_targets(kernel, pooled)
     embeddings, bounds, weights = [], [], 0.0
-    for inputs, targets, name, value in (
-        (x, y, "y", regularization),
-        (x_prime, y_prime, "y_prime", regularization if regularization_prime is None else regularization_prime),
+    second = regularization if regularization_prime is None else regularization_prime
+    for inputs, targets, rhs, name, value in (
+        (x, y, psi[: len(y)], "y", regularization),
+        (x_prime, y_prime, psi[len(y) :], "y_prime", second),
     ):
         prepared = prepare(inputs, query=query, input_kernel=input_kernel, regularization=value, solver=solver)
-        rhs = features(require_targets(targets, name, prepared.operator.n))
+        require_targets(targets, name, prepared.operator.n)
         smoothed, solution = prepared.smooth(rhs)
         embeddings.append(smoothed)
         bounds.append(prepared._solver_bounds(rhs, smoothed, solution, slice(0, rhs.shape[1])))
         # |a|_1 <= sqrt(n) |a|_2 <= sqrt(k(x, x) / (4 lambda)), see ``certificate``.
         weights += float(np.sqrt(prepared.kernel_maximum / (4.0 * value)))
     values = np.linalg.norm(embeddings[0] - embeddings[1], axis=1)
-    squared = features.error * weights**2  # of MCMD^2, as k_Y is off by no more than the features' error
+    squared = error * weights**2  # of MCMD^2, as k_Y is off by no more than the features' error
     missed = float(np.max(np.minimum(np.sqrt(squared), squared / np.maximum(values, np.finfo(float).tiny))))
     solvers = sum(bound.at_point for bound in bounds)
     return DiscrepancyResult(values, solvers + missed, weakest_kind(bound.kind for bound in bounds), kernel)

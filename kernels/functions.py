@@ -364,7 +364,8 @@ def variance_gamma(values: Any) -> float:
     if len(targets) < 2:
         raise InvalidInputError("targets: one row has no variance; give an explicit gamma or at least two rows")
     variance = float(np.sum(np.var(targets, axis=0, ddof=1)))
-    if not variance > np.finfo(np.float64).eps * float(np.max(np.abs(targets), initial=0.0)) ** 2:
+    # Values that differ by rounding alone are constant; a small spread far from the origin is a spread.
+    if not np.sqrt(variance) > 16.0 * np.finfo(np.float64).eps * float(np.max(np.abs(targets), initial=0.0)):
         raise InvalidInputError(
             f"targets: all {len(targets)} values are (almost) {np.ravel(targets)[0]}, so gamma = 1/(2 var) is not "
             "defined; give an explicit output kernel, or check the target column"

@@ -29,6 +29,7 @@ VECTOR_TOLERANCE = 1e-2
 ENERGY = 0.998  # of the features of the model's draws that the kept directions hold
 MAX_DIRECTIONS = 48
 PILOT_ROWS = 4096
+_LARGEST = float(np.sqrt(np.finfo(np.float32).max)) / 1e3  # squares are summed over rows and coordinates
 
 Compressed = Callable[[Array], Array]
 
@@ -145,6 +146,8 @@ def null_draws(
 
 def _features(y: Array, predictive: Distribution, kernel: Kernel | None, scale: OutputScale) -> FeatureMap:
     tolerance = VECTOR_TOLERANCE if y.ndim == 2 else 1e-12
+    if y.ndim == 2:
+        y = _exchangeable_targets(y, predictive)
     if kernel is not None:
         return output_features(kernel, y, predictive, tolerance=tolerance)
     try:
@@ -152,6 +155,15 @@ def _features(y: Array, predictive: Distribution, kernel: Kernel | None, scale: 
     except BudgetError:
         # Targets a thousand bandwidths from all predictions: no draw of the model gets there, so the level is safe.
         return output_features(marginal_kernel(y), y, predictive, tolerance=tolerance)
+
+
+def _exchangeable_targets(y: Array, predictive: Distribution) -> Array:
+    """Targets that do not tell the observed ones from draws: nodes at the observed ones would favour those."""
+    rng = stream(0, "exchangeable targets")
+    if isinstance(predictive, Samples):
+        pooled = np.concatenate([y[:, None], predictive.values], axis=1)
+        return np.asarray(pooled[np.arange(len(y)), rng.integers(pooled.shape[1], size=len(y))])
+    return np.asarray(predictive.sample(1, seed=rng)[:, 0])
 
 
 def _pilot_rows(n: int) -> Array:
@@ -163,7 +175,9 @@ def _compress(features: FeatureMap, pilot: Array, y: Array, predictive: Distribu
     flat = pilot.reshape(-1, *y.shape[1:])
     if len(flat) > 8 * PILOT_ROWS:
         flat = flat[:: len(flat) // (8 * PILOT_ROWS) + 1]
-    values = features(flat)
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = features(flat)
+    _require_single_precision(values)
     energy, axes = np.linalg.eigh(values.T @ values)
     held = np.cumsum(energy[::-1]) / np.sum(energy)
     count = min(int(np.searchsorted(held, ENERGY)) + 1, MAX_DIRECTIONS, len(energy))
@@ -174,6 +188,17 @@ def _compress(features: FeatureMap, pilot: Array, y: Array, predictive: Distribu
     step = 1.0 if predictive.is_discrete and high - low < TABLE_ENTRIES else max(high - low, 1e-300) / TABLE_ENTRIES
     grid = low + step * np.arange(int(np.ceil((high - low) / step)) + 2)
     return _Table(low, step, (features(grid) @ directions).astype(np.float32)), directions
+
+
+def _require_single_precision(values: Array) -> None:
+    """Raise InvalidInputError where draws in single precision, or their squares, would overflow."""
+    finite = np.isfinite(values)
+    largest = float(np.max(np.abs(values[finite]), initial=0.0))
+    if not finite.all() or largest > _LARGEST:
+        raise InvalidInputError(
+            f"y: the output kernel's features reach {largest:.3g} on targets and predictions, the limit of single "
+            f"precision is {_LARGEST:.3g}; rescale both to a spread near 1, or use a stationary output kernel (RBF)"
+        )
 
 
 def _range(y: Array, predictive: Distribution) -> tuple[float, float]:

@@ -16,13 +16,12 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.congruence import CongruenceResult
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.feature_maps import output_features
 from congruence.kernels.functions import Kernel
 from congruence.kernels.influence import CongruenceUncertainty, repeated_uncertainty, spread_over
 from congruence.kernels.noise_floor import PROBES
 from congruence.kernels.solvers import NormKind, weakest_kind
 from congruence.kernels.streams import stream
-from congruence.kernels.target_errors import target_errors
+from congruence.kernels.target_errors import shared_features, target_errors
 from congruence.kernels.weighting import Reference
 
 MIN_PROBES = 4  # of the noise floor, in each repeat
@@ -71,7 +70,7 @@ def repeated_evaluation(
     if draws < 1:
         raise InvalidInputError(f"draws: {draws}; give at least one")
     probes = max(MIN_PROBES, -(-PROBES // (repeats * draws)))
-    features = {name: output_features(kernel, y, model) for name, model in versions.items()}
+    features = {name: shared_features(kernel, y, model) for name, model in versions.items()}
     sums: dict[str, _Repeats] = {name: _Repeats() for name in versions}
     for number, reference in enumerate(references):
         for name, model in versions.items():

@@ -7,7 +7,7 @@ w(x)^1/2 w(x')^1/2 k(x, x'). So every solver serves weights, and a bootstrap sol
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -70,10 +70,10 @@ class Reference:
         """The target errors of this sample's rows in the coordinates of its system, from those of the whole split."""
         squares = self.roots**2
         chance = None if error.sampling_variance is None else squares * error.sampling_variance[self.rows]
-        return replace(
-            error,
+        return TargetErrors(
             delta=self.roots[:, None] * error.delta[self.rows],
             variance=squares * error.variance[self.rows],
+            feature_error=error.feature_error.weighted(self.rows, self.roots),
             sampling_variance=chance,
         )
 

@@ -133,10 +133,11 @@ def test_a_system_over_the_budget_is_refused_with_numbers_and_remedies():
         choose_solver(1_000_000, 512, 2_000, memory_bytes=2**30)
 
 
-def test_predictions_too_wide_for_the_output_kernel_are_a_budget_error_and_not_a_late_crash():
-    model = Normal(np.array([0.0] * (N - 1) + [1e9]), np.ones(N))
-    with pytest.raises(BudgetError, match="check the predictions for outliers"):
-        conditional_congruence_error(inputs(), targets(), model, input_kernel=KERNEL)
+def test_targets_too_far_apart_for_the_output_kernel_are_a_budget_error_and_not_a_late_crash():
+    y = np.append(targets()[:-1], 1e9)
+    model = Poisson(np.full(N, 3.0))
+    with pytest.raises(BudgetError, match="check the targets for outliers"):
+        conditional_congruence_error(inputs(), y, model, input_kernel=KERNEL, output_kernel=RBF(0.5))
 
 
 def test_lists_and_integers_are_numbers_too():

@@ -1,0 +1,116 @@
+r"""E k(Z, Z') for independent normal vectors, in closed form: RBF, Laplacian and Matern kernels and their sums.
+
+With d the distance of the means and v the summed variance of each component:
+
+* RBF: the Gaussian integral, a product over the components.
+* Laplacian: a product over the components of E exp(-gamma |X|), X ~ N(d, v), by the scaled complementary error
+  function.
+* Matern of smoothness nu: a Gamma mixture of RBF kernels, k(r) = E exp(-nu r^2 / (2 l^2 T)) with T ~ Gamma(nu) (the
+  integral representation of the Bessel function, DLMF 10.32.10), by the trapezoid rule in log T.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import scipy.special
+from scipy.spatial.distance import cdist
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.functions import RBF, Kernel, Laplacian, Matern, Sum
+
+_STEP = 0.3  # of log T: the rule errs by about exp(-pi^2 / step)
+_NEGLIGIBLE = 1e-13
+
+
+def has_gaussian_expectation(kernel: Kernel) -> bool:
+    """Whether ``gaussian_expectation`` knows the kernel."""
+    parts = kernel.parts if isinstance(kernel, Sum) else (kernel,)
+    return all(isinstance(part, (RBF, Laplacian, Matern)) for part in parts)
+
+
+def gaussian_expectation(kernel: Kernel, loc: Array, variance: Array, others: Array, other_variance: Array) -> Array:
+    """E k(Z_i, Z'_j) for Z_i ~ N(loc_i, diag(variance_i)), Z'_j ~ N(others_j, diag(other_variance_j)), shape (n, m).
+
+    Args:
+        kernel: RBF, Laplacian, Matern, or a sum of them.
+        loc, variance: (n, q) each.
+        others, other_variance: (m, q) each; variances of 0 are points.
+    """
+    if isinstance(kernel, Sum):
+        parts = (gaussian_expectation(part, loc, variance, others, other_variance) for part in kernel.parts)
+        return np.asarray(sum(parts))
+    if isinstance(kernel, RBF):
+        return _rbf(kernel.gamma, loc, variance, others, other_variance)
+    if isinstance(kernel, Laplacian):
+        return _laplacian(kernel.gamma, loc, variance, others, other_variance)
+    if isinstance(kernel, Matern):
+        if loc.shape[1] == 1 and kernel.nu == 0.5:
+            return _laplacian(1.0 / kernel.length_scale, loc, variance, others, other_variance)
+        gammas, weights = matern_mixture(kernel.nu, kernel.length_scale)
+        least = np.min(variance, axis=0) + np.min(other_variance, axis=0)
+        reached = weights * np.prod((1.0 + 2.0 * gammas[:, None] * least) ** -0.5, axis=1)
+        total = np.zeros((len(loc), len(others)))
+        for j in np.flatnonzero(reached > _NEGLIGIBLE):
+            total += weights[j] * _rbf(float(gammas[j]), loc, variance, others, other_variance)
+        return total
+    raise TypeError(f"{type(kernel).__name__} has no Gaussian expectation in closed form")
+
+
+def point_values(kernel: Kernel, points: Array, others: Array) -> Array:
+    """[k(x_i, z_j)] for points (n, q) and others (m, q), with distances that do not cancel."""
+    if isinstance(kernel, Sum):
+        return np.asarray(sum(point_values(part, points, others) for part in kernel.parts))
+    if isinstance(kernel, Matern):  # the root of a squared distance that rounds to 1e-16 is 1e-8
+        distances = cdist(points, others)
+        return np.asarray(kernel(np.zeros((1, 1)), distances.reshape(-1, 1))).reshape(distances.shape)
+    return np.asarray(kernel(points, others))
+
+
+@lru_cache(maxsize=8)
+def matern_mixture(nu: float, length_scale: float) -> tuple[Array, Array]:
+    """RBF gammas and weights whose weighted sum is the Matern kernel, except nearer than 1e-13 / nu to 0 (relative)."""
+    lowest = (np.log(_NEGLIGIBLE) + scipy.special.gammaln(nu + 1.0)) / nu
+    log_t = np.arange(lowest, 4.0, _STEP)
+    weights = _STEP * np.exp(nu * log_t - np.exp(log_t) - scipy.special.gammaln(nu))
+    return nu / (2.0 * length_scale**2) * np.exp(-log_t), weights
+
+
+def _rbf(gamma: float, loc: Array, variance: Array, others: Array, other_variance: Array) -> Array:
+    exponent = np.zeros((len(loc), len(others)))
+    volume = np.ones((len(loc), len(others)))
+    for a, v, b, w in zip(loc.T, variance.T, others.T, other_variance.T, strict=True):
+        spread = np.add.outer((1.0 / gamma + 2.0 * v), 2.0 * w)
+        distance = np.subtract.outer(a, b)
+        distance *= distance
+        distance /= spread
+        exponent -= distance
+        spread *= gamma
+        volume *= spread
+    np.exp(exponent, out=exponent)
+    exponent /= np.sqrt(volume, out=volume)
+    return exponent
+
+
+def _laplacian(gamma: float, loc: Array, variance: Array, others: Array, other_variance: Array) -> Array:
+    result = np.ones((len(loc), len(others)))
+    for a, v, b, w in zip(loc.T, variance.T, others.T, other_variance.T, strict=True):
+        distance = gamma * np.abs(np.subtract.outer(a, b))
+        spread = gamma * np.sqrt(np.add.outer(v, w))
+        result *= _folded(distance, spread)
+    return result
+
+
+def _folded(d: Array, s: Array) -> Array:
+    """E exp(-|X|) for X ~ N(d, s^2), d >= 0, s >= 0."""
+    point = s == 0.0
+    s = np.where(point, 1.0, s)
+    scaled = np.exp(-0.5 * (d / s) ** 2)
+    far = d > s * s  # erfcx of a large negative number overflows
+    near = np.where(far, 0.0, s * s - d) / (np.sqrt(2.0) * s)
+    left = 0.5 * scaled * scipy.special.erfcx(near)
+    if np.any(far):
+        left[far] = np.exp(0.5 * s[far] ** 2 - d[far]) * scipy.special.ndtr(d[far] / s[far] - s[far])
+    right = 0.5 * scaled * scipy.special.erfcx((s * s + d) / (np.sqrt(2.0) * s))
+    return np.where(point, np.exp(-d), left + right)

@@ -1,0 +1,405 @@
+"""Computed CCEs are within their stated bound of the definition, for every kind of kernel, family and dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.special
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from congruence.kernels import (
+    RBF,
+    CongruenceResult,
+    Deterministic,
+    Distribution,
+    Kernel,
+    Laplacian,
+    Linear,
+    LogNormal,
+    Matern,
+    Mixture,
+    MultivariateNormal,
+    Normal,
+    Poisson,
+    Polynomial,
+    Samples,
+    StudentT,
+    conditional_congruence_error,
+    maximum_conditional_mean_discrepancy,
+    multiscale_rbf,
+    prepare,
+    variance_gamma,
+)
+from congruence.kernels.calibration_error.normal_products import NormalProduct
+from congruence.kernels.errors import BudgetError, InvalidInputError
+from congruence.kernels.feature_maps import output_features
+from congruence.kernels.functions import Sum
+from congruence.kernels.mean_embeddings import gram
+from congruence.kernels.null_draws import null_draws
+from congruence.kernels.target_errors import target_errors
+
+INPUT_KERNEL = RBF(0.3)
+KERNELS: dict[str, Callable[[np.ndarray], Kernel]] = {
+    "rbf": lambda y: RBF(variance_gamma(y)),
+    "multiscale": multiscale_rbf,
+    "laplacian": lambda y: Laplacian(np.sqrt(variance_gamma(y))),
+    "matern 1/2": lambda y: Matern(0.5, float(np.std(y))),
+    "matern 3/2": lambda y: Matern(1.5, float(np.std(y))),
+    "matern 5/2": lambda y: Matern(2.5, float(np.std(y))),
+}
+# Bound of CCE divided by CCE that is promised: scalar RBF of any family, closed forms, and masses on nodes.
+USEFUL = 1e-3
+USEFUL_ON_NODES = 0.02
+FAMILIES = ("normal", "t", "lognormal", "counts", "mixture", "ensemble")
+
+
+def definition(x: np.ndarray, errors_gram: np.ndarray, regularization: float = 0.1) -> np.ndarray:
+    """CCE at the reference points from H_ij = <D_i, D_j>, with the whole system."""
+    k = INPUT_KERNEL(x)
+    weights = np.linalg.solve(k + len(x) * regularization * np.eye(len(x)), k)
+    return np.sqrt(np.maximum(np.einsum("im,ij,jm->m", weights, errors_gram, weights, optimize=True), 0.0))
+
+
+PANELS = np.concatenate(
+    [-np.geomspace(15.0, 1e5, 60)[::-1], np.linspace(-15.0, 15.0, 241)[1:-1], np.geomspace(15.0, 1e5, 60)]
+)
+ORDER = 6
+
+
+class FineRule:
+    """Gauss rules on panels; in the panel of a point p, the kernel's kink at p is split off (product integration)."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        t, w = np.polynomial.legendre.leggauss(ORDER)
+        self.half = np.diff(PANELS)[:, None] / 2
+        self.nodes = ((PANELS[1:, None] + PANELS[:-1, None]) / 2 + self.half * t).ravel()
+        self.weights = (self.half * w).ravel()
+        self.lagrange = np.linalg.inv(np.polynomial.legendre.legvander(t, ORDER - 1))
+        self.between = self.against(self.nodes)
+
+    def against(self, points: np.ndarray) -> np.ndarray:
+        """The matrix M with M f = int k(p, z) f(z) dz for f at the nodes, (points, nodes)."""
+        result = self.kernel(points, self.nodes) * self.weights
+        panel = np.clip(np.searchsorted(PANELS, points) - 1, 0, len(PANELS) - 2)
+        t, w = np.polynomial.legendre.leggauss(16)
+        own = np.zeros((len(points), ORDER))
+        for low, high in ((PANELS[panel], points), (points, PANELS[panel + 1])):
+            half = (high - low)[:, None] / 2
+            z = (high + low)[:, None] / 2 + half * t
+            local = (z - (PANELS[panel] + self.half[panel, 0])[:, None]) / self.half[panel]
+            values = np.array([self.kernel(p[None], row)[0] for p, row in zip(points, z, strict=True)]) * half * w
+            own += np.einsum("pz,pzm->pm", values, np.polynomial.legendre.legvander(local, ORDER - 1) @ self.lagrange)
+        columns = ORDER * panel[:, None] + np.arange(ORDER)
+        np.put_along_axis(result, columns, own, axis=1)
+        return result
+
+
+def scalar_gram(y: np.ndarray, law: Distribution, kernel: Kernel) -> np.ndarray:
+    """H from its definition: exact for samples and counts, else by a fine rule on the densities."""
+    n = len(y)
+    if isinstance(law, Samples) or law.is_discrete:
+        points = np.arange(200.0) if law.is_discrete else law.values.ravel()  # type: ignore[attr-defined]
+        mass = (
+            np.exp(law.log_prob(points[None, :])) if law.is_discrete else np.kron(np.eye(n), np.full((1, 7), 1.0 / 7.0))
+        )
+        atoms, weights = np.concatenate([y, points]), np.hstack([np.eye(n), -mass])
+        return weights @ kernel(atoms) @ weights.T
+    rule = FineRule(kernel)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        density = np.nan_to_num(np.exp(law.log_prob(rule.nodes[None, :])))
+    to_targets = rule.against(y) @ density.T
+    return kernel(y) - to_targets - to_targets.T + (density * rule.weights) @ rule.between @ density.T
+
+
+def scalar_law(family: str, center: np.ndarray, rng: np.random.Generator) -> Distribution:
+    n = len(center)
+    scale = np.exp(rng.normal(0.0, 0.4, n))
+    return {
+        "normal": lambda: Normal(center, scale),
+        "t": lambda: StudentT(np.full(n, 3.0), center, scale),
+        "lognormal": lambda: LogNormal(np.full(n, 0.6), np.exp(0.3 * center)),
+        "counts": lambda: Poisson(np.exp(1.0 + 0.3 * center)),
+        "mixture": lambda: Mixture(
+            np.array([0.3, 0.7]), (Normal(center - 2.0, scale), Normal(center + 1.0, 0.3 * scale))
+        ),
+        "ensemble": lambda: Samples(center[:, None] + rng.normal(size=(n, 7))),
+    }[family]()
+
+
+def within_bound(result: CongruenceResult, exact: np.ndarray, slack: float = 0.0) -> None:
+    assert np.max(np.abs(result.values - exact)) <= result.error_bound + slack
+
+
+@pytest.mark.parametrize("kernel", sorted(KERNELS))
+@given(family=st.sampled_from(FAMILIES), seed=st.integers(0, 10_000))
+@settings(max_examples=6, deadline=None)
+def test_scalar_errors_are_within_their_bound_of_the_definition(kernel: str, family: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(6, 2))
+    y = np.arange(6.0) + (x[:, 0] > 0.0) if family == "counts" else x[:, 0] + rng.normal(size=6)
+    law = scalar_law(family, x[:, 0] + 0.5, rng)
+    k_y = KERNELS[kernel](y)
+    result = conditional_congruence_error(x, y, law, input_kernel=INPUT_KERNEL, output_kernel=k_y)
+    within_bound(result, definition(x, scalar_gram(y, law, k_y)), slack=1e-8)
+    on_nodes = family in ("t", "lognormal") and not kernel.startswith(("rbf", "multi"))
+    assert result.error_bound < (USEFUL_ON_NODES if on_nodes else USEFUL) * result.mean
+
+
+def vector_expectation(kernel: Kernel, center: np.ndarray, variance: np.ndarray) -> float:
+    """E k(Z, 0) for Z ~ N(center, diag(variance)), by one-dimensional integrals that know no closed form but RBF's."""
+    if isinstance(kernel, Sum):
+        return sum(vector_expectation(part, center, variance) for part in kernel.parts)
+    if isinstance(kernel, RBF):
+        total = 1.0 + 2.0 * kernel.gamma * variance
+        return float(np.prod(np.exp(-kernel.gamma * center**2 / total) / np.sqrt(total)))
+    if isinstance(kernel, Laplacian):
+        t, w = np.polynomial.legendre.leggauss(200)
+        value = 1.0
+        for c, v in zip(center, variance, strict=True):
+            if v == 0.0:
+                value *= np.exp(-kernel.gamma * abs(c))
+                continue
+            low, high = c - 12.0 * np.sqrt(v), c + 12.0 * np.sqrt(v)
+            edges = np.unique(np.clip([low, 0.0, c, high], low, high))
+            half = np.diff(edges)[:, None] / 2
+            z = (edges[1:, None] + edges[:-1, None]) / 2 + half * t
+            density = np.exp(-((z - c) ** 2) / (2.0 * v)) / np.sqrt(2.0 * np.pi * v)
+            value *= float(np.sum(half * w * density * np.exp(-kernel.gamma * np.abs(z))))
+        return value
+    assert isinstance(kernel, Matern)
+    if not np.any(variance):
+        return float(kernel(center[None], np.zeros((1, len(center))))[0, 0])
+
+    def integrand(s: float) -> float:  # T = s^2 ~ Gamma(nu)
+        gamma = kernel.nu / (2.0 * kernel.length_scale**2 * s * s)
+        law = 2.0 * s ** (2.0 * kernel.nu - 1.0) * np.exp(-s * s) / scipy.special.gamma(kernel.nu)
+        return law * vector_expectation(RBF(gamma), center, variance)
+
+    return float(scipy.integrate.quad(integrand, 0.0, 8.0, epsabs=1e-12, epsrel=1e-11, limit=400)[0])
+
+
+def vector_gram(y: np.ndarray, law: MultivariateNormal, kernel: Kernel) -> np.ndarray:
+    n, v = len(y), law.scale**2
+    zero = np.zeros(y.shape[1])
+    result = np.empty((n, n))
+    for i in range(n):
+        for j in range(n):
+            result[i, j] = (
+                vector_expectation(kernel, y[i] - y[j], zero)
+                - vector_expectation(kernel, law.loc[i] - y[j], v[i])
+                - vector_expectation(kernel, y[i] - law.loc[j], v[j])
+                + vector_expectation(kernel, law.loc[i] - law.loc[j], v[i] + v[j])
+            )
+    return result
+
+
+@given(q=st.integers(2, 10), kernel=st.sampled_from(sorted(KERNELS)), seed=st.integers(0, 10_000))
+@settings(max_examples=8, deadline=None)
+def test_vector_errors_are_within_their_bound_of_the_definition(q: int, kernel: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(5, 2))
+    y = x[:, :1] + rng.normal(size=(5, q))
+    law = MultivariateNormal(np.repeat(x[:, :1] + 0.5, q, axis=1), np.exp(rng.normal(0.0, 0.4, (5, q))))
+    k_y = KERNELS[kernel](y)
+    result = conditional_congruence_error(x, y, law, input_kernel=INPUT_KERNEL, output_kernel=k_y)
+    within_bound(result, definition(x, vector_gram(y, law, k_y)), slack=1e-9)
+    assert result.error_bound < USEFUL * result.mean
+
+
+def vectors(n: int, q: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, MultivariateNormal]:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 4))
+    y = 0.5 * x @ rng.normal(size=(4, q)) + rng.normal(size=(n, q))
+    return x, y, MultivariateNormal(0.3 * np.repeat(x[:, :1], q, axis=1), np.exp(rng.normal(0.0, 0.3, (n, q))))
+
+
+def normal_gram(y: np.ndarray, law: MultivariateNormal, kernel: Kernel) -> np.ndarray:
+    gammas = tuple(part.gamma for part in (kernel.parts if isinstance(kernel, Sum) else (kernel,)))  # type: ignore[attr-defined]
+    rows = np.hstack([y, law.loc, law.scale])
+    return np.concatenate([NormalProduct(gammas)(rows[s : s + 100], rows) for s in range(0, len(rows), 100)])
+
+
+@pytest.mark.parametrize(("q", "multiscale"), [(10, True), (10, False), (2, True)])
+def test_ten_targets_fill_a_volume_and_are_exact(q: int, multiscale: bool) -> None:
+    x, y, law = vectors(400, q)
+    kernel = multiscale_rbf(y) if multiscale else RBF(variance_gamma(y))
+    result = conditional_congruence_error(x, y, law, input_kernel=INPUT_KERNEL, output_kernel=kernel)
+    exact = definition(x, normal_gram(y, law, kernel))
+    within_bound(result, exact)
+    assert result.error_bound < 1e-7
+    np.testing.assert_allclose(result.values, exact, rtol=1e-7)
+
+
+@pytest.mark.parametrize("q", [2, 5])
+def test_above_the_rows_that_are_factored_the_bound_holds_and_says_that_it_is_sampled(
+    q: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("FACTORED_ROWS", 300), ("LANDMARKS", 200), ("_CHECKED_ROWS", 250)):
+        monkeypatch.setattr(gram, name, value)
+    monkeypatch.setattr("congruence.kernels.target_errors.FACTORED_ROWS", 300)
+    x, y, law = vectors(700, q)
+    kernel = RBF(variance_gamma(y))
+    error = target_errors(y, law, kernel)
+    exact_gram = normal_gram(y, law, kernel)
+    result = conditional_congruence_error(x, y, law, input_kernel=INPUT_KERNEL, output_kernel=kernel)
+    within_bound(result, definition(x, exact_gram))
+    missed = float(np.linalg.norm(exact_gram - error.delta @ error.delta.T, 2))
+    assert missed <= error.feature_error.norm
+    if q == 5:
+        assert error.feature_error_kind == "sampled"
+        assert error.feature_error.norm < 3.0 * missed
+
+
+def test_coordinates_that_miss_much_of_the_errors_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("FACTORED_ROWS", 100), ("LANDMARKS", 64)):
+        monkeypatch.setattr(gram, name, value)
+    x, y, law = vectors(400, 10)
+    with pytest.raises(BudgetError, match=r"64 coordinates miss .* % of them.*sample of at most"):
+        conditional_congruence_error(x, y, law, input_kernel=INPUT_KERNEL, output_kernel=multiscale_rbf(y))
+
+
+def test_ensembles_of_vectors_are_the_definition() -> None:
+    rng = np.random.default_rng(3)
+    x, y, _ = vectors(60, 4)
+    values = y[:, None] + rng.normal(size=(60, 5, 4))
+    kernel = Matern(1.5, 2.0)
+    atoms = np.concatenate([y[:, None], values], axis=1).reshape(-1, 4)
+    weights = np.kron(np.eye(60), np.array([1.0] + [-0.2] * 5))
+    exact = definition(x, weights @ kernel(atoms) @ weights.T)
+    for law in (Samples(values), Mixture(np.full(5, 0.2), tuple(Deterministic(values[:, k]) for k in range(5)))):
+        result = conditional_congruence_error(x, y, law, input_kernel=INPUT_KERNEL, output_kernel=kernel)
+        np.testing.assert_allclose(result.values, exact, rtol=1e-6)
+        within_bound(result, exact, slack=1e-9)
+
+
+@pytest.mark.parametrize("family", ["normal", "t"])
+@pytest.mark.parametrize("spread", [150.0, 1e4])
+def test_one_wide_prediction_among_narrow_ones(family: str, spread: float) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(8, 2))
+    y, scale = x[:, 0] + rng.normal(size=8), np.ones(8)
+    scale[3] = spread
+    law = Normal(x[:, 0], scale) if family == "normal" else StudentT(np.full(8, 5.0), x[:, 0], scale)
+    kernel = RBF(0.5)
+    result = conditional_congruence_error(x, y, law, input_kernel=INPUT_KERNEL, output_kernel=kernel)
+    v = 1.0 / (2.0 * kernel.gamma)
+    if family == "normal":
+        as_vectors = MultivariateNormal(law.loc[:, None], law.scale[:, None])  # type: ignore[attr-defined]
+        exact = definition(x, normal_gram(y[:, None], as_vectors, kernel))
+        assert result.error_bound < 1e-3 * result.mean
+    else:
+        exact = definition(x, spectral_gram(y, law, v))
+    within_bound(result, exact, slack=1e-8)
+
+
+def spectral_gram(y: np.ndarray, law: Distribution, variance: float) -> np.ndarray:
+    """H for the RBF of this variance from characteristic functions, by Gauss rules that shrink towards 0."""
+    edges = np.concatenate([[0.0], np.geomspace(1e-7, 0.2, 60), np.linspace(0.2, 8.0, 40)[1:]])
+    nodes, weights = np.polynomial.legendre.leggauss(20)
+    half = np.diff(edges)[:, None] / 2
+    t = ((edges[1:, None] + edges[:-1, None]) / 2 + half * nodes).ravel()
+    weight = np.sqrt(variance / (2 * np.pi)) * np.exp(-0.5 * variance * t**2) * 2 * (half * weights).ravel()
+    wave = np.exp(1j * np.multiply.outer(y, t)) - law.characteristic_function(t)
+    return ((wave * weight) @ wave.conj().T).real
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "matern 3/2", "laplacian"])
+@pytest.mark.parametrize("family", ["normal", "t", "ensemble", "mixture"])
+def test_the_origin_of_the_targets_does_not_matter(family: str, kernel: str) -> None:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(50, 2))
+    y = np.round(x[:, 0] + rng.normal(size=50), 6)
+
+    def at(origin: float) -> CongruenceResult:
+        law = scalar_law(family, np.round(x[:, 0], 6) + origin, np.random.default_rng(5))
+        k_y = KERNELS[kernel](y + origin)
+        return conditional_congruence_error(x, y + origin, law, input_kernel=INPUT_KERNEL, output_kernel=k_y)
+
+    here, there = at(0.0), at(1e8)
+    np.testing.assert_allclose(there.values, here.values, rtol=1e-6, atol=there.error_bound + here.error_bound)
+    assert there.error_bound < USEFUL_ON_NODES * there.mean
+
+
+@pytest.mark.parametrize("kernel", [Laplacian(0.7), Matern(1.5, 1.0), Matern(2.5, 1.0)], ids=str)
+@pytest.mark.parametrize("family", ["t", "lognormal"])
+def test_kernels_with_a_kink_have_a_bound_of_use_on_many_rows(kernel: Kernel, family: str) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 3))
+    y = np.exp(0.3 * x[:, 0] + 0.6 * rng.normal(size=200))
+    law = scalar_law(family, x[:, 0], rng)
+    result = conditional_congruence_error(x, y, law, input_kernel=INPUT_KERNEL, output_kernel=kernel)
+    assert result.error_bound < 0.02 * result.mean
+
+
+def test_more_targets_than_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 3))
+    y = x[:, 0] + rng.normal(size=300)
+    law = StudentT(np.full(300, 4.0), x[:, 0] + 0.5, np.ones(300))
+    for kernel in (Laplacian(0.7), Matern(1.5, 1.0)):
+        exact = conditional_congruence_error(x, y, law, input_kernel=INPUT_KERNEL, output_kernel=kernel)
+        with monkeypatch.context() as patch:
+            patch.setattr("congruence.kernels.mean_embeddings.line.TARGET_NODES", 0)
+            patch.setattr("congruence.kernels.mean_embeddings.line._FINE_GRID", 400)
+            result = conditional_congruence_error(x, y, law, input_kernel=INPUT_KERNEL, output_kernel=kernel)
+        within_bound(result, exact.values, slack=exact.error_bound)
+
+
+def test_a_polynomial_kernel_that_overflows_says_so() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(20, 2)), 1e200 * rng.normal(size=20)
+    law = Samples(y[:, None] + np.zeros((20, 3)))
+    with pytest.raises(InvalidInputError, match="overflows"):
+        conditional_congruence_error(x, y, law, input_kernel=INPUT_KERNEL, output_kernel=Linear())
+
+
+def test_draws_that_overflow_single_precision_are_refused() -> None:
+    y = 1e8 * np.random.default_rng(0).normal(size=40)
+    with pytest.raises(InvalidInputError, match=r"limit of single precision.*rescale"):
+        null_draws(y, Normal(np.zeros(40), np.full(40, 1e8)), Polynomial(3, 1.0))
+
+
+def test_directions_of_a_test_on_vectors_do_not_know_the_observed_targets() -> None:
+    _, y, law = vectors(60, 3)
+    draws, moved = null_draws(y, law), null_draws(y + 5.0, law)
+    np.testing.assert_array_equal(draws.mean, moved.mean)  # type: ignore[attr-defined]
+
+
+def test_features_of_vectors_state_an_error_that_holds_between_their_nodes() -> None:
+    rng = np.random.default_rng(0)
+    for q in (2, 10):
+        y = rng.normal(size=(3000, q))
+        law = MultivariateNormal(np.zeros((3000, q)), np.ones((3000, q)))
+        features = output_features(RBF(1.0), y, law)
+        fresh = law[:200].sample(1, seed=9)[:, 0]
+        wrong = np.abs(features(fresh) @ features(y[:500]).T - RBF(1.0)(fresh, y[:500])).max()
+        assert wrong <= 1.2 * features.error
+
+
+def test_discrepancies_between_samples_of_vectors_are_exact() -> None:
+    x, y, _ = vectors(300, 10)
+    kernel = multiscale_rbf(y)
+    value = maximum_conditional_mean_discrepancy(
+        x[:150], y[:150], x[150:], y[150:], x[:5], input_kernel=INPUT_KERNEL, output_kernel=kernel
+    )
+    first, second = (
+        np.linalg.solve(INPUT_KERNEL(part) + 15.0 * np.eye(150), INPUT_KERNEL(part, x[:5]))
+        for part in (x[:150], x[150:])
+    )
+    signed = np.concatenate([first, -second])
+    np.testing.assert_allclose(value, np.sqrt(np.einsum("im,ij,jm->m", signed, kernel(y), signed)), rtol=1e-8)
+
+
+def test_the_noise_floor_of_vectors_is_that_of_the_closed_form() -> None:
+    x, y, law = vectors(200, 10)
+    kernel = RBF(variance_gamma(y))
+    error = target_errors(y, law, kernel)
+    total = 1.0 + 4.0 * kernel.gamma * law.scale**2
+    np.testing.assert_allclose(error.variance, 1.0 - np.prod(total**-0.5, axis=1), atol=1e-10)
+    prepared = prepare(x, input_kernel=INPUT_KERNEL)
+    assert prepared.conditional_congruence_error(y, law, output_kernel=kernel).noise_floor > 0.0
