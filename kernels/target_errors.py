@@ -41,7 +41,7 @@ _SHORT = 256  # frequencies: the features are used as they are
 _LONG = 16_384
 _FEW_WAVES = 6_000_000  # of rows and frequencies: some seconds
 _MANY_WAVES = 50_000_000  # half a minute, for predictions that could not be evaluated otherwise
-_SCALAR_PAIRS = 200_000_000  # kernel values of a Gram matrix for scalars, above which masses on nodes are faster
+_SCALAR_PAIRS = 1_000_000_000  # kernel values of a Gram matrix for scalars, above which masses on nodes are faster
 _NEGLIGIBLE_MOVE = 1e-7  # mean squared displacement of the kernel means of an RBF
 
 
