@@ -40,9 +40,9 @@ def output_features(
     Args:
         kernel: the output kernel k_Y.
         y: targets, (n,) or (n, q), which fix the range together with the predictions.
-        distribution: predictive distributions; the range covers all but 1e-12 or 1e-9 of their mass per side, or, for
-            tails so heavy that this would need too many features, all but up to 1e-3, or else as much as 1,024 frequencies
-            around the targets do. ``FeatureMap.missed`` counts the mass outside.
+        distribution: predictive distributions; the range covers all but 1e-12 or 1e-9 of their mass per side, or for
+            tails so heavy that this would need too many features, all but up to 1e-3, or else what 1,024 frequencies
+            hold around the targets. ``FeatureMap.missed`` counts the mass outside.
         tolerance: largest error of k_Y on the range.
 
     Raises:
