@@ -25,7 +25,9 @@ __all__ = ["FeatureMap", "FourierFeatures", "NodeFeatures", "output_features"]
 
 NODE_TOLERANCE = 1e-9  # kernels that are not smooth need thousands of nodes for the next three digits
 MAX_FREQUENCIES = 1024
+SMALLEST_TAIL = 1e-12
 TAILS = (1e-9, 1e-6, 1e-4, 1e-3)
+SHORT = 256  # frequencies that cost next to nothing
 _GRID = 1024
 _CANDIDATES = 4096
 _CHECKED = 4096
@@ -39,9 +41,9 @@ def output_features(
     Args:
         kernel: the output kernel k_Y.
         y: targets, (n,) or (n, q), which fix the range together with the predictions.
-        distribution: predictive distributions; the range covers all but 1e-9 of their mass per side, or, for tails so
-            heavy that this would need too many features, all but up to 1e-3, or else as much as 1,024 frequencies
-            around the targets do. ``FeatureMap.missed`` counts the mass outside.
+        distribution: predictive distributions; the range covers all but 1e-12 or 1e-9 of their mass per side, or for
+            tails so heavy that this would need too many features, all but up to 1e-3, or else what 1,024 frequencies
+            hold around the targets. ``FeatureMap.missed`` counts the mass outside.
         tolerance: largest error of k_Y on the range.
 
     Raises:
@@ -67,9 +69,9 @@ def target_range(y: Array, distribution: Distribution | None, tail: float) -> tu
 
 
 def _fourier_range(gammas: Array, y: Array, distribution: Distribution | None, tolerance: float) -> tuple[float, float]:
-    for tail in TAILS:
+    for tail, most in ((SMALLEST_TAIL, SHORT), *((tail, MAX_FREQUENCIES) for tail in TAILS)):
         low, high = target_range(y, distribution, tail)
-        if frequency_count(gammas, low, high, tolerance) <= MAX_FREQUENCIES:
+        if frequency_count(gammas, low, high, tolerance) <= most:
             return low, high
     inner, outer = target_range(y, None, 0.0), (low, high)
     if frequency_count(gammas, *inner, tolerance) > MAX_FREQUENCIES:

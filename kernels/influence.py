@@ -94,7 +94,9 @@ def congruence_uncertainty(
     norms = np.sqrt(np.einsum("ij,ij->i", smoothed, smoothed))
     directions = smoothed / np.maximum(norms, _TINY)[:, None]
     points = len(smoothed)
-    squared = 2.0 / points * np.einsum("ij,ij->i", smoother.transposed(smoothed), residuals)
+    # A row's product with itself is linear in neither: it counts once.
+    own = smoother.column_squares() * np.einsum("ij,ij->i", residuals, residuals)
+    squared = (2.0 * np.einsum("ij,ij->i", smoother.transposed(smoothed), residuals) - own) / points
     root = 1.0 / points * np.einsum("ij,ij->i", smoother.transposed(directions), residuals)
     chance = 0.0 if sampling_variance is None else float(np.mean(smoother.squared_weights(sampling_variance)))
     means, squares, noise = _multiplied(smoother, residuals, smoothed, multipliers)

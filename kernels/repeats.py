@@ -71,21 +71,21 @@ def repeated_evaluation(
         raise InvalidInputError(f"draws: {draws}; give at least one")
     probes = max(MIN_PROBES, -(-PROBES // (repeats * draws)))
     features = {name: shared_features(kernel, y, model) for name, model in versions.items()}
+    exact = {} if samples is not None else {name: target_errors(y, model, kernel) for name, model in versions.items()}
     sums: dict[str, _Repeats] = {name: _Repeats() for name in versions}
     for number, reference in enumerate(references):
         for name, model in versions.items():
             rng = stream(seed, "repeats", number)
             errors = [
-                target_errors(y, _drawn(model, samples, rng), kernel, features=features[name]) for _ in range(draws)
+                target_errors(y, Samples(model.sample(samples, seed=rng)), kernel, features=features[name])
+                if samples is not None
+                else exact[name]
+                for _ in range(draws)
             ]
             drawn = {draw: reference.errors(error) for draw, error in enumerate(errors)}
             evaluated = reference.prepared.evaluate_errors(drawn, rng=rng, probes=probes, uncertainty=uncertainty)
             sums[name].add(list(evaluated.values()), reference.rows, len(y))
     return {name: repeated.result() for name, repeated in sums.items()}
-
-
-def _drawn(model: Distribution, samples: int | None, rng: np.random.Generator) -> Distribution:
-    return model if samples is None else Samples(model.sample(samples, seed=rng))
 
 
 @dataclass

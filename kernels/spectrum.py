@@ -108,6 +108,11 @@ class SpectralSmoother:
         inner = self.filters[:, None] * (self.synthesis.T @ v.astype(self.synthesis.dtype))
         return np.asarray(self.analysis @ inner)
 
+    def column_squares(self) -> Array:
+        """sum_j L_ji^2 of this smoother L, (n,)."""
+        inner = self.filters[:, None] * (self.synthesis.T @ self.synthesis) * self.filters
+        return np.asarray(np.einsum("ik,ik->i", self.analysis @ inner, self.analysis), dtype=np.float64)
+
     def squared_weights(self, variance: Array) -> Array:
         """sum_i L_ji^2 v_i of this smoother L, (m,), for v (n,): 2 (n + m) k^2 operations and no (m, n) array."""
         weighted = self.analysis.T @ (self.analysis * variance.astype(self.analysis.dtype)[:, None])

@@ -15,7 +15,7 @@ from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.base import require_dimension
 from congruence.kernels.distributions.quadrature import probability_rule
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.feature_maps import FeatureMap, output_features, target_range
+from congruence.kernels.feature_maps import SHORT, FeatureMap, output_features, target_range
 from congruence.kernels.functions import RBF, Kernel, Laplacian, Matern, Sum, variance_gamma
 from congruence.kernels.mean_embeddings.base import EmbeddedErrors, FeatureError
 from congruence.kernels.mean_embeddings.fourier import (
@@ -39,11 +39,10 @@ from congruence.kernels.threads import available_threads, map_on_threads
 _CHUNK_ROWS = 4096
 _TOLERANCE = 1e-12
 _TAILS = (1e-9, 1e-8, 1e-7, 1e-6)
-_SHORT = 256  # frequencies: the features are used as they are
 _LONG = 16_384
 _FEW_WAVES = 6_000_000  # of rows and frequencies: some seconds
 _MANY_WAVES = 50_000_000  # half a minute, for predictions that could not be evaluated otherwise
-_SCALAR_PAIRS = 200_000_000  # kernel values of a Gram matrix for scalars, above which masses on nodes are faster
+_SCALAR_PAIRS = 1_000_000_000  # kernel values of a Gram matrix for scalars, above which masses on nodes are faster
 _NEGLIGIBLE_MOVE = 1e-7  # mean squared displacement of the kernel means of an RBF
 
 
@@ -118,7 +117,7 @@ def embedded_errors(y: Array, predictive: Distribution, kernel: Kernel) -> Embed
             volume wide for the kernel), or scalar targets thousands of bandwidths apart.
     """
     gammas = rbf_gammas(kernel) if y.ndim == 1 else None
-    if gammas is not None and frequency_count(gammas, *target_range(y, predictive, _TAILS[0]), _TOLERANCE) <= _SHORT:
+    if gammas is not None and frequency_count(gammas, *target_range(y, predictive, _TAILS[0]), _TOLERANCE) <= SHORT:
         return _by_features(y, predictive, output_features(kernel, y, predictive))
     gram = ErrorGram.of(y, predictive, kernel)
     on_line = y.ndim == 1 and is_line_kernel(kernel)
@@ -174,7 +173,7 @@ def _by_fourier(
     for tail in tails:
         low, high = target_range(y, predictive, tail)
         count = frequency_count(gammas, low, high, _TOLERANCE)
-        if count <= _SHORT:
+        if count <= SHORT:
             return _by_features(y, predictive, fourier_features(gammas, low, high, _TOLERANCE))
         if count <= _LONG and count * len(y) <= waves:
             return projected_errors(y, predictive, all_frequencies(gammas, low, high, _TOLERANCE))

@@ -27,7 +27,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Deterministic, Distribution, Samples
 from congruence.kernels.functions import RBF, Kernel, Laplacian, Matern, Sum
 from congruence.kernels.mean_embeddings.base import EmbeddedErrors, FeatureError
-from congruence.kernels.mean_embeddings.gram import factored, lower_factor
+from congruence.kernels.mean_embeddings.gram import FACTORED_ROWS, factored, lower_factor
 from congruence.kernels.streams import stream
 from congruence.kernels.threads import available_threads, map_on_threads
 
@@ -37,6 +37,7 @@ _FINE_GRID = 2048
 _POOLED_DRAWS = 32_768
 _TAIL = 1e-7
 _CHUNK_ENTRIES = 2_000_000
+_FEW_COORDINATES = 256
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def line_errors(y: Array, predictive: Distribution, kernel: Kernel) -> EmbeddedE
     map_on_threads(fill, starts, min(len(starts), available_threads()))
     double = 2.0 if np.max(of_target) > 0.0 else 1.0  # |a + b|^2 <= 2 |a|^2 + 2 |b|^2
     rows, shared = double * missed, double * basis.together(y, of_target)
-    if basis.rank > n:
+    if basis.rank > min(n, _FEW_COORDINATES) and n <= FACTORED_ROWS:
         delta, compressed = factored(delta @ delta.T)
         rows = rows + compressed
     return EmbeddedErrors(delta, squared_means, FeatureError(rows, shared, displaced))
