@@ -9,6 +9,7 @@ import numpy as np
 
 from congruence.kernels.congruence import PreparedCongruence, prepare
 from congruence.kernels.functions import RBF, Laplacian, Matern, Polynomial, Product, Sum
+from congruence.kernels.mean_embeddings.base import FeatureError
 from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom
 from congruence.kernels.target_errors import TargetErrors
 from congruence.kernels.weighting import weighted_reference
@@ -125,7 +126,7 @@ def prepared(problem) -> PreparedCongruence:
 
 
 def _errors(delta):
-    return TargetErrors(delta, np.sum(delta**2, axis=1), 0.0)
+    return TargetErrors(delta, np.sum(delta**2, axis=1), FeatureError(np.zeros(len(delta))))
 
 
 def evaluated(problem):

@@ -120,7 +120,7 @@ def files(run_id: str, folder: str | None = None) -> list[str]:
 
 
 def read_scores(run_id: str) -> pd.DataFrame:
-    path = next(file for file in files(run_id) if file.endswith(".parquet"))
+    path = next(file for file in files(run_id) if file.endswith("scores.parquet"))
     return pd.read_parquet(mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path=path))
 
 

@@ -386,7 +386,7 @@ def test_discrepancies_between_samples_of_vectors_are_exact() -> None:
     kernel = multiscale_rbf(y)
     value = maximum_conditional_mean_discrepancy(
         x[:150], y[:150], x[150:], y[150:], x[:5], input_kernel=INPUT_KERNEL, output_kernel=kernel
-    )
+    ).values
     first, second = (
         np.linalg.solve(INPUT_KERNEL(part) + 15.0 * np.eye(150), INPUT_KERNEL(part, x[:5]))
         for part in (x[:150], x[150:])
