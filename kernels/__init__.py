@@ -22,11 +22,8 @@ from congruence.kernels.calibration_error import (
     unnormalized_calibration_mean_embedding,
 )
 from congruence.kernels.congruence import (
-    CongruenceResult,
-    DiscrepancyResult,
     PreparedCongruence,
     conditional_congruence_error,
-    maximum_conditional_mean_discrepancy,
     prepare,
 )
 from congruence.kernels.congruence_difference import (
@@ -34,6 +31,8 @@ from congruence.kernels.congruence_difference import (
     congruence_differences,
     paired_congruence_difference,
 )
+from congruence.kernels.congruence_result import CongruenceResult
+from congruence.kernels.discrepancy import DiscrepancyResult, maximum_conditional_mean_discrepancy
 from congruence.kernels.distributions import *  # noqa: F403
 from congruence.kernels.distributions import __all__ as _families
 from congruence.kernels.downsampling import downsampled_congruence

@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from congruence.kernels.congruence import CongruenceResult, PreparedCongruence, prepare
+from congruence.kernels.congruence import PreparedCongruence, prepare
+from congruence.kernels.congruence_result import CongruenceResult
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.functions import Kernel

@@ -66,11 +66,13 @@ class CongruenceUncertainty:
         influence: of each reference row.
         standard_error: of the mean CCE.
         squared_standard_error: of the mean CCE^2.
+        noise_standard_error: of the mean CCE^2 of the same noise around no error at all.
     """
 
     influence: CongruenceInfluence = field(repr=False)
     standard_error: float
     squared_standard_error: float
+    noise_standard_error: float
 
 
 def congruence_uncertainty(
@@ -104,6 +106,7 @@ def congruence_uncertainty(
         CongruenceInfluence(float(np.mean(norms**2)) - chance, float(np.mean(norms)), squared, root, noise),
         standard_error=float(np.std(means, ddof=1)),
         squared_standard_error=float(np.std(squares, ddof=1)),
+        noise_standard_error=float(np.std(noise, ddof=1)),
     )
 
 
@@ -133,11 +136,13 @@ def repeated_uncertainty(repeats: Sequence[CongruenceUncertainty]) -> Congruence
         (item.standard_error / max(of_root, _TINY), item.squared_standard_error / max(of_square, _TINY))
         for item, (of_root, of_square) in zip(repeats, first_order, strict=True)
     ]
+    of_noise = float(np.mean([item.noise_standard_error / max(item.squared_standard_error, _TINY) for item in repeats]))
     of_root, of_square = np.mean(corrections, axis=0) * (_norm(root), _norm(squared))
     return CongruenceUncertainty(
         CongruenceInfluence(float(np.mean(squared_mean)), float(np.mean(mean)), squared, root, noise),
         standard_error=float(np.hypot(of_root, _error_of_mean(mean))),
         squared_standard_error=float(np.hypot(of_square, _error_of_mean(squared_mean))),
+        noise_standard_error=float(np.hypot(of_square * of_noise, _error_of_mean(squared_mean))),
     )
 
 

@@ -13,7 +13,8 @@ from typing import Any, get_args
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
-from congruence.kernels.congruence import CongruenceResult, PreparedCongruence
+from congruence.kernels.congruence import PreparedCongruence
+from congruence.kernels.congruence_result import CongruenceResult
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.functions import RBF, Kernel, multiscale_rbf, variance_gamma

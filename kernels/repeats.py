@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.congruence import CongruenceResult
+from congruence.kernels.congruence_result import CongruenceResult
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.functions import Kernel

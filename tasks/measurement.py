@@ -14,7 +14,8 @@ import numpy as np
 from distributed import Client
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.congruence import CongruenceResult, Prepare, PreparedCongruence, prepare
+from congruence.kernels.congruence import Prepare, PreparedCongruence, prepare
+from congruence.kernels.congruence_result import CongruenceResult
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.expected_congruence import ExpectedCongruence, expected_congruence
 from congruence.kernels.functions import Kernel

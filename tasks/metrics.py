@@ -23,7 +23,7 @@ from congruence.kernels.calibration_error import (
     pair_terms,
     unbiased_estimate,
 )
-from congruence.kernels.congruence import CongruenceResult
+from congruence.kernels.congruence_result import CongruenceResult
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.expected_congruence import ExpectedCongruence
 from congruence.kernels.scores import central_interval, covered, sharpness

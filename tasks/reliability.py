@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.congruence import CongruenceResult
+from congruence.kernels.congruence_result import CongruenceResult
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocols import Protocol

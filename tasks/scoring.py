@@ -10,7 +10,7 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration import pit_values
-from congruence.kernels.congruence import CongruenceResult
+from congruence.kernels.congruence_result import CongruenceResult
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.expected_congruence import ExpectedCongruence
 from congruence.kernels.scores import point_scores

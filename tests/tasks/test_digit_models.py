@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 from congruence.kernels.calibration import expected_calibration_error
-from congruence.kernels.congruence import CongruenceResult, prepare
+from congruence.kernels.congruence import prepare
+from congruence.kernels.congruence_result import CongruenceResult
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocols import EXACT
