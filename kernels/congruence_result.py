@@ -12,6 +12,8 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.influence import CongruenceUncertainty
 from congruence.kernels.solvers import NormKind
 
+STEPS = 30  # of a contraction that halves the error at each
+
 
 @dataclass(frozen=True)
 class CongruenceResult:
@@ -60,22 +62,32 @@ class CongruenceResult:
         """Confidence interval of the excess: that of the mean CCE^2 less the floor's square, and its root.
 
         A score interval: the variance of the mean CCE^2 rises in proportion to the squared error, from that of noise
-        alone, so each end is judged by the variance that it would have (as Wilson 1927 does for proportions).
+        alone, which is skewed; each end is judged by the variance and skewness that it would have (as Wilson 1927 does
+        for proportions, with the quantiles of Cornish and Fisher 1938).
         """
-        known, z = self._known_uncertainty, _quantile(level)
-        square = float(np.mean(self.squared_values) - np.mean(self.noise_floor_values**2))
-        error = float(np.mean(self.squared_values) - np.mean(known.influence.noise))
-        of_noise = known.noise_standard_error**2
-        slope = max(0.0, known.squared_standard_error**2 - of_noise) / error if error > 0.0 else 0.0
-        center = square + z**2 * slope / 2.0
-        reach = z * float(np.sqrt(max(0.0, of_noise + slope * square + (z * slope / 2.0) ** 2)))
-        return float(np.sqrt(max(0.0, center - reach))), float(np.sqrt(max(0.0, center + reach)))
+        z, variance = _quantile(level), self._variance
+        floor, noise = (float(np.mean(part)) for part in (self.noise_floor_values**2, variance.noise))
+        observed = float(np.mean(self.squared_values))
+        low, high = (_score_end(observed - noise, side * z, variance) + noise - floor for side in (-1.0, 1.0))
+        return float(np.sqrt(max(0.0, low))), float(np.sqrt(max(0.0, high)))
 
     def squared_mean_interval(self, level: float = 0.95) -> tuple[float, float, float]:
         """Mean CCE^2 less the Monte-Carlo term of a finite ensemble, with its confidence interval: value, low, high."""
         known = self._known_uncertainty
         value, reach = known.influence.squared_mean, _quantile(level) * known.squared_standard_error
         return value, value - reach, value + reach
+
+    @property
+    def _variance(self) -> _Variance:
+        known = self._known_uncertainty
+        noise, of_noise = known.influence.noise, known.noise_standard_error**2
+        mean, spread = float(np.mean(noise)), known.noise_standard_error
+        # An error that lies like the noise adds 4 sum l^2 / sum l of itself, of the noise's eigenvalues l.
+        like_noise = 2.0 * of_noise / max(mean, np.finfo(float).tiny)
+        error = max(0.0, float(np.mean(self.squared_values)) - mean)
+        added = max(0.0, known.squared_standard_error**2 - of_noise)
+        slope = (added + like_noise * spread) / max(error + spread, np.finfo(float).tiny)
+        return _Variance(noise, of_noise, slope)
 
     @property
     def _known_uncertainty(self) -> CongruenceUncertainty:
@@ -111,3 +123,34 @@ def _quantile(level: float) -> float:
     if not 0.0 < level < 1.0:
         raise InvalidInputError(f"level: is {level}, expected a probability inside (0, 1)")
     return float(ndtri((1.0 + level) / 2.0))
+
+
+@dataclass(frozen=True)
+class _Variance:
+    """Of the mean CCE^2 at a squared error theta: ``of_noise`` + ``slope`` theta; ``noise`` are draws of it at 0."""
+
+    noise: Array
+    of_noise: float
+    slope: float
+
+    def at(self, theta: float) -> float:
+        return self.of_noise + self.slope * max(theta, 0.0)
+
+    @property
+    def skewness(self) -> float:
+        """Of the noise."""
+        centred = self.noise - np.mean(self.noise)
+        variance = float(np.mean(centred**2))
+        return float(np.mean(centred**3)) / variance**1.5 if variance > 0.0 else 0.0
+
+
+def _score_end(error: float, z: float, variance: _Variance) -> float:
+    """The squared error theta from which the observed one is z standard deviations away, below it for negative z."""
+    theta, skewness = error, variance.skewness
+    for _ in range(STEPS):
+        at_theta = variance.at(theta)
+        if at_theta <= 0.0:
+            return error
+        left = skewness * (variance.of_noise / at_theta) ** 1.5  # of the noise's skewness, beside the linear part
+        theta = error + (z - (z * z - 1.0) / 6.0 * left) * float(np.sqrt(at_theta))
+    return theta
