@@ -139,5 +139,5 @@ def test_the_pages_people_open(make_evaluation, server, settings, browser, tmp_p
     browser.picture(tmp_path / "model.png")
 
     page = browser.read(f"{server.uri}/#/models/angle/versions/1", "cce_status")
-    for word in ("cce", "cce_noise_floor", "as expected if true"):
+    for word in ("cce", "cce_excess", "as expected if true"):
         assert word in page

@@ -1,0 +1,84 @@
+"""One place says what each logged number means: its name, unit, direction and what its interval speaks of."""
+
+import numpy as np
+import pytest
+
+from congruence.kernels import EXACT, CongruenceTest, Normal, Poisson
+from congruence.tasks.evaluation import AS_IF_TRUE, NOT_AS_IF_TRUE, Metric
+from congruence.tasks.measurement import measure
+from congruence.tasks.metric_meanings import HEADLINES, MEANINGS, NEW_TARGETS, ROWS, meaning, probability, verdict
+from congruence.tasks.metric_names import METRICS
+from congruence.tasks.scoring import score_points, summarise
+
+
+class Everything:
+    seed = 0
+    metrics = None
+
+
+def summary(model, y, x):
+    found = measure(Everything(), EXACT, x, y, {"": model})
+    result, test = found.results[""], found.tests[""]
+    points = score_points(result, model, y, seed=0, keys=None, test=test)
+    return summarise(result, model, y, points, METRICS, seed=0, keys=None, test=test, expected=found.expected[""])
+
+
+@pytest.fixture(scope="module")
+def metrics():
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((150, 3))
+    rate = np.exp(0.5 * x[:, 0])
+    return {
+        "normal": summary(Normal(x[:, 0], np.ones(150)), x[:, 0] + rng.standard_normal(150), x),
+        "biased": summary(Normal(x[:, 0] + 2.0, np.ones(150)), x[:, 0] + rng.standard_normal(150), x),
+        "counts": summary(Poisson(rate), rng.poisson(rate).astype(float), x),
+    }
+
+
+def test_every_logged_number_has_a_meaning(metrics):
+    for found in metrics.values():
+        for name, metric in found.items():
+            means = meaning(name)
+            assert means.reading, name
+            assert means.label, name
+            if metric.low is not None:
+                assert means.interval, name
+    assert set(HEADLINES) <= set(MEANINGS)
+
+
+def test_intervals_of_cce_are_of_new_targets_and_those_of_scores_of_rows(metrics):
+    for name in ("cce_mean", "cce_excess", "cce_squared_mean"):
+        assert meaning(name).interval == NEW_TARGETS
+    for name in ("nll_mean", "crps_mean", "mae", "rmse", "ece", "coverage_90", "width_90"):
+        assert meaning(name).interval == ROWS
+    found = metrics["normal"]
+    # What other targets would give is wider than what other points would, given these targets.
+    assert found["cce_mean"].low < found["cce_mean"].value < found["cce_mean"].high
+    assert found["cce_noise_floor"].low is None
+
+
+def test_the_verdict_says_what_is_expected_if_true(metrics):
+    true, biased = metrics["normal"], metrics["biased"]
+    assert AS_IF_TRUE in verdict(true)
+    assert NOT_AS_IF_TRUE in verdict(biased)
+    expected = true["cce_expected"]
+    assert verdict(true).endswith(f"{expected.value:.3g} [{expected.low:.3g}, {expected.high:.3g}]")
+    assert true["cce_expected"].low < true["cce_mean"].value < true["cce_expected"].high
+    assert biased["cce_mean"].value > biased["cce_expected"].high
+
+
+def test_what_is_found_at_a_point_is_said_of_its_neighbourhood():
+    # A point is smoothed from its neighbours' targets: beside a wrong region it is found, though the model is right.
+    assert "Neighbours share their targets" in MEANINGS["cce_significant_share"].reading
+    assert CongruenceTest.significant_points.__doc__ is not None
+    assert "*everywhere*" in CongruenceTest.significant_points.__doc__
+
+
+def test_numbers_that_were_not_measured_have_no_verdict():
+    assert verdict({}) == "CCE was not measured"
+    said = verdict({"cce_mean": Metric(0.02), "cce_noise_floor": Metric(0.03)})
+    assert said.endswith("(root expected square if true 0.03)")
+
+
+def test_digits_of_a_p_value_that_say_nothing_are_not_said():
+    assert [probability(value) for value in (None, 0.0, 1e-9, 0.0321)] == ["–", "< 1e-6", "< 1e-6", "0.032"]
