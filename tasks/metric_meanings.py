@@ -69,7 +69,7 @@ MEANINGS: dict[str, Meaning] = {
         "p",
         "Exact Monte-Carlo test of “the version is the truth”, in the output kernel that the version itself states: "
         "below 0.05, the data contradict the version.",
-        better="higher",
+        better="neither",
     ),
     "nll_mean": Meaning(
         "NLL", "Mean negative log-likelihood of the targets: a proper score.", "nats per row", interval=ROWS
@@ -115,10 +115,10 @@ MEANINGS: dict[str, Meaning] = {
     "skce": Meaning(
         "SKCE", "Squared kernel calibration error over the split; 0 in expectation if calibrated, may be negative."
     ),
-    "skce_p_value": Meaning("SKCE p", "Test of “calibrated over the whole split” by the SKCE.", better="higher"),
-    "pit_ks_p_value": Meaning("PIT KS p", "Kolmogorov-Smirnov test of uniform PIT values.", better="higher"),
-    "pit_cvm_p_value": Meaning("PIT CvM p", "Cramér-von Mises test of uniform PIT values.", better="higher"),
-    "pit_chi2_p_value": Meaning("PIT chi² p", "Chi-squared test of uniform PIT values.", better="higher"),
+    "skce_p_value": Meaning("SKCE p", "Test of “calibrated over the whole split” by the SKCE.", better="neither"),
+    "pit_ks_p_value": Meaning("PIT KS p", "Kolmogorov-Smirnov test of uniform PIT values.", better="neither"),
+    "pit_cvm_p_value": Meaning("PIT CvM p", "Cramér-von Mises test of uniform PIT values.", better="neither"),
+    "pit_chi2_p_value": Meaning("PIT chi² p", "Chi-squared test of uniform PIT values.", better="neither"),
 }
 
 _COVERAGE = Meaning(
