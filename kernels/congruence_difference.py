@@ -73,7 +73,8 @@ def difference_of_influences(first: CongruenceInfluence, second: CongruenceInflu
     variance = float(np.sum(np.subtract(first.squared, second.squared, dtype=np.float64) ** 2))
     # What is quadratic in the noise (ensembles' own errors) is counted twice in the influences, and once here.
     quadratic = float(np.var(np.subtract(first.noise, second.noise, dtype=np.float64), ddof=1))
-    error = float(np.sqrt(max(variance - quadratic, quadratic)))
+    # That estimate is unbiased; half of the quadratic part keeps chance from making it vanish.
+    error = float(np.sqrt(max(variance - quadratic, quadratic / 2.0)))
     mean_difference = first.mean - second.mean
     mean_error = float(np.linalg.norm(np.subtract(first.root, second.root, dtype=np.float64)))
     reach = float(ndtri((1.0 + LEVEL) / 2.0))
