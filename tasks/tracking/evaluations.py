@@ -210,8 +210,8 @@ def _log_inputs(client: MlflowClient, run_id: str, evaluation: Evaluation) -> No
 def _note(evaluation: Evaluation) -> str:
     split, metrics = evaluation.split, evaluation.metrics
     lines = [
-        f"**{evaluation.model.label}** on **{split.name}**: {split.valid_rows:,} of {split.rows:,} rows evaluated "
-        f"under protocol `{evaluation.protocol.name}` (`{evaluation.protocol.digest}`). {verdict(metrics)}.",
+        f"**{verdict(metrics)}** ({evaluation.model.label} on {split.name}: {split.valid_rows:,} of "
+        f"{split.rows:,} rows evaluated under protocol `{evaluation.protocol.name}`, `{evaluation.protocol.digest}`).",
         "",
         *(_described(name, metrics[name]) for name in HEADLINES if name in metrics),
         "",
@@ -223,7 +223,7 @@ def _note(evaluation: Evaluation) -> str:
 def _described(name: str, metric: EvaluationMetric) -> str:
     means = meaning(name)
     kind = f" ({means.interval})" if metric.low is not None and means.interval else ""
-    return f"- **{means.label}** (`{name}`): {metric}{kind}. {means.reading}"
+    return f"- {means.label} (`{name}`): {metric}{kind}"
 
 
 def _finish_version(client: MlflowClient, evaluation: Evaluation, run_id: str, settings: TrackingSettings) -> None:
