@@ -9,8 +9,9 @@ jackknife; Efron 1982, chapter 6):
    \qquad  h_i = \frac{1}{m} \sum_j a_{ij} \Big\langle \frac{e_j}{|e_j|}, r_i \Big\rangle
    \quad\text{of } \frac1m \sum_j |e_j|.
 
-One more smoothing gives both. r_i is Delta_i less what its neighbours tell of it, by a leave-one-out ridge fit: the
-part of the outcome that x does not explain, with the Monte-Carlo error of a finite ensemble, which is as random.
+One more smoothing gives both; of g_i a row's product with itself is taken off once. r_i is Delta_i less what its
+neighbours tell of it, by a leave-one-out ridge fit: the part of the outcome that x does not explain, with the
+Monte-Carlo error of a finite ensemble, which is as random.
 
 The sum of their squares is the variance of what is linear in the outcomes, such as the difference of two versions'
 squares. It counts twice what is quadratic in their noise: most of a mean CCE^2 near the noise floor, and what two
@@ -96,7 +97,7 @@ def congruence_uncertainty(
     norms = np.sqrt(np.einsum("ij,ij->i", smoothed, smoothed))
     directions = smoothed / np.maximum(norms, _TINY)[:, None]
     points = len(smoothed)
-    # A row's product with itself is linear in neither: it counts once.
+    # The derivative has a row's product with itself, |r_i|^2, twice, and the mean square has it once.
     own = smoother.column_squares() * np.einsum("ij,ij->i", residuals, residuals)
     squared = (2.0 * np.einsum("ij,ij->i", smoother.transposed(smoothed), residuals) - own) / points
     root = 1.0 / points * np.einsum("ij,ij->i", smoother.transposed(directions), residuals)
