@@ -16,6 +16,7 @@ inequality for the integral of G, which vanishes at both nodes), and by the firs
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
@@ -284,7 +285,7 @@ def _smoothness(kernel: Kernel) -> tuple[float, float]:
         return sum(first for first, _ in parts), sum(second for _, second in parts)
     if isinstance(kernel, RBF):
         g = kernel.gamma
-        return 4.0 * float(np.sqrt(np.pi * g)) / np.e, 64.0 * float(np.exp(-2.0) * np.sqrt(np.pi)) * g**1.5
+        return 4.0 * float(np.sqrt(np.pi * g)) / math.e, 64.0 * float(np.exp(-2.0) * np.sqrt(np.pi)) * g**1.5
     if isinstance(kernel, Laplacian):
         return 2.0 * kernel.gamma, np.inf
     if isinstance(kernel, Matern):
