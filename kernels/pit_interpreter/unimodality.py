@@ -7,6 +7,7 @@ best unimodal densities sees a valley, and nothing else.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,7 +39,7 @@ class UnimodalityTest:
         The bound of Sellke, Bayarri and Berger (2001) on the Bayes factor over all alternatives.
         """
         p = min(self.p_value, np.exp(-1.0))
-        return float(1.0 / (1.0 - np.e * xlogy(p, p)))
+        return float(1.0 / (1.0 - math.e * xlogy(p, p)))
 
 
 def unimodality_test(counts: Array, *, seed: int) -> UnimodalityTest:
