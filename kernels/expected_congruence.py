@@ -16,13 +16,13 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.functions import Kernel
-from congruence.kernels.influence import POINTS
+from congruence.kernels.influence import POINTS, random_signs
 from congruence.kernels.null_draws import null_draws
 from congruence.kernels.spectrum import SpectralSmoother
 from congruence.kernels.streams import stream
 
 SPLITS = 16
-SIGNS = 32  # drawn for each split
+SIGNS = 16  # drawn for each split
 BAND = (0.025, 0.975)
 
 
@@ -58,7 +58,7 @@ def expected_congruence(
     """
     delta = null_draws(y, predictive, kernel)
     rows = np.linspace(0, len(smoother.synthesis) - 1, min(len(smoother.synthesis), POINTS)).astype(np.intp)
-    synthesis, signs = smoother.synthesis[rows], np.array((-1.0, 1.0), dtype=np.float32)
+    synthesis = smoother.synthesis[rows]
     means, squares = np.empty((SPLITS, SIGNS)), np.empty((SPLITS, SIGNS))
     for split in range(SPLITS):
         rng = stream(seed, "targets of a true version", split)
@@ -66,7 +66,7 @@ def expected_congruence(
         if roots is not None:
             drawn *= roots.astype(np.float32)[:, None]
         for number in range(SIGNS):
-            smoothed = synthesis @ smoother.coefficients(rng.choice(signs, size=(len(drawn), 1)) * drawn)
+            smoothed = synthesis @ smoother.coefficients(random_signs(rng, len(drawn)) * drawn)
             square = np.einsum("ij,ij->i", smoothed, smoothed)
             means[split, number], squares[split, number] = np.mean(np.sqrt(square)), np.mean(square)
     # Directions and features that were left out hold a small known share of the expected squares.

@@ -35,7 +35,7 @@ from congruence.kernels.streams import stream
 MULTIPLIERS = 200
 ENERGY = 0.998  # of the residuals' features that the multipliers see
 RIDGES = np.geomspace(1e-6, 1e6, 37)  # relative to the metric's own n lambda
-POINTS = 16_384  # that means under drawn signs run over
+POINTS = 4096  # that means under drawn signs run over
 _INFLUENCES = ("root", "squared")
 _TINY = float(np.finfo(float).tiny)
 
@@ -191,8 +191,7 @@ def _multiplied(
     rows = np.linspace(0, len(smoothed) - 1, min(len(smoothed), POINTS)).astype(np.intp)
     observed, synthesis = (smoothed[rows] @ axes).astype(np.float32), smoother.synthesis[rows]
     beside = np.maximum(np.sum(smoothed[rows] ** 2, axis=1) - np.sum(observed**2, axis=1), 0.0)
-    signs = np.array((-1.0, 1.0), dtype=np.float32)
-    drawn = [smoother.coefficients(rng.choice(signs, size=(len(noise), 1)) * noise) for _ in range(multipliers)]
+    drawn = [smoother.coefficients(random_signs(rng, len(noise)) * noise) for _ in range(multipliers)]
     of_noise = np.array([np.sum((synthesis @ coefficients) ** 2) for coefficients in drawn], dtype=np.float64)
     signal = float(np.sum(observed**2) + np.sum(beside))
     # Of e = b + s, E|e|^2 = |b|^2 + E|s|^2: what is left of e without its noise.
@@ -203,6 +202,14 @@ def _multiplied(
         square = np.sum(values**2, axis=1) + kept * beside
         means[number], squares[number] = np.mean(np.sqrt(square)), np.mean(square)
     return means, squares, of_noise / len(rows)
+
+
+def random_signs(rng: np.random.Generator, n: int) -> Array:
+    """-1 or 1 for each of n rows, (n, 1)."""
+    signs = rng.integers(0, 2, size=(n, 1), dtype=np.int8).astype(np.float32)
+    signs *= 2.0
+    signs -= 1.0
+    return signs
 
 
 def _leading_axes(residuals: Array) -> Array:
