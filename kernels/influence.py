@@ -35,6 +35,7 @@ from congruence.kernels.streams import stream
 MULTIPLIERS = 200
 ENERGY = 0.998  # of the residuals' features that the multipliers see
 RIDGES = np.geomspace(1e-6, 1e6, 37)  # relative to the metric's own n lambda
+MAX_AXES = 256  # of them: vector targets have thousands
 POINTS = 4096  # that means under drawn signs run over
 _INFLUENCES = ("root", "squared")
 _TINY = float(np.finfo(float).tiny)
@@ -188,18 +189,22 @@ def _multiplied(
     rng = stream(0, "signs of residuals")  # not the evaluation's seed: two versions compare by the same signs
     axes = _leading_axes(residuals)
     noise = (residuals @ axes).astype(np.float32)
+    left_out = np.maximum(np.sum(residuals**2, axis=1) - np.sum(noise**2, axis=1, dtype=np.float64), 0.0)
     rows = np.linspace(0, len(smoothed) - 1, min(len(smoothed), POINTS)).astype(np.intp)
     observed, synthesis = (smoothed[rows] @ axes).astype(np.float32), smoother.synthesis[rows]
+    # Of directions by the hundred the noise hardly varies: it stands at its mean.
+    constant = smoother.squared_weights(left_out)[rows]
     beside = np.maximum(np.sum(smoothed[rows] ** 2, axis=1) - np.sum(observed**2, axis=1), 0.0)
     drawn = [smoother.coefficients(random_signs(rng, len(noise)) * noise) for _ in range(multipliers)]
     of_noise = np.array([np.sum((synthesis @ coefficients) ** 2) for coefficients in drawn], dtype=np.float64)
+    of_noise += np.sum(constant)
     signal = float(np.sum(observed**2) + np.sum(beside))
     # Of e = b + s, E|e|^2 = |b|^2 + E|s|^2: what is left of e without its noise.
     kept = max(0.0, 1.0 - float(np.mean(of_noise)) / signal) if signal > 0.0 else 0.0
     means, squares = np.empty(multipliers), np.empty(multipliers)
     for number, coefficients in enumerate(drawn):
         values = synthesis @ coefficients + np.float32(np.sqrt(kept)) * observed
-        square = np.sum(values**2, axis=1) + kept * beside
+        square = np.sum(values**2, axis=1) + kept * beside + constant
         means[number], squares[number] = np.mean(np.sqrt(square)), np.mean(square)
     return means, squares, of_noise / len(rows)
 
@@ -213,7 +218,21 @@ def random_signs(rng: np.random.Generator, n: int) -> Array:
 
 
 def _leading_axes(residuals: Array) -> Array:
+    """Orthonormal directions (r, c) that hold ``ENERGY`` of the residuals (n, r), or the ``MAX_AXES`` leading ones."""
+    total = max(float(np.sum(residuals**2)), _TINY)
+    basis = None
+    if residuals.shape[1] > 2 * MAX_AXES:
+        basis = _leading_subspace(residuals)
+        residuals = residuals @ basis
     energy, axes = np.linalg.eigh(residuals.T @ residuals)
-    held = np.cumsum(energy[::-1]) / max(float(np.sum(energy)), _TINY)
-    count = min(int(np.searchsorted(held, ENERGY)) + 1, len(energy))
-    return np.ascontiguousarray(axes[:, : -count - 1 : -1])
+    count = min(int(np.searchsorted(np.cumsum(energy[::-1]) / total, ENERGY)) + 1, len(energy), MAX_AXES)
+    axes = axes[:, : -count - 1 : -1]
+    return np.ascontiguousarray(axes if basis is None else basis @ axes)
+
+
+def _leading_subspace(residuals: Array) -> Array:
+    """A basis (r, 2 c) near the c leading directions, by subspace iteration (Halko, Martinsson and Tropp 2011)."""
+    start = stream(0, "subspace of residuals").standard_normal((residuals.shape[1], 2 * MAX_AXES))
+    for _ in range(3):
+        start, _ = np.linalg.qr(residuals.T @ (residuals @ start))
+    return np.asarray(start)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from congruence.kernels import RBF, Normal, Poisson, Polynomial, Samples, prepare
+from congruence.kernels import RBF, MultivariateNormal, Normal, Poisson, Polynomial, Samples, influence, prepare
 from congruence.kernels.congruence import PreparedCongruence
 from congruence.kernels.congruence_difference import (
     congruence_differences,
@@ -176,3 +176,20 @@ def test_an_unknown_baseline_is_named():
     zero = np.zeros(50)
     with pytest.raises(InvalidInputError, match="'c'; there are a"):
         congruence_differences(prepared, np.arange(50.0), {"a": Normal(zero, zero + 1.0)}, "c")
+
+
+def test_errors_of_many_directions_are_known_by_the_leading_ones(monkeypatch):
+    # Ten targets fill hundreds of directions, of which the last vary too little to be drawn.
+    n, rng, x = 320, np.random.default_rng(9), unit_inputs(320)
+    y = rng.standard_normal((n, 10))
+    model = MultivariateNormal(np.full((n, 10), 0.1), np.ones((n, 10)))
+    prepared = prepare(x, input_kernel=KERNEL)
+    found = []
+    for axes in (128, 1000):
+        monkeypatch.setattr(influence, "MAX_AXES", axes)
+        result = prepared.conditional_congruence_error(y, model, output_kernel=RBF(0.1), uncertainty=True)
+        found.append(result.uncertainty)
+    few, whole = found
+    assert few.standard_error == pytest.approx(whole.standard_error, rel=0.1)
+    assert few.squared_standard_error == pytest.approx(whole.squared_standard_error, rel=0.1)
+    assert np.mean(few.influence.noise) == pytest.approx(np.mean(whole.influence.noise), rel=0.02)
