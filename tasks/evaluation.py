@@ -161,12 +161,16 @@ class Evaluation:
 def cce_status(metrics: Mapping[str, Metric]) -> str:
     """``as expected if true``, ``above what is expected if true`` or ``not measured``.
 
-    By the exact test where it was run (``cce_p_value`` below 0.05 is above), else by whether the interval of the mean
-    CCE reaches down to the noise floor, which is no less than what is expected if true, else within 10 % of it.
+    By the exact test where it was run (``cce_p_value`` below 0.05 is above), else by whether the mean CCE lies above
+    the band of a true version, else (earlier releases logged none) by whether its interval reaches down to the noise
+    floor, else within 10 % of that.
     """
-    p_value, mean, floor = (metrics.get(name) for name in ("cce_p_value", "cce_mean", "cce_noise_floor"))
+    names = ("cce_p_value", "cce_mean", "cce_expected", "cce_noise_floor")
+    p_value, mean, expected, floor = (metrics.get(name) for name in names)
     if p_value is not None:
         above = p_value.value < SIGNIFICANCE
+    elif mean is not None and expected is not None and expected.high is not None:
+        above = mean.value > expected.high
     elif mean is None or floor is None:
         return "not measured"
     else:

@@ -40,7 +40,7 @@ class Measurement:
         solver: what solved the system, in words.
         output_kernel: k_Y with its resolved bandwidth.
         tests: the Monte-Carlo test of congruence by version, where it was asked for.
-        expected: what the mean CCE of each version would be if it were the truth, where the test was asked for.
+        expected: what the mean CCE of each version would be if it were the truth.
         repeat_std: standard deviation of the mean CCE over the repeats of a protocol that has them, by version.
         seconds: wall time of the preparation and of the solve.
         checkpoints: iterates of long solves, kept until their answer is logged.
@@ -113,12 +113,10 @@ def measure(
             targets, versions, output_kernel=kernel, seed=settings.seed, uncertainty=True
         )
     solved = time.perf_counter()
-    tests: dict[str, CongruenceTest] = {}
-    expected: dict[str, ExpectedCongruence] = {}
-    if "congruence_test" in requested_metrics(settings.metrics):
-        chosen = {name: _rows_of(predictive, judged.rows, len(targets)) for name, predictive in versions.items()}
-        tests = _tests(settings, protocol, judged, targets, chosen)
-        expected = _expected(settings, judged, targets, chosen, kernel, results)
+    chosen = {name: _rows_of(predictive, judged.rows, len(targets)) for name, predictive in versions.items()}
+    expected = _expected(settings, judged, targets, chosen, kernel, results)
+    tested = "congruence_test" in requested_metrics(settings.metrics)
+    tests = _tests(settings, protocol, judged, targets, chosen) if tested else {}
     seconds = {"prepare": ready - started, "solve": solved - ready, "test": time.perf_counter() - solved}
     solver = type(judged.prepared.solver).__name__
     return Measurement(results, protocol, solver, kernel.describe(), tests, expected, spread, seconds, checkpoints)

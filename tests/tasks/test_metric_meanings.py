@@ -82,3 +82,23 @@ def test_numbers_that_were_not_measured_have_no_verdict():
 
 def test_digits_of_a_p_value_that_say_nothing_are_not_said():
     assert [probability(value) for value in (None, 0.0, 1e-9, 0.0321)] == ["–", "< 1e-6", "< 1e-6", "0.032"]
+
+
+def test_without_the_test_the_band_decides():
+    mean, band = Metric(0.02, 0.018, 0.022), Metric(0.016, 0.014, 0.019)
+    assert NOT_AS_IF_TRUE in verdict({"cce_mean": mean, "cce_expected": band})
+    assert AS_IF_TRUE in verdict({"cce_mean": Metric(0.018), "cce_expected": band})
+    tested = {"cce_mean": mean, "cce_expected": band, "cce_p_value": Metric(0.2)}
+    assert AS_IF_TRUE in verdict(tested)
+
+
+def test_what_is_expected_if_true_stands_beside_every_mean():
+    class OnlyCongruence:
+        seed = 0
+        metrics = ["cce"]
+
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((100, 3))
+    found = measure(OnlyCongruence(), EXACT, x, x[:, 0] + rng.standard_normal(100), {"": Normal(x[:, 0], np.ones(100))})
+    assert not found.tests
+    assert found.expected[""].low < found.expected[""].mean < found.expected[""].high
