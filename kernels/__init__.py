@@ -1,6 +1,7 @@
 """Kernel numerics of predictive-distribution evaluation: arrays in, arrays out."""
 
 from congruence.kernels.aggregation import Estimate, ScoreStatistics
+from congruence.kernels.bandwidths import dimension_gamma, median_gamma, multiscale_rbf, variance_gamma
 from congruence.kernels.calibration import (
     chi_square,
     cramer_von_mises,
@@ -43,10 +44,6 @@ from congruence.kernels.functions import (
     Linear,
     Matern,
     Polynomial,
-    dimension_gamma,
-    median_gamma,
-    multiscale_rbf,
-    variance_gamma,
 )
 from congruence.kernels.output_scales import output_kernel, scale_sensitivity
 from congruence.kernels.pit_interpreter import Interpretation, interpret_pit

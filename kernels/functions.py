@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from congruence.kernels.arrays import Array, array_namespace, require_finite, require_targets, to_numpy
+from congruence.kernels.arrays import array_namespace
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.streams import stream
 
 NEAR = 1e-4  # of |x|^2 + |z|^2: squared distances below it are computed from differences where the kernel needs them
 CENTER_ROWS = 1024
@@ -56,7 +55,7 @@ class Kernel(ABC):
         To first order in u, the unit roundoff of the arithmetic (Higham 2002, section 3.1, for the inner products, and
         the slope of the kernel for what follows). By default for a kernel that is smooth in x.x' of inputs of norm 1.
         """
-        return 8.0 * (float(_columns(x).shape[1]) + 8.0)
+        return 8.0 * (float(as_columns(x).shape[1]) + 8.0)
 
     def unweighted(self, x: Any) -> tuple[Kernel, Any]:
         """The kernel between points and the points, without the weights that they may count with."""
@@ -69,7 +68,8 @@ class Kernel(ABC):
         return Product((self, other))
 
 
-def _columns(x: Any) -> Any:
+def as_columns(x: Any) -> Any:
+    """Points (n,) as one column (n, 1)."""
     return x[:, None] if x.ndim == 1 else x
 
 
@@ -161,8 +161,8 @@ class RBF(_Stationary):
 
     def __call__(self, x: Any, z: Any | None = None) -> Any:
         """See Kernel."""
-        x = _columns(x)
-        z = x if z is None else _columns(z)
+        x = as_columns(x)
+        z = x if z is None else as_columns(z)
         xp = array_namespace(x, z)
         block = _squared_distances(x, z)
         block *= -self.gamma
@@ -170,7 +170,7 @@ class RBF(_Stationary):
 
     def rounding(self, x: Any) -> float:
         """See Kernel: exp(-t) has a slope of at most 1."""
-        return 4.0 + self.gamma * _distance_rounding(_columns(x))
+        return 4.0 + self.gamma * _distance_rounding(as_columns(x))
 
 
 class Laplacian(_Stationary):
@@ -178,8 +178,8 @@ class Laplacian(_Stationary):
 
     def __call__(self, x: Any, z: Any | None = None) -> Any:
         """See Kernel."""
-        x = _columns(x)
-        z = x if z is None else _columns(z)
+        x = as_columns(x)
+        z = x if z is None else as_columns(z)
         xp = array_namespace(x, z)
         if xp is np:
             block = cdist(x, z, metric="cityblock").astype(np.result_type(x, z), copy=False)
@@ -192,7 +192,7 @@ class Laplacian(_Stationary):
 
     def rounding(self, x: Any) -> float:
         """See Kernel: differences lose nothing but what centring did, and t exp(-t) < 1."""
-        x = _columns(x)
+        x = as_columns(x)
         d = float(x.shape[1])
         return 4.0 + d + 4.0 * self.gamma * float(np.sqrt(d)) * _largest_norm(x)
 
@@ -212,8 +212,8 @@ class Matern(Kernel):
 
     def __call__(self, x: Any, z: Any | None = None) -> Any:
         """See Kernel."""
-        x = _columns(x)
-        z = x if z is None else _columns(z)
+        x = as_columns(x)
+        z = x if z is None else as_columns(z)
         xp = array_namespace(x, z)
         distances = _squared_distances(x, z, exact_near=self.nu == 0.5)
         t = xp.sqrt(distances, out=distances)
@@ -232,7 +232,7 @@ class Matern(Kernel):
 
     def rounding(self, x: Any) -> float:
         """See Kernel: |dk / d(t^2)| <= 1/2; for nu = 1/2 a root of what is left where NEAR ends."""
-        x = _columns(x)
+        x = as_columns(x)
         if self.nu == 0.5:
             steepest = 6.0 * _largest_norm(x) / (self.length_scale * float(np.sqrt(NEAR)))
             return 8.0 + (float(x.shape[1]) + 8.0) * (1.0 + steepest)
@@ -261,8 +261,8 @@ class Polynomial(Kernel):
 
     def __call__(self, x: Any, z: Any | None = None) -> Any:
         """See Kernel."""
-        x = _columns(x)
-        z = x if z is None else _columns(z)
+        x = as_columns(x)
+        z = x if z is None else as_columns(z)
         block = x @ z.T
         block *= self._gamma(x)
         block += self.coef0
@@ -270,12 +270,12 @@ class Polynomial(Kernel):
 
     def diagonal(self, x: Any) -> Any:
         """See Kernel."""
-        x = _columns(x)
+        x = as_columns(x)
         return _power((x * x).sum(axis=1) * self._gamma(x) + self.coef0, self.degree)
 
     def rounding(self, x: Any) -> float:
         """See Kernel: gamma |x||z| + coef0 is at most the root of its values at (x, x) and (z, z)."""
-        return float(self.degree * (_columns(x).shape[1] + 6))
+        return float(self.degree * (as_columns(x).shape[1] + 6))
 
     def _gamma(self, x: Any) -> float:
         return 1.0 / x.shape[1] if self.gamma is None else self.gamma
@@ -352,50 +352,3 @@ class Product(_Composite):
     def rounding(self, x: Any) -> float:
         """See Kernel."""
         return sum(part.rounding(x) for part in self.parts) + len(self.parts)
-
-
-def variance_gamma(values: Any) -> float:
-    """1 / (2 var), ddof 1 (for several columns: their summed variance): the papers' bandwidth for targets.
-
-    Raises:
-        InvalidInputError: fewer than two values, or constant ones.
-    """
-    targets = require_targets(values, "targets")
-    if len(targets) < 2:
-        raise InvalidInputError("targets: one row has no variance; give an explicit gamma or at least two rows")
-    variance = float(np.sum(np.var(targets, axis=0, ddof=1)))
-    # Values that differ by rounding alone are constant; a small spread far from the origin is a spread.
-    if not np.sqrt(variance) > 16.0 * np.finfo(np.float64).eps * float(np.max(np.abs(targets), initial=0.0)):
-        raise InvalidInputError(
-            f"targets: all {len(targets)} values are (almost) {np.ravel(targets)[0]}, so gamma = 1/(2 var) is not "
-            "defined; give an explicit output kernel, or check the target column"
-        )
-    return 1.0 / (2.0 * variance)
-
-
-def median_gamma(x: Any, *, pairs: int = 100_000, seed: int = 0) -> float:
-    """1 / (2 median^2) of the distances of up to ``pairs`` random pairs of rows (Gretton's median heuristic)."""
-    rows = to_numpy(_columns(x)).astype(np.float64)
-    require_finite(rows, "x")
-    rng = stream(seed, "median distance")
-    first, second = rng.integers(len(rows), size=(2, pairs))
-    keep = first != second
-    distances = np.sum((rows[first[keep]] - rows[second[keep]]) ** 2, axis=1)
-    median = float(np.median(distances)) if len(distances) else 0.0
-    if not median > 0:
-        raise InvalidInputError("x: the median distance between rows is 0; give an explicit gamma")
-    return 1.0 / (2.0 * median)
-
-
-def dimension_gamma(x: Any) -> float:
-    """1 / d, scikit-learn's default for polynomial kernels."""
-    return 1.0 / float(_columns(x).shape[1])
-
-
-def multiscale_rbf(y: Array, scales: int = 4) -> Kernel:
-    """Sum over k < ``scales`` of RBF kernels at variance var(y) 4^-k, each weighing the same.
-
-    At the papers' single bandwidth, errors much smaller than the spread of the targets cannot be seen.
-    """
-    gamma = variance_gamma(y)
-    return Sum(tuple(RBF(gamma * 4.0**k) for k in range(scales)))

@@ -10,12 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.bandwidths import scaled_rbf, variance_gamma
 from congruence.kernels.distributions import Distribution, Samples
-from congruence.kernels.functions import RBF, Kernel, Sum, variance_gamma
+from congruence.kernels.functions import RBF, Kernel
 from congruence.kernels.protocols import OutputScale
 from congruence.kernels.target_errors import marginal_kernel
-
-MULTISCALE = 4
 
 
 def model_output_kernel(y: Array, predictive: Distribution, scale: OutputScale = "marginal") -> Kernel:
@@ -31,9 +30,7 @@ def model_output_kernel(y: Array, predictive: Distribution, scale: OutputScale =
     if not np.isfinite(variance) or variance <= 0.0:
         return marginal_kernel(y)
     gamma = 1.0 / (2.0 * variance)
-    if scale != "multiscale":
-        return RBF(gamma)
-    return Sum(tuple(RBF(gamma * 4.0**k) for k in range(MULTISCALE)))
+    return scaled_rbf(gamma) if scale == "multiscale" else RBF(gamma)
 
 
 def _variances(y: Array, predictive: Distribution) -> tuple[float, float]:

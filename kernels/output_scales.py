@@ -13,11 +13,12 @@ from typing import Any, get_args
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
+from congruence.kernels.bandwidths import multiscale_rbf, variance_gamma
 from congruence.kernels.congruence import PreparedCongruence
 from congruence.kernels.congruence_result import CongruenceResult
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.functions import RBF, Kernel, multiscale_rbf, variance_gamma
+from congruence.kernels.functions import RBF, Kernel
 from congruence.kernels.protocols import OutputScale, Protocol
 from congruence.kernels.spectrum import residual_variance
 

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
+from congruence.kernels.bandwidths import variance_gamma
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.base import require_dimension
 from congruence.kernels.distributions.quadrature import probability_rule
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.feature_maps import SHORT, FeatureMap, output_features, target_range
-from congruence.kernels.functions import RBF, Kernel, Laplacian, Matern, Sum, variance_gamma
+from congruence.kernels.functions import RBF, Kernel, Laplacian, Matern, Sum
 from congruence.kernels.mean_embeddings.base import EmbeddedErrors, FeatureError
 from congruence.kernels.mean_embeddings.fourier import (
     all_frequencies,

@@ -14,6 +14,7 @@ from congruence.kernels.calibration.regression import calibration_error_of_pit
 from congruence.kernels.congruence import conditional_congruence_error
 from congruence.kernels.distributions import Normal
 from congruence.kernels.protocols import EXACT
+from congruence.tasks.comparison import ComparedVersion
 from congruence.tasks.evaluation import INFLUENCE, Evaluation, Metric, SplitSummary
 from congruence.tasks.registry import ModelVersion
 
@@ -104,3 +105,16 @@ def _evaluation(
 def make_evaluation() -> MakeEvaluation:
     """A function that evaluates a normal forecast of some ``scale`` and ``bias``, and takes any field instead."""
     return _evaluation
+
+
+@pytest.fixture(scope="module")
+def compared(make_evaluation):
+    """The truth, an overconfident version and a biased one, on 400 points."""
+    changes = {"1": {}, "2": {"scale": 0.5}, "3": {"bias": 1.0}}
+    return [
+        ComparedVersion.of(
+            make_evaluation(model=ModelVersion("angle", version, f"models:/angle/{version}"), rows=400, **change),
+            run_id=f"run-{version}",
+        )
+        for version, change in changes.items()
+    ]

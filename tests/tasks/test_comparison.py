@@ -23,16 +23,6 @@ def model(version):
     return ModelVersion("angle", version, f"models:/angle/{version}")
 
 
-@pytest.fixture(scope="module")
-def compared(make_evaluation):
-    """The truth, an overconfident version and a biased one, on 400 points."""
-    changes = {"1": {}, "2": {"scale": 0.5}, "3": {"bias": 1.0}}
-    return [
-        ComparedVersion.of(make_evaluation(model=model(version), rows=400, **change), run_id=f"run-{version}")
-        for version, change in changes.items()
-    ]
-
-
 def test_the_truth_wins_and_the_numbers_are_the_scores_own(compared):
     comparison = compare_versions(compared)
     assert comparison.versions[0].label == "angle/1"

@@ -27,16 +27,6 @@ def model(version):
     return ModelVersion("angle", version, f"models:/angle/{version}")
 
 
-@pytest.fixture(scope="module")
-def compared(make_evaluation):
-    """The truth, an overconfident version and a biased one, on 400 points."""
-    changes = {"1": {}, "2": {"scale": 0.5}, "3": {"bias": 1.0}}
-    return [
-        ComparedVersion.of(make_evaluation(model=model(version), rows=400, **change), run_id=f"run-{version}")
-        for version, change in changes.items()
-    ]
-
-
 def with_squared_cce(version: ComparedVersion, mean: float, error: float, rows: int = 100) -> ComparedVersion:
     """The version with that mean squared CCE, whose difference from another one's has that standard error."""
     influence = np.full(rows, error / np.sqrt(rows))
