@@ -41,7 +41,7 @@ def evaluate(
         from congruence.flows.gate import gate_outcomes, print_decisions, require_baselines
         from congruence.flows.session import run_evaluation
         from congruence.flows.tables import print_outcomes
-        from congruence.tasks.settings import load_settings
+        from congruence.tasks.settings.evaluation import load_settings
 
         overrides = {"home": str(folder)} | ({"models": model} if model else {})
         settings = load_settings(file, overrides)
@@ -104,7 +104,7 @@ def gate(
         from congruence.flows.evaluate import use_tracking
         from congruence.flows.gate import gate as judge
         from congruence.flows.gate import print_decisions
-        from congruence.tasks.settings import load_settings
+        from congruence.tasks.settings.evaluation import load_settings
 
         settings = load_settings(file, {"home": str(folder)} | ({"models": model} if model else {}))
         use_tracking(settings)
@@ -132,7 +132,7 @@ def watch(
     with Errors(debug):
         from congruence.flows.watch import report, stop_on_signals, tick
         from congruence.flows.watch import watch as keep_watching
-        from congruence.tasks.settings import load_settings
+        from congruence.tasks.settings.evaluation import load_settings
         from congruence.tasks.watching import every_seconds
 
         settings = load_settings(file, {"home": str(folder)})
@@ -164,7 +164,7 @@ def serve(
     os.environ["CONGRUENCE_HOME"] = str(folder)  # for the runs, which are processes of their own
     with Errors(debug):
         from congruence.flows.serve import serve as serve_deployments
-        from congruence.tasks.settings import load_settings
+        from congruence.tasks.settings.evaluation import load_settings
 
         settings = load_settings(file, {"home": str(folder)})
         typer.echo(f"serving {file} (cron {cron!r} and new versions; stop with Ctrl-C)")
@@ -187,7 +187,7 @@ def score(
     with Errors(debug):
         from congruence.flows.score import print_scores
         from congruence.flows.score import score as score_inputs
-        from congruence.tasks.settings import load_settings
+        from congruence.tasks.settings.evaluation import load_settings
 
         settings = load_settings(file, {"home": str(folder)})
         print_scores(score_inputs(settings, model, inputs, split, output, log))
@@ -204,7 +204,7 @@ def receive(
     """Turn MLflow's signed webhooks of new versions into Prefect events, which deployments listen to."""
     start(home)
     with Errors(debug):
-        from congruence.tasks.webhook import PATH, serve_receiver
+        from congruence.tasks.watching.webhook import PATH, serve_receiver
 
         typer.echo(f"receiving on http://{host}:{port}{PATH} (stop with Ctrl-C)")
         serve_receiver(secret, host=host, port=port)

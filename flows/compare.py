@@ -16,12 +16,12 @@ from rich.table import Table
 from congruence.flows.conditions import file_conditions
 from congruence.flows.environment import tracking_uri
 from congruence.flows.evaluate import use_tracking
-from congruence.kernels.paired import RESAMPLES
+from congruence.kernels.resampling.paired import RESAMPLES
 from congruence.tasks.comparison import Comparison, PairedComparison, compare_versions
 from congruence.tasks.errors import SettingsError
-from congruence.tasks.metric_meanings import COMPARED, meaning, probability
-from congruence.tasks.registry import ModelVersion, select
-from congruence.tasks.settings import load_settings
+from congruence.tasks.models.registry import ModelVersion, select
+from congruence.tasks.scores.meanings import COMPARED, meaning, probability
+from congruence.tasks.settings.evaluation import load_settings
 from congruence.tasks.tracking import (
     Conditions,
     TrackingSettings,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from congruence.flows.gather import open_planned, with_fitted_encoder
-from congruence.kernels.protocols import Protocol
-from congruence.tasks.embedding_worker import warm_encoder
+from congruence.kernels.protocol.protocol import Protocol
+from congruence.tasks.embeddings.worker import warm_encoder
 from congruence.tasks.encoders import Encoder
-from congruence.tasks.metric_names import requested_metrics
-from congruence.tasks.registry import ModelVersion
-from congruence.tasks.settings import EvaluationSettings
-from congruence.tasks.settings_digest import settings_digest
+from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.scores.names import requested_metrics
+from congruence.tasks.settings.digest import settings_digest
+from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Split
 from congruence.tasks.tracking import Conditions, EvaluationIdentity
 

@@ -23,19 +23,19 @@ from congruence.flows.progress import console, stage
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import CongruenceError
-from congruence.kernels.protocols import Protocol
+from congruence.kernels.protocol.protocol import Protocol
 from congruence.tasks.clusters import dask_client
 from congruence.tasks.contract import ContractError, PredictiveModel, check_contract, load_predictive_model
-from congruence.tasks.embedding_worker import warm_encoder
+from congruence.tasks.embeddings.worker import warm_encoder
 from congruence.tasks.encoders import Encoder
 from congruence.tasks.errors import SettingsError
-from congruence.tasks.evaluation import Evaluation, Metric
 from congruence.tasks.linalg import sweep_iterates
-from congruence.tasks.measurement import Measurement, embedding_map, measure, on_cluster
-from congruence.tasks.metric_meanings import HEADLINES
-from congruence.tasks.registry import ModelVersion, resolve, select
-from congruence.tasks.scoring import score_version
-from congruence.tasks.settings import EvaluationSettings
+from congruence.tasks.linalg.measurement import Measurement, embedding_map, measure, on_cluster
+from congruence.tasks.models.registry import ModelVersion, resolve, select
+from congruence.tasks.scores.evaluation import Evaluation, Metric
+from congruence.tasks.scores.meanings import HEADLINES
+from congruence.tasks.scores.points import score_version
+from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Split, SplitSettings
 from congruence.tasks.tracking import (
     fail_run,

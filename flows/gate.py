@@ -16,8 +16,8 @@ from congruence.flows.conditions import file_conditions
 from congruence.flows.evaluate import VersionOutcome, use_tracking
 from congruence.tasks.comparison import ComparedVersion, GateCheck, GateDecision, GateSettings, apply_gate
 from congruence.tasks.errors import SettingsError
-from congruence.tasks.registry import ModelVersion, select
-from congruence.tasks.settings import EvaluationSettings
+from congruence.tasks.models.registry import ModelVersion, select
+from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.tracking import (
     alias_holder,
     baseline_version,

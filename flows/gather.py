@@ -24,16 +24,16 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.clusters import Workers, scheduler_address
 from congruence.tasks.contract import PredictiveModel
-from congruence.tasks.embedding import ShardReport, require_few_invalid
-from congruence.tasks.embedding_worker import embed_shards, find_batch_size, open_store, warm_encoder
+from congruence.tasks.embeddings.shard import ShardReport, require_few_invalid
+from congruence.tasks.embeddings.standardisation import require_features, with_statistics
+from congruence.tasks.embeddings.store import EmbeddingStore
+from congruence.tasks.embeddings.worker import embed_shards, find_batch_size, open_store, warm_encoder
 from congruence.tasks.encoders import Encoder, EncoderSettings
-from congruence.tasks.feature_statistics import require_features, with_statistics
-from congruence.tasks.predictions import predict_split
-from congruence.tasks.registry import ModelVersion
-from congruence.tasks.settings import EvaluationSettings, StoreSettings
-from congruence.tasks.settings_digest import contract_digest
+from congruence.tasks.models.predictions import predict_split
+from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.settings.digest import contract_digest
+from congruence.tasks.settings.evaluation import EvaluationSettings, StoreSettings
 from congruence.tasks.sources import Shard, Split, SplitSettings, open_split
-from congruence.tasks.store import EmbeddingStore
 
 MAX_EMBEDDING_TASKS = 200
 _LOOK_SECONDS = 5.0

@@ -23,9 +23,9 @@ from congruence.flows.watch import Tick, tick
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.comparison import GateDecision
 from congruence.tasks.errors import SettingsError
-from congruence.tasks.notification import notify
-from congruence.tasks.settings import EvaluationSettings, load_settings
+from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
 from congruence.tasks.tracking import TrackingError
+from congruence.tasks.watching.notification import notify
 
 DAY = 24 * 3600
 

@@ -20,13 +20,13 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.clusters import dask_client
 from congruence.tasks.contract import check_contract, load_predictive_model
 from congruence.tasks.contract.errors import ContractError
-from congruence.tasks.embedding_worker import warm_encoder
+from congruence.tasks.embeddings.worker import warm_encoder
 from congruence.tasks.errors import SettingsError
-from congruence.tasks.evaluation import SplitSummary
-from congruence.tasks.reliability import Reliability, reliability
 from congruence.tasks.report.reliability import REPORT_FILE, write_reliability
-from congruence.tasks.scoring import row_frame
-from congruence.tasks.settings import EvaluationSettings
+from congruence.tasks.scores.evaluation import SplitSummary
+from congruence.tasks.scores.points import row_frame
+from congruence.tasks.scores.reliability import Reliability, reliability
+from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Split, SplitSettings
 from congruence.tasks.sources.new_inputs import new_inputs
 from congruence.tasks.tracking import log_reliability, place_of

@@ -17,8 +17,8 @@ from prefect.types.entrypoint import EntrypointType
 
 from congruence.flows.scheduled import watch_registry
 from congruence.tasks.errors import SettingsError
-from congruence.tasks.settings import EvaluationSettings
-from congruence.tasks.webhook import EVENT
+from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.watching.webhook import EVENT
 
 QUARTER_HOURLY = "*/15 * * * *"
 AT_ONCE = 2

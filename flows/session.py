@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from congruence.flows.evaluate import VersionOutcome, evaluate
 from congruence.flows.progress import console
-from congruence.tasks.settings import EvaluationSettings
+from congruence.tasks.settings.evaluation import EvaluationSettings
 
 
 def run_evaluation(settings: EvaluationSettings, *, again: bool = False) -> list[VersionOutcome]:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from congruence.flows.evaluate import VersionOutcome
-from congruence.tasks.metric_meanings import HEADLINES, meaning, significant
+from congruence.tasks.scores.meanings import HEADLINES, meaning, significant
 
 
 def print_outcomes(outcomes: list[VersionOutcome], descriptions: dict[str, str] | None = None) -> None:

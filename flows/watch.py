@@ -20,11 +20,10 @@ from congruence.flows.gather import open_planned, with_fitted_encoder
 from congruence.flows.progress import console
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.comparison import GateDecision
-from congruence.tasks.embedding_worker import warm_encoder
+from congruence.tasks.embeddings.worker import warm_encoder
 from congruence.tasks.errors import SettingsError
-from congruence.tasks.notification import notify
-from congruence.tasks.registry import ModelVersion, matching_versions
-from congruence.tasks.settings import EvaluationSettings
+from congruence.tasks.models.registry import ModelVersion, matching_versions
+from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import SplitSettings
 from congruence.tasks.tracking import (
     EvaluationIdentity,
@@ -35,6 +34,7 @@ from congruence.tasks.tracking import (
 )
 from congruence.tasks.tracking.connection import persist
 from congruence.tasks.watching import claim, drop_expired, held, is_due, new_owner, release
+from congruence.tasks.watching.notification import notify
 
 
 @dataclass

@@ -1,6 +1,5 @@
 """Kernel numerics of predictive-distribution evaluation: arrays in, arrays out."""
 
-from congruence.kernels.aggregation import Estimate, ScoreStatistics
 from congruence.kernels.bandwidths import dimension_gamma, median_gamma, multiscale_rbf, variance_gamma
 from congruence.kernels.calibration import (
     chi_square,
@@ -11,7 +10,22 @@ from congruence.kernels.calibration import (
     regression_metrics,
     reliability_curve,
 )
-from congruence.kernels.calibration_error import (
+from congruence.kernels.congruence.difference import (
+    CongruenceDifference,
+    congruence_differences,
+    paired_congruence_difference,
+)
+from congruence.kernels.congruence.discrepancy import DiscrepancyResult, maximum_conditional_mean_discrepancy
+from congruence.kernels.congruence.prepared import (
+    PreparedCongruence,
+    conditional_congruence_error,
+    prepare,
+)
+from congruence.kernels.congruence.result import CongruenceResult
+from congruence.kernels.congruence.test import CongruenceTest, benjamini_hochberg, congruence_test, congruence_tests
+from congruence.kernels.distributions import *  # noqa: F403
+from congruence.kernels.distributions import __all__ as _families
+from congruence.kernels.kernel_calibration import (
     CalibrationTest,
     HilbertianEmbedding,
     MaximumMeanDiscrepancy,
@@ -22,22 +36,7 @@ from congruence.kernels.calibration_error import (
     squared_kernel_calibration_error,
     unnormalized_calibration_mean_embedding,
 )
-from congruence.kernels.congruence import (
-    PreparedCongruence,
-    conditional_congruence_error,
-    prepare,
-)
-from congruence.kernels.congruence_difference import (
-    CongruenceDifference,
-    congruence_differences,
-    paired_congruence_difference,
-)
-from congruence.kernels.congruence_result import CongruenceResult
-from congruence.kernels.discrepancy import DiscrepancyResult, maximum_conditional_mean_discrepancy
-from congruence.kernels.distributions import *  # noqa: F403
-from congruence.kernels.distributions import __all__ as _families
-from congruence.kernels.downsampling import downsampled_congruence
-from congruence.kernels.functions import (
+from congruence.kernels.kernel_functions import (
     RBF,
     Kernel,
     Laplacian,
@@ -45,11 +44,13 @@ from congruence.kernels.functions import (
     Matern,
     Polynomial,
 )
-from congruence.kernels.output_scales import output_kernel, scale_sensitivity
+from congruence.kernels.mean_embeddings.output_scales import output_kernel, scale_sensitivity
 from congruence.kernels.pit_interpreter import Interpretation, interpret_pit
-from congruence.kernels.protocol_evaluation import evaluate_protocol
-from congruence.kernels.protocols import ECAI, EXACT, PREPRINT, Downsampling, Protocol
-from congruence.kernels.repeats import RepeatedResult
+from congruence.kernels.protocol.downsampling import downsampled_congruence
+from congruence.kernels.protocol.evaluation import evaluate_protocol
+from congruence.kernels.protocol.protocol import ECAI, EXACT, PREPRINT, Downsampling, Protocol
+from congruence.kernels.protocol.repeats import RepeatedResult
+from congruence.kernels.resampling.aggregation import Estimate, ScoreStatistics
 from congruence.kernels.scores import (
     absolute_error,
     crps,
@@ -59,7 +60,6 @@ from congruence.kernels.scores import (
     sharpness,
     squared_error,
 )
-from congruence.kernels.significance import CongruenceTest, benjamini_hochberg, congruence_test, congruence_tests
 from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom, Solution, choose_solver
 
 __all__ = [

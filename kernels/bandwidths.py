@@ -8,7 +8,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, require_finite, require_targets, to_numpy
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.functions import RBF, Kernel, Sum, as_columns
+from congruence.kernels.kernel_functions import RBF, Kernel, Sum, as_columns
 from congruence.kernels.streams import stream
 
 SCALES = 4

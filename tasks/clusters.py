@@ -21,7 +21,7 @@ from distributed.comm.core import CommClosedError
 from pydantic import Field, model_validator
 
 from congruence.tasks.errors import ClusterError, SettingsError
-from congruence.tasks.strict import Strict
+from congruence.tasks.settings.strict import Strict
 
 logger = logging.getLogger(__name__)
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from congruence.kernels.congruence import PreparedCongruence, prepare
-from congruence.kernels.functions import RBF, Laplacian, Matern, Polynomial, Product, Sum
+from congruence.kernels.congruence.prepared import PreparedCongruence, prepare
+from congruence.kernels.kernel_functions import RBF, Laplacian, Matern, Polynomial, Product, Sum
 from congruence.kernels.mean_embeddings.base import FeatureError
+from congruence.kernels.mean_embeddings.residuals import TargetErrors
+from congruence.kernels.protocol.weighting import weighted_reference
 from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom
-from congruence.kernels.target_errors import TargetErrors
-from congruence.kernels.weighting import weighted_reference
 
 EXACT = np.longdouble
 SOLVERS = {

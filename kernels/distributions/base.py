@@ -17,8 +17,8 @@ from congruence.kernels.arrays import Array, require_finite, to_numpy
 from congruence.kernels.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from congruence.kernels.feature_maps import FeatureMap
-    from congruence.kernels.functions import Kernel
+    from congruence.kernels.kernel_functions import Kernel
+    from congruence.kernels.mean_embeddings.feature_maps import FeatureMap
 
 Seed = int | np.random.Generator
 

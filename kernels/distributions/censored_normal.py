@@ -14,7 +14,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import align, align_levels
 from congruence.kernels.distributions.bounded_normal import LOG_ROOT_2_PI, BoundedNormal, partial_wave
 from congruence.kernels.distributions.truncated_normal import TruncatedNormal
-from congruence.kernels.functions import Kernel
+from congruence.kernels.kernel_functions import Kernel
 
 
 @dataclass(frozen=True)

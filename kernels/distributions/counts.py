@@ -17,7 +17,7 @@ from congruence.kernels.distributions.base import align, align_levels
 from congruence.kernels.distributions.inversion import smallest_reaching
 from congruence.kernels.distributions.parametric import Parametric, ScipyFamily
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
-from congruence.kernels.functions import Kernel
+from congruence.kernels.kernel_functions import Kernel
 
 TAIL_MASS = 1e-15
 

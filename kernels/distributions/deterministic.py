@@ -12,7 +12,7 @@ from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels
 from congruence.kernels.distributions.vectors import as_vectors, refuse
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.functions import Kernel
+from congruence.kernels.kernel_functions import Kernel
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import scipy.special
 from scipy.spatial.distance import cdist
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.functions import RBF, Kernel, Laplacian, Matern, Sum
+from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern, Sum
 
 _STEP = 0.3  # of log T: the rule errs by about exp(-pi^2 / step)
 _NEGLIGIBLE = 1e-13

@@ -17,7 +17,7 @@ from congruence.kernels.distributions.inversion import smallest_reaching
 from congruence.kernels.distributions.normal import Normal
 from congruence.kernels.distributions.vectors import refuse
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.functions import Kernel
+from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.streams import stream
 
 WEIGHT_SUM_TOLERANCE = 1e-4

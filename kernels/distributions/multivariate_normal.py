@@ -18,7 +18,7 @@ from congruence.kernels.distributions.normal import Normal
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
 from congruence.kernels.distributions.vectors import as_vectors, energy_score, refuse
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.functions import Kernel, Sum
+from congruence.kernels.kernel_functions import Kernel, Sum
 from congruence.kernels.streams import stream
 
 _POINTS = 256

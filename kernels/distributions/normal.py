@@ -13,7 +13,7 @@ import scoringrules
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import align, align_levels, require
 from congruence.kernels.distributions.parametric import ContinuousFamily
-from congruence.kernels.functions import RBF, Kernel
+from congruence.kernels.kernel_functions import RBF, Kernel
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels, as_rows, equal_rows
-from congruence.kernels.functions import Kernel
+from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.streams import stream
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.functions import Kernel, Sum
+from congruence.kernels.kernel_functions import Kernel, Sum
 
 if TYPE_CHECKING:
     from congruence.kernels.distributions.base import Distribution

@@ -13,7 +13,7 @@ from congruence.kernels.arrays import Array, require_finite, to_numpy
 from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.functions import Kernel
+from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.streams import stream
 
 

@@ -15,7 +15,7 @@ from congruence.kernels.distributions.base import Distribution, Seed, align, ali
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES, average_wave
 from congruence.kernels.distributions.vectors import as_vectors, energy_score, refuse
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.functions import Kernel
+from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.streams import stream
 
 

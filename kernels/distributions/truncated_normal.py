@@ -13,7 +13,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.base import align, align_levels
 from congruence.kernels.distributions.bounded_normal import LOG_ROOT_2_PI, BoundedNormal, log_decay, partial_wave
-from congruence.kernels.functions import Kernel
+from congruence.kernels.kernel_functions import Kernel
 
 _REMOTE = 1e-3
 

@@ -21,7 +21,7 @@ from congruence.kernels.distributions.double_poisson import DoublePoisson
 from congruence.kernels.distributions.negative_binomial import NegativeBinomial
 from congruence.kernels.distributions.poisson import Poisson
 from congruence.kernels.distributions.zero_truncated import ZeroTruncated
-from congruence.kernels.functions import Kernel
+from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.streams import stream
 
 

@@ -15,7 +15,7 @@ import scipy.linalg
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.distributions.location import mass_outside, moved
-from congruence.kernels.functions import RBF, Kernel, Sum
+from congruence.kernels.kernel_functions import RBF, Kernel, Sum
 from congruence.kernels.mean_embeddings.base import EmbeddedErrors, FeatureError, FeatureMap
 from congruence.kernels.mean_embeddings.gram import lower_factor
 from congruence.kernels.streams import stream

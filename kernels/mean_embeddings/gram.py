@@ -20,7 +20,7 @@ from congruence.kernels.distributions.gaussian_expectations import (
     point_values,
 )
 from congruence.kernels.errors import BudgetError, InvalidInputError
-from congruence.kernels.functions import Kernel
+from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.mean_embeddings.base import EmbeddedErrors, FeatureError
 from congruence.kernels.streams import stream
 from congruence.kernels.threads import available_threads, map_on_threads

@@ -26,7 +26,7 @@ import scipy.linalg
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Deterministic, Distribution, Samples
-from congruence.kernels.functions import RBF, Kernel, Laplacian, Matern, Sum
+from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern, Sum
 from congruence.kernels.mean_embeddings.base import EmbeddedErrors, FeatureError
 from congruence.kernels.mean_embeddings.gram import FACTORED_ROWS, factored, lower_factor
 from congruence.kernels.streams import stream

@@ -10,7 +10,7 @@ import scipy.linalg
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import Distribution
-from congruence.kernels.functions import Kernel
+from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.mean_embeddings.base import FeatureError, FeatureMap
 from congruence.kernels.streams import stream
 

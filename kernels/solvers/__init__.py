@@ -1,11 +1,11 @@
 """Solvers of (K + n lambda I) Z = B: each prepares an operator once and solves for many right-hand sides."""
 
-from congruence.kernels.solvers.auto import Plan, choose_solver, default_solver
+from congruence.kernels.gram.landmarks import choose_landmarks
 from congruence.kernels.solvers.base import NormKind, Solution, Solver, certificate, weakest_kind
 from congruence.kernels.solvers.cholesky import Cholesky
 from congruence.kernels.solvers.conjugate_gradient import Checkpoint, ConjugateGradient, Iterate
-from congruence.kernels.solvers.landmarks import choose_landmarks
 from congruence.kernels.solvers.nystrom import Nystrom
+from congruence.kernels.solvers.planning import Plan, choose_solver, default_solver
 
 __all__ = [
     "Checkpoint",

@@ -9,8 +9,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.gram_columns import GramColumns
-from congruence.kernels.operators import Operator
+from congruence.kernels.gram.columns import GramColumns
+from congruence.kernels.gram.operator import Operator
 from congruence.kernels.solvers.low_rank import LowRankInverse
 from congruence.kernels.streams import stream
 

@@ -11,7 +11,7 @@ import scipy.linalg
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import ConvergenceError
-from congruence.kernels.operators import Operator
+from congruence.kernels.gram.operator import Operator
 from congruence.kernels.solvers.base import Solution
 from congruence.kernels.solvers.low_rank import SCALE_FEATURES, diagonal_in_words
 

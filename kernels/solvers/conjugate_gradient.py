@@ -14,9 +14,9 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import ConvergenceError, InvalidInputError
-from congruence.kernels.operators import Operator
+from congruence.kernels.gram.landmarks import Choice, choose_landmarks
+from congruence.kernels.gram.operator import Operator
 from congruence.kernels.solvers.base import NormKind, ResidualSample, Solution, column_tolerances
-from congruence.kernels.solvers.landmarks import Choice, choose_landmarks
 from congruence.kernels.solvers.low_rank import SCALE_FEATURES, LowRankInverse, diagonal_in_words
 from congruence.kernels.threads import single_threaded_blas
 

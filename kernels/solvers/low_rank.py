@@ -17,8 +17,8 @@ import scipy.linalg
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import ConvergenceError
-from congruence.kernels.gram_columns import GramColumns, LandmarkColumns, positive_diagonal
-from congruence.kernels.operators import Operator
+from congruence.kernels.gram.columns import GramColumns, LandmarkColumns, positive_diagonal
+from congruence.kernels.gram.operator import Operator
 
 JITTER = 1e-12
 SCALE_FEATURES = "scale the features (each to a standard deviation of 1, or every row to norm 1)"

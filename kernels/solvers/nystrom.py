@@ -15,10 +15,10 @@ import numpy as np
 import scipy.linalg
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.gram_columns import positive_diagonal
-from congruence.kernels.operators import Operator
+from congruence.kernels.gram.columns import positive_diagonal
+from congruence.kernels.gram.landmarks import Choice, choose_landmarks
+from congruence.kernels.gram.operator import Operator
 from congruence.kernels.solvers.base import NormKind, ResidualSample, Solution
-from congruence.kernels.solvers.landmarks import Choice, choose_landmarks
 from congruence.kernels.solvers.low_rank import LowRankInverse
 
 ROUNDING = {8: 1e-12, 4: 1e-6}  # by the bytes of a number: eigenvalues of a scaled corner below this are rounding

@@ -26,7 +26,7 @@ from congruence.tasks.compact_clip.location import WEIGHTS, model_name
 from congruence.tasks.compact_clip.probe import Preprocess, Probe, probe
 from congruence.tasks.digits import base_images, draw, labels
 from congruence.tasks.digits.images import MAX_ANGLE
-from congruence.tasks.open_clip_import import open_clip
+from congruence.tasks.encoders.open_clip_import import open_clip
 
 BATCH = 256
 PEAK_LEARNING_RATE = 2e-3

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.tasks.evaluation import Evaluation, Metric, SplitSummary
-from congruence.tasks.registry import ModelVersion
+from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.scores.evaluation import Evaluation, Metric, SplitSummary
 
 
 @dataclass(frozen=True)

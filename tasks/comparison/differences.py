@@ -17,10 +17,10 @@ from scipy.special import ndtri
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.regression import EDGE
-from congruence.kernels.congruence_difference import LEVEL, difference_of_influences
+from congruence.kernels.congruence.difference import LEVEL, difference_of_influences
+from congruence.kernels.congruence.influence import CongruenceInfluence
 from congruence.kernels.errors import ProtocolError
-from congruence.kernels.influence import CongruenceInfluence
-from congruence.kernels.paired import PairedResampling, PointMetric, mean_of, root_of
+from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of, root_of
 from congruence.tasks.comparison.compared import ComparedVersion
 
 MEANS = {"nll_mean": "nll", "crps_mean": "crps", "mae": "absolute_error"}

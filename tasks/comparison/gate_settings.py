@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from congruence.tasks.strict import Strict
+from congruence.tasks.settings.strict import Strict
 
 COMPARABLE = ("cce_mean", "nll_mean", "crps_mean", "mae", "rmse", "ece")
 DEFAULT_MARGINS: dict[str, float | str] = {

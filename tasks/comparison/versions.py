@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from congruence.kernels.errors import InvalidInputError, ProtocolError
-from congruence.kernels.paired import RESAMPLES
-from congruence.kernels.protocols import require_same
+from congruence.kernels.protocol.protocol import require_same
+from congruence.kernels.resampling.paired import RESAMPLES
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.differences import (
     CCE,
@@ -21,7 +21,7 @@ from congruence.tasks.comparison.differences import (
     cce_differences,
     point_differences,
 )
-from congruence.tasks.evaluation import SplitSummary
+from congruence.tasks.scores.evaluation import SplitSummary
 
 _LARGEST = 50
 

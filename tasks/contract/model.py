@@ -21,7 +21,7 @@ from congruence.kernels.distributions.base import Distribution
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.reading import read_distribution
 from congruence.tasks.contract.settings import PredictionSettings
-from congruence.tasks.registry import ModelVersion, resolve
+from congruence.tasks.models.registry import ModelVersion, resolve
 
 METADATA_KEY = "congruence"
 

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from congruence.kernels import distributions
 from congruence.kernels.distributions.base import Distribution
-from congruence.tasks.strict import Strict
+from congruence.tasks.settings.strict import Strict
 
 Column = str | float | list[str]
 """A column name, a constant for every row, or several columns that form the matrix of one parameter."""

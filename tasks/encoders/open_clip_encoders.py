@@ -14,10 +14,10 @@ from congruence.tasks import compact_clip
 from congruence.tasks.encoders.base import InputKind, text_digest
 from congruence.tasks.encoders.checkpoints import UNREADABLE, weights_from_hub
 from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.encoders.open_clip_import import open_clip
 from congruence.tasks.encoders.pixels import PixelPreprocessing
 from congruence.tasks.encoders.settings import COMPACT, RANDOM, EncoderSettings
 from congruence.tasks.encoders.torch_encoder import TorchEncoder, weights_digest
-from congruence.tasks.open_clip_import import open_clip
 
 _LOCAL = "local-dir:"
 _HUB = "hf-hub:"

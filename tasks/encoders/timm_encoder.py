@@ -10,10 +10,10 @@ import torch
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.encoders.base import InputKind
 from congruence.tasks.encoders.checkpoints import UNREADABLE, weights_from_hub
+from congruence.tasks.encoders.open_clip_import import timm
 from congruence.tasks.encoders.pixels import PixelPreprocessing
 from congruence.tasks.encoders.settings import RANDOM, EncoderSettings
 from congruence.tasks.encoders.torch_encoder import TorchEncoder, weights_digest
-from congruence.tasks.open_clip_import import timm
 
 _HUB_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array, array_namespace, to_numpy
-from congruence.kernels.functions import Kernel
-from congruence.kernels.gram_columns import BlockColumns
-from congruence.kernels.gram_tiles import TilePoints, tile_slices
-from congruence.kernels.operators import BLOCK_ROWS
+from congruence.kernels.gram.columns import BlockColumns
+from congruence.kernels.gram.operator import BLOCK_ROWS
+from congruence.kernels.gram.tiles import TilePoints, tile_slices
+from congruence.kernels.kernel_functions import Kernel
 from congruence.tasks.linalg.placement import Placement
 
 

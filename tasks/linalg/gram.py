@@ -11,11 +11,11 @@ import numpy as np
 from distributed import Client
 
 from congruence.kernels.arrays import Array, array_namespace, to_numpy
-from congruence.kernels.functions import Kernel
-from congruence.kernels.gram_columns import GramColumns
-from congruence.kernels.gram_tiles import TileMaker, TilePoints, block_tiles, multiply_tiles, tile_slices
-from congruence.kernels.operators import BLOCK_ROWS, GPU_BLOCK_ROWS, RegularizedGram
-from congruence.kernels.skinny import padded_columns
+from congruence.kernels.gram.columns import GramColumns
+from congruence.kernels.gram.operator import BLOCK_ROWS, GPU_BLOCK_ROWS, RegularizedGram
+from congruence.kernels.gram.thin_products import padded_columns
+from congruence.kernels.gram.tiles import TileMaker, TilePoints, block_tiles, multiply_tiles, tile_slices
+from congruence.kernels.kernel_functions import Kernel
 from congruence.tasks.linalg.columns import DaskColumns
 from congruence.tasks.linalg.kept_tiles import KeptTiles, Tiles
 from congruence.tasks.linalg.placement import Placement

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from congruence.kernels.functions import Kernel
-from congruence.kernels.gram_tiles import TilePoints, block_tiles
+from congruence.kernels.gram.tiles import TilePoints, block_tiles
+from congruence.kernels.kernel_functions import Kernel
 from congruence.tasks.linalg.capacity import cluster_capacity
 from congruence.tasks.linalg.placement import Placement
 

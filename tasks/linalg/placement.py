@@ -17,8 +17,8 @@ from distributed.comm.core import CommClosedError
 
 from congruence.kernels.arrays import Array, require_finite, to_numpy
 from congruence.kernels.errors import ConvergenceError
-from congruence.kernels.functions import CENTER_ROWS, Kernel
-from congruence.kernels.gram_tiles import TilePoints
+from congruence.kernels.gram.tiles import TilePoints
+from congruence.kernels.kernel_functions import CENTER_ROWS, Kernel
 from congruence.tasks.linalg.sources import RowSource
 
 SENT_ROWS_BYTES = 2**26

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from distributed import Client
 
-from congruence.kernels.congruence import PreparedCongruence, prepare
+from congruence.kernels.congruence.prepared import PreparedCongruence, prepare
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.functions import Kernel
+from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.solvers import ConjugateGradient, Solver
 from congruence.tasks.linalg.gram import DaskGram
 

@@ -16,9 +16,9 @@ import scipy.linalg
 
 from congruence.kernels.arrays import Array, array_namespace, to_numpy
 from congruence.kernels.errors import BudgetError, ConvergenceError
-from congruence.kernels.functions import Kernel
-from congruence.kernels.gram_tiles import TileMaker, TilePoints, tile_slices
-from congruence.kernels.operators import BLOCK_ROWS
+from congruence.kernels.gram.operator import BLOCK_ROWS
+from congruence.kernels.gram.tiles import TileMaker, TilePoints, tile_slices
+from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.solvers.base import Solution, column_tolerances
 from congruence.kernels.solvers.low_rank import SCALE_FEATURES, diagonal_in_words
 from congruence.tasks.linalg.gram import DaskGram

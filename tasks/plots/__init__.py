@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from matplotlib.figure import Figure
 
 from congruence.kernels.pit_interpreter import interpret_pit
-from congruence.tasks.evaluation import Evaluation
 from congruence.tasks.plots.cce_histogram import cce_histogram
 from congruence.tasks.plots.embedding_map import embedding_map
 from congruence.tasks.plots.extremes import extreme_rows, extremes
@@ -17,6 +16,7 @@ from congruence.tasks.plots.reliability import pit_histogram, pit_of, reliabilit
 from congruence.tasks.plots.slices import cce_by_slice
 from congruence.tasks.plots.style import png
 from congruence.tasks.plots.versions import versions_figure
+from congruence.tasks.scores.evaluation import Evaluation
 
 __all__ = [
     "cce_by_slice",

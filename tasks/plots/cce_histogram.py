@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from congruence.tasks.evaluation import Evaluation
 from congruence.tasks.plots.style import BLUE, FLOOR_LABEL, GREEN, INK, figure_of, legend, new_axes
+from congruence.tasks.scores.evaluation import Evaluation
 
 
 def cce_histogram(evaluation: Evaluation, *, bins: int = 50) -> Figure:

@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.evaluation import Evaluation
 from congruence.tasks.plots.style import INK, MUTED, RED, SEQUENTIAL, dress, new_figure, spread
+from congruence.tasks.scores.evaluation import Evaluation
 
 POINTS = 20_000
 

@@ -7,8 +7,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.evaluation import Evaluation
 from congruence.tasks.plots.style import GREEN, INK, RED, new_figure
+from congruence.tasks.scores.evaluation import Evaluation
 
 IMAGES = 8
 

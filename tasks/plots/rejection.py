@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.rejection import RejectionCurve, rejection_curve
-from congruence.tasks.evaluation import Evaluation
 from congruence.tasks.plots.style import BLUE, MUTED, dress, legend, new_figure
+from congruence.tasks.scores.evaluation import Evaluation
 
 LOSSES = {"absolute_error": "mean absolute error", "nll": "mean NLL", "crps": "mean CRPS"}
 

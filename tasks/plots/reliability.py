@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.regression import reliability_curve
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.evaluation import Evaluation
 from congruence.tasks.plots.style import BLUE, INK, MUTED, figure_of, legend, new_axes
+from congruence.tasks.scores.evaluation import Evaluation
 
 
 def pit_of(evaluation: Evaluation) -> Array:

@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.evaluation import Evaluation
 from congruence.tasks.plots.style import BLUE, GREEN, INK, figure_of, new_axes, shorten
+from congruence.tasks.scores.evaluation import Evaluation
 
 SLICES = 30
 

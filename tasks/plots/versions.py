@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.evaluation import Metric
-from congruence.tasks.metric_meanings import BAND, meaning
 from congruence.tasks.plots.style import BLUE, GREEN, MUTED, dress, new_figure, shorten
+from congruence.tasks.scores.evaluation import Metric
+from congruence.tasks.scores.meanings import BAND, meaning
 
 SHOWN = ("cce_mean", "nll_mean", "crps_mean", "ece", "mae")
 _LABEL = 36

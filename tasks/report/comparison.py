@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from congruence.tasks.comparison import Comparison
-from congruence.tasks.evaluation import AS_IF_TRUE, cce_status
-from congruence.tasks.metric_meanings import HEADLINES, meaning
 from congruence.tasks.report.rendering import inline_png, records, render
+from congruence.tasks.scores.evaluation import AS_IF_TRUE, cce_status
+from congruence.tasks.scores.meanings import HEADLINES, meaning
 
 _POINTS = 12
 

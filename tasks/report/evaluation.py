@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from congruence.tasks.evaluation import SCORES, Evaluation
 from congruence.tasks.masking import mask_secrets
-from congruence.tasks.metric_meanings import CERTIFICATE_KINDS, MEANINGS, meaning, verdict
 from congruence.tasks.plots import extreme_rows
 from congruence.tasks.report.rendering import inline_png, records, render
+from congruence.tasks.scores.evaluation import SCORES, Evaluation
+from congruence.tasks.scores.meanings import CERTIFICATE_KINDS, MEANINGS, meaning, verdict
 
 CAPTIONS = {
     "cce_histogram": "A version that is right everywhere spreads around the green outline, with its mean inside the "

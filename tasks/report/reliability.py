@@ -7,8 +7,8 @@ from pathlib import Path
 
 from congruence.tasks.plots import png, rejection_panels
 from congruence.tasks.plots.inputs import inputs_figure
-from congruence.tasks.reliability import LOSSES, Reliability
 from congruence.tasks.report.rendering import inline_png, records, render
+from congruence.tasks.scores.reliability import LOSSES, Reliability
 
 SCORES_FILE, REPORT_FILE, SUMMARY_FILE = "scores.parquet", "report.html", "summary.json"
 _ROWS = 15

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from congruence.tasks.metric_meanings import probability
+from congruence.tasks.scores.meanings import probability
 
 
 @cache

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from congruence.tasks.strict import Strict
+from congruence.tasks.settings.strict import Strict
 
 Format = Literal["auto", "parquet", "csv", "jsonl", "webdataset", "npz", "npy", "zarr", "huggingface"]
 Name = Annotated[str, Field(min_length=1)]

@@ -6,7 +6,7 @@ import difflib
 from typing import Literal
 
 from congruence.tasks.comparison import ComparedVersion
-from congruence.tasks.registry import ModelVersion, RegistryError, resolve
+from congruence.tasks.models.registry import ModelVersion, RegistryError, resolve
 from congruence.tasks.tracking.conditions import Conditions
 from congruence.tasks.tracking.connection import TrackingError, connect, persist
 from congruence.tasks.tracking.identity import PREFIX

@@ -10,9 +10,9 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Run
 
 from congruence.tasks.comparison import Comparison, MetricDifference
-from congruence.tasks.metric_meanings import probability
 from congruence.tasks.plots import png, versions_figure
 from congruence.tasks.report.comparison import comparison_report
+from congruence.tasks.scores.meanings import probability
 from congruence.tasks.tracking.connection import connect, persist
 from congruence.tasks.tracking.identity import COMPLETE, PREFIX, STATE, identity_digest
 from congruence.tasks.tracking.runs import close_run, log_params, open_identified, set_tags

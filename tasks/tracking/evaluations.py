@@ -12,12 +12,12 @@ import pandas as pd
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, Metric, Run
 
-from congruence.tasks.evaluation import Evaluation
-from congruence.tasks.evaluation import Metric as EvaluationMetric
 from congruence.tasks.masking import mask_secrets, mask_text
-from congruence.tasks.metric_meanings import HEADLINES, meaning, verdict
 from congruence.tasks.plots import evaluation_figures, png
 from congruence.tasks.report.evaluation import evaluation_report
+from congruence.tasks.scores.evaluation import Evaluation
+from congruence.tasks.scores.evaluation import Metric as EvaluationMetric
+from congruence.tasks.scores.meanings import HEADLINES, meaning, verdict
 from congruence.tasks.tracking.connection import TrackingError, connect, of_deleted_run, persist
 from congruence.tasks.tracking.identity import COMPLETE, STATE, EvaluationIdentity, find_evaluation
 from congruence.tasks.tracking.reading import INFLUENCE_FILE, NOISE_FILE, SCORES_FILE, SECONDS

@@ -10,7 +10,7 @@ from mlflow.entities import LoggedModelInput, Metric, Run
 from congruence.tasks.comparison import GateCheck, GateDecision
 from congruence.tasks.comparison.gate import OUTCOMES, UNCOMPARED
 from congruence.tasks.masking import mask_text
-from congruence.tasks.metric_meanings import probability
+from congruence.tasks.scores.meanings import probability
 from congruence.tasks.tracking.connection import connect, persist
 from congruence.tasks.tracking.identity import COMPLETE, PREFIX, STATE, identity_digest
 from congruence.tasks.tracking.links import run_place

@@ -14,8 +14,8 @@ from typing import Any
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
 
-from congruence.tasks.evaluation import Evaluation, metric_list_digest
-from congruence.tasks.registry import ModelVersion
+from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.scores.evaluation import Evaluation, metric_list_digest
 from congruence.tasks.tracking.connection import connect, persist
 from congruence.tasks.tracking.settings import TrackingSettings
 

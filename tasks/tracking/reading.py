@@ -12,8 +12,8 @@ from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
 
 from congruence.tasks.comparison import ComparedVersion
-from congruence.tasks.evaluation import Metric, SplitSummary
-from congruence.tasks.registry import ModelVersion
+from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.scores.evaluation import Metric, SplitSummary
 from congruence.tasks.tracking.conditions import Conditions
 from congruence.tasks.tracking.connection import TrackingError, connect, persist
 from congruence.tasks.tracking.identity import COMPLETE, PREFIX, STATE

@@ -9,9 +9,9 @@ from pathlib import Path
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, Metric, Run
 
-from congruence.tasks.evaluation import SplitSummary
-from congruence.tasks.reliability import FALSE_DISCOVERIES, Reliability
 from congruence.tasks.report.reliability import REPORT_FILE, SCORES_FILE, headlines
+from congruence.tasks.scores.evaluation import SplitSummary
+from congruence.tasks.scores.reliability import FALSE_DISCOVERIES, Reliability
 from congruence.tasks.tracking.connection import connect, persist
 from congruence.tasks.tracking.identity import COMPLETE, PREFIX, STATE, identity_digest
 from congruence.tasks.tracking.runs import close_run, log_params, open_identified, set_tags

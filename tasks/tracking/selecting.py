@@ -9,7 +9,7 @@ from mlflow.entities import Run
 
 from congruence.kernels.errors import ProtocolError
 from congruence.tasks.comparison import ComparedVersion
-from congruence.tasks.registry import ModelVersion
+from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.tracking.conditions import Conditions
 from congruence.tasks.tracking.connection import TrackingError, connect, persist
 from congruence.tasks.tracking.identity import IDENTITY, PREFIX

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from congruence.tasks.strict import Strict
+from congruence.tasks.settings.strict import Strict
 
 
 class TrackingSettings(Strict):

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from congruence.tasks.evaluation import SCORES, Evaluation
 from congruence.tasks.plots import extreme_rows
+from congruence.tasks.scores.evaluation import SCORES, Evaluation
 
 QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 _LONGEST_TEXT = 120

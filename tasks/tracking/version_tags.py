@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from mlflow import MlflowClient
 
-from congruence.tasks.evaluation import Evaluation
 from congruence.tasks.masking import mask_text
-from congruence.tasks.metric_meanings import verdict
-from congruence.tasks.registry import ModelVersion
+from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.scores.evaluation import Evaluation
+from congruence.tasks.scores.meanings import verdict
 from congruence.tasks.tracking.connection import connect, persist
 from congruence.tasks.tracking.identity import PREFIX, EvaluationIdentity
 from congruence.tasks.tracking.links import run_link, web_page

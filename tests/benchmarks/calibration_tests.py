@@ -18,9 +18,9 @@ import scipy
 from distributed import Client, LocalCluster
 
 from congruence.kernels import RBF
-from congruence.kernels.calibration_error import calibration_test, squared_kernel_calibration_error
 from congruence.kernels.distributions import Normal
-from congruence.tasks.calibration_error import distributed_kernel_calibration_error
+from congruence.kernels.kernel_calibration import calibration_test, squared_kernel_calibration_error
+from congruence.tasks.linalg.kernel_calibration import distributed_kernel_calibration_error
 
 LEVEL = 0.05
 KERNEL = RBF(0.5)

@@ -85,8 +85,8 @@ def direct(n, folder):
 def engine(n, folder, solver="ConjugateGradient", dtype="float32"):
     """prepare and two model versions through the public interface."""
     from congruence.kernels import solvers
-    from congruence.kernels.congruence import prepare
-    from congruence.kernels.functions import Polynomial
+    from congruence.kernels.congruence.prepared import prepare
+    from congruence.kernels.kernel_functions import Polynomial
 
     x, y, model, second_model = problem(n)
     before = peak()
@@ -127,10 +127,10 @@ def nystrom(n, folder):
 
 def solver_only(n, folder):
     """prepare and solve alone, for the errors of one version and then of another, without the noise floor's probes."""
-    from congruence.kernels.functions import Polynomial
-    from congruence.kernels.operators import RegularizedGram
+    from congruence.kernels.gram.operator import RegularizedGram
+    from congruence.kernels.kernel_functions import Polynomial
+    from congruence.kernels.mean_embeddings.residuals import marginal_kernel, target_errors
     from congruence.kernels.solvers import ConjugateGradient
-    from congruence.kernels.target_errors import marginal_kernel, target_errors
 
     x, y, model, second_model = problem(n)
     kernel = marginal_kernel(y)
@@ -155,10 +155,10 @@ def solver_only(n, folder):
 
 def million(n, folder):
     """Nystrom with its certificate, and its error on 2,000 held-out points against twice the landmarks."""
-    from congruence.kernels.functions import Polynomial
-    from congruence.kernels.operators import RegularizedGram
+    from congruence.kernels.gram.operator import RegularizedGram
+    from congruence.kernels.kernel_functions import Polynomial
+    from congruence.kernels.mean_embeddings.residuals import marginal_kernel, target_errors
     from congruence.kernels.solvers import Nystrom, certificate
-    from congruence.kernels.target_errors import marginal_kernel, target_errors
 
     x, y, model, _ = problem(n)
     query = embeddings(2000, seed=5)
@@ -188,8 +188,8 @@ def million(n, folder):
 
 def workers(n, folder):
     """One pass over K on 1 and 2 Dask workers and in this process, as a fraction of the matrix-product peak."""
-    from congruence.kernels.functions import Polynomial
-    from congruence.kernels.operators import RegularizedGram
+    from congruence.kernels.gram.operator import RegularizedGram
+    from congruence.kernels.kernel_functions import Polynomial
     from congruence.tasks.clusters import ClusterSettings, dask_client
     from congruence.tasks.linalg import DaskGram
 
@@ -214,7 +214,7 @@ def tiled(n, folder):
     """Tiled Cholesky on two workers beside LAPACK's spotrf on the same two cores."""
     import scipy.linalg
 
-    from congruence.kernels.functions import Polynomial
+    from congruence.kernels.kernel_functions import Polynomial
     from congruence.tasks.clusters import ClusterSettings, dask_client
     from congruence.tasks.linalg import DaskGram, TiledCholesky
 

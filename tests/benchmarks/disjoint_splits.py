@@ -15,9 +15,9 @@ import pandas as pd
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from congruence.kernels import RBF, NegativeBinomial, median_gamma, prepare
-from congruence.kernels.congruence_difference import difference_of_influences
+from congruence.kernels.congruence.difference import difference_of_influences
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.paired import PairedResampling, PointMetric, mean_of
+from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
 
 FEATURES = ["hr", "weekday", "workingday", "weathersit", "temp", "hum", "windspeed", "mnth", "yr"]
 SPLITS, ROWS = 10, 1000

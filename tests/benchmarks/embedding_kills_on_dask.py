@@ -26,10 +26,10 @@ from congruence.flows.environment import embed_servers
 from congruence.flows.gather import gather, open_planned
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.clusters import dask_client
-from congruence.tasks.embedding_worker import open_store, warm_encoder
-from congruence.tasks.settings import EvaluationSettings
+from congruence.tasks.embeddings.store import EmbeddingStore
+from congruence.tasks.embeddings.worker import open_store, warm_encoder
+from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import open_split
-from congruence.tasks.store import EmbeddingStore
 
 ENCODER_FOLDER = Path(__file__).parents[1] / "tasks" / "embedding"
 WORKERS = 2

@@ -21,10 +21,10 @@ import numpy as np
 import scipy.optimize
 
 from congruence.kernels import EXACT, RBF, Normal, prepare
-from congruence.kernels.congruence import PreparedCongruence
-from congruence.kernels.congruence_difference import difference_of_influences
-from congruence.kernels.feature_maps import output_features
-from congruence.kernels.intervals import paired_difference
+from congruence.kernels.congruence.difference import difference_of_influences
+from congruence.kernels.congruence.prepared import PreparedCongruence
+from congruence.kernels.mean_embeddings.feature_maps import output_features
+from congruence.kernels.resampling.intervals import paired_difference
 from congruence.tasks.comparison.gate_settings import DEFAULT_MARGINS, Margin
 
 IN_USE = 0.3  # shift of the version in use, in spreads

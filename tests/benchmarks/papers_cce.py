@@ -26,10 +26,10 @@ from congruence.kernels import (
     prepare,
 )
 from congruence.kernels.calibration import calibration_error_of_pit, pit_values
-from congruence.kernels.downsampling import downsampled_congruence
+from congruence.kernels.congruence.test import congruence_test
+from congruence.kernels.protocol.downsampling import downsampled_congruence
 from congruence.kernels.rejection import rejection_curve
 from congruence.kernels.scores import negative_log_likelihood
-from congruence.kernels.significance import congruence_test
 
 
 def gaussian_trap(n: int = 1000) -> None:

@@ -18,10 +18,10 @@ import scipy
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
-from congruence.kernels.aggregation import ScoreStatistics
 from congruence.kernels.calibration import pit_values
 from congruence.kernels.distributions import Normal, Poisson
-from congruence.kernels.paired import PairedResampling, PointMetric, mean_of, root_of
+from congruence.kernels.resampling.aggregation import ScoreStatistics
+from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of, root_of
 
 LEVELS = np.linspace(1e-5, 1.0 - 1e-5, 50)
 CENTERS = {f"pit_{j}": float(level) for j, level in enumerate(LEVELS)}

@@ -14,9 +14,9 @@ from collections.abc import Callable
 import numpy as np
 
 from congruence.kernels import EXACT, RBF, Distribution, NegativeBinomial, Normal, Poisson, Samples, prepare
-from congruence.kernels.congruence import PreparedCongruence
-from congruence.kernels.congruence_difference import congruence_differences
-from congruence.kernels.expected_congruence import expected_congruence
+from congruence.kernels.congruence.difference import congruence_differences
+from congruence.kernels.congruence.expected import expected_congruence
+from congruence.kernels.congruence.prepared import PreparedCongruence
 
 Draw = Callable[[], np.ndarray]
 Pair = Callable[[], tuple[Distribution, Distribution]]

@@ -22,7 +22,7 @@ from congruence.kernels import (
     variance_gamma,
 )
 from congruence.kernels.errors import BudgetError
-from congruence.kernels.target_errors import target_errors
+from congruence.kernels.mean_embeddings.residuals import target_errors
 
 
 def measure(name: str, y: np.ndarray, law: Distribution, kernel: Kernel) -> None:

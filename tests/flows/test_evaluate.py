@@ -15,11 +15,11 @@ from mlflow import MlflowClient
 from congruence.flows.evaluate import VersionOutcome, evaluate
 from congruence.kernels import EXACT, Normal, conditional_congruence_error
 from congruence.tasks.digits import write_digits
-from congruence.tasks.embedding_worker import open_store
+from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders import load_encoder
-from congruence.tasks.settings import EvaluationSettings
+from congruence.tasks.mlflow_plugin.table_evaluation import TableEvaluationSettings, evaluate_table
+from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import open_split
-from congruence.tasks.table_evaluation import TableEvaluationSettings, evaluate_table
 
 ROWS = 240
 NUMBERS = ("cce_mean", "cce_noise_floor", "nll_mean", "crps_mean", "ece", "mae")

@@ -22,8 +22,8 @@ from prefect.settings import PREFECT_API_URL
 
 from congruence.flows.gather import gather, open_planned
 from congruence.tasks.clusters import dask_client
-from congruence.tasks.embedding_worker import warm_encoder
-from congruence.tasks.settings import EvaluationSettings
+from congruence.tasks.embeddings.worker import warm_encoder
+from congruence.tasks.settings.evaluation import EvaluationSettings
 
 ENCODER_FOLDER = Path(__file__).parents[1] / "tasks" / "embedding"
 NUMBERS = ("cce_mean", "cce_noise_floor", "nll_mean", "crps_mean", "ece", "mae")

@@ -11,7 +11,7 @@ from prefect.events import Event
 from prefect.events.filters import EventFilter, EventNameFilter
 from prefect.events.worker import EventsWorker
 
-from congruence.tasks.webhook import EVENT, NewVersion, emit_new_version
+from congruence.tasks.watching.webhook import EVENT, NewVersion, emit_new_version
 
 
 async def _events() -> list[Event]:

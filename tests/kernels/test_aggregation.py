@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
 
-from congruence.kernels.aggregation import ScoreStatistics, merge_slices, sliced_statistics
 from congruence.kernels.calibration import pit_values
 from congruence.kernels.distributions import Normal, Poisson
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.resampling.aggregation import ScoreStatistics, merge_slices, sliced_statistics
 
 RNG = np.random.default_rng(3)
 SCORES = {"crps": RNG.gamma(2, 1, 5000), "squared_error": RNG.gamma(1, 4, 5000)}

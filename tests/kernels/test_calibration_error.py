@@ -11,7 +11,17 @@ from scipy.integrate import quad
 from scipy.spatial.distance import cdist
 
 from congruence.kernels import RBF, Laplacian, Polynomial
-from congruence.kernels.calibration_error import (
+from congruence.kernels.distributions import (
+    Deterministic,
+    Laplace,
+    Mixture,
+    MultivariateNormal,
+    Normal,
+    Poisson,
+    Samples,
+)
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.kernel_calibration import (
     HilbertianEmbedding,
     MaximumMeanDiscrepancy,
     Wasserstein,
@@ -23,20 +33,10 @@ from congruence.kernels.calibration_error import (
     squared_kernel_calibration_error,
     unnormalized_calibration_mean_embedding,
 )
-from congruence.kernels.calibration_error.laplace_products import LaplaceProduct
-from congruence.kernels.calibration_error.normal_products import NormalProduct
-from congruence.kernels.calibration_error.quantile_embedding import wasserstein_coordinates
-from congruence.kernels.calibration_error.target_products import location_scale_rows
-from congruence.kernels.distributions import (
-    Deterministic,
-    Laplace,
-    Mixture,
-    MultivariateNormal,
-    Normal,
-    Poisson,
-    Samples,
-)
-from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.kernel_calibration.laplace_products import LaplaceProduct
+from congruence.kernels.kernel_calibration.normal_products import NormalProduct
+from congruence.kernels.kernel_calibration.quantile_embedding import wasserstein_coordinates
+from congruence.kernels.kernel_calibration.target_products import location_scale_rows
 from congruence.kernels.streams import stream
 
 SQUARED_EXPONENTIAL = RBF(0.5)

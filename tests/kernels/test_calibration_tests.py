@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from congruence.kernels import RBF, Laplacian, Polynomial
-from congruence.kernels.calibration_error import Wasserstein, calibration_test
-from congruence.kernels.calibration_error.hypothesis_tests import kernel_supremum
-from congruence.kernels.calibration_error.pairs import pair_terms
-from congruence.kernels.calibration_error.resampling import bootstrap_statistics, consistency_statistics
 from congruence.kernels.distributions import Laplace, MultivariateNormal, Normal, Samples
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.kernel_calibration import Wasserstein, calibration_test
+from congruence.kernels.kernel_calibration.hypothesis_tests import kernel_supremum
+from congruence.kernels.kernel_calibration.pairs import pair_terms
+from congruence.kernels.kernel_calibration.resampling import bootstrap_statistics, consistency_statistics
 from congruence.kernels.streams import stream
 
 KERNEL = RBF(0.5)

@@ -15,7 +15,7 @@ from congruence.kernels import (
     prepare,
 )
 from congruence.kernels.errors import ConvergenceError
-from congruence.kernels.operators import RegularizedGram
+from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.solvers import ConjugateGradient, Nystrom
 
 BEYOND_SINGLE_PRECISION = (1016, 1023)  # k(x, x) / lambda of 1e11 and more: refused, not answered
@@ -26,7 +26,7 @@ def assert_within_its_bounds(result, exact):
     assert abs(result.mean - np.mean(exact)) <= result.mean_error_bound <= result.error_bound
 
 
-@pytest.mark.filterwarnings("ignore::congruence.kernels.diagnostics.NearlyConstantKernelWarning")
+@pytest.mark.filterwarnings("ignore::congruence.kernels.gram.variation.NearlyConstantKernelWarning")
 @pytest.mark.parametrize("seed", range(1000, 1035))
 def test_no_random_problem_violates_its_certificate(seed):
     problem = random_problem(seed, SMALL[seed % len(SMALL)], most_rows=150)

@@ -5,15 +5,15 @@ import pytest
 from scipy.special import ndtri
 
 from congruence.kernels import RBF, MultivariateNormal, Normal, Poisson, Polynomial, Samples, influence, prepare
-from congruence.kernels.congruence import PreparedCongruence
-from congruence.kernels.congruence_difference import (
+from congruence.kernels.congruence.difference import (
     congruence_differences,
     difference_of_influences,
     paired_congruence_difference,
 )
+from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.feature_maps import output_features
-from congruence.kernels.paired import PairedResampling, PointMetric, mean_of
+from congruence.kernels.mean_embeddings.feature_maps import output_features
+from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 SPLITS = 80

@@ -15,9 +15,9 @@ from congruence.kernels import (
     maximum_conditional_mean_discrepancy,
     prepare,
 )
+from congruence.kernels.congruence.test import congruence_test
 from congruence.kernels.errors import BudgetError, InvalidInputError, ProtocolError
-from congruence.kernels.protocols import ECAI
-from congruence.kernels.significance import congruence_test
+from congruence.kernels.protocol.protocol import ECAI
 from congruence.kernels.solvers import ConjugateGradient, choose_solver
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from congruence.kernels import RBF, Cholesky, Polynomial, prepare
-from congruence.kernels.diagnostics import NearlyConstantKernelWarning, kernel_diagnostics, kernel_variation
-from congruence.kernels.operators import RegularizedGram
+from congruence.kernels.gram.operator import RegularizedGram
+from congruence.kernels.gram.variation import NearlyConstantKernelWarning, kernel_diagnostics, kernel_variation
+from congruence.kernels.protocol.weighting import weighted_reference
 from congruence.kernels.solvers import ConjugateGradient
-from congruence.kernels.weighting import weighted_reference
 
 UNIT = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 

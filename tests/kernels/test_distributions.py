@@ -11,8 +11,8 @@ from congruence.kernels import distributions as families
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.base import KNOT_LEVELS
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.feature_maps import output_features
-from congruence.kernels.functions import RBF, Laplacian
+from congruence.kernels.kernel_functions import RBF, Laplacian
+from congruence.kernels.mean_embeddings.feature_maps import output_features
 
 N = 8
 DRAWS = 40_000

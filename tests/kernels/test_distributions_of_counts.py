@@ -11,7 +11,7 @@ import pytest
 from congruence.kernels import distributions as families
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.functions import Laplacian
+from congruence.kernels.kernel_functions import Laplacian
 
 mp.mp.dps = 50
 Mass = list["mp.mpf"]

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from congruence.kernels.congruence import prepare
+from congruence.kernels.congruence.prepared import prepare
 from congruence.kernels.distributions import Normal
-from congruence.kernels.functions import RBF, Laplacian, Matern, Polynomial, Product, Sum
-from congruence.kernels.operators import RegularizedGram
+from congruence.kernels.gram.operator import RegularizedGram
+from congruence.kernels.kernel_functions import RBF, Laplacian, Matern, Polynomial, Product, Sum
 from congruence.kernels.solvers import ConjugateGradient, Nystrom
 from congruence.tasks.clusters import ClusterSettings, dask_client
 from congruence.tasks.linalg import DaskGram, TiledCholesky

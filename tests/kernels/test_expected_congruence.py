@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from congruence.kernels import RBF, Normal, Poisson, Polynomial, Samples, congruence_test, prepare
-from congruence.kernels.expected_congruence import expected_congruence
-from congruence.kernels.functions import Sum
-from congruence.kernels.model_scales import model_output_kernel
+from congruence.kernels.congruence.expected import expected_congruence
+from congruence.kernels.kernel_functions import Sum
+from congruence.kernels.mean_embeddings.model_scales import model_output_kernel
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 

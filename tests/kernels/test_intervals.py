@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.intervals import bootstrap_interval, paired_difference
+from congruence.kernels.resampling.intervals import bootstrap_interval, paired_difference
 
 
 @pytest.mark.parametrize("n", [200, 5000])

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from congruence.kernels import RBF
-from congruence.kernels.calibration_error import MixtureWasserstein, Wasserstein, squared_kernel_calibration_error
-from congruence.kernels.calibration_error.mixture_kernel import _linear_programs, _transport
-from congruence.kernels.calibration_error.quantile_embedding import wasserstein_coordinates
 from congruence.kernels.distributions import Laplace, Mixture, Normal, Poisson
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.kernel_calibration import MixtureWasserstein, Wasserstein, squared_kernel_calibration_error
+from congruence.kernels.kernel_calibration.mixture_kernel import _linear_programs, _transport
+from congruence.kernels.kernel_calibration.quantile_embedding import wasserstein_coordinates
 
 
 def mixture(n: int, weights: np.ndarray, seed: int) -> Mixture:

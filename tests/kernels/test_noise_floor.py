@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from congruence.kernels.congruence import prepare
+from congruence.kernels.congruence.noise_floor import PROBES, draw_probes, squared_floor
+from congruence.kernels.congruence.prepared import prepare
 from congruence.kernels.distributions import Normal
-from congruence.kernels.functions import RBF, Polynomial
-from congruence.kernels.noise_floor import PROBES, draw_probes, squared_floor
-from congruence.kernels.operators import RegularizedGram
+from congruence.kernels.gram.operator import RegularizedGram
+from congruence.kernels.gram.spectrum import gram_spectrum, spectral_smoother
+from congruence.kernels.kernel_functions import RBF, Polynomial
 from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom
-from congruence.kernels.spectrum import gram_spectrum, spectral_smoother
 
 N = 1500
 

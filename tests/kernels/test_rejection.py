@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from congruence.kernels.congruence import prepare
+from congruence.kernels.congruence.prepared import prepare
 from congruence.kernels.distributions import Normal
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.functions import RBF
+from congruence.kernels.kernel_functions import RBF
 from congruence.kernels.rejection import rejection_curve
 
 

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from congruence.kernels import ECAI, EXACT, PREPRINT, RBF, Normal, Poisson, Polynomial, Samples, prepare, variance_gamma
-from congruence.kernels.downsampling import downsampled_congruence, leverage_scores
 from congruence.kernels.errors import InvalidInputError, ProtocolError
-from congruence.kernels.operators import RegularizedGram
-from congruence.kernels.protocol_evaluation import evaluate_protocol
-from congruence.kernels.repeats import repeated_evaluation
+from congruence.kernels.gram.operator import RegularizedGram
+from congruence.kernels.mean_embeddings.residuals import marginal_kernel
+from congruence.kernels.protocol.downsampling import downsampled_congruence, leverage_scores
+from congruence.kernels.protocol.evaluation import evaluate_protocol
+from congruence.kernels.protocol.repeats import repeated_evaluation
+from congruence.kernels.protocol.weighting import Reference, weighted_reference
 from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom
 from congruence.kernels.streams import stream
-from congruence.kernels.target_errors import marginal_kernel
-from congruence.kernels.weighting import Reference, weighted_reference
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 

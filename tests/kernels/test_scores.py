@@ -153,7 +153,7 @@ def test_vector_targets_have_energy_scores_and_joint_densities() -> None:
 
 
 def test_kernel_expectations_of_vector_laws() -> None:
-    from congruence.kernels.functions import RBF, Matern, Sum
+    from congruence.kernels.kernel_functions import RBF, Matern, Sum
 
     law = families.MultivariateNormal(RNG.normal(size=(3, 2)), RNG.uniform(0.3, 1, (3, 2)))
     nodes = RNG.normal(size=(4, 2))

@@ -22,9 +22,9 @@ from congruence.kernels import (
     prepare,
     variance_gamma,
 )
+from congruence.kernels.congruence.null_draws import null_draws
+from congruence.kernels.congruence.test import benjamini_hochberg, congruence_test, congruence_tests
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.null_draws import null_draws
-from congruence.kernels.significance import benjamini_hochberg, congruence_test, congruence_tests
 from congruence.kernels.solvers import ConjugateGradient
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from congruence.kernels import Normal, Polynomial, prepare
-from congruence.kernels.diagnostics import kernel_diagnostics
-from congruence.kernels.significance import congruence_tests
-from congruence.kernels.weighting import weighted_reference
+from congruence.kernels.congruence.test import congruence_tests
+from congruence.kernels.gram.variation import kernel_diagnostics
+from congruence.kernels.protocol.weighting import weighted_reference
 
 pytestmark = pytest.mark.gpu
 cupy = pytest.importorskip("cupy")

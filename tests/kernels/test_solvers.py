@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from congruence.kernels.errors import BudgetError, ConvergenceError, InvalidInputError
-from congruence.kernels.functions import RBF, Laplacian, Linear, Matern, Polynomial
-from congruence.kernels.operators import RegularizedGram
+from congruence.kernels.gram.operator import RegularizedGram
+from congruence.kernels.gram.spectrum import gram_spectrum
+from congruence.kernels.kernel_functions import RBF, Laplacian, Linear, Matern, Polynomial
 from congruence.kernels.solvers import (
     Cholesky,
     ConjugateGradient,
@@ -18,7 +19,6 @@ from congruence.kernels.solvers import (
     choose_landmarks,
     choose_solver,
 )
-from congruence.kernels.spectrum import gram_spectrum
 
 KERNELS = [
     RBF(0.3),
@@ -62,7 +62,7 @@ def test_operator_is_the_matrix_for_every_kernel_with_tiles_that_do_not_divide_n
 @pytest.mark.parametrize("held", [True, False])
 def test_columns_are_those_of_the_gram_matrix(held, monkeypatch):
     if not held:
-        monkeypatch.setattr("congruence.kernels.operators.HELD_COLUMNS_BYTES", 0)
+        monkeypatch.setattr("congruence.kernels.gram.operator.HELD_COLUMNS_BYTES", 0)
     operator = RegularizedGram(inputs(), RBF(0.3), 0.1, block_rows=64, threads=2)
     indices = np.array([0, 9, 100])
     columns, C = operator.columns(indices), RBF(0.3)(operator.x)[:, indices]

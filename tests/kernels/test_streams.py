@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from congruence.kernels.aggregation import ScoreStatistics
 from congruence.kernels.calibration import pit_values
+from congruence.kernels.congruence.null_draws import null_draws
 from congruence.kernels.distributions import Normal, Poisson, Samples
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.null_draws import null_draws
+from congruence.kernels.resampling.aggregation import ScoreStatistics
 from congruence.kernels.streams import keyed_uniforms, stream
 
 ROOT = Path(__file__).parents[2]

@@ -34,13 +34,13 @@ from congruence.kernels import (
     prepare,
     variance_gamma,
 )
-from congruence.kernels.calibration_error.normal_products import NormalProduct
+from congruence.kernels.congruence.null_draws import null_draws
 from congruence.kernels.errors import BudgetError, InvalidInputError
-from congruence.kernels.feature_maps import output_features
-from congruence.kernels.functions import Sum
+from congruence.kernels.kernel_calibration.normal_products import NormalProduct
+from congruence.kernels.kernel_functions import Sum
 from congruence.kernels.mean_embeddings import gram
-from congruence.kernels.null_draws import null_draws
-from congruence.kernels.target_errors import target_errors
+from congruence.kernels.mean_embeddings.feature_maps import output_features
+from congruence.kernels.mean_embeddings.residuals import target_errors
 
 INPUT_KERNEL = RBF(0.3)
 KERNELS: dict[str, Callable[[np.ndarray], Kernel]] = {
@@ -241,7 +241,7 @@ def test_above_the_rows_that_are_factored_the_bound_holds_and_says_that_it_is_sa
 ) -> None:
     for name, value in (("FACTORED_ROWS", 300), ("LANDMARKS", 200), ("_CHECKED_ROWS", 250)):
         monkeypatch.setattr(gram, name, value)
-    monkeypatch.setattr("congruence.kernels.target_errors.FACTORED_ROWS", 300)
+    monkeypatch.setattr("congruence.kernels.mean_embeddings.residuals.FACTORED_ROWS", 300)
     x, y, law = vectors(700, q)
     kernel = RBF(variance_gamma(y))
     error = target_errors(y, law, kernel)

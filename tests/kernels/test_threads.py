@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from congruence.kernels.skinny import padded_columns, transposed_product
+from congruence.kernels.gram.thin_products import padded_columns, transposed_product
 from congruence.kernels.threads import map_on_threads, single_threaded_blas
 
 

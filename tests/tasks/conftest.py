@@ -11,12 +11,12 @@ import pytest
 from PIL import Image
 
 from congruence.kernels.calibration.regression import calibration_error_of_pit
-from congruence.kernels.congruence import conditional_congruence_error
+from congruence.kernels.congruence.prepared import conditional_congruence_error
 from congruence.kernels.distributions import Normal
-from congruence.kernels.protocols import EXACT
+from congruence.kernels.protocol.protocol import EXACT
 from congruence.tasks.comparison import ComparedVersion
-from congruence.tasks.evaluation import INFLUENCE, Evaluation, Metric, SplitSummary
-from congruence.tasks.registry import ModelVersion
+from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, Metric, SplitSummary
 
 MakeEvaluation = Callable[..., Evaluation]
 

@@ -12,7 +12,7 @@ from congruence.tasks.compact_clip.captions import DIGIT_NAMES, caption, turn
 from congruence.tasks.compact_clip.probe import probe
 from congruence.tasks.compact_clip.train import save, train
 from congruence.tasks.digits import digit_rows, draw
-from congruence.tasks.open_clip_import import open_clip
+from congruence.tasks.encoders.open_clip_import import open_clip
 
 
 def test_the_weights_are_small() -> None:

@@ -10,13 +10,13 @@ import pytest
 from mlflow import MlflowClient
 
 from congruence.kernels.errors import InvalidInputError, ProtocolError
-from congruence.kernels.intervals import paired_difference
-from congruence.kernels.protocols import PREPRINT
+from congruence.kernels.protocol.protocol import PREPRINT
+from congruence.kernels.resampling.intervals import paired_difference
 from congruence.tasks import tracking
 from congruence.tasks.comparison import ComparedVersion, compare_pair, compare_versions
-from congruence.tasks.evaluation import Metric
-from congruence.tasks.registry import ModelVersion
+from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.report.comparison import comparison_report
+from congruence.tasks.scores.evaluation import Metric
 
 
 def model(version):

@@ -11,18 +11,18 @@ import pandas as pd
 import pytest
 
 from congruence.kernels.calibration import expected_calibration_error
-from congruence.kernels.congruence import prepare
-from congruence.kernels.congruence_result import CongruenceResult
+from congruence.kernels.congruence.prepared import prepare
+from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.protocols import EXACT
+from congruence.kernels.protocol.protocol import EXACT
 from congruence.tasks.contract import PredictiveModel, check_contract, load_predictive_model
 from congruence.tasks.digits import write_digits
 from congruence.tasks.digits.models import DESCRIPTIONS, MODEL_NAME, register_versions
 from congruence.tasks.digits.network import normal_nll, pixels, train
 from congruence.tasks.encoders import EncoderSettings, load_encoder
-from congruence.tasks.registry import ModelVersion, list_versions, resolve
-from congruence.tasks.table_evaluation import embed_table
+from congruence.tasks.mlflow_plugin.table_evaluation import embed_table
+from congruence.tasks.models.registry import ModelVersion, list_versions, resolve
 
 TRAIN_ROWS, TEST_ROWS = 2500, 800
 

@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from congruence.kernels.calibration_error import calibration_test, pairs, squared_kernel_calibration_error
 from congruence.kernels.distributions import Normal
-from congruence.tasks.calibration_error import distributed_calibration_test, distributed_kernel_calibration_error
+from congruence.kernels.kernel_calibration import calibration_test, pairs, squared_kernel_calibration_error
+from congruence.tasks.linalg.kernel_calibration import (
+    distributed_calibration_test,
+    distributed_kernel_calibration_error,
+)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from PIL import Image
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks import plots
-from congruence.tasks.evaluation import Metric, metric_list_digest
+from congruence.tasks.scores.evaluation import Metric, metric_list_digest
 
 ALL = {
     "cce_histogram",

@@ -17,8 +17,8 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.tasks import tracking
 from congruence.tasks.comparison import ComparedVersion, GateSettings, apply_gate
 from congruence.tasks.comparison.gate_settings import DEFAULT_MARGINS
-from congruence.tasks.evaluation import INFLUENCE, Metric
-from congruence.tasks.registry import ModelVersion, RegistryError
+from congruence.tasks.models.registry import ModelVersion, RegistryError
+from congruence.tasks.scores.evaluation import INFLUENCE, Metric
 
 MARGIN = {"baseline": "champion", "not_worse_on": ["cce_mean"]}
 

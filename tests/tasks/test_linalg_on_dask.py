@@ -7,11 +7,11 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from congruence.kernels.congruence import conditional_congruence_error
-from congruence.kernels.diagnostics import NearlyConstantKernelWarning
+from congruence.kernels.congruence.prepared import conditional_congruence_error
 from congruence.kernels.distributions import Normal
 from congruence.kernels.errors import BudgetError, ConvergenceError, InvalidInputError
-from congruence.kernels.functions import RBF, Laplacian, Linear, Polynomial
+from congruence.kernels.gram.variation import NearlyConstantKernelWarning
+from congruence.kernels.kernel_functions import RBF, Laplacian, Linear, Polynomial
 from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom
 from congruence.tasks.clusters import ClusterSettings, dask_client
 from congruence.tasks.linalg import CheckpointFile, DaskGram, TiledCholesky, prepare_on_dask
@@ -156,7 +156,7 @@ def test_a_worker_killed_with_its_tiles_of_the_factor_is_made_good(client):
 
 
 def test_a_checkpoint_belongs_to_its_system_and_right_hand_sides(tmp_path):
-    from congruence.kernels.operators import RegularizedGram
+    from congruence.kernels.gram.operator import RegularizedGram
 
     x, rhs = inputs(), right_hand_sides()
     path = tmp_path / "iterate.npz"

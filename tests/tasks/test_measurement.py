@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from congruence.kernels import ECAI, EXACT, PREPRINT, Downsampling, Normal, Protocol, congruence_tests, prepare
-from congruence.kernels.model_scales import model_output_kernel
+from congruence.kernels.mean_embeddings.model_scales import model_output_kernel
 from congruence.tasks.clusters import ClusterSettings, dask_client
 from congruence.tasks.linalg import sweep_iterates
-from congruence.tasks.measurement import Measurement, measure, on_cluster
-from congruence.tasks.solver_plan import SolverSettings
+from congruence.tasks.linalg.measurement import Measurement, measure, on_cluster
+from congruence.tasks.linalg.plan import SolverSettings
 
 ROWS = 240
 RNG = np.random.default_rng(0)
@@ -78,7 +78,7 @@ def test_protocols_with_repeats_give_the_same_numbers_on_a_cluster(tmp_path: Pat
 def test_an_iterate_is_kept_until_its_answer_is_logged_and_an_abandoned_one_for_a_week(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("congruence.tasks.solver_plan.CHECKPOINT_ROWS", 10)
+    monkeypatch.setattr("congruence.tasks.linalg.plan.CHECKPOINT_ROWS", 10)
     settings = SolverSettings(kind="conjugate_gradient", landmarks=10)
     with dask_client(ClusterSettings(kind="threads", workers=2)) as client:
         place = on_cluster(client, settings, 100, tmp_path, lambda _: None, gpu=False)

@@ -6,10 +6,10 @@ import pytest
 
 from congruence.kernels import EXACT, Distribution, Mixture, MultivariateNormal, Normal, Poisson, Samples
 from congruence.kernels.calibration import pit_values
-from congruence.tasks.measurement import measure
-from congruence.tasks.metric_names import METRICS, requested_metrics
-from congruence.tasks.metrics import estimated, mean_columns, slice_labels, slice_table
-from congruence.tasks.scoring import score_points, summarise
+from congruence.tasks.linalg.measurement import measure
+from congruence.tasks.scores.names import METRICS, requested_metrics
+from congruence.tasks.scores.points import score_points, summarise
+from congruence.tasks.scores.summary import estimated, mean_columns, slice_labels, slice_table
 
 ROWS = 120
 RNG = np.random.default_rng(0)

@@ -8,7 +8,7 @@ import pytest
 from congruence.kernels import Samples
 from congruence.kernels.calibration import pit_values
 from congruence.kernels.scores import point_scores
-from congruence.tasks.metrics import mean_columns, mean_metrics
+from congruence.tasks.scores.summary import mean_columns, mean_metrics
 
 N = 6000
 

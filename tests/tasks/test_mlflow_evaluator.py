@@ -12,13 +12,13 @@ import pandas as pd
 import pytest
 from mlflow.models import list_evaluators
 
-from congruence.kernels.congruence import conditional_congruence_error
+from congruence.kernels.congruence.prepared import conditional_congruence_error
 from congruence.kernels.distributions import Distribution, Normal
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.protocols import EXACT
+from congruence.kernels.protocol.protocol import EXACT
 from congruence.tasks.contract import ContractError, log_predictive_model
 from congruence.tasks.digits import digit_rows, draw, encode_png, noise_scale
-from congruence.tasks.table_evaluation import TableEvaluationSettings, predictive_metrics
+from congruence.tasks.mlflow_plugin.table_evaluation import TableEvaluationSettings, predictive_metrics
 
 ROWS = 80
 LOC_SCALE = {"family": "normal", "columns": {"loc": "loc", "scale": "scale"}}

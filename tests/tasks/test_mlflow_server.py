@@ -11,7 +11,7 @@ from loopback import MlflowServer
 from mlflow import MlflowClient
 from mlflow_pages import CHROMIUM, Browser
 
-from congruence.tasks.registry import resolve
+from congruence.tasks.models.registry import resolve
 from congruence.tasks.tracking import (
     EvaluationIdentity,
     TrackingError,

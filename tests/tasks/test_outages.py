@@ -13,8 +13,8 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST, RESOURCE_DOES_NOT_EXIST
 
+from congruence.tasks.models.registry import RegistryError, resolve
 from congruence.tasks.outages import is_transient
-from congruence.tasks.registry import RegistryError, resolve
 from congruence.tasks.tracking import EvaluationIdentity, TrackingSettings, fail_run, log_evaluation, open_run
 
 

@@ -11,7 +11,7 @@ import pytest
 from loopback import PostgreSQL
 from mlflow import MlflowClient
 
-from congruence.tasks.registry import resolve
+from congruence.tasks.models.registry import resolve
 from congruence.tasks.tracking import EvaluationIdentity, TrackingError, TrackingSettings, log_evaluation, read_version
 from congruence.tasks.watching import claim, new_owner, release
 

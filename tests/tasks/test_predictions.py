@@ -19,7 +19,7 @@ from congruence.kernels import (
     TruncatedNormal,
     ZeroInflatedPoisson,
 )
-from congruence.tasks.predictions import concatenate, read_distribution, write_distribution
+from congruence.tasks.models.predictions import concatenate, read_distribution, write_distribution
 
 ONES = np.ones(4)
 LOC = np.arange(4.0)

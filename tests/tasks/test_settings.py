@@ -8,7 +8,7 @@ import yaml
 
 from congruence.kernels import EXACT, PREPRINT, Matern
 from congruence.tasks.errors import SettingsError
-from congruence.tasks.settings import EvaluationSettings, load_settings
+from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
 
 GOOD: dict[str, Any] = {
     "models": ["models:/angle/1"],

@@ -7,12 +7,12 @@ import pytest
 
 from congruence.kernels import RBF, ConjugateGradient
 from congruence.kernels.errors import BudgetError
+from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.memory import available_memory
-from congruence.kernels.operators import RegularizedGram
 from congruence.tasks import solver_plan
 from congruence.tasks.clusters import ClusterSettings, dask_client
 from congruence.tasks.linalg import Capacity, cluster_capacity
-from congruence.tasks.solver_plan import SolverSettings, plan_solver
+from congruence.tasks.linalg.plan import SolverSettings, plan_solver
 
 SMALL = Capacity(threads=2, memory_bytes=2**30, kept_bytes=2**28)
 

@@ -15,10 +15,10 @@ import pandas as pd
 import pytest
 from mlflow import MlflowClient
 
-from congruence.kernels.protocols import PREPRINT
+from congruence.kernels.protocol.protocol import PREPRINT
 from congruence.tasks import tracking
-from congruence.tasks.evaluation import SplitSummary
-from congruence.tasks.registry import list_versions
+from congruence.tasks.models.registry import list_versions
+from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.tracking import (
     EvaluationIdentity,
     TrackingError,

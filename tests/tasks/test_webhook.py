@@ -17,7 +17,7 @@ from mlflow.webhooks.delivery import _generate_hmac_signature
 from starlette.testclient import TestClient
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.webhook import MAX_BODY, NewVersion, create_receiver
+from congruence.tasks.watching.webhook import MAX_BODY, NewVersion, create_receiver
 
 SECRET = "a secret of some length"
 NOW = 1_800_000_000

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from congruence.tasks.contract import log_predictive_model
-from congruence.tasks.settings import EvaluationSettings
+from congruence.tasks.settings.evaluation import EvaluationSettings
 
 ROWS = 160
 

@@ -18,7 +18,7 @@ from prefect.settings import PREFECT_API_URL
 
 from congruence.flows.scheduled import UnevaluatedError, evaluate_version, watch_registry
 from congruence.tasks.errors import SettingsError
-from congruence.tasks.settings import load_settings
+from congruence.tasks.settings.evaluation import load_settings
 
 INFRA = Path(__file__).parents[3] / "infra"
 

@@ -17,8 +17,8 @@ from congruence.flows.cli import app
 from congruence.flows.score import ScoredInputs, score
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.errors import SettingsError
-from congruence.tasks.reliability import abstention_threshold
-from congruence.tasks.settings import load_settings
+from congruence.tasks.scores.reliability import abstention_threshold
+from congruence.tasks.settings.evaluation import load_settings
 from congruence.tasks.tracking import log_reliability
 
 LAW = {"protocol": {"base": "exact", "regularization": 0.01}}

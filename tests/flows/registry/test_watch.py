@@ -17,8 +17,7 @@ from rich.console import Console
 import congruence.flows.watch as flow
 from congruence.flows.watch import tick, watch, watched_versions
 from congruence.tasks.errors import SettingsError
-from congruence.tasks.notification import notify
-from congruence.tasks.registry import ModelVersion, resolve
+from congruence.tasks.models.registry import ModelVersion, resolve
 from congruence.tasks.tracking import EvaluationIdentity, Failure, TrackingError
 from congruence.tasks.watching import (
     WatchSettings,
@@ -31,6 +30,7 @@ from congruence.tasks.watching import (
     release,
 )
 from congruence.tasks.watching.claims import CLAIM
+from congruence.tasks.watching.notification import notify
 
 LEASE = 60.0
 

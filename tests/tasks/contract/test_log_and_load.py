@@ -15,7 +15,7 @@ from sklearn.linear_model import BayesianRidge, LinearRegression, QuantileRegres
 from congruence.kernels.distributions import Distribution, Laplace, Mixture, Normal, Quantiles
 from congruence.tasks.contract import ContractError, check_contract, load_predictive_model, log_predictive_model
 from congruence.tasks.contract.settings import PredictionSettings
-from congruence.tasks.registry import RegistryError, list_versions, resolve, select
+from congruence.tasks.models.registry import RegistryError, list_versions, resolve, select
 
 FRAME = pd.DataFrame({"a": np.linspace(0, 1, 12), "b": np.linspace(1, 2, 12)})
 TARGET = 3 * FRAME["a"] + np.sin(40 * FRAME["b"])

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-from congruence.tasks.embedding import embed_shard
-from congruence.tasks.embedding_worker import open_store, settle_batch_size
+from congruence.tasks.embeddings.shard import embed_shard
+from congruence.tasks.embeddings.store import EmbeddingStore
+from congruence.tasks.embeddings.worker import open_store, settle_batch_size
 from congruence.tasks.encoders import EncoderSettings
 from congruence.tasks.encoders.batch_search import BatchSearch
 from congruence.tasks.encoders.images import decode_image
 from congruence.tasks.encoders.torch_encoder import TorchEncoder
-from congruence.tasks.settings import StoreSettings
+from congruence.tasks.settings.evaluation import StoreSettings
 from congruence.tasks.sources import Split, open_split
-from congruence.tasks.store import EmbeddingStore
 
 
 class Thumbnails(TorchEncoder):

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from congruence.tasks.embedding import embed_shard, require_few_invalid
+from congruence.tasks.embeddings.shard import embed_shard, require_few_invalid
 from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.errors import TooManyInvalidRowsError
 from congruence.tasks.sources import SplitSettings, open_split
@@ -96,7 +96,7 @@ def numbers(tmp_path: Path) -> Any:
 
 
 def _embed(split: Any, encoder: Any, folder: Path, **options: Any) -> Any:
-    from congruence.tasks.store import EmbeddingStore
+    from congruence.tasks.embeddings.store import EmbeddingStore
 
     store = EmbeddingStore.open(
         str(folder), split=split, encoder_id="numbers", preprocessing_digest="", dimension=encoder.dimension

@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 
 from congruence.flows.gather import with_fitted_encoder
+from congruence.tasks.embeddings.standardisation import require_features, with_statistics
 from congruence.tasks.encoders import load_encoder
-from congruence.tasks.feature_statistics import require_features, with_statistics
-from congruence.tasks.settings import EvaluationSettings
+from congruence.tasks.mlflow_plugin.table_evaluation import TableEvaluationSettings, embed_table
+from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import open_split
 from congruence.tasks.sources.errors import SplitError
-from congruence.tasks.table_evaluation import TableEvaluationSettings, embed_table
 
 COLUMNS = ["a", "b", "c"]
 

@@ -21,9 +21,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from congruence.tasks.embeddings.store import EmbeddingStore, StoreError
 from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.sources import Shard
-from congruence.tasks.store import EmbeddingStore, StoreError
 
 DIMENSION = 5
 SHARD_ROWS = 7

@@ -19,7 +19,7 @@ from congruence.tasks import compact_clip
 from congruence.tasks.digits import digit_rows, draw, encode_png
 from congruence.tasks.encoders import Encoder, EncoderSettings, InvalidRow, load_encoder
 from congruence.tasks.encoders.checkpoints import WeightsUnavailableError
-from congruence.tasks.open_clip_import import open_clip
+from congruence.tasks.encoders.open_clip_import import open_clip
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.encoders import Encoder, EncoderSettings, InvalidRow, load_encoder, standardisation
-from congruence.tasks.open_clip_import import timm
+from congruence.tasks.encoders.open_clip_import import timm
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,161 @@
+r"""Is one version closer to the truth than another? Paired differences of CCE, with the targets as what is random.
+
+Two versions on one split share their targets, so what is common to both (the noise floor) cancels: with
+d_j = e_j^A - e_j^B = sum_i a_i(x_j) (E_B psi_i - E_A psi_i), which no target enters,
+
+.. math::  D = \frac1m \sum_j |e^A_j|^2 - |e^B_j|^2 = \frac1m \sum_j \langle d_j, e^A_j + e^B_j \rangle
+
+is linear in the targets: a sum of independent terms, unbiased for the difference of the two squared congruence errors,
+whose variance is the sum of the squared influences of the reference rows (see ``influence``; of ensembles, less what
+their own errors make it count twice). Resampling or flipping
+*points* instead rejects two models that are exactly equally wrong in most splits, because neighbouring points share
+their targets.
+
+Each version's influence is a column of its own, so versions that were evaluated apart are compared by two columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from congruence.kernels.congruence.influence import CongruenceInfluence
+from congruence.kernels.congruence.prepared import PreparedCongruence, prepare
+from congruence.kernels.congruence.result import CongruenceResult
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.solvers import Solver
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class CongruenceDifference:
+    """How much further the first version is from the truth than the second: negative where it is closer.
+
+    Attributes:
+        difference: of the mean CCE^2, first - second; unbiased for the difference of the squared congruence errors.
+        standard_error: of ``difference``, with new targets at the same inputs.
+        low, high: its 95 % interval.
+        p_value: two-sided, of "both are equally far from the truth", by the normal approximation.
+        mean_difference: of the mean CCE, first - second.
+        mean_standard_error, mean_low, mean_high: of ``mean_difference``, to first order.
+    """
+
+    difference: float
+    standard_error: float
+    low: float
+    high: float
+    p_value: float
+    mean_difference: float
+    mean_standard_error: float
+    mean_low: float
+    mean_high: float
+
+
+def difference_of_influences(first: CongruenceInfluence, second: CongruenceInfluence) -> CongruenceDifference:
+    """The paired difference of two versions from what the same reference rows contribute to each.
+
+    Raises:
+        InvalidInputError: influences of another number of rows.
+    """
+    if len(first.squared) != len(second.squared):
+        raise InvalidInputError(
+            f"influence: {len(first.squared)} and {len(second.squared)} reference rows; both versions must be "
+            "evaluated on one reference split"
+        )
+    difference = first.squared_mean - second.squared_mean
+    variance = float(np.sum(np.subtract(first.squared, second.squared, dtype=np.float64) ** 2))
+    # What is quadratic in the noise (ensembles' own errors) is counted twice in the influences, and once here.
+    quadratic = float(np.var(np.subtract(first.noise, second.noise, dtype=np.float64), ddof=1))
+    # That estimate is unbiased; half of the quadratic part keeps chance from making it vanish.
+    error = float(np.sqrt(max(variance - quadratic, quadratic / 2.0)))
+    mean_difference = first.mean - second.mean
+    mean_error = float(np.linalg.norm(np.subtract(first.root, second.root, dtype=np.float64)))
+    reach = float(ndtri((1.0 + LEVEL) / 2.0))
+    return CongruenceDifference(
+        difference=difference,
+        standard_error=error,
+        low=difference - reach * error,
+        high=difference + reach * error,
+        p_value=_two_sided(difference, error),
+        mean_difference=mean_difference,
+        mean_standard_error=mean_error,
+        mean_low=mean_difference - reach * mean_error,
+        mean_high=mean_difference + reach * mean_error,
+    )
+
+
+def _two_sided(difference: float, error: float) -> float:
+    if error == 0.0:
+        return 1.0 if difference == 0.0 else 0.0
+    return float(2.0 * ndtr(-abs(difference) / error))
+
+
+def paired_congruence_difference(
+    x: Any,
+    y: Any,
+    first: Distribution,
+    second: Distribution,
+    *,
+    input_kernel: Kernel,
+    output_kernel: Kernel | None = None,
+    regularization: float = 0.1,
+    query: Any | None = None,
+    solver: Solver | None = None,
+    seed: int = 0,
+) -> CongruenceDifference:
+    """Compare two models on one labelled split.
+
+    Args:
+        x: reference inputs, (n, d).
+        y: their targets, (n,) or (n, q).
+        first, second: predictive distributions of the two models at x, n rows each.
+        input_kernel: k_X.
+        output_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)).
+        regularization: lambda.
+        query: points (m, d) over which both are averaged; by default x itself.
+        solver: by default Cholesky for small n, preconditioned conjugate gradients above.
+        seed: of the noise floor's probes; the difference does not depend on it.
+
+    Raises:
+        InvalidInputError: an input that cannot be evaluated, named by row, field and value.
+    """
+    prepared = prepare(x, query=query, input_kernel=input_kernel, regularization=regularization, solver=solver)
+    versions = {"first": first, "second": second}
+    return congruence_differences(prepared, y, versions, "second", output_kernel=output_kernel, seed=seed)["first"]
+
+
+def congruence_differences(
+    prepared: PreparedCongruence,
+    y: Any,
+    versions: Mapping[str, Distribution],
+    baseline: str,
+    *,
+    output_kernel: Kernel | None = None,
+    seed: int = 0,
+) -> dict[str, CongruenceDifference]:
+    """Every version against ``baseline``, one of them, in one solve on a prepared split; by version.
+
+    Raises:
+        InvalidInputError: no such baseline, or versions that do not fit the split.
+    """
+    if baseline not in versions:
+        raise InvalidInputError(f"baseline: there is no version {baseline!r}; there are {', '.join(versions)}")
+    results = prepared.evaluate(y, versions, output_kernel=output_kernel, seed=seed, uncertainty=True)
+    against = _influence(results[baseline])
+    return {
+        name: difference_of_influences(_influence(result), against)
+        for name, result in results.items()
+        if name != baseline
+    }
+
+
+def _influence(result: CongruenceResult) -> CongruenceInfluence:
+    assert result.uncertainty is not None
+    return result.uncertainty.influence

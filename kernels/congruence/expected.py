@@ -1,0 +1,75 @@
+"""What a version's mean CCE would be if the version were the truth, with its 95 % band: like beside like.
+
+The noise floor is a root of expected squares, and a mean CCE is a mean of norms: a true law lies below its floor. Here
+the same mean of norms is taken of targets drawn from the version itself, Delta*_i = psi(y*_i) - E psi(Y_i), smoothed
+in the leading directions. A few drawn splits serve for hundreds, since signs drawn for the rows leave the covariance of
+the smoothed error as it is and rows are many (a multiplier bootstrap; Wu 1986). What the leading directions miss of the
+squares is known from the floor, and the norms are scaled by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.congruence.influence import POINTS, random_signs
+from congruence.kernels.congruence.null_draws import null_draws
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.gram.spectrum import SpectralSmoother
+from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.streams import stream
+
+SPLITS = 16
+SIGNS = 16  # drawn for each split
+BAND = (0.025, 0.975)
+
+
+@dataclass(frozen=True)
+class ExpectedCongruence:
+    """The mean CCE of a true version: on average, and the bounds that 95 of 100 splits keep."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def expected_congruence(
+    smoother: SpectralSmoother,
+    y: Array,
+    predictive: Distribution,
+    kernel: Kernel,
+    *,
+    mean_squared_floor: float,
+    roots: Array | None = None,
+    seed: int = 0,
+) -> ExpectedCongruence:
+    """What the mean CCE under k_Y = ``kernel`` would be if ``predictive`` were the truth.
+
+    Args:
+        smoother: k(x)' A^-1 at m points, from n reference rows.
+        y: targets of the reference rows, (n,) or (n, q); only their range is used, except with ensembles.
+        predictive: n predictive distributions.
+        kernel: the k_Y of the mean CCE.
+        mean_squared_floor: mean over the points of the squared noise floor.
+        roots: of the weights of the reference rows, (n,), where they count unequally.
+        seed: of the drawn splits and signs.
+    """
+    delta = null_draws(y, predictive, kernel)
+    rows = np.linspace(0, len(smoother.synthesis) - 1, min(len(smoother.synthesis), POINTS)).astype(np.intp)
+    synthesis = smoother.synthesis[rows]
+    means, squares = np.empty((SPLITS, SIGNS)), np.empty((SPLITS, SIGNS))
+    for split in range(SPLITS):
+        rng = stream(seed, "targets of a true version", split)
+        drawn = delta.draw(1, rng)[:, 0].astype(np.float32)
+        if roots is not None:
+            drawn *= roots.astype(np.float32)[:, None]
+        for number in range(SIGNS):
+            smoothed = synthesis @ smoother.coefficients(random_signs(rng, len(drawn)) * drawn)
+            square = np.einsum("ij,ij->i", smoothed, smoothed)
+            means[split, number], squares[split, number] = np.mean(np.sqrt(square)), np.mean(square)
+    # Directions and features that were left out hold a small known share of the expected squares.
+    means *= np.sqrt(mean_squared_floor / max(float(np.mean(squares)), np.finfo(float).tiny))
+    low, high = np.quantile(means, BAND)
+    return ExpectedCongruence(float(np.mean(means)), float(low), float(high))

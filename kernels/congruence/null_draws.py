@@ -1,0 +1,241 @@
+"""Right-hand sides under the null hypothesis: Delta*_i = psi(y*_i) - E psi(Y_i) with y*_i drawn from the model.
+
+A test needs thousands of them and they need not be exact, only computed alike for observed and drawn targets by a map
+that does not look at which is which. So psi is cut to the directions that the model's own draws use, and tabulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from congruence.kernels.arrays import Array, require_targets
+from congruence.kernels.distributions import Distribution, Samples
+from congruence.kernels.distributions.base import require_dimension
+from congruence.kernels.errors import BudgetError, InvalidInputError
+from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.mean_embeddings.feature_maps import FeatureMap, output_features
+from congruence.kernels.mean_embeddings.model_scales import model_output_kernel
+from congruence.kernels.mean_embeddings.residuals import marginal_kernel
+from congruence.kernels.protocol.protocol import OutputScale
+from congruence.kernels.streams import stream
+
+CHUNK_ROWS = 65_536
+TABLE_ENTRIES = 16_384
+VECTOR_TOLERANCE = 1e-2
+ENERGY = 0.998  # of the features of the model's draws that the kept directions hold
+MAX_DIRECTIONS = 48
+PILOT_ROWS = 4096
+_LARGEST = float(np.sqrt(np.finfo(np.float32).max)) / 1e3  # squares are summed over rows and coordinates
+
+Compressed = Callable[[Array], Array]
+
+
+class NullDraws(Protocol):
+    """Observed and simulated Delta of one model, in the same coordinates."""
+
+    @property
+    def rank(self) -> int:
+        """Number of coordinates r."""
+
+    def observed(self) -> Array:
+        """Delta, (n, r)."""
+
+    def draw(self, count: int, rng: np.random.Generator) -> Array:
+        """Delta of ``count`` simulated targets per row, (n, count, r)."""
+
+
+@dataclass(frozen=True)
+class DistributionDraws:
+    """y* from the predictive law itself: under the null hypothesis y and every y* are exchangeable."""
+
+    y: Array = field(repr=False)
+    predictive: Distribution = field(repr=False)
+    features: Compressed = field(repr=False)
+    mean: Array = field(repr=False)
+
+    @property
+    def rank(self) -> int:
+        """See NullDraws."""
+        return int(self.mean.shape[1])
+
+    def observed(self) -> Array:
+        """See NullDraws."""
+        return np.asarray(self.features(self.y) - self.mean)
+
+    def draw(self, count: int, rng: np.random.Generator) -> Array:
+        """See NullDraws."""
+        delta = np.empty((len(self.y), count, self.rank), dtype=np.float32)
+        for start in range(0, len(self.y), CHUNK_ROWS):
+            rows = slice(start, start + CHUNK_ROWS)
+            delta[rows] = self.features(self.predictive[rows].sample(count, seed=rng))
+            delta[rows] -= self.mean[rows, None, :]
+        return delta
+
+
+@dataclass(frozen=True)
+class EnsembleDraws:
+    """An ensemble of l draws per row: any one of (y, y'_1, ..., y'_l) could have been the observation.
+
+    Under the null hypothesis the l + 1 values of a row are exchangeable. A simulated target is one of them, drawn
+    uniformly, and its Delta is taken against the mean of the *other* l, as the observed one's is against the ensemble.
+    """
+
+    values: Array = field(repr=False)
+    features: Compressed = field(repr=False)
+    total: Array = field(repr=False)
+
+    @property
+    def rank(self) -> int:
+        """See NullDraws."""
+        return int(self.total.shape[1])
+
+    def observed(self) -> Array:
+        """See NullDraws."""
+        return self._against_the_others(self.features(self.values[:, :1]))[:, 0]
+
+    def draw(self, count: int, rng: np.random.Generator) -> Array:
+        """See NullDraws."""
+        chosen = rng.integers(self.values.shape[1], size=(len(self.values), count))
+        return self._against_the_others(self.features(self.values[np.arange(len(self.values))[:, None], chosen]))
+
+    def _against_the_others(self, features: Array) -> Array:
+        members = self.values.shape[1] - 1
+        return np.asarray(features * np.float32(1.0 + 1.0 / members) - self.total[:, None, :] / np.float32(members))
+
+
+def null_draws(
+    y: Array, predictive: Distribution, kernel: Kernel | None = None, *, scale: OutputScale = "marginal"
+) -> NullDraws:
+    """Observed and simulated Delta of one model.
+
+    Args:
+        y: targets, (n,) or (n, q).
+        predictive: n predictive distributions; ``Samples`` count as an ensemble of draws from the model's law.
+        kernel: k_Y; by default the one that the *model* states at ``scale`` (``model_output_kernel``).
+        scale: of the model's own kernel.
+
+    Raises:
+        InvalidInputError: lengths or dimensions differ.
+    """
+    y = require_targets(y, "y")
+    if len(predictive) != len(y):
+        raise InvalidInputError(
+            f"predictive: {len(predictive)} distributions for {len(y)} targets; give one distribution per row of y"
+        )
+    require_dimension(predictive, y)
+    features = _features(y, predictive, kernel, scale)
+    if isinstance(predictive, Samples):
+        values = np.concatenate([y[:, None], predictive.values], axis=1)
+        compressed = _compress(features, values[_pilot_rows(len(y))], y, predictive)[0]
+        total = np.concatenate(
+            [np.sum(compressed(values[start : start + 1024]), axis=1) for start in range(0, len(y), 1024)]
+        )
+        return EnsembleDraws(values, compressed, total)
+    pilot = predictive[_pilot_rows(len(y))].sample(4, seed=stream(0, "pilot draws"))
+    compressed, directions = _compress(features, pilot, y, predictive)
+    mean = np.empty((len(y), directions.shape[1]), dtype=np.float32)
+    for start in range(0, len(y), CHUNK_ROWS):
+        rows = slice(start, start + CHUNK_ROWS)
+        mean[rows] = predictive[rows].kernel_mean(features) @ directions
+    return DistributionDraws(y, predictive, compressed, mean)
+
+
+def _features(y: Array, predictive: Distribution, kernel: Kernel | None, scale: OutputScale) -> FeatureMap:
+    tolerance = VECTOR_TOLERANCE if y.ndim == 2 else 1e-12
+    if y.ndim == 2:
+        y = _exchangeable_targets(y, predictive)
+    if kernel is not None:
+        return output_features(kernel, y, predictive, tolerance=tolerance)
+    try:
+        return output_features(model_output_kernel(y, predictive, scale), y, predictive, tolerance=tolerance)
+    except BudgetError:
+        # Targets a thousand bandwidths from all predictions: no draw of the model gets there, so the level is safe.
+        return output_features(marginal_kernel(y), y, predictive, tolerance=tolerance)
+
+
+def _exchangeable_targets(y: Array, predictive: Distribution) -> Array:
+    """Targets that do not tell the observed ones from draws: nodes at the observed ones would favour those."""
+    rng = stream(0, "exchangeable targets")
+    if isinstance(predictive, Samples):
+        pooled = np.concatenate([y[:, None], predictive.values], axis=1)
+        return np.asarray(pooled[np.arange(len(y)), rng.integers(pooled.shape[1], size=len(y))])
+    return np.asarray(predictive.sample(1, seed=rng)[:, 0])
+
+
+def _pilot_rows(n: int) -> Array:
+    return np.unique(np.linspace(0, n - 1, min(n, PILOT_ROWS)).astype(np.intp))
+
+
+def _compress(features: FeatureMap, pilot: Array, y: Array, predictive: Distribution) -> tuple[Compressed, Array]:
+    """psi in the leading directions of its second moment over the pilot values, and those directions (rank, r)."""
+    flat = pilot.reshape(-1, *y.shape[1:])
+    if len(flat) > 8 * PILOT_ROWS:
+        flat = flat[:: len(flat) // (8 * PILOT_ROWS) + 1]
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = features(flat)
+    _require_single_precision(values)
+    energy, axes = np.linalg.eigh(values.T @ values)
+    held = np.cumsum(energy[::-1]) / np.sum(energy)
+    count = min(int(np.searchsorted(held, ENERGY)) + 1, MAX_DIRECTIONS, len(energy))
+    directions = np.ascontiguousarray(axes[:, : -count - 1 : -1])
+    if y.ndim == 2:
+        return _Projected(features, directions), directions
+    low, high = _range(y, predictive)
+    step = 1.0 if predictive.is_discrete and high - low < TABLE_ENTRIES else max(high - low, 1e-300) / TABLE_ENTRIES
+    grid = low + step * np.arange(int(np.ceil((high - low) / step)) + 2)
+    return _Table(low, step, (features(grid) @ directions).astype(np.float32)), directions
+
+
+def _require_single_precision(values: Array) -> None:
+    """Raise InvalidInputError where draws in single precision, or their squares, would overflow."""
+    finite = np.isfinite(values)
+    largest = float(np.max(np.abs(values[finite]), initial=0.0))
+    if not finite.all() or largest > _LARGEST:
+        raise InvalidInputError(
+            f"y: the output kernel's features reach {largest:.3g} on targets and predictions, the limit of single "
+            f"precision is {_LARGEST:.3g}; rescale both to a spread near 1, or use a stationary output kernel (RBF)"
+        )
+
+
+def _range(y: Array, predictive: Distribution) -> tuple[float, float]:
+    low, high = predictive.interval(1e-6)
+    low, high = min(low, float(np.min(y))), max(high, float(np.max(y)))
+    return (float(np.floor(low)), float(np.ceil(high))) if predictive.is_discrete else (low, high)
+
+
+@dataclass(frozen=True)
+class _Table:
+    """psi of scalar targets by linear interpolation; beyond its ends, the value at the end."""
+
+    low: float
+    step: float
+    values: Array = field(repr=False)
+
+    def __call__(self, y: Array) -> Array:
+        position = np.clip((y - self.low) / self.step, 0.0, len(self.values) - 1.000001)
+        index = position.astype(np.intp)
+        result = self.values[index]
+        share = (position - index).astype(np.float32)[..., None]
+        if np.any(share):
+            result += share * (self.values[index + 1] - result)
+        return np.asarray(result)
+
+
+@dataclass(frozen=True)
+class _Projected:
+    """psi of vector targets, evaluated at its nodes."""
+
+    features: FeatureMap = field(repr=False)
+    directions: Array = field(repr=False)
+
+    def __call__(self, y: Array) -> Array:
+        flat = y.reshape(-1, y.shape[-1])
+        parts = [
+            (self.features(flat[start : start + CHUNK_ROWS]) @ self.directions).astype(np.float32)
+            for start in range(0, max(len(flat), 1), CHUNK_ROWS)
+        ]
+        return np.concatenate(parts).reshape(*y.shape[:-1], self.directions.shape[1])

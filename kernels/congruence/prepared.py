@@ -1,0 +1,347 @@
+r"""Conditional congruence: how far predictive distributions are from the truth, point by point.
+
+.. math::  CCE(x) = \| \hat\mu_{Y|x} - \hat\mu_{f(x)} \|_{H_Y} = \| k(x)' (K + n\lambda I)^{-1} \Delta \|_2
+
+(Young et al. 2025, equations 2 and 3, with the model's own samples at the same inputs, so that both conditional mean
+embeddings share one system; Delta_i = psi(y_i) - E psi(Y'_i).) Everything about the inputs is prepared once; each model
+version is a set of right-hand sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from congruence.kernels.arrays import Array, require_matrix, require_targets
+from congruence.kernels.congruence.influence import CongruenceUncertainty, congruence_uncertainty
+from congruence.kernels.congruence.noise_floor import PROBES, draw_probes, squared_floor
+from congruence.kernels.congruence.result import CongruenceResult
+from congruence.kernels.distributions import Distribution, Samples
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.gram.operator import Operator, RegularizedGram
+from congruence.kernels.gram.spectrum import (
+    GramSpectrum,
+    SpectralSmoother,
+    gram_spectrum,
+    landmark_spectrum,
+    spectral_smoother,
+)
+from congruence.kernels.gram.variation import warn_if_nearly_constant
+from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.mean_embeddings.residuals import (
+    TargetErrors,
+    marginal_kernel,
+    shared_features,
+    target_errors,
+)
+from congruence.kernels.solvers import Solution, Solver, default_solver
+from congruence.kernels.solvers.bounds import SystemBounds
+from congruence.kernels.streams import stream
+from congruence.kernels.threads import single_threaded_blas
+
+EXACT_FLOOR_ENTRIES = 2000**2  # n more right-hand sides cost six times the factor
+Name = TypeVar("Name")
+
+
+@dataclass(frozen=True)
+class PreparedCongruence:
+    """A reference split with its system prepared: evaluates as many model versions as wanted (from ``prepare``)."""
+
+    operator: Operator
+    solver: Solver
+    state: Any = field(repr=False)
+    query: Any | None = field(repr=False)
+    kernel_maximum: float
+
+    def conditional_congruence_error(
+        self,
+        y: Any,
+        predictive: Distribution,
+        *,
+        output_kernel: Kernel | None = None,
+        samples: int | None = None,
+        seed: int = 0,
+        uncertainty: bool = False,
+    ) -> CongruenceResult:
+        """CCE of one model version; see ``conditional_congruence_error`` and ``evaluate``."""
+        versions = {"": predictive}
+        return self.evaluate(
+            y, versions, output_kernel=output_kernel, samples=samples, seed=seed, uncertainty=uncertainty
+        )[""]
+
+    def evaluate(
+        self,
+        y: Any,
+        versions: Mapping[str, Distribution],
+        *,
+        output_kernel: Kernel | None = None,
+        samples: int | None = None,
+        seed: int = 0,
+        uncertainty: bool = False,
+    ) -> dict[str, CongruenceResult]:
+        """CCE of many model versions in one solve: their right-hand sides are stacked.
+
+        Args:
+            y: targets of the reference split, (n,) or (n, q).
+            versions: predictive distributions of each version at the reference inputs, n rows each.
+            output_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)).
+            samples: replace exact kernel means by this many draws per point, as the papers do.
+            seed: of the draws and of the noise floor's probes.
+            uncertainty: with standard errors and the influence of each reference row.
+
+        Raises:
+            InvalidInputError: y or a version does not fit the reference split.
+        """
+        y = require_targets(y, "y", self.operator.n)
+        kernel = marginal_kernel(y) if output_kernel is None else output_kernel
+        errors = self._errors_of(y, versions, kernel, samples, seed)
+        return self.evaluate_errors(errors, rng=stream(seed, "noise floor probes"), uncertainty=uncertainty)
+
+    def evaluate_errors(
+        self,
+        errors: Mapping[Name, TargetErrors],
+        *,
+        rng: np.random.Generator,
+        probes: int | None = None,
+        uncertainty: bool = False,
+    ) -> dict[Name, CongruenceResult]:
+        """CCE from the target errors of many versions, or draws of one, in one solve.
+
+        Args:
+            errors: by name, n rows each.
+            rng: of the noise floor's probes.
+            probes: to take for the noise floor; by default none where it is read off a factor, else 16.
+            uncertainty: with standard errors and the influence of each reference row.
+        """
+        exact = probes is None and self._floor_is_exact
+        probes = 0 if exact else probes or PROBES
+        with single_threaded_blas():
+            rhs, limits, errors = self._right_hand_sides(errors, probes, rng)
+        smoothed, solution = self.smooth(rhs, tolerances=limits)
+        results: dict[Name, CongruenceResult] = {}
+        start = 0
+        for name, error in errors.items():
+            stop = start + error.delta.shape[1]
+            if exact:
+                floor = self._squared_weights @ error.variance
+            else:
+                columns = slice(stop, stop + probes)
+                floor = squared_floor(error.variance, self.smoother, rhs[:, columns], smoothed[:, columns])
+            result = self._result(error, smoothed[:, start:stop], floor, solution, slice(start, stop))
+            if uncertainty:
+                result = replace(result, uncertainty=self._uncertainty(error, smoothed[:, start:stop]))
+            results[name] = result
+            start = stop + probes
+        return results
+
+    def smooth(self, rhs: Array, *, tolerances: Array | None = None) -> tuple[Array, Solution]:
+        """k(x)' A^-1 rhs at the query points, (m, c), for right-hand sides (n, c), and the solution it comes from.
+
+        ``tolerances`` (c,) are residual norms that end a column, NaN for the solver's own.
+        """
+        solution = self.solver.solve(self.state, rhs, tolerances=tolerances)
+        if self.query is not None:
+            return self.operator.cross(self.query, solution.value), solution
+        # At the reference points K Z = B - n lambda Z - R costs no pass.
+        smoothed = self.operator.shift * solution.value
+        np.subtract(rhs, smoothed, out=smoothed)
+        smoothed -= solution.residual
+        return smoothed, solution
+
+    def _right_hand_sides(
+        self, errors: Mapping[Name, TargetErrors], probes: int, rng: np.random.Generator
+    ) -> tuple[Array, Array, dict[Name, TargetErrors]]:
+        """Delta and probes of each version side by side, when to stop on them, and ``errors`` as views of them.
+
+        A caller that lets go of its own has every Delta in memory once.
+        """
+        viewed: dict[Name, TargetErrors] = {}
+        rhs = np.empty((self.operator.n, sum(error.delta.shape[1] + probes for error in errors.values())))
+        limits = np.full(rhs.shape[1], np.nan)
+        start = 0
+        for name, error in errors.items():
+            stop = start + error.delta.shape[1]
+            rhs[:, start:stop] = error.delta
+            viewed[name] = replace(error, delta=rhs[:, start:stop])
+            if probes:
+                columns = slice(stop, stop + probes)
+                limits[columns] = draw_probes(error.variance, self.smoother, rng, out=rhs[:, columns])
+            start = stop + probes
+        return rhs, limits, viewed
+
+    def _errors_of(
+        self, y: Array, versions: Mapping[str, Distribution], kernel: Kernel, samples: int | None, seed: int
+    ) -> dict[str, TargetErrors]:
+        with single_threaded_blas():
+            return {name: self._errors(y, model, kernel, samples, seed) for name, model in versions.items()}
+
+    def _errors(self, y: Array, model: Distribution, kernel: Kernel, samples: int | None, seed: int) -> TargetErrors:
+        if samples is not None and len(model) == len(y):
+            features = shared_features(kernel, y, model)  # of the model, so that the range does not hang on the draws
+            rng = stream(seed, "samples of predictions")
+            return target_errors(y, Samples(model.sample(samples, seed=rng)), kernel, features=features)
+        return target_errors(y, model, kernel)
+
+    def _result(
+        self, error: TargetErrors, smoothed: Array, squared_floor: Array, solution: Solution, columns: slice
+    ) -> CongruenceResult:
+        values = np.sqrt(np.einsum("ij,ij->i", smoothed, smoothed))
+        bounds = self.bounds.of(error.delta, smoothed, solution, columns)
+        features = error.feature_error.bound(values - bounds.at_point, self.kernel_maximum, self.operator.shift)
+        return CongruenceResult(
+            values,
+            np.sqrt(squared_floor),
+            bounds.at_point + features,
+            bounds.in_mean + features,
+            solution.seconds,
+            solution.iterations,
+            bound_kind="sampled" if error.feature_error.kind == "sampled" else bounds.kind,
+        )
+
+    def _uncertainty(self, error: TargetErrors, smoothed: Array) -> CongruenceUncertainty:
+        with single_threaded_blas():
+            return congruence_uncertainty(
+                self.smoother, error.delta, smoothed, sampling_variance=error.sampling_variance
+            )
+
+    @property
+    def _floor_is_exact(self) -> bool:
+        points = self.operator.n if self.query is None else len(self.query)
+        return self.solver.factorizes and points * self.operator.n <= EXACT_FLOOR_ENTRIES
+
+    @cached_property
+    def bounds(self) -> SystemBounds:
+        """What is known of the errors of this system's solutions."""
+        return SystemBounds(self.operator, self.query, self.kernel_maximum)
+
+    @cached_property
+    def spectrum(self) -> GramSpectrum:
+        """The leading spectrum of the Gram matrix, on some of the solver's landmarks where it has any."""
+        low_rank = self.solver.low_rank(self.state)
+        return gram_spectrum(self.operator) if low_rank is None else landmark_spectrum(self.operator, low_rank.leading)
+
+    @cached_property
+    def smoother(self) -> SpectralSmoother:
+        """k(x)' A^-1 at the query points in the leading directions, for what asks thousands of smoothings of it."""
+        return spectral_smoother(self.spectrum, self.query)
+
+    @cached_property
+    def _squared_weights(self) -> Array:
+        """[a_i(x_j)^2], (m, n): E[CCE(x_j)^2] = sum_i a_i(x_j)^2 v_i if the model is the truth."""
+        weights, _ = self.smooth(np.eye(self.operator.n))
+        return np.asarray(weights**2)
+
+
+class Prepare(Protocol):
+    """Prepares reference inputs where they are to be solved: ``prepare`` in this process, or on a Dask cluster."""
+
+    def __call__(self, x: Any, *, query: Any | None, input_kernel: Kernel, regularization: float) -> PreparedCongruence:
+        """See ``prepare``."""
+
+
+def prepare(
+    x: Any,
+    *,
+    query: Any | None = None,
+    input_kernel: Kernel,
+    regularization: float = 0.1,
+    solver: Solver | None = None,
+    operator: Operator | None = None,
+) -> PreparedCongruence:
+    """Do once what depends on the inputs alone: check them, choose a solver, factor or precondition.
+
+    Args:
+        x: reference inputs (n, d): NumPy or CuPy; their dtype is the arithmetic's.
+        query: points (m, d) at which to evaluate, labels not needed; by default the reference points.
+        input_kernel: k_X.
+        regularization: lambda; the system is K + n lambda I.
+        solver: by default Cholesky for small n, preconditioned conjugate gradients above.
+        operator: K + n lambda I where it lives elsewhere (on a Dask cluster); x is then only its description.
+
+    Warns:
+        NearlyConstantKernelWarning: ``input_kernel`` hardly depends on its inputs.
+
+    Raises:
+        InvalidInputError: values not finite, one point, another number of features in ``query``, or lambda <= 0.
+    """
+    if not regularization > 0 or not np.isfinite(regularization):
+        raise InvalidInputError(f"regularization: lambda is {regularization}, expected a positive number such as 0.1")
+    if operator is None:
+        operator = RegularizedGram(require_matrix(x, "x"), input_kernel, regularization)
+    if operator.n < 2:
+        raise InvalidInputError("x: one reference point cannot define a conditional law; give at least two rows")
+    with np.errstate(over="ignore"):  # what overflows is named below
+        maximum = _largest_diagonal(operator, operator.gram_diagonal(), "x")
+    warn_if_nearly_constant(operator)
+    if query is not None:
+        query = require_matrix(query, "query")
+        if query.shape[1] != operator.dimension:
+            raise InvalidInputError(
+                f"query: {query.shape[1]} features, but the reference inputs have {operator.dimension}; "
+                "embed both with the same encoder"
+            )
+        with np.errstate(over="ignore"):
+            maximum = _largest_diagonal(operator, input_kernel.diagonal(query.astype(operator.dtype)), "query")
+    if solver is None:
+        solver = default_solver(operator)
+    return PreparedCongruence(operator, solver, solver.prepare(operator), query, maximum)
+
+
+def _largest_diagonal(operator: Operator, diagonal: Any, name: str) -> float:
+    """max k(x, x), where no sum of n such values overflows.
+
+    Raises:
+        InvalidInputError: the kernel is too large for the arithmetic.
+    """
+    largest = float(diagonal.max())
+    limit = float(np.finfo(operator.dtype).max) / operator.n
+    if largest <= limit:
+        return largest
+    row = int(diagonal.argmax())  # of NaN, too
+    raise InvalidInputError(
+        f"{name}: k(x, x) is {largest:.3g} at row {row} under {type(operator.kernel).__name__}, and "
+        f"{np.dtype(operator.dtype)} sums {operator.n:,} values of at most {limit:.3g}; scale the features (each to a "
+        "standard deviation of 1, or every row to norm 1), or use float64 inputs"
+    )
+
+
+def conditional_congruence_error(
+    x: Any,
+    y: Any,
+    predictive: Distribution,
+    *,
+    query: Any | None = None,
+    input_kernel: Kernel,
+    output_kernel: Kernel | None = None,
+    regularization: float = 0.1,
+    solver: Solver | None = None,
+    samples: int | None = None,
+    seed: int = 0,
+    uncertainty: bool = False,
+) -> CongruenceResult:
+    """Conditional Congruence Error of one model on a labelled split (Young et al. 2025, equation 3).
+
+    Args:
+        x: reference inputs, usually embeddings, (n, d).
+        y: their targets, (n,) or (n, q).
+        predictive: the model's predictive distributions at x, n rows.
+        query: points (m, d) at which to evaluate, labels not needed; by default x itself.
+        input_kernel: k_X, for example ``Polynomial(degree=3, gamma=1.0, coef0=1.0)`` on unit-norm embeddings.
+        output_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)).
+        regularization: lambda; the system is K + n lambda I.
+        solver: by default Cholesky for small n, preconditioned conjugate gradients above.
+        samples: replace exact kernel means by this many draws per point, as the papers do.
+        seed: of the draws and of the noise floor's probes.
+        uncertainty: with the standard error of the mean (``result.standard_error``, ``result.interval()``).
+
+    Raises:
+        InvalidInputError: an input that cannot be evaluated, named by row, field and value.
+    """
+    prepared = prepare(x, query=query, input_kernel=input_kernel, regularization=regularization, solver=solver)
+    return prepared.conditional_congruence_error(
+        y, predictive, output_kernel=output_kernel, samples=samples, seed=seed, uncertainty=uncertainty
+    )

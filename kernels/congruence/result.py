@@ -1,0 +1,156 @@
+"""The CCE of one version at m points: values, what a true version would have there, how exact and how certain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.special import ndtri
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.congruence.influence import CongruenceUncertainty
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.solvers import NormKind
+
+STEPS = 30  # of a contraction that halves the error at each
+
+
+@dataclass(frozen=True)
+class CongruenceResult:
+    """CCE at m points, with what a perfect model would score there.
+
+    Attributes:
+        values: CCE(x_j), (m,).
+        noise_floor_values: root of E[CCE(x_j)^2] if the model were the truth, (m,). Exact where the system is factored
+            and small; else by the leading spectrum and 16 random probes, see ``noise_floor``.
+        error_bound: bound on |computed - exact| CCE at every point, from the solver's residual, the rounding of K and
+            the features; exact is what the definition gives for the inputs as they are, in any precision.
+        mean_error_bound: bound on |computed - exact| mean CCE, which is often much smaller.
+        solution_seconds: wall time of the solve that these values come from (shared by stacked versions).
+        iterations: passes over the Gram matrix.
+        uncertainty: standard errors and what each reference row contributes; None where it was not asked for.
+        bound_kind: how well the bounds are known. "computed": from a residual that was computed. "bound": proven,
+            without it. "sampled": from residuals or rounding errors at random points with a margin, which is not a
+            proof; so wherever a product with more than 256 points was made in single precision.
+    """
+
+    values: Array = field(repr=False)
+    noise_floor_values: Array = field(repr=False)
+    error_bound: float
+    mean_error_bound: float
+    solution_seconds: float
+    iterations: int
+    uncertainty: CongruenceUncertainty | None = field(default=None, repr=False, kw_only=True)
+    bound_kind: NormKind = field(kw_only=True)
+
+    @property
+    def mean(self) -> float:
+        """Mean CCE over the points (the mean of the root, as the papers report it)."""
+        return float(np.mean(self.values))
+
+    @property
+    def standard_error(self) -> float | None:
+        """Of the mean CCE, with new targets at the same inputs; None where it was not asked for."""
+        return None if self.uncertainty is None else self.uncertainty.standard_error
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Confidence interval of the mean CCE that targets at these inputs have on average, by its standard error."""
+        reach = _quantile(level) * self._known_uncertainty.standard_error
+        return max(0.0, self.mean - reach), self.mean + reach
+
+    def excess_interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Confidence interval of the excess: that of the mean CCE^2 less the floor's square, and its root.
+
+        A score interval: the variance of the mean CCE^2 rises in proportion to the squared error, from that of noise
+        alone, which is skewed; each end is judged by the variance and skewness that it would have (as Wilson 1927 does
+        for proportions, with the quantiles of Cornish and Fisher 1938).
+        """
+        z, variance = _quantile(level), self._variance
+        floor, noise = (float(np.mean(part)) for part in (self.noise_floor_values**2, variance.noise))
+        observed = float(np.mean(self.squared_values))
+        low, high = (_score_end(observed - noise, side * z, variance) + noise - floor for side in (-1.0, 1.0))
+        return float(np.sqrt(max(0.0, low))), float(np.sqrt(max(0.0, high)))
+
+    def squared_mean_interval(self, level: float = 0.95) -> tuple[float, float, float]:
+        """Mean CCE^2 less the Monte-Carlo term of a finite ensemble, with its confidence interval: value, low, high."""
+        known = self._known_uncertainty
+        value, reach = known.influence.squared_mean, _quantile(level) * known.squared_standard_error
+        return value, value - reach, value + reach
+
+    @property
+    def _variance(self) -> _Variance:
+        known = self._known_uncertainty
+        noise, of_noise = known.influence.noise, known.noise_standard_error**2
+        mean, spread = float(np.mean(noise)), known.noise_standard_error
+        # An error that lies like the noise adds 4 sum l^2 / sum l of itself, of the noise's eigenvalues l.
+        like_noise = 2.0 * of_noise / max(mean, np.finfo(float).tiny)
+        error = max(0.0, float(np.mean(self.squared_values)) - mean)
+        added = max(0.0, known.squared_standard_error**2 - of_noise)
+        slope = (added + like_noise * spread) / max(error + spread, np.finfo(float).tiny)
+        return _Variance(noise, of_noise, slope)
+
+    @property
+    def _known_uncertainty(self) -> CongruenceUncertainty:
+        if self.uncertainty is None:
+            raise InvalidInputError("uncertainty: was not asked for; evaluate with uncertainty=True")
+        return self.uncertainty
+
+    @property
+    def noise_floor(self) -> float:
+        """Root of the expected squares if the model were the truth, meant over the points.
+
+        A mean of roots lies below a root of means: ``CongruenceTest.expected`` is what the mean CCE itself would be.
+        """
+        return float(np.mean(self.noise_floor_values))
+
+    @property
+    def squared_values(self) -> Array:
+        """CCE(x_j)^2, whose expectation under a true model is the square of the noise floor, (m,)."""
+        return np.asarray(self.values**2)
+
+    @property
+    def excess_values(self) -> Array:
+        """sqrt(max(0, CCE^2 - floor^2)) point by point, (m,)."""
+        return np.asarray(np.sqrt(np.maximum(self.squared_values - self.noise_floor_values**2, 0.0)))
+
+    @property
+    def excess(self) -> float:
+        """sqrt(max(0, mean CCE^2 - mean floor^2)): the part of the error that is the model's, at any split size."""
+        return float(np.sqrt(max(0.0, float(np.mean(self.squared_values) - np.mean(self.noise_floor_values**2)))))
+
+
+def _quantile(level: float) -> float:
+    if not 0.0 < level < 1.0:
+        raise InvalidInputError(f"level: is {level}, expected a probability inside (0, 1)")
+    return float(ndtri((1.0 + level) / 2.0))
+
+
+@dataclass(frozen=True)
+class _Variance:
+    """Of the mean CCE^2 at a squared error theta: ``of_noise`` + ``slope`` theta; ``noise`` are draws of it at 0."""
+
+    noise: Array
+    of_noise: float
+    slope: float
+
+    def at(self, theta: float) -> float:
+        return self.of_noise + self.slope * max(theta, 0.0)
+
+    @property
+    def skewness(self) -> float:
+        """Of the noise."""
+        centred = self.noise - np.mean(self.noise)
+        variance = float(np.mean(centred**2))
+        return float(np.mean(centred**3)) / variance**1.5 if variance > 0.0 else 0.0
+
+
+def _score_end(error: float, z: float, variance: _Variance) -> float:
+    """The squared error theta from which the observed one is z standard deviations away, below it for negative z."""
+    theta, skewness = error, variance.skewness
+    for _ in range(STEPS):
+        at_theta = variance.at(theta)
+        if at_theta <= 0.0:
+            return error
+        left = skewness * (variance.of_noise / at_theta) ** 1.5  # of the noise's skewness, beside the linear part
+        theta = error + (z - (z * z - 1.0) / 6.0 * left) * float(np.sqrt(at_theta))
+    return theta

@@ -1,0 +1,91 @@
+"""How far a product with the Gram matrix is from the exact one: what no residual of the computed matrix can see.
+
+A solver knows B - A Z for K as its arithmetic made it. The entries of that K err by rounding (Higham 2002, section 3.1)
+and, in single precision, by far less than what can be proven of them: |x||z| d u, where the digits of most sums cancel.
+So float64 products are bounded, and single-precision ones are compared with float64 ones at some of the points, made
+from the inputs as they were given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from congruence.kernels.arrays import Array, to_numpy
+from congruence.kernels.gram.operator import Operator
+from congruence.kernels.streams import stream
+
+CHECKED_POINTS = 64
+CHECKED_BYTES = 2**28
+LONGEST = 8  # of the checked points: those with the largest inputs, where rounding is largest
+SAFETY = 4.0  # between the largest of 64 points and that of all
+UNIT = float(np.finfo(np.float64).eps) / 2.0
+
+
+@dataclass(frozen=True)
+class CheckedPoints:
+    """Points at which k(x)'Z is known in float64.
+
+    Attributes:
+        rows: their numbers, (s,).
+        points: the inputs there, (s, d).
+        gram: [k(point_j, x_i)] in float64, (s, n).
+        roots: sqrt(k(x, x)) at the points, (s,).
+        complete: whether there are no others.
+    """
+
+    rows: Array = field(repr=False)
+    points: Any = field(repr=False)
+    gram: Array = field(repr=False)
+    roots: Array = field(repr=False)
+    complete: bool
+
+    @classmethod
+    def of_reference(cls, operator: Operator) -> CheckedPoints:
+        """Of the reference points, all if they are at most four times as many as would be drawn."""
+        diagonal = operator.gram_diagonal()
+        rows = _chosen(diagonal, operator.n, operator.row_norms())
+        return cls._of(operator, rows, operator.rows(rows), diagonal)
+
+    @classmethod
+    def of_query(cls, operator: Operator, query: Any) -> CheckedPoints:
+        """Of query points (m, d)."""
+        diagonal = to_numpy(operator.kernel.diagonal(query))
+        norms = to_numpy((query * query).sum(axis=1))
+        rows = _chosen(diagonal, operator.n, norms)
+        return cls._of(operator, rows, query[rows], diagonal)
+
+    @classmethod
+    def _of(cls, operator: Operator, rows: Array, points: Any, diagonal: Array) -> CheckedPoints:
+        roots = np.sqrt(np.asarray(diagonal, dtype=np.float64)[rows])
+        return cls(rows, points, operator.exact_gram(points), roots, len(rows) == len(diagonal))
+
+    def largest(self, errors: Array) -> float:
+        """|error at x| <= this times sqrt(k(x, x)) at every point, from the errors at the checked ones, (s, r)."""
+        norms = np.linalg.norm(errors, axis=1)
+        positive = self.roots > 0.0
+        share = float(np.max(norms[positive] / self.roots[positive], initial=0.0))
+        return share if self.complete else SAFETY * share
+
+
+def _chosen(diagonal: Array, n: int, norms: Array) -> Array:
+    """The points that are longest, half by |x| and half by k(x, x), and random ones; in order."""
+    count = max(LONGEST, min(CHECKED_POINTS, CHECKED_BYTES // (8 * n)))
+    if len(diagonal) <= 4 * count:
+        return np.arange(len(diagonal))
+    half = LONGEST // 2
+    longest = np.union1d(np.argpartition(norms, -half)[-half:], np.argpartition(diagonal, -half)[-half:])
+    rng = stream(0, "checked points", n, len(diagonal))
+    return np.union1d(longest, rng.choice(len(diagonal), count - len(longest), replace=False))
+
+
+def float64_rounding(operator: Operator, value: Array, constant: float) -> float:
+    """|computed - exact| k(x)'Z <= this times sqrt(k(x, x)), for products in float64 with Z (n, r).
+
+    ``constant``: of ``Kernel.rounding``. The sum over n terms adds n u; both to first order in u.
+    """
+    roots = np.sqrt(np.asarray(operator.gram_diagonal(), dtype=np.float64))
+    weighted = float(roots @ np.linalg.norm(value, axis=1))
+    return UNIT * (constant + operator.n + 8.0) * weighted

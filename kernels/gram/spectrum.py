@@ -1,0 +1,156 @@
+"""The leading spectrum of a Gram matrix from landmarks: K ~ U diag(e) U', and what follows from it without a solve.
+
+Kernel ridge smoothing needs few directions: those with e_j of the order of n lambda or more. Null draws by the
+thousand and a search over ridges are cheap in them. As an *answer* to A Z = B this would be an approximation; as a
+statistic that is computed alike on observed and simulated targets it is as good as any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.gram.columns import GramColumns, LandmarkColumns, positive_diagonal
+from congruence.kernels.gram.landmarks import Choice, choose_landmarks
+from congruence.kernels.gram.operator import Operator
+from congruence.kernels.solvers.low_rank import LEADING
+
+ROUNDING = {8: 1e-10, 4: 1e-6}  # by the bytes of a number: eigenvalues below this share of the largest are rounding
+MIN_FILTER = 1e-2
+
+
+@dataclass(frozen=True)
+class GramSpectrum:
+    """K ~ U diag(eigenvalues) U' with U = C basis, C = K[:, landmarks]; exact where every point is a landmark.
+
+    Attributes:
+        operator: whose Gram matrix K this is.
+        indices: row numbers of the m landmarks.
+        columns: C.
+        basis: (m, k).
+        eigenvalues: e, decreasing, (k,).
+    """
+
+    operator: Operator
+    indices: Array = field(repr=False)
+    columns: GramColumns = field(repr=False)
+    basis: Array = field(repr=False)
+    eigenvalues: Array = field(repr=False)
+
+    @property
+    def filters(self) -> Array:
+        """e / (e + n lambda): how much of each direction the conditional mean embedding keeps, (k,)."""
+        return np.asarray(self.eigenvalues / (self.eigenvalues + self.operator.shift))
+
+    def coefficients(self, v: Array) -> Array:
+        """U'v, (k, r)."""
+        return np.asarray(self.basis.T @ self.columns.transposed_matmul(v))
+
+    def vectors(self, keep: int) -> Array:
+        """The first ``keep`` columns of U, (n, keep)."""
+        return self.columns.matmul(np.ascontiguousarray(self.basis[:, :keep]))
+
+    def vectors_at(self, query: Any, keep: int) -> Array:
+        """Nystrom's extension of them to query points, (m, keep)."""
+        return self.operator.restricted(self.indices).cross(query, self.basis[:, :keep])
+
+
+def gram_spectrum(
+    operator: Operator, landmarks: int = LEADING, *, choice: Choice = "rpcholesky", seed: int = 0
+) -> GramSpectrum:
+    """The spectrum of K on at most ``landmarks`` landmarks: n m (d + m) operations."""
+    indices = choose_landmarks(operator, landmarks, choice, seed)
+    return landmark_spectrum(operator, LandmarkColumns.of(operator.columns(indices), indices))
+
+
+def landmark_spectrum(operator: Operator, landmarks: LandmarkColumns) -> GramSpectrum:
+    """The spectrum of K on landmarks whose columns there are: m^3 operations."""
+    # Single precision leaves the corner with eigenvalues of either sign around zero: drop them before they are divided.
+    # Scaled to a unit diagonal, so that beside one long input all others are not taken for rounding.
+    roots = np.sqrt(positive_diagonal(landmarks.corner))
+    scale, axes = scipy.linalg.eigh(landmarks.corner / np.outer(roots, roots))
+    rounding = ROUNDING[np.dtype(operator.dtype).itemsize]
+    usable = scale > rounding * scale[-1]
+    whitening = axes[:, usable] / roots[:, None] / np.sqrt(scale[usable])
+    eigenvalues, rotation = scipy.linalg.eigh(whitening.T @ landmarks.gram @ whitening)
+    order = np.flatnonzero(eigenvalues > rounding * min(eigenvalues[-1], _typical_scale(operator)))[::-1]
+    basis = whitening @ (rotation[:, order] / np.sqrt(eigenvalues[order]))
+    return GramSpectrum(operator, landmarks.indices, landmarks.columns, basis, eigenvalues[order])
+
+
+def _typical_scale(operator: Operator) -> float:
+    """n times the median of k(x, x): the largest eigenvalue if all inputs were one typical one."""
+    return operator.n * float(np.median(operator.gram_diagonal()))
+
+
+@dataclass(frozen=True)
+class SpectralSmoother:
+    """k(x)' A^-1 B in the leading directions: two thin products per block of right-hand sides, in single precision."""
+
+    analysis: Array = field(repr=False)
+    filters: Array = field(repr=False)
+    synthesis: Array = field(repr=False)
+
+    def coefficients(self, rhs: Array) -> Array:
+        """What the smoother keeps of right-hand sides (n, c) along each direction, (k, c)."""
+        return np.asarray(self.filters[:, None] * (self.analysis.T @ rhs))
+
+    def __call__(self, rhs: Array) -> Array:
+        """(m, c) for right-hand sides (n, c)."""
+        return np.asarray(self.synthesis @ self.coefficients(rhs))
+
+    def transposed(self, v: Array) -> Array:
+        """L'v, (n, c), for values v (m, c) at the query points."""
+        inner = self.filters[:, None] * (self.synthesis.T @ v.astype(self.synthesis.dtype))
+        return np.asarray(self.analysis @ inner)
+
+    def column_squares(self) -> Array:
+        """sum_j L_ji^2 of this smoother L, (n,)."""
+        inner = self.filters[:, None] * (self.synthesis.T @ self.synthesis) * self.filters
+        return np.asarray(np.einsum("ik,ik->i", self.analysis @ inner, self.analysis), dtype=np.float64)
+
+    def squared_weights(self, variance: Array) -> Array:
+        """sum_i L_ji^2 v_i of this smoother L, (m,), for v (n,): 2 (n + m) k^2 operations and no (m, n) array."""
+        weighted = self.analysis.T @ (self.analysis * variance.astype(self.analysis.dtype)[:, None])
+        inner = self.filters[:, None] * weighted * self.filters
+        return np.asarray(np.einsum("jk,jk->j", self.synthesis @ inner, self.synthesis), dtype=np.float64)
+
+
+def spectral_smoother(spectrum: GramSpectrum, query: Any | None = None) -> SpectralSmoother:
+    """The smoother at query points, by default the reference points, in the directions it keeps at least 1 % of."""
+    filters = spectrum.filters
+    keep = max(1, int(np.count_nonzero(filters >= MIN_FILTER)))
+    vectors = spectrum.vectors(keep).astype(np.float32)
+    at_query = vectors if query is None else spectrum.vectors_at(query, keep).astype(np.float32)
+    return SpectralSmoother(vectors, filters[:keep].astype(np.float32), at_query)
+
+
+def residual_variance(spectrum: GramSpectrum, y: Array) -> float:
+    """Variance of y given x, by kernel ridge regression whose ridge minimises generalised cross-validation.
+
+    Residual sum of squares over n - tr S (Craven and Wahba 1979; Wahba 1990, equation 4.9.1), over columns of y summed.
+    The metric's own lambda would leave much of the regression function in the residual: it shrinks on purpose.
+    """
+    targets = y[:, None] if y.ndim == 1 else y
+    n = len(targets)
+    centred = targets - targets.mean(axis=0)
+    total = float(np.sum(centred**2))
+    coefficients = spectrum.coefficients(centred)
+    energy = np.sum(coefficients**2, axis=1)
+    best, chosen, freedom_left = np.inf, np.zeros_like(spectrum.eigenvalues), n - 1.0
+    largest = min(float(spectrum.eigenvalues[0]), _typical_scale(spectrum.operator))
+    for ridge in largest * np.geomspace(1e-10, 1e2, 49):
+        filters = spectrum.eigenvalues / (spectrum.eigenvalues + ridge)
+        freedom = n - 1.0 - float(np.sum(filters))
+        if freedom < 0.1 * n:
+            continue
+        score = max(total - float(np.sum((2.0 * filters - filters**2) * energy)), 0.0) / freedom**2
+        if score < best:
+            best, chosen, freedom_left = score, filters, freedom
+    # In single precision U is orthonormal only roughly: the sum of squares is read off the residual itself.
+    fitted = spectrum.columns.matmul(spectrum.basis @ (chosen[:, None] * coefficients))
+    return float(np.sum((centred - fitted) ** 2)) / freedom_left

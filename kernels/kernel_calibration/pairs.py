@@ -1,0 +1,177 @@
+r"""The terms of the kernel calibration error, pair by pair, without an n x n array.
+
+.. math::  h_{ij} = k_P(p_i, p_j) \langle \Delta_i, \Delta_j \rangle, \qquad
+           \Delta_i = \psi(y_i) - E_{Z \sim p_i} \psi(Z)
+
+(Widmann et al. 2021, section 3.2, with k = k_P k_Y and k_Y(y, y') = psi(y).psi(y').) The pure functions of row
+blocks run here in a loop, or anywhere through a runner, with the same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from congruence.kernels.arrays import Array, array_namespace, require_targets
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.kernel_calibration.execution import SERIAL, BlockRunner
+from congruence.kernels.kernel_calibration.prediction_kernels import PredictionKernel, Wasserstein
+from congruence.kernels.kernel_calibration.target_products import TargetProduct, TargetRows, target_rows
+from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.mean_embeddings.residuals import marginal_kernel
+
+BLOCK_ROWS = 8192  # one call: 0.6 s
+_TILE = 512  # one pass: stays in cache
+
+Rows: TypeAlias = tuple[Array, Array]
+
+
+@dataclass(frozen=True)
+class PairKernel:
+    """h: a block [h_ij] from two blocks of rows (coordinates of p_i, target rows)."""
+
+    prediction_kernel: PredictionKernel
+    product: TargetProduct
+
+    def __call__(self, left: Rows, right: Rows) -> Any:
+        """The block of h, (n, m)."""
+        block = self.prediction_kernel(left[0], right[0])
+        block *= self.product(left[1], right[1])
+        return block
+
+
+@dataclass(frozen=True)
+class PairTerms:
+    """Everything h_ij needs of n rows.
+
+    Attributes:
+        h: the function of two row blocks.
+        coordinates: phi(p_i), (n, e).
+        targets: the target rows, with their features where they have any.
+        target_kernel: k_Y.
+        target_kernel_is_fitted: whether k_Y was read off the targets.
+    """
+
+    h: PairKernel
+    coordinates: Array = field(repr=False)
+    targets: TargetRows = field(repr=False)
+    target_kernel: Kernel
+    target_kernel_is_fitted: bool
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return len(self.coordinates)
+
+    def rows(self, index: Any) -> Rows:
+        """What h reads of some rows."""
+        return self.coordinates[index], self.targets.values[index]
+
+    def diagonal(self) -> Array:
+        """h_ii, (n,); k_P(p, p) = 1."""
+        return np.asarray(self.h.product.diagonal(self.targets.values))
+
+
+def pair_terms(
+    predictive: Distribution,
+    y: Any,
+    prediction_kernel: PredictionKernel | None = None,
+    target_kernel: Kernel | None = None,
+) -> PairTerms:
+    """The terms of n predictive distributions and targets y, (n,) or (n, q).
+
+    Args:
+        predictive: n predictive distributions.
+        y: targets.
+        prediction_kernel: k_P; Wasserstein() by default.
+        target_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)), as for the conditional congruence error.
+
+    Raises:
+        InvalidInputError: fewer than two rows, lengths differ, or a value is not finite.
+    """
+    y = require_targets(y, "y", len(predictive))
+    if len(y) < 2:
+        raise InvalidInputError("y: the kernel calibration error compares pairs of rows; give at least two")
+    kernel = marginal_kernel(y) if target_kernel is None else target_kernel
+    chosen = Wasserstein() if prediction_kernel is None else prediction_kernel
+    (coordinates,) = chosen.coordinates([predictive], kernel)
+    targets = target_rows(predictive, y, kernel)
+    h = PairKernel(chosen.fitted(coordinates), targets.product)
+    return PairTerms(h, coordinates, targets, kernel, target_kernel is None)
+
+
+def pair_sum(h: PairKernel, left: Rows, right: Rows | None = None) -> float:
+    """Sum of h_ij over rows i of one block and j of another; without another, over all i != j of the one."""
+    if right is not None:
+        tiles = [(i, j) for i in _tiles(left) for j in _tiles(right)]
+        return math.fsum(float(h(_cut(left, i), _cut(right, j)).sum()) for i, j in tiles)
+    totals = []
+    for i in _tiles(left):
+        block = h(_cut(left, i), _cut(left, i))
+        index = array_namespace(block).arange(block.shape[0])
+        block[index, index] = 0.0
+        totals.append(float(block.sum()))
+        totals.extend(2.0 * float(h(_cut(left, i), _cut(left, j)).sum()) for j in _tiles(left) if j.start < i.start)
+    return math.fsum(totals)
+
+
+def blockwise_sums(h: PairKernel, rows: Rows, size: int) -> Array:
+    """``pair_sum`` of each run of ``size`` rows: the block estimator's terms."""
+    return np.array([pair_sum(h, _cut(rows, slice(i, i + size))) for i in range(0, len(rows[0]), size)])
+
+
+def weighted_rows(h: PairKernel, left: Rows, whole: Rows, weights: Array) -> Array:
+    """sum_j h_ij w_j for the rows i of a block, the term j = i included: shape (b, k) for weights (n, k)."""
+    return np.concatenate(
+        [sum(h(_cut(left, i), _cut(whole, j)) @ weights[j] for j in _tiles(whole)) for i in _tiles(left)]
+    )
+
+
+def gram_rows(kernel: PredictionKernel, coordinates: Array, whole: Array, columns: Array) -> Array:
+    """sum_j k_P(p_i, p_j) c_j for the rows i of a block, the term j = i included: shape (b, k) for columns (n, k)."""
+    tiles = list(_tiles((whole, columns)))
+    return np.concatenate(
+        [sum(kernel(coordinates[i], whole[j]) @ columns[j] for j in tiles) for i in _tiles((coordinates, coordinates))]
+    )
+
+
+def off_diagonal_sum(terms: PairTerms, runner: BlockRunner = SERIAL) -> float:
+    """Sum of h_ij over i != j: every unordered pair of row blocks once, O(n) memory."""
+    shared = [runner.share(terms.rows(rows)) for rows in row_blocks(terms.n)]
+    within = runner.run(pair_sum, [(terms.h, block) for block in shared])
+    between = runner.run(pair_sum, [(terms.h, shared[i], shared[j]) for i in range(len(shared)) for j in range(i)])
+    return math.fsum(within) + 2.0 * math.fsum(between)
+
+
+def weighted_sums(terms: PairTerms, weights: Array, runner: BlockRunner = SERIAL) -> Array:
+    """H W for weights W (n, k), one row block a call: shape (n, k)."""
+    whole, columns = runner.share(terms.rows(slice(None))), runner.share(weights)
+    calls = [(terms.h, terms.rows(rows), whole, columns) for rows in row_blocks(terms.n)]
+    return np.concatenate(runner.run(weighted_rows, calls))
+
+
+def gram_products(terms: PairTerms, columns: Array, runner: BlockRunner = SERIAL) -> Array:
+    """K_P C for columns C (n, k), one row block a call: shape (n, k)."""
+    whole, shared = runner.share(terms.coordinates), runner.share(columns)
+    kernel = terms.h.prediction_kernel
+    calls = [(kernel, terms.coordinates[rows], whole, shared) for rows in row_blocks(terms.n)]
+    return np.concatenate(runner.run(gram_rows, calls))
+
+
+def row_blocks(n: int) -> list[slice]:
+    """The row blocks of the plan: one call's share of the rows."""
+    return [slice(start, min(start + BLOCK_ROWS, n)) for start in range(0, n, BLOCK_ROWS)]
+
+
+def _tiles(rows: Rows) -> Iterator[slice]:
+    for start in range(0, len(rows[0]), _TILE):
+        yield slice(start, start + _TILE)
+
+
+def _cut(rows: Rows, tile: slice) -> Rows:
+    return rows[0][tile], rows[1][tile]

@@ -1,0 +1,85 @@
+"""The target side of a pair, <Delta_i, Delta_j>, as a function of two blocks of rows.
+
+For almost every family and kernel the rows are Delta in finite features and the product is a matrix product. Where no
+short list of features is exact (the Laplacian has a kink; vectors fill a volume), closed forms take its place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions import Distribution, Laplace, MultivariateNormal
+from congruence.kernels.distributions.base import require_dimension
+from congruence.kernels.kernel_calibration.laplace_products import LaplaceProduct
+from congruence.kernels.kernel_calibration.normal_products import NormalProduct
+from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Sum
+from congruence.kernels.mean_embeddings.feature_maps import FeatureMap, output_features
+from congruence.kernels.mean_embeddings.residuals import target_errors
+
+
+class TargetProduct(Protocol):
+    """<Delta_i, Delta_j> for two blocks of target rows."""
+
+    def __call__(self, a: Any, b: Any) -> Any:
+        """The block of products, (n, m)."""
+
+    def diagonal(self, a: Any) -> Any:
+        """The products of each row with itself, (n,)."""
+
+
+@dataclass(frozen=True)
+class FeatureProduct:
+    """Rows are Delta_i in the features of the target kernel, shape (n, r)."""
+
+    def __call__(self, a: Any, b: Any) -> Any:
+        """See TargetProduct."""
+        return a @ b.T
+
+    def diagonal(self, a: Any) -> Any:
+        """See TargetProduct."""
+        return (a * a).sum(axis=1)
+
+
+@dataclass(frozen=True)
+class TargetRows:
+    """The target side of n rows.
+
+    Attributes:
+        product: <Delta_i, Delta_j> of two blocks of ``values``.
+        values: what the product reads of each row, (n, c).
+        features: psi where ``values`` are Delta in features, else None.
+    """
+
+    product: TargetProduct
+    values: Array
+    features: FeatureMap | None
+
+
+def target_rows(predictive: Distribution, y: Array, kernel: Kernel) -> TargetRows:
+    """The rows for targets y (n,) or (n, q) and n predictive distributions.
+
+    Raises:
+        InvalidInputError: the predictions are of another number of targets.
+    """
+    require_dimension(predictive, y)
+    if type(predictive) is Laplace and type(kernel) is Laplacian and y.ndim == 1:
+        return TargetRows(LaplaceProduct(kernel.gamma), location_scale_rows(predictive, y), None)
+    if isinstance(predictive, MultivariateNormal) and (gammas := _rbf_gammas(kernel)):
+        return TargetRows(NormalProduct(gammas), location_scale_rows(predictive, y), None)
+    features = output_features(kernel, y, predictive)
+    return TargetRows(FeatureProduct(), target_errors(y, predictive, kernel, features=features).delta, features)
+
+
+def location_scale_rows(predictive: Laplace | MultivariateNormal, y: Array) -> Array:
+    """(y, loc, scale) side by side, (n, 3q)."""
+    return np.column_stack([y, predictive.loc, predictive.scale])
+
+
+def _rbf_gammas(kernel: Kernel) -> tuple[float, ...]:
+    parts = kernel.parts if isinstance(kernel, Sum) else (kernel,)
+    gammas = tuple(part.gamma for part in parts if isinstance(part, RBF))
+    return gammas if len(gammas) == len(parts) else ()

@@ -1,0 +1,1 @@
+"""What a mean of scores is worth: grouped bootstraps, intervals, and tests of paired differences."""

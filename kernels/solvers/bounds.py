@@ -1,0 +1,103 @@
+"""How far a smoothed right-hand side is from the exact one: the solver's residual and the rounding of its products."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.gram.operator import Operator
+from congruence.kernels.gram.rounding import UNIT, CheckedPoints, float64_rounding
+from congruence.kernels.solvers import NormKind, Solution, certificate, weakest_kind
+
+
+class SolverBounds(NamedTuple):
+    """Bounds on the error of a norm at every point and in its mean over them, and how they are known."""
+
+    at_point: float
+    in_mean: float
+    kind: NormKind
+
+
+def _is_double(dtype: Any) -> bool:
+    return bool(np.dtype(dtype).itemsize > 4)
+
+
+@dataclass(frozen=True)
+class SystemBounds:
+    """Bounds for the solutions of one prepared system, at its query points or at the reference points.
+
+    Attributes:
+        operator: A = K + n lambda I.
+        query: points (m, d); None for the reference points.
+        kernel_maximum: of k(x, x) over the points.
+    """
+
+    operator: Operator
+    query: Any | None = field(repr=False)
+    kernel_maximum: float
+
+    def of(self, rhs: Array, smoothed: Array, solution: Solution, columns: slice) -> SolverBounds:
+        """Bounds on the errors of ``smoothed`` = k(x)'Z (m, c), for the right-hand sides and columns it comes from.
+
+        With the residual R = B - A Z of the exact K, known as R^ + F: k(x)'Z is off by k(x)' A^-1 R. At the reference
+        points B - n lambda Z - R^ is off by F - K A^-1 R = n lambda A^-1 F - K A^-1 R^.
+        """
+        value = solution.value[:, columns]
+        read, unread = solution.residual_norm(columns) - solution.unread_norm(columns), solution.unread_norm(columns)
+        per_root, kind = self._reference_rounding(rhs, value, solution, columns)
+        reach = float(np.sqrt(self.operator.n)) * self._root_mean_diagonal
+        rounding = per_root * reach + 8.0 * UNIT * float(np.linalg.norm(rhs))  # of ||F||, with that of B - n lambda Z
+        if self.query is not None:
+            at_query, query_kind = self._query_rounding(smoothed, value)
+            bound = certificate(self.operator, read + unread + rounding, self.kernel_maximum)
+            bound += at_query * float(np.sqrt(self.kernel_maximum))
+            return SolverBounds(bound, bound, weakest_kind((kind, query_kind, solution.norm_kind)))
+        # Without R, B - n lambda Z is off by n lambda A^-1 R, whose rows are only known to be shorter than ||R||.
+        bound = certificate(self.operator, read + rounding, self.kernel_maximum) + unread
+        bound += min(per_root * float(np.sqrt(self.kernel_maximum)), rounding)
+        # Over all reference points the errors add up to ||K A^-1 R||_F or ||n lambda A^-1 R||_F <= ||R||_F.
+        in_mean = min(bound, (read + unread + rounding) / float(np.sqrt(self.operator.n)))
+        return SolverBounds(bound, in_mean, weakest_kind((kind, solution.norm_kind)))
+
+    def _reference_rounding(
+        self, rhs: Array, value: Array, solution: Solution, columns: slice
+    ) -> tuple[float, NormKind]:
+        """Bound on |F_i| / sqrt(k(x_i, x_i)), F what rounding made of the residual, and how it is known."""
+        passes = max(1, solution.iterations)  # each adds the rounding of its own step
+        proven = passes * float64_rounding(self.operator, value, self.operator.rounding())
+        if _is_double(solution.dtype):
+            return proven, "computed"
+        checked = self._checked_reference
+        exact = checked.gram @ value
+        known = rhs[checked.rows] - self.operator.shift * value[checked.rows]
+        known -= solution.residual[checked.rows, columns]
+        if solution.unread_norms is not None:
+            # A residual that was not computed is known for the products of single precision.
+            settled = ~solution.residual[:, columns].any(axis=0)
+            known[:, settled] = self.operator.cross(checked.points, value[:, settled])
+        return proven + checked.largest(known - exact), "computed" if checked.complete else "sampled"
+
+    def _query_rounding(self, smoothed: Array, value: Array) -> tuple[float, NormKind]:
+        """Bound on |computed - exact| k(x)'Z / sqrt(k(x, x)) at the query points, and how it is known."""
+        proven = float64_rounding(self.operator, value, self.operator.rounding(self.query))
+        if _is_double(self.operator.dtype):
+            return proven, "computed"
+        checked = self._checked_query
+        errors = smoothed[checked.rows] - checked.gram @ value
+        return proven + checked.largest(errors), "computed" if checked.complete else "sampled"
+
+    @cached_property
+    def _checked_reference(self) -> CheckedPoints:
+        return CheckedPoints.of_reference(self.operator)
+
+    @cached_property
+    def _checked_query(self) -> CheckedPoints:
+        return CheckedPoints.of_query(self.operator, self.query)
+
+    @cached_property
+    def _root_mean_diagonal(self) -> float:
+        return float(np.sqrt(np.mean(self.operator.gram_diagonal(), dtype=np.float64)))

@@ -1,0 +1,1 @@
+"""Embeddings of a split: shard by shard, on workers, kept in a Zarr store."""

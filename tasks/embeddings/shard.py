@@ -1,0 +1,204 @@
+"""Embedding one shard: reading and decoding in threads while the encoder computes, every row accounted for."""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from queue import Full, Queue
+from threading import Event, Thread
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from congruence.tasks.embeddings.store import EmbeddingStore
+from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.errors import TooManyInvalidRowsError
+from congruence.tasks.sources.inputs import Reader
+from congruence.tasks.sources.split import Shard, Split
+
+Progress = Callable[[int, int], None]
+"""Called with the rows of the shard that are done and the rows that it has."""
+
+_LISTED_ROWS = 20
+
+
+class RowEncoder(Protocol):
+    """What embedding asks of an encoder."""
+
+    @property
+    def dimension(self) -> int: ...  # noqa: D102
+    @property
+    def batch_size(self) -> int: ...  # noqa: D102
+
+    def preprocess(self, raw: Any) -> Any:
+        """One row, made ready; called from several threads; raises InvalidRow where it cannot be."""
+
+    def encode(self, batch: list[Any]) -> npt.NDArray[np.float32]:
+        """The embeddings (rows, dimension) of a batch of preprocessed rows."""
+
+
+@dataclass(frozen=True)
+class ShardReport:
+    """What became of one shard. ``waiting`` is the part of ``seconds`` in which the encoder had nothing to do."""
+
+    index: int
+    rows: int
+    valid_rows: int
+    reasons: Mapping[int, str] = field(repr=False)
+    """Why, for each invalid row, by row of the split."""
+    embedded: bool
+    """False where the store held the shard already."""
+    seconds: float
+    waiting: float
+
+
+def embed_shard(
+    split: Split,
+    shard: Shard,
+    encoder: RowEncoder,
+    store: EmbeddingStore,
+    *,
+    batch_size: int | None = None,
+    threads: int | None = None,
+    prefetch_batches: int = 3,
+    progress: Progress | None = None,
+) -> ShardReport:
+    """Embed the rows of ``shard`` into ``store``, unless they are there.
+
+    Rows are read and decoded by ``threads`` (default: one per core) at most ``prefetch_batches`` batches ahead of the
+    encoder, so that memory does not grow with the shard. A batch is the next ``batch_size`` valid rows (default: the
+    encoder's): the partition, and with it every byte of the result, depends on the data alone, never on timing.
+
+    A row that cannot be read, decoded or embedded stays in its place, invalid, with its reason. Any other failure (the
+    network, the disk, the device) is raised, and nothing of the shard counts as done.
+    """
+    started = time.perf_counter()
+    if store.is_done(shard):
+        reasons = store.reasons(slice(shard.start, shard.stop))
+        return ShardReport(shard.index, shard.rows, shard.rows - len(reasons), reasons, False, _since(started), 0.0)
+    size = batch_size or encoder.batch_size
+    embeddings = np.full((shard.rows, encoder.dimension), np.nan, dtype=np.float32)
+    invalid: dict[int, str] = {}
+    waiting = 0.0
+    asked = time.perf_counter()
+    for batch in _batches(split.input_readers(shard), encoder, size, threads, prefetch_batches, invalid):
+        waiting += _since(asked)
+        rows = [row for row, _ in batch]
+        embeddings[rows] = encoder.encode([value for _, value in batch])
+        if progress is not None:
+            progress(rows[-1] + 1, shard.rows)
+        asked = time.perf_counter()
+    valid = np.ones(shard.rows, dtype=bool)
+    valid[list(invalid)] = False
+    for row in np.flatnonzero(valid & ~np.isfinite(embeddings).all(axis=1)).tolist():
+        valid[row] = False
+        invalid[row] = "the encoder's output is not finite"
+    # Where memory ran out the encoder went on with fewer rows: the marker says with how many.
+    store.write(shard, embeddings, valid, invalid, min(size, encoder.batch_size))
+    if progress is not None:
+        progress(shard.rows, shard.rows)
+    reasons = {shard.start + row: reason for row, reason in sorted(invalid.items())}
+    return ShardReport(shard.index, shard.rows, int(valid.sum()), reasons, True, _since(started), waiting)
+
+
+def require_few_invalid(reasons: Mapping[int, str], split: Split, max_invalid: float = 0.01) -> None:
+    """Raise TooManyInvalidRowsError where more than the fraction ``max_invalid`` of the rows has no embedding."""
+    if len(reasons) <= max_invalid * split.rows:
+        return
+    kinds = Counter(reasons.values())
+    listed = [f"  row {row} ({split.place(row)}): {reasons[row]}" for row in sorted(reasons)[:_LISTED_ROWS]]
+    more = len(reasons) - len(listed)
+    if more > 0:
+        listed.append(f"  and {more} more; the commonest reason: {kinds.most_common(1)[0][0]}")
+    raise TooManyInvalidRowsError(
+        f"split {split.name!r}: {len(reasons)} of {split.rows} rows have no embedding "
+        f"({len(reasons) / split.rows:.2%}, allowed {max_invalid:.2%}):\n"
+        + "\n".join(listed)
+        + "\nRepair these inputs, or raise max_invalid if the evaluation may leave them out."
+    )
+
+
+def _batches(
+    readers: Iterator[Reader],
+    encoder: RowEncoder,
+    batch_size: int,
+    threads: int | None,
+    prefetch_batches: int,
+    invalid: dict[int, str],
+) -> Iterator[list[tuple[int, Any]]]:
+    """The valid rows in order, ``batch_size`` at a time, decoded ahead; notes the invalid ones in ``invalid``."""
+    batch: list[tuple[int, Any]] = []
+    with _Prefetch(readers, encoder, threads or os.cpu_count() or 1, prefetch_batches * batch_size) as decoded_rows:
+        for row, decoded in enumerate(decoded_rows):
+            if isinstance(decoded, InvalidRow):
+                invalid[row] = decoded.reason
+            else:
+                batch.append((row, decoded))
+            if len(batch) == batch_size:
+                yield batch
+                batch = []
+    if batch:
+        yield batch
+
+
+class _Prefetch:
+    """Preprocessed rows in order: one thread streams the rows from the source, others load and decode them.
+
+    At most ``depth`` rows are held between the source and the consumer.
+    """
+
+    def __init__(self, readers: Iterator[Reader], encoder: RowEncoder, threads: int, depth: int) -> None:
+        self._readers = readers
+        self._encoder = encoder
+        self._rows: Queue[Future[Any] | None] = Queue(maxsize=depth)
+        self._stopped = Event()
+        self._failure: BaseException | None = None
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
+        self._feeder = Thread(target=self._feed, name="read-ahead", daemon=True)
+
+    def __enter__(self) -> "_Prefetch":
+        self._feeder.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._feeder.join()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def __iter__(self) -> Iterator[Any]:
+        while (future := self._rows.get()) is not None:
+            yield future.result()
+        if self._failure is not None:
+            raise self._failure
+
+    def _feed(self) -> None:
+        try:
+            for read in self._readers:
+                if not self._put(self._pool.submit(_decode, read, self._encoder)):
+                    return
+        except Exception as failure:
+            self._failure = failure
+        self._put(None)
+
+    def _put(self, item: Future[Any] | None) -> bool:
+        while not self._stopped.is_set():
+            try:
+                self._rows.put(item, timeout=0.1)
+            except Full:
+                continue
+            return True
+        return False
+
+
+def _decode(read: Reader, encoder: RowEncoder) -> Any:
+    try:
+        return encoder.preprocess(read())
+    except InvalidRow as invalid:
+        return invalid
+
+
+def _since(moment: float) -> float:
+    return time.perf_counter() - moment

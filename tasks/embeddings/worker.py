@@ -1,0 +1,76 @@
+"""What a Dask worker keeps warm between shards: the encoder, loaded once per process."""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache
+
+from congruence.tasks.embeddings.shard import ShardReport, embed_shard
+from congruence.tasks.embeddings.store import EmbeddingStore
+from congruence.tasks.encoders import Encoder, EncoderSettings, load_encoder
+from congruence.tasks.settings.evaluation import StoreSettings
+from congruence.tasks.sources import Shard, Split
+
+logger = logging.getLogger(__name__)
+
+
+@lru_cache(maxsize=2)
+def warm_encoder(settings: str) -> Encoder:
+    """The encoder of these settings (as JSON), loaded at most once in this process."""
+    return load_encoder(EncoderSettings.model_validate_json(settings))
+
+
+def open_store(uri: str, settings: StoreSettings, split: Split, encoder: Encoder) -> EmbeddingStore:
+    """The store at ``uri`` of this split's embeddings by this encoder."""
+    return EmbeddingStore.open(
+        uri,
+        split=split,
+        encoder_id=encoder.id,
+        preprocessing_digest=encoder.preprocessing_digest,
+        dimension=encoder.dimension,
+        dtype=settings.dtype,
+        storage_options=settings.storage_options,
+    )
+
+
+def settle_batch_size(encoder: Encoder, store: EmbeddingStore) -> str | None:
+    """Give ``encoder`` the batch size that ``store`` holds, measured now where it holds none.
+
+    Returns:
+        What was measured, as a line for people; None where nothing was.
+    """
+    if not encoder.searches_batch_size:
+        return None
+    size, line = store.batch_size(encoder.device_kind), None
+    if size is None:
+        found = encoder.search_batch_size()
+        size = store.settle_batch_size(encoder.device_kind, found.batch_size)
+        line = str(found) if size == found.batch_size else f"{found}; but another worker settled on {size} before"
+        logger.info("%s on %s: %s", encoder.id, encoder.device_kind, line)
+    encoder.use_batch_size(size)
+    return line
+
+
+def find_batch_size(split: Split, encoder: EncoderSettings, store_uri: str, store: StoreSettings) -> str | None:
+    """Settle the batch size of the store at ``store_uri`` in this process; see settle_batch_size."""
+    warm = warm_encoder(encoder.model_dump_json(exclude_unset=True))
+    return settle_batch_size(warm, open_store(store_uri, store, split, warm))
+
+
+def embed_shards(
+    split: Split, shards: list[Shard], encoder: EncoderSettings, store_uri: str, store: StoreSettings, threads: int
+) -> list[ShardReport]:
+    """Embed some shards of ``split`` in this process; shards that the store holds are skipped.
+
+    Args:
+        split: the split.
+        shards: the shards to embed.
+        encoder: its settings; the weights are loaded once per process.
+        store_uri: where embeddings are kept.
+        store: how.
+        threads: threads that read and decode.
+    """
+    warm = warm_encoder(encoder.model_dump_json(exclude_unset=True))
+    opened = open_store(store_uri, store, split, warm)
+    settle_batch_size(warm, opened)
+    return [embed_shard(split, shard, warm, opened, threads=threads) for shard in shards]

@@ -1,0 +1,1 @@
+"""The evaluator that mlflow.models.evaluate finds under the name congruence."""

@@ -1,0 +1,1 @@
+"""Registered versions, and what they predict."""

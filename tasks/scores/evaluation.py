@@ -1,0 +1,183 @@
+"""The result of evaluating one model version on one split: what every plot, report, log and comparison reads."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.errors import InvalidInputError
+from congruence.tasks.models.registry import ModelVersion
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from congruence.kernels.distributions import Distribution
+    from congruence.kernels.protocol.protocol import Protocol
+
+REQUIRED_SCORES = ("key", "valid", "reason", "cce", "cce_noise_floor")
+SCORES = (
+    *REQUIRED_SCORES,
+    "target",
+    "mean",
+    "std",
+    "cce_p_value",
+    "nll",
+    "crps",
+    "absolute_error",
+    "squared_error",
+    "pit",
+)
+INFLUENCE = ("key", "cce_squared_influence", "cce_influence")
+SIGNIFICANCE = 0.05
+AS_IF_TRUE, NOT_AS_IF_TRUE = "as expected if true", "above what is expected if true"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number of a version on a split, with its confidence interval where there is one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            return f"{self.value:.4g}"
+        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
+
+@dataclass(frozen=True)
+class SplitSummary:
+    """The split that was evaluated: ``rows`` in all, of which ``valid_rows`` could be."""
+
+    name: str
+    digest: str
+    rows: int
+    valid_rows: int
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One model version on one split under one protocol.
+
+    Attributes:
+        metrics: by name (``cce_mean``, ``cce_expected``, ``nll_mean``, ``ece``, ...; what each means is in
+            ``metric_meanings``); finite numbers only.
+        scores: one row per row of the split, in its order, with the columns ``SCORES`` as far as they exist and the
+            split's slice columns. Invalid rows have ``valid`` False, a reason, and NaN scores.
+        predictive: the predictive distributions of the valid rows, in split order.
+        targets: of the valid rows, (v,) or (v, q).
+        slices: one row per value of a slice column: ``slice``, ``value``, ``rows``, and a column per mean metric.
+        embedding_map: (n, 2), one row per row of the split, NaN where invalid.
+        thumbnails: small images for a list of row numbers of the split, for image inputs.
+        provenance: encoder, seeds, package versions, solver, certificate, settings: plain values.
+        seconds: wall time by stage.
+        metric_list: the metrics that were asked for, by which the evaluation is found again; by default those present.
+        settings_digest: of the settings that change a number beyond split and protocol (``tasks.settings_digest``), by
+            which the evaluation is found again.
+        influence: one row per *reference* row with the columns ``INFLUENCE``: what it contributes, to first order, to
+            the mean squared CCE and to the mean CCE (``kernels.influence.CongruenceInfluence``); None where there is
+            none.
+        influence_noise: (B,), the ``noise`` of the same.
+    """
+
+    model: ModelVersion
+    split: SplitSummary
+    protocol: Protocol
+    metrics: dict[str, Metric]
+    scores: pd.DataFrame = field(repr=False)
+    predictive: Distribution | None = field(default=None, repr=False)
+    targets: Array | None = field(default=None, repr=False)
+    slices: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
+    embedding_map: Array | None = field(default=None, repr=False)
+    thumbnails: Callable[[Sequence[int]], Sequence[Image]] | None = field(default=None, repr=False)
+    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
+    seconds: dict[str, float] = field(default_factory=dict, repr=False)
+    metric_list: tuple[str, ...] = ()
+    settings_digest: str = ""
+    influence: pd.DataFrame | None = field(default=None, repr=False)
+    influence_noise: Array | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        missing = [name for name in REQUIRED_SCORES if name not in self.scores.columns]
+        if missing:
+            raise InvalidInputError(
+                f"scores: no column {', '.join(missing)}; there are {', '.join(self.scores.columns)}"
+            )
+        if len(self.scores) != self.split.rows:
+            raise InvalidInputError(
+                f"scores: {len(self.scores)} rows, but split '{self.split.name}' has {self.split.rows}; "
+                "invalid rows stay in the table with a reason"
+            )
+        valid = int(self.scores["valid"].sum())
+        if valid != self.split.valid_rows:
+            raise InvalidInputError(f"scores: {valid} valid rows, but the split counts {self.split.valid_rows}")
+        if self.influence is not None and list(self.influence.columns) != list(INFLUENCE):
+            raise InvalidInputError(
+                f"influence: columns {', '.join(map(str, self.influence.columns))}; expected {', '.join(INFLUENCE)}"
+            )
+        for name, metric in self.metrics.items():
+            if not np.isfinite(metric.value):
+                raise InvalidInputError(
+                    f"metrics.{name}: {metric.value} is not a number; leave out what does not exist"
+                )
+        for name, rows, expected in self._lengths():
+            if rows != expected:
+                raise InvalidInputError(f"{name}: {rows} rows, expected {expected}")
+
+    def _lengths(self) -> Iterable[tuple[str, int, int]]:
+        if self.predictive is not None:
+            yield "predictive", len(self.predictive), self.split.valid_rows
+        if self.targets is not None:
+            yield "targets", len(self.targets), self.split.valid_rows
+        if self.embedding_map is not None:
+            yield "embedding_map", len(self.embedding_map), self.split.rows
+
+    @property
+    def requested_metrics(self) -> tuple[str, ...]:
+        """The metric list by which this evaluation is found again."""
+        return tuple(sorted(self.metric_list or self.metrics))
+
+    @cached_property
+    def valid_scores(self) -> pd.DataFrame:
+        """The scores of the valid rows; the index is the row number in the split."""
+        frame = self.scores.reset_index(drop=True)
+        valid = frame["valid"].to_numpy(bool)
+        return frame if valid.all() else frame.loc[valid]
+
+    @property
+    def status(self) -> str:
+        """The CCE in words, see ``cce_status``."""
+        return cce_status(self.metrics)
+
+
+def cce_status(metrics: Mapping[str, Metric]) -> str:
+    """``as expected if true``, ``above what is expected if true`` or ``not measured``.
+
+    By the exact test where it was run (``cce_p_value`` below 0.05 is above), else by whether the mean CCE lies above
+    the band of a true version, else (earlier releases logged none) by whether its interval reaches down to the noise
+    floor, else within 10 % of that.
+    """
+    names = ("cce_p_value", "cce_mean", "cce_expected", "cce_noise_floor")
+    p_value, mean, expected, floor = (metrics.get(name) for name in names)
+    if p_value is not None:
+        above = p_value.value < SIGNIFICANCE
+    elif mean is not None and expected is not None and expected.high is not None:
+        above = mean.value > expected.high
+    elif mean is None or floor is None:
+        return "not measured"
+    else:
+        above = (mean.value / 1.1 if mean.low is None else mean.low) > floor.value
+    return NOT_AS_IF_TRUE if above else AS_IF_TRUE
+
+
+def metric_list_digest(names: Iterable[str]) -> str:
+    """Twelve hexadecimal digits for a list of metrics, whatever its order."""
+    return hashlib.sha256("\n".join(sorted(set(names))).encode()).hexdigest()[:12]

@@ -1,0 +1,180 @@
+"""What each logged number means: its name in tables, its unit, what is better, and what its interval speaks of.
+
+Tables, reports, plots, MLflow's descriptions and the documentation read this one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from congruence.tasks.scores.evaluation import Metric, cce_status
+
+Better = Literal["lower", "higher", "neither"]
+
+NEW_TARGETS = "95 % confidence interval: other targets at the same inputs"
+ROWS = "95 % confidence interval: other rows"
+BAND = "where 95 of 100 splits lie if the version is true"
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a number means.
+
+    Attributes:
+        label: its name in a table.
+        reading: how to read it, in a sentence or two.
+        unit: what it is counted in.
+        better: which direction is better.
+        interval: what its ``low`` and ``high`` speak of, where it has them.
+    """
+
+    label: str
+    reading: str
+    unit: str = ""
+    better: Better = "lower"
+    interval: str = ""
+
+
+DISTANCE = "distance in the output kernel's space"
+TARGET = "unit of the target"
+SHARE = "share"
+
+MEANINGS: dict[str, Meaning] = {
+    "cce_mean": Meaning(
+        "CCE",
+        "Mean Conditional Congruence Error: distance, in the output kernel's space, between what the model predicts at "
+        "an input and what the data say there. Compares within one protocol only, and is judged beside what it would "
+        "be if the version were true.",
+        DISTANCE,
+        interval=NEW_TARGETS,
+    ),
+    "cce_expected": Meaning(
+        "expected if true",
+        "What the mean CCE would be if this version were the truth: at a finite number of rows it is never 0. A CCE "
+        "inside its band cannot be told from that of a true version.",
+        DISTANCE,
+        "neither",
+        BAND,
+    ),
+    "cce_excess": Meaning(
+        "excess",
+        "The part of the CCE that is the model's own: the root of mean CCE² less mean floor², 0 where that is "
+        "negative. Compares across splits of different sizes.",
+        DISTANCE,
+        interval=NEW_TARGETS,
+    ),
+    "cce_p_value": Meaning(
+        "p",
+        "Exact Monte-Carlo test of “the version is the truth”, in the output kernel that the version itself states: "
+        "below 0.05, the data contradict the version.",
+        better="neither",
+    ),
+    "nll_mean": Meaning(
+        "NLL", "Mean negative log-likelihood of the targets: a proper score.", "nats per row", interval=ROWS
+    ),
+    "crps_mean": Meaning("CRPS", "Mean continuous ranked probability score, a proper score.", TARGET, interval=ROWS),
+    "ece": Meaning(
+        "ECE",
+        "Expected calibration error over the whole split. Near 0 does not mean that single predictions are right.",
+        SHARE,
+        interval=ROWS,
+    ),
+    "mae": Meaning("MAE", "Mean absolute error of the predictive mean.", TARGET, interval=ROWS),
+    "rmse": Meaning("RMSE", "Root mean squared error of the predictive mean.", TARGET, interval=ROWS),
+    "cce_noise_floor": Meaning(
+        "root expected square if true",
+        "The noise floor: at each point the root of the expected squared CCE if the version were true, meant over the "
+        "points. A mean of roots lies below a root of means, so a true version's mean CCE lies below it.",
+        DISTANCE,
+        "neither",
+    ),
+    "cce_squared_mean": Meaning(
+        "mean CCE²",
+        "Mean squared CCE, less the Monte-Carlo term of a finite ensemble: what paired differences are taken of.",
+        DISTANCE + ", squared",
+        interval=NEW_TARGETS,
+    ),
+    "cce_significant_share": Meaning(
+        "wrong around",
+        "Share of points whose smoothed error a version that is true everywhere would not show (false discovery rate "
+        "5 %). Neighbours share their targets: a point next to a wrong region may be among them.",
+        SHARE,
+    ),
+    "cce_std": Meaning("std over repeats", "Standard deviation of the mean CCE over the protocol's repeats.", DISTANCE),
+    "cce_error_bound": Meaning(
+        "certificate",
+        "The computed CCE of every point is at most this far from the exact one, by the solver's residual, the "
+        "rounding of the Gram matrix and the features of the output kernel.",
+        DISTANCE,
+    ),
+    "sharpness": Meaning(
+        "sharpness", "How wide the predictive distributions are; to be judged with coverage.", TARGET, "neither"
+    ),
+    "skce": Meaning(
+        "SKCE", "Squared kernel calibration error over the split; 0 in expectation if calibrated, may be negative."
+    ),
+    "skce_p_value": Meaning("SKCE p", "Test of “calibrated over the whole split” by the SKCE.", better="neither"),
+    "pit_ks_p_value": Meaning("PIT KS p", "Kolmogorov-Smirnov test of uniform PIT values.", better="neither"),
+    "pit_cvm_p_value": Meaning("PIT CvM p", "Cramér-von Mises test of uniform PIT values.", better="neither"),
+    "pit_chi2_p_value": Meaning("PIT chi² p", "Chi-squared test of uniform PIT values.", better="neither"),
+}
+
+_COVERAGE = Meaning(
+    "coverage",
+    "Share of outcomes inside the central interval of that many percent: should be that many percent; of counts more, "
+    "as an interval that ends on whole numbers holds at least its share.",
+    SHARE,
+    "neither",
+    ROWS,
+)
+_WIDTH = Meaning("width", "Mean width of that interval: narrow is good only if it covers.", TARGET, interval=ROWS)
+
+CERTIFICATE_KINDS = {
+    "computed": "Every part of it was computed.",
+    "bound": "It is proven.",
+    "sampled": "Parts of it were read at random points and have a margin: an estimate, not a proof.",
+}
+"""What the run's parameter ``certificate_kind`` says of ``cce_error_bound``."""
+
+HEADLINES = ("cce_mean", "cce_expected", "cce_excess", "cce_p_value", "ece", "nll_mean", "crps_mean", "mae")
+"""The numbers that stand in tables and summaries, in this order."""
+
+COMPARED = ("cce_mean", "nll_mean", "crps_mean", "ece", "mae", "rmse")
+"""The numbers of two versions that are set beside each other."""
+
+
+def meaning(name: str) -> Meaning:
+    """What the metric ``name`` means; a metric of our own making that nobody described is named as it is logged."""
+    if name in MEANINGS:
+        return MEANINGS[name]
+    for start, known in (("coverage_", _COVERAGE), ("width_", _WIDTH)):
+        if name.startswith(start):
+            percent = name.removeprefix(start)
+            return Meaning(f"{known.label} {percent} %", known.reading, known.unit, known.better, known.interval)
+    return Meaning(name, "", better="neither")
+
+
+def verdict(metrics: Mapping[str, Metric]) -> str:
+    """The CCE of a version in a sentence: the number, what it would be if the version were true, and what follows."""
+    mean, expected, floor = (metrics.get(name) for name in ("cce_mean", "cce_expected", "cce_noise_floor"))
+    if mean is None:
+        return "CCE was not measured"
+    said = f"CCE {significant(mean.value)} is {cce_status(metrics)}"
+    if expected is not None and expected.low is not None and expected.high is not None:
+        low, high = significant(expected.low), significant(expected.high)
+        return f"{said}: {significant(expected.value)} [{low}, {high}]"
+    return said if floor is None else f"{said} (root expected square if true {significant(floor.value)})"
+
+
+def significant(value: float) -> str:
+    """Three significant digits; four before the point stay whole."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def probability(p_value: float | None) -> str:
+    """A p-value as people read it; of a normal approximation, digits below a millionth say nothing."""
+    if p_value is None:
+        return "–"
+    return "< 1e-6" if p_value < 1e-6 else f"{p_value:.2g}"

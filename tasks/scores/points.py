@@ -1,0 +1,156 @@
+"""The scores of one version on one split, put together from its predictions and the Gram measurement."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.calibration import pit_values
+from congruence.kernels.congruence.expected import ExpectedCongruence
+from congruence.kernels.congruence.result import CongruenceResult
+from congruence.kernels.congruence.test import CongruenceTest, benjamini_hochberg
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.scores import point_scores
+from congruence.tasks.embeddings.store import EmbeddingStore
+from congruence.tasks.encoders import Encoder
+from congruence.tasks.linalg.measurement import Measurement
+from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, Metric, SplitSummary
+from congruence.tasks.scores.names import requested_metrics
+from congruence.tasks.scores.summary import congruence_metrics, estimated, mean_columns, other_metrics, slice_table
+from congruence.tasks.settings.digest import settings_digest
+from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.sources import Split
+from congruence.tasks.sources.thumbnails import thumbnails
+
+_PACKAGES = ("numpy", "scipy", "dask", "prefect", "mlflow", "zarr", "torch", "open_clip_torch")
+
+
+def score_version(
+    settings: EvaluationSettings,
+    split: Split,
+    store: EmbeddingStore,
+    encoder: Encoder,
+    version: ModelVersion,
+    predictive: Distribution,
+    targets: Array,
+    measurement: Measurement,
+    embedding_map: Array,
+) -> Evaluation:
+    """One version's evaluation: scores for every row of the split, invalid ones with their reason."""
+    valid = store.valid()
+    requested = requested_metrics(settings.metrics)
+    frame = row_frame(split, store, valid)
+    keys = frame.loc[valid, "key"].to_numpy()
+    result, test = measurement.results[version.label], measurement.tests.get(version.label)
+    expected = measurement.expected.get(version.label)
+    points = score_points(result, predictive, targets, seed=settings.seed, keys=keys, test=test)
+    for name, values in points.items():
+        column = np.full(split.rows, np.nan)
+        column[valid] = values
+        frame[name] = column
+    labels = frame.loc[valid, split.settings.slices]
+    summary = summarise(
+        result, predictive, targets, points, requested, seed=settings.seed, keys=keys, test=test, expected=expected
+    )
+    if version.label in measurement.repeat_std:
+        summary["cce_std"] = Metric(measurement.repeat_std[version.label])
+    return Evaluation(
+        model=version,
+        split=SplitSummary(split.name, split.digest, split.rows, int(valid.sum())),
+        protocol=measurement.protocol,
+        metrics=summary,
+        scores=frame,
+        predictive=predictive,
+        targets=targets,
+        slices=slice_table(mean_columns(requested, points, predictive, targets, result.squared_values), labels, keys),
+        embedding_map=embedding_map,
+        thumbnails=thumbnails(split) if encoder.input_kind == "image" else None,
+        provenance=_provenance(settings, encoder, measurement, version),
+        seconds=measurement.seconds,
+        metric_list=requested,
+        settings_digest=settings_digest(settings, split.settings),
+        influence=influence_table(result, keys),
+        influence_noise=None if result.uncertainty is None else result.uncertainty.influence.noise,
+    )
+
+
+def influence_table(result: CongruenceResult, keys: Array) -> pd.DataFrame | None:
+    """What each reference row contributes (``INFLUENCE``); rows of another split than ``keys`` go by their number."""
+    if result.uncertainty is None:
+        return None
+    influence = result.uncertainty.influence
+    names = keys if len(keys) == len(influence.squared) else np.arange(len(influence.squared)).astype(str)
+    return pd.DataFrame(dict(zip(INFLUENCE, (names, influence.squared, influence.root), strict=True)))
+
+
+def row_frame(split: Split, store: EmbeddingStore, valid: Array) -> pd.DataFrame:
+    """One row per row of the split: key, valid, reason, target and slices."""
+    columns = [split.key_column, *split.settings.target_columns, *split.settings.slices]
+    frame = pd.concat([split.frame(shard, columns) for shard in split.shards]).reset_index(drop=True)
+    names = {split.key_column: "key"}
+    if len(split.settings.target_columns) == 1:
+        names[split.settings.target_columns[0]] = "target"
+    frame = frame.rename(columns=names)
+    frame.insert(1, "valid", valid)
+    reasons = store.reasons()
+    frame.insert(2, "reason", [reasons.get(row) for row in range(split.rows)])
+    return frame
+
+
+def score_points(
+    result: CongruenceResult,
+    predictive: Distribution,
+    targets: Array,
+    *,
+    seed: int,
+    keys: Array | None,
+    test: CongruenceTest | None = None,
+) -> dict[str, Array]:
+    """Every score of every evaluated row; ``keys`` name the rows for the randomised PIT of counts."""
+    points = {"cce": result.values, "cce_noise_floor": result.noise_floor_values, "cce_excess": result.excess_values}
+    if test is not None:
+        points["cce_p_value"] = test.point_p_values
+        points["cce_q_value"] = benjamini_hochberg(test.point_p_values)
+    points |= point_scores(predictive, targets)
+    if targets.ndim == 1:
+        points["pit"] = pit_values(predictive, targets, seed=seed, keys=keys)
+    return points
+
+
+def summarise(
+    result: CongruenceResult,
+    predictive: Distribution,
+    targets: Array,
+    points: dict[str, Array],
+    requested: tuple[str, ...],
+    *,
+    seed: int,
+    keys: Array | None,
+    test: CongruenceTest | None = None,
+    expected: ExpectedCongruence | None = None,
+) -> dict[str, Metric]:
+    """The metrics of a version from the scores of its rows (``score_points``), with intervals where they are means."""
+    metrics = congruence_metrics(result, test, expected)
+    metrics |= estimated(mean_columns(requested, points, predictive, targets, result.squared_values), keys, seed)
+    return metrics | other_metrics(requested, points, predictive, targets, seed)
+
+
+def _provenance(
+    settings: EvaluationSettings, encoder: Encoder, measurement: Measurement, version: ModelVersion
+) -> dict[str, Any]:
+    return {
+        "encoder": encoder.id,
+        "preprocessing": encoder.preprocessing_digest,
+        "seed": settings.seed,
+        "solver": measurement.solver,
+        "output_kernel": measurement.output_kernel,
+        "certificate": {"cce_error_bound": measurement.results[version.label].error_bound},
+        "certificate_kind": measurement.results[version.label].bound_kind,
+        "packages": {name: importlib.metadata.version(name) for name in ("congruence", *_PACKAGES)},
+        "settings": settings.model_dump(mode="json", exclude={"home"}),
+    }

@@ -1,0 +1,200 @@
+"""Metrics of one version: means of per-point columns, functions of such means, and tests, by the names of `metrics:`.
+
+Every mean-type metric gets its interval from one bootstrap of mergeable statistics, for the split and for each slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.calibration.uniformity import chi_square, cramer_von_mises, kolmogorov_smirnov
+from congruence.kernels.congruence.expected import ExpectedCongruence
+from congruence.kernels.congruence.result import CongruenceResult
+from congruence.kernels.congruence.test import CongruenceTest
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.kernel_calibration import (
+    MaximumMeanDiscrepancy,
+    Wasserstein,
+    asymptotic_test,
+    block_estimates,
+    block_test,
+    pair_terms,
+    unbiased_estimate,
+)
+from congruence.kernels.resampling.aggregation import Estimate, ScoreStatistics, sliced_statistics
+from congruence.kernels.scores import central_interval, covered, sharpness
+from congruence.tasks.scores.evaluation import Metric
+
+PIT_LEVELS = {f"pit_{j}": float(level) for j, level in enumerate(np.linspace(1e-5, 1.0 - 1e-5, 50))}
+COVERAGE_LEVELS = (0.5, 0.9, 0.95)
+SKCE_PAIRS_ROWS = 5_000
+ASYMPTOTIC_ROWS = 1_500
+SLICE_VALUES = 30
+CCE_MEANS = ("cce_mean", "cce_noise_floor", "cce_excess")
+
+Means = Mapping[str, Any]
+
+
+def mean_columns(
+    requested: tuple[str, ...],
+    points: Mapping[str, Array],
+    predictive: Distribution,
+    targets: Array,
+    squared_cce: Array | None = None,
+) -> dict[str, Array]:
+    """The per-point columns whose means make the mean-type metrics, each (v,).
+
+    ``squared_cce``: where it is not the square of ``points["cce"]``, as in a mean over repeats.
+    """
+    columns = {
+        "cce": points["cce"],
+        "cce_noise_floor": points["cce_noise_floor"],
+        "squared_cce": points["cce"] ** 2 if squared_cce is None else squared_cce,
+        "squared_floor": points["cce_noise_floor"] ** 2,
+    }
+    for metric, column in (("nll", "nll"), ("crps", "crps"), ("mae", "absolute_error"), ("rmse", "squared_error")):
+        if metric in requested and column in points:
+            columns[column] = points[column]
+    if "ece" in requested and "pit" in points:
+        columns |= {name: points["pit"] <= level for name, level in PIT_LEVELS.items()}
+    if "coverage" in requested and targets.ndim == 1:
+        for level in COVERAGE_LEVELS:
+            low, high = central_interval(predictive, level)
+            columns[f"covered_{level}"] = covered(predictive, targets, level, interval=(low, high))
+            columns[f"width_{level}"] = high - low
+    return {name: np.asarray(values, dtype=np.float64) for name, values in columns.items()}
+
+
+def mean_metrics(columns: Mapping[str, Array]) -> dict[str, Callable[[Means], Any]]:
+    """The mean-type metrics that ``columns`` allow, as functions of their means."""
+    functions: dict[str, Callable[[Means], Any]] = {
+        "cce_mean": lambda mean: mean["cce"],
+        "cce_noise_floor": lambda mean: mean["cce_noise_floor"],
+        "cce_excess": lambda mean: np.sqrt(np.maximum(mean["squared_cce"] - mean["squared_floor"], 0.0)),
+    }
+    named = {"nll_mean": "nll", "crps_mean": "crps", "mae": "absolute_error"}
+    functions |= {name: _mean(column) for name, column in named.items() if column in columns}
+    if "squared_error" in columns:
+        functions["rmse"] = lambda mean: np.sqrt(mean["squared_error"])
+    if "pit_0" in columns:
+        functions["ece"] = _expected_calibration_error
+    for level in COVERAGE_LEVELS:
+        if f"covered_{level}" in columns:
+            functions[f"coverage_{level:.0%}".rstrip("%")] = _mean(f"covered_{level}")
+            functions[f"width_{level:.0%}".rstrip("%")] = _mean(f"width_{level}")
+    return functions
+
+
+def _mean(column: str) -> Callable[[Means], Any]:
+    return lambda mean: mean[column]
+
+
+def _expected_calibration_error(mean: Means) -> Any:
+    return sum(abs(mean[name] - level) for name, level in PIT_LEVELS.items()) / len(PIT_LEVELS)
+
+
+def estimated(columns: Mapping[str, Array], keys: Array | None, seed: int) -> dict[str, Metric]:
+    """Every mean-type metric but CCE's, with its 95 % bootstrap interval over the points, which are independent."""
+    functions = {name: function for name, function in mean_metrics(columns).items() if name not in CCE_MEANS}
+    if not functions:
+        return {}
+    statistics = ScoreStatistics.of(columns, keys=keys)
+    estimates = statistics.estimates(functions, seed=seed)
+    if "ece" in estimates:
+        estimates["ece"] = statistics.mean_absolute_deviation(PIT_LEVELS, seed=seed)
+    return {name: _metric(estimate) for name, estimate in estimates.items() if np.isfinite(estimate.value)}
+
+
+def congruence_metrics(
+    result: CongruenceResult, test: CongruenceTest | None = None, expected: ExpectedCongruence | None = None
+) -> dict[str, Metric]:
+    """The CCE metrics of a version: intervals are those of new targets, not of other points, which share them.
+
+    ``cce_expected`` has the band of a true version as its interval.
+    """
+    low, high = result.interval()
+    metrics = {
+        "cce_mean": Metric(result.mean, low, high),
+        "cce_noise_floor": Metric(result.noise_floor),
+        "cce_excess": Metric(result.excess, *result.excess_interval()),
+        "cce_squared_mean": Metric(*result.squared_mean_interval()),
+        "cce_error_bound": Metric(result.error_bound),
+    }
+    if expected is not None:
+        metrics["cce_expected"] = Metric(expected.mean, expected.low, expected.high)
+    if test is not None:
+        metrics["cce_p_value"] = Metric(test.p_value)
+        metrics["cce_significant_share"] = Metric(float(np.mean(test.significant_points())))
+    return {name: metric for name, metric in metrics.items() if np.isfinite(metric.value)}
+
+
+def _metric(estimate: Estimate) -> Metric:
+    if not (np.isfinite(estimate.low) and np.isfinite(estimate.high)):
+        return Metric(estimate.value)
+    # Where all points have the same score, rounding alone could put the value outside.
+    return Metric(estimate.value, min(estimate.low, estimate.value), max(estimate.high, estimate.value))
+
+
+def slice_table(columns: Mapping[str, Array], labels: pd.DataFrame, keys: Array) -> pd.DataFrame:
+    """The mean-type metrics of each value of each slice column: columns slice, value, rows and one per metric.
+
+    A numeric column of more than 30 values is cut into tenths; of another column's values, the 29 commonest are kept.
+    """
+    functions = mean_metrics(columns)
+    rows: list[dict[str, Any]] = []
+    for name in labels.columns:
+        groups = sliced_statistics(columns, slice_labels(labels[name]).to_numpy(), keys=keys)
+        for value, statistics in groups.items():
+            means = statistics.means()
+            measured = {metric: float(function(means)) for metric, function in functions.items()}
+            rows.append({"slice": name, "value": value, "rows": statistics.rows, **measured})
+    return pd.DataFrame(rows)
+
+
+def slice_labels(values: pd.Series[Any]) -> pd.Series[Any]:
+    """The group of each row by a slice column, as text; a missing value is a group of its own."""
+    if values.nunique() <= SLICE_VALUES:
+        return values.astype("string").fillna("missing").astype(str)
+    if pd.api.types.is_numeric_dtype(values):
+        return pd.qcut(values, 10, duplicates="drop").astype("string").fillna("missing").astype(str)
+    kept = values.value_counts().index[: SLICE_VALUES - 1]
+    return values.where(values.isin(kept), "other").astype("string").fillna("missing").astype(str)
+
+
+def other_metrics(
+    requested: tuple[str, ...], points: Mapping[str, Array], predictive: Distribution, targets: Array, seed: int
+) -> dict[str, Metric]:
+    """Metrics that are no means over points: sharpness, uniformity of the PIT, the kernel calibration error."""
+    values: dict[str, float] = {}
+    if "sharpness" in requested:
+        values["sharpness"] = sharpness(predictive)
+    if "pit" in requested and "pit" in points:
+        values["pit_ks_p_value"] = kolmogorov_smirnov(points["pit"]).p_value
+        values["pit_cvm_p_value"] = cramer_von_mises(points["pit"]).p_value
+        values["pit_chi2_p_value"] = chi_square(points["pit"]).p_value
+    if "skce" in requested:
+        values |= _kernel_calibration_error(predictive, targets, seed)
+    return {name: Metric(float(value)) for name, value in values.items() if np.isfinite(value)}
+
+
+def _differ(predictive: Distribution) -> bool:
+    moments = np.column_stack([predictive.mean(), predictive.std()])
+    _, counts = np.unique(moments, axis=0, return_counts=True)
+    return bool(np.sum((counts / len(moments)) ** 2) < 0.4)
+
+
+def _kernel_calibration_error(predictive: Distribution, targets: Array, seed: int) -> dict[str, float]:
+    """The unbiased estimate on up to 5,000 rows, by blocks beyond; the test that can be trusted at that size."""
+    n = len(targets)
+    # Where most predictions are the same one, their median distance is 0 and any scale will do.
+    scale = None if _differ(predictive) else 1.0
+    kernel = Wasserstein(scale) if targets.ndim == 1 else MaximumMeanDiscrepancy(scale)
+    terms = pair_terms(predictive, targets, kernel)  # the quantiles of a mixture cost more than both that follow
+    estimate = unbiased_estimate(terms) if n <= SKCE_PAIRS_ROWS else np.mean(block_estimates(terms))
+    test = asymptotic_test(terms, seed=seed) if n <= ASYMPTOTIC_ROWS else block_test(terms, seed=seed)
+    return {"skce": float(estimate), "skce_p_value": test.p_value}

@@ -1,0 +1,1 @@
+"""What an evaluation is asked for, checked when it is read."""

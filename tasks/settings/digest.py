@@ -1,0 +1,56 @@
+"""Which settings, beyond split and protocol, change an evaluation's numbers: an evaluation is found by their digest.
+
+What only decides where, how fast or how visibly it is computed (cluster, memory, shards, tracking, gate) is left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from congruence.tasks.contract.settings import PredictionSettings
+from congruence.tasks.linalg.plan import SolverSettings
+from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.sources.settings import SplitSettings
+
+_DIGITS = 16
+
+
+def settings_digest(settings: EvaluationSettings, split: SplitSettings) -> str:
+    """16 hexadecimal digits for how models are asked and read, how exactly systems are solved, and what is drawn.
+
+    Args:
+        settings: the evaluation file's.
+        split: the evaluated one of its splits.
+    """
+    reference = settings.reference
+    return _digest(
+        {
+            "contract": contract_digest(settings.predictions, split),
+            "reference_contract": None if reference is None else contract_digest(settings.predictions, reference),
+            "solver": _exactness(settings.solver),
+            "seed": settings.seed,
+            "embeddings": settings.store.dtype,
+        }
+    )
+
+
+def contract_digest(predictions: PredictionSettings | None, split: SplitSettings) -> str:
+    """16 hexadecimal digits for what a model is given of ``split`` and how its output is read.
+
+    Without ``predictions`` the output is read as the version's own metadata say, which never change.
+    """
+    said = None if predictions is None else predictions.model_dump(mode="json")
+    return _digest({"predictions": said, "model_inputs": split.model_input_columns})
+
+
+def _exactness(solver: SolverSettings) -> dict[str, Any]:
+    """Which solver runs does not matter as long as it is exact to the tolerance."""
+    if solver.kind == "nystrom" or (solver.kind == "auto" and solver.approximate):
+        return {"exact": False, "landmarks": solver.landmarks, "kind": solver.kind, "tolerance": solver.tolerance}
+    return {"exact": True, "tolerance": solver.tolerance}
+
+
+def _digest(parts: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:_DIGITS]

@@ -1,0 +1,180 @@
+"""The one settings model: an evaluation file in YAML, checked whole before any work."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+from congruence.tasks.clusters import ClusterSettings
+from congruence.tasks.comparison import GateSettings
+from congruence.tasks.contract.settings import PredictionSettings
+from congruence.tasks.encoders.settings import EncoderSettings
+from congruence.tasks.errors import SettingsError
+from congruence.tasks.linalg.plan import SolverSettings
+from congruence.tasks.scores.names import MetricName
+from congruence.tasks.settings.protocol import ProtocolSettings
+from congruence.tasks.settings.strict import Strict
+from congruence.tasks.sources.settings import SplitSettings
+from congruence.tasks.tracking.settings import TrackingSettings
+from congruence.tasks.watching.notification import NotificationSettings
+from congruence.tasks.watching.settings import WatchSettings
+
+DEFAULT_HOME = ".congruence"
+
+
+class StoreSettings(Strict):
+    """Where embeddings are kept: ``uri`` is a folder or s3:// address; by default ``embeddings`` in the home folder."""
+
+    uri: str | None = None
+    dtype: Literal["float32", "float16"] = "float32"
+    storage_options: Annotated[dict[str, Any], Field(repr=False)] = {}
+
+
+class EvaluationSettings(Strict):
+    """An evaluation: which versions, on which splits, embedded and measured how, logged where.
+
+    Relative paths are relative to the evaluation file's folder; the home folder, to the working folder.
+    """
+
+    models: list[str] = Field(default=[], description="models:/name/3, models:/name@alias, or a name for all versions")
+    splits: list[SplitSettings] = Field(min_length=1)
+    reference: SplitSettings | None = Field(
+        default=None, description="the split that conditional embeddings are estimated on, for protocols such as ecai"
+    )
+    encoder: EncoderSettings
+    protocol: ProtocolSettings = ProtocolSettings()
+    predictions: PredictionSettings | None = Field(
+        default=None, description="family and columns of the models' output, where their metadata do not say"
+    )
+    metrics: list[MetricName] | None = Field(default=None, description="narrows the metrics; all that apply by default")
+    solver: SolverSettings = SolverSettings()
+    store: StoreSettings = StoreSettings()
+    cluster: ClusterSettings = ClusterSettings()
+    tracking: TrackingSettings = TrackingSettings()
+    gate: GateSettings | None = None
+    watch: WatchSettings = WatchSettings()
+    notify: NotificationSettings | None = Field(default=None, description="where failures are reported")
+    home: Path | None = Field(default=None, description="by default $CONGRUENCE_HOME, else .congruence here")
+    max_invalid: float = Field(default=0.01, ge=0, le=1, description="share of unusable rows at which a run stops")
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _splits_have_names_of_their_own(self) -> EvaluationSettings:
+        names = [split.name for split in self.splits]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"splits: two splits are named '{name}'; give each a name of its own")
+        return self
+
+    @model_validator(mode="after")
+    def _splits_are_labelled(self) -> EvaluationSettings:
+        for split in (*self.splits, *([self.reference] if self.reference is not None else [])):
+            if split.target is None:
+                raise ValueError(f"splits: split '{split.name}' has no target; add the column to predict as target:")
+        return self
+
+    @model_validator(mode="after")
+    def _reference_fits_the_protocol(self) -> EvaluationSettings:
+        protocol = self.protocol.protocol()
+        if protocol.reference == "validation" and self.reference is None:
+            raise ValueError(
+                f"reference: is missing; protocol '{protocol.name}' estimates on a validation split, so add one, or "
+                "use protocol: exact"
+            )
+        if protocol.reference == "test" and self.reference is not None:
+            raise ValueError(
+                f"reference: protocol '{protocol.name}' estimates on the evaluated split itself; leave reference out, "
+                f"or set protocol: {{base: {self.protocol.base}, reference: validation}}"
+            )
+        return self
+
+    @property
+    def statistics_split(self) -> SplitSettings:
+        """The split that statistics of the inputs are fitted to: the reference, else the first of ``splits``."""
+        return self.reference or self.splits[0]
+
+    @property
+    def home_folder(self) -> Path:
+        """The folder that holds everything a run leaves on disk."""
+        return (self.home or Path(os.environ.get("CONGRUENCE_HOME", DEFAULT_HOME))).resolve()
+
+
+def load_settings(path: Path, overrides: dict[str, Any] | None = None) -> EvaluationSettings:
+    """The evaluation file at ``path``, with ``overrides`` of its top-level keys.
+
+    Raises:
+        SettingsError: unreadable, not YAML, or with wrong keys or values; one line for each of them.
+    """
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise SettingsError(
+            f"{path}: cannot be read ({error.strerror}); give the path of an evaluation file"
+        ) from error
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise SettingsError(f"{path}: expected keys such as splits: and encoder:, found {type(content).__name__}")
+    content = _relative_to(path.resolve().parent, content) | (overrides or {})
+    try:
+        return EvaluationSettings.model_validate(content)
+    except ValidationError as error:
+        raise SettingsError("\n".join(describe_problem(str(path), item) for item in error.errors())) from error
+
+
+def _relative_to(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(content.get("reference"), dict):
+        content = content | {"reference": _with_local_paths(folder, content["reference"])}
+    splits = content.get("splits")
+    if not isinstance(splits, list):
+        return content
+    return content | {
+        "splits": [_with_local_paths(folder, split) if isinstance(split, dict) else split for split in splits]
+    }
+
+
+def _with_local_paths(folder: Path, split: dict[str, Any]) -> dict[str, Any]:
+    local = {
+        key: str(folder / split[key])
+        for key in ("uri", "image_root")
+        if isinstance(split.get(key), str) and "://" not in split[key]
+    }
+    return split | local
+
+
+def describe_problem(source: str, problem: Any) -> str:
+    """One line for one pydantic error: file, key, what is wrong, the value and the remedy."""
+    place = ".".join(str(part) for part in problem["loc"]) or "the whole file"
+    if problem["type"] == "extra_forbidden":
+        known = _keys_at(EvaluationSettings, problem["loc"][:-1])
+        close = difflib.get_close_matches(str(problem["loc"][-1]), known, 1)
+        remedy = f"did you mean '{close[0]}'?" if close else f"known keys: {', '.join(known)}"
+        return f"{source}: {place}: there is no such key; {remedy}"
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "missing":
+        return f"{source}: {place}: is missing; add it"
+    given = problem.get("input")
+    shown = "" if isinstance(given, (dict, list)) or problem["type"] == "value_error" else f" (found {given!r})"
+    return f"{source}: {place}: {message[:1].lower()}{message[1:]}{shown}"
+
+
+def _keys_at(model: Any, location: tuple[Any, ...]) -> list[str]:
+    for part in location:
+        if isinstance(part, int) or not hasattr(model, "model_fields") or part not in model.model_fields:
+            continue
+        model = _settings_model(model.model_fields[part].annotation)
+    return sorted(model.model_fields) if hasattr(model, "model_fields") else []
+
+
+def _settings_model(annotation: Any) -> Any:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    inner = [_settings_model(argument) for argument in getattr(annotation, "__args__", ())]
+    return next((model for model in inner if model is not None), None)

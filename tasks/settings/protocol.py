@@ -1,0 +1,102 @@
+"""The evaluation file's `protocol:` and kernels, turned into the values of ``congruence.kernels``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from congruence.kernels.errors import ProtocolError
+from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Linear, Matern, Polynomial
+from congruence.kernels.protocol.protocol import PROTOCOLS, Downsampling, DownsamplingChoice, OutputScale, Protocol
+from congruence.tasks.settings.strict import Strict
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class KernelSettings(Strict):
+    """A kernel by name, with scikit-learn's parameters: gamma, degree, coef0; nu and length_scale for Matern."""
+
+    kind: Literal["rbf", "laplacian", "polynomial", "linear", "matern"]
+    gamma: Positive | None = None
+    degree: int = Field(default=3, ge=1)
+    coef0: float = Field(default=1.0, ge=0)
+    nu: float = 1.5
+    length_scale: Positive = 1.0
+
+    @model_validator(mode="after")
+    def _bandwidth(self) -> KernelSettings:
+        if self.kind in ("rbf", "laplacian") and self.gamma is None:
+            raise ValueError(f"gamma: a {self.kind} kernel needs one, for example gamma: 0.5")
+        if self.nu not in (0.5, 1.5, 2.5):
+            raise ValueError(f"nu: is {self.nu}; a Matern kernel has 0.5, 1.5 or 2.5 here")
+        return self
+
+    def kernel(self) -> Kernel:
+        """The kernel as a value."""
+        if self.kind == "polynomial":
+            return Polynomial(self.degree, self.gamma, self.coef0)
+        if self.kind == "linear":
+            return Linear(self.gamma)
+        if self.kind == "matern":
+            return Matern(self.nu, self.length_scale)
+        assert self.gamma is not None
+        return RBF(self.gamma) if self.kind == "rbf" else Laplacian(self.gamma)
+
+
+class DownsamplingSettings(Strict):
+    """Estimate on ``rows`` reference points, chosen anew in each of ``repeats``; all points are still evaluated.
+
+    ``choice``: ``uniform`` as in the papers, ``leverage`` (by ridge leverage scores, weighted) or ``rpcholesky``.
+    """
+
+    rows: int = Field(ge=2)
+    repeats: int = Field(default=5, ge=1)
+    choice: DownsamplingChoice = "uniform"
+
+
+class ProtocolSettings(Strict):
+    """A protocol: one of the named ones (``base``), with what is to differ from it.
+
+    Values of different protocols do not compare: each change gives another digest.
+    """
+
+    base: Literal["exact", "preprint", "ecai"] = "exact"
+    name: str | None = None
+    normalize: bool | None = None
+    input_kernel: KernelSettings | None = None
+    output_scale: OutputScale | None = None
+    output_kernel: KernelSettings | None = None
+    regularization: Positive | None = None
+    samples: int | None = Field(default=None, ge=1)
+    draws: int | None = Field(default=None, ge=1)
+    bootstraps: int | None = Field(default=None, ge=0)
+    downsampling: DownsamplingSettings | None = None
+    reference: Literal["test", "validation"] | None = None
+
+    @model_validator(mode="after")
+    def _one_choice_of_reference_points(self) -> ProtocolSettings:
+        try:
+            self.protocol()
+        except ProtocolError as error:
+            raise ValueError(str(error)) from error
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_name(cls, value: Any) -> Any:
+        return {"base": value} if isinstance(value, str) else value
+
+    def protocol(self) -> Protocol:
+        """The protocol as a value."""
+        given = {key: value for key, value in self if value is not None and key not in ("base", "name")}
+        changes: dict[str, Any] = {
+            key: value.kernel() if isinstance(value, KernelSettings) else value for key, value in given.items()
+        }
+        if self.downsampling is not None:
+            changes["downsampling"] = Downsampling(**self.downsampling.model_dump())
+        protocol = PROTOCOLS[self.base]
+        if not changes:
+            return protocol if self.name is None else replace(protocol, name=self.name)
+        return replace(protocol, **changes, name=self.name or f"{self.base} (changed)")
