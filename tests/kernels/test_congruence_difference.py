@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from congruence.kernels import RBF, MultivariateNormal, Normal, Poisson, Polynomial, Samples, influence, prepare
+from congruence.kernels import RBF, MultivariateNormal, Normal, Poisson, Polynomial, Samples, prepare
+from congruence.kernels.congruence import influence
 from congruence.kernels.congruence.difference import (
     congruence_differences,
     difference_of_influences,
