@@ -101,9 +101,9 @@ def gate(
     """
     folder = start(home)
     with Errors(debug):
-        from congruence.flows.evaluate import use_tracking
         from congruence.flows.gate import gate as judge
         from congruence.flows.gate import print_decisions
+        from congruence.flows.tracking import use_tracking
         from congruence.tasks.settings.evaluation import load_settings
 
         settings = load_settings(file, {"home": str(folder)} | ({"models": model} if model else {}))

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from congruence.flows.conditions import file_conditions
 from congruence.flows.environment import tracking_uri
-from congruence.flows.evaluate import use_tracking
+from congruence.flows.tracking import use_tracking
 from congruence.kernels.resampling.paired import RESAMPLES
 from congruence.tasks.comparison import Comparison, PairedComparison, compare_versions
 from congruence.tasks.errors import SettingsError

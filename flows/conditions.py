@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from congruence.flows.gather import open_planned, with_fitted_encoder
+from congruence.flows.splits import open_planned, with_fitted_encoder
 from congruence.kernels.protocol.protocol import Protocol
 from congruence.tasks.embeddings.worker import warm_encoder
 from congruence.tasks.encoders import Encoder

@@ -1,107 +1,72 @@
-"""The main flow: embed a split once, then evaluate registry versions on it and log what was found to MLflow.
+"""The main flow: registry versions on the splits of an evaluation file, logged to MLflow.
 
-Plan shards -> embed each into its region of the store (Prefect tasks on Dask) -> predict -> solve once for all versions
--> score -> log. Every step keeps what it finished, so a run after a crash continues and ends with the same numbers.
+    index -> embed -> predict -> solve (groups of versions) -> score -> log
+
+The flow's own process passes on addresses: the work is done by Dask workers, which read and write stores, and its
+memory does not grow with the rows or the versions. Every stage keeps what it finished, so a run after a crash continues
+and ends with the same numbers.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
-import mlflow
-import numpy as np
 from distributed import Client
-from prefect import flow, task
+from prefect import flow
 from prefect.artifacts import create_table_artifact
-from prefect.cache_policies import NO_CACHE
+from prefect_dask.task_runners import DaskTaskRunner
 
 from congruence.flows.conditions import encoder_protocol, evaluation_identity
-from congruence.flows.environment import tracking_uri
-from congruence.flows.gather import SplitData, forget_predictions, gather, open_planned, with_fitted_encoder
-from congruence.flows.progress import console, stage
-from congruence.kernels.arrays import Array
-from congruence.kernels.distributions import Distribution
-from congruence.kernels.errors import CongruenceError
+from congruence.flows.outcomes import VersionOutcome
+from congruence.flows.own_errors import log_own_errors_as_messages
+from congruence.flows.splits import open_planned, rows_of, store_uri, with_fitted_encoder
+from congruence.flows.stages.embed import embed
+from congruence.flows.stages.failures import reason
+from congruence.flows.stages.predict import check, predict
+from congruence.flows.stages.score import Logged, score
+from congruence.flows.stages.solve import groups_of, solve
+from congruence.flows.stages.waiting import told
+from congruence.flows.tracking import for_workers
 from congruence.kernels.protocol.protocol import Protocol
-from congruence.tasks.clusters import dask_client
-from congruence.tasks.contract import ContractError, PredictiveModel, check_contract, load_predictive_model
+from congruence.tasks.clusters import dask_client, scheduler_address
 from congruence.tasks.embeddings.worker import warm_encoder
-from congruence.tasks.encoders import Encoder
 from congruence.tasks.errors import SettingsError
-from congruence.tasks.linalg import sweep_iterates
-from congruence.tasks.linalg.measurement import Measurement, embedding_map, measure, on_cluster
-from congruence.tasks.models.registry import ModelVersion, resolve, select
-from congruence.tasks.scores.evaluation import Evaluation, Metric
+from congruence.tasks.linalg.measured import MeasurementAddress
+from congruence.tasks.linalg.solve import SolveWork
+from congruence.tasks.models.evaluated_rows import EvaluatedRows
+from congruence.tasks.models.registry import ModelVersion, select
 from congruence.tasks.scores.meanings import HEADLINES
-from congruence.tasks.scores.points import score_version
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Split, SplitSettings
 from congruence.tasks.tracking import (
+    EvaluationIdentity,
     fail_run,
     find_evaluation,
-    log_evaluation,
     logged_metrics,
     open_run,
     system_metrics,
 )
-from congruence.tasks.tracking.connection import persist
+from congruence.tasks.tracking.connection import persist, use_tracking
 
-CONTRACT_ROWS = 8
-EXPECTED_COLUMNS = 60  # per version: features of one RBF at the papers' bandwidth, and the noise floor's probes
+log_own_errors_as_messages()
 
 
 @dataclass(frozen=True)
-class VersionOutcome:
-    """What became of one version on one split: ``evaluated`` now, ``found`` finished earlier, or ``failed``.
+class SplitWork:
+    """What is to be done on one split: the versions whose evaluation MLflow lacks, with their identities by label."""
 
-    ``protocol`` is its name and digest, with the encoder and the reference split: numbers compare under equal ones.
-    """
+    split: Split
+    protocol: Protocol
+    versions: list[ModelVersion]
+    identities: dict[str, EvaluationIdentity]
+    found: list[VersionOutcome]
 
-    label: str
-    split: str
-    status: str
-    run_id: str | None = None
-    metrics: dict[str, Metric] = field(default_factory=dict)
-    error: str | None = None
-    protocol: str = ""
-
-
-@task(name="solve", task_run_name="solve {split_name} for all versions", cache_policy=NO_CACHE)
-def solve_task(
-    split_name: str,
-    settings: EvaluationSettings,
-    protocol: Protocol,
-    embeddings: Array,
-    targets: Array,
-    versions: dict[str, Distribution],
-    client: Client,
-    query: Array | None,
-) -> Measurement:
-    """Prepare the Gram system of the split once on the cluster and solve it for every version."""
-    folder = settings.home_folder / "solves"
-    folder.mkdir(parents=True, exist_ok=True)
-    sweep_iterates(folder)
-    place = on_cluster(
-        client,
-        settings.solver,
-        EXPECTED_COLUMNS * len(versions),
-        folder,
-        lambda line: console.print(f"solving {split_name}: {line}", soft_wrap=True),
-        gpu=settings.cluster.kind == "cuda",
-    )
-    return measure(settings, protocol, embeddings, targets, versions, query=query, prepare_inputs=place)
-
-
-@task(
-    name="log",
-    task_run_name="log {label} on {evaluation.split.name}",
-    retries=1,  # an MLflow that does not answer is asked again for tracking.patience seconds within one try
-    cache_policy=NO_CACHE,
-)
-def log_task(label: str, evaluation: Evaluation, settings: EvaluationSettings, again: bool = False) -> str:  # noqa: ARG001
-    """Write one evaluation to MLflow; finding it there already, finish or keep it, or replace it (``again``)."""
-    return log_evaluation(evaluation, settings.tracking, replace=again)
+    @property
+    def protocol_name(self) -> str:
+        """Of the protocol, with its digest."""
+        return f"{self.protocol.name} ({self.protocol.digest})"
 
 
 @flow(name="evaluate", flow_run_name="evaluate {models_label}", validate_parameters=True)
@@ -121,16 +86,23 @@ def evaluate(
     Raises:
         CongruenceError: settings, data or models that cannot be evaluated, found before the long work where possible.
     """
-    use_tracking(settings)
-    versions = [version for pattern in settings.models for version in _selected(settings, pattern)]
-    if not versions:
+    settings = for_workers(settings)
+    use_tracking(settings.tracking)
+    selected = [version for pattern in settings.models for version in _selected(settings, pattern)]
+    if not selected:
         raise SettingsError("models: none given; name one, for example --model models:/digit-angle/1")
+    versions = list({version.uri: version for version in selected}.values())
     settings = with_fitted_encoder(settings)
     outcomes: list[VersionOutcome] = []
-    for split in settings.splits:
-        outcomes += evaluate_split(
-            settings, split, list({version.uri: version for version in versions}.values()), again
-        )
+    with ExitStack() as opened:
+        client: Client | None = None
+        for split_settings in settings.splits:
+            work = _work_on(settings, split_settings, versions, again)
+            outcomes += work.found
+            if work.versions:
+                client = client or opened.enter_context(dask_client(settings.cluster))
+                outcomes += _on_workers(client, settings, work, again)
+            _table_artifact(work.split, [outcome for outcome in outcomes if outcome.split == work.split.name])
     return outcomes
 
 
@@ -138,154 +110,88 @@ def _selected(settings: EvaluationSettings, pattern: str) -> list[ModelVersion]:
     return persist(f"looking up {pattern}", lambda: select(pattern), settings.tracking)
 
 
-def use_tracking(settings: EvaluationSettings) -> None:
-    """Point MLflow at the settings' tracking server, else at the environment's, else at the home folder."""
-    mlflow.set_tracking_uri(settings.tracking.uri or tracking_uri(settings.home_folder))
-    if settings.tracking.registry_uri:
-        mlflow.set_registry_uri(settings.tracking.registry_uri)
-
-
-def evaluate_split(
-    settings: EvaluationSettings, split_settings: SplitSettings, versions: list[ModelVersion], again: bool = False
-) -> list[VersionOutcome]:
-    """Evaluate ``versions`` on one split; those whose evaluation MLflow already holds are only reported.
-
-    Unless they are to be evaluated ``again``.
-    """
+def _work_on(
+    settings: EvaluationSettings, split_settings: SplitSettings, versions: list[ModelVersion], again: bool
+) -> SplitWork:
+    """The index of the split, and which versions are still to be evaluated on it."""
     split = open_planned(split_settings, settings)
-    encoder = warm_encoder(settings.encoder.model_dump_json(exclude_unset=True))
-    protocol = encoder_protocol(settings, encoder)
-    outcomes, missing = ([], versions) if again else _found(settings, split, protocol, versions)
-    if not missing:
-        return outcomes
-    models, failures = _load(settings, split, missing)
-    outcomes += failures
-    if models:
-        outcomes += _evaluate_models(settings, split, encoder, protocol, models, again)
-    _table_artifact(split, outcomes)
-    return outcomes
-
-
-def _named(protocol: Protocol) -> str:
-    return f"{protocol.name} ({protocol.digest})"
-
-
-def _found(
-    settings: EvaluationSettings, split: Split, protocol: Protocol, versions: list[ModelVersion]
-) -> tuple[list[VersionOutcome], list[ModelVersion]]:
-    outcomes: list[VersionOutcome] = []
-    missing: list[ModelVersion] = []
+    protocol = encoder_protocol(settings, warm_encoder(settings.encoder.model_dump_json(exclude_unset=True)))
+    identities = {version.label: evaluation_identity(settings, split, protocol, version) for version in versions}
+    work = SplitWork(split, protocol, [], identities, [])
     for version in versions:
-        run_id = find_evaluation(evaluation_identity(settings, split, protocol, version), settings.tracking)
+        run_id = None if again else find_evaluation(identities[version.label], settings.tracking)
         if run_id is None:
-            missing.append(version)
+            work.versions.append(version)
         else:
-            metrics_found = logged_metrics(run_id, settings.tracking)
-            outcomes.append(
-                VersionOutcome(version.label, split.name, "found", run_id, metrics_found, protocol=_named(protocol))
+            metrics = logged_metrics(run_id, settings.tracking)
+            name = work.protocol_name
+            work.found.append(VersionOutcome(version.label, split.name, "found", run_id, metrics, protocol=name))
+    return work
+
+
+def _on_workers(client: Client, settings: EvaluationSettings, work: SplitWork, again: bool) -> list[VersionOutcome]:
+    runner: Any = DaskTaskRunner(address=scheduler_address(client))
+    on_dask = evaluate_split.with_options(task_runner=runner, flow_run_name=f"evaluate on {work.split.name}")
+    with told(client):
+        return on_dask(settings, work, again)
+
+
+@flow(name="evaluate-split", validate_parameters=False)
+def evaluate_split(settings: EvaluationSettings, work: SplitWork, again: bool) -> list[VersionOutcome]:
+    """Embed a split, and predict, solve, score and log what is missing on it; every run that is opened is ended."""
+    runs = {version.label: open_run(work.identities[version.label], settings.tracking) for version in work.versions}
+    ended: dict[str, VersionOutcome] = {}
+
+    def end(logged: dict[str, Logged], failures: dict[str, str]) -> None:
+        for label, message in failures.items():
+            fail_run(work.identities[label], message, settings.tracking)
+            ended[label] = VersionOutcome(label, work.split.name, "failed", error=message)
+        for label, made in logged.items():
+            ended[label] = VersionOutcome(
+                label, work.split.name, "evaluated", made.run_id, made.metrics, protocol=work.protocol_name
             )
-    return outcomes, missing
 
+    def left() -> list[ModelVersion]:
+        return [version for version in work.versions if version.label not in ended]
 
-def _load(
-    settings: EvaluationSettings, split: Split, versions: list[ModelVersion]
-) -> tuple[dict[str, PredictiveModel], list[VersionOutcome]]:
-    """Load each version and try its contract on a few rows, before hours are spent on embeddings."""
-    first = split.shards[0]
-    frame = split.frame(first, split.settings.model_input_columns)
-    usable = frame.notna().all(axis=1).to_numpy()
-    rows = np.flatnonzero(usable)[:CONTRACT_ROWS]
-    models, failures = {}, []
-    for version in versions:
-        try:
-            model = _load_one(settings, version)
-            check_contract(model, frame.iloc[rows], split.targets(first)[rows])
-            models[version.label] = model
-        except CongruenceError as error:
-            failures.append(VersionOutcome(version.label, split.name, "failed", error=str(error)))
-    return models, failures
-
-
-def _load_one(settings: EvaluationSettings, version: ModelVersion) -> PredictiveModel:
-    def load() -> PredictiveModel:
-        return load_predictive_model(version.uri, settings.predictions)
-
-    step = f"loading {version.label}"
     try:
-        return persist(step, load, settings.tracking)
-    except ContractError:
-        # MLflow may have gone away while the files came: not the version's failure. Once it answers, they come again.
-        persist(step, lambda: resolve(version.uri), settings.tracking)
-        return persist(step, load, settings.tracking)
-
-
-def _evaluate_models(
-    settings: EvaluationSettings,
-    split: Split,
-    encoder: Encoder,
-    protocol: Protocol,
-    models: dict[str, PredictiveModel],
-    again: bool,
-) -> list[VersionOutcome]:
-    if again:
-        for part in (split, *([open_planned(settings.reference, settings)] if settings.reference else [])):
-            forget_predictions(settings, part, models)
-    identities = {
-        label: evaluation_identity(settings, split, protocol, model.identity) for label, model in models.items()
-    }
-    runs = [open_run(identity, settings.tracking) for identity in identities.values()]
-    try:
-        with system_metrics(runs, settings.tracking), dask_client(settings.cluster) as client:
-            data, measurement, failures = _measure(settings, split, encoder, protocol, models, client)
-    except CongruenceError as error:
-        for identity in identities.values():
-            fail_run(identity, str(error), settings.tracking)
+        with system_metrics(list(runs.values()), settings.tracking):
+            rows = rows_of(settings, work.split)
+            reference = (
+                rows if settings.reference is None else rows_of(settings, open_planned(settings.reference, settings))
+            )
+            parts = [rows] if reference is rows else [rows, reference]
+            kept = {version.label: _measurement(settings, work, version) for version in work.versions}
+            if again:
+                _forget(parts, work.versions, kept)
+            end({}, check(settings, rows, left()))
+            for part in parts if left() else []:
+                embed(settings, part)
+            for part in parts:
+                if left():
+                    end({}, predict(settings, part, left()))
+            task = SolveWork(work.protocol, reference, None if reference is rows else rows, kept)
+            for group in groups_of(left(), int(reference.valid().sum())):
+                end({}, solve(settings, task, group, work.split.name))
+                solved = [version for version in group if version.label not in ended]
+                end(*score(settings, work.protocol, rows, solved, kept, again))
+    except BaseException as error:
+        for version in left():
+            fail_run(work.identities[version.label], reason(error), settings.tracking)
         raise
-    for label, message in failures.items():
-        fail_run(identities[label], message, settings.tracking)
-    outcomes = [VersionOutcome(label, split.name, "failed", error=message) for label, message in failures.items()]
-    if measurement is None:
-        return outcomes
-    picture = embedding_map(data.embeddings, data.valid)
-    labels = [label for label in models if label not in failures]
-    with stage(f"logging {split.name}", len(labels), "versions") as advance:
-        for label in labels:
-            version, predictive = models[label].identity, data.predictive[label]
-            evaluation = score_version(
-                settings, split, data.store, encoder, version, predictive, data.targets, measurement, picture
-            )
-            run_id = log_task(label, evaluation, settings, again)
-            outcomes.append(
-                VersionOutcome(label, split.name, "evaluated", run_id, evaluation.metrics, protocol=_named(protocol))
-            )
-            advance(1)
-    measurement.clear_checkpoints()
-    return outcomes
+    return [ended[version.label] for version in work.versions]
 
 
-def _measure(
-    settings: EvaluationSettings,
-    split: Split,
-    encoder: Encoder,
-    protocol: Protocol,
-    models: dict[str, PredictiveModel],
-    client: Client,
-) -> tuple[SplitData, Measurement | None, dict[str, str]]:
-    """The split's data, the measurement of the versions that predicted it, and why the others did not."""
-    data = gather(settings, split, encoder, models, client)
-    reference = data
-    if settings.reference is not None:
-        known = {label: models[label] for label in data.predictive}
-        reference = gather(settings, open_planned(settings.reference, settings), encoder, known, client)
-    failures = data.failures | (reference.failures if reference is not data else {})
-    versions = {label: predictive for label, predictive in reference.predictive.items() if label not in failures}
-    if not versions:
-        return data, None, failures
-    query = None if reference is data else data.embeddings
-    measurement = solve_task(
-        split.name, settings, protocol, reference.embeddings, reference.targets, versions, client, query
-    )
-    return data, measurement, failures
+def _measurement(settings: EvaluationSettings, work: SplitWork, version: ModelVersion) -> MeasurementAddress:
+    key = f"measurements/{work.split.digest[:16]}/{work.identities[version.label].digest}.npz"
+    return MeasurementAddress(store_uri(settings), key, settings.store.storage_options)
+
+
+def _forget(parts: list[EvaluatedRows], versions: list[ModelVersion], kept: dict[str, MeasurementAddress]) -> None:
+    for version in versions:
+        kept[version.label].remove()
+        for part in parts:
+            part.forget(version)
 
 
 def _table_artifact(split: Split, outcomes: list[VersionOutcome]) -> None:

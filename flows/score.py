@@ -7,31 +7,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from prefect import flow
+from prefect_dask.task_runners import DaskTaskRunner
 from rich.console import Console
 from rich.table import Table
 
 from congruence.flows.conditions import encoder_protocol
-from congruence.flows.evaluate import solve_task, use_tracking
-from congruence.flows.gather import SplitData, gather, open_planned, with_fitted_encoder
-from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.clusters import dask_client
-from congruence.tasks.contract import check_contract, load_predictive_model
-from congruence.tasks.contract.errors import ContractError
+from congruence.flows.splits import open_planned, rows_of, store_uri, with_fitted_encoder
+from congruence.flows.stages.embed import embed
+from congruence.flows.stages.predict import check, predict
+from congruence.flows.stages.solve import solve
+from congruence.flows.stages.waiting import told
+from congruence.flows.tracking import for_workers
+from congruence.kernels.errors import CongruenceError, InvalidInputError
+from congruence.tasks.clusters import dask_client, scheduler_address
 from congruence.tasks.embeddings.worker import warm_encoder
 from congruence.tasks.errors import SettingsError
+from congruence.tasks.linalg.measured import MeasurementAddress
+from congruence.tasks.linalg.solve import SolveWork
+from congruence.tasks.models.evaluated_rows import EvaluatedRows
+from congruence.tasks.models.registry import ModelVersion, resolve
 from congruence.tasks.report.reliability import REPORT_FILE, write_reliability
 from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.points import row_frame
 from congruence.tasks.scores.reliability import Reliability, reliability
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.sources import Split, SplitSettings
+from congruence.tasks.sources import SplitSettings
 from congruence.tasks.sources.new_inputs import new_inputs
 from congruence.tasks.tracking import log_reliability, place_of
-
-CONTRACT_ROWS = 8
+from congruence.tasks.tracking.connection import persist, use_tracking
 
 
 @dataclass(frozen=True)
@@ -70,46 +77,37 @@ def score(
     Raises:
         CongruenceError: settings, data or a model that cannot be used.
     """
-    use_tracking(settings)
+    settings = for_workers(settings)
+    use_tracking(settings.tracking)
     labelled = _labelled(settings, split)
     chosen = with_fitted_encoder(settings).model_copy(update={"metrics": ["cce", "congruence_test"]})
     reference, fresh = open_planned(labelled, chosen), open_planned(new_inputs(labelled, inputs), chosen)
     encoder = warm_encoder(chosen.encoder.model_dump_json(exclude_unset=True))
     protocol = encoder_protocol(chosen, encoder)
-    version = load_predictive_model(model, chosen.predictions)
-    label = version.identity.label
-    first = reference.shards[0]
-    frame = reference.frame(first, reference.settings.model_input_columns)
-    rows = np.flatnonzero(frame.notna().all(axis=1).to_numpy())[:CONTRACT_ROWS]
-    check_contract(version, frame.iloc[rows], reference.targets(first)[rows])
-    with dask_client(chosen.cluster) as client:
-        known = gather(chosen, reference, encoder, {label: version}, client)
-        asked = gather(chosen, fresh, encoder, {label: version}, client)
-        for data in (known, asked):
-            if label in data.failures:
-                raise ContractError(data.failures[label])
-        if not asked.valid.any():
-            raise InvalidInputError(f"inputs: none of the {fresh.rows} rows at {inputs} can be embedded")
-        measurement = solve_task(
-            reference.name,
-            chosen,
-            protocol,
-            known.embeddings,
-            known.targets,
-            {label: known.predictive[label]},
-            client,
-            asked.embeddings,
-        )
+    version = persist(f"looking up {model}", lambda: resolve(model), chosen.tracking)
+    label = version.label
+    known, asked = rows_of(chosen, reference), rows_of(chosen, fresh)
+    place = f"measurements/{reference.digest[:16]}-{fresh.digest[:16]}"
+    key = f"{place}/{protocol.digest}-{(version.model_id or label).replace('/', '-')}.npz"
+    kept = MeasurementAddress(store_uri(chosen), key, chosen.store.storage_options)
+    kept.remove()
+    work = SolveWork(protocol, known, asked, {label: kept})
+    with dask_client(chosen.cluster) as client, told(client):
+        runner: Any = DaskTaskRunner(address=scheduler_address(client))
+        measure_inputs.with_options(task_runner=runner)(chosen, work, version)
+    measurement = kept.require()
+    kept.remove()
+    assert measurement.test is not None
     found = reliability(
-        version.identity,
-        measurement.protocol,
-        _summary(reference, known),
-        _summary(fresh, asked),
-        row_frame(fresh, asked.store, asked.valid),
-        measurement.results[label],
-        measurement.tests[label],
-        asked.predictive[label],
-        asked.targets if fresh.settings.target_columns else None,
+        version,
+        protocol,
+        _summary(known),
+        _summary(asked),
+        row_frame(fresh, asked.store, asked.valid()),
+        measurement.result,
+        measurement.test,
+        asked.predictive(version),
+        asked.targets() if fresh.settings.target_columns else None,
     )
     folder = output or settings.home_folder / "scores" / f"{label.replace('/', '-')}-{fresh.digest[:12]}"
     files = write_reliability(found, folder)
@@ -117,6 +115,27 @@ def score(
         return ScoredInputs(found, folder)
     run_id = log_reliability(found, files, settings.tracking)
     return ScoredInputs(found, folder, run_id, place_of(run_id, settings.tracking))
+
+
+@flow(name="measure-inputs", validate_parameters=False)
+def measure_inputs(settings: EvaluationSettings, work: SolveWork, version: ModelVersion) -> None:
+    """Embed and predict labelled rows and new inputs, and solve on the former for the latter."""
+    known, asked = work.reference, work.query
+    assert asked is not None
+    _raise(check(settings, known, [version]))
+    for rows in (known, asked):
+        embed(settings, rows)
+        _raise(predict(settings, rows, [version]))
+    if not asked.valid().any():
+        raise InvalidInputError(
+            f"inputs: none of the {asked.split.rows} rows at {asked.split.settings.uri} can be embedded"
+        )
+    _raise(solve(settings, work, [version], known.split.name))
+
+
+def _raise(failures: dict[str, str]) -> None:
+    for message in failures.values():
+        raise CongruenceError(message)
 
 
 def _labelled(settings: EvaluationSettings, name: str | None) -> SplitSettings:
@@ -128,8 +147,9 @@ def _labelled(settings: EvaluationSettings, name: str | None) -> SplitSettings:
     raise SettingsError(f"--split: no split '{name}'; there are {', '.join(split.name for split in settings.splits)}")
 
 
-def _summary(split: Split, data: SplitData) -> SplitSummary:
-    return SplitSummary(split.name, split.digest, split.rows, int(data.valid.sum()))
+def _summary(rows: EvaluatedRows) -> SplitSummary:
+    split = rows.split
+    return SplitSummary(split.name, split.digest, split.rows, int(rows.valid().sum()))
 
 
 def print_scores(scored: ScoredInputs) -> None:

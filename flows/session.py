@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from congruence.flows.evaluate import VersionOutcome, evaluate
+from congruence.flows.evaluate import evaluate
+from congruence.flows.outcomes import VersionOutcome
 from congruence.flows.progress import console
 from congruence.tasks.settings.evaluation import EvaluationSettings
 

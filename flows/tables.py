@@ -7,7 +7,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from congruence.flows.evaluate import VersionOutcome
+from congruence.flows.outcomes import VersionOutcome
 from congruence.tasks.scores.meanings import HEADLINES, meaning, significant
 
 

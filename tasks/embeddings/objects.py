@@ -43,6 +43,13 @@ class ObjectStore:
             return
         os.replace(self._write_incoming(path, data), path)
 
+    def remove(self, key: str) -> None:
+        """Remove the object, if there is one."""
+        try:
+            self._filesystem.rm_file(f"{self._root}/{key}")
+        except FileNotFoundError:
+            return
+
     def put_if_other(self, key: str, data: bytes) -> None:
         """Write the object unless these very bytes lie there already."""
         if self.get(key) != data:

@@ -26,6 +26,7 @@ from congruence.kernels.protocol.weighting import Reference
 from congruence.kernels.solvers import Checkpoint, ConjugateGradient
 from congruence.kernels.solvers.planning import DENSE_LIMIT
 from congruence.tasks.linalg import cluster_capacity, prepare_on_dask
+from congruence.tasks.linalg.measured import VersionMeasurement
 from congruence.tasks.linalg.plan import SolverSettings, plan_solver
 from congruence.tasks.scores.names import MetricName, requested_metrics
 
@@ -55,6 +56,18 @@ class Measurement:
     repeat_std: dict[str, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     checkpoints: list[Checkpoint] = field(default_factory=list)
+
+    def of(self, version: str) -> VersionMeasurement:
+        """What was said of one version."""
+        return VersionMeasurement(
+            self.results[version],
+            self.solver,
+            self.output_kernel,
+            self.tests.get(version),
+            self.expected.get(version),
+            self.repeat_std.get(version),
+            self.seconds,
+        )
 
     def clear_checkpoints(self) -> None:
         """Remove the iterates: the answer is where it was wanted."""

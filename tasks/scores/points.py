@@ -14,10 +14,13 @@ from congruence.kernels.congruence.expected import ExpectedCongruence
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.congruence.test import CongruenceTest, benjamini_hochberg
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.protocol.protocol import Protocol
 from congruence.kernels.scores import point_scores
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.encoders import Encoder
-from congruence.tasks.linalg.measurement import Measurement
+from congruence.tasks.linalg.measured import VersionMeasurement
+from congruence.tasks.linalg.measurement import embedding_map
+from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, Metric, SplitSummary
 from congruence.tasks.scores.names import requested_metrics
@@ -32,22 +35,20 @@ _PACKAGES = ("numpy", "scipy", "dask", "prefect", "mlflow", "zarr", "torch", "op
 
 def score_version(
     settings: EvaluationSettings,
-    split: Split,
-    store: EmbeddingStore,
+    rows: EvaluatedRows,
     encoder: Encoder,
     version: ModelVersion,
-    predictive: Distribution,
-    targets: Array,
-    measurement: Measurement,
-    embedding_map: Array,
+    protocol: Protocol,
+    measurement: VersionMeasurement,
 ) -> Evaluation:
     """One version's evaluation: scores for every row of the split, invalid ones with their reason."""
+    split, store = rows.split, rows.store
     valid = store.valid()
+    predictive, targets = rows.predictive(version), rows.targets()
     requested = requested_metrics(settings.metrics)
     frame = row_frame(split, store, valid)
     keys = frame.loc[valid, "key"].to_numpy()
-    result, test = measurement.results[version.label], measurement.tests.get(version.label)
-    expected = measurement.expected.get(version.label)
+    result, test, expected = measurement.result, measurement.test, measurement.expected
     points = score_points(result, predictive, targets, seed=settings.seed, keys=keys, test=test)
     for name, values in points.items():
         column = np.full(split.rows, np.nan)
@@ -57,20 +58,20 @@ def score_version(
     summary = summarise(
         result, predictive, targets, points, requested, seed=settings.seed, keys=keys, test=test, expected=expected
     )
-    if version.label in measurement.repeat_std:
-        summary["cce_std"] = Metric(measurement.repeat_std[version.label])
+    if measurement.repeat_std is not None:
+        summary["cce_std"] = Metric(measurement.repeat_std)
     return Evaluation(
         model=version,
         split=SplitSummary(split.name, split.digest, split.rows, int(valid.sum())),
-        protocol=measurement.protocol,
+        protocol=protocol,
         metrics=summary,
         scores=frame,
         predictive=predictive,
         targets=targets,
         slices=slice_table(mean_columns(requested, points, predictive, targets, result.squared_values), labels, keys),
-        embedding_map=embedding_map,
+        embedding_map=embedding_map(rows.embeddings(), valid),
         thumbnails=thumbnails(split) if encoder.input_kind == "image" else None,
-        provenance=_provenance(settings, encoder, measurement, version),
+        provenance=_provenance(settings, encoder, measurement),
         seconds=measurement.seconds,
         metric_list=requested,
         settings_digest=settings_digest(settings, split.settings),
@@ -140,17 +141,15 @@ def summarise(
     return metrics | other_metrics(requested, points, predictive, targets, seed)
 
 
-def _provenance(
-    settings: EvaluationSettings, encoder: Encoder, measurement: Measurement, version: ModelVersion
-) -> dict[str, Any]:
+def _provenance(settings: EvaluationSettings, encoder: Encoder, measurement: VersionMeasurement) -> dict[str, Any]:
     return {
         "encoder": encoder.id,
         "preprocessing": encoder.preprocessing_digest,
         "seed": settings.seed,
         "solver": measurement.solver,
         "output_kernel": measurement.output_kernel,
-        "certificate": {"cce_error_bound": measurement.results[version.label].error_bound},
-        "certificate_kind": measurement.results[version.label].bound_kind,
+        "certificate": {"cce_error_bound": measurement.result.error_bound},
+        "certificate_kind": measurement.result.bound_kind,
         "packages": {name: importlib.metadata.version(name) for name in ("congruence", *_PACKAGES)},
         "settings": settings.model_dump(mode="json", exclude={"home"}),
     }

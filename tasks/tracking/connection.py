@@ -37,6 +37,14 @@ def connect(settings: TrackingSettings) -> MlflowClient:
     return MlflowClient(tracking_uri=settings.uri, registry_uri=settings.registry_uri or settings.uri)
 
 
+def use_tracking(settings: TrackingSettings) -> None:
+    """Point this process's MLflow at the servers of ``settings``, where they name any: models are loaded from there."""
+    if settings.uri:
+        mlflow.set_tracking_uri(settings.uri)
+    if settings.registry_uri:
+        mlflow.set_registry_uri(settings.registry_uri)
+
+
 def server(settings: TrackingSettings) -> str:
     """The tracking address, without secrets, for messages."""
     return mask_text(settings.uri or mlflow.get_tracking_uri())

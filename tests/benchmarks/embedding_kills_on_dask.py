@@ -18,16 +18,19 @@ from typing import Any
 import numpy as np
 import psutil
 from prefect import flow
+from prefect_dask.task_runners import DaskTaskRunner
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from loopback import PrefectServer, Process, free_port
 
 from congruence.flows.environment import embed_servers
-from congruence.flows.gather import gather, open_planned
+from congruence.flows.splits import open_planned, rows_of
+from congruence.flows.stages import embed as stages
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.clusters import dask_client
+from congruence.tasks.clusters import dask_client, scheduler_address
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.embeddings.worker import open_store, warm_encoder
+from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import open_split
 
@@ -79,12 +82,11 @@ def embed_in_flow(content: dict[str, Any], outcome: Path) -> None:
     """What ``congruence evaluate`` does with a split before it measures; in a process of its own."""
     settings = EvaluationSettings.model_validate(content)
 
-    @flow(name="embed", validate_parameters=False)
     def embed() -> None:
-        split = open_planned(settings.splits[0], settings)
-        encoder = warm_encoder(settings.encoder.model_dump_json(exclude_unset=True))
+        rows = rows_of(settings, open_planned(settings.splits[0], settings))
         with dask_client(settings.cluster) as client:
-            gather(settings, split, encoder, {}, client)
+            runner: Any = DaskTaskRunner(address=scheduler_address(client))
+            only_embed.with_options(task_runner=runner)(settings, rows)
 
     try:
         embed()
@@ -92,6 +94,12 @@ def embed_in_flow(content: dict[str, Any], outcome: Path) -> None:
         outcome.write_text(f"{type(error).__name__}: {error}")
         sys.stdout.flush()
         os._exit(STOPPED)
+
+
+@flow(name="embed", validate_parameters=False)
+def only_embed(settings: EvaluationSettings, rows: EvaluatedRows) -> None:
+    """The part of an evaluation that embeds."""
+    stages.embed(settings, rows)
 
 
 @dataclass

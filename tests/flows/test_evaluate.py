@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 from mlflow import MlflowClient
 
-from congruence.flows.evaluate import VersionOutcome, evaluate
+from congruence.flows.evaluate import evaluate
+from congruence.flows.outcomes import VersionOutcome
 from congruence.kernels import EXACT, Normal, conditional_congruence_error
 from congruence.tasks.digits import write_digits
 from congruence.tasks.embeddings.worker import open_store

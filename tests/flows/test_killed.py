@@ -19,10 +19,12 @@ import yaml
 from mlflow import MlflowClient
 from prefect import flow
 from prefect.settings import PREFECT_API_URL
+from prefect_dask.task_runners import DaskTaskRunner
 
-from congruence.flows.gather import gather, open_planned
-from congruence.tasks.clusters import dask_client
-from congruence.tasks.embeddings.worker import warm_encoder
+from congruence.flows.splits import open_planned, rows_of
+from congruence.flows.stages import embed as stages
+from congruence.tasks.clusters import dask_client, scheduler_address
+from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 ENCODER_FOLDER = Path(__file__).parents[1] / "tasks" / "embedding"
@@ -85,14 +87,15 @@ def embed(content: Content, home: Path, store: Path, cluster: dict[str, Any], pa
     changed = content(home=str(home), store={"uri": str(store)}, encoder=encoder, cluster=cluster)
     settings = EvaluationSettings.model_validate(changed)
 
-    @flow(name="embed", validate_parameters=False)
-    def only_embed() -> None:
-        split = open_planned(settings.splits[0], settings)
-        warm = warm_encoder(settings.encoder.model_dump_json(exclude_unset=True))
-        with dask_client(settings.cluster) as client:
-            gather(settings, split, warm, {}, client)
+    rows = rows_of(settings, open_planned(settings.splits[0], settings))
+    with dask_client(settings.cluster) as client:
+        runner: Any = DaskTaskRunner(address=scheduler_address(client))
+        only_embed.with_options(task_runner=runner)(settings, rows)
 
-    only_embed()
+
+@flow(name="embed", validate_parameters=False)
+def only_embed(settings: EvaluationSettings, rows: EvaluatedRows) -> None:
+    stages.embed(settings, rows)
 
 
 def files(folder: Path) -> dict[str, bytes]:

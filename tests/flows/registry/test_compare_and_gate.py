@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 
 from congruence.flows.cli import app
 from congruence.flows.compare import compare
-from congruence.flows.evaluate import VersionOutcome, evaluate
+from congruence.flows.evaluate import evaluate
 from congruence.flows.gate import gate, gate_outcomes
+from congruence.flows.outcomes import VersionOutcome
 from congruence.kernels.errors import ProtocolError
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.tracking import Conditions, TrackingError

@@ -11,7 +11,8 @@ from mlflow import MlflowClient
 from typer.testing import CliRunner
 
 from congruence.flows.cli import app
-from congruence.flows.evaluate import VersionOutcome, evaluate
+from congruence.flows.evaluate import evaluate
+from congruence.flows.outcomes import VersionOutcome
 
 WIDE = {"family": "normal", "columns": {"scale": 2.0}}
 

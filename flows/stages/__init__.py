@@ -1,0 +1,1 @@
+"""The stages of an evaluation as Prefect tasks that run on Dask workers."""

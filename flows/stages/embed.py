@@ -1,0 +1,94 @@
+"""embed: every shard of a split that the store lacks, by tasks on the workers."""
+
+from __future__ import annotations
+
+from distributed import Client
+from prefect import get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+
+from congruence.flows.progress import say, stage
+from congruence.flows.stages.waiting import as_completed, flow_client
+from congruence.tasks.embeddings.shard import ShardReport, require_few_invalid
+from congruence.tasks.embeddings.standardisation import require_features
+from congruence.tasks.embeddings.worker import embed_shards, find_batch_size, warm_encoder
+from congruence.tasks.encoders import EncoderSettings
+from congruence.tasks.models.evaluated_rows import EvaluatedRows
+from congruence.tasks.settings.evaluation import EvaluationSettings, StoreSettings
+from congruence.tasks.sources import Shard, Split
+
+MAX_TASKS = 200
+
+
+@task(
+    name="embed",
+    task_run_name="embed {split.name} shards {first}-{last}",
+    retries=3,
+    retry_delay_seconds=[1, 5, 20],
+    cache_policy=NO_CACHE,
+    tags=["congruence-embed"],
+)
+def embed_task(
+    split: Split,
+    shards: list[Shard],
+    first: int,  # noqa: ARG001 - part of the run's name
+    last: int,  # noqa: ARG001
+    encoder: EncoderSettings,
+    store_uri: str,
+    store: StoreSettings,
+    threads: int,
+) -> list[ShardReport]:
+    """Embed some shards; finished ones are skipped, so a retry or a second run costs nothing."""
+    return embed_shards(split, shards, encoder, store_uri, store, threads)
+
+
+@task(
+    name="find batch size",
+    task_run_name="find batch size for {split.name}",
+    retries=1,
+    cache_policy=NO_CACHE,
+    tags=["congruence-embed"],
+)
+def find_batch_size_task(split: Split, encoder: EncoderSettings, store_uri: str, store: StoreSettings) -> str | None:
+    """Measure, on one worker that does nothing else, how many rows to embed at a time, unless the store knows."""
+    return find_batch_size(split, encoder, store_uri, store)
+
+
+def embed(settings: EvaluationSettings, rows: EvaluatedRows) -> None:
+    """Embed the pending shards of ``rows`` on the workers of the flow that is running.
+
+    Raises:
+        TooManyInvalidRowsError: more rows than ``max_invalid`` allows have no embedding.
+        SplitError: tabular features of another number than the encoder's.
+    """
+    split, store = rows.split, rows.store
+    encoder = warm_encoder(settings.encoder.model_dump_json(exclude_unset=True))
+    if settings.encoder.kind == "identity":
+        require_features(split, encoder.dimension, settings.statistics_split.name)
+    pending = store.pending()
+    get_run_logger().info("%s: %d of %d shards to embed", split.name, len(pending), len(split.shards))
+    with stage(f"embedding {split.name}", split.rows) as advance:
+        advance(split.rows - sum(shard.rows for shard in pending))
+        if pending and encoder.searches_batch_size:
+            finding = find_batch_size_task.submit(split, settings.encoder, rows.store_uri, settings.store).result()
+            if finding is not None:
+                get_run_logger().info("%s: %s", split.name, finding)
+                say(f"embedding {split.name}: {finding}")
+        size = max(1, -(-len(pending) // MAX_TASKS))
+        groups = [pending[start : start + size] for start in range(0, len(pending), size)]
+        threads = decode_threads(flow_client())
+        futures = [
+            embed_task.submit(
+                split, group, group[0].index, group[-1].index, settings.encoder, rows.store_uri, settings.store, threads
+            )
+            for group in groups
+        ]
+        for future in as_completed(futures):
+            advance(sum(report.rows for report in future.result()))
+    require_few_invalid(store.reasons(), split, settings.max_invalid)
+    store.sweep()
+
+
+def decode_threads(client: Client) -> int:
+    """Decode threads per worker process: an even share of the machine's cores."""
+    counts: dict[str, int] = client.ncores()
+    return max(1, round(sum(counts.values()) / max(1, len(counts))))

@@ -1,0 +1,70 @@
+"""solve: the Gram system of a split, for groups of versions, by one worker that lends the tiles to all of them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from distributed import worker_client
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from congruence.flows.progress import say
+from congruence.flows.stages.failures import why
+from congruence.flows.stages.waiting import as_completed, flow_client, tell
+from congruence.tasks.linalg.solve import SolveWork, solve_versions, versions_at_once
+from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.tracking.connection import use_tracking
+
+
+@task(name="solve", task_run_name="solve {split_name}: {labels}", cache_policy=NO_CACHE, tags=["congruence-solve"])
+def solve_task(
+    split_name: str,
+    labels: str,  # noqa: ARG001 - part of the run's name
+    settings: EvaluationSettings,
+    work: SolveWork,
+    versions: list[ModelVersion],
+) -> None:
+    """Prepare the Gram system once on the cluster, solve it for some versions, and keep what it said of each."""
+    use_tracking(settings.tracking)
+    with worker_client() as client:
+        solve_versions(client, settings, work, versions, partial(_say, split_name))
+
+
+def _say(split_name: str, line: str) -> None:
+    tell(f"solving {split_name}: {line}")
+
+
+def groups_of(versions: list[ModelVersion], rows: int) -> list[list[ModelVersion]]:
+    """The versions in groups whose vectors fit a worker of the running flow."""
+    workers = flow_client().scheduler_info(n_workers=-1)["workers"].values()
+    memory = min((int(worker["memory_limit"] or 2**33) for worker in workers), default=2**33)
+    size = versions_at_once(rows, memory)
+    return [versions[start : start + size] for start in range(0, len(versions), size)]
+
+
+def solve(
+    settings: EvaluationSettings, work: SolveWork, versions: list[ModelVersion], split_name: str
+) -> dict[str, str]:
+    """Solve for one group of versions; why it failed for some, by label.
+
+    A group that fails is solved again one by one: the failure of one version is not that of its neighbours.
+    """
+    failure = _solved(settings, work, versions, split_name)
+    if failure is None:
+        return {}
+    first, *others = versions
+    alone = _solved(settings, work, [first], split_name) if others else failure
+    if alone == failure:  # of the reference inputs, then, or of the cluster: it would be said of every version
+        return {version.label: failure for version in versions}
+    say(f"solving {split_name}: {failure}; each of the {len(versions)} versions is solved by itself")
+    found = {first.label: alone} | {version.label: _solved(settings, work, [version], split_name) for version in others}
+    return {label: why_not for label, why_not in found.items() if why_not is not None}
+
+
+def _solved(settings: EvaluationSettings, work: SolveWork, versions: list[ModelVersion], split_name: str) -> str | None:
+    first, last = versions[0].label, versions[-1].label
+    labels = first if len(versions) == 1 else f"{first} to {last}"
+    future = solve_task.submit(split_name, labels, settings, work, versions)
+    (ended,) = as_completed([future])
+    return why(ended)

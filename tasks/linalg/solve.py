@@ -1,0 +1,79 @@
+"""Solving the Gram system of a split for some versions, by a process that reads all it needs from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from distributed import Client
+
+from congruence.kernels.protocol.protocol import Protocol
+from congruence.tasks.linalg.checkpoint import sweep_iterates
+from congruence.tasks.linalg.measured import MeasurementAddress
+from congruence.tasks.linalg.measurement import measure, on_cluster
+from congruence.tasks.models.evaluated_rows import EvaluatedRows
+from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.settings.evaluation import EvaluationSettings
+
+EXPECTED_COLUMNS = 60  # per version: features of one RBF at the papers' bandwidth, and the noise floor's probes
+_VECTORS = 5  # right-hand side, solution, residual, smoothed values, and one on its way
+_SHARE = 4  # of a worker's memory that the vectors of a group may take
+
+
+@dataclass(frozen=True)
+class SolveWork:
+    """What is solved: a reference split, the points at which the answer is wanted, and where it goes.
+
+    Attributes:
+        protocol: with its encoder and reference split.
+        reference: the labelled rows that the system is made of.
+        query: other rows at which CCE is wanted, by default the reference rows.
+        kept: where each version's measurement goes, by its label.
+    """
+
+    protocol: Protocol
+    reference: EvaluatedRows = field(repr=False)
+    query: EvaluatedRows | None = field(repr=False)
+    kept: Mapping[str, MeasurementAddress] = field(repr=False)
+
+
+def solve_versions(
+    client: Client,
+    settings: EvaluationSettings,
+    work: SolveWork,
+    versions: list[ModelVersion],
+    announce: Callable[[str], None],
+) -> None:
+    """Prepare the Gram system once, solve it for every version whose measurement is not kept yet, and keep them."""
+    missing = [version for version in versions if work.kept[version.label].read() is None]
+    if not missing:
+        return
+    folder = settings.home_folder / "solves"
+    folder.mkdir(parents=True, exist_ok=True)
+    sweep_iterates(folder)
+    place = on_cluster(
+        client,
+        settings.solver,
+        EXPECTED_COLUMNS * len(missing),
+        folder,
+        announce,
+        gpu=settings.cluster.kind == "cuda",
+    )
+    measurement = measure(
+        settings,
+        work.protocol,
+        work.reference.embeddings(),
+        work.reference.targets(),
+        {version.label: work.reference.predictive(version) for version in missing},
+        query=None if work.query is None else work.query.embeddings(),
+        prepare_inputs=place,
+    )
+    for version in missing:
+        work.kept[version.label].write(measurement.of(version.label))
+    measurement.clear_checkpoints()
+
+
+def versions_at_once(rows: int, worker_bytes: int) -> int:
+    """How many versions are solved together: their vectors take at most a quarter of a worker's memory."""
+    per_version = 8 * _VECTORS * EXPECTED_COLUMNS * max(1, rows)
+    return max(1, worker_bytes // _SHARE // per_version)
