@@ -140,7 +140,7 @@ def null_draws(
     mean = np.empty((len(y), directions.shape[1]), dtype=np.float32)
     for start in range(0, len(y), CHUNK_ROWS):
         rows = slice(start, start + CHUNK_ROWS)
-        mean[rows] = predictive[rows].kernel_mean(features) @ directions
+        mean[rows] = features.expectation(predictive[rows]) @ directions
     return DistributionDraws(y, predictive, compressed, mean)
 
 

@@ -24,10 +24,10 @@ from congruence.kernels.congruence.null_draws import NullDraws, null_draws
 from congruence.kernels.congruence.prepared import PreparedCongruence, prepare
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.gram.landmarks import LEADING
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.protocol.protocol import OutputScale
 from congruence.kernels.solvers import Nystrom, Solver
-from congruence.kernels.solvers.low_rank import LEADING
 from congruence.kernels.streams import stream
 from congruence.kernels.threads import available_threads, map_on_threads
 

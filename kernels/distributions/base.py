@@ -18,7 +18,6 @@ from congruence.kernels.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from congruence.kernels.kernel_functions import Kernel
-    from congruence.kernels.mean_embeddings.feature_maps import FeatureMap
 
 Seed = int | np.random.Generator
 
@@ -113,10 +112,6 @@ class Distribution(ABC):
     def knots(self) -> Array:
         """Increasing points (n, k) between which ``cdf`` is smooth, over all but 1e-13 of the mass on each side."""
         return np.asarray(self.quantile(KNOT_LEVELS[None, :]))
-
-    def kernel_mean(self, feature_map: FeatureMap) -> Array:
-        """E psi(Y), the kernel mean embedding in the coordinates of ``feature_map``, shape (n, r)."""
-        return feature_map.expectation(self)
 
     def interval(self, tail: float) -> tuple[float, float]:
         """An interval that holds, for every row, all but ``tail`` of its mass on each side."""

@@ -20,6 +20,7 @@ from congruence.kernels.streams import stream
 Choice = Literal["uniform", "rpcholesky"]
 CANDIDATES_PER_LANDMARK = 10
 MIN_CANDIDATES = 5000
+LEADING = 400  # landmarks that show the directions a smoother with a noise shift keeps
 
 
 def choose_landmarks(operator: Operator, count: int, choice: Choice = "rpcholesky", seed: int = 0) -> Array:

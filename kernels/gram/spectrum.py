@@ -15,9 +15,8 @@ import scipy.linalg
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.gram.columns import GramColumns, LandmarkColumns, positive_diagonal
-from congruence.kernels.gram.landmarks import Choice, choose_landmarks
+from congruence.kernels.gram.landmarks import LEADING, Choice, choose_landmarks
 from congruence.kernels.gram.operator import Operator
-from congruence.kernels.solvers.low_rank import LEADING
 
 ROUNDING = {8: 1e-10, 4: 1e-6}  # by the bytes of a number: eigenvalues below this share of the largest are rounding
 MIN_FILTER = 1e-2

@@ -141,7 +141,7 @@ class MaximumMeanDiscrepancy(HilbertianKernel):
         """See PredictionKernel."""
         predictive = concatenated(parts)
         features = output_features(target_kernel if self.kernel is None else self.kernel, predictive.mean(), predictive)
-        return [part.kernel_mean(features) for part in parts]
+        return [features.expectation(part) for part in parts]
 
     def describe(self) -> dict[str, Any]:
         """See PredictionKernel."""

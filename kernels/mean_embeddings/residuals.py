@@ -186,7 +186,7 @@ def _by_features(y: Array, predictive: Distribution, features: FeatureMap) -> Em
 
     def fill(start: int) -> None:
         rows = slice(start, start + _CHUNK_ROWS)
-        mean = predictive[rows].kernel_mean(features)
+        mean = features.expectation(predictive[rows])
         delta[rows] = features(y[rows]) - mean
         squared_means[rows] = np.einsum("ij,ij->i", mean, mean)
 

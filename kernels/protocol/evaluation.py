@@ -14,6 +14,7 @@ import numpy as np
 from congruence.kernels.arrays import Array, require_matrix, require_targets
 from congruence.kernels.congruence.prepared import Prepare, PreparedCongruence, prepare
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.gram.landmarks import LEADING
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.mean_embeddings.output_scales import output_kernel
 from congruence.kernels.protocol.downsampling import downsampled_references
@@ -21,7 +22,6 @@ from congruence.kernels.protocol.protocol import Protocol
 from congruence.kernels.protocol.repeats import RepeatedResult, repeated_evaluation
 from congruence.kernels.protocol.weighting import Reference, weighted_reference
 from congruence.kernels.solvers import Nystrom
-from congruence.kernels.solvers.low_rank import LEADING
 from congruence.kernels.streams import stream
 
 

@@ -18,11 +18,11 @@ import scipy.linalg
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import ConvergenceError
 from congruence.kernels.gram.columns import GramColumns, LandmarkColumns, positive_diagonal
+from congruence.kernels.gram.landmarks import LEADING
 from congruence.kernels.gram.operator import Operator
 
 JITTER = 1e-12
 SCALE_FEATURES = "scale the features (each to a standard deviation of 1, or every row to norm 1)"
-LEADING = 400  # landmarks that show the directions a smoother with a noise shift keeps
 
 
 def diagonal_in_words(operator: Operator) -> str:

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from congruence.kernels import RBF, Cholesky, Polynomial, prepare
+from congruence.kernels.congruence.diagnostics import kernel_diagnostics
 from congruence.kernels.gram.operator import RegularizedGram
-from congruence.kernels.gram.variation import NearlyConstantKernelWarning, kernel_diagnostics, kernel_variation
+from congruence.kernels.gram.variation import NearlyConstantKernelWarning, kernel_variation
 from congruence.kernels.protocol.weighting import weighted_reference
 from congruence.kernels.solvers import ConjugateGradient
 

@@ -46,7 +46,7 @@ def test_expectations_are_averages_over_the_distribution(kernel: Kernel) -> None
     features = output_features(kernel, y, model)
     draws = 4000
     average = np.array([features(row).mean(axis=0) for row in model.sample(draws, seed=3)])
-    assert np.abs(model.kernel_mean(features) - average).max() < 5 / np.sqrt(draws)
+    assert np.abs(features.expectation(model) - average).max() < 5 / np.sqrt(draws)
 
 
 def test_a_gaussian_integral_to_rounding() -> None:
@@ -55,14 +55,14 @@ def test_a_gaussian_integral_to_rounding() -> None:
     v = 1 / (2 * gamma)
     total = v + model.scale[:, None] ** 2
     expected = np.sqrt(v / total) * np.exp(-((model.loc[:, None] - Y) ** 2) / (2 * total))
-    np.testing.assert_allclose(model.kernel_mean(features) @ features(Y).T, expected, atol=1e-11)
+    np.testing.assert_allclose(features.expectation(model) @ features(Y).T, expected, atol=1e-11)
 
 
 def test_the_range_covers_the_predictions_too() -> None:
     far = Normal(np.array([400.0]), np.array([10.0]))
     kernel = RBF(1 / (2 * 35.0**2))
     features = output_features(kernel, Y, far)
-    mean = far.kernel_mean(features)[0]
+    mean = features.expectation(far)[0]
     v = 35.0**2
     assert mean @ mean == pytest.approx(np.sqrt(v / (v + 200.0)), rel=1e-9)
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from congruence.kernels import Normal, Polynomial, prepare
+from congruence.kernels.congruence.diagnostics import kernel_diagnostics
 from congruence.kernels.congruence.test import congruence_tests
-from congruence.kernels.gram.variation import kernel_diagnostics
 from congruence.kernels.protocol.weighting import weighted_reference
 
 pytestmark = pytest.mark.gpu
