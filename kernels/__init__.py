@@ -44,10 +44,10 @@ from congruence.kernels.kernel_functions import (
     Matern,
     Polynomial,
 )
-from congruence.kernels.mean_embeddings.output_scales import output_kernel, scale_sensitivity
 from congruence.kernels.pit_interpreter import Interpretation, interpret_pit
 from congruence.kernels.protocol.downsampling import downsampled_congruence
 from congruence.kernels.protocol.evaluation import evaluate_protocol
+from congruence.kernels.protocol.output_scales import output_kernel, scale_sensitivity
 from congruence.kernels.protocol.protocol import ECAI, EXACT, PREPRINT, Downsampling, Protocol
 from congruence.kernels.protocol.repeats import RepeatedResult
 from congruence.kernels.resampling.aggregation import Estimate, ScoreStatistics

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import RBF, Kernel, Sum, as_columns
 from congruence.kernels.streams import stream
 
+OutputScale = Literal["marginal", "residual", "multiscale"]
 SCALES = 4
 
 

@@ -63,3 +63,36 @@ def test_the_package_is_importable_from_anywhere_by_its_links() -> None:
         link = ROOT / "src" / "congruence" / room
         assert link.is_symlink()
         assert link.resolve() == ROOT / room
+
+
+def _module(path: Path) -> str:
+    return "congruence." + ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _room(module: str) -> str:
+    """The folder below kernels, tasks or flows that a module lies in; a file at their roots is a room of its own."""
+    return ".".join(module.split(".")[:3])
+
+
+def circles(imports: dict[str, set[str]]) -> list[str]:
+    """What is left after taking away, again and again, whatever imports nothing that is left."""
+    left = dict(imports)
+    while ready := {name for name, needs in left.items() if not needs & (left.keys() - {name})}:
+        left = {name: needs for name, needs in left.items() if name not in ready}
+    return sorted(left)
+
+
+def test_no_import_goes_in_circles() -> None:
+    """Neither between modules, with imports for types and inside functions, nor between the rooms of kernels."""
+    modules = {_module(path) for path in FILES}
+    needs: dict[str, set[str]] = {}
+    for path in FILES:
+        found = imported(path)
+        needs[_module(path)] = {n if n in modules else n.rpartition(".")[0] for n in found} & modules - {_module(path)}
+    assert circles(needs) == []
+    kernels: dict[str, set[str]] = {}
+    for module, found in needs.items():
+        if module.startswith("congruence.kernels."):
+            rooms = {_room(name) for name in found if name != "congruence.kernels"}
+            kernels.setdefault(_room(module), set()).update(rooms - {_room(module)})
+    assert circles(kernels) == []

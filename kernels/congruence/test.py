@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
+from congruence.kernels.bandwidths import OutputScale
 from congruence.kernels.congruence.null_draws import NullDraws, null_draws
 from congruence.kernels.congruence.prepared import PreparedCongruence, prepare
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.landmarks import LEADING
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.protocol.protocol import OutputScale
 from congruence.kernels.solvers import Nystrom, Solver
 from congruence.kernels.streams import stream
 from congruence.kernels.threads import available_threads, map_on_threads

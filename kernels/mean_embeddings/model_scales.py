@@ -10,11 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.bandwidths import scaled_rbf, variance_gamma
+from congruence.kernels.bandwidths import OutputScale, scaled_rbf, variance_gamma
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.kernel_functions import RBF, Kernel
 from congruence.kernels.mean_embeddings.residuals import marginal_kernel
-from congruence.kernels.protocol.protocol import OutputScale
 
 
 def model_output_kernel(y: Array, predictive: Distribution, scale: OutputScale = "marginal") -> Kernel:

@@ -16,8 +16,8 @@ from congruence.kernels.congruence.prepared import Prepare, PreparedCongruence, 
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.landmarks import LEADING
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.mean_embeddings.output_scales import output_kernel
 from congruence.kernels.protocol.downsampling import downsampled_references
+from congruence.kernels.protocol.output_scales import output_kernel
 from congruence.kernels.protocol.protocol import Protocol
 from congruence.kernels.protocol.repeats import RepeatedResult, repeated_evaluation
 from congruence.kernels.protocol.weighting import Reference, weighted_reference

@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 from congruence.kernels.arrays import array_namespace
+from congruence.kernels.bandwidths import OutputScale
 from congruence.kernels.errors import InvalidInputError, ProtocolError
 from congruence.kernels.kernel_functions import Kernel, Polynomial
 
-OutputScale = Literal["marginal", "residual", "multiscale"]
 DownsamplingChoice = Literal["uniform", "leverage", "rpcholesky"]
 
 

@@ -21,7 +21,7 @@ from cce_engine import embeddings
 
 from congruence.kernels import EXACT, Gamma, Mixture, Normal, Poisson, Samples, prepare
 from congruence.kernels.congruence.test import congruence_tests
-from congruence.kernels.mean_embeddings.output_scales import output_kernel
+from congruence.kernels.protocol.output_scales import output_kernel
 
 
 def problem(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -44,7 +44,7 @@ class Split:
         self.mean = x[:, 0]
         self.prepared: PreparedCongruence = prepare(x, input_kernel=EXACT.input_kernel)
         self.features = output_features(OUTPUT_KERNEL, np.linspace(-6.0, 6.0, 400), self.version(IN_USE))
-        self.truth = self.version(0.0).kernel_mean(self.features)
+        self.truth = self.features.expectation(self.version(0.0))
         self.noise = self.noise_floor()
 
     def version(self, shift: float) -> Normal:
@@ -52,7 +52,7 @@ class Split:
 
     def squared_error(self, shift: float) -> float:
         """Mean squared CCE without noise: of the expected Delta."""
-        smoothed, _ = self.prepared.smooth(self.truth - self.version(shift).kernel_mean(self.features))
+        smoothed, _ = self.prepared.smooth(self.truth - self.features.expectation(self.version(shift)))
         return float(np.mean(np.sum(smoothed**2, axis=1)))
 
     def noise_floor(self) -> float:

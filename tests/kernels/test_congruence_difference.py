@@ -62,9 +62,9 @@ def test_the_standard_error_is_that_of_the_linear_statistic(points):
     at = x if query is None else query
     weights = KERNEL(at, x) @ np.linalg.inv(KERNEL(x) + 0.1 * n * np.eye(n))
     features = output_features(kernel, y, Normal(mean, np.full(n, 1.5)))
-    d = weights @ (second.kernel_mean(features) - first.kernel_mean(features))
+    d = weights @ (features.expectation(second) - features.expectation(first))
     w = 2.0 / len(at) * weights.T @ d
-    residual = features(y) - Normal(mean, np.ones(n)).kernel_mean(features)
+    residual = features(y) - features.expectation(Normal(mean, np.ones(n)))
     expected = np.sqrt(np.sum(np.einsum("ij,ij->i", w, residual) ** 2))
     assert item.standard_error == pytest.approx(expected, rel=0.1)
 

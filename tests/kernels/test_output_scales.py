@@ -5,7 +5,7 @@ import pytest
 
 from congruence.kernels import RBF, Normal, Polynomial, multiscale_rbf, prepare, variance_gamma
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.mean_embeddings.output_scales import output_kernel, scale_sensitivity
+from congruence.kernels.protocol.output_scales import output_kernel, scale_sensitivity
 from congruence.kernels.protocol.protocol import EXACT, Protocol
 from congruence.kernels.solvers import ConjugateGradient
 

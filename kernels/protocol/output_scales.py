@@ -13,14 +13,14 @@ from typing import Any, get_args
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
-from congruence.kernels.bandwidths import multiscale_rbf, variance_gamma
+from congruence.kernels.bandwidths import OutputScale, multiscale_rbf, variance_gamma
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.spectrum import residual_variance
 from congruence.kernels.kernel_functions import RBF, Kernel
-from congruence.kernels.protocol.protocol import OutputScale, Protocol
+from congruence.kernels.protocol.protocol import Protocol
 
 SCALES: tuple[OutputScale, ...] = get_args(OutputScale)
 FINEST = 1e-4  # of var(y): a residual variance below it is taken as this much
