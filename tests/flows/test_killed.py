@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from congruence.tasks.clusters import dask_client, scheduler_address
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
+SHARDS = 6
 ENCODER_FOLDER = Path(__file__).parents[1] / "tasks" / "embedding"
 NUMBERS = ("cce_mean", "cce_noise_floor", "nll_mean", "crps_mean", "ece", "mae")
 Content = Callable[..., dict[str, Any]]
@@ -34,7 +36,7 @@ Register = Callable[..., str]
 
 
 @pytest.mark.usefixtures("prefect_server")
-def test_a_run_killed_while_embedding_continues_and_ends_with_the_same_numbers(
+def test_a_run_killed_in_any_stage_continues_and_ends_with_the_same_numbers(
     content: Content, home: Path, tmp_path: Path, register_law: Register
 ) -> None:
     uri = register_law()
@@ -42,17 +44,35 @@ def test_a_run_killed_while_embedding_continues_and_ends_with_the_same_numbers(
     assert undisturbed.wait(timeout=250) == 0
     expected = metrics_of_runs()
 
-    store = tmp_path / "killed"
-    killed = command(content, home, uri, tmp_path / "killed.yaml", store=store, experiment="killed")
-    wait_for(lambda: len(markers(store)) >= 1, killed)
-    os.killpg(killed.pid, signal.SIGKILL)
-    killed.wait(timeout=30)
-    done = {path: path.stat().st_mtime_ns for path in markers(store)}
+    for stage, reached in MOMENTS.items():
+        store = tmp_path / stage
+        shutil.rmtree(home / "predictions", ignore_errors=True)
+        killed = command(content, home, uri, tmp_path / "killed.yaml", store=store, experiment=stage)
+        wait_for(lambda reached=reached, store=store, stage=stage: reached(home, store, stage), killed)
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait(timeout=30)
+        done = {path: path.stat().st_mtime_ns for path in markers(store)}
 
-    again = command(content, home, uri, tmp_path / "killed.yaml", store=store, experiment="killed")
-    assert again.wait(timeout=250) == 0
-    assert {path: path.stat().st_mtime_ns for path in markers(store) if path in done} == done
-    assert metrics_of_runs("killed") == expected
+        again = command(content, home, uri, tmp_path / "killed.yaml", store=store, experiment=stage)
+        assert again.wait(timeout=250) == 0
+        assert {path: path.stat().st_mtime_ns for path in markers(store) if path in done} == done
+        assert metrics_of_runs(stage) == expected, stage
+
+
+def _params_of_runs(experiment: str) -> bool:
+    found = MlflowClient().get_experiment_by_name(f"{experiment}/digits")
+    runs = [] if found is None else mlflow.search_runs([found.experiment_id], output_format="list")
+    return any(run.data.params for run in runs)
+
+
+MOMENTS: dict[str, Callable[[Path, Path, str], bool]] = {
+    "embed": lambda home, store, stage: len(markers(store)) >= 1,
+    "predict": lambda home, store, stage: len(predictions(home, store)) >= 1,
+    "solve": lambda home, store, stage: len(predictions(home, store)) >= SHARDS,
+    "score": lambda home, store, stage: any(store.glob("measurements/**/*.npz")),
+    "log": lambda home, store, stage: _params_of_runs(stage),
+}
+"""When a run is killed in each stage, as soon as what the stage before it (or it itself) leaves behind is seen."""
 
 
 @pytest.mark.usefixtures("prefect_server")
@@ -116,7 +136,11 @@ def command(
 
 
 def markers(store: Path) -> list[Path]:
-    return sorted(store.rglob("done.json"))
+    return sorted(path for path in store.rglob("done.json") if "predictions" not in path.parts)
+
+
+def predictions(home: Path, store: Path) -> list[Path]:
+    return [*(home / "predictions").rglob("*.npz"), *store.glob("predictions/**/done.json")]
 
 
 def wait_for(condition: Any, process: subprocess.Popen[bytes], seconds: float = 120) -> None:

@@ -1,0 +1,52 @@
+"""How many tasks of a stage run at once, over all evaluations of a Prefect server: a limit on the stage's tag."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from prefect.client.orchestration import get_client
+
+from congruence.flows.evaluate import evaluate
+from congruence.tasks.contract import log_predictive_model
+from congruence.tasks.settings.evaluation import EvaluationSettings
+
+TAG = "congruence-predict"
+
+
+@pytest.fixture
+def one_at_a_time(prefect_server: None) -> Iterator[None]:
+    with get_client(sync_client=True) as client:
+        client.create_concurrency_limit(tag=TAG, concurrency_limit=1)
+        yield
+        client.delete_concurrency_limit_by_tag(tag=TAG)
+
+
+@pytest.mark.usefixtures("one_at_a_time")
+def test_a_limit_on_the_tag_of_a_stage_is_kept(content: Callable[..., dict[str, Any]], home: Path) -> None:
+    times = home / "times.txt"
+
+    def predict(frame: pd.DataFrame) -> pd.DataFrame:
+        import time
+
+        began = time.monotonic()
+        time.sleep(0.2)
+        with times.open("a") as file:
+            file.write(f"{began} {time.monotonic()}\n")
+        return pd.DataFrame({"loc": frame["angle"], "scale": 5 + 2.5 * frame["digit"]})
+
+    example = pd.DataFrame({"angle": [0.0, 10.0], "digit": [2.0, 4.0]})
+    for name in ("one", "two"):
+        log_predictive_model(predict, name=name, family="normal", input_example=example, registered_model_name=name)
+    times.unlink()
+    changed = content(models=["one", "two"], home=str(home), cluster={"kind": "threads", "workers": 4})
+    outcomes = evaluate(EvaluationSettings.model_validate(changed), "one, two")
+    assert [outcome.status for outcome in outcomes] == ["evaluated", "evaluated"]
+    spans = sorted(tuple(map(float, line.split())) for line in times.read_text().splitlines())
+    # The first two are the checks of the contract, which no limit holds back.
+    assert len(spans) == 2 + 2 * 6
+    assert all(later[0] >= earlier[1] for earlier, later in pairwise(spans[2:]))
