@@ -29,8 +29,10 @@ from congruence.tasks.embeddings.standardisation import require_features, with_s
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.embeddings.worker import embed_shards, find_batch_size, open_store, warm_encoder
 from congruence.tasks.encoders import Encoder, EncoderSettings
-from congruence.tasks.models.predictions import predict_split
+from congruence.tasks.models.address import PredictionAddress, mask_digest
+from congruence.tasks.models.predictions import pending, read_predictions
 from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.models.worker import predict_missing
 from congruence.tasks.settings.digest import contract_digest
 from congruence.tasks.settings.evaluation import EvaluationSettings, StoreSettings
 from congruence.tasks.sources import Shard, Split, SplitSettings, open_split
@@ -97,9 +99,12 @@ def find_batch_size_task(split: Split, encoder: EncoderSettings, store_uri: str,
 
 
 @task(name="predict", task_run_name="predict {label} on {split.name}", retries=1, cache_policy=NO_CACHE)
-def predict_task(model: PredictiveModel, label: str, split: Split, valid: Array, folder: Path) -> Distribution:  # noqa: ARG001
+def predict_task(model: PredictiveModel, label: str, split: Split, valid: Array, folder: Path) -> Distribution:
     """Predictive distributions of the valid rows by one version, shard by shard."""
-    return predict_split(model, split, valid, folder)
+    address = PredictionAddress(str(folder), split.digest, "version", mask_digest(valid), label)
+    masks = {shard.start: valid[shard.start : shard.stop] for shard in split.shards}
+    predict_missing(address, model, split, pending(address, split.shards), masks)
+    return read_predictions(address, split.shards)
 
 
 def open_planned(split: SplitSettings, settings: EvaluationSettings) -> Split:
