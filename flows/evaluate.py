@@ -24,7 +24,7 @@ from congruence.flows.own_errors import log_own_errors_as_messages
 from congruence.flows.splits import open_planned, rows_of, store_uri, with_fitted_encoder
 from congruence.flows.stages.embed import embed
 from congruence.flows.stages.failures import reason
-from congruence.flows.stages.predict import check, predict
+from congruence.flows.stages.predict import check, kept_predictions, predict
 from congruence.flows.stages.score import Logged, score
 from congruence.flows.stages.solve import groups_of, solve
 from congruence.flows.stages.waiting import told
@@ -162,16 +162,18 @@ def evaluate_split(settings: EvaluationSettings, work: SplitWork, again: bool) -
             )
             parts = [rows] if reference is rows else [rows, reference]
             kept = {version.label: _measurement(settings, work, version) for version in work.versions}
-            if again:
-                _forget(parts, work.versions, kept)
-            end({}, check(settings, rows, left()))
+            served, failures = check(settings, rows, left())
+            end({}, failures)
             for part in parts if left() else []:
                 embed(settings, part)
+                part.predictions.update({label: kept_predictions(part, version) for label, version in served.items()})
+            if again:
+                _forget(parts, left(), kept)
             for part in parts:
                 if left():
                     end({}, predict(settings, part, left()))
             task = SolveWork(work.protocol, reference, None if reference is rows else rows, kept)
-            for group in groups_of(left(), int(reference.valid().sum())):
+            for group in groups_of(left(), int(reference.valid.sum())) if left() else []:
                 end({}, solve(settings, task, group, work.split.name))
                 solved = [version for version in group if version.label not in ended]
                 end(*score(settings, work.protocol, rows, solved, kept, again))
@@ -191,7 +193,7 @@ def _forget(parts: list[EvaluatedRows], versions: list[ModelVersion], kept: dict
     for version in versions:
         kept[version.label].remove()
         for part in parts:
-            part.forget(version)
+            part.forget(version.label)
 
 
 def _table_artifact(split: Split, outcomes: list[VersionOutcome]) -> None:

@@ -18,7 +18,7 @@ from rich.table import Table
 from congruence.flows.conditions import encoder_protocol
 from congruence.flows.splits import open_planned, rows_of, store_uri, with_fitted_encoder
 from congruence.flows.stages.embed import embed
-from congruence.flows.stages.predict import check, predict
+from congruence.flows.stages.predict import check, kept_predictions, predict
 from congruence.flows.stages.solve import solve
 from congruence.flows.stages.waiting import told
 from congruence.flows.tracking import for_workers
@@ -103,11 +103,11 @@ def score(
         protocol,
         _summary(known),
         _summary(asked),
-        row_frame(fresh, asked.store, asked.valid()),
+        row_frame(fresh, asked.store, asked.valid),
         measurement.result,
         measurement.test,
-        asked.predictive(version),
-        asked.targets() if fresh.settings.target_columns else None,
+        asked.all_predictive(label),
+        asked.all_targets() if fresh.settings.target_columns else None,
     )
     folder = output or settings.home_folder / "scores" / f"{label.replace('/', '-')}-{fresh.digest[:12]}"
     files = write_reliability(found, folder)
@@ -122,11 +122,15 @@ def measure_inputs(settings: EvaluationSettings, work: SolveWork, version: Model
     """Embed and predict labelled rows and new inputs, and solve on the former for the latter."""
     known, asked = work.reference, work.query
     assert asked is not None
-    _raise(check(settings, known, [version]))
+    served, failures = check(settings, known, [version])
+    _raise(failures)
     for rows in (known, asked):
         embed(settings, rows)
-        _raise(predict(settings, rows, [version]))
-    if not asked.valid().any():
+        rows.predictions[version.label] = kept_predictions(rows, served[version.label])
+    for rows in (known, asked):
+        if rows.valid.any():
+            _raise(predict(settings, rows, [version]))
+    if not asked.valid.any():
         raise InvalidInputError(
             f"inputs: none of the {asked.split.rows} rows at {asked.split.settings.uri} can be embedded"
         )
@@ -149,7 +153,7 @@ def _labelled(settings: EvaluationSettings, name: str | None) -> SplitSettings:
 
 def _summary(rows: EvaluatedRows) -> SplitSummary:
     split = rows.split
-    return SplitSummary(split.name, split.digest, split.rows, int(rows.valid().sum()))
+    return SplitSummary(split.name, split.digest, split.rows, int(rows.valid.sum()))
 
 
 def print_scores(scored: ScoredInputs) -> None:

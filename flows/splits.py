@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from congruence.tasks.embeddings.standardisation import with_statistics
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
-from congruence.tasks.settings.digest import contract_digest
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Split, SplitSettings, open_split
 
@@ -29,23 +26,10 @@ def with_fitted_encoder(settings: EvaluationSettings) -> EvaluationSettings:
 
 
 def rows_of(settings: EvaluationSettings, split: Split) -> EvaluatedRows:
-    """The addresses of a split's embeddings and predictions under these settings."""
-    return EvaluatedRows(
-        split,
-        settings.encoder,
-        store_uri(settings),
-        settings.store,
-        settings.predictions,
-        _predictions_folder(settings, split),
-    )
+    """The addresses of a split's embeddings under these settings."""
+    return EvaluatedRows(split, settings.encoder, store_uri(settings), settings.store)
 
 
 def store_uri(settings: EvaluationSettings) -> str:
-    """Where embeddings and measurements are kept."""
+    """Where embeddings, predictions and measurements are kept."""
     return settings.store.uri or str(settings.home_folder / "embeddings")
-
-
-def _predictions_folder(settings: EvaluationSettings, split: Split) -> Path:
-    """Where predictions are kept: they are of what the models were given and of how their output was read."""
-    contract = contract_digest(settings.predictions, split.settings)
-    return settings.home_folder / "predictions" / f"{split.digest[:16]}-{contract}"

@@ -2,40 +2,64 @@
 
 from __future__ import annotations
 
-import numpy as np
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from congruence.flows.progress import stage
 from congruence.flows.stages.failures import why
 from congruence.flows.stages.waiting import as_completed
-from congruence.tasks.contract import ContractError, check_contract
-from congruence.tasks.models.evaluated_rows import EvaluatedRows
+from congruence.tasks.contract import ContractError
+from congruence.tasks.contract.resolved import contract_digest, resolved_contract
+from congruence.tasks.models.address import PredictionAddress
+from congruence.tasks.models.evaluated_rows import EvaluatedRows, KeptPredictions
 from congruence.tasks.models.registry import ModelVersion, resolve
+from congruence.tasks.models.worker import ServedVersion, try_contract
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Shard
 from congruence.tasks.tracking.connection import persist, use_tracking
 
-CONTRACT_ROWS = 8
 MAX_TASKS = 200
 
 
 @task(name="check", task_run_name="check {version.label} on {rows.split.name}", cache_policy=NO_CACHE)
-def check_task(version: ModelVersion, rows: EvaluatedRows, settings: EvaluationSettings) -> None:
+def check_task(version: ModelVersion, rows: EvaluatedRows, settings: EvaluationSettings) -> ServedVersion:
     """Load a version on a worker and try its contract on a few rows, before hours are spent on embeddings."""
     use_tracking(settings.tracking)
-    split = rows.split
-    first = split.shards[0]
-    frame = split.frame(first, split.settings.model_input_columns)
-    chosen = np.flatnonzero(frame.notna().all(axis=1).to_numpy())[:CONTRACT_ROWS]
     step = f"loading {version.label}"
+
+    def load() -> ServedVersion:
+        served = serve(settings, version)
+        try_contract(served, rows.split)
+        return served
+
     try:
-        model = persist(step, lambda: rows.model(version), settings.tracking)
+        return persist(step, load, settings.tracking)
     except ContractError:
         # MLflow may have gone away while the files came: not the version's failure. Once it answers, they come again.
         persist(step, lambda: resolve(version.uri), settings.tracking)
-        model = persist(step, lambda: rows.model(version), settings.tracking)
-    check_contract(model, frame.iloc[chosen], split.targets(first)[chosen])
+        return persist(step, load, settings.tracking)
+
+
+def serve(settings: EvaluationSettings, version: ModelVersion) -> ServedVersion:
+    """What a worker needs to load ``version``."""
+    return ServedVersion(
+        version,
+        resolved_contract(version, settings.predictions),
+        settings.tracking.uri,
+        settings.tracking.registry_uri,
+        settings.predict,
+        str(settings.home_folder / "environments"),
+    )
+
+
+def kept_predictions(rows: EvaluatedRows, served: ServedVersion) -> KeptPredictions:
+    """Where the predictions of a version for ``rows``, which are embedded, are kept."""
+    inputs = rows.split.settings.model_input_columns
+    contract = contract_digest(served.contract, inputs, served.settings.isolation)
+    options = rows.store_settings.storage_options
+    digest = rows.split.digest
+    address = PredictionAddress.of(rows.store_uri, digest, served.version, contract, rows.valid, options)
+    return KeptPredictions(address, served)
 
 
 @task(
@@ -55,17 +79,22 @@ def predict_task(
 ) -> int:
     """Predict the valid rows of some shards by one version; what is kept is not asked again."""
     use_tracking(settings.tracking)
-    return rows.predict(version, shards)
+    return rows.predict(version.label, shards).rows
 
 
-def check(settings: EvaluationSettings, rows: EvaluatedRows, versions: list[ModelVersion]) -> dict[str, str]:
-    """Why versions cannot be evaluated, by label."""
+def check(
+    settings: EvaluationSettings, rows: EvaluatedRows, versions: list[ModelVersion]
+) -> tuple[dict[str, ServedVersion], dict[str, str]]:
+    """The versions that keep their contract, ready to be loaded, and why the others do not, by label."""
     futures = {check_task.submit(version, rows, settings): version.label for version in versions}
-    failures = {}
+    served: dict[str, ServedVersion] = {}
+    failures: dict[str, str] = {}
     for future in as_completed(list(futures)):
         if (reason := why(future)) is not None:
             failures[futures[future]] = reason
-    return failures
+        else:
+            served[futures[future]] = future.result()
+    return served, failures
 
 
 def predict(settings: EvaluationSettings, rows: EvaluatedRows, versions: list[ModelVersion]) -> dict[str, str]:

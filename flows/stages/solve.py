@@ -28,7 +28,7 @@ def solve_task(
     """Prepare the Gram system once on the cluster, solve it for some versions, and keep what it said of each."""
     use_tracking(settings.tracking)
     with worker_client() as client:
-        solve_versions(client, settings, work, versions, partial(_say, split_name))
+        solve_versions(client, settings, work, [version.label for version in versions], partial(_say, split_name))
 
 
 def _say(split_name: str, line: str) -> None:

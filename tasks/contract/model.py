@@ -6,24 +6,45 @@ models whose authors may run code on this machine.
 
 from __future__ import annotations
 
+import shutil
+import sys
+import tempfile
+import weakref
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
+from mlflow.artifacts import download_artifacts
 from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PyFuncModel, load_model
 from mlflow.types import DataType
 from mlflow.types.schema import Schema
-from pydantic import ValidationError
 
 from congruence.kernels.distributions.base import Distribution
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.reading import read_distribution
+from congruence.tasks.contract.resolved import METADATA_KEY, settings_in
 from congruence.tasks.contract.settings import PredictionSettings
+from congruence.tasks.masking import mask_text
 from congruence.tasks.models.registry import ModelVersion, resolve
+from congruence.tasks.outages import is_transient
 
-METADATA_KEY = "congruence"
+__all__ = ["METADATA_KEY", "PredictiveModel", "load_predictive_model", "load_version", "settings_of"]
+
+FETCHED = "congruence-model-"
+
+
+class AskedModel(Protocol):
+    """A model that was loaded, in this process or another: MLflow's ``PyFuncModel``, or one that is asked like it."""
+
+    @property
+    def metadata(self) -> Any:
+        """What its ``MLmodel`` file says."""
+
+    def predict(self, data: Any) -> Any:
+        """Its output for a frame or a matrix."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +53,7 @@ class PredictiveModel:
 
     identity: ModelVersion
     settings: PredictionSettings
-    pyfunc: PyFuncModel = field(repr=False)
+    pyfunc: AskedModel = field(repr=False)
 
     @property
     def name(self) -> str:
@@ -78,18 +99,21 @@ class PredictiveModel:
             output = self.pyfunc.predict(inputs)
         except MlflowException as error:
             raise ContractError(
-                f"{self.identity.label}: the rows do not fit the model's signature: "
-                f"{str(error).rsplit('Error: ', 1)[-1]}; it asks for {self._input_schema}"
+                f"{self.identity.label}: {_rows(start, frame)} do not fit the model's signature: "
+                f"{mask_text(str(error).rsplit('Error: ', 1)[-1])}; it asks for {self._input_schema}"
             ) from error
-        except Exception as error:  # the model's own code may raise anything
+        except (Exception, SystemExit) as error:  # the model's own code may raise anything
             raise ContractError(
-                f"{self.identity.label}: predict failed on rows {start} to {start + len(frame) - 1}: "
-                f"{type(error).__name__}: {error}"
+                f"{self.identity.label}: predict failed on {_rows(start, frame)}: {failure_text(error)}"
             ) from error
         try:
             return read_distribution(output, self.settings, len(frame), start=start)
         except ContractError as error:
-            raise ContractError(f"{self.identity.label}: {error}") from error
+            raise ContractError(f"{self.identity.label}: {mask_text(str(error))}") from error
+        except Exception as error:  # so may the objects that it returns
+            raise ContractError(
+                f"{self.identity.label}: its output on {_rows(start, frame)} cannot be read: {failure_text(error)}"
+            ) from error
 
     @property
     def _input_schema(self) -> Schema | None:
@@ -129,16 +153,65 @@ def load_predictive_model(uri: str, predictions: PredictionSettings | None = Non
     Raises:
         RegistryError: there is no such version.
         ContractError: the model cannot be loaded, or nobody says how to read its output.
+        MlflowException: MLflow does not answer.
     """
-    identity = resolve(uri)
+    return load_version(resolve(uri), predictions)
+
+
+def load_version(identity: ModelVersion, predictions: PredictionSettings | None = None) -> PredictiveModel:
+    """Load a version into this process.
+
+    Its files are fetched first and live as long as the model: what then fails is the model's own failure.
+
+    Raises:
+        ContractError: the files are not there, the model cannot be loaded, or nobody says how to read its output.
+        MlflowException: MLflow does not answer.
+    """
+    folder = fetch(identity)
     try:
-        pyfunc = load_model(identity.uri, suppress_warnings=True)
-    except Exception as error:  # unpickling runs foreign code
+        forget_code_of_others()
+        pyfunc = load_model(str(folder), suppress_warnings=True)
+    except (Exception, SystemExit) as error:  # unpickling runs foreign code
+        shutil.rmtree(folder, ignore_errors=True)
         raise ContractError(
-            f"{identity.label}: loading failed: {type(error).__name__}: {error}; install what the model needs "
+            f"{identity.label}: loading failed: {failure_text(error)}; install what the model needs "
             f"(mlflow.pyfunc.get_model_dependencies({identity.uri!r}) lists it)"
         ) from error
+    # Some models open their files when they predict.
+    weakref.finalize(pyfunc, shutil.rmtree, folder, ignore_errors=True)
     return PredictiveModel(identity, predictions or settings_of(pyfunc, identity), pyfunc)
+
+
+def fetch(identity: ModelVersion) -> Path:
+    """The files of a version in a new folder, which the caller removes.
+
+    Raises:
+        ContractError: they are not there.
+        MlflowException: MLflow does not answer.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=FETCHED))
+    try:
+        download_artifacts(artifact_uri=identity.uri, dst_path=str(folder))
+    except Exception as error:  # artifact stores raise what their clients raise
+        shutil.rmtree(folder, ignore_errors=True)
+        if is_transient(error):
+            raise
+        raise ContractError(
+            f"{identity.label}: its files cannot be fetched: {failure_text(error)}; log the model again"
+        ) from error
+    return folder
+
+
+def forget_code_of_others() -> None:
+    """Forget the modules that versions loaded before brought along (``code_paths``).
+
+    MLflow puts each version's folder of code on the path, so a module that two versions have under one name would be
+    that of the version loaded first. Objects that were made of such a module keep it.
+    """
+    sys.path[:] = [path for path in sys.path if not _is_fetched(path)]
+    for name, module in list(sys.modules.items()):
+        if _is_fetched(str(getattr(module, "__file__", None) or "")):
+            del sys.modules[name]
 
 
 def settings_of(pyfunc: PyFuncModel, identity: ModelVersion) -> PredictionSettings:
@@ -147,18 +220,20 @@ def settings_of(pyfunc: PyFuncModel, identity: ModelVersion) -> PredictionSettin
     Raises:
         ContractError: the metadata do not say, or say what is not valid.
     """
-    found = (pyfunc.metadata.metadata or {}).get(METADATA_KEY)
-    if found is None:
-        raise ContractError(
-            f"{identity.label}: its metadata has no key {METADATA_KEY!r} that says how to read its output; log it with "
-            "log_predictive_model, or give `predictions: {family: ..., columns: ...}` in the evaluation file"
-        )
-    try:
-        return PredictionSettings.model_validate(found)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        place = ".".join(map(str, problem["loc"]))
-        raise ContractError(
-            f"{identity.label}: metadata {METADATA_KEY}{'.' if place else ''}{place}: {problem['msg']}; correct it "
-            "under `predictions:` in the evaluation file, or log the model again"
-        ) from error
+    return settings_in(pyfunc.metadata.metadata, identity.label)
+
+
+def failure_text(error: BaseException) -> str:
+    """What the code of a model raised, as one line without passwords."""
+    text = mask_text(str(error))
+    if isinstance(error, ContractError):  # of a process that said more
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _rows(start: int, frame: pd.DataFrame) -> str:
+    return f"rows {start} to {start + len(frame) - 1}"
+
+
+def _is_fetched(path: str) -> bool:
+    return path.startswith(str(Path(tempfile.gettempdir()) / FETCHED))

@@ -4,7 +4,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import fsspec
@@ -35,6 +35,18 @@ class ObjectStore:
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
 
+    def sizes(self, folder: str, depth: int | None = None) -> dict[str, int]:
+        """Keys of all objects below ``folder`` with their sizes in bytes, found by one listing.
+
+        Args:
+            folder: a key without its last part; "" for everything.
+            depth: how many parts of a key may follow ``folder``; any number by default.
+        """
+        path = f"{self._root}/{folder}".rstrip("/")
+        found = self._filesystem.find(path, maxdepth=depth, detail=True)
+        start = len(self._root) + 1
+        return {name[start:]: int(entry["size"] or 0) for name, entry in found.items() if entry["type"] == "file"}
+
     def put(self, key: str, data: bytes) -> None:
         """Write the object whole, in place of any other under this key."""
         path = f"{self._root}/{key}"
@@ -42,13 +54,6 @@ class ObjectStore:
             self._filesystem.pipe_file(path, data)
             return
         os.replace(self._write_incoming(path, data), path)
-
-    def remove(self, key: str) -> None:
-        """Remove the object, if there is one."""
-        try:
-            self._filesystem.rm_file(f"{self._root}/{key}")
-        except FileNotFoundError:
-            return
 
     def put_if_other(self, key: str, data: bytes) -> None:
         """Write the object unless these very bytes lie there already."""
@@ -80,6 +85,14 @@ class ObjectStore:
             os.unlink(temporary)
         except OSError:
             os.replace(temporary, path)
+
+    def remove(self, keys: Iterable[str]) -> None:
+        """Remove objects; those that are gone already do not matter."""
+        for key in keys:
+            try:
+                self._filesystem.rm_file(f"{self._root}/{key}")
+            except FileNotFoundError:
+                continue
 
     def _write_incoming(self, path: str, data: bytes) -> str:
         incoming = os.path.join(self._root, _INCOMING)

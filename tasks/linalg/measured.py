@@ -93,7 +93,7 @@ class MeasurementAddress:
 
     def remove(self) -> None:
         """Forget it: it is logged."""
-        self._objects().remove(self.key)
+        self._objects().remove([self.key])
 
     def _objects(self) -> ObjectStore:
         return ObjectStore(self.uri, self.storage_options)

@@ -12,7 +12,6 @@ from congruence.tasks.linalg.checkpoint import sweep_iterates
 from congruence.tasks.linalg.measured import MeasurementAddress
 from congruence.tasks.linalg.measurement import measure, on_cluster
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
-from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 EXPECTED_COLUMNS = 60  # per version: features of one RBF at the papers' bandwidth, and the noise floor's probes
@@ -41,11 +40,11 @@ def solve_versions(
     client: Client,
     settings: EvaluationSettings,
     work: SolveWork,
-    versions: list[ModelVersion],
+    labels: list[str],
     announce: Callable[[str], None],
 ) -> None:
     """Prepare the Gram system once, solve it for every version whose measurement is not kept yet, and keep them."""
-    missing = [version for version in versions if work.kept[version.label].read() is None]
+    missing = [label for label in labels if work.kept[label].read() is None]
     if not missing:
         return
     folder = settings.home_folder / "solves"
@@ -63,13 +62,13 @@ def solve_versions(
         settings,
         work.protocol,
         work.reference.embeddings(),
-        work.reference.targets(),
-        {version.label: work.reference.predictive(version) for version in missing},
+        work.reference.all_targets(),
+        {label: work.reference.all_predictive(label) for label in missing},
         query=None if work.query is None else work.query.embeddings(),
         prepare_inputs=place,
     )
-    for version in missing:
-        work.kept[version.label].write(measurement.of(version.label))
+    for label in missing:
+        work.kept[label].write(measurement.of(label))
     measurement.clear_checkpoints()
 
 

@@ -6,26 +6,32 @@ predictions are. Nothing is opened before it is asked for, and a process opens e
 
 from __future__ import annotations
 
-import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import Path
+from functools import cached_property
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
-from congruence.tasks.contract import PredictiveModel, load_predictive_model
-from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.embeddings.worker import open_store, warm_encoder
 from congruence.tasks.encoders import EncoderSettings
-from congruence.tasks.models.predictions import _path as shard_path
-from congruence.tasks.models.predictions import _predict_shard as predict_shard
-from congruence.tasks.models.predictions import concatenate
-from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.models.address import PredictionAddress
+from congruence.tasks.models.predictions import PredictionsError, forget, read_predictions
+from congruence.tasks.models.worker import PredictionReport, ServedVersion, predict_shards
 from congruence.tasks.settings.evaluation import StoreSettings
 from congruence.tasks.sources import Shard, Split
+
+BLOCK_ROWS = 2**16
+
+
+@dataclass(frozen=True)
+class KeptPredictions:
+    """Where a version's predictions are, and how to have them made."""
+
+    address: PredictionAddress
+    served: ServedVersion
 
 
 @dataclass(frozen=True)
@@ -37,71 +43,93 @@ class EvaluatedRows:
         encoder: whose embeddings.
         store_uri: where they are kept.
         store_settings: how.
-        contract: how the models' output is read, None for what they say themselves.
-        predictions: the folder of all versions' predictions on this split.
+        predictions: by version; added once the split is embedded.
     """
 
     split: Split = field(repr=False)
     encoder: EncoderSettings
     store_uri: str
     store_settings: StoreSettings
-    contract: PredictionSettings | None
-    predictions: Path
+    predictions: dict[str, KeptPredictions] = field(default_factory=dict)
 
     @property
     def store(self) -> EmbeddingStore:
-        """The embeddings, opened once per process."""
+        """The embeddings."""
         encoder = warm_encoder(self.encoder.model_dump_json(exclude_unset=True))
         return open_store(self.store_uri, self.store_settings, self.split, encoder)
 
+    @cached_property
     def valid(self) -> Array:
         """Which rows of the split are evaluated, (rows,)."""
-        return self.store.valid()
+        return np.asarray(self.store.valid())
 
     def embeddings(self) -> Array:
         """Of the valid rows, as the encoder gave them, (v, d)."""
-        store = self.store
-        return np.asarray(store.read()[store.valid()])
+        return np.asarray(self.store.read()[self.valid])
 
-    def targets(self) -> Array:
+    def all_targets(self) -> Array:
         """Of the valid rows, (v,) or (v, q)."""
-        return np.concatenate([self.split.targets(shard) for shard in self.split.shards])[self.valid()]
+        return self._targets(self.split.shards)
 
-    def predict(self, version: ModelVersion, shards: list[Shard]) -> int:
-        """Predict the valid rows of ``shards`` by one version and keep it; their number."""
-        valid_rows, store = 0, self.store
-        for shard in shards:
-            mask = store.valid(slice(shard.start, shard.stop))
-            if mask.any():
-                self._part(version, shard, mask)
-                valid_rows += int(mask.sum())
-        return valid_rows
+    def predict(self, version: str, shards: Sequence[Shard]) -> PredictionReport:
+        """Have a version predict the valid rows of ``shards`` into the store, where they are not kept yet."""
+        kept = self.predictions[version]
+        return predict_shards(kept.address, kept.served, self.split, shards, [self._mask(shard) for shard in shards])
 
-    def predictive(self, version: ModelVersion) -> Distribution:
-        """The predictions of one version at the valid rows; what is missing or damaged is predicted now."""
-        store = self.store
-        masks = [(shard, store.valid(slice(shard.start, shard.stop))) for shard in self.split.shards]
-        return concatenate([self._part(version, shard, mask) for shard, mask in masks if mask.any()])
+    def all_predictive(self, version: str) -> Distribution:
+        """The predictions of a version at the valid rows."""
+        return self._predictive(version, self.split.shards)
 
-    def forget(self, version: ModelVersion) -> None:
+    def forget(self, version: str) -> None:
         """Remove the kept predictions of a version, so that the model is asked again."""
-        shutil.rmtree(self._folder(version), ignore_errors=True)
+        forget(self.predictions[version].address)
 
-    def model(self, version: ModelVersion) -> PredictiveModel:
-        """The version, loaded once per process."""
-        return warm_model(version.uri, None if self.contract is None else self.contract.model_dump_json())
+    @cached_property
+    def blocks(self) -> list[list[Shard]]:
+        """Neighbouring shards, in groups of some 65,536 rows with at least one valid one."""
+        groups: list[list[Shard]] = []
+        held = 0
+        for shard in self.split.shards:
+            if not groups or held + shard.rows > BLOCK_ROWS:
+                groups.append([])
+                held = 0
+            groups[-1].append(shard)
+            held += shard.rows
+        return [group for group in groups if self.valid[group[0].start : group[-1].stop].any()]
 
-    def _part(self, version: ModelVersion, shard: Shard, mask: Array) -> Distribution:
-        folder = self._folder(version)
-        folder.mkdir(parents=True, exist_ok=True)
-        return predict_shard(self.model(version), self.split, shard, mask, shard_path(folder, shard, mask))
+    @cached_property
+    def sizes(self) -> list[int]:
+        """Valid rows of each block."""
+        return [int(self.valid[group[0].start : group[-1].stop].sum()) for group in self.blocks]
 
-    def _folder(self, version: ModelVersion) -> Path:
-        return self.predictions / (version.model_id or version.label).replace("/", "-")
+    def inputs(self, block: int) -> Array:
+        """Embeddings of the valid rows of a block, (rows, d), as the encoder gave them."""
+        rows = slice(self.blocks[block][0].start, self.blocks[block][-1].stop)
+        return np.asarray(self.store.read(rows)[self.valid[rows]])
 
+    def targets(self, block: int) -> Array:
+        """Of the valid rows of a block, (rows,) or (rows, q)."""
+        return self._targets(self.blocks[block])
 
-@lru_cache(maxsize=4)
-def warm_model(uri: str, contract: str | None) -> PredictiveModel:
-    """The version at ``uri``, loaded once per process."""
-    settings = None if contract is None else PredictionSettings.model_validate_json(contract)
-    return load_predictive_model(uri, settings)
+    def predictive(self, block: int, version: str) -> Distribution:
+        """What a version predicts for the valid rows of a block."""
+        return self._predictive(version, self.blocks[block])
+
+    def __getstate__(self) -> dict[str, object]:
+        """Without what was read."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("valid", "blocks", "sizes")}
+
+    def _mask(self, shard: Shard) -> Array:
+        return self.valid[shard.start : shard.stop]
+
+    def _targets(self, shards: Sequence[Shard]) -> Array:
+        return np.concatenate([self.split.targets(shard)[self._mask(shard)] for shard in shards])
+
+    def _predictive(self, version: str, shards: Sequence[Shard]) -> Distribution:
+        """Read; what is missing or damaged is predicted again."""
+        address = self.predictions[version].address
+        try:
+            return read_predictions(address, shards)
+        except PredictionsError:
+            self.predict(version, shards)
+            return read_predictions(address, shards)

@@ -1,118 +1,252 @@
-"""Predictions of one version on one split, shard by shard on disk: a finished shard is never predicted again.
+"""The predictions of one version on one split in Zarr, beside the embeddings: no shard is predicted twice.
 
-A distribution is stored as the arrays of its parameters with the name of its family (NPZ, no pickle), written beside
-its final name and then renamed, so a file that exists is whole.
+Layout below the folder of a ``PredictionAddress``; a range is the shards that were predicted one after another, told by
+its rows of the split:
+
+    done/<start>-<stop>.json                 the marker: written last, names the data and the SHA-256 of each object
+    ranges/<start>-<stop>/<content>/valid    (stop - start,), which rows were predicted
+    ranges/<start>-<stop>/<content>/<name>   a parameter of the family, one row for each valid row
+
+Ranges may overlap, as two processes that predict at once or a split that is cut into other shards make them: each is
+whole by itself. The data lies under the digest of its own content, so of two writers the last marker decides.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import zipfile
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions import Distribution, Mixture
-from congruence.tasks.contract import PredictiveModel
-from congruence.tasks.contract.settings import families, family_name
-from congruence.tasks.sources import Shard, Split
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.errors import CongruenceError, InvalidInputError
+from congruence.tasks.contract.errors import ContractError
+from congruence.tasks.embeddings.zarr_groups import (
+    checked_objects,
+    checksums,
+    decode_group,
+    digest_of,
+    encode_group,
+    seal,
+    unseal,
+)
+from congruence.tasks.models.address import PredictionAddress
+from congruence.tasks.models.encoding import describe, restore
+from congruence.tasks.sources import Shard
+
+_READ_AT_ONCE = 8
+
+Range = tuple[int, int]
+"""First row of the split and one past the last."""
 
 
-def predict_split(
-    model: PredictiveModel,
-    split: Split,
-    valid: Array,
-    folder: Path,
-    *,
-    progress: Callable[[int], None] | None = None,
-) -> Distribution:
-    """Predictive distributions of the valid rows of a split, in split order.
+class PredictionsError(CongruenceError):
+    """Predictions that are missing or damaged: names the version, the rows and the remedy."""
 
-    Args:
-        model: the version.
-        split: the split.
-        valid: which rows to predict, (rows,) of bool; the others cannot be embedded or have no target.
-        folder: where finished shards are kept, for this version and this split (its digest) alone.
-        progress: told the number of rows after each shard.
+
+def pending(address: PredictionAddress, shards: Sequence[Shard]) -> list[Shard]:
+    """The shards that are still to be predicted, by one listing of the markers."""
+    done = _union(_ranges(address))
+    return [shard for shard in shards if not any(a <= shard.start and shard.stop <= b for a, b in done)]
+
+
+def read_predictions(address: PredictionAddress, shards: Sequence[Shard]) -> Distribution:
+    """The predictive distributions of the valid rows of ``shards``, in their order.
 
     Raises:
-        ContractError: the model's output is not what its contract says.
+        PredictionsError: a shard that is not predicted, or damaged; the marker of what is damaged is removed, so that
+            ``pending`` names it. Or no row of these shards is valid.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    parts: list[Distribution] = []
-    for shard in split.shards:
-        mask = valid[shard.start : shard.start + shard.rows]
-        if mask.any():
-            parts.append(_predict_shard(model, split, shard, mask, _path(folder, shard, mask)))
-        if progress is not None:
-            progress(shard.rows)
-    return concatenate(parts)
+    pieces = list(_pieces(address, shards))
+    distinct = list(dict.fromkeys(found for found, _, _ in pieces))
+    with ThreadPoolExecutor(_READ_AT_ONCE) as threads:
+        parts = dict(zip(distinct, threads.map(lambda found: read_range(address, found), distinct), strict=True))
+    chosen = []
+    for found, start, stop in pieces:
+        valid, distribution = parts[found]
+        first, last = (int(valid[: row - found[0]].sum()) for row in (start, stop))
+        if distribution is not None and first < last:
+            chosen.append(distribution if last - first == len(distribution) else distribution[first:last])
+    if not chosen:
+        raise PredictionsError(f"{address.label}: no row of {_rows(shards)} is valid, so none was predicted")
+    return concatenate(chosen)
 
 
-def _path(folder: Path, shard: Shard, mask: Array) -> Path:
-    rows = hashlib.sha256(np.packbits(mask).tobytes()).hexdigest()[:8]
-    return folder / f"{shard.start:09d}-{shard.rows}-{rows}.npz"
+def forget(address: PredictionAddress) -> None:
+    """Remove everything at this address, so that the version is asked again."""
+    keys = address.objects.sizes(address.folder)
+    markers = [key for key in keys if key.startswith(f"{address.folder}/done/")]
+    address.objects.remove(markers)
+    address.objects.remove(key for key in keys if key not in set(markers))
 
 
-def _predict_shard(model: PredictiveModel, split: Split, shard: Shard, mask: Array, path: Path) -> Distribution:
-    if path.exists():
-        try:
-            return read_distribution(path)
-        except (zipfile.BadZipFile, ValueError, KeyError, EOFError):
-            path.unlink()  # damaged after it was written: predict it again
-    frame = split.frame(shard, split.settings.model_input_columns)[mask]
-    predicted = model.predict(frame, start=shard.start)
-    write_distribution(path, predicted)
-    return predicted
+def write_range(
+    address: PredictionAddress, shards: Sequence[Shard], masks: Sequence[Array], distribution: Distribution | None
+) -> None:
+    """Store what was predicted for consecutive shards: the data first, the marker last.
+
+    Args:
+        address: where.
+        shards: shards without a gap between them.
+        masks: which rows of each were predicted.
+        distribution: one row for each of these rows; None where there is none.
+    """
+    start, stop, valid = shards[0].start, shards[-1].stop, np.concatenate(masks).astype(bool)
+    rows = 0 if distribution is None else len(distribution)
+    without_gap = all(a.stop == b.start for a, b in pairwise(shards))
+    if not without_gap or len(valid) != stop - start or int(valid.sum()) != rows:
+        raise PredictionsError(
+            f"{address.label}: {rows} predictions of {int(valid.sum())} valid rows in masks of {len(valid)} rows for "
+            f"rows {start} to {stop - 1}; give shards in a row, a mask for each, and a prediction for each valid row"
+        )
+    description, arrays = describe(distribution) if distribution is not None else (None, {})
+    data = encode_group({**arrays, "valid": valid})
+    sums = checksums(data)
+    content = digest_of(sums)
+    for key, value in data.items():
+        address.objects.put(f"{_folder(address, (start, stop))}/{content}/{key}", value)
+    marker = {
+        **_header(address, (start, stop)),
+        "version": address.label,
+        "valid_rows": rows,
+        "distribution": description,
+        "content": content,
+        "sha256": sums,
+    }
+    address.objects.put(_marker_key(address, (start, stop)), seal(marker))
+
+
+def read_range(address: PredictionAddress, found: Range) -> tuple[Array, Distribution | None]:
+    """Which rows of a range are valid, and their distributions.
+
+    Raises:
+        PredictionsError: it is damaged; its marker is then removed.
+    """
+    content = address.objects.get(_marker_key(address, found))
+    if content is None:
+        raise _error(address, found, "are not predicted")
+    read = _read_checked(address, found, content)
+    if not isinstance(read, str):
+        return read
+    if address.objects.get(_marker_key(address, found)) == content:  # nobody has made it again meanwhile
+        address.objects.remove([_marker_key(address, found)])
+    raise _error(address, found, read)
+
+
+def remove_damaged(address: PredictionAddress, shards: Sequence[Shard]) -> None:
+    """Read what is stored of ``shards`` and remove the markers of what is damaged, so that it is made again."""
+    first, last = shards[0].start, shards[-1].stop
+    for found in _ranges(address):
+        if found[0] < last and first < found[1]:
+            try:
+                read_range(address, found)
+            except PredictionsError:
+                continue
 
 
 def concatenate(parts: Sequence[Distribution]) -> Distribution:
-    """The rows of several parts of one version's predictions."""
-    return parts[0] if len(parts) == 1 else type(parts[0]).concatenate(parts)
-
-
-def write_distribution(path: Path, distribution: Distribution) -> None:
-    """Store ``distribution`` at ``path``, whole or not at all."""
-    arrays: dict[str, Array] = {}
-    description = json.dumps(_describe(distribution, arrays, "")).encode()
-    arrays["description"] = np.frombuffer(description, dtype=np.uint8)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    with partial.open("wb") as file:
-        np.savez(file, allow_pickle=False, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-
-
-def read_distribution(path: Path) -> Distribution:
-    """The distribution stored at ``path``.
+    """The rows of several parts of one version's predictions.
 
     Raises:
-        ValueError, KeyError, zipfile.BadZipFile: the file is damaged.
+        ContractError: the parts are not of one family and shape.
     """
-    with np.load(path, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
-    return _restore(json.loads(arrays["description"].tobytes()), arrays)
+    if len(parts) == 1:
+        return parts[0]
+    try:
+        return type(parts[0]).concatenate(parts)
+    except (InvalidInputError, ValueError, AttributeError, KeyError) as error:
+        raise ContractError(
+            f"predictions of several shards do not fit together ({error}); a version must give every row the same "
+            "number of samples, quantiles or components"
+        ) from error
 
 
-def _describe(distribution: Distribution, arrays: dict[str, Array], prefix: str) -> dict[str, Any]:
-    """The family and the names of its arrays in the constructor's order; a mixture's components one below it."""
-    if isinstance(distribution, Mixture):
-        arrays[f"{prefix}weights"] = distribution.weights
-        parts = [_describe(part, arrays, f"{prefix}{k}.") for k, part in enumerate(distribution.components)]
-        return {"family": "mixture", "components": parts}
-    parameters = distribution.parameters()
-    arrays |= {f"{prefix}{name}": values for name, values in parameters.items()}
-    return {"family": family_name(type(distribution)), "parameters": list(parameters)}
+def _read_checked(address: PredictionAddress, found: Range, content: bytes) -> tuple[Array, Distribution | None] | str:
+    marker = unseal(content)
+    if marker is None:
+        return "have a damaged marker"
+    expected = _header(address, found)
+    if any(marker.get(name) != value for name, value in expected.items()):
+        return "have a marker of something else"
+    objects = checked_objects(
+        marker["sha256"], lambda key: address.objects.get(f"{_folder(address, found)}/{marker['content']}/{key}")
+    )
+    if isinstance(objects, str):
+        return f"are damaged: the range {objects}"
+    arrays = decode_group(objects)
+    description: dict[str, Any] | None = marker["distribution"]
+    return arrays["valid"], None if description is None else restore(description, arrays)
 
 
-def _restore(description: dict[str, Any], arrays: dict[str, Array], prefix: str = "") -> Distribution:
-    if description["family"] == "mixture":
-        parts = [_restore(part, arrays, f"{prefix}{k}.") for k, part in enumerate(description["components"])]
-        return Mixture(arrays[f"{prefix}weights"], parts)
-    return families()[description["family"]](*(arrays[f"{prefix}{name}"] for name in description["parameters"]))
+def _pieces(address: PredictionAddress, shards: Sequence[Shard]) -> Iterator[tuple[Range, int, int]]:
+    """The parts of stored ranges, as rows of the split, that together are ``shards``."""
+    ranges = _ranges(address)
+    for start, stop in _runs(shards):
+        row = start
+        while row < stop:
+            covering = [found for found in ranges if found[0] <= row < found[1]]
+            if not covering:
+                raise _error(address, (row, stop), "are not predicted")
+            best = max(covering, key=lambda found: found[1])
+            yield best, row, min(stop, best[1])
+            row = best[1]
+
+
+def _ranges(address: PredictionAddress) -> list[Range]:
+    """The rows of every marker, in their order."""
+    names = (key.rpartition("/")[2] for key in address.objects.sizes(f"{address.folder}/done", 1))
+    spans = (name.removesuffix(".json").split("-") for name in names)
+    return sorted((int(start), int(stop)) for start, stop in spans)
+
+
+def _union(ranges: Sequence[Range]) -> list[Range]:
+    """Sorted ranges, those that overlap or touch made one."""
+    result: list[Range] = []
+    for start, stop in ranges:
+        if result and start <= result[-1][1]:
+            result[-1] = (result[-1][0], max(stop, result[-1][1]))
+        else:
+            result.append((start, stop))
+    return result
+
+
+def _runs(shards: Sequence[Shard]) -> list[Range]:
+    """The rows of ``shards`` in their order, shards without a gap between them made one."""
+    result: list[Range] = []
+    for shard in shards:
+        if result and shard.start == result[-1][1]:
+            result[-1] = (result[-1][0], shard.stop)
+        else:
+            result.append((shard.start, shard.stop))
+    return result
+
+
+def _header(address: PredictionAddress, found: Range) -> dict[str, Any]:
+    named = {"split": address.split_digest, "model": address.model, "digest": address.digest}
+    return {**named, "start": found[0], "stop": found[1]}
+
+
+def _folder(address: PredictionAddress, found: Range) -> str:
+    return f"{address.folder}/ranges/{_name(found)}"
+
+
+def _marker_key(address: PredictionAddress, found: Range) -> str:
+    return f"{address.folder}/done/{_name(found)}.json"
+
+
+def _name(found: Range) -> str:
+    return f"{found[0]:012d}-{found[1]:012d}"
+
+
+def _rows(shards: Sequence[Shard]) -> str:
+    return f"rows {shards[0].start} to {shards[-1].stop - 1}" if shards else "no shards"
+
+
+def _error(address: PredictionAddress, found: Range, what: str) -> PredictionsError:
+    return PredictionsError(
+        f"{address.label}: the predictions of rows {found[0]} to {found[1] - 1} {what} ({address.folder}); run the "
+        "evaluation again: it predicts these rows again and keeps the others"
+    )

@@ -43,8 +43,8 @@ def score_version(
 ) -> Evaluation:
     """One version's evaluation: scores for every row of the split, invalid ones with their reason."""
     split, store = rows.split, rows.store
-    valid = store.valid()
-    predictive, targets = rows.predictive(version), rows.targets()
+    valid, targets = rows.valid, rows.all_targets()
+    predictive = rows.all_predictive(version.label)
     requested = requested_metrics(settings.metrics)
     frame = row_frame(split, store, valid)
     keys = frame.loc[valid, "key"].to_numpy()

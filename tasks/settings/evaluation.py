@@ -16,6 +16,7 @@ from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.linalg.plan import SolverSettings
+from congruence.tasks.models.settings import PredictSettings
 from congruence.tasks.scores.names import MetricName
 from congruence.tasks.settings.protocol import ProtocolSettings
 from congruence.tasks.settings.strict import Strict
@@ -51,6 +52,7 @@ class EvaluationSettings(Strict):
     predictions: PredictionSettings | None = Field(
         default=None, description="family and columns of the models' output, where their metadata do not say"
     )
+    predict: PredictSettings = Field(default=PredictSettings(), description="where and how versions are run")
     metrics: list[MetricName] | None = Field(default=None, description="narrows the metrics; all that apply by default")
     solver: SolverSettings = SolverSettings()
     store: StoreSettings = StoreSettings()

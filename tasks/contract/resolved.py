@@ -1,0 +1,96 @@
+"""What a version will be asked and how its output will be read, known before any of its code is loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mlflow import MlflowClient
+from mlflow.artifacts import download_artifacts
+from mlflow.models import Model
+from pydantic import ValidationError
+
+from congruence.tasks.contract.errors import ContractError
+from congruence.tasks.contract.settings import PredictionSettings
+from congruence.tasks.masking import mask_text
+from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.models.settings import Isolation
+from congruence.tasks.outages import is_transient
+
+METADATA_KEY = "congruence"
+_DIGITS = 32
+
+
+def resolved_contract(version: ModelVersion, predictions: PredictionSettings | None = None) -> PredictionSettings:
+    """How the output of ``version`` is read: by ``predictions``, else as its own metadata say, all defaults filled in.
+
+    Only the version's ``MLmodel`` file is read, and only where ``predictions`` are not given.
+
+    Raises:
+        ContractError: the metadata do not say, or say what is not valid; or there is no ``MLmodel`` file.
+        MlflowException: MLflow does not answer.
+    """
+    return predictions or settings_in(read_description(version).metadata, version.label)
+
+
+def contract_digest(settings: PredictionSettings, model_inputs: Sequence[str], isolation: Isolation = "none") -> str:
+    """32 hexadecimal digits for what changes the predictions of a version beyond the version and the rows.
+
+    Args:
+        settings: the resolved contract: family, columns, transforms, levels, component.
+        model_inputs: the columns that the version is given, in their order.
+        isolation: whose packages the version runs with.
+    """
+    said = {"settings": settings.model_dump(mode="json"), "model_inputs": list(model_inputs), "isolation": isolation}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:_DIGITS]
+
+
+def read_description(version: ModelVersion) -> Model:
+    """The content of the version's ``MLmodel`` file: flavours, signature, metadata.
+
+    Raises:
+        ContractError: there is none.
+        MlflowException: MLflow does not answer.
+    """
+    with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
+        try:
+            return Model.load(download_artifacts(artifact_uri=f"{_source(version)}/MLmodel", dst_path=folder))
+        except Exception as error:  # artifact stores raise what their clients raise
+            if is_transient(error):
+                raise
+            raise ContractError(
+                f"{version.label}: its MLmodel file cannot be read ({type(error).__name__}: {mask_text(str(error))}); "
+                "log the model again"
+            ) from error
+
+
+def settings_in(metadata: Mapping[str, Any] | None, label: str) -> PredictionSettings:
+    """How to read the output of a model, from its metadata.
+
+    Raises:
+        ContractError: the metadata do not say, or say what is not valid.
+    """
+    found = (metadata or {}).get(METADATA_KEY)
+    if found is None:
+        raise ContractError(
+            f"{label}: its metadata has no key {METADATA_KEY!r} that says how to read its output; log it with "
+            "log_predictive_model, or give `predictions: {family: ..., columns: ...}` in the evaluation file"
+        )
+    try:
+        return PredictionSettings.model_validate(found)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(map(str, problem["loc"]))
+        raise ContractError(
+            f"{label}: metadata {METADATA_KEY}{'.' if place else ''}{place}: {problem['msg']}; correct it "
+            "under `predictions:` in the evaluation file, or log the model again"
+        ) from error
+
+
+def _source(version: ModelVersion) -> str:
+    if version.model_id is None:
+        return version.uri
+    return str(MlflowClient().get_logged_model(version.model_id).artifact_location)

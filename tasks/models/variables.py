@@ -1,0 +1,59 @@
+"""The environment variables that a model's process, or the making of its environment, is given: nothing of ours.
+
+What is passed on is listed; of that, names that tell of a secret and addresses with a password in them are left out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+_OF_THE_MACHINE = re.compile(
+    r"PATH|LANG|LANGUAGE|LC_\w+|TZ|LD_LIBRARY_PATH|CUDA_VISIBLE_DEVICES|CUDA_HOME|NVIDIA_VISIBLE_DEVICES"
+    r"|(OMP|OPENBLAS|MKL|NUMEXPR)_NUM_THREADS|SSL_CERT_(FILE|DIR)|(REQUESTS|CURL)_CA_BUNDLE"
+)
+_PROXIES = re.compile(r"(https?|all|no)_proxy", re.IGNORECASE)
+_OF_THE_INDEX = re.compile(r"(PIP|UV)_\w+|PYENV_ROOT")
+_SECRET = re.compile(r"TOKEN|PASSWORD|PASSWD|SECRET|KEY|CREDENTIAL", re.IGNORECASE)
+_USER_INFO = re.compile(r"//[^/\s]*@")
+_QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1"}
+
+
+def model_variables(home: Path) -> dict[str, str]:
+    """Variables of a process that runs a model's code, with ``home`` as its home and temporary folder."""
+    found = {
+        name: value
+        for name, value in _passed_on(os.environ).items()
+        if (_OF_THE_MACHINE.fullmatch(name) or _PROXIES.fullmatch(name)) and not _USER_INFO.search(value)
+    }
+    return {**found, **_QUIET, "HOME": str(home), "TMPDIR": str(home)}
+
+
+def build_variables(home: Path, cache: Path) -> dict[str, str]:
+    """Variables of a process that makes an environment: also how to reach the package index, password and all."""
+    kinds = (_OF_THE_MACHINE, _PROXIES, _OF_THE_INDEX)
+    found = {
+        name: value for name, value in _passed_on(os.environ).items() if any(kind.fullmatch(name) for kind in kinds)
+    }
+    user = Path.home()
+    settings = user / ".config" / "pip" / "pip.conf"
+    defaults = {
+        "PIP_CACHE_DIR": str(cache / "pip"),
+        "UV_CACHE_DIR": str(cache / "uv"),
+        "PIP_NO_INPUT": "1",
+        **({"PIP_CONFIG_FILE": str(settings)} if settings.exists() else {}),
+        **({"PYENV_ROOT": str(user / ".pyenv")} if (user / ".pyenv").exists() else {}),
+    }
+    beside_python = str(Path(sys.executable).parent)  # uv that was installed as a package
+    path = found.get("PATH", os.defpath)
+    if shutil.which("uv", path=path) is None and shutil.which("uv", path=beside_python):
+        path = f"{path}{os.pathsep}{beside_python}"
+    return {**defaults, **found, **_QUIET, "PATH": path, "HOME": str(home), "TMPDIR": str(home)}
+
+
+def _passed_on(variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in variables.items() if not _SECRET.search(name)}

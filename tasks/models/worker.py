@@ -1,0 +1,269 @@
+"""What runs on a worker: a version, loaded once per process, predicts a group of shards into the store."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pandas as pd
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions import Distribution
+from congruence.tasks.contract import ContractReport, PredictionSettings, PredictiveModel, check_contract
+from congruence.tasks.contract.errors import ContractError
+from congruence.tasks.contract.model import failure_text, fetch, load_version
+from congruence.tasks.models.address import PredictionAddress
+from congruence.tasks.models.encoding import describe
+from congruence.tasks.models.isolated import IsolatedModel
+from congruence.tasks.models.predictions import concatenate, pending, remove_damaged, write_range
+from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.models.settings import PredictSettings
+from congruence.tasks.sources import Shard, Split
+
+logger = logging.getLogger(__name__)
+
+CONTRACT_ROWS = 32
+_KEPT_MODELS = 2
+_RANGE_ROWS = 2**16
+_RANGE_BYTES = 2**26
+
+
+@dataclass(frozen=True)
+class ServedVersion:
+    """All that a worker needs to load a version: small, picklable, without the version itself.
+
+    Attributes:
+        version: which.
+        contract: how its output is read, see ``resolved_contract``.
+        tracking_uri: MLflow server or database; the process's current one where it is None.
+        registry_uri: the model registry; that of ``tracking_uri`` where it is None.
+        settings: whether it runs in a process of its own.
+        environments: folder, on the worker's machine, that keeps the environments of versions.
+    """
+
+    version: ModelVersion
+    contract: PredictionSettings
+    tracking_uri: str | None = field(default=None, repr=False)
+    registry_uri: str | None = field(default=None, repr=False)
+    settings: PredictSettings = field(default_factory=PredictSettings)
+    environments: str = ".congruence/environments"
+
+    @property
+    def label(self) -> str:
+        """``name/version``."""
+        return self.version.label
+
+    @property
+    def key(self) -> str:
+        """What differs between two versions, or two ways to read or run one."""
+        parts = (self.tracking_uri, self.version.model_id or self.version.uri, self.version.run_id)
+        return f"{parts} {self.contract.model_dump_json()} {self.settings.model_dump_json()} {self.environments}"
+
+
+@dataclass(frozen=True)
+class PredictionReport:
+    """What one task did: rows that were predicted now, shards that the store held already, and the seconds."""
+
+    label: str
+    rows: int
+    shards: int
+    found: int
+    seconds: float
+
+
+def predict_shards(
+    address: PredictionAddress,
+    served: ServedVersion,
+    split: Split,
+    shards: Sequence[Shard],
+    valid: Sequence[Array],
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> PredictionReport:
+    """Predict the valid rows of ``shards`` into the store; what lies there whole is skipped.
+
+    To run on a worker. Predictions are stored after every 65,536 rows or 64 MiB, so that is what a kill costs at most.
+
+    Args:
+        address: where predictions are kept.
+        served: the version.
+        split: the split.
+        shards: a group of its shards.
+        valid: which rows of each shard are valid; the others cannot be embedded or have no target.
+        progress: told the number of rows after each shard.
+
+    Raises:
+        ContractError: the version cannot be loaded, or its output is not what its contract says; names version, rows
+            and reason. The other versions are not concerned.
+        MlflowException: MLflow does not answer; try again later.
+    """
+    started = time.perf_counter()
+    masks = {shard.start: mask for shard, mask in zip(shards, valid, strict=True)}
+    missing = pending(address, shards)
+    if len(missing) < len(shards):
+        remove_damaged(address, shards)
+        missing = pending(address, shards)
+    if not missing:
+        return PredictionReport(served.label, 0, len(shards), len(shards), time.perf_counter() - started)
+    rows = predict_missing(address, warm_model(served), split, missing, masks, progress)
+    found = len(shards) - len(missing)
+    return PredictionReport(served.label, rows, len(shards), found, time.perf_counter() - started)
+
+
+def predict_missing(
+    address: PredictionAddress,
+    model: PredictiveModel,
+    split: Split,
+    shards: Sequence[Shard],
+    masks: Mapping[int, Array],
+    progress: Callable[[int], None] | None = None,
+) -> int:
+    """Predict shards by a model that is loaded, whatever the store holds: the number of rows.
+
+    Args:
+        address: where predictions are kept.
+        model: the version.
+        split: the split.
+        shards: in split order.
+        masks: which rows of each shard are valid, by the shard's first row.
+        progress: told the number of rows after each shard.
+    """
+    return sum(
+        _predict_range(address, model, split, group, [masks[shard.start] for shard in group], progress)
+        for group in _ranges(shards)
+    )
+
+
+def try_contract(served: ServedVersion, split: Split) -> ContractReport:
+    """Load the version and try its contract on a few rows of ``split``, before the long work. To run on a worker.
+
+    Raises:
+        ContractError: see ``check_contract``.
+        MlflowException: MLflow does not answer.
+    """
+    first = split.shards[0]
+    frame = split.frame(first, split.settings.model_input_columns)
+    rows = np.flatnonzero(frame.notna().all(axis=1).to_numpy())[:CONTRACT_ROWS]
+    targets = split.targets(first)[rows] if split.settings.target_columns else None
+    model = warm_model(served)
+    try:
+        return check_contract(model, frame.iloc[rows], targets)
+    except ContractError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ContractError(f"{served.label}: its contract cannot be checked: {failure_text(error)}") from error
+
+
+def warm_model(served: ServedVersion) -> PredictiveModel:
+    """The version, loaded at most once in this process while it is one of the two asked last; for any thread.
+
+    Raises:
+        ContractError: it cannot be loaded.
+        MlflowException: MLflow does not answer.
+    """
+    return _models.get(served)
+
+
+class _WarmModels:
+    """The models asked last. One is loaded at a time: MLflow's addresses and the import path belong to the process."""
+
+    def __init__(self, kept: int) -> None:
+        self._kept = kept
+        self._lock = threading.RLock()
+        self._models: OrderedDict[str, PredictiveModel] = OrderedDict()
+
+    def get(self, served: ServedVersion) -> PredictiveModel:
+        with self._lock:
+            if served.key not in self._models:
+                while len(self._models) >= self._kept:  # before, so that no third one is in memory
+                    self._models.popitem(last=False)
+                self._models[served.key] = _load(served)
+            self._models.move_to_end(served.key)
+            return self._models[served.key]
+
+    def clear(self) -> None:
+        with self._lock:
+            self._models.clear()
+
+
+_models = _WarmModels(_KEPT_MODELS)
+
+
+def _load(served: ServedVersion) -> PredictiveModel:
+    if served.tracking_uri is not None and mlflow.get_tracking_uri() != served.tracking_uri:
+        mlflow.set_tracking_uri(served.tracking_uri)
+    registry = served.registry_uri or served.tracking_uri
+    if registry is not None and mlflow.get_registry_uri() != registry:
+        mlflow.set_registry_uri(registry)
+    started = time.perf_counter()
+    if served.settings.isolation == "none":
+        model = load_version(served.version, served.contract)
+    else:
+        model = _load_isolated(served)
+    logger.info("%s loaded in %.1f s", served.label, time.perf_counter() - started)
+    return model
+
+
+def _load_isolated(served: ServedVersion) -> PredictiveModel:
+    folder = fetch(served.version)
+    try:
+        isolated = IsolatedModel(folder, served.label, served.settings, Path(served.environments))
+    except (ContractError, OSError, ValueError) as error:
+        raise ContractError(f"{served.label}: loading failed: {failure_text(error)}") from error
+    return PredictiveModel(served.version, served.contract, isolated)
+
+
+def _ranges(shards: Sequence[Shard]) -> Iterator[list[Shard]]:
+    """Shards without a gap between them."""
+    group: list[Shard] = []
+    for shard in shards:
+        if group and group[-1].stop != shard.start:
+            yield group
+            group = []
+        group.append(shard)
+    if group:
+        yield group
+
+
+def _predict_range(
+    address: PredictionAddress,
+    model: PredictiveModel,
+    split: Split,
+    shards: Sequence[Shard],
+    masks: Sequence[Array],
+    progress: Callable[[int], None] | None,
+) -> int:
+    """Predict shards without a gap, storing them as they become many: the number of rows."""
+    rows, size, first = 0, 0, 0
+    parts: list[Distribution] = []
+    for number, (shard, mask) in enumerate(zip(shards, masks, strict=True)):
+        if mask.any():
+            parts.append(model.predict(_valid_rows(split, shard, mask), start=shard.start))
+            size += sum(values.nbytes for values in describe(parts[-1])[1].values())
+            rows += len(parts[-1])
+        last = number == len(shards) - 1
+        if last or size >= _RANGE_BYTES or shard.stop - shards[first].start >= _RANGE_ROWS:
+            chosen = slice(first, number + 1)
+            write_range(address, shards[chosen], masks[chosen], _joined(model, parts))
+            parts, size, first = [], 0, number + 1
+        if progress is not None:
+            progress(shard.rows)
+    return rows
+
+
+def _joined(model: PredictiveModel, parts: Sequence[Distribution]) -> Distribution | None:
+    try:
+        return concatenate(parts) if parts else None
+    except ContractError as error:
+        raise ContractError(f"{model.identity.label}: {error}") from error
+
+
+def _valid_rows(split: Split, shard: Shard, mask: Array) -> pd.DataFrame:
+    return split.frame(shard, split.settings.model_input_columns)[mask]

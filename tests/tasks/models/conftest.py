@@ -1,0 +1,86 @@
+"""A registry on SQLite, a split of two features in Parquet, and versions as workers are given them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+
+from congruence.tasks.contract.resolved import contract_digest, resolved_contract
+from congruence.tasks.contract.settings import PredictionSettings
+from congruence.tasks.models import worker
+from congruence.tasks.models.address import PredictionAddress
+from congruence.tasks.models.registry import list_versions
+from congruence.tasks.models.settings import PredictSettings
+from congruence.tasks.models.worker import ServedVersion
+from congruence.tasks.sources import Split, SplitSettings, open_split
+
+ROWS = 50
+FRAME = pd.DataFrame(
+    {"a": np.linspace(0, 1, ROWS), "b": np.linspace(1, 2, ROWS), "y": np.sin(np.arange(ROWS)), "secret": "target"}
+)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder: Path = tmp_path_factory.mktemp("models")
+    uri = f"sqlite:///{folder / 'mlflow.db'}"
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(uri)
+    mlflow.create_experiment("models", artifact_location=(folder / "artifacts").as_uri())
+    mlflow.set_tracking_uri(before)
+    return uri
+
+
+@pytest.fixture
+def registry(server: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name under which this test may register; MLflow points at the shared registry meanwhile."""
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(server)
+    mlflow.set_registry_uri(server)
+    mlflow.set_experiment("models")
+    worker._models.clear()
+    yield request.node.originalname.removeprefix("test_").replace("_", "-")
+    worker._models.clear()
+    mlflow.set_tracking_uri(before)
+    mlflow.set_registry_uri(None)
+
+
+@pytest.fixture
+def split(tmp_path: Path) -> Split:
+    """50 rows in 5 shards."""
+    FRAME.to_parquet(tmp_path / "split.parquet")
+    settings = {"uri": str(tmp_path / "split.parquet"), "input": ["a", "b"], "input_kind": "features", "target": "y"}
+    return open_split(SplitSettings.model_validate(settings | {"shard_rows": 10}))
+
+
+Served = Callable[..., ServedVersion]
+
+
+@pytest.fixture
+def served(registry: str, server: str, tmp_path: Path) -> Served:
+    """The newest version of a name as a worker is given it."""
+
+    def give(name: str = registry, predictions: PredictionSettings | None = None, **settings: Any) -> ServedVersion:
+        version = list_versions(name)[-1]
+        return ServedVersion(
+            version, resolved_contract(version, predictions), server, None, PredictSettings(**settings),
+            str(tmp_path / "environments"),
+        )  # fmt: skip
+
+    return give
+
+
+@pytest.fixture
+def addressed(tmp_path: Path, split: Split) -> Callable[[ServedVersion], PredictionAddress]:
+    def give(served: ServedVersion, valid: Any = None) -> PredictionAddress:
+        contract = contract_digest(served.contract, split.settings.model_input_columns, served.settings.isolation)
+        mask = np.ones(split.rows, bool) if valid is None else valid
+        return PredictionAddress.of(str(tmp_path / "store"), split.digest, served.version, contract, mask)
+
+    return give

@@ -1,0 +1,357 @@
+"""A worker loads a version once, predicts what is missing, and a version's failure is its own."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+
+from congruence.kernels.distributions import Normal, Samples
+from congruence.tasks.contract import ContractError, PredictionSettings, log_predictive_model
+from congruence.tasks.contract.model import PredictiveModel
+from congruence.tasks.contract.resolved import contract_digest, resolved_contract
+from congruence.tasks.models import worker
+from congruence.tasks.models.address import PredictionAddress
+from congruence.tasks.models.failures import as_model_failure
+from congruence.tasks.models.predictions import pending, read_predictions
+from congruence.tasks.models.registry import list_versions
+from congruence.tasks.models.worker import ServedVersion, predict_shards, try_contract, warm_model
+from congruence.tasks.sources import Split
+
+EXAMPLE = pd.DataFrame({"a": np.linspace(0, 1, 8), "b": np.linspace(1, 2, 8)})
+Served = Callable[..., ServedVersion]
+Addressed = Callable[..., PredictionAddress]
+
+
+def log(name: str, function: Any, **settings: Any) -> None:
+    log_predictive_model(function, name="model", input_example=EXAMPLE, registered_model_name=name, **settings)
+
+
+def normal(frame: pd.DataFrame) -> Normal:
+    return Normal(frame["a"], frame["b"])
+
+
+def masks(split: Split, valid: np.ndarray | None = None) -> list[np.ndarray]:
+    mask = np.ones(split.rows, bool) if valid is None else valid
+    return [mask[shard.start : shard.stop] for shard in split.shards]
+
+
+class Counting:
+    """How often models were loaded and asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.loaded: list[str] = []
+        self.asked: list[tuple[str, int, tuple[str, ...]]] = []
+        load, predict = worker._load, PredictiveModel.predict
+
+        def counted_load(served: ServedVersion) -> PredictiveModel:
+            self.loaded.append(served.label)
+            return load(served)
+
+        def counted_predict(model: PredictiveModel, frame: pd.DataFrame, *, start: int = 0) -> Any:
+            self.asked.append((model.identity.label, start, tuple(frame.columns)))
+            return predict(model, frame, start=start)
+
+        monkeypatch.setattr(worker, "_load", counted_load)
+        monkeypatch.setattr(PredictiveModel, "predict", counted_predict)
+
+
+@pytest.fixture
+def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
+    return Counting(monkeypatch)
+
+
+def test_groups_of_shards_are_predicted_once(
+    registry: str, split: Split, served: Served, addressed: Addressed, counting: Counting
+) -> None:
+    log(registry, normal)
+    valid = np.arange(split.rows) % 4 != 1
+    version, masked = served(), masks(split, np.arange(split.rows) % 4 != 1)
+    address = addressed(version, valid)
+    assert len(pickle.dumps((address, version))) < 4000
+    report = predict_shards(address, version, split, split.shards[:2], masked[:2])
+    assert (report.rows, report.shards, report.found) == (int(valid[:20].sum()), 2, 0)
+    seen: list[int] = []
+    report = predict_shards(address, version, split, split.shards, masked, progress=seen.append)
+    assert (report.rows, report.shards, report.found) == (int(valid[20:].sum()), 5, 2)
+    assert seen == [10, 10, 10]
+    assert predict_shards(address, version, split, split.shards, masked).found == 5
+    assert counting.loaded == [version.label]
+    assert counting.asked == [(version.label, shard.start, ("a", "b")) for shard in split.shards]
+    assert pending(address, split.shards) == []
+    found = read_predictions(address, split.shards)
+    np.testing.assert_allclose(found.mean(), np.linspace(0, 1, split.rows)[valid])
+
+
+def test_a_damaged_range_is_predicted_again(
+    registry: str, split: Split, served: Served, addressed: Addressed, counting: Counting, tmp_path: Path
+) -> None:
+    log(registry, normal)
+    version = served()
+    address = addressed(version)
+    for group in (split.shards[:2], split.shards[2:]):
+        predict_shards(address, version, split, group, masks(split)[: len(group)])
+    (path,) = [path for path in tmp_path.rglob("loc/c/0") if "-000000000020" in str(path)]
+    path.write_bytes(b"damaged")
+    report = predict_shards(address, version, split, split.shards, masks(split))
+    assert (report.rows, report.found) == (20, 3)
+    assert len(read_predictions(address, split.shards)) == split.rows
+
+
+def test_a_process_keeps_the_two_models_asked_last(registry: str, served: Served, counting: Counting) -> None:
+    given = []
+    for _ in range(3):
+        log(registry, normal)
+        given.append(served())
+    first, second, third = given
+    for one in (first, second, first, third, first, second):
+        warm_model(one)
+    assert counting.loaded == [one.label for one in (first, second, third, second)]
+    other = served(predictions=PredictionSettings(family="normal", columns={"scale": 1.0}))
+    assert warm_model(other).settings.columns == {"scale": 1.0}
+
+
+def test_many_threads_load_a_version_once(registry: str, served: Served, counting: Counting) -> None:
+    log(registry, normal)
+    version, found = served(), []
+    threads = [threading.Thread(target=lambda: found.append(warm_model(version))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counting.loaded == [version.label]
+    assert len({id(model) for model in found}) == 1
+
+
+def test_modules_of_one_name_are_each_versions_own(registry: str, served: Served, tmp_path: Path) -> None:
+    """MLflow puts the code of every version on the path: the second would get the first one's module."""
+    model = tmp_path / "model.py"
+    model.write_text(
+        "import mlflow, pandas as pd\n"
+        "class Model(mlflow.pyfunc.PythonModel):\n"
+        "    def load_context(self, context):\n"
+        "        from answers import LOC\n"
+        "        self.loc = LOC\n"
+        "    def predict(self, context, model_input, params=None):\n"
+        "        return pd.DataFrame({'loc': self.loc + 0 * model_input['a'], 'scale': 1.0})\n"
+        "mlflow.models.set_model(Model())\n"
+    )
+    given = []
+    for number in (1, 2):
+        code = tmp_path / f"{number}" / "answers.py"
+        code.parent.mkdir()
+        code.write_text(f"LOC = {number}.0\n")
+        signature = mlflow.models.infer_signature(EXAMPLE)
+        mlflow.pyfunc.log_model(
+            name="model", python_model=str(model), code_paths=[str(code)], signature=signature,
+            registered_model_name=registry, pip_requirements=["numpy"], metadata={"congruence": {"family": "normal"}},
+        )  # fmt: skip
+        given.append(served())
+    assert [float(warm_model(version).predict(EXAMPLE).mean()[0]) for version in given] == [1.0, 2.0]
+    sys.modules.pop("answers", None)
+
+
+def _raises(frame: pd.DataFrame) -> pd.DataFrame:
+    if len(frame) == 10:
+        raise RuntimeError("could not reach https://ada:hunter2@models.example/weights")
+    return pd.DataFrame({"loc": frame["a"], "scale": 1.0})
+
+
+def _exits(frame: pd.DataFrame) -> pd.DataFrame:
+    if len(frame) == 10:
+        sys.exit("out of licences")
+    return pd.DataFrame({"loc": frame["a"], "scale": 1.0})
+
+
+def _drops_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"loc": frame["a"], "scale": 1.0}).head(8)
+
+
+def _is_nan_later(frame: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"loc": frame["a"].where(frame["a"] < 0.5) if len(frame) == 10 else 0.0, "scale": frame["b"]})
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (_raises, r"predict failed on rows 0 to 9: RuntimeError: could not reach https://\*\*\*@models.example"),
+        (_exits, r"predict failed on rows 0 to 9: SystemExit: out of licences"),
+        (_drops_rows, r"'loc' has shape \(8,\) for 10 input rows"),
+        (_is_nan_later, r"output column 'loc': row 25 is nan"),
+    ],
+    ids=["raises", "exits", "drops rows", "is NaN"],
+)
+def test_whatever_a_version_does_is_its_own_failure(
+    registry: str, split: Split, served: Served, addressed: Addressed, function: Any, message: str
+) -> None:
+    log(registry, function, family="normal")
+    version = served()
+    with pytest.raises(ContractError, match=message) as caught:
+        predict_shards(addressed(version), version, split, split.shards, masks(split))
+    assert str(caught.value).startswith(f"{version.label}: ")
+    assert "hunter2" not in str(caught.value)
+    log(registry, normal)
+    other = served()
+    assert predict_shards(addressed(other), other, split, split.shards, masks(split)).rows == split.rows
+
+
+def test_a_changing_number_of_samples_is_named(
+    registry: str, split: Split, served: Served, addressed: Addressed
+) -> None:
+    log(registry, lambda frame: Samples(np.ones((len(frame), 3 if frame["a"].iloc[0] < 0.5 else 4))))
+    version = served()
+    with pytest.raises(ContractError, match=f"{version.label}: .* must give every row the same number of samples"):
+        predict_shards(addressed(version), version, split, split.shards, masks(split))
+
+
+class _ExitsWhenLoaded:
+    def __call__(self, frame: pd.DataFrame) -> Normal:
+        return normal(frame)
+
+    def __reduce__(self) -> Any:
+        return (_exit_when_loaded, ())
+
+
+def _exit_when_loaded() -> Any:
+    if os.environ.get("CONGRUENCE_TEST_EXIT"):
+        sys.exit("not on this machine")
+    return normal
+
+
+def test_a_version_that_exits_when_it_is_loaded(registry: str, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    log(registry, _ExitsWhenLoaded())
+    version = served()
+    monkeypatch.setenv("CONGRUENCE_TEST_EXIT", "1")
+    with pytest.raises(ContractError, match=f"{version.label}: loading failed: SystemExit: not on this machine"):
+        warm_model(version)
+    monkeypatch.delenv("CONGRUENCE_TEST_EXIT")
+    assert isinstance(warm_model(version).predict(EXAMPLE), Normal)
+
+
+def test_an_mlflow_that_is_away_is_no_failure_of_the_version(
+    registry: str, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log(registry, normal)
+    version = served()
+
+    def away(*arguments: Any, **more: Any) -> Any:
+        raise ConnectionError("connection refused")
+
+    monkeypatch.setattr("congruence.tasks.contract.model.download_artifacts", away)
+    with pytest.raises(ConnectionError):
+        warm_model(version)
+    monkeypatch.setattr(
+        "congruence.tasks.contract.model.download_artifacts",
+        lambda **_: (_ for _ in ()).throw(MlflowException("no such artifact at s3://key:word@bucket", 1)),
+    )
+
+
+def test_the_contract_is_tried_on_a_worker(registry: str, split: Split, served: Served) -> None:
+    log(registry, normal)
+    assert try_contract(served(), split).rows == 10
+    log(registry, lambda frame: Normal(frame["a"] - frame["a"].mean(), np.ones(len(frame))))
+    with pytest.raises(ContractError, match="depends on the rest of the batch"):
+        try_contract(served(), split)
+
+
+def test_the_contract_is_known_before_anything_is_loaded(registry: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    log(registry, lambda frame: pd.DataFrame({"mu": frame["a"], "var": frame["b"]}), family="normal",
+        columns={"loc": "mu", "scale": "var"}, transforms={"scale": "sqrt"})  # fmt: skip
+    version = list_versions(registry)[-1]
+    monkeypatch.setattr("mlflow.pyfunc.load_model", None)
+    monkeypatch.setattr("cloudpickle.load", None)
+    found = resolved_contract(version)
+    said = {"family": "normal", "columns": {"loc": "mu", "scale": "var"}, "transforms": {"scale": "sqrt"}}
+    assert found == PredictionSettings.model_validate(said)
+    assert resolved_contract(version, PredictionSettings(family="laplace")).family == "laplace"
+    digest = contract_digest(found, ["a", "b"])
+    assert digest == contract_digest(PredictionSettings.model_validate(said), ["a", "b"])
+    others = [
+        contract_digest(found.model_copy(update={"transforms": {}}), ["a", "b"]),
+        contract_digest(found.model_copy(update={"columns": {"loc": "mu", "scale": "mu"}}), ["a", "b"]),
+        contract_digest(PredictionSettings(family="laplace"), ["a", "b"]),
+        contract_digest(PredictionSettings(family="quantiles", levels=[0.1, 0.9]), ["a", "b"]),
+        contract_digest(PredictionSettings(family="quantiles", levels=[0.2, 0.9]), ["a", "b"]),
+        contract_digest(found, ["b", "a"]),
+        contract_digest(found, ["a"]),
+        contract_digest(found, ["a", "b"], "environment"),
+    ]
+    assert len({digest, *others}) == len(others) + 1
+
+
+def test_a_version_without_metadata_is_named(registry: str) -> None:
+    mlflow.pyfunc.log_model(name="plain", python_model=_drops_rows, input_example=None, registered_model_name=registry,
+                            pip_requirements=["numpy"])  # fmt: skip
+    with pytest.raises(ContractError, match=rf"{registry}/1: its metadata has no key 'congruence'.*`predictions:"):
+        resolved_contract(list_versions(registry)[-1])
+    MlflowClient().delete_registered_model(registry)
+
+
+def test_a_worker_finds_the_registry_by_its_address(registry: str, served: Served, server: str) -> None:
+    log(registry, normal)
+    version = served()
+    mlflow.set_tracking_uri("sqlite:///nowhere.db")
+    mlflow.set_registry_uri(None)
+    assert isinstance(warm_model(version).predict(EXAMPLE), Normal)
+    assert mlflow.get_tracking_uri() == server
+
+
+ONE_OF_TWO = """
+import pickle, sys
+from congruence.tasks.models.worker import predict_shards
+address, served, split, valid = pickle.load(open(sys.argv[1], "rb"))
+groups = [split.shards[:3], split.shards[3:]] if sys.argv[2] == "0" else [split.shards[2:], split.shards[:2]]
+for group in groups:
+    predict_shards(address, served, split, group, [valid[shard.start : shard.stop] for shard in group])
+"""
+
+
+def test_two_processes_predict_at_once(
+    registry: str, split: Split, served: Served, addressed: Addressed, tmp_path: Path
+) -> None:
+    log(registry, _in_the_model_itself())
+    version, valid = served(), np.arange(split.rows) % 3 != 0
+    address = addressed(version, valid)
+    (tmp_path / "work").write_bytes(pickle.dumps((address, version, split, valid)))
+    command = [sys.executable, "-c", ONE_OF_TWO, str(tmp_path / "work")]
+    both = [subprocess.Popen([*command, number]) for number in ("0", "1")]
+    assert [process.wait() for process in both] == [0, 0]
+    assert pending(address, split.shards) == []
+    np.testing.assert_allclose(read_predictions(address, split.shards).mean(), np.linspace(0, 1, 50)[valid])
+
+
+def _in_the_model_itself() -> Any:
+    """A function that another process can load: pickled with its code."""
+    scope: dict[str, Any] = {}
+    exec("def law(frame):\n    import pandas as pd\n    from congruence.kernels.distributions import Normal\n"
+         "    return Normal(frame['a'], frame['b'])\n", scope)  # fmt: skip
+    return scope["law"]
+
+
+def test_a_version_that_kills_every_worker_is_named_and_a_lost_worker_is_not() -> None:
+    from distributed import KilledWorker
+
+    try:
+        try:
+            raise KilledWorker("predict-7", None, 3)
+        except KilledWorker as cause:
+            raise RuntimeError("the task run failed") from cause
+    except RuntimeError as error:
+        failure = as_model_failure(error, "angle/3", (100, 299))
+    assert isinstance(failure, ContractError)
+    assert str(failure).startswith("angle/3: killed every worker that was to predict rows 100 to 299")
+    assert as_model_failure(ConnectionError("comm closed"), "angle/3", (0, 9)) is None
+    own = ContractError("angle/3: no")
+    assert as_model_failure(own, "angle/3", (0, 9)) is own
