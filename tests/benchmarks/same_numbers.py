@@ -96,7 +96,7 @@ def evaluations(folder: Path) -> dict[str, dict[str, Any]]:
         "downsampling": {
             "models": normal,
             "splits": [split("small", "y")],
-            "protocol": {"base": "exact", "downsampling": {"points": 300, "repeats": 3}},
+            "protocol": {"base": "exact", "downsampling": {"rows": 300, "repeats": 3}},
             **common,
         },
     }
@@ -107,8 +107,9 @@ def run(folder: Path, name: str) -> None:
     found: dict[str, dict[str, float]] = {}
     for kind, content in evaluations(folder).items():
         home = folder / name / kind
-        home.mkdir(parents=True)
-        shutil.copyfile(folder / "models.db", home / "mlflow.db")
+        home.mkdir(parents=True, exist_ok=True)  # one that was cut off goes on
+        if not (home / "mlflow.db").exists():
+            shutil.copyfile(folder / "models.db", home / "mlflow.db")
         file = home / "evaluation.yaml"
         file.write_text(yaml.safe_dump(content))
         command = [sys.executable, "-m", "congruence.flows.cli", "evaluate", str(file), "--home", str(home)]
