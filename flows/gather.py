@@ -24,6 +24,8 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.clusters import Workers, scheduler_address
 from congruence.tasks.contract import PredictiveModel
+from congruence.tasks.embeddings.addresses import StoreAddress, share_options
+from congruence.tasks.embeddings.decoding import decode_threads
 from congruence.tasks.embeddings.shard import ShardReport, require_few_invalid
 from congruence.tasks.embeddings.standardisation import require_features, with_statistics
 from congruence.tasks.embeddings.store import EmbeddingStore
@@ -32,7 +34,7 @@ from congruence.tasks.encoders import Encoder, EncoderSettings
 from congruence.tasks.models.predictions import predict_split
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.settings.digest import contract_digest
-from congruence.tasks.settings.evaluation import EvaluationSettings, StoreSettings
+from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Shard, Split, SplitSettings, open_split
 
 MAX_EMBEDDING_TASKS = 200
@@ -76,24 +78,23 @@ def embed_task(
     first: int,  # noqa: ARG001 - part of the run's name
     last: int,  # noqa: ARG001
     encoder: EncoderSettings,
-    store_uri: str,
-    store: StoreSettings,
-    threads: int,
+    store: StoreAddress,
+    threads: dict[str, int],
 ) -> list[ShardReport]:
     """Embed some shards; finished ones are skipped, so a retry or a second run costs nothing."""
-    return embed_shards(split, shards, encoder, store_uri, store, threads)
+    return embed_shards(split, shards, encoder, store, threads)
 
 
 @task(
     name="find batch size",
-    task_run_name="find batch size for {split.name}",
+    task_run_name="find batch size for {split_name}",
     retries=1,
     cache_policy=NO_CACHE,
     tags=["congruence-embed"],
 )
-def find_batch_size_task(split: Split, encoder: EncoderSettings, store_uri: str, store: StoreSettings) -> str | None:
+def find_batch_size_task(split_name: str, encoder: EncoderSettings, store: StoreAddress) -> str | None:  # noqa: ARG001
     """Measure, on one worker that does nothing else, how many rows to embed at a time, unless the store knows."""
-    return find_batch_size(split, encoder, store_uri, store)
+    return find_batch_size(encoder, store)
 
 
 @task(name="predict", task_run_name="predict {label} on {split.name}", retries=1, cache_policy=NO_CACHE)
@@ -132,10 +133,11 @@ def gather(
         require_features(split, encoder.dimension, settings.statistics_split.name)
     store_uri = settings.store.uri or str(settings.home_folder / "embeddings")
     store = open_store(store_uri, settings.store, split, encoder)
+    share_options(client, settings.store.storage_options)
     folder = _predictions_folder(settings, split)
     runner: Any = DaskTaskRunner(address=scheduler_address(client))
     inner = embed_and_predict.with_options(task_runner=runner, flow_run_name=f"embed and predict {split.name}")
-    predictive, failures = inner(settings, split, store, store_uri, models, folder, _threads(client))
+    predictive, failures = inner(settings, split, store, models, folder, decode_threads(client))
     store.sweep()
     valid = store.valid()
     targets = np.concatenate([split.targets(shard) for shard in split.shards])
@@ -154,21 +156,14 @@ def _predictions_folder(settings: EvaluationSettings, split: Split) -> Path:
     return settings.home_folder / "predictions" / f"{split.digest[:16]}-{contract}"
 
 
-def _threads(client: Client) -> int:
-    """Decode threads per worker process: an even share of the machine's cores."""
-    counts: dict[str, int] = client.ncores()
-    return max(1, round(sum(counts.values()) / max(1, len(counts))))
-
-
 @flow(name="embed-and-predict", validate_parameters=False)
 def embed_and_predict(
     settings: EvaluationSettings,
     split: Split,
     store: EmbeddingStore,
-    store_uri: str,
     models: dict[str, PredictiveModel],
     folder: Path,
-    threads: int,
+    threads: dict[str, int],
 ) -> tuple[dict[str, Distribution], dict[str, str]]:
     """The part of an evaluation that runs on Dask workers: embeddings of pending shards, then predictions."""
     pending = store.pending()
@@ -176,20 +171,22 @@ def embed_and_predict(
     with stage(f"embedding {split.name}", split.rows) as advance:
         advance(split.rows - sum(shard.rows for shard in pending))
         if pending and warm_encoder(settings.encoder.model_dump_json(exclude_unset=True)).searches_batch_size:
-            finding = find_batch_size_task.submit(split, settings.encoder, store_uri, settings.store).result()
+            finding = find_batch_size_task.submit(split.name, settings.encoder, store.address).result()
             if finding is not None:
                 get_run_logger().info("%s: %s", split.name, finding)
                 say(f"embedding {split.name}: {finding}")
-        size = max(1, -(-len(pending) // MAX_EMBEDDING_TASKS))
-        groups = [pending[start : start + size] for start in range(0, len(pending), size)]
-        futures = [
-            embed_task.submit(
-                split, group, group[0].index, group[-1].index, settings.encoder, store_uri, settings.store, threads
-            )
-            for group in groups
-        ]
-        for reports in _as_completed(futures):
-            advance(sum(report.rows for report in reports))
+        while pending:
+            size = -(-len(pending) // MAX_EMBEDDING_TASKS)
+            groups = [pending[start : start + size] for start in range(0, len(pending), size)]
+            futures = [
+                embed_task.submit(
+                    split, group, group[0].index, group[-1].index, settings.encoder, store.address, threads
+                )
+                for group in groups
+            ]
+            for reports in _as_completed(futures):
+                advance(sum(report.rows for report in reports))
+            pending = store.pending()  # with all markers there they are read: damaged ones are done again
     require_few_invalid(store.reasons(), split, settings.max_invalid)
     return _predict(split, store.valid(), models, folder)
 

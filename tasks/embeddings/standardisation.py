@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import uuid
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.encoders import EncoderSettings, InvalidRow, standardisation
 from congruence.tasks.sources import Split
 from congruence.tasks.sources.errors import SplitError
+from congruence.tasks.sources.inputs import Reader
+from congruence.tasks.whole_files import write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +58,7 @@ def require_features(split: Split, dimension: int, fitted_on: str) -> None:
         dimension: what the encoder standardises.
         fitted_on: name of the split that statistics are fitted to where they are not given.
     """
-    size = next((len(row) for row in _valid_inputs(split)), dimension)
+    size = next((part.shape[-1] for part in _valid_inputs(split)), dimension)
     if size != dimension:
         raise SplitError(
             f"split {split.name!r}: its rows have {size} features, but the encoder standardises {dimension} (those of "
@@ -64,11 +67,22 @@ def require_features(split: Split, dimension: int, fitted_on: str) -> None:
         )
 
 
-def _valid_inputs(split: Split) -> Iterator[Any]:
+def _valid_inputs(split: Split) -> Iterator[npt.NDArray[np.float64]]:
+    """Vectors of features, or matrices of them whose rows are finite."""
     for shard in split.shards:
-        for row in split.read_encoder_inputs(shard):
-            if not isinstance(row, InvalidRow):
-                yield row
+        for matrix, readers in split.input_batches(shard):
+            if matrix is None:
+                yield from _read(readers())
+            elif len(valid := matrix[np.isfinite(matrix).all(axis=1)]):
+                yield valid
+
+
+def _read(readers: list[Reader]) -> Iterator[npt.NDArray[np.float64]]:
+    for read in readers:
+        try:
+            yield np.asarray(read())
+        except InvalidRow:
+            continue
 
 
 def _kept(path: Path) -> dict[str, Any] | None:
@@ -81,10 +95,7 @@ def _kept(path: Path) -> dict[str, Any] | None:
 
 
 def _keep(path: Path, found: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{uuid.uuid4().hex}")
-    temporary.write_text(json.dumps(found | {"checksum": _checksum(found)}, indent=1))
-    os.replace(temporary, path)
+    write_whole(path, json.dumps(found | {"checksum": _checksum(found)}, indent=1).encode())
 
 
 def _checksum(found: dict[str, Any]) -> str:

@@ -41,6 +41,10 @@ class InputColumns(ABC):
     def digest(self, batch: pa.RecordBatch) -> bytes:
         """The content of the rows of ``batch``, row after row, independent of how they are batched."""
 
+    def matrix(self, batch: pa.RecordBatch) -> npt.NDArray[np.float64] | None:  # noqa: ARG002 - of features alone
+        """The rows of ``batch`` as one matrix, NaN for what is missing; None where they are none."""
+        return None
+
     def outer_states(self, batch: pa.RecordBatch) -> list[str]:  # noqa: ARG002 - for inputs that lie in other files
         """The states of the files that ``batch`` points to, where the inputs do not lie in the table itself."""
         return []
@@ -184,6 +188,22 @@ class Features(InputColumns):
     def digest(self, batch: pa.RecordBatch) -> bytes:
         """The float64 values of each row."""
         return b"".join(np.asarray(vector, dtype="<f8").tobytes() + b"|" for vector in self._vectors(batch))
+
+    def matrix(self, batch: pa.RecordBatch) -> npt.NDArray[np.float64] | None:
+        """The vectors of ``batch`` as rows; None where they have different lengths."""
+        if len(self.columns) > 1 or not _is_list(batch.schema.field(0).type):
+            matrix = np.empty((batch.num_rows, len(self.columns)))
+            for at, name in enumerate(self.columns):
+                column = batch.column(name)
+                # A cast costs as much as all the rest, and numpy gives floating-point numbers the same values.
+                exact = column if pa.types.is_floating(column.type) else column.cast(pa.float64(), safe=False)
+                matrix[:, at] = exact.to_numpy(zero_copy_only=False)
+            return matrix
+        lengths = pc.list_value_length(batch.column(0)).fill_null(0).to_numpy(zero_copy_only=False)
+        if len(lengths) == 0 or lengths[0] == 0 or (lengths != lengths[0]).any():
+            return None
+        values = batch.column(0).flatten().cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        return np.asarray(values).reshape(len(lengths), int(lengths[0]))
 
     def _vectors(self, batch: pa.RecordBatch) -> Sequence[npt.NDArray[np.float64]]:
         if len(self.columns) > 1 or not _is_list(batch.schema.field(0).type):
