@@ -30,13 +30,13 @@ class StoreAddress:
         uri: of the store.
         options: names the options of its file system, which a process knows or not (``share_options``); "" for none.
         encoder_key: the encoder, preprocessing, dimension and dtype, by digest.
-        split_digest: the split.
+        plan: the split and the shards that it is cut into, by their digests.
     """
 
     uri: str
     options: str
     encoder_key: str
-    split_digest: str
+    plan: str
 
     def open(self) -> EmbeddingStore:
         """The store, opened at most once in this process."""

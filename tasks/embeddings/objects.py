@@ -86,9 +86,9 @@ class ObjectStore:
             if self.get(key) is None:
                 self._filesystem.pipe_file(path, data)
 
-    def remove(self, keys: Iterable[str]) -> None:
-        """Remove objects; those that are gone already do not matter."""
-        paths = [f"{self._root}/{key}" for key in keys]
+    def remove(self, keys: str | Iterable[str]) -> None:
+        """Remove an object or several; those that are gone already do not matter."""
+        paths = [f"{self._root}/{key}" for key in ([keys] if isinstance(keys, str) else keys)]
         if not self.is_local and paths:
             try:
                 self._filesystem.rm(paths)

@@ -79,7 +79,7 @@ def embed_shard(
     Rows are read and decoded by ``threads`` (default: one per usable core) at most ``prefetch_batches`` batches ahead
     of the encoder, so that memory does not grow with the shard. A batch is the next ``batch_size`` valid rows (default:
     the encoder's): the partition, and with it every byte of the result, depends on the data alone, never on timing. An
-    encoder of features with ``encode_matrix`` is given matrices instead, with the same bytes as result.
+    encoder of features with ``encode_matrix`` is given them as one matrix, with the same bytes as result.
 
     A row that cannot be read, decoded or embedded stays in its place, invalid, with its reason. Any other failure (the
     network, the disk, the device) is raised, and nothing of the shard counts as done.
@@ -92,8 +92,8 @@ def embed_shard(
     embeddings = np.full((shard.rows, encoder.dimension), np.nan, dtype=np.float32)
     invalid: dict[int, str] = {}
     tell = progress or _silent
-    if isinstance(encoder, MatrixEncoder):
-        waiting = _embed_matrices(split, shard, encoder, embeddings, invalid, tell)
+    if isinstance(encoder, MatrixEncoder) and split.settings.input_kind == "features":
+        waiting = _embed_features(split, shard, encoder, embeddings, invalid)
     else:
         batches = _batches(split.input_readers(shard), encoder, size, threads, prefetch_batches, invalid)
         waiting = _embed_rows(batches, shard, encoder, embeddings, tell)
@@ -127,35 +127,27 @@ def _embed_rows(
     return waiting
 
 
-def _embed_matrices(
+def _embed_features(
     split: Split,
     shard: Shard,
     encoder: MatrixEncoder,
     embeddings: npt.NDArray[np.float32],
     invalid: dict[int, str],
-    tell: Progress,
 ) -> float:
-    """As `_embed_rows`, of matrices as they are read; a row that comes out wrong is asked for its reason by itself."""
-    waiting, asked, start = 0.0, time.perf_counter(), 0
-    for matrix, readers in split.input_batches(shard):
-        waiting += _since(asked)
-        if matrix is None:
-            alone = list(enumerate(readers()))
-            stop = start + len(alone)
-        else:
-            stop = start + len(matrix)
-            embeddings[start:stop] = encoder.encode_matrix(matrix)
-            doubtful = np.flatnonzero(~np.isfinite(embeddings[start:stop]).all(axis=1)).tolist()
-            each = readers() if doubtful else []
-            alone = [(row, each[row]) for row in doubtful]
-        for row, read in alone:
+    """As `_embed_rows`, of one matrix; a row that comes out wrong is asked by itself for the reason."""
+    asked = time.perf_counter()
+    matrix, reasons = split.features(shard)
+    waiting = _since(asked)
+    invalid.update(reasons)
+    embeddings[:] = encoder.encode_matrix(matrix)
+    doubtful = set(np.flatnonzero(~np.isfinite(embeddings).all(axis=1)).tolist()) - invalid.keys()
+    for row, read in enumerate(split.input_readers(shard) if doubtful else ()):
+        if row in doubtful:
             decoded = _decode(read, encoder)
             if isinstance(decoded, InvalidRow):
-                invalid[start + row] = decoded.reason
+                invalid[row] = decoded.reason
             else:
-                embeddings[start + row] = encoder.encode([decoded])[0]
-        tell(stop, shard.rows)
-        start, asked = stop, time.perf_counter()
+                embeddings[row] = encoder.encode([decoded])[0]
     return waiting
 
 

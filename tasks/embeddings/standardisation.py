@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.encoders import EncoderSettings, InvalidRow, standardisation
 from congruence.tasks.sources import Split
 from congruence.tasks.sources.errors import SplitError
-from congruence.tasks.sources.inputs import Reader
 from congruence.tasks.whole_files import write_whole
 
 logger = logging.getLogger(__name__)
@@ -58,7 +56,7 @@ def require_features(split: Split, dimension: int, fitted_on: str) -> None:
         dimension: what the encoder standardises.
         fitted_on: name of the split that statistics are fitted to where they are not given.
     """
-    size = next((part.shape[-1] for part in _valid_inputs(split)), dimension)
+    size = next((part.shape[-1] for part in _valid_inputs(split) if len(part)), dimension)
     if size != dimension:
         raise SplitError(
             f"split {split.name!r}: its rows have {size} features, but the encoder standardises {dimension} (those of "
@@ -67,22 +65,16 @@ def require_features(split: Split, dimension: int, fitted_on: str) -> None:
         )
 
 
-def _valid_inputs(split: Split) -> Iterator[npt.NDArray[np.float64]]:
-    """Vectors of features, or matrices of them whose rows are finite."""
+def _valid_inputs(split: Split) -> Iterator[Any]:
+    """Vectors of features, or matrices of them."""
     for shard in split.shards:
-        for matrix, readers in split.input_batches(shard):
-            if matrix is None:
-                yield from _read(readers())
-            elif len(valid := matrix[np.isfinite(matrix).all(axis=1)]):
-                yield valid
-
-
-def _read(readers: list[Reader]) -> Iterator[npt.NDArray[np.float64]]:
-    for read in readers:
-        try:
-            yield np.asarray(read())
-        except InvalidRow:
-            continue
+        matrix, reasons = split.features(shard)
+        valid = np.ones(len(matrix), dtype=bool)
+        valid[list(reasons)] = False
+        if np.isfinite(matrix[valid]).all():
+            yield matrix[valid]
+        else:  # vectors of several lengths
+            yield from (row for row in split.read_encoder_inputs(shard) if not isinstance(row, InvalidRow))
 
 
 def _kept(path: Path) -> dict[str, Any] | None:

@@ -3,8 +3,8 @@
 Layout below the store's URI, a Zarr v3 hierarchy that any Zarr reader opens, with JSON objects beside the arrays:
 
     <encoder key>/zarr.json                    attributes: encoder, preprocessing, dimension, dtype
-    <encoder key>/splits/<split digest>.json   the shards of a split, in order
-    <encoder key>/complete/<split digest>.json the summary of a finished split: what all markers of its shards say
+    <encoder key>/splits/<plan>.json           the shards of a split, in order
+    <encoder key>/complete/<plan>.json         the summary of a finished split: what all markers of its shards say
     <encoder key>/done/<shard digest>.json     the marker of a shard: written last, names its data by digest
     <encoder key>/shards/<shard digest>-<content>/   (rows, dimension), one Zarr shard, NaN where a row is invalid
     <encoder key>/batch_size/<device>.json     the batch size that was measured, once for all who embed on such a device
@@ -42,6 +42,7 @@ from congruence.tasks.embeddings.markers import (
     content_digest,
     digest_of,
     sealed,
+    shards_digest,
     unsealed,
 )
 from congruence.tasks.embeddings.objects import ObjectStore
@@ -63,6 +64,22 @@ class ShardPlan(Protocol):
     def shards(self) -> list[Shard]: ...
     @property
     def digest(self) -> str: ...
+
+
+def store_header(encoder_id: str, preprocessing_digest: str, dimension: int, dtype: DType) -> dict[str, Any]:
+    """What decides which embeddings a store holds beside the inputs; its digest is the store's encoder key."""
+    return {
+        "format": _FORMAT,
+        "encoder_id": encoder_id,
+        "preprocessing_digest": preprocessing_digest,
+        "dimension": dimension,
+        "dtype": dtype,
+    }
+
+
+def plan_of(split: ShardPlan) -> str:
+    """Names a split as it is cut into shards: a split's own digest does not depend on their size."""
+    return f"{split.digest}-{shards_digest(split.shards)[:8]}"
 
 
 class EmbeddingStore:
@@ -104,15 +121,9 @@ class EmbeddingStore:
         has in common with this one are found done. float16 halves the store at a relative rounding error of at most
         2^-11 = 4.9e-4 per value (about 6.5e-4 in the CCE); values beyond 65504 are refused.
         """
-        header = {
-            "format": _FORMAT,
-            "encoder_id": encoder_id,
-            "preprocessing_digest": preprocessing_digest,
-            "dimension": dimension,
-            "dtype": dtype,
-        }
+        header = store_header(encoder_id, preprocessing_digest, dimension, dtype)
         options = storage_options or {}
-        address = StoreAddress(uri, reference_to(options), digest_of(header), split.digest)
+        address = StoreAddress(uri, reference_to(options), digest_of(header), plan_of(split))
         store = cls(ObjectStore(uri, options), header, address, list(split.shards))
         store.sweep()
         store._write_header()
@@ -328,7 +339,7 @@ class EmbeddingStore:
 
     @property
     def _summary_key(self) -> str:
-        return f"{self.encoder_key}/complete/{self.address.split_digest}.json"
+        return f"{self.encoder_key}/complete/{self.address.plan}.json"
 
     def _batch_size_key(self, device: str) -> str:
         return f"{self.encoder_key}/batch_size/{device}.json"
@@ -492,7 +503,7 @@ def _rounding_error(exact: npt.NDArray[np.float32], stored: npt.NDArray[Any], va
 
 
 def _split_key(address: StoreAddress) -> str:
-    return f"{address.encoder_key}/splits/{address.split_digest}.json"
+    return f"{address.encoder_key}/splits/{address.plan}.json"
 
 
 def _shards_from(listed: list[list[Any]]) -> list[Shard]:

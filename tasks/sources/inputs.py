@@ -41,10 +41,6 @@ class InputColumns(ABC):
     def digest(self, batch: pa.RecordBatch) -> bytes:
         """The content of the rows of ``batch``, row after row, independent of how they are batched."""
 
-    def matrix(self, batch: pa.RecordBatch) -> npt.NDArray[np.float64] | None:  # noqa: ARG002 - of features alone
-        """The rows of ``batch`` as one matrix, NaN for what is missing; None where they are none."""
-        return None
-
     def outer_states(self, batch: pa.RecordBatch) -> list[str]:  # noqa: ARG002 - for inputs that lie in other files
         """The states of the files that ``batch`` points to, where the inputs do not lie in the table itself."""
         return []
@@ -189,8 +185,8 @@ class Features(InputColumns):
         """The float64 values of each row."""
         return b"".join(np.asarray(vector, dtype="<f8").tobytes() + b"|" for vector in self._vectors(batch))
 
-    def matrix(self, batch: pa.RecordBatch) -> npt.NDArray[np.float64] | None:
-        """The vectors of ``batch`` as rows; None where they have different lengths."""
+    def matrix(self, batch: pa.RecordBatch) -> npt.NDArray[np.float64]:
+        """The vectors as (rows, d); rows that hold none, and shorter ones, are NaN where they have no value."""
         if len(self.columns) > 1 or not _is_list(batch.schema.field(0).type):
             matrix = np.empty((batch.num_rows, len(self.columns)))
             for at, name in enumerate(self.columns):
@@ -199,11 +195,21 @@ class Features(InputColumns):
                 exact = column if pa.types.is_floating(column.type) else column.cast(pa.float64(), safe=False)
                 matrix[:, at] = exact.to_numpy(zero_copy_only=False)
             return matrix
-        lengths = pc.list_value_length(batch.column(0)).fill_null(0).to_numpy(zero_copy_only=False)
-        if len(lengths) == 0 or lengths[0] == 0 or (lengths != lengths[0]).any():
-            return None
-        values = batch.column(0).flatten().cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-        return np.asarray(values).reshape(len(lengths), int(lengths[0]))
+        vectors = self._vectors(batch)
+        filled = np.full((len(vectors), max(map(len, vectors), default=0)), np.nan)
+        for row, vector in enumerate(vectors):
+            filled[row, : len(vector)] = vector
+        return filled
+
+    def unusable(self, batch: pa.RecordBatch) -> dict[int, str]:
+        """Rows without values, or with values that are not finite, and why."""
+        found = {}
+        for row in np.flatnonzero(~np.isfinite(self.matrix(batch)).all(axis=1)).tolist():
+            try:
+                self._read(self._vectors(batch)[row])
+            except InvalidRow as invalid:
+                found[row] = invalid.reason
+        return found
 
     def _vectors(self, batch: pa.RecordBatch) -> Sequence[npt.NDArray[np.float64]]:
         if len(self.columns) > 1 or not _is_list(batch.schema.field(0).type):

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,13 +10,10 @@ import pandas as pd
 import pyarrow as pa
 
 from congruence.tasks.encoders.errors import InvalidRow
-from congruence.tasks.sources.errors import unknown_column
-from congruence.tasks.sources.inputs import REASON, InputColumns, RawInput, Reader
+from congruence.tasks.sources.errors import SplitError, unknown_column
+from congruence.tasks.sources.inputs import REASON, Features, InputColumns, RawInput, Reader
 from congruence.tasks.sources.settings import SplitSettings
 from congruence.tasks.sources.tables import Table
-
-InputBatch: TypeAlias = tuple[npt.NDArray[np.float64] | None, Callable[[], list[Reader]]]
-"""Some rows as a matrix of features, None where they are none, and a call for the readers of each of them."""
 
 
 @dataclass(frozen=True)
@@ -72,16 +68,21 @@ class Split:
         for batch in self._table.batches(columns, shard.start, shard.stop):
             yield from self._inputs.readers(batch)
 
-    def input_batches(self, shard: Shard) -> Iterator[InputBatch]:
-        """The rows in order, some at a time: many features are read fastest as one matrix."""
-        columns = _with_reason(self._inputs.columns, self._table)
-        for batch in self._table.batches(columns, shard.start, shard.stop):
-            yield self._inputs.matrix(batch), partial(_readers, self._inputs, batch)
-
     def read_encoder_inputs(self, shard: Shard) -> Iterator[RawInput | InvalidRow]:
         """The encoder's input of each row, or why there is none: encoded image bytes, a text, or a float64 vector."""
         for read in self.input_readers(shard):
             yield _read_or_reason(read)
+
+    def features(self, shard: Shard) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
+        """The feature vectors of ``shard`` as one array (rows, d), and by row of it why some are no input.
+
+        Raises:
+            SplitError: the inputs are not features.
+        """
+        if not isinstance(self._inputs, Features):
+            raise SplitError(f"split {self.name!r}: its inputs are of kind {self.settings.input_kind!r}, not features")
+        whole = pa.concat_batches(list(self._table.batches(self._inputs.columns, shard.start, shard.stop)))
+        return self._inputs.matrix(whole), self._inputs.unusable(whole)
 
     def frame(self, shard: Shard, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Key, targets, model inputs and slice columns of ``shard`` (or just ``columns``), one row per row.
@@ -130,10 +131,6 @@ class Split:
 
     def _content_columns(self) -> set[str]:
         return set(self._inputs.columns) if self.settings.input_kind != "features" else set()
-
-
-def _readers(inputs: InputColumns, batch: pa.RecordBatch) -> list[Reader]:
-    return list(inputs.readers(batch))
 
 
 def _with_reason(columns: Sequence[str], table: Table) -> list[str]:
