@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import fsspec
@@ -10,6 +15,14 @@ import fsspec
 from congruence.tasks.whole_files import sweep, write_whole
 
 _INCOMING = ".incoming"
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """Bytes in number, and when they were written, in seconds since 1970."""
+
+    size: int
+    modified: float
 
 
 class ObjectStore:
@@ -50,10 +63,18 @@ class ObjectStore:
             folder: a key without its last part; "" for everything.
             depth: how many parts of a key may follow ``folder``; any number by default.
         """
+        return {key: found.size for key, found in self.objects(folder, depth).items()}
+
+    def objects(self, folder: str = "", depth: int | None = None) -> dict[str, StoredObject]:
+        """All objects below ``folder`` by their keys, found by one listing; see ``sizes``."""
         path = f"{self._root}/{folder}".rstrip("/")
         found = self._filesystem.find(path, maxdepth=depth, detail=True)
         start = len(self._root) + 1
-        return {name[start:]: int(entry["size"] or 0) for name, entry in found.items() if entry["type"] == "file"}
+        return {
+            name[start:]: StoredObject(int(entry["size"] or 0), _modified(entry))
+            for name, entry in found.items()
+            if entry["type"] == "file"
+        }
 
     def put(self, key: str, data: bytes) -> None:
         """Write the object whole, in place of any other under this key."""
@@ -101,7 +122,30 @@ class ObjectStore:
             except FileNotFoundError:
                 continue
 
+    def remove_empty_folders(self, keys: Iterable[str]) -> None:
+        """Remove the folders that held these objects, as far as they are empty; object stores have none.
+
+        Only for those who are alone here: a writer may be about to use its folder.
+        """
+        folders = {os.path.dirname(f"{self._root}/{key}") for key in keys} if self.is_local else set()
+        for folder in sorted(folders, key=len, reverse=True):
+            with suppress(OSError):
+                while len(folder) > len(self._root):
+                    os.rmdir(folder)
+                    folder = os.path.dirname(folder)
+
     def sweep(self) -> None:
         """Remove what killed writers of this machine left, and what those of others left a day ago."""
         if self.is_local:
             sweep(f"{self._root}/{_INCOMING}")
+
+
+def _modified(entry: Mapping[str, Any]) -> float:
+    """When an object was written, as file systems tell it in their own ways; now where one does not."""
+    for name in ("mtime", "LastModified", "last_modified", "updated", "created"):
+        value = entry.get(name)
+        if isinstance(value, datetime):
+            return value.timestamp()
+        if isinstance(value, int | float):
+            return float(value)
+    return time.time()

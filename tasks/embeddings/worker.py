@@ -8,8 +8,9 @@ from functools import lru_cache
 
 from congruence.tasks.embeddings.addresses import StoreAddress
 from congruence.tasks.embeddings.decoding import own_threads
+from congruence.tasks.embeddings.markers import digest_of
 from congruence.tasks.embeddings.shard import ShardReport, embed_shard
-from congruence.tasks.embeddings.store import EmbeddingStore
+from congruence.tasks.embeddings.store import EmbeddingStore, store_header
 from congruence.tasks.encoders import Encoder, EncoderSettings, load_encoder
 from congruence.tasks.settings.evaluation import StoreSettings
 from congruence.tasks.sources import Shard, Split
@@ -21,6 +22,11 @@ logger = logging.getLogger(__name__)
 def warm_encoder(settings: str) -> Encoder:
     """The encoder of these settings (as JSON), loaded at most once in this process."""
     return load_encoder(EncoderSettings.model_validate_json(settings))
+
+
+def encoder_key(encoder: Encoder, settings: StoreSettings) -> str:
+    """The part of a store that holds embeddings by this encoder."""
+    return digest_of(store_header(encoder.id, encoder.preprocessing_digest, encoder.dimension, settings.dtype))
 
 
 def open_store(uri: str, settings: StoreSettings, split: Split, encoder: Encoder) -> EmbeddingStore:
