@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from congruence.flows.clean import clean
 from congruence.flows.environment import log_to_prefect, tracking_uri
 from congruence.flows.options import FAILED, Debug, Errors, File, Home, Models, leave_by, start
 
@@ -242,6 +243,9 @@ def ui(
     environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     typer.echo(f"MLflow on http://{host}:{port} (stop with Ctrl-C)")
     raise typer.Exit(subprocess.call(command, env=environment))
+
+
+app.command()(clean)
 
 
 def main() -> None:

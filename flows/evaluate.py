@@ -31,6 +31,7 @@ from congruence.flows.stages.waiting import told
 from congruence.flows.tracking import for_workers
 from congruence.kernels.protocol.protocol import Protocol
 from congruence.tasks.clusters import dask_client, scheduler_address
+from congruence.tasks.embeddings.addresses import share_options
 from congruence.tasks.embeddings.worker import warm_encoder
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.linalg.measured import MeasurementAddress
@@ -132,6 +133,7 @@ def _work_on(
 def _on_workers(client: Client, settings: EvaluationSettings, work: SplitWork, again: bool) -> list[VersionOutcome]:
     runner: Any = DaskTaskRunner(address=scheduler_address(client))
     on_dask = evaluate_split.with_options(task_runner=runner, flow_run_name=f"evaluate on {work.split.name}")
+    share_options(client, settings.store.storage_options)
     with told(client):
         return on_dask(settings, work, again)
 

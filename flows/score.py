@@ -24,6 +24,7 @@ from congruence.flows.stages.waiting import told
 from congruence.flows.tracking import for_workers
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.clusters import dask_client, scheduler_address
+from congruence.tasks.embeddings.addresses import share_options
 from congruence.tasks.embeddings.worker import warm_encoder
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.linalg.measured import MeasurementAddress
@@ -93,6 +94,7 @@ def score(
     kept.remove()
     work = SolveWork(protocol, known, asked, {label: kept})
     with dask_client(chosen.cluster) as client, told(client):
+        share_options(client, chosen.store.storage_options)
         runner: Any = DaskTaskRunner(address=scheduler_address(client))
         measure_inputs.with_options(task_runner=runner)(chosen, work, version)
     measurement = kept.require()

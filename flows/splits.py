@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from congruence.tasks.embeddings.standardisation import with_statistics
+from congruence.tasks.embeddings.worker import open_store, warm_encoder
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Split, SplitSettings, open_split
@@ -26,8 +27,9 @@ def with_fitted_encoder(settings: EvaluationSettings) -> EvaluationSettings:
 
 
 def rows_of(settings: EvaluationSettings, split: Split) -> EvaluatedRows:
-    """The addresses of a split's embeddings under these settings."""
-    return EvaluatedRows(split, settings.encoder, store_uri(settings), settings.store)
+    """The addresses of a split's embeddings under these settings; their store is made where there is none."""
+    encoder = warm_encoder(settings.encoder.model_dump_json(exclude_unset=True))
+    return EvaluatedRows(split, open_store(store_uri(settings), settings.store, split, encoder).address)
 
 
 def store_uri(settings: EvaluationSettings) -> str:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from distributed import Client
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
 from congruence.flows.progress import say, stage
 from congruence.flows.stages.waiting import as_completed, flow_client
+from congruence.tasks.embeddings.addresses import StoreAddress
+from congruence.tasks.embeddings.decoding import decode_threads
 from congruence.tasks.embeddings.shard import ShardReport, require_few_invalid
 from congruence.tasks.embeddings.standardisation import require_features
 from congruence.tasks.embeddings.worker import embed_shards, find_batch_size, warm_encoder
 from congruence.tasks.encoders import EncoderSettings
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
-from congruence.tasks.settings.evaluation import EvaluationSettings, StoreSettings
+from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Shard, Split
 
 MAX_TASKS = 200
@@ -33,24 +34,23 @@ def embed_task(
     first: int,  # noqa: ARG001 - part of the run's name
     last: int,  # noqa: ARG001
     encoder: EncoderSettings,
-    store_uri: str,
-    store: StoreSettings,
-    threads: int,
+    store: StoreAddress,
+    threads: dict[str, int],
 ) -> list[ShardReport]:
     """Embed some shards; finished ones are skipped, so a retry or a second run costs nothing."""
-    return embed_shards(split, shards, encoder, store_uri, store, threads)
+    return embed_shards(split, shards, encoder, store, threads)
 
 
 @task(
     name="find batch size",
-    task_run_name="find batch size for {split.name}",
+    task_run_name="find batch size for {split_name}",
     retries=1,
     cache_policy=NO_CACHE,
     tags=["congruence-embed"],
 )
-def find_batch_size_task(split: Split, encoder: EncoderSettings, store_uri: str, store: StoreSettings) -> str | None:
+def find_batch_size_task(split_name: str, encoder: EncoderSettings, store: StoreAddress) -> str | None:  # noqa: ARG001
     """Measure, on one worker that does nothing else, how many rows to embed at a time, unless the store knows."""
-    return find_batch_size(split, encoder, store_uri, store)
+    return find_batch_size(encoder, store)
 
 
 def embed(settings: EvaluationSettings, rows: EvaluatedRows) -> None:
@@ -69,26 +69,22 @@ def embed(settings: EvaluationSettings, rows: EvaluatedRows) -> None:
     with stage(f"embedding {split.name}", split.rows) as advance:
         advance(split.rows - sum(shard.rows for shard in pending))
         if pending and encoder.searches_batch_size:
-            finding = find_batch_size_task.submit(split, settings.encoder, rows.store_uri, settings.store).result()
+            finding = find_batch_size_task.submit(split.name, settings.encoder, rows.address).result()
             if finding is not None:
                 get_run_logger().info("%s: %s", split.name, finding)
                 say(f"embedding {split.name}: {finding}")
-        size = max(1, -(-len(pending) // MAX_TASKS))
-        groups = [pending[start : start + size] for start in range(0, len(pending), size)]
         threads = decode_threads(flow_client())
-        futures = [
-            embed_task.submit(
-                split, group, group[0].index, group[-1].index, settings.encoder, rows.store_uri, settings.store, threads
-            )
-            for group in groups
-        ]
-        for future in as_completed(futures):
-            advance(sum(report.rows for report in future.result()))
+        while pending:
+            size = -(-len(pending) // MAX_TASKS)
+            groups = [pending[start : start + size] for start in range(0, len(pending), size)]
+            futures = [
+                embed_task.submit(
+                    split, group, group[0].index, group[-1].index, settings.encoder, rows.address, threads
+                )
+                for group in groups
+            ]
+            for future in as_completed(futures):
+                advance(sum(report.rows for report in future.result()))
+            pending = store.pending()  # with all markers there they are read: damaged ones are done again
     require_few_invalid(store.reasons(), split, settings.max_invalid)
     store.sweep()
-
-
-def decode_threads(client: Client) -> int:
-    """Decode threads per worker process: an even share of the machine's cores."""
-    counts: dict[str, int] = client.ncores()
-    return max(1, round(sum(counts.values()) / max(1, len(counts))))

@@ -10,6 +10,7 @@ from congruence.flows.stages.failures import why
 from congruence.flows.stages.waiting import as_completed
 from congruence.tasks.contract import ContractError
 from congruence.tasks.contract.resolved import contract_digest, resolved_contract
+from congruence.tasks.embeddings.addresses import options_of
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.evaluated_rows import EvaluatedRows, KeptPredictions
 from congruence.tasks.models.registry import ModelVersion, resolve
@@ -56,9 +57,8 @@ def kept_predictions(rows: EvaluatedRows, served: ServedVersion) -> KeptPredicti
     """Where the predictions of a version for ``rows``, which are embedded, are kept."""
     inputs = rows.split.settings.model_input_columns
     contract = contract_digest(served.contract, inputs, served.settings.isolation)
-    options = rows.store_settings.storage_options
-    digest = rows.split.digest
-    address = PredictionAddress.of(rows.store_uri, digest, served.version, contract, rows.valid, options)
+    store, options = rows.address, options_of(rows.address.options)
+    address = PredictionAddress.of(store.uri, rows.split.digest, served.version, contract, rows.valid, options)
     return KeptPredictions(address, served)
 
 

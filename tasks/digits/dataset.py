@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.digits.images import MAX_ANGLE, SplitName, base_images, draw, encode_png, labels
+from congruence.tasks.whole_files import whole_file
 
 SCHEMA = pa.schema(
     [
@@ -90,8 +91,7 @@ def write_digits(
     written = []
     for index, start, stop in _shards(rows, shard_rows):
         path = folder / f"{split}-{index:05d}.parquet"
-        partial = path.with_suffix(".partial")
-        pq.write_table(_table(drawn, start, stop), partial, compression="none")
-        partial.replace(path)
+        with whole_file(path) as file:
+            pq.write_table(_table(drawn, start, stop), file, compression="none")
         written.append(path)
     return written

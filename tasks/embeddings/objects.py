@@ -1,16 +1,28 @@
 """Whole objects at a URI, written so that a reader or a kill never sees half of one."""
 
+from __future__ import annotations
+
 import os
-import socket
 import time
-import uuid
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import fsspec
 
-_STALE_SECONDS = 24 * 3600
+from congruence.tasks.whole_files import sweep, write_whole
+
 _INCOMING = ".incoming"
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """Bytes in number, and when they were written, in seconds since 1970."""
+
+    size: int
+    modified: float
 
 
 class ObjectStore:
@@ -25,14 +37,23 @@ class ObjectStore:
         self._filesystem, path = fsspec.core.url_to_fs(uri, **{"use_listings_cache": False, **storage_options})
         self._root = path.rstrip("/")
         protocol = self._filesystem.protocol
-        self._local = "file" in ((protocol,) if isinstance(protocol, str) else protocol)
-        self.sweep()
+        self.is_local = "file" in ((protocol,) if isinstance(protocol, str) else protocol)
 
     def get(self, key: str) -> bytes | None:
         """The object's bytes, None where there is none."""
         try:
+            if self.is_local:
+                with open(f"{self._root}/{key}", "rb") as stream:
+                    return stream.read()
             return bytes(self._filesystem.cat_file(f"{self._root}/{key}"))
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+
+    def size(self, key: str) -> int | None:
+        """The object's bytes in number, None where there is none."""
+        try:
+            return int(self._filesystem.info(f"{self._root}/{key}")["size"])
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
     def sizes(self, folder: str, depth: int | None = None) -> dict[str, int]:
@@ -42,18 +63,25 @@ class ObjectStore:
             folder: a key without its last part; "" for everything.
             depth: how many parts of a key may follow ``folder``; any number by default.
         """
+        return {key: found.size for key, found in self.objects(folder, depth).items()}
+
+    def objects(self, folder: str = "", depth: int | None = None) -> dict[str, StoredObject]:
+        """All objects below ``folder`` by their keys, found by one listing; see ``sizes``."""
         path = f"{self._root}/{folder}".rstrip("/")
         found = self._filesystem.find(path, maxdepth=depth, detail=True)
         start = len(self._root) + 1
-        return {name[start:]: int(entry["size"] or 0) for name, entry in found.items() if entry["type"] == "file"}
+        return {
+            name[start:]: StoredObject(int(entry["size"] or 0), _modified(entry))
+            for name, entry in found.items()
+            if entry["type"] == "file"
+        }
 
     def put(self, key: str, data: bytes) -> None:
         """Write the object whole, in place of any other under this key."""
-        path = f"{self._root}/{key}"
-        if not self._local:
-            self._filesystem.pipe_file(path, data)
-            return
-        os.replace(self._write_incoming(path, data), path)
+        if self.is_local:
+            write_whole(f"{self._root}/{key}", data, f"{self._root}/{_INCOMING}")
+        else:
+            self._filesystem.pipe_file(f"{self._root}/{key}", data)
 
     def put_if_other(self, key: str, data: bytes) -> None:
         """Write the object unless these very bytes lie there already."""
@@ -66,62 +94,58 @@ class ObjectStore:
         Where the object store knows no conditional write, or the disk no hard links, writers at the same moment may
         replace each other: read what stands.
         """
-        path = f"{self._root}/{key}"
         if self.get(key) is not None:
             return
-        if not self._local:
-            try:
-                self._filesystem.pipe_file(path, data, mode="create")
-            except (OSError, NotImplementedError, ValueError):
-                # Another writer was first, for which object stores have various errors, or this one knows no such call.
-                if self.get(key) is None:
-                    self._filesystem.pipe_file(path, data)
+        if self.is_local:
+            write_whole(f"{self._root}/{key}", data, f"{self._root}/{_INCOMING}", replace=False)
             return
-        temporary = self._write_incoming(path, data)
+        path = f"{self._root}/{key}"
         try:
-            os.link(temporary, path)
-            os.unlink(temporary)
-        except FileExistsError:
-            os.unlink(temporary)
-        except OSError:
-            os.replace(temporary, path)
+            self._filesystem.pipe_file(path, data, mode="create")
+        except (OSError, NotImplementedError, ValueError):
+            # Another writer was first, for which object stores have various errors, or this one knows no such call.
+            if self.get(key) is None:
+                self._filesystem.pipe_file(path, data)
 
-    def remove(self, keys: Iterable[str]) -> None:
-        """Remove objects; those that are gone already do not matter."""
-        for key in keys:
+    def remove(self, keys: str | Iterable[str]) -> None:
+        """Remove an object or several; those that are gone already do not matter."""
+        paths = [f"{self._root}/{key}" for key in ([keys] if isinstance(keys, str) else keys)]
+        if not self.is_local and paths:
             try:
-                self._filesystem.rm_file(f"{self._root}/{key}")
+                self._filesystem.rm(paths)
+                return
+            except FileNotFoundError:
+                pass  # somebody else was faster with one of them
+        for path in paths:
+            try:
+                self._filesystem.rm_file(path)
             except FileNotFoundError:
                 continue
 
-    def _write_incoming(self, path: str, data: bytes) -> str:
-        incoming = os.path.join(self._root, _INCOMING)
-        os.makedirs(incoming, exist_ok=True)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        temporary = os.path.join(incoming, f"{socket.gethostname()}~{os.getpid()}~{uuid.uuid4().hex}")
-        with open(temporary, "xb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        return temporary
+    def remove_empty_folders(self, keys: Iterable[str]) -> None:
+        """Remove the folders that held these objects, as far as they are empty; object stores have none.
+
+        Only for those who are alone here: a writer may be about to use its folder.
+        """
+        folders = {os.path.dirname(f"{self._root}/{key}") for key in keys} if self.is_local else set()
+        for folder in sorted(folders, key=len, reverse=True):
+            with suppress(OSError):
+                while len(folder) > len(self._root):
+                    os.rmdir(folder)
+                    folder = os.path.dirname(folder)
 
     def sweep(self) -> None:
         """Remove what killed writers of this machine left, and what those of others left a day ago."""
-        incoming = os.path.join(self._root, _INCOMING)
-        if not self._local or not os.path.isdir(incoming):
-            return
-        for name in os.listdir(incoming):
-            path = os.path.join(incoming, name)
-            try:
-                if _is_abandoned(name, os.stat(path).st_mtime):
-                    os.unlink(path)
-            except FileNotFoundError:
-                continue
+        if self.is_local:
+            sweep(f"{self._root}/{_INCOMING}")
 
 
-def _is_abandoned(name: str, modified: float) -> bool:
-    host, _, rest = name.partition("~")
-    process = rest.partition("~")[0]
-    if host != socket.gethostname() or not process.isdigit():
-        return time.time() - modified > _STALE_SECONDS
-    return not os.path.exists(f"/proc/{process}")
+def _modified(entry: Mapping[str, Any]) -> float:
+    """When an object was written, as file systems tell it in their own ways; now where one does not."""
+    for name in ("mtime", "LastModified", "last_modified", "updated", "created"):
+        value = entry.get(name)
+        if isinstance(value, datetime):
+            return value.timestamp()
+        if isinstance(value, int | float):
+            return float(value)
+    return time.time()

@@ -1,6 +1,5 @@
 """Embedding one shard: reading and decoding in threads while the encoder computes, every row accounted for."""
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -8,11 +7,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import Full, Queue
 from threading import Event, Thread
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from congruence.tasks.embeddings.decoding import usable_cores
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.errors import TooManyInvalidRowsError
@@ -38,6 +38,14 @@ class RowEncoder(Protocol):
 
     def encode(self, batch: list[Any]) -> npt.NDArray[np.float32]:
         """The embeddings (rows, dimension) of a batch of preprocessed rows."""
+
+
+@runtime_checkable
+class MatrixEncoder(RowEncoder, Protocol):
+    """An encoder of features that takes many rows at once; row by row it would give the same bytes."""
+
+    def encode_matrix(self, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+        """The embeddings of raw ``rows`` (rows, features), not finite where `preprocess` or `encode` refuses one."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +76,10 @@ def embed_shard(
 ) -> ShardReport:
     """Embed the rows of ``shard`` into ``store``, unless they are there.
 
-    Rows are read and decoded by ``threads`` (default: one per core) at most ``prefetch_batches`` batches ahead of the
-    encoder, so that memory does not grow with the shard. A batch is the next ``batch_size`` valid rows (default: the
-    encoder's): the partition, and with it every byte of the result, depends on the data alone, never on timing.
+    Rows are read and decoded by ``threads`` (default: one per usable core) at most ``prefetch_batches`` batches ahead
+    of the encoder, so that memory does not grow with the shard. A batch is the next ``batch_size`` valid rows (default:
+    the encoder's): the partition, and with it every byte of the result, depends on the data alone, never on timing. An
+    encoder of features with ``encode_matrix`` is given them as one matrix, with the same bytes as result.
 
     A row that cannot be read, decoded or embedded stays in its place, invalid, with its reason. Any other failure (the
     network, the disk, the device) is raised, and nothing of the shard counts as done.
@@ -82,15 +91,12 @@ def embed_shard(
     size = batch_size or encoder.batch_size
     embeddings = np.full((shard.rows, encoder.dimension), np.nan, dtype=np.float32)
     invalid: dict[int, str] = {}
-    waiting = 0.0
-    asked = time.perf_counter()
-    for batch in _batches(split.input_readers(shard), encoder, size, threads, prefetch_batches, invalid):
-        waiting += _since(asked)
-        rows = [row for row, _ in batch]
-        embeddings[rows] = encoder.encode([value for _, value in batch])
-        if progress is not None:
-            progress(rows[-1] + 1, shard.rows)
-        asked = time.perf_counter()
+    tell = progress or _silent
+    if isinstance(encoder, MatrixEncoder) and split.settings.input_kind == "features":
+        waiting = _embed_features(split, shard, encoder, embeddings, invalid)
+    else:
+        batches = _batches(split.input_readers(shard), encoder, size, threads, prefetch_batches, invalid)
+        waiting = _embed_rows(batches, shard, encoder, embeddings, tell)
     valid = np.ones(shard.rows, dtype=bool)
     valid[list(invalid)] = False
     for row in np.flatnonzero(valid & ~np.isfinite(embeddings).all(axis=1)).tolist():
@@ -98,10 +104,51 @@ def embed_shard(
         invalid[row] = "the encoder's output is not finite"
     # Where memory ran out the encoder went on with fewer rows: the marker says with how many.
     store.write(shard, embeddings, valid, invalid, min(size, encoder.batch_size))
-    if progress is not None:
-        progress(shard.rows, shard.rows)
+    tell(shard.rows, shard.rows)
     reasons = {shard.start + row: reason for row, reason in sorted(invalid.items())}
     return ShardReport(shard.index, shard.rows, int(valid.sum()), reasons, True, _since(started), waiting)
+
+
+def _embed_rows(
+    batches: Iterator[list[tuple[int, Any]]],
+    shard: Shard,
+    encoder: RowEncoder,
+    embeddings: npt.NDArray[np.float32],
+    tell: Progress,
+) -> float:
+    """Encode batches of preprocessed rows into their places; the seconds that were spent waiting for them."""
+    waiting, asked = 0.0, time.perf_counter()
+    for batch in batches:
+        waiting += _since(asked)
+        rows = [row for row, _ in batch]
+        embeddings[rows] = encoder.encode([value for _, value in batch])
+        tell(rows[-1] + 1, shard.rows)
+        asked = time.perf_counter()
+    return waiting
+
+
+def _embed_features(
+    split: Split,
+    shard: Shard,
+    encoder: MatrixEncoder,
+    embeddings: npt.NDArray[np.float32],
+    invalid: dict[int, str],
+) -> float:
+    """As `_embed_rows`, of one matrix; a row that comes out wrong is asked by itself for the reason."""
+    asked = time.perf_counter()
+    matrix, reasons = split.features(shard)
+    waiting = _since(asked)
+    invalid.update(reasons)
+    embeddings[:] = encoder.encode_matrix(matrix)
+    doubtful = set(np.flatnonzero(~np.isfinite(embeddings).all(axis=1)).tolist()) - invalid.keys()
+    for row, read in enumerate(split.input_readers(shard) if doubtful else ()):
+        if row in doubtful:
+            decoded = _decode(read, encoder)
+            if isinstance(decoded, InvalidRow):
+                invalid[row] = decoded.reason
+            else:
+                embeddings[row] = encoder.encode([decoded])[0]
+    return waiting
 
 
 def require_few_invalid(reasons: Mapping[int, str], split: Split, max_invalid: float = 0.01) -> None:
@@ -131,7 +178,7 @@ def _batches(
 ) -> Iterator[list[tuple[int, Any]]]:
     """The valid rows in order, ``batch_size`` at a time, decoded ahead; notes the invalid ones in ``invalid``."""
     batch: list[tuple[int, Any]] = []
-    with _Prefetch(readers, encoder, threads or os.cpu_count() or 1, prefetch_batches * batch_size) as decoded_rows:
+    with _Prefetch(readers, encoder, threads or usable_cores(), prefetch_batches * batch_size) as decoded_rows:
         for row, decoded in enumerate(decoded_rows):
             if isinstance(decoded, InvalidRow):
                 invalid[row] = decoded.reason
@@ -198,6 +245,10 @@ def _decode(read: Reader, encoder: RowEncoder) -> Any:
         return encoder.preprocess(read())
     except InvalidRow as invalid:
         return invalid
+
+
+def _silent(done: int, rows: int) -> None:
+    """Progress that nobody asked for."""
 
 
 def _since(moment: float) -> float:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import uuid
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.encoders import EncoderSettings, InvalidRow, standardisation
 from congruence.tasks.sources import Split
 from congruence.tasks.sources.errors import SplitError
+from congruence.tasks.whole_files import write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ def require_features(split: Split, dimension: int, fitted_on: str) -> None:
         dimension: what the encoder standardises.
         fitted_on: name of the split that statistics are fitted to where they are not given.
     """
-    size = next((len(row) for row in _valid_inputs(split)), dimension)
+    size = next((part.shape[-1] for part in _valid_inputs(split) if len(part)), dimension)
     if size != dimension:
         raise SplitError(
             f"split {split.name!r}: its rows have {size} features, but the encoder standardises {dimension} (those of "
@@ -65,10 +66,15 @@ def require_features(split: Split, dimension: int, fitted_on: str) -> None:
 
 
 def _valid_inputs(split: Split) -> Iterator[Any]:
+    """Vectors of features, or matrices of them."""
     for shard in split.shards:
-        for row in split.read_encoder_inputs(shard):
-            if not isinstance(row, InvalidRow):
-                yield row
+        matrix, reasons = split.features(shard)
+        valid = np.ones(len(matrix), dtype=bool)
+        valid[list(reasons)] = False
+        if np.isfinite(matrix[valid]).all():
+            yield matrix[valid]
+        else:  # vectors of several lengths
+            yield from (row for row in split.read_encoder_inputs(shard) if not isinstance(row, InvalidRow))
 
 
 def _kept(path: Path) -> dict[str, Any] | None:
@@ -81,10 +87,7 @@ def _kept(path: Path) -> dict[str, Any] | None:
 
 
 def _keep(path: Path, found: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{uuid.uuid4().hex}")
-    temporary.write_text(json.dumps(found | {"checksum": _checksum(found)}, indent=1))
-    os.replace(temporary, path)
+    write_whole(path, json.dumps(found | {"checksum": _checksum(found)}, indent=1).encode())
 
 
 def _checksum(found: dict[str, Any]) -> str:

@@ -1,115 +1,181 @@
 """The embeddings of a split in Zarr: shared by every model version, later run and concurrent evaluation.
 
-Layout below the store's URI, all of it a Zarr v3 hierarchy that any Zarr reader opens:
+Layout below the store's URI, a Zarr v3 hierarchy that any Zarr reader opens, with JSON objects beside the arrays:
 
-    <encoder key>/                           attributes: encoder, preprocessing, dimension, dtype
-        splits/<split digest>.json           the shards of a split, in order
-        batch_size/<device>.json             the batch size that was measured, once for all who embed on such a device
-        shards/<shard digest>/done.json      the marker: written last, names the data and the SHA-256 of each object
-        shards/<shard digest>/<content>/embeddings    (rows, dimension), one Zarr shard, NaN where invalid
-        shards/<shard digest>/<content>/valid         (rows,)
+    <encoder key>/zarr.json                    attributes: encoder, preprocessing, dimension, dtype
+    <encoder key>/splits/<plan>.json           the shards of a split, in order
+    <encoder key>/complete/<plan>.json         the summary of a finished split: what all markers of its shards say
+    <encoder key>/done/<shard digest>.json     the marker of a shard: written last, names its data by digest
+    <encoder key>/shards/<shard digest>-<content>/   (rows, dimension), one Zarr shard, NaN where a row is invalid
+    <encoder key>/batch_size/<device>.json     the batch size that was measured, once for all who embed on such a device
 
-One shard of the split is one Zarr array of one Zarr shard, so two writers never share a Zarr shard (parts of one
-written side by side lose rows). The data lies under the digest of its own content: two writers of equal bytes
-write the same objects, and of unequal ones the last marker decides while the other's data stays whole.
+Markers alone say what is finished: one listing finds what is not, and of a finished split one summary is read instead.
+Data is checked against its digest whenever it is read; a shard found damaged loses its marker, so that the next run
+embeds it again. One shard of the split is one Zarr array of one Zarr shard, so two writers never share a Zarr shard
+(parts of one written side by side lose rows). The data lies under the digest of its own content: two writers of equal
+bytes write the same objects, and of unequal ones the last marker decides while the other's data stays whole.
 """
 
+from __future__ import annotations
+
 import json
+from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from hashlib import sha256
-from typing import Any, Literal
+from threading import Lock
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import zarr
-from zarr.codecs import ZstdCodec
-from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import MemoryStore
 
-from congruence.kernels.errors import CongruenceError
+from congruence.tasks.embeddings.addresses import StoreAddress, open_store_cached, options_of, reference_to
+from congruence.tasks.embeddings.arrays import DATA, METADATA, array_metadata, decoded, encoded
+from congruence.tasks.embeddings.errors import NotEmbeddedError, StoreError
+from congruence.tasks.embeddings.markers import (
+    DamagedError,
+    Entry,
+    Marker,
+    Summary,
+    content_digest,
+    digest_of,
+    sealed,
+    shards_digest,
+    unsealed,
+)
 from congruence.tasks.embeddings.objects import ObjectStore
-from congruence.tasks.sources.split import Shard, Split
+from congruence.tasks.sources.split import Shard
+
+__all__ = ["DType", "EmbeddingStore", "StoreError"]
 
 DType = Literal["float32", "float16"]
-_FORMAT = 1
-_CHUNK_ROWS = 1024
+_FORMAT = 2
 _CACHED_SHARDS = 2
-_CHECKED_AT_ONCE = 8
+_AT_ONCE = 16
+Result = TypeVar("Result")
 
 
-class StoreError(CongruenceError):
-    """Embeddings that are missing, damaged or unfit for the store: names the shard and the remedy."""
+class ShardPlan(Protocol):
+    """What the store asks of a split."""
+
+    @property
+    def shards(self) -> list[Shard]: ...
+    @property
+    def digest(self) -> str: ...
 
 
-@dataclass(frozen=True)
-class EmbeddedRows:
-    """One shard as it was stored: ``embeddings`` (rows, dimension) float32, ``valid`` (rows,), reasons by row."""
+def store_header(encoder_id: str, preprocessing_digest: str, dimension: int, dtype: DType) -> dict[str, Any]:
+    """What decides which embeddings a store holds beside the inputs; its digest is the store's encoder key."""
+    return {
+        "format": _FORMAT,
+        "encoder_id": encoder_id,
+        "preprocessing_digest": preprocessing_digest,
+        "dimension": dimension,
+        "dtype": dtype,
+    }
 
-    embeddings: npt.NDArray[np.float32]
-    valid: npt.NDArray[np.bool_]
-    reasons: dict[int, str]
+
+def plan_of(split: ShardPlan) -> str:
+    """Names a split as it is cut into shards: a split's own digest does not depend on their size."""
+    return f"{split.digest}-{shards_digest(split.shards)[:8]}"
 
 
 class EmbeddingStore:
-    """The raw (not normalised) embeddings of one split by one encoder; row i is row i of the split."""
+    """The raw (not normalised) embeddings of one split by one encoder; row i is row i of the split.
 
-    def __init__(self, objects: ObjectStore, split: Split, header: Mapping[str, Any]) -> None:
+    It may be used from many threads, and pickles as its address.
+    """
+
+    def __init__(self, objects: ObjectStore, header: Mapping[str, Any], address: StoreAddress, shards: list[Shard]):
         self._objects = objects
         self._header = dict(header)
-        self._shards: list[Shard] = list(split.shards)
-        self._starts = np.array([shard.start for shard in self._shards], dtype=np.int64)
-        self._cache: OrderedDict[str, EmbeddedRows] = OrderedDict()
-        self._reasons: dict[str, dict[str, str]] = {}
-        self.rows = split.rows
+        self._shards = shards
+        self._starts = [shard.start for shard in shards]
+        self._cache: OrderedDict[str, npt.NDArray[np.float32]] = OrderedDict()
+        self._markers: dict[str, Marker] = {}
+        self._summary: Summary | None = None
+        self._lock = Lock()
+        self.address = address
+        self.rows = shards[-1].stop if shards else 0
         self.dimension: int = header["dimension"]
         self.dtype: DType = header["dtype"]
-        self.encoder_key = _digest(self._header)
+        self.encoder_key = address.encoder_key
 
     @classmethod
     def open(
         cls,
         uri: str,
         *,
-        split: Split,
+        split: ShardPlan,
         encoder_id: str,
         preprocessing_digest: str,
         dimension: int,
         dtype: DType = "float32",
         storage_options: Mapping[str, Any] | None = None,
-    ) -> "EmbeddingStore":
+    ) -> EmbeddingStore:
         """The part of the store at ``uri`` that belongs to this split, encoder and preprocessing, made if need be.
 
         Settings that give other embeddings have another key, so that they never meet; shards that an earlier split
         has in common with this one are found done. float16 halves the store at a relative rounding error of at most
         2^-11 = 4.9e-4 per value (about 6.5e-4 in the CCE); values beyond 65504 are refused.
         """
-        header = {
-            "format": _FORMAT,
-            "encoder_id": encoder_id,
-            "preprocessing_digest": preprocessing_digest,
-            "dimension": dimension,
-            "dtype": dtype,
-        }
-        store = cls(ObjectStore(uri, storage_options or {}), split, header)
-        store._write_header(split)
+        header = store_header(encoder_id, preprocessing_digest, dimension, dtype)
+        options = storage_options or {}
+        address = StoreAddress(uri, reference_to(options), digest_of(header), plan_of(split))
+        store = cls(ObjectStore(uri, options), header, address, list(split.shards))
+        store.sweep()
+        store._write_header()
         return store
 
-    def is_done(self, shard: Shard) -> bool:
-        """Whether the shard's marker exists, belongs to these settings, and every object still has its checksum."""
+    @classmethod
+    def at(cls, address: StoreAddress) -> EmbeddingStore:
+        """The store that ``open`` made; `StoreAddress.open` does this once per process.
+
+        Raises:
+            StoreError: there is none for this encoder and split, or this process does not know its options.
+        """
+        objects = ObjectStore(address.uri, options_of(address.options))
+        encoder, split = f"{address.encoder_key}/{METADATA}", _split_key(address)
+        described, listed = objects.get(encoder), objects.get(split)
+        if described is None or listed is None:
+            raise StoreError(
+                f"{objects.uri}: {encoder if described is None else split} does not exist: nobody made this store for "
+                "the split, or it was removed; run the evaluation again"
+            )
         try:
-            self._load_objects(shard)
+            header = json.loads(described)["attributes"]
+            shards = _shards_from(unsealed(listed)["shards"])
+        except (DamagedError, ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{objects.uri}: {encoder} or {split} is damaged; run the evaluation again") from error
+        if digest_of(header) != address.encoder_key:
+            raise StoreError(f"{objects.uri}: {encoder} is damaged; run the evaluation again")
+        return cls(objects, header, address, shards)
+
+    def __reduce__(self) -> tuple[Callable[[StoreAddress], EmbeddingStore], tuple[StoreAddress]]:
+        """A store pickles as its address, opened once in the process that it arrives in."""
+        return open_store_cached, (self.address,)
+
+    def is_done(self, shard: Shard) -> bool:
+        """Whether the shard's marker is whole and its data of the size that the marker says; data are not read."""
+        try:
+            marker = self._read_marker(shard)
         except StoreError:
             return False
-        return True
+        return self._objects.size(self._data_key(shard, marker.content)) == marker.size
 
     def pending(self) -> list[Shard]:
-        """The shards that are still to be embedded, or to be embedded again because they were damaged."""
-        with ThreadPoolExecutor(max_workers=_CHECKED_AT_ONCE) as threads:
-            done = threads.map(self.is_done, self._shards)
-            return [shard for shard, is_done in zip(self._shards, done, strict=True) if not is_done]
+        """The shards that are still to be embedded, or to be embedded again because they were found damaged.
+
+        Of a split that is known as finished one object is read, else the markers are listed; where none is missing they
+        are all read, once, and summarised. So ask again when these are done, until there are none.
+        """
+        if self._load_summary() is not None:
+            return []
+        sizes = self._objects.sizes(f"{self.encoder_key}/done", depth=1)
+        missing = [shard for shard in self._shards if not sizes.get(self._marker_key(shard))]
+        return missing or self._summarise()
 
     def batch_size(self, device: str) -> int | None:
         """The batch size that was settled for a kind of device ("cpu", "cuda"), None where none is or it is damaged.
@@ -117,18 +183,14 @@ class EmbeddingStore:
         What a matrix product gives depends on the number of its rows, in the last bits: only with one batch size for
         every worker and later run does a shard have the same bytes whoever embeds it.
         """
-        content = self._objects.get(self._batch_size_key(device))
         try:
-            settled = json.loads(content or b"")
-            size, checksum = settled.pop("batch_size"), settled.pop("checksum")
-        except (ValueError, KeyError, TypeError, AttributeError):
+            return int(unsealed(self._objects.get(self._batch_size_key(device)) or b"")["batch_size"])
+        except (DamagedError, KeyError, TypeError, ValueError):
             return None
-        return int(size) if checksum == _digest({"batch_size": size}) else None
 
     def settle_batch_size(self, device: str, found: int) -> int:
         """Settle on ``found`` for a kind of device, unless another worker was first: the batch size to use."""
-        content = {"batch_size": found}
-        data = _json({**content, "checksum": _digest(content)})
+        data = sealed({"batch_size": found})
         self._objects.put_if_absent(self._batch_size_key(device), data)
         settled = self.batch_size(device)
         if settled is None:  # damaged
@@ -156,33 +218,19 @@ class EmbeddingStore:
             StoreError: another shape, a valid row that is not finite or overflows the dtype, a row without a reason.
         """
         self._require_known(shard)
-        rows = _require_rows(shard, embeddings, valid, reasons, self.dimension)
+        exact, flags = _require_rows(shard, embeddings, valid, reasons, self.dimension)
         with np.errstate(over="ignore"):
-            stored = rows.embeddings.astype(self.dtype)
-        overflow = np.flatnonzero(rows.valid & ~np.isfinite(stored).all(axis=1))
-        if len(overflow):
-            largest = float(np.abs(rows.embeddings[overflow[0]]).max())
-            raise StoreError(f"row {shard.start + int(overflow[0])}: {largest:.6g} overflows {self.dtype}; use float32")
-        data = _encode(stored, rows.valid)
-        checksums = {key: sha256(content).hexdigest() for key, content in data.items()}
-        content_digest = _digest(checksums)
-        marker = {
-            **self._header,
-            "shard_digest": shard.digest,
-            "rows": shard.rows,
-            "valid_rows": int(rows.valid.sum()),
-            "rounding_error": _rounding_error(rows.embeddings, stored, rows.valid),
-            "batch_size": batch_size,
-            "content": content_digest,
-            "sha256": checksums,
-            "reasons": {str(row): reason for row, reason in sorted(rows.reasons.items())},
-        }
-        for key, content in data.items():
-            self._objects.put_if_other(f"{self._folder(shard)}/{content_digest}/{key}", content)
-        self._objects.put_if_other(f"{self._folder(shard)}/zarr.json", data["zarr.json"])
-        self._cache.pop(shard.digest, None)
-        self._reasons.pop(shard.digest, None)
-        self._objects.put(f"{self._folder(shard)}/done.json", _json({**marker, "checksum": _digest(marker)}))
+            stored = exact.astype(self.dtype, copy=False)
+        if stored is not exact:
+            self._require_no_overflow(shard, exact, stored, flags)
+        data = encoded(stored)
+        content = content_digest(data)
+        error = _rounding_error(exact, stored, flags)
+        marker = Marker(content, len(data), int(flags.sum()), error, batch_size, dict(reasons))
+        self._objects.put_if_other(self._data_key(shard, content), data)
+        self._objects.put_if_other(self._data_key(shard, content, METADATA), self._metadata(shard))
+        self._forget(shard)
+        self._objects.put(self._marker_key(shard), marker.to_bytes(self.encoder_key, shard))
 
     def read(self, rows: slice | None = None) -> npt.NDArray[np.float32]:
         """The embeddings of ``rows`` (a slice of the split's rows with step 1), float32, NaN where invalid.
@@ -191,118 +239,210 @@ class EmbeddingStore:
             StoreError: a shard that is not done or damaged.
         """
         start, stop = self._bounds(rows)
-        parts = [part.embeddings[begin:end] for part, begin, end in self._parts(start, stop)]
-        return np.concatenate(parts) if parts else np.empty((0, self.dimension), dtype=np.float32)
+        summary = self._summary or self._load_summary()
+        result = np.empty((stop - start, self.dimension), dtype=np.float32)
+
+        def fill(shard: Shard) -> None:
+            first, last = max(start, shard.start), min(stop, shard.stop)
+            held = self._rows_of(shard, summary)
+            result[first - start : last - start] = held[first - shard.start : last - shard.start]
+
+        for _ in self._each(fill, self._overlapping(start, stop), side_by_side=not self._objects.is_local):
+            pass
+        return result
 
     def valid(self, rows: slice | None = None) -> npt.NDArray[np.bool_]:
         """Which of ``rows`` have an embedding."""
         start, stop = self._bounds(rows)
         valid = np.ones(stop - start, dtype=bool)
-        for row in self.reasons(rows):
-            valid[row - start] = False
+        valid[[row - start for row in self.reasons(rows)]] = False
         return valid
 
     def reasons(self, rows: slice | None = None) -> dict[int, str]:
         """Why, for each invalid row of ``rows``, by row of the split."""
         start, stop = self._bounds(rows)
-        found: dict[int, str] = {}
-        for shard in self._overlapping(start, stop):
-            if shard.digest not in self._reasons:
-                self._reasons[shard.digest] = self._marker(shard)["reasons"]
-            found.update((shard.start + int(row), why) for row, why in self._reasons[shard.digest].items())
-        return {row: reason for row, reason in sorted(found.items()) if start <= row < stop}
+        summary = self._summary or self._load_summary()
+        if summary is not None:
+            return {row: summary.reasons[row] for row in summary.rows_between(start, stop)}
+        shards = self._overlapping(start, stop)
+        markers = self._each(self._marker, shards)
+        found = {
+            shard.start + row: reason
+            for shard, marker in zip(shards, markers, strict=True)
+            for row, reason in sorted(marker.reasons.items())
+        }
+        return {row: reason for row, reason in found.items() if start <= row < stop}
 
     def rounding_error(self) -> float:
         """The largest relative error ||stored - computed|| / ||computed|| of any row, 0 for float32."""
-        return max((float(self._marker(shard)["rounding_error"]) for shard in self._shards), default=0.0)
+        summary = self._summary or self._load_summary()
+        if summary is not None:
+            return max(summary.rounding_errors, default=0.0)
+        return max((marker.rounding_error for marker in self._each(self._marker, self._shards)), default=0.0)
 
     def verify(self) -> dict[int, str]:
-        """Every shard's data against its checksums and its shape: what is wrong, by index of the shard."""
+        """Every shard's data against its digest and its shape: what is wrong, by index of the shard.
+
+        As when they are read, shards found damaged lose their marker.
+        """
         wrong: dict[int, str] = {}
         for shard in self._shards:
             try:
-                self._decode(shard)
+                marker = self._read_marker(shard)
+                self._checked(shard, marker.entry)
+                if self._objects.get(self._data_key(shard, marker.content, METADATA)) != self._metadata(shard):
+                    raise self._error(shard, "has damaged metadata, which other programs read")
+            except NotEmbeddedError as error:
+                wrong[shard.index] = str(error)
             except StoreError as error:
                 wrong[shard.index] = str(error)
+                self._distrust(shard)
         return wrong
 
     def sweep(self) -> None:
         """Remove the half-written files of processes that are gone; nothing ever reads them."""
         self._objects.sweep()
 
-    def _write_header(self, split: Split) -> None:
-        memory = MemoryStore()
-        zarr.create_group(memory, attributes=self._header)
-        zarr.create_group(memory, path="shards")
-        for key, content in _objects_of(memory).items():
-            self._objects.put_if_other(f"{self.encoder_key}/{key}", content)
-        root = MemoryStore()
-        zarr.create_group(root)
-        for key, content in _objects_of(root).items():
-            self._objects.put_if_other(key, content)
-        listing = {"rows": split.rows, "shards": [[shard.digest, shard.rows] for shard in self._shards]}
-        self._objects.put_if_other(f"{self.encoder_key}/splits/{split.digest}.json", _json(listing))
+    def _write_header(self) -> None:
+        groups = {"": None, f"{self.encoder_key}/": self._header, f"{self.encoder_key}/shards/": None}
+        for key, attributes in groups.items():
+            memory = MemoryStore()
+            zarr.create_group(memory, attributes=attributes)
+            self._objects.put_if_other(f"{key}{METADATA}", memory._store_dict[METADATA].to_bytes())
+        listing = {"rows": self.rows, "shards": [[shard.digest, shard.rows] for shard in self._shards]}
+        self._objects.put_if_other(_split_key(self.address), sealed(listing))
+
+    def _summarise(self) -> list[Shard]:
+        """Read all markers and write the summary, unless some are damaged: those."""
+
+        def read(shard: Shard) -> Marker | None:
+            try:
+                return self._read_marker(shard)
+            except StoreError:
+                return None
+
+        markers = list(self._each(read, self._shards))
+        damaged = [shard for shard, marker in zip(self._shards, markers, strict=True) if marker is None]
+        if not damaged:
+            summary = Summary.of(self._shards, [marker for marker in markers if marker is not None])
+            self._objects.put(self._summary_key, summary.to_bytes(self.encoder_key, self._shards))
+            self._summary = summary
+        return damaged
+
+    def _load_summary(self) -> Summary | None:
+        data = self._objects.get(self._summary_key)
+        try:
+            self._summary = None if data is None else Summary.parse(data, self.encoder_key, self._shards)
+        except DamagedError:
+            self._summary = None
+        return self._summary
+
+    @property
+    def _summary_key(self) -> str:
+        return f"{self.encoder_key}/complete/{self.address.plan}.json"
 
     def _batch_size_key(self, device: str) -> str:
         return f"{self.encoder_key}/batch_size/{device}.json"
 
-    def _folder(self, shard: Shard) -> str:
-        return f"{self.encoder_key}/shards/{shard.digest}"
+    def _marker_key(self, shard: Shard) -> str:
+        return f"{self.encoder_key}/done/{shard.digest}.json"
 
-    def _marker(self, shard: Shard) -> dict[str, Any]:
-        content = self._objects.get(f"{self._folder(shard)}/done.json")
-        if content is None:
-            raise self._error(shard, "is not embedded yet")
+    def _data_key(self, shard: Shard, content: str, name: str = DATA) -> str:
+        return f"{self.encoder_key}/shards/{shard.digest}-{content}/{name}"
+
+    def _metadata(self, shard: Shard) -> bytes:
+        return array_metadata(shard.rows, self.dimension, self.dtype)
+
+    def _read_marker(self, shard: Shard) -> Marker:
+        data = self._objects.get(self._marker_key(shard))
+        if data is None:
+            raise NotEmbeddedError(str(self._error(shard, "is not embedded yet")))
         try:
-            marker: dict[str, Any] = json.loads(content)
-            checksum = marker.pop("checksum")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise self._error(shard, "has a damaged marker") from error
-        if checksum != _digest(marker):
-            raise self._error(shard, "has a damaged marker")
-        expected = {**self._header, "shard_digest": shard.digest, "rows": shard.rows}
-        other = [name for name, value in expected.items() if marker.get(name) != value]
-        if other:
-            raise self._error(shard, f"has a marker of other settings ({', '.join(other)})")
-        return marker
+            return Marker.parse(data, self.encoder_key, shard)
+        except DamagedError as error:
+            raise self._error(shard, f"has a marker that {error}") from error
 
-    def _load_objects(self, shard: Shard) -> tuple[dict[str, Any], dict[str, bytes]]:
-        marker = self._marker(shard)
-        found: dict[str, bytes] = {}
-        for key, checksum in marker["sha256"].items():
-            content = self._objects.get(f"{self._folder(shard)}/{marker['content']}/{key}")
-            if content is None:
-                raise self._error(shard, f"lacks {key}")
-            if sha256(content).hexdigest() != checksum:
-                raise self._error(shard, f"is damaged: {key} does not have its checksum")
-            found[key] = content
-        return marker, found
+    def _marker(self, shard: Shard) -> Marker:
+        """The shard's marker, read once; `_forget` it where it may have changed."""
+        known = self._markers.get(shard.digest)
+        if known is None:
+            known = self._markers[shard.digest] = self._read_marker(shard)
+        return known
 
-    def _decode(self, shard: Shard) -> EmbeddedRows:
-        marker, found = self._load_objects(shard)
-        prototype = default_buffer_prototype()
-        memory = MemoryStore({key: prototype.buffer.from_bytes(content) for key, content in found.items()})
-        group = zarr.open_group(memory, mode="r", use_consolidated=False)
-        embeddings = np.asarray(group["embeddings"][:], dtype=np.float32)  # type: ignore[index]
-        valid = np.asarray(group["valid"][:], dtype=bool)  # type: ignore[index]
-        reasons = {int(row): reason for row, reason in marker["reasons"].items()}
-        if embeddings.shape != (shard.rows, self.dimension) or set(np.flatnonzero(~valid).tolist()) != set(reasons):
-            raise self._error(shard, "contradicts its marker")
-        return EmbeddedRows(embeddings, valid, reasons)
-
-    def _parts(self, start: int, stop: int) -> Iterator[tuple[EmbeddedRows, int, int]]:
-        for shard in self._overlapping(start, stop):
-            part = self._cache.get(shard.digest)
-            if part is None:
-                part = self._cache[shard.digest] = self._decode(shard)
-                if len(self._cache) > _CACHED_SHARDS:
+    def _rows_of(self, shard: Shard, summary: Summary | None) -> npt.NDArray[np.float32]:
+        with self._lock:
+            held = self._cache.get(shard.digest)
+        if held is None:
+            held = self._read_shard(shard, summary)
+            with self._lock:
+                self._cache[shard.digest] = held
+                while len(self._cache) > _CACHED_SHARDS:
                     self._cache.popitem(last=False)
-            yield part, max(0, start - shard.start), min(shard.rows, stop - shard.start)
+        return held
+
+    def _read_shard(self, shard: Shard, summary: Summary | None) -> npt.NDArray[np.float32]:
+        """As this process knows the shard; where that fails as its marker says now, which may be newer."""
+        if summary is not None or shard.digest in self._markers:
+            entry = self._marker(shard).entry if summary is None else summary.entry(shard)
+            try:
+                return self._checked(shard, entry)
+            except StoreError:
+                self._forget(shard)
+        try:
+            rows = self._checked(shard, self._marker(shard).entry)
+        except NotEmbeddedError:
+            raise
+        except StoreError:
+            self._distrust(shard)
+            raise
+        if summary is not None:  # it is older than the marker
+            self._remove(self._summary_key)
+        return rows
+
+    def _checked(self, shard: Shard, entry: Entry) -> npt.NDArray[np.float32]:
+        data = self._objects.get(self._data_key(shard, entry.content))
+        if data is None:
+            raise self._error(shard, "lacks its data")
+        if content_digest(data) != entry.content:
+            raise self._error(shard, "is damaged: its data do not have their checksum")
+        rows = decoded(data, shard.rows, self.dimension, self.dtype)
+        if set(np.flatnonzero(np.isnan(rows[:, 0])).tolist()) != entry.invalid:
+            raise self._error(shard, "contradicts its marker")
+        return rows
+
+    def _distrust(self, shard: Shard) -> None:
+        """Take the marker off a shard whose data are damaged, so that the next run embeds it again."""
+        self._forget(shard)
+        self._remove(self._summary_key, self._marker_key(shard))
+
+    def _forget(self, shard: Shard) -> None:
+        """What this process knows of a shard and of the finished split."""
+        with self._lock:
+            self._cache.pop(shard.digest, None)
+            self._markers.pop(shard.digest, None)
+            self._summary = None
+
+    def _remove(self, *keys: str) -> None:
+        try:
+            self._objects.remove(keys)
+        except OSError as error:
+            raise StoreError(
+                f"{self._objects.uri}: embeddings were found damaged, and {' and '.join(keys)} cannot be removed "
+                f"({error}), by which the next run would see it; remove them, and run the embedding step again"
+            ) from error
+
+    def _each(
+        self, work: Callable[[Shard], Result], shards: list[Shard], side_by_side: bool = True
+    ) -> Iterable[Result]:
+        if len(shards) < 2 or not side_by_side:
+            return map(work, shards)
+        with ThreadPoolExecutor(max_workers=_AT_ONCE) as threads:
+            return list(threads.map(work, shards))
 
     def _overlapping(self, start: int, stop: int) -> list[Shard]:
-        first = max(0, int(np.searchsorted(self._starts, start, side="right")) - 1)
-        last = int(np.searchsorted(self._starts, stop, side="left"))
-        return self._shards[first:last] if start < stop else []
+        if start >= stop:
+            return []
+        return self._shards[max(0, bisect_left(self._starts, start + 1) - 1) : bisect_left(self._starts, stop)]
 
     def _bounds(self, rows: slice | None) -> tuple[int, int]:
         start, stop, step = (rows or slice(None)).indices(self.rows)
@@ -317,6 +457,14 @@ class EmbeddingStore:
                 f"shard {shard.index} ({shard.digest}) is not part of this split; open the store for its split"
             )
 
+    def _require_no_overflow(
+        self, shard: Shard, exact: npt.NDArray[np.float32], stored: npt.NDArray[Any], valid: npt.NDArray[np.bool_]
+    ) -> None:
+        overflow = np.flatnonzero(valid & ~np.isfinite(stored).all(axis=1))
+        if len(overflow):
+            largest = float(np.abs(exact[overflow[0]]).max())
+            raise StoreError(f"row {shard.start + int(overflow[0])}: {largest:.6g} overflows {self.dtype}; use float32")
+
     def _error(self, shard: Shard, what: str) -> StoreError:
         return StoreError(
             f"{self._objects.uri}: shard {shard.index} (rows {shard.start} to {shard.start + shard.rows}) {what}; "
@@ -326,7 +474,7 @@ class EmbeddingStore:
 
 def _require_rows(
     shard: Shard, embeddings: npt.ArrayLike, valid: npt.ArrayLike, reasons: Mapping[int, str], dimension: int
-) -> EmbeddedRows:
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
     values = np.array(embeddings, dtype=np.float32)
     flags = np.asarray(valid, dtype=bool)
     if values.shape != (shard.rows, dimension) or flags.shape != (shard.rows,):
@@ -342,37 +490,7 @@ def _require_rows(
             f"row {shard.start + int(bad[0])}: marked valid, but its embedding is not finite; mark it invalid"
         )
     values[~flags] = np.nan
-    return EmbeddedRows(values, flags, dict(reasons))
-
-
-def _encode(embeddings: npt.NDArray[Any], valid: npt.NDArray[np.bool_]) -> dict[str, bytes]:
-    """The objects of one shard's group, made in memory so that they are written and checked whole."""
-    memory = MemoryStore()
-    zarr.create_group(memory)
-    rows, dimension = embeddings.shape
-    chunk = min(rows, _CHUNK_ROWS)
-    whole = -(-rows // chunk) * chunk
-    compressor = ZstdCodec(level=1, checksum=True)
-    data = zarr.create_array(
-        memory,
-        name="embeddings",
-        shape=(rows, dimension),
-        chunks=(chunk, dimension),
-        shards=(whole, dimension),
-        dtype=embeddings.dtype,
-        fill_value=np.nan,
-        compressors=compressor,
-    )
-    data[:] = embeddings
-    flags = zarr.create_array(
-        memory, name="valid", shape=(rows,), chunks=(rows,), dtype=bool, fill_value=False, compressors=compressor
-    )
-    flags[:] = valid
-    return _objects_of(memory)
-
-
-def _objects_of(memory: MemoryStore) -> dict[str, bytes]:
-    return {key: buffer.to_bytes() for key, buffer in sorted(memory._store_dict.items())}
+    return values, flags
 
 
 def _rounding_error(exact: npt.NDArray[np.float32], stored: npt.NDArray[Any], valid: npt.NDArray[np.bool_]) -> float:
@@ -384,9 +502,14 @@ def _rounding_error(exact: npt.NDArray[np.float32], stored: npt.NDArray[Any], va
     return float((errors / np.where(norms > 0, norms, 1.0)).max())
 
 
-def _json(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, indent=1).encode()
+def _split_key(address: StoreAddress) -> str:
+    return f"{address.encoder_key}/splits/{address.plan}.json"
 
 
-def _digest(value: Any) -> str:
-    return sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:32]
+def _shards_from(listed: list[list[Any]]) -> list[Shard]:
+    shards: list[Shard] = []
+    start = 0
+    for index, (digest, rows) in enumerate(listed):
+        shards.append(Shard(index, start, rows, digest))
+        start += rows
+    return shards

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from functools import lru_cache
 
+from congruence.tasks.embeddings.addresses import StoreAddress
+from congruence.tasks.embeddings.decoding import own_threads
+from congruence.tasks.embeddings.markers import digest_of
 from congruence.tasks.embeddings.shard import ShardReport, embed_shard
-from congruence.tasks.embeddings.store import EmbeddingStore
+from congruence.tasks.embeddings.store import EmbeddingStore, store_header
 from congruence.tasks.encoders import Encoder, EncoderSettings, load_encoder
 from congruence.tasks.settings.evaluation import StoreSettings
 from congruence.tasks.sources import Shard, Split
@@ -18,6 +22,11 @@ logger = logging.getLogger(__name__)
 def warm_encoder(settings: str) -> Encoder:
     """The encoder of these settings (as JSON), loaded at most once in this process."""
     return load_encoder(EncoderSettings.model_validate_json(settings))
+
+
+def encoder_key(encoder: Encoder, settings: StoreSettings) -> str:
+    """The part of a store that holds embeddings by this encoder."""
+    return digest_of(store_header(encoder.id, encoder.preprocessing_digest, encoder.dimension, settings.dtype))
 
 
 def open_store(uri: str, settings: StoreSettings, split: Split, encoder: Encoder) -> EmbeddingStore:
@@ -51,14 +60,13 @@ def settle_batch_size(encoder: Encoder, store: EmbeddingStore) -> str | None:
     return line
 
 
-def find_batch_size(split: Split, encoder: EncoderSettings, store_uri: str, store: StoreSettings) -> str | None:
-    """Settle the batch size of the store at ``store_uri`` in this process; see settle_batch_size."""
-    warm = warm_encoder(encoder.model_dump_json(exclude_unset=True))
-    return settle_batch_size(warm, open_store(store_uri, store, split, warm))
+def find_batch_size(encoder: EncoderSettings, store: StoreAddress) -> str | None:
+    """Settle the batch size of the store in this process; see settle_batch_size."""
+    return settle_batch_size(warm_encoder(encoder.model_dump_json(exclude_unset=True)), store.open())
 
 
 def embed_shards(
-    split: Split, shards: list[Shard], encoder: EncoderSettings, store_uri: str, store: StoreSettings, threads: int
+    split: Split, shards: list[Shard], encoder: EncoderSettings, store: StoreAddress, threads: int | Mapping[str, int]
 ) -> list[ShardReport]:
     """Embed some shards of ``split`` in this process; shards that the store holds are skipped.
 
@@ -66,11 +74,11 @@ def embed_shards(
         split: the split.
         shards: the shards to embed.
         encoder: its settings; the weights are loaded once per process.
-        store_uri: where embeddings are kept.
-        store: how.
-        threads: threads that read and decode.
+        store: where embeddings are kept; opened once per process.
+        threads: threads that read and decode, or what `decode_threads` says of all workers.
     """
     warm = warm_encoder(encoder.model_dump_json(exclude_unset=True))
-    opened = open_store(store_uri, store, split, warm)
+    opened = store.open()
     settle_batch_size(warm, opened)
-    return [embed_shard(split, shard, warm, opened, threads=threads) for shard in shards]
+    own = threads if isinstance(threads, int) else own_threads(threads)
+    return [embed_shard(split, shard, warm, opened, threads=own) for shard in shards]

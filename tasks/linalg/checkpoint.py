@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.solvers import Iterate
+from congruence.tasks.whole_files import sweep, whole_file
 
 ABANDONED_SECONDS = 7 * 24 * 3600
 
@@ -46,8 +46,7 @@ class CheckpointFile:
 
     def save(self, iterate: Iterate) -> None:
         """See congruence.kernels.solvers.Checkpoint."""
-        partial = self._path.with_suffix(".partial")
-        with partial.open("wb") as file:
+        with whole_file(self._path) as file:
             np.savez(
                 file,
                 key=self._key,
@@ -57,7 +56,6 @@ class CheckpointFile:
                 direction=iterate.direction,
                 energy=iterate.energy,
             )
-        os.replace(partial, self._path)
 
     def clear(self) -> None:
         """See congruence.kernels.solvers.Checkpoint."""
@@ -65,8 +63,9 @@ class CheckpointFile:
 
 
 def sweep_iterates(folder: Path) -> None:
-    """Remove iterates in ``folder`` that no run has touched for a week: their run was given up."""
-    for path in (*folder.glob("iterate-*.npz"), *folder.glob("iterate-*.partial")):
+    """Remove iterates in ``folder`` that no run has touched for a week, and what killed runs left half-written."""
+    sweep(folder)
+    for path in folder.glob("iterate-*.npz"):
         with suppress(FileNotFoundError):  # another run may be sweeping, or done with it
             if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
                 path.unlink()

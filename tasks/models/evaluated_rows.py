@@ -14,13 +14,11 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
+from congruence.tasks.embeddings.addresses import StoreAddress
 from congruence.tasks.embeddings.store import EmbeddingStore
-from congruence.tasks.embeddings.worker import open_store, warm_encoder
-from congruence.tasks.encoders import EncoderSettings
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.predictions import PredictionsError, forget, read_predictions
 from congruence.tasks.models.worker import PredictionReport, ServedVersion, predict_shards
-from congruence.tasks.settings.evaluation import StoreSettings
 from congruence.tasks.sources import Shard, Split
 
 BLOCK_ROWS = 2**16
@@ -40,23 +38,18 @@ class EvaluatedRows:
 
     Attributes:
         split: the split.
-        encoder: whose embeddings.
-        store_uri: where they are kept.
-        store_settings: how.
+        address: where its embeddings are kept.
         predictions: by version; added once the split is embedded.
     """
 
     split: Split = field(repr=False)
-    encoder: EncoderSettings
-    store_uri: str
-    store_settings: StoreSettings
+    address: StoreAddress
     predictions: dict[str, KeptPredictions] = field(default_factory=dict)
 
     @property
     def store(self) -> EmbeddingStore:
-        """The embeddings."""
-        encoder = warm_encoder(self.encoder.model_dump_json(exclude_unset=True))
-        return open_store(self.store_uri, self.store_settings, self.split, encoder)
+        """The embeddings, opened once per process."""
+        return self.address.open()
 
     @cached_property
     def valid(self) -> Array:

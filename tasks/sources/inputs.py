@@ -185,6 +185,32 @@ class Features(InputColumns):
         """The float64 values of each row."""
         return b"".join(np.asarray(vector, dtype="<f8").tobytes() + b"|" for vector in self._vectors(batch))
 
+    def matrix(self, batch: pa.RecordBatch) -> npt.NDArray[np.float64]:
+        """The vectors as (rows, d); rows that hold none, and shorter ones, are NaN where they have no value."""
+        if len(self.columns) > 1 or not _is_list(batch.schema.field(0).type):
+            matrix = np.empty((batch.num_rows, len(self.columns)))
+            for at, name in enumerate(self.columns):
+                column = batch.column(name)
+                # A cast costs as much as all the rest, and numpy gives floating-point numbers the same values.
+                exact = column if pa.types.is_floating(column.type) else column.cast(pa.float64(), safe=False)
+                matrix[:, at] = exact.to_numpy(zero_copy_only=False)
+            return matrix
+        vectors = self._vectors(batch)
+        filled = np.full((len(vectors), max(map(len, vectors), default=0)), np.nan)
+        for row, vector in enumerate(vectors):
+            filled[row, : len(vector)] = vector
+        return filled
+
+    def unusable(self, batch: pa.RecordBatch) -> dict[int, str]:
+        """Rows without values, or with values that are not finite, and why."""
+        found = {}
+        for row in np.flatnonzero(~np.isfinite(self.matrix(batch)).all(axis=1)).tolist():
+            try:
+                self._read(self._vectors(batch)[row])
+            except InvalidRow as invalid:
+                found[row] = invalid.reason
+        return found
+
     def _vectors(self, batch: pa.RecordBatch) -> Sequence[npt.NDArray[np.float64]]:
         if len(self.columns) > 1 or not _is_list(batch.schema.field(0).type):
             columns = [batch.column(name).cast(pa.float64(), safe=False) for name in self.columns]

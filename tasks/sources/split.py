@@ -10,8 +10,8 @@ import pandas as pd
 import pyarrow as pa
 
 from congruence.tasks.encoders.errors import InvalidRow
-from congruence.tasks.sources.errors import unknown_column
-from congruence.tasks.sources.inputs import REASON, InputColumns, RawInput, Reader
+from congruence.tasks.sources.errors import SplitError, unknown_column
+from congruence.tasks.sources.inputs import REASON, Features, InputColumns, RawInput, Reader
 from congruence.tasks.sources.settings import SplitSettings
 from congruence.tasks.sources.tables import Table
 
@@ -72,6 +72,17 @@ class Split:
         """The encoder's input of each row, or why there is none: encoded image bytes, a text, or a float64 vector."""
         for read in self.input_readers(shard):
             yield _read_or_reason(read)
+
+    def features(self, shard: Shard) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
+        """The feature vectors of ``shard`` as one array (rows, d), and by row of it why some are no input.
+
+        Raises:
+            SplitError: the inputs are not features.
+        """
+        if not isinstance(self._inputs, Features):
+            raise SplitError(f"split {self.name!r}: its inputs are of kind {self.settings.input_kind!r}, not features")
+        whole = pa.concat_batches(list(self._table.batches(self._inputs.columns, shard.start, shard.stop)))
+        return self._inputs.matrix(whole), self._inputs.unusable(whole)
 
     def frame(self, shard: Shard, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Key, targets, model inputs and slice columns of ``shard`` (or just ``columns``), one row per row.

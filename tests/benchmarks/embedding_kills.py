@@ -60,6 +60,7 @@ def embed(split: Split, uri: str, log: Path, pause: float) -> None:
         if embedded:
             with log.open("a") as stream:
                 stream.write(f"{shard.index}\n")
+    assert not store.pending()
 
 
 def kill_processes(kills: int, folder: Path, table: Path, seed: int) -> None:

@@ -303,7 +303,7 @@ class Exercise:
 
 def markers(store: Path) -> dict[str, int]:
     """When the marker of each finished shard was written."""
-    return {str(path): path.stat().st_mtime_ns for path in store.rglob("done.json")}
+    return {str(path): path.stat().st_mtime_ns for path in store.rglob("done/*.json")}
 
 
 def files(folder: Path) -> dict[str, bytes]:

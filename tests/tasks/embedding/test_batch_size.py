@@ -55,7 +55,7 @@ def opened(folder: Path, split: Split, encoder: TorchEncoder) -> EmbeddingStore:
 
 
 def batch_sizes(folder: Path) -> list[int]:
-    return [json.loads(path.read_text())["batch_size"] for path in sorted(folder.rglob("done.json"))]
+    return [json.loads(path.read_text())["batch_size"] for path in sorted(folder.rglob("done/*.json"))]
 
 
 def test_the_first_worker_measures_and_the_others_follow(split: Split, tmp_path: Path) -> None:

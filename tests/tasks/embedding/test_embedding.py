@@ -144,7 +144,7 @@ def test_a_failure_that_is_not_the_rows_fault_is_raised_and_nothing_counts_as_do
     with pytest.raises(ConnectionError, match="the network is gone"):
         _embed(numbers, encoder, tmp_path / "store", threads=2)
     assert threading.active_count() == before
-    assert not list((tmp_path / "store").rglob("done.json"))
+    assert not list((tmp_path / "store").rglob("done/*.json"))
 
 
 def test_too_many_invalid_rows_stop_the_run_with_a_list(numbers: Any, tmp_path: Path) -> None:
@@ -183,6 +183,8 @@ def test_killed_at_any_moment_the_next_run_ends_with_the_same_bytes(
     encoder = embed_process.PixelEncoder()
     embed_process.embed_all(split, embed_process.open_store(str(store), split), encoder)
     assert encoder.encoded_rows == 15 * len(pending)
+    for folder in (store, undisturbed):
+        assert embed_process.open_store(str(folder), split).pending() == []  # writes the summary
     assert files(store) == files(undisturbed)
 
 

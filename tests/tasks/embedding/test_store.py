@@ -73,7 +73,7 @@ def objects(folder: Path) -> dict[str, bytes]:
 
 def data_object(folder: Path) -> Path:
     """The stored embeddings of the last shard that was written."""
-    return max(folder.rglob("embeddings/c/0/0"), key=lambda path: path.stat().st_mtime_ns)
+    return max(folder.rglob("0.0"), key=lambda path: path.stat().st_mtime_ns)
 
 
 @pytest.fixture
@@ -103,16 +103,18 @@ def test_any_zarr_reader_opens_the_arrays(full: tuple[EmbeddingStore, Path]) -> 
     store, folder = full
     group = zarr.open_group(folder / store.encoder_key, mode="r")
     assert group.attrs["encoder_id"] == "clip"
-    marker = json.loads((folder / store.encoder_key / "shards" / plan(20).shards[1].digest / "done.json").read_text())
-    stored = group[f"shards/{plan(20).shards[1].digest}/{marker['content']}"]
-    assert isinstance(stored, zarr.Group)
-    array = stored["embeddings"]
+    digest = plan(20).shards[1].digest
+    marker = json.loads((folder / store.encoder_key / "done" / f"{digest}.json").read_text())
+    array = group[f"shards/{digest}-{marker['content']}"]
     assert isinstance(array, zarr.Array)
     assert array.metadata.zarr_format == 3
     assert array.shards == (7, DIMENSION)
     assert np.isnan(array.fill_value)
     np.testing.assert_array_equal(np.asarray(array[2:]), embeddings(plan(20).shards[1])[2:])
-    assert np.asarray(stored["valid"][:]).tolist() == [True, False, *[True] * 5]  # type: ignore[index]
+    assert np.isnan(np.asarray(array[1])).all()
+    assert sorted(name for name, _ in group["shards"].arrays()) == sorted(  # type: ignore[union-attr]
+        path.name for path in (folder / store.encoder_key / "shards").iterdir() if path.is_dir()
+    )
 
 
 def test_writing_again_changes_no_byte(full: tuple[EmbeddingStore, Path]) -> None:
@@ -139,13 +141,13 @@ def test_every_kind_of_damage_to_every_object_is_noticed_and_redone(
     _, folder = full
     before = objects(folder)
     shard = plan(20).shards[1]
-    stored = [name for name in before if shard.digest in name and not name.endswith(f"{shard.digest}/zarr.json")]
-    assert len(stored) == 6
+    stored = [name for name in before if shard.digest in name]
+    assert len(stored) == 3
     for name in stored:
         damage(folder / name)
+        assert list(open_store(folder).verify()) == [1]
         store = open_store(folder)
         assert store.pending() == [shard], name
-        assert list(store.verify()) == [1]
         with pytest.raises(StoreError, match=r"shard 1 \(rows 7 to 14\) .*; run the embedding step again"):
             store.read()
         write(store, shard, {1: "not an image"})
@@ -154,8 +156,8 @@ def test_every_kind_of_damage_to_every_object_is_noticed_and_redone(
 
 def test_a_changed_reason_or_row_count_in_the_marker_is_noticed(full: tuple[EmbeddingStore, Path]) -> None:
     _, folder = full
-    marker = next(path for path in folder.rglob("done.json") if plan(20).shards[1].digest in str(path))
-    for change in ({"reasons": {}}, {"rows": 6}, {"encoder_id": "other"}, {"sha256": {}}, {"reasons": None}):
+    marker = next(folder.rglob(f"done/{plan(20).shards[1].digest}.json"))
+    for change in ({"reasons": {}}, {"rows": 6}, {"encoder_key": "other"}, {"content": ""}, {"reasons": None}):
         content = marker.read_text()
         marker.write_text(json.dumps(json.loads(content) | change))
         assert [shard.index for shard in open_store(folder).pending()] == [1], change
@@ -246,14 +248,14 @@ def test_what_a_dead_writer_left_is_swept_and_a_living_one_is_left_alone(full: t
     _, folder = full
     incoming = folder / ".incoming"
     host = os.uname().nodename
-    (incoming / f"{host}~4194304~dead").write_bytes(b"half")
-    (incoming / f"{host}~{os.getpid()}~alive").write_bytes(b"half")
-    (incoming / "elsewhere~1~recent").write_bytes(b"half")
-    old = incoming / "elsewhere~1~old"
+    (incoming / f".0.0.{host}~4194304.dead.partial").write_bytes(b"half")
+    (incoming / f".0.0.{host}~{os.getpid()}.alive.partial").write_bytes(b"half")
+    (incoming / ".0.0.elsewhere~1.recent.partial").write_bytes(b"half")
+    old = incoming / ".0.0.elsewhere~1.old.partial"
     old.write_bytes(b"half")
     os.utime(old, (0, 0))
     open_store(folder)
-    assert sorted(path.name for path in incoming.iterdir()) == ["elsewhere~1~recent", f"{host}~{os.getpid()}~alive"]
+    assert {path.name.split(".")[-2] for path in incoming.iterdir()} == {"alive", "recent"}
 
 
 def settled_by_many(uri: str | Path, **changes: Any) -> set[int]:
@@ -318,14 +320,12 @@ class StoreMachine(RuleBasedStateMachine):
             bytes([content[position] ^ 255]) + content[position + 1 :] if how == "flip" else b""
         )
         path.unlink() if how == "remove" else path.write_bytes(changed)
-        digest = next(
-            part for part in path.parts if part in {shard.digest for shard in plan(40).shards + plan(20).shards}
-        )
-        live = json.loads((self.folder / self.store.encoder_key / "shards" / digest / "done.json").read_text())[
-            "content"
-        ]
-        if live in path.parts:
+        digest, content = path.parent.name.split("-")
+        marker = self.folder / self.store.encoder_key / "done" / f"{digest}.json"
+        if marker.exists() and json.loads(marker.read_text())["content"] == content:
             self.written.pop(digest, None)
+        for rows in (20, 40):
+            open_store(self.folder, rows).verify()  # damage is noticed when data are read
         self.store = open_store(self.folder, self.rows)
 
     @rule(rows=st.sampled_from([20, 40]))
@@ -385,9 +385,11 @@ def test_the_store_lives_in_s3(s3: dict[str, Any]) -> None:
     np.testing.assert_array_equal(again.read(), expected)
     files = s3fs.S3FileSystem(**s3)
     (path,) = [
-        path for path in files.find("embeddings/store") if plan(20).shards[1].digest in path and path.endswith("c/0/0")
+        path for path in files.find("embeddings/store") if plan(20).shards[1].digest in path and path.endswith("0.0")
     ]
     files.pipe_file(path, files.cat_file(path)[:-3])
+    with pytest.raises(StoreError, match=r"shard 1 .* is damaged"):
+        open_store(uri, storage_options=s3).read()
     assert [shard.index for shard in open_store(uri, storage_options=s3).pending()] == [1]
     write(again, plan(20).shards[1])
     assert open_store(uri, storage_options=s3).verify() == {}

@@ -1,0 +1,107 @@
+"""Files that are there whole or not at all, whatever kills their writer, and how what was left unfinished is known."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+ENDING = ".partial"
+ABANDONED_SECONDS = 24 * 3600
+
+
+@contextmanager
+def whole_file(path: str | Path, unfinished: str | Path | None = None, *, replace: bool = True) -> Iterator[BinaryIO]:
+    """A stream whose bytes become the file at ``path`` at once when the body ends; nothing of them where it raises.
+
+    They are written to a file of this process's own, given to the disk (fsync) and renamed, so that a reader, a kill or
+    a second writer meets the old file or the new one.
+
+    Args:
+        path: the file; its folder is made if need be.
+        unfinished: a folder of the same file system for the file while it is written; by default that of ``path``,
+            under a hidden name, which ``abandoned`` knows.
+        replace: False keeps a file that is there already: of several writers the first wins, where the disk has hard
+            links.
+    """
+    target = Path(path)
+    folder = target.parent if unfinished is None else Path(unfinished)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{target.name[:100]}.{_writer()}.{uuid.uuid4().hex}{ENDING}"
+    try:
+        with temporary.open("xb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        if replace:
+            os.replace(temporary, target)
+        else:
+            _put_first(temporary, target)
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+def write_whole(path: str | Path, data: bytes, unfinished: str | Path | None = None, *, replace: bool = True) -> None:
+    """``data`` as the file at ``path``, whole or not at all; see ``whole_file``."""
+    with whole_file(path, unfinished, replace=replace) as stream:
+        stream.write(data)
+
+
+def abandoned(folder: str | Path) -> list[Path]:
+    """Files in ``folder`` that a writer began and will never finish.
+
+    Those of processes of this machine that are gone, and of other machines those that nobody has written to for a day.
+    """
+    try:
+        found = [Path(entry.path) for entry in os.scandir(folder) if entry.name.endswith(ENDING)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [path for path in found if _is_abandoned(path)]
+
+
+def sweep(folder: str | Path) -> None:
+    """Remove what is ``abandoned`` in ``folder``."""
+    for path in abandoned(folder):
+        with suppress(FileNotFoundError):  # another process may be sweeping
+            path.unlink()
+
+
+def _put_first(temporary: Path, target: Path) -> None:
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        return
+    except OSError:  # no hard links here: the last one wins
+        os.replace(temporary, target)
+
+
+def _writer() -> str:
+    return f"{socket.gethostname()}~{os.getpid()}"
+
+
+def _is_abandoned(path: Path) -> bool:
+    writer = path.name.removesuffix(ENDING).rpartition(".")[0]
+    host, _, process = writer.rpartition("~")
+    if process.isdigit() and host.endswith(f".{socket.gethostname()}"):
+        return not _lives(int(process))
+    try:
+        return time.time() - path.stat().st_mtime > ABANDONED_SECONDS
+    except FileNotFoundError:
+        return False
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return process < 2**22  # somebody else's, or no process at all
+    return True

@@ -1,0 +1,227 @@
+"""`congruence clean` removes what no named evaluation needs, and nothing else: on a disk and in an object store."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from congruence.flows.cleaning import clean, readable
+from congruence.flows.cli import app
+from congruence.tasks.embeddings.shard import embed_shard
+from congruence.tasks.embeddings.store import EmbeddingStore
+from congruence.tasks.embeddings.worker import open_store
+from congruence.tasks.encoders import load_encoder
+from congruence.tasks.in_use import InUseError, in_use
+from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.sources import open_split
+from congruence.tasks.whole_files import ENDING
+
+ROWS, LONG_AGO = 50, time.time() - 3 * 24 * 3600
+
+
+def content(folder: Path, name: str, **changes: Any) -> dict[str, Any]:
+    split = {
+        "name": name,
+        "uri": str(folder / f"{name}.parquet"),
+        "input": ["a", "b"],
+        "input_kind": "features",
+        "target": "y",
+        "shard_rows": 20,
+    }
+    return {"splits": [split], "encoder": {"kind": "identity", "standardise": False, "dimension": 2}, **changes}
+
+
+def settings(folder: Path, name: str, **changes: Any) -> EvaluationSettings:
+    return EvaluationSettings.model_validate({"home": str(folder / "home"), **content(folder, name, **changes)})
+
+
+def embedded(chosen: EvaluationSettings) -> EmbeddingStore:
+    """All embeddings of an evaluation's first split, as its run leaves them."""
+    home = chosen.home_folder
+    split = open_split(chosen.splits[0], home / "plans", home / "unpacked")
+    encoder = load_encoder(chosen.encoder)
+    store = open_store(chosen.store.uri or str(home / "embeddings"), chosen.store, split, encoder)
+    for shard in split.shards:
+        embed_shard(split, shard, encoder, store)
+    assert store.pending() == []
+    return store
+
+
+def age(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        os.utime(path, (LONG_AGO, LONG_AGO))
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Two splits that share their first 40 rows, and one of other rows."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(2 * ROWS, 3)), columns=["a", "b", "y"])
+    frame[:ROWS].to_parquet(tmp_path / "kept.parquet")
+    pd.concat([frame[:40], frame[60:70]]).to_parquet(tmp_path / "overlapping.parquet")
+    frame[ROWS:].to_parquet(tmp_path / "old.parquet")
+    return tmp_path
+
+
+@pytest.fixture
+def home(data: Path) -> Path:
+    """A home folder after three evaluations, and a run that was killed long ago."""
+    home = data / "home"
+    for name in ("kept", "overlapping", "old"):
+        embedded(settings(data, name))
+    old = open_split(settings(data, "old").splits[0])
+    kept = open_split(settings(data, "kept").splits[0])
+    for path in (
+        f"predictions/{old.digest[:16]}-contract/v1/0.npz",
+        f"predictions/{kept.digest[:16]}-contract/v1/0.npz",
+        f"embeddings/predictions/{old.digest}/v1-abc/done/0-20.json",
+        f"embeddings/predictions/{kept.digest}/v1-abc/done/0-20.json",
+        f"embeddings/measurements/{old.digest[:16]}/abc.npz",
+        f"embeddings/measurements/{kept.digest[:16]}/abc.npz",
+        "solves/iterate-abc.npz",
+        f"solves/.iterate-def.npz.{os.uname().nodename}~4194304.abc{ENDING}",
+        "scores/angle-1/scores.parquet",
+        "mlflow.db",
+        "mlartifacts/1/report.html",
+    ):
+        (home / path).parent.mkdir(parents=True, exist_ok=True)
+        (home / path).write_bytes(b"12345")
+    age(home)
+    return home
+
+
+def test_what_the_named_evaluation_needs_stays_and_the_rest_goes(data: Path, home: Path) -> None:
+    alone = data / "alone"
+    embedded(settings(data, "kept", home=str(alone)))
+    kept = open_split(settings(data, "kept").splits[0])
+    removed = clean([settings(data, "kept")], lambda _: True)
+    assert {part.kind for part in removed} == {
+        "embeddings",
+        "indexes",
+        "iterates",
+        "predictions",
+        "unfinished files of processes that are gone",
+    }
+    assert files(home) - {".in-use", "embeddings/.in-use"} == files(alone) | {
+        f"predictions/{kept.digest[:16]}-contract/v1/0.npz",
+        f"embeddings/predictions/{kept.digest}/v1-abc/done/0-20.json",
+        f"embeddings/measurements/{kept.digest[:16]}/abc.npz",
+        "scores/angle-1/scores.parquet",
+        "mlflow.db",
+        "mlartifacts/1/report.html",
+    }
+    assert not [path for path in (home / "embeddings").rglob("*") if path.is_dir() and not any(path.iterdir())][1:]
+    store = embedded(settings(data, "kept"))
+    assert store.verify() == {}
+    assert clean([settings(data, "kept")], lambda _: True) == []
+    (left,) = clean_aged(data, home, predictions=True)
+    assert left.kind == "predictions"
+
+
+def clean_aged(data: Path, home: Path, **options: Any) -> list[Any]:
+    age(home)
+    parts = clean([settings(data, "kept")], lambda _: True, **options)
+    return list({part.kind: part for part in parts}.values())
+
+
+def test_other_encoders_of_the_same_split_go_and_several_files_are_all_kept(data: Path, home: Path) -> None:
+    other = {"kind": "identity", "mean": [1.0, 2.0]}
+    embedded(settings(data, "kept", encoder=other))
+    age(home)
+    named = [settings(data, name) for name in ("kept", "overlapping", "old")]
+    (removed,) = [part for part in clean(named, lambda _: True) if part.kind == "embeddings"]
+    assert "identity:2" in removed.name
+    assert all(embedded(each).verify() == {} for each in named)
+    assert clean([*named, settings(data, "kept", encoder=other)], lambda _: True) == []
+
+
+def test_nothing_goes_while_a_run_works_or_that_was_just_written(data: Path, home: Path) -> None:
+    before = files(home)
+    script = (
+        "import sys, time\nfrom congruence.tasks.in_use import in_use\n"
+        "with in_use(sys.argv[1]):\n    print('here', flush=True)\n    time.sleep(60)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script, str(home)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "here\n"
+    with in_use(home), pytest.raises(InUseError, match="a run is working here; clean it when that has ended"):
+        clean([settings(data, "kept")], lambda _: True)
+    process.kill()
+    process.wait()
+    for path in home.rglob("*"):
+        os.utime(path)
+    (gone,) = clean([settings(data, "kept")], lambda _: True)
+    assert gone.kind == "unfinished files of processes that are gone"
+    assert files(home) >= {name for name in before if not name.endswith(ENDING)}
+
+
+def test_the_command_lists_asks_and_says_so(data: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("congruence.flows.clean.start", lambda folder: folder)
+    file = data / "evaluation.yaml"
+    file.write_text(yaml.safe_dump(content(data, "kept")))
+    before = files(home)
+    for options in (["--dry-run", "--yes"], []):
+        listed = CliRunner().invoke(app, ["clean", str(file), "--home", str(home), *options])
+        assert listed.exit_code == 0, listed.output
+        assert "embeddings by identity:2 (" in listed.output
+        assert listed.output.splitlines()[-1] == "nothing was removed"
+        assert files(home) >= before
+    done = CliRunner().invoke(app, ["clean", str(file), "--home", str(home), "--yes"])
+    assert done.output.splitlines()[-1].startswith("removed ")
+    again = CliRunner().invoke(app, ["clean", str(file), "--home", str(home), "--yes"])
+    assert again.output == "nothing is left over\n"
+    (data / "kept.parquet").unlink()
+    lost = CliRunner().invoke(app, ["clean", str(file), "--home", str(home), "--yes"])
+    assert lost.exit_code == 2
+    assert "kept.parquet: no such file" in lost.output
+
+
+def test_sizes_are_readable() -> None:
+    assert [readable(size) for size in (5, 2048, 3 * 2**30, 2**52)] == ["5 B", "2.0 KiB", "3.0 GiB", "4096.0 TiB"]
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[dict[str, Any]]:
+    """A server that speaks S3 on loopback."""
+    moto = pytest.importorskip("moto.server")
+    s3fs = pytest.importorskip("s3fs")
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    options = {"key": "test", "secret": "test", "endpoint_url": f"http://{host}:{port}"}
+    s3fs.S3FileSystem(**options).mkdir("clean")
+    yield options
+    server.stop()
+
+
+def test_a_bucket_is_cleaned_of_what_is_a_day_old(
+    data: Path, s3: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = {"uri": "s3://clean/embeddings", "storage_options": s3}
+    for name in ("kept", "old"):
+        embedded(settings(data, name, store=store))
+    kept = [settings(data, "kept", store=store)]
+    assert clean(kept, lambda _: True) == []
+    now = time.time()
+    monkeypatch.setattr("congruence.tasks.leftovers.time.time", lambda: now + 25 * 3600)
+    removed = clean(kept, lambda _: True)
+    assert [part.kind for part in removed] == ["embeddings", "indexes"]
+    assert embedded(kept[0]).verify() == {}
+    monkeypatch.undo()
+    again = embedded(settings(data, "old", store=store))
+    assert again.verify() == {}
