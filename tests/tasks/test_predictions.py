@@ -190,7 +190,7 @@ def test_any_block_of_shards_is_read_in_its_order(full: tuple[PredictionAddress,
 
 
 def test_any_zarr_reader_opens_the_arrays(full: tuple[PredictionAddress, Path]) -> None:
-    where, folder = full
+    _, folder = full
     (stored,) = [path for path in folder.rglob("loc") if "000000000000-000000000014" in str(path)]
     np.testing.assert_array_equal(zarr.open_array(stored, mode="r")[:], expected(shards()[:2]))
 
