@@ -124,7 +124,7 @@ def test_every_kind_of_output_comes_over(registry: str, served: Served, our_pyth
     for kind, message in (
         (5, "output column 'loc': row 0 is 'a', expected a number"),
         (6, "'loc' occurs more than once"),
-        (7, "output column '0'"),
+        (7, "predict returned NoneType; return a DataFrame"),
     ):
         with pytest.raises(ContractError, match=message):
             model.predict(EXAMPLE.assign(b=float(kind)))
