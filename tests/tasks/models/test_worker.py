@@ -311,7 +311,6 @@ def test_a_worker_finds_the_registry_by_its_address(registry: str, served: Serve
     log(registry, normal)
     version = served()
     mlflow.set_tracking_uri("sqlite:///nowhere.db")
-    mlflow.set_registry_uri(None)
     assert isinstance(warm_model(version).predict(EXAMPLE), Normal)
     assert mlflow.get_tracking_uri() == server
 
