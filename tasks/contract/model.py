@@ -12,7 +12,7 @@ import tempfile
 import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -36,6 +36,7 @@ __all__ = ["METADATA_KEY", "PredictiveModel", "load_predictive_model", "load_ver
 FETCHED = "congruence-model-"
 
 
+@runtime_checkable  # flows that are given models make a schema of their arguments
 class AskedModel(Protocol):
     """A model that was loaded, in this process or another: MLflow's ``PyFuncModel``, or one that is asked like it."""
 

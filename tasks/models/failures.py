@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.contract.errors import ContractError
-from congruence.tasks.masking import mask_text
 
 
 def as_model_failure(error: BaseException, label: str, rows: tuple[int, int]) -> ContractError | None:
@@ -31,9 +30,9 @@ def as_model_failure(error: BaseException, label: str, rows: tuple[int, int]) ->
             return cause
         if isinstance(cause, KilledWorker):
             return ContractError(
-                f"{label}: killed every worker that was to predict rows {rows[0]} to {rows[1]} "
-                f"({mask_text(str(cause).split('.')[0])}); it may need more memory than a worker has, or crash: run it "
-                "with predict: {isolation: environment} to see what it says"
+                f"{label}: killed {cause.allowed_failures + 1} workers, all that were to predict rows {rows[0]} to "
+                f"{rows[1]}; it needs more memory than a worker has, or it crashes: predict: {{isolation: "
+                "environment}} runs it in a process of its own and shows the end of what it wrote"
             )
         if isinstance(cause, CongruenceError):
             return None

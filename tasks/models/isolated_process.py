@@ -93,6 +93,8 @@ def numbers(column: Any, name: str) -> Any:
     except ValueError:
         values = np.empty(len(column), dtype=object)
         values[:] = list(column)
+    if values.ndim == 0:
+        raise TypeError(f"predict returned {type(column).__name__}; return a DataFrame, a dict of arrays or an array")
     if values.dtype.kind == "O":
         values = np.stack([cell(value, name, row) for row, value in enumerate(values)])
     if values.dtype.kind not in "biuf":

@@ -19,6 +19,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.tasks.contract import ContractReport, PredictionSettings, PredictiveModel, check_contract
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.model import failure_text, fetch, load_version
+from congruence.tasks.errors import SettingsError
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.encoding import describe
 from congruence.tasks.models.isolated import IsolatedModel
@@ -215,7 +216,9 @@ def _load_isolated(served: ServedVersion) -> PredictiveModel:
     folder = fetch(served.version)
     try:
         isolated = IsolatedModel(folder, served.label, served.settings, Path(served.environments))
-    except (ContractError, OSError, ValueError) as error:
+    except SettingsError:
+        raise
+    except Exception as error:
         raise ContractError(f"{served.label}: loading failed: {failure_text(error)}") from error
     return PredictiveModel(served.version, served.contract, isolated)
 

@@ -42,13 +42,11 @@ def registry(server: str, request: pytest.FixtureRequest) -> Iterator[str]:
     """The name under which this test may register; MLflow points at the shared registry meanwhile."""
     before = mlflow.get_tracking_uri()
     mlflow.set_tracking_uri(server)
-    mlflow.set_registry_uri(server)
     mlflow.set_experiment("models")
     worker._models.clear()
     yield request.node.originalname.removeprefix("test_").replace("_", "-")
     worker._models.clear()
     mlflow.set_tracking_uri(before)
-    mlflow.set_registry_uri(None)
 
 
 @pytest.fixture

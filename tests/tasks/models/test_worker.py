@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mlflow
@@ -17,6 +18,7 @@ import pandas as pd
 import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 
 from congruence.kernels.distributions import Normal, Samples
 from congruence.tasks.contract import ContractError, PredictionSettings, log_predictive_model
@@ -254,8 +256,14 @@ def test_an_mlflow_that_is_away_is_no_failure_of_the_version(
         warm_model(version)
     monkeypatch.setattr(
         "congruence.tasks.contract.model.download_artifacts",
-        lambda **_: (_ for _ in ()).throw(MlflowException("no such artifact at s3://key:word@bucket", 1)),
+        _refused,
     )
+    with pytest.raises(ContractError, match=rf"{version.label}: its files cannot be fetched: .* s3://\*\*\*@bucket"):
+        warm_model(version)
+
+
+def _refused(**_: Any) -> Any:
+    raise MlflowException("no artifact at s3://key:word@bucket", RESOURCE_DOES_NOT_EXIST)
 
 
 def test_the_contract_is_tried_on_a_worker(registry: str, split: Split, served: Served) -> None:
@@ -303,17 +311,17 @@ def test_a_worker_finds_the_registry_by_its_address(registry: str, served: Serve
     log(registry, normal)
     version = served()
     mlflow.set_tracking_uri("sqlite:///nowhere.db")
-    mlflow.set_registry_uri(None)
     assert isinstance(warm_model(version).predict(EXAMPLE), Normal)
     assert mlflow.get_tracking_uri() == server
 
 
-ONE_OF_TWO = """
+THE_OTHER = """
 import pickle, sys
-from congruence.tasks.models.worker import predict_shards
+from congruence.tasks.models.worker import predict_shards, warm_model
 address, served, split, valid = pickle.load(open(sys.argv[1], "rb"))
-groups = [split.shards[:3], split.shards[3:]] if sys.argv[2] == "0" else [split.shards[2:], split.shards[:2]]
-for group in groups:
+warm_model(served)
+print("ready", flush=True)
+for group in (split.shards[2:], split.shards[:2]):
     predict_shards(address, served, split, group, [valid[shard.start : shard.stop] for shard in group])
 """
 
@@ -321,18 +329,23 @@ for group in groups:
 def test_two_processes_predict_at_once(
     registry: str, split: Split, served: Served, addressed: Addressed, tmp_path: Path
 ) -> None:
-    log(registry, _in_the_model_itself())
+    log(registry, _with_its_code())
     version, valid = served(), np.arange(split.rows) % 3 != 0
     address = addressed(version, valid)
     (tmp_path / "work").write_bytes(pickle.dumps((address, version, split, valid)))
-    command = [sys.executable, "-c", ONE_OF_TWO, str(tmp_path / "work")]
-    both = [subprocess.Popen([*command, number]) for number in ("0", "1")]
-    assert [process.wait() for process in both] == [0, 0]
+    warm_model(version)
+    command = [sys.executable, "-c", THE_OTHER, str(tmp_path / "work")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "ready\n"
+        for group in (split.shards[:3], split.shards[3:]):
+            predict_shards(address, version, split, group, [valid[shard.start : shard.stop] for shard in group])
+        assert other.wait() == 0
     assert pending(address, split.shards) == []
     np.testing.assert_allclose(read_predictions(address, split.shards).mean(), np.linspace(0, 1, 50)[valid])
 
 
-def _in_the_model_itself() -> Any:
+def _with_its_code() -> Any:
     """A function that another process can load: pickled with its code."""
     scope: dict[str, Any] = {}
     exec("def law(frame):\n    import pandas as pd\n    from congruence.kernels.distributions import Normal\n"
@@ -345,13 +358,13 @@ def test_a_version_that_kills_every_worker_is_named_and_a_lost_worker_is_not() -
 
     try:
         try:
-            raise KilledWorker("predict-7", None, 3)
+            raise KilledWorker("predict-7", SimpleNamespace(address="tcp://10.0.0.1:1"), 3)  # type: ignore[arg-type]
         except KilledWorker as cause:
             raise RuntimeError("the task run failed") from cause
     except RuntimeError as error:
         failure = as_model_failure(error, "angle/3", (100, 299))
     assert isinstance(failure, ContractError)
-    assert str(failure).startswith("angle/3: killed every worker that was to predict rows 100 to 299")
+    assert str(failure).startswith("angle/3: killed 4 workers, all that were to predict rows 100 to 299")
     assert as_model_failure(ConnectionError("comm closed"), "angle/3", (0, 9)) is None
     own = ContractError("angle/3: no")
     assert as_model_failure(own, "angle/3", (0, 9)) is own
