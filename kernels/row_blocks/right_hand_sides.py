@@ -107,6 +107,7 @@ def _add_draws(
         return
     null = version.tested.draws(targets, law)
     features = null.of_values(pool)
+    vectors = np.ascontiguousarray(vectors[:, : version.directions])
     sums.add("observed", np.asarray(vectors.T @ np.ascontiguousarray(features[:, 0]), dtype=np.float64))
     sums.add("null", _simulated(vectors, features, positions, version))
 

@@ -65,8 +65,9 @@ def version_answer(system: BlockSystem, version: BlockVersion, sums: BlockSums) 
     coefficients = sums.added["coefficients"]
     observed = null = None
     if version.tested is not None:
-        observed = (filters[:, None] * sums.added["observed"]).astype(np.float32)
-        null = np.ascontiguousarray((filters[:, None, None] * sums.added["null"]).swapaxes(1, 2), dtype=np.float32)
+        tested = filters[: version.directions]
+        observed = (tested[:, None] * sums.added["observed"]).astype(np.float32)
+        null = np.ascontiguousarray((tested[:, None, None] * sums.added["null"]).swapaxes(1, 2), dtype=np.float32)
     delta = coefficients[:, :rank]
     return VersionAnswer(
         version,
@@ -188,6 +189,7 @@ def _point_tests(sums: BlockSums, answer: VersionAnswer, vectors: Array) -> dict
     """The smoothed error of every row, and how many of the simulated splits reach it there."""
     assert answer.null is not None
     assert answer.observed is not None
+    vectors = np.ascontiguousarray(vectors[:, : answer.version.directions])
     smoothed = vectors @ answer.observed
     statistic = np.sqrt(np.einsum("ij,ij->i", smoothed, smoothed))
     k, r, draws = answer.null.shape

@@ -28,7 +28,7 @@ from congruence.kernels.solvers.base import residual_rows
 from congruence.kernels.solvers.low_rank import LEADING, SCALE_FEATURES, inner_factor
 from congruence.kernels.streams import stream
 
-TILE_ROWS = 2048
+TILE_ROWS = 1024
 RESIDUAL_ROWS = 1024
 
 

@@ -38,9 +38,10 @@ from congruence.kernels.row_blocks.system import BlockSystem
 
 FIRST_TAILS = (1e-12, TABLE_TAIL)
 ALL_TAILS = (1e-12, 1e-9, TABLE_TAIL, 1e-4, 1e-3)
-FEWEST_DRAWS = 199
+MANY_ROWS = 50_000  # beyond, the test costs a thirteenth
 DRAWS = 999
-MANY_ROWS = 200_000
+DRAWS_OF_MANY = 199
+FILTER_OF_MANY = 0.05
 
 
 class MissingTailError(Exception):
@@ -58,6 +59,7 @@ class BlockVersion:
         expected: psi of the same, for targets drawn from the version.
         tested: psi of the test's k_Y; None without a test.
         draws: simulated sets of targets of the test.
+        directions: leading ones of U that the test smooths in.
         seed: of probes, signs and draws.
     """
 
@@ -67,12 +69,21 @@ class BlockVersion:
     expected: NullFeatures = field(repr=False)
     tested: NullFeatures | None = field(repr=False)
     draws: int
+    directions: int
     seed: int
 
 
 def null_draw_count(n: int) -> int:
-    """999 simulated sets of targets up to 200,000 rows and 199 beyond: p-values are exact for any number."""
-    return DRAWS if n <= MANY_ROWS else FEWEST_DRAWS
+    """999 simulated sets of targets up to 50,000 rows and 199 beyond: p-values are exact for any number."""
+    return DRAWS if n <= MANY_ROWS else DRAWS_OF_MANY
+
+
+def tested_directions(filters: Array, n: int) -> int:
+    """Leading directions that the test smooths in: all up to 50,000 rows, beyond those that keep at least 5 %.
+
+    A test is exact for any statistic; those left out hold some 1 % of the squared weights and most of the work.
+    """
+    return len(filters) if n <= MANY_ROWS else max(1, int(np.count_nonzero(filters >= FILTER_OF_MANY)))
 
 
 def block_targets(targets: Any, rows: int, first: int) -> Array:
@@ -192,6 +203,7 @@ def planned_version(
     kernel: Kernel,
     *,
     n: int,
+    filters: Array,
     scale: OutputScale,
     fixed_kernel: Kernel | None,
     tested: bool,
@@ -205,6 +217,7 @@ def planned_version(
         targets, predictions: of all blocks, from ``target_sums`` and ``prediction_sums``.
         kernel: the protocol's k_Y.
         n: rows of the split.
+        filters: of the leading directions.
         scale: of the version's own kernel, by which it is tested where there is no ``fixed_kernel``.
         fixed_kernel: k_Y that the protocol names.
         tested: with the congruence test.
@@ -233,6 +246,7 @@ def planned_version(
         compressed(kernel, own=False),
         stated,
         (null_draw_count(n) if draws is None else draws) if tested else 0,
+        tested_directions(filters, n),
         seed,
     )
 

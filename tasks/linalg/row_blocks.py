@@ -8,12 +8,14 @@ whoever works on them: so are the numbers. A lost worker costs its own tasks, wh
 from __future__ import annotations
 
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, Protocol as Interface
 
+import dask
 import numpy as np
 from distributed import Client, wait
 
@@ -22,7 +24,13 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.variation import NEARLY_CONSTANT, NearlyConstantKernelWarning, kernel_variation
 from congruence.kernels.protocol.protocol import Protocol
-from congruence.kernels.row_blocks.answer import BlockCertificate, BlockMeasurement, certificate, measurement, uncertainty
+from congruence.kernels.row_blocks.answer import (
+    BlockCertificate,
+    BlockMeasurement,
+    certificate,
+    measurement,
+    uncertainty,
+)
 from congruence.kernels.row_blocks.influence import influence_sums, version_influence
 from congruence.kernels.row_blocks.right_hand_sides import right_hand_side_sums
 from congruence.kernels.row_blocks.scores import CheckedInputs, VersionAnswer, score_sums, version_answer
@@ -130,7 +138,7 @@ def measure_blocks(
             with the test ``p_value`` and ``statistic``, and in a later call ``influence`` (of the mean CCE) and
             ``influence_squared`` (of the mean CCE^2). It may be called again with better or the same numbers.
         accuracy: landmarks, and how they grow until the certificate holds.
-        draws: simulated splits of the test; by default 999 up to 200,000 rows and 199 beyond.
+        draws: simulated splits of the test; by default 999 up to 50,000 rows and 199 beyond.
         announce: told in one line what is done next.
 
     Raises:
@@ -255,8 +263,6 @@ class _Split:
         inputs, checked = chosen_inputs(self.protocol, sample, rows, self.n, landmarks, self.seed)
         variation = kernel_variation(inputs.residual, self.protocol.input_kernel)
         if variation < NEARLY_CONSTANT:
-            import warnings
-
             warnings.warn(
                 f"the input kernel varies by {variation:.2g} of its mean between points, so CCE hardly depends on x",
                 NearlyConstantKernelWarning,
@@ -269,6 +275,7 @@ class _Split:
         self, system: BlockSystem, versions: Sequence[str], draws: int | None, tested: bool
     ) -> list[BlockVersion]:
         kernel = resolved_kernel(self.protocol, self.looks[""], system)
+        assert system.inputs.filters is not None
         plans = []
         for name in versions:
             for attempt in range(2):
@@ -279,6 +286,7 @@ class _Split:
                         self.looks[f"version {name}"],
                         kernel,
                         n=self.n,
+                        filters=system.inputs.filters,
                         scale=self.protocol.output_scale,
                         fixed_kernel=self.protocol.output_kernel,
                         tested=tested,
@@ -301,7 +309,8 @@ class _Split:
         firsts = [0, *accumulate(self.sizes)]
         filled = [block for block, size in enumerate(self.sizes) if size]
         groups = np.array_split(np.array(filled), min(TASKS, len(filled)))
-        shared = self.client.submit(_as_it_is, (self.blocks, *context), pure=False)
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GiB"}):
+            shared = self.client.submit(_as_it_is, (self.blocks, *context), pure=False)
         limit = IN_FLIGHT * max(1, sum(self.client.nthreads().values()))
         tree, waiting = _Tree(self.client), deque[Any]()
         for group in groups:
@@ -381,7 +390,9 @@ def _look(
 
 
 def _sample(blocks: RowBlocks, block: int, first: int, protocol: Protocol, dtype: Any, positions: Array) -> Pass:
-    return {"": sampled_rows(protocol_inputs(protocol, _inputs_of(blocks, block, first), first, dtype), first, positions)}
+    return {
+        "": sampled_rows(protocol_inputs(protocol, _inputs_of(blocks, block, first), first, dtype), first, positions)
+    }
 
 
 def _inputs_of(blocks: RowBlocks, block: int, first: int) -> Array:
