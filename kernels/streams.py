@@ -48,6 +48,13 @@ def keyed_uniforms(keys: Any, seed: int, purpose: str) -> Array:
     return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
+def row_words(positions: Array, count: int, seed: int, purpose: str) -> Array:
+    """``count`` 64-bit words for each row, (n, count): the SplitMix64 sequence that starts at its hashed position."""
+    start = np.frombuffer(_digest(seed, purpose)[:8], dtype="<u8").astype(np.uint64)
+    own = _scramble(np.asarray(positions).astype(np.uint64) ^ start)
+    return _scramble(own[:, None] + np.arange(count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+
+
 def hashed_keys(keys: Any) -> Array:
     """64-bit numbers that stand for the keys, (n,): near numbers stay near."""
     array = np.asarray(keys)

@@ -9,12 +9,13 @@ squares is known from the floor, and the norms are scaled by it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.congruence.influence import POINTS, random_signs
+from congruence.kernels.congruence.influence import mean_points, random_signs
 from congruence.kernels.congruence.null_draws import null_draws
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.spectrum import SpectralSmoother
@@ -57,18 +58,24 @@ def expected_congruence(
         seed: of the drawn splits and signs.
     """
     delta = null_draws(y, predictive, kernel)
-    rows = np.linspace(0, len(smoother.synthesis) - 1, min(len(smoother.synthesis), POINTS)).astype(np.intp)
-    synthesis = smoother.synthesis[rows]
-    means, squares = np.empty((SPLITS, SIGNS)), np.empty((SPLITS, SIGNS))
+    drawn_coefficients = []
     for split in range(SPLITS):
         rng = stream(seed, "targets of a true version", split)
         drawn = delta.draw(1, rng)[:, 0].astype(np.float32)
         if roots is not None:
             drawn *= roots.astype(np.float32)[:, None]
-        for number in range(SIGNS):
-            smoothed = synthesis @ smoother.coefficients(random_signs(rng, len(drawn)) * drawn)
-            square = np.einsum("ij,ij->i", smoothed, smoothed)
-            means[split, number], squares[split, number] = np.mean(np.sqrt(square)), np.mean(square)
+        drawn_coefficients += [smoother.coefficients(random_signs(rng, len(drawn)) * drawn) for _ in range(SIGNS)]
+    synthesis = smoother.synthesis[mean_points(len(smoother.synthesis))]
+    return expected_at(synthesis, drawn_coefficients, mean_squared_floor)
+
+
+def expected_at(synthesis: Array, drawn: Sequence[Array], mean_squared_floor: float) -> ExpectedCongruence:
+    """The same from what the smoother keeps of drawn Delta under signs, (k, r) each, at points U (p, k)."""
+    means, squares = np.empty(len(drawn)), np.empty(len(drawn))
+    for number, coefficients in enumerate(drawn):
+        smoothed = synthesis @ coefficients
+        square = np.einsum("ij,ij->i", smoothed, smoothed)
+        means[number], squares[number] = np.mean(np.sqrt(square)), np.mean(square)
     # Directions and features that were left out hold a small known share of the expected squares.
     means *= np.sqrt(mean_squared_floor / max(float(np.mean(squares)), np.finfo(float).tiny))
     low, high = np.quantile(means, BAND)

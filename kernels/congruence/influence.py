@@ -76,6 +76,11 @@ class CongruenceUncertainty:
     squared_standard_error: float
     noise_standard_error: float
 
+    @property
+    def noise(self) -> Array:
+        """``influence.noise``."""
+        return self.influence.noise
+
 
 def congruence_uncertainty(
     smoother: SpectralSmoother,
@@ -162,11 +167,22 @@ def target_residuals(smoother: SpectralSmoother, delta: Array) -> Array:
     The fit runs in the smoother's directions; (1 - h_ii)^-1 (Delta - fit) is the leave-one-out residual, and the ridge
     that of generalised cross-validation (Wahba 1990, equation 4.3.1), or none where no fit predicts better than 0.
     """
-    n = len(delta)
-    total = float(np.sum(delta**2))
     coefficients = np.asarray(smoother.analysis.T @ delta.astype(smoother.analysis.dtype), dtype=np.float64)
+    chosen = residual_filters(smoother.filters, coefficients, float(np.sum(delta**2)), len(delta))
+    return leave_one_out(smoother.analysis, chosen, coefficients, delta)
+
+
+def residual_filters(filters: Array, coefficients: Array, total: float, n: int) -> Array:
+    """Filters (k,) of the ridge fit that generalised cross-validation chooses, zeros where no fit predicts better.
+
+    Args:
+        filters: of the metric's own lambda, (k,).
+        coefficients: U' Delta, (k, r).
+        total: |Delta|^2.
+        n: rows.
+    """
     energy = np.sum(coefficients**2, axis=1)
-    kept = smoother.filters.astype(np.float64)
+    kept = filters.astype(np.float64)
     relative = kept / np.maximum(1.0 - kept, np.finfo(float).eps)  # eigenvalues over n lambda
     best, chosen = total / n**2, np.zeros_like(kept)
     for ridge in RIDGES:
@@ -177,8 +193,13 @@ def target_residuals(smoother: SpectralSmoother, delta: Array) -> Array:
         score = max(total - float(np.sum((2.0 * filters - filters**2) * energy)), 0.0) / freedom**2
         if score < best:
             best, chosen = score, filters
-    fit = smoother.analysis @ (chosen[:, None] * coefficients).astype(smoother.analysis.dtype)
-    leverage = np.einsum("ij,j,ij->i", smoother.analysis, chosen, smoother.analysis)
+    return chosen
+
+
+def leave_one_out(analysis: Array, chosen: Array, coefficients: Array, delta: Array) -> Array:
+    """Leave-one-out residuals (rows, r) of some rows U (rows, k) and Delta (rows, r), by the fit of all."""
+    fit = analysis @ (chosen[:, None] * coefficients).astype(analysis.dtype)
+    leverage = np.einsum("ij,j,ij->i", analysis, chosen, analysis)
     return np.asarray((delta - fit) / np.maximum(1.0 - leverage, 0.5)[:, None])
 
 
@@ -187,15 +208,31 @@ def _multiplied(
 ) -> tuple[Array, Array, Array]:
     """Mean CCE, mean CCE^2 and mean |s_b|^2 for every draw of the signs, (B,) each."""
     rng = stream(0, "signs of residuals")  # not the evaluation's seed: two versions compare by the same signs
-    axes = _leading_axes(residuals)
+    axes = leading_axes(residuals)
     noise = (residuals @ axes).astype(np.float32)
     left_out = np.maximum(np.sum(residuals**2, axis=1) - np.sum(noise**2, axis=1, dtype=np.float64), 0.0)
-    rows = np.linspace(0, len(smoothed) - 1, min(len(smoothed), POINTS)).astype(np.intp)
+    rows = mean_points(len(smoothed))
     observed, synthesis = (smoothed[rows] @ axes).astype(np.float32), smoother.synthesis[rows]
     # Of directions by the hundred the noise hardly varies: it stands at its mean.
     constant = smoother.squared_weights(left_out)[rows]
     beside = np.maximum(np.sum(smoothed[rows] ** 2, axis=1) - np.sum(observed**2, axis=1), 0.0)
     drawn = [smoother.coefficients(random_signs(rng, len(noise)) * noise) for _ in range(multipliers)]
+    return means_under_signs(drawn, synthesis, observed, beside, constant)
+
+
+def means_under_signs(
+    drawn: Sequence[Array], synthesis: Array, observed: Array, beside: Array, constant: Array
+) -> tuple[Array, Array, Array]:
+    """Mean CCE, mean CCE^2 and mean |s_b|^2 over some points for every draw of the signs, (B,) each.
+
+    Args:
+        drawn: what the smoother keeps of the residuals under drawn signs, in their leading axes, (k, c) each.
+        synthesis: U at the points, (p, k).
+        observed: e at the points in those axes, (p, c).
+        beside: |e|^2 outside of them, (p,).
+        constant: expected square of the noise outside of them, (p,).
+    """
+    multipliers = len(drawn)
     of_noise = np.array([np.sum((synthesis @ coefficients) ** 2) for coefficients in drawn], dtype=np.float64)
     of_noise += np.sum(constant)
     signal = float(np.sum(observed**2) + np.sum(beside))
@@ -206,7 +243,12 @@ def _multiplied(
         values = synthesis @ coefficients + np.float32(np.sqrt(kept)) * observed
         square = np.sum(values**2, axis=1) + kept * beside + constant
         means[number], squares[number] = np.mean(np.sqrt(square)), np.mean(square)
-    return means, squares, of_noise / len(rows)
+    return means, squares, of_noise / len(observed)
+
+
+def mean_points(n: int) -> Array:
+    """Evenly spaced points over which means under drawn signs run."""
+    return np.linspace(0, n - 1, min(n, POINTS)).astype(np.intp)
 
 
 def random_signs(rng: np.random.Generator, n: int) -> Array:
@@ -217,17 +259,22 @@ def random_signs(rng: np.random.Generator, n: int) -> Array:
     return signs
 
 
-def _leading_axes(residuals: Array) -> Array:
+def leading_axes(residuals: Array) -> Array:
     """Orthonormal directions (r, c) that hold ``ENERGY`` of the residuals (n, r), or the ``MAX_AXES`` leading ones."""
     total = max(float(np.sum(residuals**2)), _TINY)
     basis = None
     if residuals.shape[1] > 2 * MAX_AXES:
         basis = _leading_subspace(residuals)
         residuals = residuals @ basis
-    energy, axes = np.linalg.eigh(residuals.T @ residuals)
-    count = min(int(np.searchsorted(np.cumsum(energy[::-1]) / total, ENERGY)) + 1, len(energy), MAX_AXES)
-    axes = axes[:, : -count - 1 : -1]
+    axes = axes_of(residuals.T @ residuals, total)
     return np.ascontiguousarray(axes if basis is None else basis @ axes)
+
+
+def axes_of(moment: Array, total: float) -> Array:
+    """Leading eigenvectors (r, c) of the residuals' second moment (r, r) that hold ``ENERGY`` of ``total``."""
+    energy, axes = np.linalg.eigh(moment)
+    count = min(int(np.searchsorted(np.cumsum(energy[::-1]) / max(total, _TINY), ENERGY)) + 1, len(energy), MAX_AXES)
+    return np.ascontiguousarray(axes[:, : -count - 1 : -1])
 
 
 def _leading_subspace(residuals: Array) -> Array:

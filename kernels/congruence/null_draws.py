@@ -13,7 +13,6 @@ from typing import Protocol
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
-from congruence.kernels.bandwidths import OutputScale
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.base import require_dimension
 from congruence.kernels.errors import BudgetError, InvalidInputError
@@ -21,10 +20,12 @@ from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.mean_embeddings.feature_maps import FeatureMap, output_features
 from congruence.kernels.mean_embeddings.model_scales import model_output_kernel
 from congruence.kernels.mean_embeddings.residuals import marginal_kernel
+from congruence.kernels.bandwidths import OutputScale
 from congruence.kernels.streams import stream
 
 CHUNK_ROWS = 65_536
 TABLE_ENTRIES = 16_384
+TABLE_TAIL = 1e-6
 VECTOR_TOLERANCE = 1e-2
 ENERGY = 0.998  # of the features of the model's draws that the kept directions hold
 MAX_DIRECTIONS = 48
@@ -46,6 +47,9 @@ class NullDraws(Protocol):
 
     def draw(self, count: int, rng: np.random.Generator) -> Array:
         """Delta of ``count`` simulated targets per row, (n, count, r)."""
+
+    def of_values(self, values: Array) -> Array:
+        """Delta of any targets, c per row: (n, c) or (n, c, q) to (n, c, r)."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,12 @@ class DistributionDraws:
             delta[rows] -= self.mean[rows, None, :]
         return delta
 
+    def of_values(self, values: Array) -> Array:
+        """See NullDraws."""
+        delta = self.features(values)
+        delta -= self.mean[:, None, :]
+        return delta
+
 
 @dataclass(frozen=True)
 class EnsembleDraws:
@@ -102,9 +112,62 @@ class EnsembleDraws:
         chosen = rng.integers(self.values.shape[1], size=(len(self.values), count))
         return self._against_the_others(self.features(self.values[np.arange(len(self.values))[:, None], chosen]))
 
+    def of_values(self, values: Array) -> Array:
+        """See NullDraws: values that are the row's target or members of its ensemble."""
+        return self._against_the_others(self.features(values))
+
     def _against_the_others(self, features: Array) -> Array:
         members = self.values.shape[1] - 1
         return np.asarray(features * np.float32(1.0 + 1.0 / members) - self.total[:, None, :] / np.float32(members))
+
+
+@dataclass(frozen=True)
+class NullFeatures:
+    """psi in the directions that a model's own draws use: fixed once, then the same for every row of a split.
+
+    Attributes:
+        features: psi itself.
+        compressed: psi in the kept directions, tabulated for scalars.
+        directions: these, (rank of psi, r).
+    """
+
+    features: FeatureMap = field(repr=False)
+    compressed: Compressed = field(repr=False)
+    directions: Array = field(repr=False)
+
+    def draws(self, y: Array, predictive: Distribution) -> NullDraws:
+        """Observed and simulated Delta of some rows: targets y (n,) or (n, q) and n predictive distributions."""
+        if isinstance(predictive, Samples):
+            values = np.concatenate([y[:, None], predictive.values], axis=1)
+            total = np.concatenate(
+                [np.sum(self.compressed(values[start : start + 1024]), axis=1) for start in range(0, len(y), 1024)]
+            )
+            return EnsembleDraws(values, self.compressed, total)
+        mean = np.empty((len(y), self.directions.shape[1]), dtype=np.float32)
+        for start in range(0, len(y), CHUNK_ROWS):
+            rows = slice(start, start + CHUNK_ROWS)
+            mean[rows] = self.features.expectation(predictive[rows]) @ self.directions
+        return DistributionDraws(y, predictive, self.compressed, mean)
+
+
+def null_features(features: FeatureMap, y: Array, predictive: Distribution, reach: tuple[float, float]) -> NullFeatures:
+    """The directions of ``features`` that hold the draws of some rows, the pilot.
+
+    Args:
+        features: psi.
+        y, predictive: targets and predictive distributions of the pilot rows.
+        reach: all targets and all but a millionth of every prediction, for scalars.
+    """
+    if isinstance(predictive, Samples):
+        pilot = np.concatenate([y[:, None], predictive.values], axis=1)
+    else:
+        pilot = predictive.sample(4, seed=stream(0, "pilot draws"))
+    return NullFeatures(features, *_compress(features, pilot, reach, y.ndim, predictive.is_discrete))
+
+
+def pilot_rows(n: int) -> Array:
+    """Evenly spaced rows that tell which directions a model's draws use."""
+    return np.unique(np.linspace(0, n - 1, min(n, PILOT_ROWS)).astype(np.intp))
 
 
 def null_draws(
@@ -128,26 +191,15 @@ def null_draws(
         )
     require_dimension(predictive, y)
     features = _features(y, predictive, kernel, scale)
-    if isinstance(predictive, Samples):
-        values = np.concatenate([y[:, None], predictive.values], axis=1)
-        compressed = _compress(features, values[_pilot_rows(len(y))], y, predictive)[0]
-        total = np.concatenate(
-            [np.sum(compressed(values[start : start + 1024]), axis=1) for start in range(0, len(y), 1024)]
-        )
-        return EnsembleDraws(values, compressed, total)
-    pilot = predictive[_pilot_rows(len(y))].sample(4, seed=stream(0, "pilot draws"))
-    compressed, directions = _compress(features, pilot, y, predictive)
-    mean = np.empty((len(y), directions.shape[1]), dtype=np.float32)
-    for start in range(0, len(y), CHUNK_ROWS):
-        rows = slice(start, start + CHUNK_ROWS)
-        mean[rows] = features.expectation(predictive[rows]) @ directions
-    return DistributionDraws(y, predictive, compressed, mean)
+    pilot = pilot_rows(len(y))
+    reach = (0.0, 0.0) if y.ndim == 2 else _range(y, predictive)
+    return null_features(features, y[pilot], predictive[pilot], reach).draws(y, predictive)
 
 
 def _features(y: Array, predictive: Distribution, kernel: Kernel | None, scale: OutputScale) -> FeatureMap:
     tolerance = VECTOR_TOLERANCE if y.ndim == 2 else 1e-12
     if y.ndim == 2:
-        y = _exchangeable_targets(y, predictive)
+        y = exchangeable_targets(y, predictive)
     if kernel is not None:
         return output_features(kernel, y, predictive, tolerance=tolerance)
     try:
@@ -157,7 +209,7 @@ def _features(y: Array, predictive: Distribution, kernel: Kernel | None, scale: 
         return output_features(marginal_kernel(y), y, predictive, tolerance=tolerance)
 
 
-def _exchangeable_targets(y: Array, predictive: Distribution) -> Array:
+def exchangeable_targets(y: Array, predictive: Distribution) -> Array:
     """Targets that do not tell the observed ones from draws: nodes at the observed ones would favour those."""
     rng = stream(0, "exchangeable targets")
     if isinstance(predictive, Samples):
@@ -166,13 +218,11 @@ def _exchangeable_targets(y: Array, predictive: Distribution) -> Array:
     return np.asarray(predictive.sample(1, seed=rng)[:, 0])
 
 
-def _pilot_rows(n: int) -> Array:
-    return np.unique(np.linspace(0, n - 1, min(n, PILOT_ROWS)).astype(np.intp))
-
-
-def _compress(features: FeatureMap, pilot: Array, y: Array, predictive: Distribution) -> tuple[Compressed, Array]:
+def _compress(
+    features: FeatureMap, pilot: Array, reach: tuple[float, float], dimensions: int, is_discrete: bool
+) -> tuple[Compressed, Array]:
     """psi in the leading directions of its second moment over the pilot values, and those directions (rank, r)."""
-    flat = pilot.reshape(-1, *y.shape[1:])
+    flat = pilot.reshape(-1) if dimensions == 1 else pilot.reshape(-1, pilot.shape[-1])
     if len(flat) > 8 * PILOT_ROWS:
         flat = flat[:: len(flat) // (8 * PILOT_ROWS) + 1]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -182,10 +232,10 @@ def _compress(features: FeatureMap, pilot: Array, y: Array, predictive: Distribu
     held = np.cumsum(energy[::-1]) / np.sum(energy)
     count = min(int(np.searchsorted(held, ENERGY)) + 1, MAX_DIRECTIONS, len(energy))
     directions = np.ascontiguousarray(axes[:, : -count - 1 : -1])
-    if y.ndim == 2:
+    if dimensions == 2:
         return _Projected(features, directions), directions
-    low, high = _range(y, predictive)
-    step = 1.0 if predictive.is_discrete and high - low < TABLE_ENTRIES else max(high - low, 1e-300) / TABLE_ENTRIES
+    low, high = reach
+    step = 1.0 if is_discrete and high - low < TABLE_ENTRIES else max(high - low, 1e-300) / TABLE_ENTRIES
     grid = low + step * np.arange(int(np.ceil((high - low) / step)) + 2)
     return _Table(low, step, (features(grid) @ directions).astype(np.float32)), directions
 
@@ -202,9 +252,13 @@ def _require_single_precision(values: Array) -> None:
 
 
 def _range(y: Array, predictive: Distribution) -> tuple[float, float]:
-    low, high = predictive.interval(1e-6)
-    low, high = min(low, float(np.min(y))), max(high, float(np.max(y)))
-    return (float(np.floor(low)), float(np.ceil(high))) if predictive.is_discrete else (low, high)
+    low, high = predictive.interval(TABLE_TAIL)
+    return table_range(min(low, float(np.min(y))), max(high, float(np.max(y))), predictive.is_discrete)
+
+
+def table_range(low: float, high: float, is_discrete: bool) -> tuple[float, float]:
+    """The ends of a table for targets from ``low`` to ``high``."""
+    return (float(np.floor(low)), float(np.ceil(high))) if is_discrete else (low, high)
 
 
 @dataclass(frozen=True)

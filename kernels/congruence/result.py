@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from scipy.special import ndtri
@@ -55,8 +56,7 @@ class CongruenceResult:
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Confidence interval of the mean CCE that targets at these inputs have on average, by its standard error."""
-        reach = _quantile(level) * self._known_uncertainty.standard_error
-        return max(0.0, self.mean - reach), self.mean + reach
+        return mean_interval(self.mean, self._known_uncertainty.standard_error, level)
 
     def excess_interval(self, level: float = 0.95) -> tuple[float, float]:
         """Confidence interval of the excess: that of the mean CCE^2 less the floor's square, and its root.
@@ -65,29 +65,14 @@ class CongruenceResult:
         alone, which is skewed; each end is judged by the variance and skewness that it would have (as Wilson 1927 does
         for proportions, with the quantiles of Cornish and Fisher 1938).
         """
-        z, variance = _quantile(level), self._variance
-        floor, noise = (float(np.mean(part)) for part in (self.noise_floor_values**2, variance.noise))
-        observed = float(np.mean(self.squared_values))
-        low, high = (_score_end(observed - noise, side * z, variance) + noise - floor for side in (-1.0, 1.0))
-        return float(np.sqrt(max(0.0, low))), float(np.sqrt(max(0.0, high)))
+        squares = float(np.mean(self.squared_values)), float(np.mean(self.noise_floor_values**2))
+        return excess_interval(*squares, self._known_uncertainty, level)
 
     def squared_mean_interval(self, level: float = 0.95) -> tuple[float, float, float]:
         """Mean CCE^2 less the Monte-Carlo term of a finite ensemble, with its confidence interval: value, low, high."""
         known = self._known_uncertainty
         value, reach = known.influence.squared_mean, _quantile(level) * known.squared_standard_error
         return value, value - reach, value + reach
-
-    @property
-    def _variance(self) -> _Variance:
-        known = self._known_uncertainty
-        noise, of_noise = known.influence.noise, known.noise_standard_error**2
-        mean, spread = float(np.mean(noise)), known.noise_standard_error
-        # An error that lies like the noise adds 4 sum l^2 / sum l of itself, of the noise's eigenvalues l.
-        like_noise = 2.0 * of_noise / max(mean, np.finfo(float).tiny)
-        error = max(0.0, float(np.mean(self.squared_values)) - mean)
-        added = max(0.0, known.squared_standard_error**2 - of_noise)
-        slope = (added + like_noise * spread) / max(error + spread, np.finfo(float).tiny)
-        return _Variance(noise, of_noise, slope)
 
     @property
     def _known_uncertainty(self) -> CongruenceUncertainty:
@@ -117,6 +102,50 @@ class CongruenceResult:
     def excess(self) -> float:
         """sqrt(max(0, mean CCE^2 - mean floor^2)): the part of the error that is the model's, at any split size."""
         return float(np.sqrt(max(0.0, float(np.mean(self.squared_values) - np.mean(self.noise_floor_values**2)))))
+
+
+class SquaredErrors(Protocol):
+    """What is known of how a mean CCE^2 would vary, see ``CongruenceUncertainty``."""
+
+    @property
+    def noise(self) -> Array:
+        """Mean |s_b|^2 for each draw of the signs, (B,)."""
+
+    @property
+    def squared_standard_error(self) -> float:
+        """Of the mean CCE^2."""
+
+    @property
+    def noise_standard_error(self) -> float:
+        """Of the mean CCE^2 of the same noise around no error at all."""
+
+
+def excess_interval(
+    mean_square: float, mean_squared_floor: float, known: SquaredErrors, level: float = 0.95
+) -> tuple[float, float]:
+    """``CongruenceResult.excess_interval`` from the means over the points of CCE^2 and of the floor's square."""
+    z, variance = _quantile(level), _variance(mean_square, known)
+    noise = float(np.mean(variance.noise))
+    ends = (_score_end(mean_square - noise, side * z, variance) + noise for side in (-1.0, 1.0))
+    low, high = (float(np.sqrt(max(0.0, end - mean_squared_floor))) for end in ends)
+    return low, high
+
+
+def mean_interval(mean: float, standard_error: float, level: float = 0.95) -> tuple[float, float]:
+    """Confidence interval of a mean CCE by its standard error."""
+    reach = _quantile(level) * standard_error
+    return max(0.0, mean - reach), mean + reach
+
+
+def _variance(mean_square: float, known: SquaredErrors) -> _Variance:
+    noise, of_noise = known.noise, known.noise_standard_error**2
+    mean, spread = float(np.mean(noise)), known.noise_standard_error
+    # An error that lies like the noise adds 4 sum l^2 / sum l of itself, of the noise's eigenvalues l.
+    like_noise = 2.0 * of_noise / max(mean, np.finfo(float).tiny)
+    error = max(0.0, mean_square - mean)
+    added = max(0.0, known.squared_standard_error**2 - of_noise)
+    slope = (added + like_noise * spread) / max(error + spread, np.finfo(float).tiny)
+    return _Variance(noise, of_noise, slope)
 
 
 def _quantile(level: float) -> float:

@@ -37,12 +37,16 @@ def choose_landmarks(operator: Operator, count: int, choice: Choice = "rpcholesk
     count = min(count, operator.n)
     if choice == "uniform" or count == operator.n:
         return np.sort(rng.choice(operator.n, count, replace=False))
-    candidates = min(operator.n, max(MIN_CANDIDATES, CANDIDATES_PER_LANDMARK * count))
-    subset = np.sort(rng.choice(operator.n, candidates, replace=False))
-    return np.sort(subset[_rpcholesky(operator, subset, count, rng)])
+    subset = candidate_rows(operator.n, count, rng)
+    return np.sort(subset[rpcholesky(operator, subset, count, rng)])
 
 
-def _rpcholesky(operator: Operator, rows: Array, count: int, rng: np.random.Generator) -> Array:
+def candidate_rows(n: int, count: int, rng: np.random.Generator) -> Array:
+    """Sorted numbers of the rows among which ``count`` landmarks are chosen, uniform over n."""
+    return np.sort(rng.choice(n, min(n, max(MIN_CANDIDATES, CANDIDATES_PER_LANDMARK * count)), replace=False))
+
+
+def rpcholesky(operator: Operator, rows: Array, count: int, rng: np.random.Generator) -> Array:
     """Positions in ``rows`` of the pivots: drawn in blocks, each thinned by a pivoted Cholesky of its corner.
 
     What is left of a point is judged by its own k(x, x): beside one long input all others would look like rounding.

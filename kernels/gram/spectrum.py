@@ -139,17 +139,33 @@ def residual_variance(spectrum: GramSpectrum, y: Array) -> float:
     centred = targets - targets.mean(axis=0)
     total = float(np.sum(centred**2))
     coefficients = spectrum.coefficients(centred)
-    energy = np.sum(coefficients**2, axis=1)
-    best, chosen, freedom_left = np.inf, np.zeros_like(spectrum.eigenvalues), n - 1.0
     largest = min(float(spectrum.eigenvalues[0]), _typical_scale(spectrum.operator))
+    chosen, freedom_left = target_filters(spectrum.eigenvalues, coefficients, total, n, largest)
+    # In single precision U is orthonormal only roughly: the sum of squares is read off the residual itself.
+    fitted = spectrum.columns.matmul(spectrum.basis @ (chosen[:, None] * coefficients))
+    return float(np.sum((centred - fitted) ** 2)) / freedom_left
+
+
+def target_filters(
+    eigenvalues: Array, coefficients: Array, total: float, n: int, largest: float
+) -> tuple[Array, float]:
+    """Filters (k,) of the ridge that generalised cross-validation chooses, and the degrees of freedom it leaves.
+
+    Args:
+        eigenvalues: e, (k,).
+        coefficients: U' of the centred targets, (k, q).
+        total: sum of squares of the centred targets.
+        n: rows.
+        largest: what ridges are tried relative to.
+    """
+    energy = np.sum(coefficients**2, axis=1)
+    best, chosen, freedom_left = np.inf, np.zeros_like(eigenvalues), n - 1.0
     for ridge in largest * np.geomspace(1e-10, 1e2, 49):
-        filters = spectrum.eigenvalues / (spectrum.eigenvalues + ridge)
+        filters = eigenvalues / (eigenvalues + ridge)
         freedom = n - 1.0 - float(np.sum(filters))
         if freedom < 0.1 * n:
             continue
         score = max(total - float(np.sum((2.0 * filters - filters**2) * energy)), 0.0) / freedom**2
         if score < best:
             best, chosen, freedom_left = score, filters, freedom
-    # In single precision U is orthonormal only roughly: the sum of squares is read off the residual itself.
-    fitted = spectrum.columns.matmul(spectrum.basis @ (chosen[:, None] * coefficients))
-    return float(np.sum((centred - fitted) ** 2)) / freedom_left
+    return chosen, freedom_left

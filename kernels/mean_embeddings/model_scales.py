@@ -24,10 +24,14 @@ def model_output_kernel(y: Array, predictive: Distribution, scale: OutputScale =
     together, which does not tell them apart. Where the model has no variance (heavy tails, one constant), the papers'
     gamma stands in.
     """
-    within, between = _variances(y, predictive)
+    return stated_kernel(*_variances(y, predictive), scale) or marginal_kernel(y)
+
+
+def stated_kernel(within: float, between: float, scale: OutputScale) -> Kernel | None:
+    """k_Y at a scale from the mean variance given x and what the means add to it; None where there is no variance."""
     variance = within if scale == "residual" else within + between
     if not np.isfinite(variance) or variance <= 0.0:
-        return marginal_kernel(y)
+        return None
     gamma = 1.0 / (2.0 * variance)
     return scaled_rbf(gamma) if scale == "multiscale" else RBF(gamma)
 

@@ -73,8 +73,7 @@ class ResidualSample:
     @classmethod
     def draw(cls, operator: Operator, count: int, seed: int) -> ResidualSample:
         """``count`` rows of ``operator``, drawn without replacement."""
-        rng = stream(seed, "residual rows")
-        rows = np.sort(rng.choice(operator.n, min(count, operator.n), replace=False))
+        rows = residual_rows(operator.n, count, seed)
         return cls(rows, operator.columns(rows), operator.n, operator.shift)
 
     def residual(self, value: Array, rhs_rows: Array) -> Array:
@@ -83,9 +82,19 @@ class ResidualSample:
 
     def column_norms(self, residual: Array) -> Array:
         """Upper estimates of the column norms of B - A Z, (r,), from its sampled rows."""
-        squares = residual**2
-        error = 3.0 * np.std(squares, axis=0) / np.sqrt(len(self.rows))
-        return np.asarray(np.sqrt(self.n * (np.mean(squares, axis=0) + error)))
+        return sampled_norms(residual, self.n)
+
+
+def residual_rows(n: int, count: int, seed: int) -> Array:
+    """Sorted numbers of ``count`` random rows of n, on which residuals are read."""
+    return np.sort(stream(seed, "residual rows").choice(n, min(count, n), replace=False))
+
+
+def sampled_norms(residual: Array, n: int) -> Array:
+    """Upper estimates of the column norms (r,) of n rows from some of them (rows, r): three standard errors on top."""
+    squares = residual**2
+    error = 3.0 * np.std(squares, axis=0) / np.sqrt(len(residual))
+    return np.asarray(np.sqrt(n * (np.mean(squares, axis=0) + error)))
 
 
 def certificate(operator: Operator, residual_norm: float, kernel_maximum: float) -> float:
@@ -94,7 +103,12 @@ def certificate(operator: Operator, residual_norm: float, kernel_maximum: float)
     The error of k(x)'Z is k(x)' A^-1 R. With k(x) = K^(1/2) u, where |u|^2 <= k(x, x) since the Gram matrix of the
     reference points and x is positive semi-definite, |A^-1 k(x)|^2 <= k(x, x) max_t t / (t + n lambda)^2, t >= 0.
     """
-    return float(np.sqrt(kernel_maximum / (4.0 * operator.shift)) * residual_norm)
+    return certified_error(operator.shift, residual_norm, kernel_maximum)
+
+
+def certified_error(shift: float, residual_norm: float, kernel_maximum: float) -> float:
+    """``certificate`` of a system with the shift n lambda."""
+    return float(np.sqrt(kernel_maximum / (4.0 * shift)) * residual_norm)
 
 
 class Solver(Protocol):

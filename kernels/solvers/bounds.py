@@ -12,6 +12,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.gram.operator import Operator
 from congruence.kernels.gram.rounding import UNIT, CheckedPoints, float64_rounding
 from congruence.kernels.solvers import NormKind, Solution, certificate, weakest_kind
+from congruence.kernels.solvers.base import certified_error
 
 
 class SolverBounds(NamedTuple):
@@ -20,6 +21,33 @@ class SolverBounds(NamedTuple):
     at_point: float
     in_mean: float
     kind: NormKind
+
+
+def bounds_at_reference(
+    *,
+    n: int,
+    shift: float,
+    kernel_maximum: float,
+    read: float,
+    unread: float,
+    per_root: float,
+    rounding: float,
+    kind: NormKind,
+) -> SolverBounds:
+    """Bounds at the n reference points themselves, where k(x)'Z = B - n lambda Z - R^.
+
+    Args:
+        n, shift, kernel_maximum: rows, n lambda and max k(x, x).
+        read, unread: norms of the computed part of the residual and of the rest.
+        per_root: bound on |F_i| / sqrt(k(x_i, x_i)), F what rounding made of the residual.
+        rounding: bound on ||F||.
+        kind: how they are known.
+    """
+    # Without R, B - n lambda Z is off by n lambda A^-1 R, whose rows are only known to be shorter than ||R||.
+    bound = certified_error(shift, read + rounding, kernel_maximum) + unread
+    bound += min(per_root * float(np.sqrt(kernel_maximum)), rounding)
+    # Over all reference points the errors add up to ||K A^-1 R||_F or ||n lambda A^-1 R||_F <= ||R||_F.
+    return SolverBounds(bound, min(bound, (read + unread + rounding) / float(np.sqrt(n))), kind)
 
 
 def _is_double(dtype: Any) -> bool:
@@ -49,19 +77,23 @@ class SystemBounds:
         value = solution.value[:, columns]
         read, unread = solution.residual_norm(columns) - solution.unread_norm(columns), solution.unread_norm(columns)
         per_root, kind = self._reference_rounding(rhs, value, solution, columns)
-        reach = float(np.sqrt(self.operator.n)) * self._root_mean_diagonal
-        rounding = per_root * reach + 8.0 * UNIT * float(np.linalg.norm(rhs))  # of ||F||, with that of B - n lambda Z
+        rounding = per_root * float(np.sqrt(self.operator.n)) * self._root_mean_diagonal  # of ||F||
+        rounding += 8.0 * UNIT * float(np.linalg.norm(rhs))  # of B - n lambda Z
         if self.query is not None:
             at_query, query_kind = self._query_rounding(smoothed, value)
             bound = certificate(self.operator, read + unread + rounding, self.kernel_maximum)
             bound += at_query * float(np.sqrt(self.kernel_maximum))
             return SolverBounds(bound, bound, weakest_kind((kind, query_kind, solution.norm_kind)))
-        # Without R, B - n lambda Z is off by n lambda A^-1 R, whose rows are only known to be shorter than ||R||.
-        bound = certificate(self.operator, read + rounding, self.kernel_maximum) + unread
-        bound += min(per_root * float(np.sqrt(self.kernel_maximum)), rounding)
-        # Over all reference points the errors add up to ||K A^-1 R||_F or ||n lambda A^-1 R||_F <= ||R||_F.
-        in_mean = min(bound, (read + unread + rounding) / float(np.sqrt(self.operator.n)))
-        return SolverBounds(bound, in_mean, weakest_kind((kind, solution.norm_kind)))
+        return bounds_at_reference(
+            n=self.operator.n,
+            shift=self.operator.shift,
+            kernel_maximum=self.kernel_maximum,
+            read=read,
+            unread=unread,
+            per_root=per_root,
+            rounding=rounding,
+            kind=weakest_kind((kind, solution.norm_kind)),
+        )
 
     def _reference_rounding(
         self, rhs: Array, value: Array, solution: Solution, columns: slice

@@ -12,7 +12,9 @@ from dask.utils import parse_bytes
 from pydantic import Field, field_validator
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.errors import BudgetError
 from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.protocol.protocol import Protocol
 from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom, Solver, choose_solver
 from congruence.kernels.solvers.planning import DENSE_LIMIT, NYSTROM_LANDMARKS, Plan
 from congruence.tasks.linalg import Capacity, CheckpointFile, TiledCholesky
@@ -20,6 +22,8 @@ from congruence.tasks.linalg.capacity import KEPT_SHARE
 from congruence.tasks.settings.strict import Strict
 
 CHECKPOINT_ROWS = 50_000
+IN_MEMORY_ROWS = 50_000  # an exact solve in some minutes; beyond, its passes over K grow with the square
+HELD_BYTES_PER_ROW = 4096  # right-hand sides, solutions, residuals and predictions of a version or two
 
 
 class SolverSettings(Strict):
@@ -43,6 +47,67 @@ class SolverSettings(Strict):
         if value is not None:
             parse_bytes(value)
         return value
+
+
+@dataclass(frozen=True)
+class BlockAccuracy:
+    """How many landmarks the answer by row blocks stands on.
+
+    The cheapest answer whose certificate is met: landmarks are doubled from ``first`` on, until the bound on the error
+    of every version's mean CCE is at most ``share`` of it, or they are ``largest``, or more of them no longer help.
+
+    Args:
+        share: of the mean CCE that its certificate may reach.
+        first: landmarks to begin with.
+        largest: landmarks to end with; their work grows with the square.
+    """
+
+    share: float = 1e-3
+    first: int = 512
+    largest: int = 4096
+
+    def counts(self, n: int) -> list[int]:
+        """The landmark counts to try on n rows, in turn."""
+        counts, count = [], min(self.first, n)
+        while count < min(self.largest, n):
+            counts.append(count)
+            count *= 2
+        return [*counts, min(self.largest, n)]
+
+    @classmethod
+    def of(cls, settings: SolverSettings) -> BlockAccuracy:
+        """What an evaluation's settings ask for; named landmarks are taken as they are."""
+        if settings.landmarks is None:
+            return cls()
+        return cls(first=settings.landmarks, largest=settings.landmarks)
+
+
+def is_by_row_blocks(
+    settings: SolverSettings, protocol: Protocol, n: int, d: int, *, has_query: bool, memory_bytes: int
+) -> bool:
+    """Whether a split of n rows is measured by row blocks, which no memory limits, or held in memory.
+
+    In memory, exactly, up to 50,000 rows, and beyond where the settings name an exact solver. The rest by row blocks:
+    the Nystrom answer, on as many landmarks as its certificate needs (``BlockAccuracy``). A protocol with a reference
+    split, samples, bootstraps or downsampling is measured in memory at any size that fits.
+
+    Raises:
+        BudgetError: in memory, and it does not fit.
+    """
+    repeated = protocol.samples is not None or protocol.bootstraps > 0 or protocol.downsampling is not None
+    held = has_query or repeated or protocol.reference != "test"
+    exact = settings.kind in ("cholesky", "conjugate_gradient")
+    if not held and not exact:
+        return n > IN_MEMORY_ROWS
+    needed = n * (8 * d + HELD_BYTES_PER_ROW)
+    if n > IN_MEMORY_ROWS and needed > memory_bytes:
+        reason = f"solver.kind {settings.kind}" if exact else f"protocol '{protocol.name}'"
+        raise BudgetError(
+            f"{reason} holds all {n:,} rows of {d} features in memory, about {needed / 2**30:.1f} GiB, and there are "
+            f"{memory_bytes / 2**30:.1f} GiB; use protocol 'exact' with solver.kind auto, which reads rows by blocks, "
+            "or a smaller split"
+        )
+    return False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,207 @@
+"""The pass over scores: what is solved of the sums, what every row of a block is told, and what the split is told.
+
+e = C (mu W + C'C)^-1 C'Delta at each row; the noise floor and the p-values of points come from the leading directions,
+the certificate from K[s, :] Z on a thousand rows s, to which every block adds its share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.congruence.influence import leave_one_out, mean_points, residual_filters
+from congruence.kernels.congruence.test import TIE
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.gram.tiles import TileMaker, TilePoints
+
+from congruence.kernels.row_blocks.right_hand_sides import DRAWS_AT_ONCE, errors_of
+from congruence.kernels.row_blocks.sums import BlockSums, chosen_in
+from congruence.kernels.row_blocks.system import BlockInputs, BlockSystem, product, projected
+from congruence.kernels.row_blocks.versions import BlockVersion
+
+
+@dataclass(frozen=True)
+class VersionAnswer:
+    """What blocks need to score a version: all of size m or k.
+
+    Attributes:
+        version: its features.
+        weights: (mu W + C'C)^-1 C'[Delta, probes], (m, r + p).
+        rank: r.
+        probes: U'(probes) times the filters, (k, p).
+        floor: filters U'diag(v)U filters, (k, k).
+        coefficients: U'Delta, (k, r).
+        chosen: filters of the fit that residuals are taken from, (k,).
+        observed, null: filters times U'Delta* of the observed and the simulated targets, (k, r) and (k, r, draws).
+    """
+
+    version: BlockVersion
+    weights: Array = field(repr=False)
+    rank: int
+    probes: Array = field(repr=False)
+    floor: Array = field(repr=False)
+    coefficients: Array = field(repr=False)
+    chosen: Array = field(repr=False)
+    observed: Array | None = field(repr=False)
+    null: Array | None = field(repr=False)
+
+
+@dataclass(frozen=True)
+class CheckedInputs:
+    """Points at which K Z in single precision is compared with that in double (``gram.rounding``), centred."""
+
+    single: Array = field(repr=False)
+    double: Array = field(repr=False)
+
+
+def version_answer(system: BlockSystem, version: BlockVersion, sums: BlockSums) -> VersionAnswer:
+    """The small solves of a version, from what all blocks added."""
+    filters = system.inputs.filters
+    assert filters is not None
+    rank = version.features.rank
+    coefficients = sums.added["coefficients"]
+    observed = null = None
+    if version.tested is not None:
+        tested = filters[: version.directions]
+        observed = (tested[:, None] * sums.added["observed"]).astype(np.float32)
+        null = np.ascontiguousarray((tested[:, None, None] * sums.added["null"]).swapaxes(1, 2), dtype=np.float32)
+    delta = coefficients[:, :rank]
+    return VersionAnswer(
+        version,
+        system.weights(sums.added["projections"]),
+        rank,
+        (filters[:, None] * coefficients[:, rank:]).astype(np.float32),
+        (filters[:, None] * sums.added["variance"] * filters).astype(np.float32),
+        delta,
+        residual_filters(filters, delta, sums.added["squares"], system.inputs.n),
+        observed,
+        null,
+    )
+
+
+def score_sums(
+    system: BlockInputs,
+    inputs: Array,
+    targets: Array,
+    predictive: Mapping[str, Distribution],
+    answers: Sequence[VersionAnswer],
+    first: int,
+    checked: CheckedInputs | None,
+) -> tuple[dict[str, BlockSums], dict[str, dict[str, Array]]]:
+    """What a block adds for every version, and the columns of its rows: cce, noise_floor, p_value, statistic.
+
+    ``checked``: for arithmetic in single precision.
+    """
+    points, x = system.points(inputs, first)
+    doubles = x.astype(np.float64) if checked is not None else x
+    if checked is not None and system.center is not None:
+        doubles = doubles - system.center
+    sums = {answer.version.name: BlockSums() for answer in answers}
+    columns: dict[str, list[dict[str, Array]]] = {answer.version.name: [] for answer in answers}
+    read = _ReadRows(system, checked)
+    at_points = mean_points(system.n)
+    for rows, tile, vectors in system.tiles(points):
+        assert vectors is not None
+        kernel_rows = read.of(points, rows, doubles)
+        roots = np.sqrt(np.asarray(system.kernel.diagonal(points.x[rows]), dtype=np.float64))
+        shown = chosen_in(at_points, first + rows.start, len(vectors))
+        for answer in answers:
+            name = answer.version.name
+            added, law = sums[name], predictive[name][rows]
+            delta = errors_of(answer.version, targets[rows], law).delta
+            smoothed = product(tile, answer.weights)
+            e = smoothed[:, : answer.rank]
+            scored = _floor_and_values(added, answer, vectors, e, smoothed[:, answer.rank :])
+            _add_residual(added, kernel_rows, (delta - e) / system.shift, roots)
+            _add_directions(added, answer, vectors, delta, e, scored["cce"])
+            added.keep("smoothed at points", e[shown])
+            added.keep("vectors at points", vectors[shown])
+            if answer.null is not None:
+                scored |= _point_tests(added, answer, vectors)
+            columns[name].append(scored)
+    return sums, {
+        name: {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
+        for name, parts in columns.items()
+        if parts
+    }
+
+
+class _ReadRows:
+    """Tiles of the Gram matrix at the rows on which residuals are read: made once for all versions."""
+
+    def __init__(self, system: BlockInputs, checked: CheckedInputs | None) -> None:
+        self._system, self._checked = system, checked
+        self._residual = TilePoints(system.residual)
+        self._maker = TileMaker(system.kernel, int(system.residual.shape[1]))
+        self._single = None if checked is None else TilePoints(checked.single)
+        self._single_maker = TileMaker(system.kernel, int(system.residual.shape[1]))
+
+    def of(self, points: TilePoints, rows: slice, doubles: Array) -> tuple[Array, Array | None, Array | None]:
+        """K[rows, s], and K[rows, checked] in single and in double precision."""
+        residual = self._maker.tile(points, rows, self._residual, slice(0, len(self._residual.x)))
+        if self._checked is None or self._single is None:
+            return residual, None, None
+        single = self._single_maker.tile(points, rows, self._single, slice(0, len(self._single.x)))
+        return residual, single, np.asarray(self._system.kernel(doubles[rows], self._checked.double))
+
+
+def _floor_and_values(
+    sums: BlockSums, answer: VersionAnswer, vectors: Array, e: Array, probes: Array
+) -> dict[str, Array]:
+    values = np.sqrt(np.einsum("ij,ij->i", e, e))
+    known = (vectors @ answer.probes).astype(np.float64)
+    chance = np.mean((probes - known) * (probes + known), axis=1)
+    leading = np.asarray(np.einsum("jk,jk->j", vectors @ answer.floor, vectors), dtype=np.float64)
+    squared = np.maximum(leading + chance, 0.0)
+    sums.add("values", float(np.sum(values)))
+    sums.add("squared values", float(np.sum(values**2)))
+    sums.add("floor", float(np.sum(np.sqrt(squared))))
+    sums.add("squared floor", float(np.sum(squared)))
+    sums.raise_to("-value", -float(np.min(values)))
+    return {"cce": values, "noise_floor": np.sqrt(squared)}
+
+
+def _add_residual(
+    sums: BlockSums, kernel_rows: tuple[Array, Array | None, Array | None], value: Array, roots: Array
+) -> None:
+    residual, single, double = kernel_rows
+    sums.add("K Z", projected(residual, value))
+    sums.add("weighted norms", float(roots @ np.linalg.norm(value, axis=1)))
+    if single is not None and double is not None:
+        sums.add("rounded", projected(single, value))
+        sums.add("exact", double.T @ value)
+
+
+def _add_directions(
+    sums: BlockSums, answer: VersionAnswer, vectors: Array, delta: Array, e: Array, values: Array
+) -> None:
+    directions = e / np.maximum(values, np.finfo(float).tiny)[:, None]
+    sums.add("smoothed", projected(vectors, e))
+    sums.add("directions", projected(vectors, directions))
+    residuals = leave_one_out(vectors, answer.chosen, answer.coefficients, delta)
+    sums.add("residual moment", residuals.T @ residuals)
+
+
+def _point_tests(sums: BlockSums, answer: VersionAnswer, vectors: Array) -> dict[str, Array]:
+    """The smoothed error of every row, and how many of the simulated splits reach it there."""
+    assert answer.null is not None
+    assert answer.observed is not None
+    vectors = np.ascontiguousarray(vectors[:, : answer.version.directions])
+    smoothed = vectors @ answer.observed
+    statistic = np.sqrt(np.einsum("ij,ij->i", smoothed, smoothed))
+    k, r, draws = answer.null.shape
+    reached = np.zeros(len(vectors), dtype=np.int64)
+    totals = np.empty(draws)
+    for start in range(0, draws, DRAWS_AT_ONCE):
+        null = np.ascontiguousarray(answer.null[:, :, start : start + DRAWS_AT_ONCE])
+        drawn = (vectors @ null.reshape(k, -1)).reshape(len(vectors), r, -1)
+        np.multiply(drawn, drawn, out=drawn)
+        values = np.sqrt(drawn.sum(axis=1))
+        totals[start : start + DRAWS_AT_ONCE] = np.sum(values, axis=0, dtype=np.float64)
+        reached += np.count_nonzero(values >= TIE * statistic[:, None], axis=1)
+    sums.add("statistic", float(np.sum(statistic, dtype=np.float64)))
+    sums.add("null statistics", totals)
+    return {"p_value": (1 + reached) / (draws + 1), "statistic": statistic}

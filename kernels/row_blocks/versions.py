@@ -1,0 +1,300 @@
+"""The targets' side of a split in blocks: where targets and predictions lie, and the features that are fixed from it.
+
+psi must be the same for every block, so it is chosen before the pass that uses it: its range from the extremes of all
+targets and predictions, its nodes (for kernels without a spectral rule, and vector targets) from pilot rows. What it
+misses is then measured on all targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from congruence.kernels.arrays import Array, require_targets
+from congruence.kernels.bandwidths import scaled_rbf
+from congruence.kernels.congruence.null_draws import (
+    TABLE_TAIL,
+    VECTOR_TOLERANCE,
+    NullFeatures,
+    exchangeable_targets,
+    null_features,
+    pilot_rows,
+    table_range,
+)
+from congruence.kernels.distributions import Distribution, Samples
+from congruence.kernels.distributions.base import require_dimension
+from congruence.kernels.errors import BudgetError, InvalidInputError
+from congruence.kernels.gram.spectrum import target_filters
+from congruence.kernels.kernel_functions import RBF, Kernel
+from congruence.kernels.mean_embeddings.feature_maps import FeatureMap, output_features
+from congruence.kernels.mean_embeddings.model_scales import stated_kernel
+from congruence.kernels.mean_embeddings.output_scales import FINEST
+from congruence.kernels.bandwidths import OutputScale, Protocol
+from congruence.kernels.row_blocks.sums import BlockSums, chosen_in
+from congruence.kernels.row_blocks.system import BlockSystem
+
+FIRST_TAILS = (1e-12, TABLE_TAIL)
+ALL_TAILS = (1e-12, 1e-9, TABLE_TAIL, 1e-4, 1e-3)
+MANY_ROWS = 50_000  # beyond, the test costs a thirteenth
+DRAWS = 999
+DRAWS_OF_MANY = 199
+FILTER_OF_MANY = 0.05
+
+
+class MissingTailError(Exception):
+    """Features need a tail of the predictions that no pass has looked for yet."""
+
+
+@dataclass(frozen=True)
+class BlockVersion:
+    """What every block needs to know of a version.
+
+    Attributes:
+        name: of the version.
+        kernel: the protocol's k_Y.
+        features: psi of it.
+        expected: psi of the same, for targets drawn from the version.
+        tested: psi of the test's k_Y; None without a test.
+        draws: simulated sets of targets of the test.
+        directions: leading ones of U that the test smooths in.
+        seed: of probes, signs and draws.
+    """
+
+    name: str
+    kernel: Kernel
+    features: FeatureMap = field(repr=False)
+    expected: NullFeatures = field(repr=False)
+    tested: NullFeatures | None = field(repr=False)
+    draws: int
+    directions: int
+    seed: int
+
+
+def null_draw_count(n: int) -> int:
+    """999 simulated sets of targets up to 50,000 rows and 199 beyond: p-values are exact for any number."""
+    return DRAWS if n <= MANY_ROWS else DRAWS_OF_MANY
+
+
+def tested_directions(filters: Array, n: int) -> int:
+    """Leading directions that the test smooths in: all up to 50,000 rows, beyond those that keep at least 5 %.
+
+    A test is exact for any statistic; those left out hold some 1 % of the squared weights and most of the work.
+    """
+    return len(filters) if n <= MANY_ROWS else max(1, int(np.count_nonzero(filters >= FILTER_OF_MANY)))
+
+
+def block_targets(targets: Any, rows: int, first: int) -> Array:
+    """Targets of a block that begins at row ``first``, checked.
+
+    Raises:
+        InvalidInputError: not numbers, another number of rows, or not finite; rows count from the block's first.
+    """
+    try:
+        return require_targets(targets, "targets", rows)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{error} (in the block that begins at row {first} of the split)") from error
+
+
+def target_sums(targets: Array, first: int, n: int) -> BlockSums:
+    """Range and moments of the targets of a block, and those of the pilot rows."""
+    sums = BlockSums()
+    sums.spread("targets", targets)
+    sums.raise_to("high", float(np.max(targets)))
+    sums.raise_to("-low", -float(np.min(targets)))
+    sums.keep("pilot targets", targets[chosen_in(pilot_rows(n), first, len(targets))])
+    return sums
+
+
+def prediction_sums(
+    targets: Array, predictive: Distribution, first: int, n: int, tails: Sequence[float], *, ends_only: bool = False
+) -> BlockSums:
+    """Range and moments of the predictions for a block, and those of the pilot rows.
+
+    Raises:
+        InvalidInputError: another number of predictions, or of targets per row.
+    """
+    if len(predictive) != len(targets):
+        raise InvalidInputError(
+            f"predictive: {len(predictive)} distributions for {len(targets)} targets in the block that begins at row "
+            f"{first}; give one distribution per row"
+        )
+    require_dimension(predictive, targets)
+    sums = BlockSums()
+    if targets.ndim == 1:
+        for tail in tails:
+            low, high = predictive.interval(tail)
+            sums.raise_to(f"high {tail}", high)
+            sums.raise_to(f"-low {tail}", -low)
+    if ends_only:
+        return sums
+    if isinstance(predictive, Samples):
+        pooled = np.concatenate([targets[:, None], predictive.values], axis=1)
+        sums.add("within", float(np.sum(np.var(pooled, axis=1, ddof=1))))
+        sums.spread("between", pooled.reshape(-1, *pooled.shape[2:]))
+    else:
+        sums.add("within", float(np.sum(predictive.std() ** 2)))
+        sums.spread("between", predictive.mean())
+    sums.keep("pilot", predictive[chosen_in(pilot_rows(n), first, len(targets))])
+    return sums
+
+
+@dataclass(frozen=True)
+class _Reach:
+    """Predictions known by their tails alone, as ``output_features`` asks for them."""
+
+    ends: dict[float, tuple[float, float]]
+    is_discrete: bool
+
+    def interval(self, tail: float) -> tuple[float, float]:
+        """See Distribution."""
+        if tail not in self.ends:
+            raise MissingTailError(f"{tail}")
+        return self.ends[tail]
+
+
+def resolved_kernel(protocol: Protocol, targets: BlockSums, system: BlockSystem) -> Kernel:
+    """k_Y of the protocol, its bandwidth read off all targets (``mean_embeddings.output_scales.output_kernel``).
+
+    Raises:
+        InvalidInputError: constant targets.
+    """
+    if protocol.output_kernel is not None:
+        return protocol.output_kernel
+    gamma = _marginal_gamma(targets)
+    if protocol.output_scale == "marginal":
+        return RBF(gamma)
+    if protocol.output_scale == "multiscale":
+        return scaled_rbf(gamma)
+    marginal = 1.0 / (2.0 * gamma)
+    return RBF(1.0 / (2.0 * float(np.clip(_residual_variance(targets, system), FINEST * marginal, marginal))))
+
+
+def _marginal_gamma(targets: BlockSums) -> float:
+    variance = targets.variance("targets")
+    reach = max(abs(targets.largest["high"]), abs(targets.largest["-low"]))
+    if not np.sqrt(variance) > 16.0 * np.finfo(np.float64).eps * reach:
+        raise InvalidInputError(
+            f"targets: all values are (almost) {targets.largest['high']}, so gamma = 1/(2 var) is not defined; give an "
+            "explicit output kernel, or check the target column"
+        )
+    return 1.0 / (2.0 * variance)
+
+
+def _residual_variance(targets: BlockSums, system: BlockSystem) -> float:
+    """``gram.spectrum.residual_variance`` from C'[1, y]: no row is read again."""
+    n, mean, squares = targets.moments["targets"]
+    total, basis = float(np.sum(squares)), system.coordinates
+    centred = system.targets[:, 1:] - system.targets[:, :1] * np.atleast_1d(mean)
+    coefficients = basis.T @ centred
+    largest = min(float(system.eigenvalues[0]), n * system.mean_diagonal)
+    chosen, freedom = target_filters(system.eigenvalues, coefficients, total, int(n), largest)
+    fit = chosen[:, None] * coefficients
+    spread = basis.T @ system.gram @ basis
+    return max(total - 2.0 * float(np.sum(fit * coefficients)) + float(np.sum(fit * (spread @ fit))), 0.0) / freedom
+
+
+def planned_version(
+    name: str,
+    targets: BlockSums,
+    predictions: BlockSums,
+    kernel: Kernel,
+    *,
+    n: int,
+    filters: Array,
+    scale: OutputScale,
+    fixed_kernel: Kernel | None,
+    tested: bool,
+    draws: int | None,
+    seed: int,
+) -> BlockVersion:
+    """The features of a version, from its sums.
+
+    Args:
+        name: of the version.
+        targets, predictions: of all blocks, from ``target_sums`` and ``prediction_sums``.
+        kernel: the protocol's k_Y.
+        n: rows of the split.
+        filters: of the leading directions.
+        scale: of the version's own kernel, by which it is tested where there is no ``fixed_kernel``.
+        fixed_kernel: k_Y that the protocol names.
+        tested: with the congruence test.
+        draws: of the test; ``null_draw_count`` by default.
+        seed: of probes, signs and draws.
+
+    Raises:
+        BudgetError: k_Y needs too many features on the range of the targets.
+        MissingTailError: look for ``ALL_TAILS``.
+    """
+    pilot, y = predictions.rows("pilot"), targets.rows("pilot targets")
+    known = _known_by(predictions, pilot)
+    reach = (0.0, 0.0) if y.ndim == 2 else _table_ends(targets, known, pilot)
+
+    def compressed(of: Kernel, *, own: bool) -> NullFeatures:
+        return null_features(_drawn_features(of, y, pilot, targets, known, own=own), y, pilot, reach)
+
+    stated = None
+    if tested:
+        own = fixed_kernel or _own_kernel(predictions, n, scale) or RBF(_marginal_gamma(targets))
+        stated = compressed(own, own=fixed_kernel is None)
+    return BlockVersion(
+        name,
+        kernel,
+        _features(kernel, y, pilot, targets, known, 1e-12),
+        compressed(kernel, own=False),
+        stated,
+        (null_draw_count(n) if draws is None else draws) if tested else 0,
+        tested_directions(filters, n),
+        seed,
+    )
+
+
+def _known_by(predictions: BlockSums, pilot: Distribution) -> _Reach:
+    names = [name for name in predictions.largest if name.startswith("high ")]
+    ends = {
+        float(name.removeprefix("high ")): (
+            -predictions.largest[name.replace("high", "-low", 1)],
+            predictions.largest[name],
+        )
+        for name in names
+    }
+    return _Reach(ends, pilot.is_discrete)
+
+
+def _table_ends(targets: BlockSums, known: _Reach, pilot: Distribution) -> tuple[float, float]:
+    low, high = known.interval(TABLE_TAIL)
+    return table_range(min(low, -targets.largest["-low"]), max(high, targets.largest["high"]), pilot.is_discrete)
+
+
+def _features(
+    kernel: Kernel, y: Array, pilot: Distribution, targets: BlockSums, known: _Reach, tolerance: float
+) -> FeatureMap:
+    if y.ndim == 2:
+        return output_features(kernel, y, pilot, tolerance=tolerance)
+    seen = np.concatenate([y, [-targets.largest["-low"], targets.largest["high"]]])
+    return output_features(kernel, seen, known, tolerance=tolerance)  # type: ignore[arg-type]
+
+
+def _drawn_features(
+    kernel: Kernel, y: Array, pilot: Distribution, targets: BlockSums, known: _Reach, *, own: bool
+) -> FeatureMap:
+    if y.ndim == 2:
+        # Nodes at the observed targets would favour those: drawn ones of the pilot rows stand for them.
+        return output_features(kernel, exchangeable_targets(y, pilot), pilot, tolerance=VECTOR_TOLERANCE)
+    try:
+        return _features(kernel, y, pilot, targets, known, 1e-12)
+    except BudgetError:
+        if not own:
+            raise
+        # Targets a thousand bandwidths from all predictions: no draw of the model gets there, so the level is safe.
+        return _features(RBF(_marginal_gamma(targets)), y, pilot, targets, known, 1e-12)
+
+
+def _own_kernel(predictions: BlockSums, n: int, scale: OutputScale) -> Kernel | None:
+    within = predictions.added["within"] / n
+    count, _, squares = predictions.moments["between"]
+    pooled = count > n  # an ensemble's values, whose variance has its mean variance in it
+    between = float(np.sum(squares)) / (count - 1.0) - within if pooled else float(np.sum(squares)) / count
+    return stated_kernel(within, between, scale)

@@ -1,0 +1,443 @@
+"""Versions measured on a split of any length by row blocks on a cluster: neither client nor workers hold the rows.
+
+Workers read blocks by address, add up what is of constant size, and write what belongs to a row; see
+``kernels.row_blocks`` for the passes. Blocks are tied to tasks, and sums to a tree over blocks, that are the same
+whoever works on them: so are the numbers. A lost worker costs its own tasks, which others repeat.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import Any, Protocol as Interface
+
+import dask
+import numpy as np
+from distributed import Client, wait
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.gram.variation import NEARLY_CONSTANT, NearlyConstantKernelWarning, kernel_variation
+from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.row_blocks.answer import (
+    BlockCertificate,
+    BlockMeasurement,
+    certificate,
+    measurement,
+    uncertainty,
+)
+from congruence.kernels.row_blocks.influence import influence_sums, version_influence
+from congruence.kernels.row_blocks.right_hand_sides import right_hand_side_sums
+from congruence.kernels.row_blocks.scores import CheckedInputs, VersionAnswer, score_sums, version_answer
+from congruence.kernels.row_blocks.sums import BlockSums
+from congruence.kernels.row_blocks.system import (
+    BlockSystem,
+    RowSample,
+    chosen_inputs,
+    input_sums,
+    protocol_inputs,
+    sampled_rows,
+    solved_system,
+)
+from congruence.kernels.row_blocks.versions import (
+    ALL_TAILS,
+    FIRST_TAILS,
+    BlockVersion,
+    MissingTailError,
+    block_targets,
+    planned_version,
+    prediction_sums,
+    resolved_kernel,
+    target_sums,
+)
+from congruence.kernels.solvers.planning import DENSE_LIMIT
+from congruence.kernels.threads import single_threaded_blas
+from congruence.tasks.linalg.plan import BlockAccuracy
+from congruence.tasks.scores.names import MetricName, requested_metrics
+
+TASKS = 64  # of a pass, at most: each takes neighbouring blocks
+ARITY = 8  # sums merged at once
+IN_FLIGHT = 2  # tasks for each thread of the cluster
+
+Write = Callable[[int, str, dict[str, Array]], None]
+Pass = dict[str, BlockSums]
+
+
+class RowBlocks(Interface):
+    """The rows of a split by blocks, read where they are asked for; picklable, and an address rather than data."""
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Valid rows of each block, in the order of the split."""
+
+    def inputs(self, block: int) -> Array:
+        """Embeddings of the block's valid rows, (rows, d), as the encoder gave them."""
+
+    def targets(self, block: int) -> Array:
+        """(rows,) or (rows, q)."""
+
+    def predictive(self, block: int, version: str) -> Distribution:
+        """What a version predicts for the block's rows."""
+
+
+class BlockSettings(Interface):
+    """What a measurement reads of an evaluation's settings."""
+
+    @property
+    def seed(self) -> int:
+        """Of landmarks, probes and draws."""
+
+    @property
+    def metrics(self) -> list[MetricName] | None:
+        """Which metrics; None for all."""
+
+
+@dataclass(frozen=True)
+class BlockRun:
+    """What the passes over a split took.
+
+    Attributes:
+        measurements: by version.
+        seconds: of each pass, summed over the landmark counts that were tried.
+        landmarks: of the answer.
+        accurate: whether the certificate of every version's mean CCE meets what was asked for.
+    """
+
+    measurements: dict[str, BlockMeasurement]
+    seconds: dict[str, float] = field(default_factory=dict)
+    landmarks: int = 0
+    accurate: bool = True
+
+
+def measure_blocks(
+    client: Client,
+    blocks: RowBlocks,
+    settings: BlockSettings,
+    protocol: Protocol,
+    versions: Sequence[str],
+    write: Write,
+    *,
+    accuracy: BlockAccuracy | None = None,
+    draws: int | None = None,
+    announce: Callable[[str], None] = lambda _: None,
+) -> BlockRun:
+    """CCE of every version on a split that is its own reference, with everything a version is told.
+
+    Args:
+        client: of the cluster.
+        blocks: the split.
+        settings: seed and metrics.
+        protocol: kernels and lambda; with samples, bootstraps or downsampling it is refused.
+        versions: a group whose sums fit a worker together.
+        write: called on the workers with block, version and columns by name, (rows,) each: ``cce``, ``noise_floor``,
+            with the test ``p_value`` and ``statistic``, and in a later call ``influence`` (of the mean CCE) and
+            ``influence_squared`` (of the mean CCE^2). It may be called again with better or the same numbers.
+        accuracy: landmarks, and how they grow until the certificate holds.
+        draws: simulated splits of the test; by default 999 up to 50,000 rows and 199 beyond.
+        announce: told in one line what is done next.
+
+    Raises:
+        InvalidInputError: a protocol that row blocks do not serve, fewer than two rows, or rows that cannot be
+            evaluated, named by their position in the split.
+        BudgetError: k_Y needs too many features on these targets.
+    """
+    _require_served(protocol)
+    split = _Split(client, blocks, protocol, settings, accuracy or BlockAccuracy())
+    tested = "congruence_test" in requested_metrics(settings.metrics)
+    split.look_at(versions)
+    best: _Solved | None = None
+    for landmarks in split.accuracy.counts(split.n):
+        announce(f"{split.n:,} rows in {len(split.sizes)} blocks, {landmarks:,} landmarks")
+        solved = split.solve(landmarks, versions, write, draws=draws, tested=tested)
+        worse = best is not None and solved.worst > 0.7 * best.worst
+        best = solved
+        if solved.worst <= split.accuracy.share or worse:
+            break
+        announce(f"the certificate is {solved.worst:.2g} of the mean CCE, {split.accuracy.share:.2g} is asked for")
+    assert best is not None
+    return split.finish(best, write)
+
+
+def _require_served(protocol: Protocol) -> None:
+    refused = {
+        "samples": protocol.samples is not None,
+        "bootstraps": protocol.bootstraps > 0,
+        "downsampling": protocol.downsampling is not None,
+        "a reference split of its own": protocol.reference != "test",
+    }
+    for what, is_asked in refused.items():
+        if is_asked:
+            raise InvalidInputError(
+                f"protocol '{protocol.name}': {what} is not measured by row blocks; use a smaller split, which is held "
+                "in memory, or protocol 'exact'"
+            )
+
+
+@dataclass(frozen=True)
+class _Solved:
+    """The passes of one landmark count."""
+
+    system: BlockSystem
+    answers: list[VersionAnswer]
+    right_hand_sides: Pass
+    scores: Pass
+    certificates: dict[str, BlockCertificate]
+
+    @property
+    def worst(self) -> float:
+        """The largest certificate as a share of its mean CCE."""
+        n = self.system.inputs.n
+        return max(
+            stated.in_mean / max(self.scores[name].added["values"] / n, np.finfo(float).tiny)
+            for name, stated in self.certificates.items()
+        )
+
+
+class _Split:
+    """The passes over one split, in their order."""
+
+    def __init__(
+        self, client: Client, blocks: RowBlocks, protocol: Protocol, settings: BlockSettings, accuracy: BlockAccuracy
+    ) -> None:
+        self.client, self.blocks, self.protocol, self.accuracy = client, blocks, protocol, accuracy
+        self.seed = settings.seed
+        self.sizes = [int(size) for size in blocks.sizes]
+        self.n = sum(self.sizes)
+        if self.n < 2:
+            raise InvalidInputError(
+                f"x: {self.n} reference points cannot define a conditional law; give at least two rows"
+            )
+        # Small systems in double precision, as in memory.
+        self.dtype = np.dtype(np.float64 if self.n <= DENSE_LIMIT else np.float32)
+        self.seconds: dict[str, float] = {}
+        self.looks: Pass = {}
+
+    def look_at(self, versions: Sequence[str]) -> None:
+        """Where targets and predictions lie."""
+        self.looks = self._pass("look", _look, list(versions), self.n, FIRST_TAILS, False)
+
+    def solve(
+        self, landmarks: int, versions: Sequence[str], write: Write, *, draws: int | None, tested: bool
+    ) -> _Solved:
+        """Landmarks, C'C, right-hand sides and scores."""
+        system, positions = self._system(landmarks)
+        plans = self._plans(system, versions, draws, tested)
+        sums = self._pass("right-hand sides", _right_hand_sides, system.inputs, plans, positions)
+        answers = [version_answer(system, plan, sums[plan.name]) for plan in plans]
+        checked = None
+        if self.dtype.itemsize == 4:
+            double = system.checked.astype(np.float64)
+            center = system.inputs.center
+            checked = CheckedInputs(
+                system.checked if center is None else system.checked - center.astype(self.dtype),
+                double if center is None else double - center,
+            )
+        scores = self._pass("scores", _scores, system.inputs, answers, checked, write)
+        stated = {a.version.name: certificate(system, a, sums[a.version.name], scores[a.version.name]) for a in answers}
+        return _Solved(system, answers, sums, scores, stated)
+
+    def finish(self, solved: _Solved, write: Write) -> BlockRun:
+        """Influences, and all that the passes say."""
+        known = [
+            version_influence(solved.system, a.version, a.coefficients, a.chosen, solved.scores[a.version.name])
+            for a in solved.answers
+        ]
+        influence = self._pass("influence", _influence, solved.system.inputs, known, write)
+        measurements = {}
+        for answer, influences in zip(solved.answers, known, strict=True):
+            name = answer.version.name
+            parts = solved.right_hand_sides[name], solved.scores[name]
+            errors = uncertainty(solved.system, influences, *parts, influence[name])
+            measurements[name] = measurement(solved.system, answer, solved.certificates[name], errors, *parts)
+        landmarks = len(solved.system.inputs.landmarks)
+        return BlockRun(measurements, self.seconds, landmarks, solved.worst <= self.accuracy.share)
+
+    def _system(self, landmarks: int) -> tuple[BlockSystem, Array]:
+        sample = RowSample.draw(self.n, landmarks, self.seed)
+        rows = self._pass("sample", _sample, self.protocol, self.dtype, sample.positions)[""].rows("inputs")
+        inputs, checked = chosen_inputs(self.protocol, sample, rows, self.n, landmarks, self.seed)
+        variation = kernel_variation(inputs.residual, self.protocol.input_kernel)
+        if variation < NEARLY_CONSTANT:
+            warnings.warn(
+                f"the input kernel varies by {variation:.2g} of its mean between points, so CCE hardly depends on x",
+                NearlyConstantKernelWarning,
+                stacklevel=4,
+            )
+        sums = self._pass("inputs", _inputs, inputs)[""]
+        return solved_system(inputs, sums, checked, sample.checked), sample.residual
+
+    def _plans(
+        self, system: BlockSystem, versions: Sequence[str], draws: int | None, tested: bool
+    ) -> list[BlockVersion]:
+        kernel = resolved_kernel(self.protocol, self.looks[""], system)
+        assert system.inputs.filters is not None
+        plans = []
+        for name in versions:
+            for attempt in range(2):
+                try:
+                    plan = planned_version(
+                        name,
+                        self.looks[""],
+                        self.looks[f"version {name}"],
+                        kernel,
+                        n=self.n,
+                        filters=system.inputs.filters,
+                        scale=self.protocol.output_scale,
+                        fixed_kernel=self.protocol.output_kernel,
+                        tested=tested,
+                        draws=draws,
+                        seed=self.seed,
+                    )
+                except MissingTailError:
+                    if attempt:
+                        raise
+                    ends = self._pass("look", _look, [name], self.n, ALL_TAILS, True)[f"version {name}"]
+                    self.looks[f"version {name}"].largest |= ends.largest
+                else:
+                    plans.append(plan)
+                    break
+        return plans
+
+    def _pass(self, name: str, function: Callable[..., Pass], *context: Any) -> Pass:
+        """``function`` of every block that has rows, merged; at most so many tasks wait or run at a time."""
+        started = time.perf_counter()
+        firsts = [0, *accumulate(self.sizes)]
+        filled = [block for block, size in enumerate(self.sizes) if size]
+        groups = np.array_split(np.array(filled), min(TASKS, len(filled)))
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GiB"}):
+            shared = self.client.submit(_as_it_is, (self.blocks, *context), pure=False)
+        limit = IN_FLIGHT * max(1, sum(self.client.nthreads().values()))
+        tree, waiting = _Tree(self.client), deque[Any]()
+        for group in groups:
+            if len(waiting) >= limit:
+                wait(waiting.popleft())
+            places = [(int(block), firsts[block]) for block in group]
+            part = self.client.submit(_of_blocks, function, places, shared, pure=False)
+            waiting.append(part)
+            tree.add(part)
+        result: Pass = tree.root().result()
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
+        return result
+
+
+class _Tree:
+    """Sums merged ``ARITY`` at a time, in the order of the blocks."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._levels: list[list[Any]] = [[]]
+
+    def add(self, part: Any) -> None:
+        """The next part."""
+        for level in range(len(self._levels) + 1):
+            if level == len(self._levels):
+                self._levels.append([])
+            self._levels[level].append(part)
+            if len(self._levels[level]) < ARITY:
+                return
+            part = self._merged(self._levels[level])
+            self._levels[level] = []
+
+    def root(self) -> Any:
+        """Everything that was added; earlier parts are on higher levels."""
+        return self._merged([part for level in reversed(self._levels) for part in level])
+
+    def _merged(self, parts: list[Any]) -> Any:
+        return self._client.submit(_merged, list(parts), pure=False)
+
+
+def _as_it_is(context: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A task, so that the scheduler can make it again where it was lost."""
+    return context
+
+
+def _merged(parts: list[Pass]) -> Pass:
+    total: Pass = {}
+    for part in parts:
+        for name, sums in part.items():
+            total.setdefault(name, BlockSums()).merge(sums)
+    return total
+
+
+def _of_blocks(function: Callable[..., Pass], places: list[tuple[int, int]], shared: tuple[Any, ...]) -> Pass:
+    blocks, *context = shared
+    total: Pass = {}
+    with single_threaded_blas():
+        for block, first in places:
+            for name, sums in function(blocks, block, first, *context).items():
+                total.setdefault(name, BlockSums()).merge(sums)
+    return total
+
+
+def _rows(blocks: RowBlocks, block: int, first: int) -> Array:
+    return block_targets(blocks.targets(block), int(blocks.sizes[block]), first)
+
+
+def _look(
+    blocks: RowBlocks, block: int, first: int, versions: list[str], n: int, tails: tuple[float, ...], ends_only: bool
+) -> Pass:
+    targets = _rows(blocks, block, first)
+    found = {"": target_sums(targets, first, n)}
+    for name in versions:
+        predictive = blocks.predictive(block, name)
+        found[f"version {name}"] = prediction_sums(targets, predictive, first, n, tails, ends_only=ends_only)
+    return found
+
+
+def _sample(blocks: RowBlocks, block: int, first: int, protocol: Protocol, dtype: Any, positions: Array) -> Pass:
+    return {
+        "": sampled_rows(protocol_inputs(protocol, _inputs_of(blocks, block, first), first, dtype), first, positions)
+    }
+
+
+def _inputs_of(blocks: RowBlocks, block: int, first: int) -> Array:
+    inputs, rows = blocks.inputs(block), int(blocks.sizes[block])
+    if np.ndim(inputs) != 2 or len(inputs) != rows:
+        raise InvalidInputError(
+            f"embeddings: shape {np.shape(inputs)} in block {block} (from row {first} on), which has {rows} valid rows; "
+            "embed the split again"
+        )
+    return inputs
+
+
+def _inputs(blocks: RowBlocks, block: int, first: int, system: Any) -> Pass:
+    return {"": input_sums(system, _inputs_of(blocks, block, first), _rows(blocks, block, first), first)}
+
+
+def _right_hand_sides(
+    blocks: RowBlocks, block: int, first: int, system: Any, plans: list[BlockVersion], positions: Array
+) -> Pass:
+    predictive = {plan.name: blocks.predictive(block, plan.name) for plan in plans}
+    inputs, targets = _inputs_of(blocks, block, first), _rows(blocks, block, first)
+    return right_hand_side_sums(system, inputs, targets, predictive, plans, first, positions)
+
+
+def _scores(
+    blocks: RowBlocks,
+    block: int,
+    first: int,
+    system: Any,
+    answers: list[VersionAnswer],
+    checked: CheckedInputs | None,
+    write: Write,
+) -> Pass:
+    predictive = {answer.version.name: blocks.predictive(block, answer.version.name) for answer in answers}
+    inputs, targets = _inputs_of(blocks, block, first), _rows(blocks, block, first)
+    sums, columns = score_sums(system, inputs, targets, predictive, answers, first, checked)
+    for name, written in columns.items():
+        write(block, name, written)
+    return sums
+
+
+def _influence(blocks: RowBlocks, block: int, first: int, system: Any, known: list[Any], write: Write) -> Pass:
+    predictive = {one.version.name: blocks.predictive(block, one.version.name) for one in known}
+    inputs, targets = _inputs_of(blocks, block, first), _rows(blocks, block, first)
+    sums, columns = influence_sums(system, inputs, targets, predictive, known, first)
+    for name, written in columns.items():
+        write(block, name, written)
+    return sums

@@ -1,0 +1,430 @@
+"""By row blocks as in memory: the same numbers however rows are cut, whoever works on them, and honest refusals."""
+
+import os
+import pickle
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from congruence.kernels import (
+    RBF,
+    Distribution,
+    Mixture,
+    MultivariateNormal,
+    NegativeBinomial,
+    Normal,
+    Nystrom,
+    Poisson,
+    Samples,
+    prepare,
+)
+from congruence.kernels.bandwidths import variance_gamma
+from congruence.kernels.congruence import expected, influence, prepared
+from congruence.kernels.congruence.expected import expected_congruence
+from congruence.kernels.congruence.null_draws import DistributionDraws, EnsembleDraws
+from congruence.kernels.congruence.test import congruence_tests
+from congruence.kernels.errors import BudgetError, InvalidInputError
+from congruence.kernels.mean_embeddings.output_scales import output_kernel
+from congruence.kernels.protocol.protocol import EXACT, PREPRINT
+from congruence.kernels.row_blocks.keyed import row_choices, row_draws, row_signs, row_uniforms
+from congruence.tasks.clusters import ClusterSettings, dask_client
+from congruence.tasks.linalg import row_blocks
+from congruence.tasks.linalg.plan import BlockAccuracy, SolverSettings, is_by_row_blocks
+from congruence.tasks.linalg.row_blocks import BlockRun, measure_blocks
+
+SETTINGS = SimpleNamespace(seed=0, metrics=None)
+COLUMNS = ("cce", "noise_floor", "p_value", "statistic", "influence", "influence_squared")
+
+
+@dataclass(frozen=True)
+class HeldBlocks:
+    """Blocks of arrays in memory."""
+
+    x: np.ndarray
+    y: np.ndarray
+    models: dict[str, Distribution]
+    cuts: Sequence[int]
+    fatal: Path | None = field(default=None)
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        return [int(size) for size in np.diff(self.cuts)]
+
+    def inputs(self, block: int) -> np.ndarray:
+        if self.fatal is not None and block == 1 and self.fatal.exists():
+            self.fatal.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.x[self._rows(block)]
+
+    def targets(self, block: int) -> np.ndarray:
+        return self.y[self._rows(block)]
+
+    def predictive(self, block: int, version: str) -> Distribution:
+        return self.models[version][self._rows(block)]
+
+    def _rows(self, block: int) -> slice:
+        return slice(self.cuts[block], self.cuts[block + 1])
+
+
+@dataclass(frozen=True)
+class Written:
+    """Columns in files, as workers write them."""
+
+    folder: Path
+
+    def __call__(self, block: int, version: str, columns: dict[str, np.ndarray]) -> None:
+        for name, values in columns.items():
+            np.save(self.folder / f"{version}-{name}-{block}.npy", values)
+
+    def column(self, version: str, name: str, blocks: HeldBlocks) -> np.ndarray:
+        filled = [block for block, size in enumerate(blocks.sizes) if size]
+        return np.concatenate([np.load(self.folder / f"{version}-{name}-{block}.npy") for block in filled])
+
+
+@pytest.fixture(scope="module")
+def threads():
+    with dask_client(ClusterSettings(kind="threads", workers=1)) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def processes():
+    with dask_client(ClusterSettings(kind="local", workers=2)) as client:
+        yield client
+
+
+def split(n: int, d: int = 6, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((n, d)).astype(np.float32)
+    mean = 10.0 + 2.0 * x[:, 0].astype(np.float64)
+    return x, rng.normal(mean, 1.0), mean
+
+
+def version(family: str, mean: np.ndarray, y: np.ndarray) -> Distribution:
+    rng = np.random.default_rng(5)
+    ones = np.ones(len(mean))
+    return {
+        "normal": Normal(mean + 0.2, ones),
+        "counts": NegativeBinomial(np.maximum(mean, 1.0), 0.1 * ones),
+        "ensemble": Samples(rng.normal(mean[:, None], 1.0, size=(len(mean), 7))),
+        "mixture": Mixture(np.array([0.3, 0.7]), (Normal(mean, ones), Normal(mean + 1.0, 2.0 * ones))),
+    }[family]
+
+
+def measured(client, blocks: HeldBlocks, folder: Path, *, protocol=EXACT, landmarks=60, **kwargs) -> BlockRun:
+    folder.mkdir(exist_ok=True)
+    accuracy = BlockAccuracy(first=landmarks, largest=landmarks)
+    names = list(blocks.models)
+    return measure_blocks(client, blocks, SETTINGS, protocol, names, Written(folder), accuracy=accuracy, **kwargs)
+
+
+@dataclass
+class RowRandomness:
+    """In memory, the random numbers that belong to the rows, instead of those that come one after the other."""
+
+    n: int
+    asked: int = 0
+
+    def probes(self, variance, smoother, rng, out):  # noqa: ARG002
+        out[...] = row_signs(np.arange(self.n), out.shape[1], 0, "noise floor probes") * np.sqrt(variance)[:, None]
+        return np.ones(out.shape[1])
+
+    def multipliers(self, rng, n):  # noqa: ARG002
+        self.asked += 1
+        return row_signs(np.arange(n), 200, 0, "signs of residuals")[:, [(self.asked - 1) % 200]]
+
+    def signs(self, rng, n):  # noqa: ARG002
+        self.asked += 1
+        return row_signs(np.arange(n), 256, 0, "signs of a true version")[:, [(self.asked - 1) % 256]]
+
+
+def rows_draws(kind: str, n: int):
+    """``draw`` of NullDraws with the choices of the row blocks: whole splits of the pool of each row, in order."""
+    count = {"asked": 0}
+    positions = np.arange(n)
+
+    def pool_of(draws):
+        if isinstance(draws, EnsembleDraws):
+            return draws.values
+        drawn = row_draws(draws.predictive, positions, 16, 0, "targets of a true version")
+        return np.concatenate([draws.y[:, None], drawn[:, :15]], axis=1)
+
+    def draw(self, asked, rng):  # noqa: ARG001
+        start = count["asked"]
+        count["asked"] += asked
+        if kind == "expected" and not isinstance(self, EnsembleDraws):
+            return self.of_values(
+                row_draws(self.predictive, positions, 16, 0, "targets of a true version")[:, start, None]
+            )
+        pool = pool_of(self)
+        if kind == "expected":
+            chosen = row_choices(positions, 16, pool.shape[1], 0, "targets of a true version")[:, start, None]
+        else:
+            chosen = row_choices(positions, 99, pool.shape[1], 0, "null draws")[:, start : start + asked]
+        return self.of_values(pool[positions[:, None], chosen])
+
+    return draw
+
+
+@pytest.mark.parametrize("family", ["normal", "counts", "ensemble"])
+@pytest.mark.parametrize(("n", "tight"), [(4300, 1e-9), (5400, 5e-6)])
+def test_every_number_is_that_of_a_split_in_memory(threads, tmp_path, monkeypatch, family, n, tight):
+    x, y, mean = split(n)
+    y = np.maximum(np.round(y), 0.0) if family == "counts" else y
+    model = version(family, mean, y)
+    blocks = HeldBlocks(x, y, {"a": model}, [0, 700, 700, 3111, n])
+    run = measured(threads, blocks, tmp_path / "columns", draws=99)
+    said, written = run.measurements["a"], Written(tmp_path / "columns")
+
+    random = RowRandomness(n)
+    monkeypatch.setattr(prepared, "draw_probes", random.probes)
+    monkeypatch.setattr(influence, "random_signs", random.multipliers)
+    monkeypatch.setattr(expected, "random_signs", RowRandomness(n).signs)
+    held = prepare(
+        EXACT.apply(x.astype(np.float64 if n <= 5000 else np.float32)),
+        input_kernel=EXACT.input_kernel,
+        regularization=0.1,
+        solver=Nystrom(60),
+    )
+    kernel = RBF(variance_gamma(y))
+    result = held.evaluate(y, {"a": model}, uncertainty=True)["a"]
+    of = {name: written.column("a", name, blocks) for name in COLUMNS}
+
+    assert said.rows == n
+    np.testing.assert_allclose(of["cce"], result.values, atol=tight * result.values.max())
+    assert said.mean == pytest.approx(result.mean, rel=tight)
+    # The features' error is a sum of eigenvalues at rounding; and single precision is checked at other random points.
+    assert said.certificate.in_mean == pytest.approx(result.mean_error_bound, rel=1e-5 if n <= 5000 else 1e-2)
+    assert said.certificate.at_point == pytest.approx(result.error_bound, rel=1e-5 if n <= 5000 else 1e-2)
+    # What follows is made in single precision in both.
+    np.testing.assert_allclose(of["noise_floor"], result.noise_floor_values, rtol=1e-4)
+    assert said.noise_floor == pytest.approx(result.noise_floor, rel=1e-6)
+    known = result.uncertainty
+    for column, there in (("influence", known.influence.root), ("influence_squared", known.influence.squared)):
+        np.testing.assert_allclose(of[column], there, atol=5e-6 * np.abs(there).max())
+    assert said.uncertainty.squared_mean == pytest.approx(known.influence.squared_mean, rel=1e-5)
+    for name in ("standard_error", "squared_standard_error", "noise_standard_error"):
+        assert getattr(said.uncertainty, name) == pytest.approx(getattr(known, name), rel=1e-5)
+    assert said.excess == pytest.approx(result.excess, rel=1e-5, abs=1e-6)
+    assert said.interval() == pytest.approx(result.interval(), rel=1e-5)
+    assert said.excess_interval() == pytest.approx(result.excess_interval(), rel=1e-4, abs=1e-6)
+
+    kinds = EnsembleDraws if family == "ensemble" else DistributionDraws
+    monkeypatch.setattr(kinds, "draw", rows_draws("expected", n))
+    floor = float(np.mean(result.noise_floor_values**2))
+    there = expected_congruence(held.smoother, y, model, kernel, mean_squared_floor=floor)
+    assert (said.expected.mean, said.expected.low, said.expected.high) == pytest.approx(
+        (there.mean, there.low, there.high), rel=1e-5
+    )
+    monkeypatch.setattr(kinds, "draw", rows_draws("test", n))
+    monkeypatch.setattr("congruence.kernels.congruence.test.BLOCK_BYTES", 4 * n * 99 * 48)
+    monkeypatch.setattr("congruence.kernels.congruence.test.available_threads", lambda: 1)
+    test = congruence_tests(held, y, {"a": model}, draws=99)["a"]
+    assert said.test is not None
+    assert (said.test.statistic, said.test.p_value) == pytest.approx((test.statistic, test.p_value), rel=1e-5)
+    np.testing.assert_allclose(said.test.null_statistics, test.null_statistics, rtol=1e-5)
+    # A point's count may move by one where a drawn statistic is the observed one up to rounding.
+    assert np.abs(of["p_value"] - test.point_p_values).max() <= 1.01 / 100
+    assert np.mean(of["p_value"] != test.point_p_values) < 1e-2
+
+
+def test_numbers_do_not_depend_on_cuts_or_workers(threads, processes, tmp_path):
+    n = 4300
+    x, y, mean = split(n)
+    models = {name: version(name, mean, y) for name in ("normal", "mixture")}
+    runs, columns = [], []
+    for number, (client, cuts) in enumerate(
+        [
+            (threads, [0, 1000, 2000, 3000, n]),
+            (processes, [0, 1000, 2000, 3000, n]),
+            (threads, [0, 17, 1024, 1025, 4000, n]),
+        ]
+    ):
+        blocks = HeldBlocks(x, y, models, cuts)
+        folder = tmp_path / str(number)
+        runs.append(measured(client, blocks, folder, draws=49).measurements)
+        columns.append({(v, c): Written(folder).column(v, c, blocks) for v in models for c in COLUMNS})
+    assert pickle.dumps(runs[0]) == pickle.dumps(runs[1])  # the last bit
+    for key, values in columns[0].items():
+        np.testing.assert_array_equal(columns[1][key], values)
+        if key[1] != "p_value":
+            np.testing.assert_allclose(columns[2][key], values, atol=5e-6 * np.abs(values).max())
+    for name in models:
+        one, other = runs[0][name], runs[2][name]
+        assert one.mean == pytest.approx(other.mean, rel=1e-9)
+        assert one.certificate.in_mean == pytest.approx(other.certificate.in_mean, rel=1e-9)
+        assert one.expected.high == pytest.approx(other.expected.high, rel=1e-5)
+        assert one.test.p_value == other.test.p_value
+        assert one.uncertainty.standard_error == pytest.approx(other.uncertainty.standard_error, rel=1e-5)
+
+
+def test_a_lost_worker_costs_its_own_blocks(tmp_path):
+    n = 2000
+    x, y, mean = split(n)
+    fatal = tmp_path / "fatal"
+    cuts = [0, 500, 1000, 1500, n]
+    with dask_client(ClusterSettings(kind="local", workers=2)) as client:
+        blocks = HeldBlocks(x, y, {"a": Normal(mean, np.ones(n))}, cuts)
+        whole = measured(client, blocks, tmp_path / "whole", draws=19)
+        fatal.touch()
+        again = measured(client, replace(blocks, fatal=fatal), tmp_path / "again", draws=19)
+    assert not fatal.exists()
+    assert pickle.dumps(whole.measurements) == pickle.dumps(again.measurements)
+
+
+def test_landmarks_are_doubled_until_the_certificate_holds(threads, tmp_path):
+    x, y, mean = split(3000, d=4)
+    blocks = HeldBlocks(x, y, {"a": Normal(mean, np.ones(3000))}, [0, 1500, 3000])
+    said: list[str] = []
+    run = measure_blocks(
+        threads,
+        blocks,
+        SimpleNamespace(seed=0, metrics=["cce_mean"]),
+        EXACT,
+        ["a"],
+        Written(tmp_path),
+        accuracy=BlockAccuracy(first=12, largest=400),
+        announce=said.append,
+    )
+    assert run.accurate
+    assert run.landmarks >= 35  # the cubic kernel of four features has 35 directions
+    assert "12 landmarks" in said[0]
+    assert run.measurements["a"].test is None
+    exact = prepare(EXACT.apply(x.astype(float)), input_kernel=EXACT.input_kernel, regularization=0.1)
+    mean_cce = exact.conditional_congruence_error(y, Normal(mean, np.ones(3000))).mean
+    bound = run.measurements["a"].certificate.in_mean
+    assert bound <= 1e-3 * mean_cce
+    assert abs(run.measurements["a"].mean - mean_cce) <= bound
+    few = measured(threads, blocks, tmp_path, landmarks=12, draws=9)
+    assert not few.accurate
+
+
+@pytest.mark.parametrize("scale", ["residual", "multiscale"])
+def test_output_scales_are_those_of_a_split_in_memory(threads, tmp_path, scale):
+    n = 3000
+    x, y, mean = split(n, d=4)
+    protocol = replace(EXACT, output_scale=scale)
+    blocks = HeldBlocks(x, y, {"a": Normal(mean, np.ones(n))}, [0, 1000, n])
+    run = measured(threads, blocks, tmp_path, protocol=protocol, draws=19)
+    held = prepare(
+        EXACT.apply(x.astype(float)), input_kernel=EXACT.input_kernel, regularization=0.1, solver=Nystrom(60)
+    )
+    there = output_kernel(scale, y, held).describe()
+    here = run.measurements["a"].output_kernel
+    if scale == "residual":
+        assert here["gamma"] == pytest.approx(there["gamma"], rel=1e-6)
+    else:
+        assert here["parts"][0]["gamma"] == pytest.approx(there["parts"][0]["gamma"], rel=1e-9)
+
+
+def test_vector_targets_by_features_whose_error_is_measured_on_all(threads, tmp_path):
+    n = 3000
+    x, _, mean = split(n, d=4)
+    y = np.random.default_rng(3).normal(np.stack([mean, -mean], axis=1), 1.0)
+    model = MultivariateNormal(np.stack([mean, -mean], axis=1), np.ones((n, 2)))
+    blocks = HeldBlocks(x, y, {"a": model}, [0, 1000, n])
+    said = measured(threads, blocks, tmp_path / "near", draws=19).measurements["a"]
+    held = prepare(
+        EXACT.apply(x.astype(float)), input_kernel=EXACT.input_kernel, regularization=0.1, solver=Nystrom(60)
+    )
+    there = held.evaluate(y, {"a": model})["a"]
+    assert abs(said.mean - there.mean) <= said.certificate.in_mean + there.mean_error_bound
+    assert said.mean == pytest.approx(there.mean, rel=1e-4)
+    narrow = replace(EXACT, output_kernel=RBF(200.0))
+    with pytest.raises(BudgetError, match="features"):
+        measured(threads, blocks, tmp_path / "far", protocol=narrow, draws=19)
+
+
+def test_the_test_is_exact_with_a_pool_of_draws(threads, tmp_path):
+    """Under a true version, p-values of the split and of points are uniform."""
+    n, p, points = 60, [], []
+    x, _, mean = split(n, d=3)
+    model = Normal(mean, np.ones(n))
+    rng = np.random.default_rng(11)
+    for _ in range(40):
+        blocks = HeldBlocks(x, rng.normal(mean, 1.0), {"a": model}, [0, 30, n])
+        said = measured(threads, blocks, tmp_path, landmarks=10, draws=19)
+        p.append(said.measurements["a"].test.p_value)
+        points.append(Written(tmp_path).column("a", "p_value", blocks)[::20])
+    assert 0.35 < np.mean(p) < 0.70
+    assert np.mean(np.array(p) <= 0.1) <= 0.275
+    assert 0.4 < np.mean(points) < 0.65
+
+
+def test_random_numbers_belong_to_rows():
+    rows = np.arange(1000)
+    for function in (row_uniforms, row_signs):
+        whole = function(rows, 100, 0, "a")
+        np.testing.assert_array_equal(whole[300:410], function(rows[300:410], 100, 0, "a"))
+        assert not np.array_equal(whole, function(rows, 100, 1, "a"))
+        assert not np.array_equal(whole, function(rows, 100, 0, "b"))
+    assert np.abs(row_signs(rows, 100, 0, "a").mean()) < 4e-2 / 3
+    assert row_uniforms(rows, 100, 0, "a").mean() == pytest.approx(0.5, abs=4e-3)
+    for among in (16, 7):
+        counts = np.bincount(row_choices(rows, 101, among, 0, "a").ravel(), minlength=among)
+        assert len(counts) == among
+        assert np.abs(counts / 101_000 * among - 1.0).max() < 0.06
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Normal(np.zeros(2000), np.full(2000, 2.0)),
+        Poisson(np.full(2000, 3.0)),
+        Mixture(
+            np.array([0.25, 0.75]), (Normal(np.zeros(2000), np.ones(2000)), Normal(np.full(2000, 4.0), np.ones(2000)))
+        ),
+        Samples(np.tile([1.0, 2.0, 6.0], (2000, 1))),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_draws_of_rows_follow_their_law(model):
+    drawn = row_draws(model, np.arange(2000), 8, 0, "draws")
+    assert drawn.shape == (2000, 8)
+    assert drawn.mean() == pytest.approx(model.mean()[0], abs=4.0 * model.std()[0] / np.sqrt(16_000))
+    members = {"Samples": np.sqrt(2.0 / 3.0)}.get(type(model).__name__, 1.0)
+    assert drawn.std() == pytest.approx(members * model.std()[0], rel=0.03)
+    vector = MultivariateNormal(np.zeros((2000, 2)), np.tile([1.0, 3.0], (2000, 1)))
+    np.testing.assert_allclose(row_draws(vector, np.arange(2000), 8, 0, "d").std(axis=(0, 1)), [1.0, 3.0], rtol=0.03)
+
+
+def test_bad_rows_are_named_by_their_place_in_the_split(threads, tmp_path):
+    n = 400
+    x, y, mean = split(n)
+    model = {"a": Normal(mean, np.ones(n))}
+    bad = x.copy()
+    bad[321, 2] = np.nan
+    with pytest.raises(InvalidInputError, match="row 321 is not finite"):
+        measured(threads, HeldBlocks(bad, y, model, [0, 200, n]), tmp_path)
+    bad = x.copy()
+    bad[207] = 0.0
+    with pytest.raises(InvalidInputError, match="row 207 is all zeros"):
+        measured(threads, HeldBlocks(bad, y, model, [0, 200, n]), tmp_path)
+    wrong = y.copy()
+    wrong[250] = np.inf
+    with pytest.raises(InvalidInputError, match="begins at row 200"):
+        measured(threads, HeldBlocks(x, wrong, model, [0, 200, n]), tmp_path)
+    with pytest.raises(InvalidInputError, match="gamma"):
+        measured(threads, HeldBlocks(x, np.ones(n), model, [0, 200, n]), tmp_path)
+    with pytest.raises(InvalidInputError, match="samples"):
+        measured(threads, HeldBlocks(x, y, model, [0, 200, n]), tmp_path, protocol=PREPRINT)
+
+
+def test_long_splits_go_by_row_blocks():
+    auto, room = SolverSettings(), 8 * 2**30
+    assert not is_by_row_blocks(auto, EXACT, 20_000, 512, has_query=False, memory_bytes=room)
+    assert is_by_row_blocks(auto, EXACT, 10_000_000, 64, has_query=False, memory_bytes=room)
+    exact = SolverSettings(kind="conjugate_gradient")
+    assert not is_by_row_blocks(exact, EXACT, 200_000, 64, has_query=False, memory_bytes=room)
+    with pytest.raises(BudgetError, match="conjugate_gradient holds all 10,000,000 rows"):
+        is_by_row_blocks(exact, EXACT, 10_000_000, 64, has_query=False, memory_bytes=room)
+    with pytest.raises(BudgetError, match="protocol 'preprint'"):
+        is_by_row_blocks(auto, PREPRINT, 10_000_000, 64, has_query=False, memory_bytes=room)
+    assert BlockAccuracy().counts(10**7) == [512, 1024, 2048, 4096]
+    assert BlockAccuracy.of(SolverSettings(landmarks=300)).counts(10**7) == [300]
+    assert row_blocks.TASKS * 2**15 >= 10**6
