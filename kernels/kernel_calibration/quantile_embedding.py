@@ -49,7 +49,8 @@ def wasserstein_coordinates(parts: Sequence[Distribution]) -> list[Array]:
     """Coordinates (n, e) of the rows of each part, common to all parts.
 
     Closed forms for normals and Laplace distributions, exact order statistics for samples of one size, exact integrals
-    for laws given by quantiles at the same levels, quadrature for every other scalar family (about 1e-4 relative for smooth ones, a step's width for discrete ones).
+    for laws given by quantiles at the same levels, quadrature for every other scalar family (about 1e-4 relative for
+    smooth ones, a step's width for discrete ones).
 
     Raises:
         InvalidInputError: a row has no finite variance, or the family is vector-valued without a closed form.
