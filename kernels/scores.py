@@ -124,7 +124,11 @@ def width(predictive: Distribution, level: float) -> Array:
 
 def sharpness(predictive: Distribution) -> float:
     """Root of the mean predictive variance (for vectors of its sum over the targets)."""
-    std = predictive.std()
+    return sharpness_of(predictive.std())
+
+
+def sharpness_of(std: Array) -> float:
+    """``sharpness`` from predictive standard deviations, (n,) or (n, q)."""
     variance = std**2 if std.ndim == 1 else (std**2).sum(axis=1)
     return float(np.sqrt(np.mean(variance)))
 

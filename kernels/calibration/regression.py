@@ -13,13 +13,19 @@ from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.errors import InvalidInputError
 
 EDGE = 1e-5
+LEVELS = 50
+
+
+def even_levels(count: int = LEVELS) -> Array:
+    """``count`` levels, evenly spaced over [1e-5, 1 - 1e-5]: those of the expected calibration error."""
+    return np.linspace(EDGE, 1.0 - EDGE, count)
 
 
 def expected_calibration_error(
     predictive: Distribution,
     y: Any,
     *,
-    levels: int | np.integer[Any] | Sequence[float] | Array = 50,
+    levels: int | np.integer[Any] | Sequence[float] | Array = LEVELS,
     weights: Literal["uniform", "frequency"] = "uniform",
     alpha: float = 1.0,
     pit: PitKind = "randomized",
@@ -49,7 +55,7 @@ def expected_calibration_error(
 def calibration_error_of_pit(
     values: Array,
     *,
-    levels: int | np.integer[Any] | Sequence[float] | Array = 50,
+    levels: int | np.integer[Any] | Sequence[float] | Array = LEVELS,
     weights: Literal["uniform", "frequency"] = "uniform",
     alpha: float = 1.0,
 ) -> float:
@@ -67,7 +73,7 @@ def calibration_error_of_pit(
 
 
 def reliability_curve(
-    values: Any, *, levels: int | np.integer[Any] | Sequence[float] | Array = 50
+    values: Any, *, levels: int | np.integer[Any] | Sequence[float] | Array = LEVELS
 ) -> tuple[Array, Array]:
     """Levels p_j (m,) and the share of PIT values at or below each (m,): the diagonal if calibrated.
 
@@ -76,7 +82,7 @@ def reliability_curve(
     """
     pit = require_pit(values)
     if isinstance(levels, (int, np.integer)):
-        expected = np.linspace(EDGE, 1.0 - EDGE, max(int(levels), 0))
+        expected = even_levels(max(int(levels), 0))
     else:
         expected = np.asarray(levels, dtype=np.float64)
     if (

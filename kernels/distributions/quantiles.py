@@ -62,7 +62,7 @@ class Quantiles(Distribution):
         return cls(levels, np.sort(to_numpy(values), axis=1))
 
     @cached_property
-    def _points(self) -> tuple[Array, Array]:
+    def points(self) -> tuple[Array, Array]:
         """Levels (L + 2,) from 0 to 1, and the quantile function at them (n, L + 2)."""
         levels, values = self.levels, self.values
         slopes = np.diff(values, axis=1) / np.diff(levels)
@@ -73,7 +73,7 @@ class Quantiles(Distribution):
     @property
     def _segments(self) -> tuple[Array, Array, Array]:
         """Mass (L + 1,), left end and length (n, L + 1) of each linear piece."""
-        levels, values = self._points
+        levels, values = self.points
         return np.diff(levels), values[:, :-1], np.diff(values, axis=1)
 
     def __len__(self) -> int:
@@ -140,7 +140,7 @@ class Quantiles(Distribution):
         """See Distribution."""
         q, columns = align_levels(q, len(self))
         q = q if columns else q[:, None]
-        levels, values = self._points
+        levels, values = self.points
         k = np.clip(np.searchsorted(levels, q) - 1, 0, len(levels) - 2)
         share = (q - levels[k]) / (levels[k + 1] - levels[k])
         left, right = np.take_along_axis(values, k, axis=1), np.take_along_axis(values, k + 1, axis=1)
@@ -166,7 +166,7 @@ class Quantiles(Distribution):
         """See Distribution; exact: E |Y - y| segment by segment, and E |Y - Y'| / 2 = integral of (2 p - 1) Q(p)."""
         y, columns = align(y, len(self))
         y = y if columns else y[:, None]
-        levels, values = self._points
+        levels, values = self.points
         mass, left, length = self._segments
         deviation = np.zeros(y.shape)
         for k, weight in enumerate(mass):
@@ -184,7 +184,7 @@ class Quantiles(Distribution):
 
     def knots(self) -> Array:
         """See Distribution: the ends of the segments."""
-        return self._points[1]
+        return self.points[1]
 
     def characteristic_function(self, t: Array) -> Array:
         """See Distribution: each segment is a uniform law."""

@@ -3,6 +3,11 @@
 On the line W_2(p, p')^2 is the integral of (Q(u) - Q'(u))^2 over u in (0, 1), with Q the quantile functions: the values
 of Q at the nodes of a quadrature rule, times the roots of its weights, are such coordinates for every family. Location
 and scale are enough where the family is closed under both.
+
+Quantiles of 10^5 rows at 320 nodes are the dearest part of a version's kernel calibration error, so the nodes are as
+few as the family allows: laws given by quantiles are integrated exactly, smooth quantile functions take a trapezoidal
+rule in normal scores (of spectral accuracy; Trefethen and Weideman 2014) if it agrees with the full rule on a sample of
+rows, and counts read all quantiles of a row off one pass over its distribution function.
 """
 
 from __future__ import annotations
@@ -11,22 +16,41 @@ from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
+from scipy.spatial.distance import pdist
+from scipy.special import ndtr
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions import Distribution, Laplace, Logistic, MultivariateNormal, Normal, Samples
+from congruence.kernels.distributions import (
+    Distribution,
+    Laplace,
+    Logistic,
+    MultivariateNormal,
+    Normal,
+    Quantiles,
+    Samples,
+)
+from congruence.kernels.distributions.counts import Count, shared_quantiles
 from congruence.kernels.distributions.quadrature import probability_rule
 from congruence.kernels.errors import InvalidInputError
 
 _CHUNK_ROWS = 16_384
 _PANELS, _ORDER = 20, 8  # 320 nodes, the outermost at 2^-20: what lies beyond weighs 1e-6 of a normal's variance
 _DROPPED = 1e-11  # relative to the largest direction
+_SCORES = 5.25  # normal scores over which a short rule reaches: beyond lies 1.5e-7 of the mass
+_SHORT_RULES = (43, 85)  # nodes
+_SAMPLED_ROWS = 200
+_AGREEMENT = 1e-5  # of the mean distance of two sampled rows: a tenth of what the full rule promises
+_FEW_ROWS = 1_000  # which the full rule serves at once
+
+Rule = tuple[Array, Array]
 
 
 def wasserstein_coordinates(parts: Sequence[Distribution]) -> list[Array]:
     """Coordinates (n, e) of the rows of each part, common to all parts.
 
-    Closed forms for normals and Laplace distributions, exact order statistics for samples of one size, quadrature for
-    every other scalar family (about 1e-4 relative for smooth ones, a step's width for discrete ones).
+    Closed forms for normals and Laplace distributions, exact order statistics for samples of one size, exact integrals
+    for laws given by quantiles at the same levels, quadrature for every other scalar family (about 1e-4 relative for
+    smooth ones, a step's width for discrete ones).
 
     Raises:
         InvalidInputError: a row has no finite variance, or the family is vector-valued without a closed form.
@@ -39,7 +63,10 @@ def wasserstein_coordinates(parts: Sequence[Distribution]) -> list[Array]:
         _require_scalar_with_variance(part)
     if _same_sample_size(parts):
         return _compressed([_order_statistics(cast(Samples, part)) for part in parts])
-    return _compressed([_quantile_values(part) for part in parts])
+    if _same_levels(parts):
+        return _compressed([_piecewise_linear(cast(Quantiles, part)) for part in parts])
+    rule = _chosen_rule(parts)
+    return _compressed([_quantile_values(part, rule) for part in parts])
 
 
 def location_scale_coordinates(predictive: Distribution) -> Array | None:
@@ -85,12 +112,53 @@ def _order_statistics(samples: Samples) -> Array:
     return np.asarray(np.sort(samples.values, axis=1) / np.sqrt(samples.values.shape[1]))
 
 
-def _quantile_values(part: Distribution) -> Array:
-    p, w = probability_rule(_PANELS, _ORDER)
+def _same_levels(parts: Sequence[Distribution]) -> bool:
+    first = parts[0]
+    return isinstance(first, Quantiles) and all(
+        isinstance(part, Quantiles) and np.array_equal(part.levels, first.levels) for part in parts
+    )
+
+
+def _piecewise_linear(part: Quantiles) -> Array:
+    """Exact: the integral of a product of linear pieces is a quadratic form of the values at their ends."""
+    levels, values = part.points
+    width = np.diff(levels)
+    products = np.diag(np.concatenate([width, [0.0]]) + np.concatenate([[0.0], width])) / 3.0
+    products += (np.diag(width, 1) + np.diag(width, -1)) / 6.0
+    return np.asarray(values @ np.linalg.cholesky(products))
+
+
+def _chosen_rule(parts: Sequence[Distribution]) -> Rule:
+    """The shortest rule that finds the distances of the full one between sampled rows, for all parts together."""
+    full = probability_rule(_PANELS, _ORDER)
+    if sum(len(part) for part in parts) <= _FEW_ROWS or any(part.is_discrete for part in parts):
+        return full
+    sampled = [part[np.unique(np.linspace(0, len(part) - 1, _SAMPLED_ROWS).astype(np.intp))] for part in parts]
+    expected = _distances(sampled, full)
+    for nodes in _SHORT_RULES:
+        rule = _score_rule(nodes)
+        if np.max(np.abs(_distances(sampled, rule) - expected), initial=0.0) <= _AGREEMENT * np.mean(expected):
+            return rule
+    return full
+
+
+def _score_rule(nodes: int) -> Rule:
+    """Levels and weights of the trapezoidal rule in normal scores: dp = phi(z) dz."""
+    scores, step = np.linspace(-_SCORES, _SCORES, nodes, retstep=True)
+    return ndtr(scores), step * np.exp(-0.5 * scores**2) / np.sqrt(2.0 * np.pi)
+
+
+def _distances(parts: Sequence[Distribution], rule: Rule) -> Array:
+    return np.asarray(pdist(np.concatenate([_quantile_values(part, rule) for part in parts])))
+
+
+def _quantile_values(part: Distribution, rule: Rule) -> Array:
+    p, w = rule
     values = np.empty((len(part), len(p)))
     for start in range(0, len(part), _CHUNK_ROWS):
-        rows = slice(start, start + _CHUNK_ROWS)
-        values[rows] = part[rows].quantile(p[None, :]) * np.sqrt(w)
+        chosen = part[start : start + _CHUNK_ROWS]
+        quantiles = shared_quantiles(chosen, p) if isinstance(chosen, Count) else chosen.quantile(p[None, :])
+        values[start : start + _CHUNK_ROWS] = quantiles * np.sqrt(w)
     return values
 
 

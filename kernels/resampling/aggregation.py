@@ -18,6 +18,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.resampling.groups import bootstrap_weights, group_sums
 from congruence.kernels.streams import keyed_uniforms, stream
 
 BUCKETS = 1024
@@ -59,24 +60,10 @@ class ScoreStatistics:
         Raises:
             InvalidInputError: no scores, different lengths, or a NaN: rows without a score are to be left out.
         """
-        if not scores:
-            raise InvalidInputError("scores: there are none; give at least one array")
-        columns = {name: np.asarray(values, dtype=np.float64) for name, values in scores.items()}
-        rows = len(next(iter(columns.values())))
-        for name, values in columns.items():
-            if values.shape != (rows,):
-                raise InvalidInputError(f"scores: {name!r} has shape {values.shape}, expected ({rows},)")
-            if np.isnan(values).any():
-                row = int(np.argmax(np.isnan(values)))
-                raise InvalidInputError(
-                    f"scores: {name!r} is NaN in row {row} ({int(np.isnan(values).sum())} rows); leave invalid rows out"
-                )
-        named = np.arange(rows) if keys is None else keys
-        bucket = (keyed_uniforms(named, 0, "buckets of rows") * buckets).astype(np.int64)
-        if len(bucket) != rows:
-            raise InvalidInputError(f"keys: {len(bucket)} keys for {rows} rows; give one key per row")
-        sums = np.stack([np.bincount(bucket, weights=values, minlength=buckets) for values in columns.values()], axis=1)
-        return cls(tuple(columns), sums, np.bincount(bucket, minlength=buckets).astype(np.float64))
+        columns = _checked(scores)
+        bucket = _buckets_of(keys, len(next(iter(columns.values()))), buckets)
+        counts = np.bincount(bucket, minlength=buckets).astype(np.float64)
+        return cls(tuple(columns), group_sums(bucket, columns.values(), buckets), counts)
 
     def __add__(self, other: ScoreStatistics) -> ScoreStatistics:
         if self.names != other.names or self.sums.shape != other.sums.shape:
@@ -190,8 +177,36 @@ class ScoreStatistics:
 @lru_cache(maxsize=2)
 def _bootstrap_weights(buckets: int, resamples: int, seed: int) -> Array:
     """How often each bucket is drawn in each bootstrap sample, (resamples, buckets)."""
-    rng = stream(seed, "bootstrap of buckets")
-    return rng.multinomial(buckets, np.full(buckets, 1.0 / buckets), size=resamples).astype(np.float64)
+    return bootstrap_weights(buckets, resamples, stream(seed, "bootstrap of buckets"))
+
+
+def _checked(scores: Mapping[str, Any]) -> dict[str, Array]:
+    """The scores as arrays of one length without NaN; booleans stay what they are until they are summed."""
+    if not scores:
+        raise InvalidInputError("scores: there are none; give at least one array")
+    given = {name: np.asarray(values) for name, values in scores.items()}
+    columns = {
+        name: values if values.dtype == bool else np.asarray(values, np.float64) for name, values in given.items()
+    }
+    rows = len(next(iter(columns.values())))
+    for name, values in columns.items():
+        if values.shape != (rows,):
+            raise InvalidInputError(f"scores: {name!r} has shape {values.shape}, expected ({rows},)")
+        if values.dtype != bool and np.isnan(values).any():
+            row = int(np.argmax(np.isnan(values)))
+            raise InvalidInputError(
+                f"scores: {name!r} is NaN in row {row} ({int(np.isnan(values).sum())} rows); leave invalid rows out"
+            )
+    return columns
+
+
+def _buckets_of(keys: Any | None, rows: int, buckets: int) -> Array:
+    """The bucket of each row, (n,), by a hash of its key."""
+    named = np.arange(rows) if keys is None else keys
+    bucket = (keyed_uniforms(named, 0, "buckets of rows") * buckets).astype(np.int64)
+    if len(bucket) != rows:
+        raise InvalidInputError(f"keys: {len(bucket)} keys for {rows} rows; give one key per row")
+    return np.asarray(bucket)
 
 
 def _mean_of(name: str) -> Callable[[Mapping[str, Any]], Any]:
@@ -201,19 +216,17 @@ def _mean_of(name: str) -> Callable[[Mapping[str, Any]], Any]:
 def sliced_statistics(
     scores: Mapping[str, Any], labels: Any, *, keys: Any | None = None, buckets: int = BUCKETS
 ) -> dict[Any, ScoreStatistics]:
-    """The statistics of the rows with each label, by label; merge shards with ``merge_slices``."""
-    names = np.asarray(labels)
-    columns = {name: np.asarray(values) for name, values in scores.items()}
-    identity = np.arange(len(names)) if keys is None else np.asarray(keys)
-    distinct, inverse = np.unique(names, return_inverse=True)
-    return {
-        label: ScoreStatistics.of(
-            {name: values[inverse == i] for name, values in columns.items()},
-            keys=identity[inverse == i],
-            buckets=buckets,
-        )
-        for i, label in enumerate(distinct.tolist())
-    }
+    """The statistics of the rows with each label, by label; merge shards with ``merge_slices``.
+
+    One pass over each score for all labels: a group is a label and a bucket.
+    """
+    columns = _checked(scores)
+    distinct, code = np.unique(np.asarray(labels), return_inverse=True)
+    bucket = _buckets_of(keys, len(code), buckets) + buckets * code
+    shape = (len(distinct), buckets)
+    sums = group_sums(bucket, columns.values(), shape[0] * buckets).reshape(*shape, len(columns))
+    counts = np.bincount(bucket, minlength=shape[0] * buckets).astype(np.float64).reshape(shape)
+    return {label: ScoreStatistics(tuple(columns), sums[i], counts[i]) for i, label in enumerate(distinct.tolist())}
 
 
 def merge_slices(*shards: Mapping[Any, ScoreStatistics]) -> dict[Any, ScoreStatistics]:

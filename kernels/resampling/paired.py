@@ -20,6 +20,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, require_matrix
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.resampling.groups import bootstrap_weights, group_sums
 from congruence.kernels.streams import stream
 
 GROUPS = 2000
@@ -93,9 +94,7 @@ class PairedResampling:
 
     @cached_property
     def _weights(self) -> Array:
-        rng = stream(self.seed, "paired bootstrap")
-        count = len(self._sizes)
-        return rng.multinomial(count, np.full(count, 1.0 / count), size=self.resamples).astype(np.float64)
+        return bootstrap_weights(len(self._sizes), self.resamples, stream(self.seed, "paired bootstrap"))
 
     @cached_property
     def _swaps(self) -> Array:
@@ -103,8 +102,7 @@ class PairedResampling:
         return rng.integers(0, 2, size=(self.resamples, len(self._sizes))).astype(np.float64)
 
     def _sums(self, columns: Array) -> Array:
-        groups, count = self._groups, len(self._sizes)
-        return np.column_stack([np.bincount(groups, weights=column, minlength=count) for column in columns.T])
+        return group_sums(self._groups, columns.T, len(self._sizes))
 
     def compare(self, metric: PointMetric) -> PairedDifference:
         """The difference of one metric with its interval and p-value.

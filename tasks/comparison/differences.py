@@ -16,16 +16,15 @@ import pandas as pd
 from scipy.special import ndtri
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.regression import EDGE
+from congruence.kernels.calibration.regression import even_levels
 from congruence.kernels.congruence.difference import LEVEL, difference_of_influences
 from congruence.kernels.congruence.influence import CongruenceInfluence
 from congruence.kernels.errors import ProtocolError
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of, root_of
 from congruence.tasks.comparison.compared import ComparedVersion
+from congruence.tasks.scores.names import MEANS
 
-MEANS = {"nll_mean": "nll", "crps_mean": "crps", "mae": "absolute_error"}
 CCE, SQUARED_CCE = "cce_mean", "cce_squared_mean"
-ECE_LEVELS = 50
 REACH = float(ndtri((1.0 + LEVEL) / 2.0))  # standard errors from a normal interval's middle to its end
 
 
@@ -153,13 +152,9 @@ def _point_metrics(one: pd.DataFrame, two: pd.DataFrame) -> dict[str, PointMetri
     return metrics
 
 
-def _levels() -> Array:
-    return np.linspace(EDGE, 1.0 - EDGE, ECE_LEVELS)
-
-
 def _below_levels(pit: Array) -> Array:
-    return (pit[:, None] <= _levels()).astype(np.float32)
+    return (pit[:, None] <= even_levels()).astype(np.float32)
 
 
 def _calibration_error(observed: Array) -> Array:
-    return np.asarray(np.abs(observed - _levels()).mean(axis=-1))
+    return np.asarray(np.abs(observed - even_levels()).mean(axis=-1))

@@ -14,7 +14,6 @@ from congruence.kernels.resampling.paired import RESAMPLES
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.differences import (
     CCE,
-    MEANS,
     SQUARED_CCE,
     MetricDifference,
     MissingInfluenceError,
@@ -22,6 +21,7 @@ from congruence.tasks.comparison.differences import (
     point_differences,
 )
 from congruence.tasks.scores.evaluation import SplitSummary
+from congruence.tasks.scores.names import MEANS
 
 _LARGEST = 50
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
+from congruence.kernels.arrays import Array
 from congruence.tasks.plots.style import BLUE, FLOOR_LABEL, GREEN, INK, figure_of, legend, new_axes
 from congruence.tasks.scores.evaluation import Evaluation
 
@@ -20,22 +21,18 @@ def cce_histogram(evaluation: Evaluation, *, bins: int = 50) -> Figure:
     edges = np.linspace(0.0, max(float(np.quantile(cce, 0.999)), float(floor.max())) * 1.02 or 1.0, bins + 1)
     title = f"CCE of {evaluation.model.label} on {evaluation.split.name}"
     axes = new_axes(title, "CCE at a point, in the unit-free distance of the protocol", "share of points")
-    bounds = edges.tolist()
-    weights = np.full(len(cce), 1.0 / len(cce))
-    axes.hist(np.clip(cce, None, edges[-1]), bounds, weights=weights, color=BLUE, alpha=0.75, label="this version")
-    axes.hist(
-        floor,
-        bounds,
-        weights=weights,
-        color=GREEN,
-        histtype="step",
-        linewidth=1.6,
-        label=FLOOR_LABEL,
-    )
+    axes.stairs(_shares(cce, edges), edges, fill=True, color=BLUE, alpha=0.75, label="this version")
+    axes.stairs(_shares(floor, edges), edges, color=GREEN, linewidth=1.6, label=FLOOR_LABEL)
     axes.axvline(float(cce.mean()), color=INK, linewidth=1.2, label=f"mean CCE {cce.mean():.4g}")
     expected = evaluation.metrics.get("cce_expected")
     if expected is not None and expected.low is not None and expected.high is not None:
         label = f"mean of a true version {expected.value:.3g} [{expected.low:.3g}, {expected.high:.3g}]"
         axes.axvspan(expected.low, expected.high, color=GREEN, alpha=0.25, label=label)
+    axes.set_xlim(0.0, edges[-1])
     legend(axes)
     return figure_of(axes)
+
+
+def _shares(values: Array, edges: Array) -> Array:
+    """The share of the values in each bin; those beyond the last edge are in the last bin."""
+    return np.asarray(np.histogram(np.minimum(values, edges[-1]), edges)[0] / len(values))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -14,9 +15,9 @@ LOSSES = {"absolute_error": "mean absolute error", "nll": "mean NLL", "crps": "m
 
 
 def rejection_curves(evaluation: Evaluation) -> dict[str, RejectionCurve]:
-    """A curve per loss column that the scores have."""
+    """A curve per loss column that the scores have, if it is finite: an infinite NLL has no mean to follow."""
     scores = evaluation.valid_scores
-    present = [name for name in LOSSES if name in scores and scores[name].notna().all()]
+    present = [name for name in LOSSES if name in scores and np.isfinite(scores[name]).all()]
     return {name: rejection_curve(scores["cce"], scores[name]) for name in present}
 
 

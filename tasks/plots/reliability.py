@@ -52,9 +52,11 @@ def pit_histogram(evaluation: Evaluation, *, bins: int = 20) -> Figure:
         "PIT: predicted probability of the outcome or less",
         "density (1 if calibrated)",
     )
-    axes.bar(edges[:-1], density, np.diff(edges), align="edge", color=BLUE, alpha=0.75, edgecolor="white")
+    axes.stairs(density, edges, fill=True, color=BLUE, alpha=0.75)
+    axes.vlines(edges[1:-1], 0.0, np.minimum(density[:-1], density[1:]), color="white", linewidth=1.0)
     axes.axhspan(max(0.0, 1.0 - error), 1.0 + error, color=MUTED, alpha=0.25, linewidth=0, label="95 % if calibrated")
     axes.axhline(1.0, color=INK, linewidth=1, linestyle="--")
     axes.set_xlim(0, 1)
+    axes.set_ylim(bottom=0.0)
     legend(axes)
     return figure_of(axes)

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from PIL import Image
 
 from congruence.kernels.arrays import Array
 
@@ -77,9 +78,14 @@ def shorten(text: str, letters: int) -> str:
 
 
 def png(figure: Figure) -> bytes:
-    """The figure as PNG bytes."""
+    """The figure as PNG bytes.
+
+    Laid out and drawn once: ``savefig`` draws every figure twice, the first time for the layout alone.
+    """
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=DPI)
+    Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3]).save(buffer, format="png", dpi=(DPI, DPI))
     return buffer.getvalue()
 
 

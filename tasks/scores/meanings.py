@@ -113,7 +113,9 @@ MEANINGS: dict[str, Meaning] = {
         "sharpness", "How wide the predictive distributions are; to be judged with coverage.", TARGET, "neither"
     ),
     "skce": Meaning(
-        "SKCE", "Squared kernel calibration error over the split; 0 in expectation if calibrated, may be negative."
+        "SKCE",
+        "Squared kernel calibration error over the split, or over 50,000 random rows of it; 0 in expectation if "
+        "calibrated, may be negative.",
     ),
     "skce_p_value": Meaning("SKCE p", "Test of “calibrated over the whole split” by the SKCE.", better="neither"),
     "pit_ks_p_value": Meaning("PIT KS p", "Kolmogorov-Smirnov test of uniform PIT values.", better="neither"),

@@ -19,6 +19,9 @@ MetricName = Literal[
     "sharpness",
 ]
 
+MEANS = {"nll_mean": "nll", "crps_mean": "crps", "mae": "absolute_error"}
+"""The metrics that are the mean of a column of the scores, and that column."""
+
 METRICS: tuple[MetricName, ...] = get_args(MetricName)
 
 

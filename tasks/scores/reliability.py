@@ -17,8 +17,9 @@ from congruence.kernels.rejection import RejectionCurve, rejection_curve
 from congruence.kernels.scores import point_scores
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import SplitSummary
+from congruence.tasks.scores.names import MEANS
 
-LOSSES = {"absolute_error": "mae", "nll": "nll_mean", "crps": "crps_mean"}  # column of the scores: name of its mean
+LOSSES = {MEANS[metric]: metric for metric in ("mae", "nll_mean", "crps_mean")}
 FALSE_DISCOVERIES = 0.05
 
 

@@ -1,17 +1,22 @@
 """Metrics of one version: means of per-point columns, functions of such means, and tests, by the names of `metrics:`.
 
 Every mean-type metric gets its interval from one bootstrap of mergeable statistics, for the split and for each slice.
+
+Nearly all of it needs the columns of a version alone, wherever they are read from: only the kernel calibration error
+(``kernel_calibration_error``) and the intervals behind the coverage (``coverage_columns``, which may be kept among the
+columns) ask the predictive distributions themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.calibration.regression import even_levels
 from congruence.kernels.calibration.uniformity import chi_square, cramer_von_mises, kolmogorov_smirnov
 from congruence.kernels.congruence.expected import ExpectedCongruence
 from congruence.kernels.congruence.result import CongruenceResult
@@ -27,11 +32,16 @@ from congruence.kernels.kernel_calibration import (
     unbiased_estimate,
 )
 from congruence.kernels.resampling.aggregation import Estimate, ScoreStatistics, sliced_statistics
-from congruence.kernels.scores import central_interval, covered, sharpness
+from congruence.kernels.scores import central_interval, covered, sharpness_of
+from congruence.kernels.streams import hashed_keys, stream
 from congruence.tasks.scores.evaluation import Metric
+from congruence.tasks.scores.names import MEANS
 
-PIT_LEVELS = {f"pit_{j}": float(level) for j, level in enumerate(np.linspace(1e-5, 1.0 - 1e-5, 50))}
+PIT_LEVELS = {f"pit_{j}": float(level) for j, level in enumerate(even_levels())}
 COVERAGE_LEVELS = (0.5, 0.9, 0.95)
+COVERAGE_COLUMNS = tuple(f"{kind}_{level}" for level in COVERAGE_LEVELS for kind in ("covered", "width"))
+_REQUESTED_MEANS = {name.removesuffix("_mean"): column for name, column in MEANS.items()}
+SKCE_ROWS = 50_000
 SKCE_PAIRS_ROWS = 5_000
 ASYMPTOTIC_ROWS = 1_500
 SLICE_VALUES = 30
@@ -43,13 +53,18 @@ Means = Mapping[str, Any]
 def mean_columns(
     requested: tuple[str, ...],
     points: Mapping[str, Array],
-    predictive: Distribution,
-    targets: Array,
+    predictive: Distribution | None = None,
+    targets: Array | None = None,
     squared_cce: Array | None = None,
 ) -> dict[str, Array]:
     """The per-point columns whose means make the mean-type metrics, each (v,).
 
-    ``squared_cce``: where it is not the square of ``points["cce"]``, as in a mean over repeats.
+    Args:
+        requested: the metrics.
+        points: the scores of the rows by column.
+        predictive: for the coverage, where ``points`` does not hold the ``coverage_columns``.
+        targets: the same.
+        squared_cce: where it is not the square of ``points["cce"]``, as in a mean over repeats.
     """
     columns = {
         "cce": points["cce"],
@@ -57,28 +72,37 @@ def mean_columns(
         "squared_cce": points["cce"] ** 2 if squared_cce is None else squared_cce,
         "squared_floor": points["cce_noise_floor"] ** 2,
     }
-    for metric, column in (("nll", "nll"), ("crps", "crps"), ("mae", "absolute_error"), ("rmse", "squared_error")):
+    for metric, column in {**_REQUESTED_MEANS, "rmse": "squared_error"}.items():
         if metric in requested and column in points:
             columns[column] = points[column]
     if "ece" in requested and "pit" in points:
         columns |= {name: points["pit"] <= level for name, level in PIT_LEVELS.items()}
-    if "coverage" in requested and targets.ndim == 1:
-        for level in COVERAGE_LEVELS:
-            low, high = central_interval(predictive, level)
-            columns[f"covered_{level}"] = covered(predictive, targets, level, interval=(low, high))
-            columns[f"width_{level}"] = high - low
-    return {name: np.asarray(values, dtype=np.float64) for name, values in columns.items()}
+    if "coverage" in requested:
+        kept = {name: points[name] for name in COVERAGE_COLUMNS if name in points}
+        if not kept and predictive is not None and targets is not None and targets.ndim == 1:
+            kept = coverage_columns(predictive, targets)
+        columns |= kept
+    return columns
 
 
-def mean_metrics(columns: Mapping[str, Array]) -> dict[str, Callable[[Means], Any]]:
-    """The mean-type metrics that ``columns`` allow, as functions of their means."""
+def coverage_columns(predictive: Distribution, targets: Array) -> dict[str, Array]:
+    """Whether each target lies in its central intervals, and how wide these are, (v,) by ``COVERAGE_COLUMNS``."""
+    columns = {}
+    for level in COVERAGE_LEVELS:
+        low, high = central_interval(predictive, level)
+        columns[f"covered_{level}"] = covered(predictive, targets, level, interval=(low, high))
+        columns[f"width_{level}"] = high - low
+    return columns
+
+
+def mean_metrics(columns: Collection[str]) -> dict[str, Callable[[Means], Any]]:
+    """The mean-type metrics that columns of these names allow, as functions of their means."""
     functions: dict[str, Callable[[Means], Any]] = {
         "cce_mean": lambda mean: mean["cce"],
         "cce_noise_floor": lambda mean: mean["cce_noise_floor"],
         "cce_excess": lambda mean: np.sqrt(np.maximum(mean["squared_cce"] - mean["squared_floor"], 0.0)),
     }
-    named = {"nll_mean": "nll", "crps_mean": "crps", "mae": "absolute_error"}
-    functions |= {name: _mean(column) for name, column in named.items() if column in columns}
+    functions |= {name: _mean(column) for name, column in MEANS.items() if column in columns}
     if "squared_error" in columns:
         functions["rmse"] = lambda mean: np.sqrt(mean["squared_error"])
     if "pit_0" in columns:
@@ -100,10 +124,14 @@ def _expected_calibration_error(mean: Means) -> Any:
 
 def estimated(columns: Mapping[str, Array], keys: Array | None, seed: int) -> dict[str, Metric]:
     """Every mean-type metric but CCE's, with its 95 % bootstrap interval over the points, which are independent."""
-    functions = {name: function for name, function in mean_metrics(columns).items() if name not in CCE_MEANS}
+    return estimated_of(ScoreStatistics.of(columns, keys=keys), seed)
+
+
+def estimated_of(statistics: ScoreStatistics, seed: int) -> dict[str, Metric]:
+    """``estimated`` from the merged statistics of blocks of rows."""
+    functions = {name: function for name, function in mean_metrics(statistics.names).items() if name not in CCE_MEANS}
     if not functions:
         return {}
-    statistics = ScoreStatistics.of(columns, keys=keys)
     estimates = statistics.estimates(functions, seed=seed)
     if "ece" in estimates:
         estimates["ece"] = statistics.mean_absolute_deviation(PIT_LEVELS, seed=seed)
@@ -146,9 +174,10 @@ def slice_table(columns: Mapping[str, Array], labels: pd.DataFrame, keys: Array)
     A numeric column of more than 30 values is cut into tenths; of another column's values, the 29 commonest are kept.
     """
     functions = mean_metrics(columns)
+    hashed = hashed_keys(keys)  # once for all slice columns
     rows: list[dict[str, Any]] = []
     for name in labels.columns:
-        groups = sliced_statistics(columns, slice_labels(labels[name]).to_numpy(), keys=keys)
+        groups = sliced_statistics(columns, slice_labels(labels[name]).to_numpy(), keys=hashed)
         for value, statistics in groups.items():
             means = statistics.means()
             measured = {metric: float(function(means)) for metric, function in functions.items()}
@@ -170,15 +199,23 @@ def other_metrics(
     requested: tuple[str, ...], points: Mapping[str, Array], predictive: Distribution, targets: Array, seed: int
 ) -> dict[str, Metric]:
     """Metrics that are no means over points: sharpness, uniformity of the PIT, the kernel calibration error."""
+    metrics = column_metrics(requested, points)
+    return metrics | kernel_calibration_error(predictive, targets, seed) if "skce" in requested else metrics
+
+
+def column_metrics(requested: tuple[str, ...], points: Mapping[str, Array]) -> dict[str, Metric]:
+    """Those of ``other_metrics`` that the columns alone give."""
     values: dict[str, float] = {}
-    if "sharpness" in requested:
-        values["sharpness"] = sharpness(predictive)
+    if "sharpness" in requested and "std" in points:
+        values["sharpness"] = sharpness_of(points["std"])
     if "pit" in requested and "pit" in points:
         values["pit_ks_p_value"] = kolmogorov_smirnov(points["pit"]).p_value
         values["pit_cvm_p_value"] = cramer_von_mises(points["pit"]).p_value
         values["pit_chi2_p_value"] = chi_square(points["pit"]).p_value
-    if "skce" in requested:
-        values |= _kernel_calibration_error(predictive, targets, seed)
+    return _finite(values)
+
+
+def _finite(values: Mapping[str, float]) -> dict[str, Metric]:
     return {name: Metric(float(value)) for name, value in values.items() if np.isfinite(value)}
 
 
@@ -188,13 +225,19 @@ def _differ(predictive: Distribution) -> bool:
     return bool(np.sum((counts / len(moments)) ** 2) < 0.4)
 
 
-def _kernel_calibration_error(predictive: Distribution, targets: Array, seed: int) -> dict[str, float]:
-    """The unbiased estimate on up to 5,000 rows, by blocks beyond; the test that can be trusted at that size."""
+def kernel_calibration_error(predictive: Distribution, targets: Array, seed: int) -> dict[str, Metric]:
+    """SKCE by the unbiased estimate on up to 5,000 rows, by blocks beyond; the test that can be trusted at that size.
+
+    Of more than 50,000 rows a random sample of 50,000: still unbiased, at a cost that no longer grows with the split.
+    """
     n = len(targets)
+    if n > SKCE_ROWS:
+        rows = np.sort(stream(seed, "rows of the kernel calibration error").choice(n, SKCE_ROWS, replace=False))
+        predictive, targets, n = predictive[rows], targets[rows], SKCE_ROWS
     # Where most predictions are the same one, their median distance is 0 and any scale will do.
     scale = None if _differ(predictive) else 1.0
     kernel = Wasserstein(scale) if targets.ndim == 1 else MaximumMeanDiscrepancy(scale)
     terms = pair_terms(predictive, targets, kernel)  # the quantiles of a mixture cost more than both that follow
     estimate = unbiased_estimate(terms) if n <= SKCE_PAIRS_ROWS else np.mean(block_estimates(terms))
     test = asymptotic_test(terms, seed=seed) if n <= ASYMPTOTIC_ROWS else block_test(terms, seed=seed)
-    return {"skce": float(estimate), "skce_p_value": test.p_value}
+    return _finite({"skce": float(estimate), "skce_p_value": test.p_value})

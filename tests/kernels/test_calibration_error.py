@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
-from scipy.spatial.distance import cdist
+from scipy.spatial.distance import cdist, pdist
 
 from congruence.kernels import RBF, Laplacian, Polynomial
 from congruence.kernels.distributions import (
@@ -18,8 +18,10 @@ from congruence.kernels.distributions import (
     MultivariateNormal,
     Normal,
     Poisson,
+    Quantiles,
     Samples,
 )
+from congruence.kernels.distributions.quadrature import probability_rule
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_calibration import (
     HilbertianEmbedding,
@@ -35,7 +37,11 @@ from congruence.kernels.kernel_calibration import (
 )
 from congruence.kernels.kernel_calibration.laplace_products import LaplaceProduct
 from congruence.kernels.kernel_calibration.normal_products import NormalProduct
-from congruence.kernels.kernel_calibration.quantile_embedding import wasserstein_coordinates
+from congruence.kernels.kernel_calibration.quantile_embedding import (
+    _chosen_rule,
+    _quantile_values,
+    wasserstein_coordinates,
+)
 from congruence.kernels.kernel_calibration.target_products import location_scale_rows
 from congruence.kernels.streams import stream
 
@@ -231,6 +237,34 @@ def test_wasserstein_distances_by_quantiles():
     np.testing.assert_allclose(wasserstein(Samples(draws[0]), Samples(draws[1])), expected, rtol=1e-8)
     points = Deterministic(np.array([0.0, 3.0, 1.0, 2.0, 5.0]))
     np.testing.assert_allclose(wasserstein(a, points), np.hypot(a.loc - points.mean(), a.scale), rtol=1e-4)
+
+
+def test_wasserstein_distances_of_laws_given_by_quantiles_are_exact():
+    """Between the levels the difference of two quantile functions is linear: Simpson's rule on each piece is exact."""
+    rng = np.random.default_rng(0)
+    levels = np.array([0.05, 0.2, 0.5, 0.9, 0.99])
+    a, b = (Quantiles(levels, np.sort(rng.normal(size=(6, 5)), axis=1)) for _ in range(2))
+    p = np.concatenate([[0.0], levels, [1.0]])
+    left, right = p[:-1], p[1:]
+    difference = [a.quantile(q[None, :]) - b.quantile(q[None, :]) for q in (left, (left + right) / 2, right)]
+    integral = sum(weight * d**2 for weight, d in zip((1, 4, 1), difference, strict=True)) @ (right - left) / 6
+    np.testing.assert_allclose(wasserstein(a, b), np.sqrt(integral), rtol=1e-12)
+
+
+def test_quadrature_is_as_short_as_the_quantile_functions_are_smooth():
+    """Distances by the short rule are those of the full one; a mixture of two spikes keeps the full one."""
+    n = 1_200
+    rng = np.random.default_rng(0)
+    rate = rng.uniform(1.0, 9.0, n)
+    wide = Mixture(np.array([0.6, 0.4]), (Normal(rate, 0.8 * rate), Normal(1.3 * rate, rate)))
+    spikes = Mixture(np.array([0.6, 0.4]), (Normal(rate, 0.01 * rate), Normal(2.0 * rate, 0.01 * rate)))
+    full = probability_rule(20, 8)
+    assert len(_chosen_rule([wide])[0]) <= 85
+    assert len(_chosen_rule([spikes])[0]) == len(_chosen_rule([wide[:1000]])[0]) == len(full[0])
+    (found,) = wasserstein_coordinates([wide])
+    rows = rng.choice(n, 300, replace=False)
+    expected = pdist(_quantile_values(wide[rows], full))
+    np.testing.assert_allclose(pdist(found[rows]), expected, atol=3e-5 * expected.mean())
 
 
 @pytest.mark.parametrize(

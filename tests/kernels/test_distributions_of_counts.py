@@ -10,6 +10,8 @@ import pytest
 
 from congruence.kernels import distributions as families
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.distributions.counts import shared_quantiles
+from congruence.kernels.distributions.quadrature import probability_rule
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Laplacian
 
@@ -183,3 +185,23 @@ def test_poisson_at_rates_that_scipy_cannot_invert() -> None:
     assert np.all(law.cdf(values - 1) < levels)
     normal = families.Normal(law.rate, np.sqrt(law.rate))
     np.testing.assert_allclose(law.crps(law.rate + 1e4), normal.crps(law.rate + 1e4), rtol=1e-4)
+
+
+RATES = np.exp(np.random.default_rng(0).normal(1.0, 1.5, 60))
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        families.Poisson(np.concatenate([RATES, [0.0, 1e-9, 1e7]])),
+        families.NegativeBinomial(np.concatenate([RATES, 5e3 * RATES]), np.full(120, 0.4)),
+        families.Binomial(np.full(60, 30.0), 1.0 / (1.0 + RATES)),
+        families.ZeroInflatedPoisson(RATES, np.full(60, 0.3)),
+        families.DoublePoisson(RATES, np.full(60, 0.7)),
+    ],
+    ids=lambda law: type(law).__name__,
+)
+def test_quantiles_at_shared_levels_are_the_quantiles(law: Distribution) -> None:
+    """Also of rows with so many likely counts that each level is looked for."""
+    levels, _ = probability_rule(20, 8)
+    np.testing.assert_array_equal(shared_quantiles(law, levels), law.quantile(levels[None, :]))

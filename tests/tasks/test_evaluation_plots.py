@@ -50,6 +50,15 @@ def test_a_bare_evaluation_has_the_histogram(make_evaluation):
             plot(bare)
 
 
+def test_a_loss_that_is_infinite_has_no_rejection_curve(make_evaluation):
+    """Targets outside the support of a law given by quantiles: the evaluation is drawn, and logged, all the same."""
+    scores = make_evaluation().scores.copy()
+    scores.loc[3, "nll"] = np.inf
+    evaluation = make_evaluation(scores=scores)
+    assert set(plots.rejection_curves(evaluation)) == {"absolute_error", "crps"}
+    assert {name for name, _ in plots.evaluation_figures(evaluation)} == ALL
+
+
 def test_extremes_are_the_extremes(make_evaluation):
     evaluation = make_evaluation()
     worst, best = plots.extreme_rows(evaluation, 5)

@@ -6,10 +6,21 @@ import pytest
 
 from congruence.kernels import EXACT, Distribution, Mixture, MultivariateNormal, Normal, Poisson, Samples
 from congruence.kernels.calibration import pit_values
+from congruence.kernels.resampling.aggregation import ScoreStatistics
+from congruence.kernels.streams import hashed_keys
 from congruence.tasks.linalg.measurement import measure
+from congruence.tasks.scores import summary
 from congruence.tasks.scores.names import METRICS, requested_metrics
 from congruence.tasks.scores.points import score_points, summarise
-from congruence.tasks.scores.summary import estimated, mean_columns, slice_labels, slice_table
+from congruence.tasks.scores.summary import (
+    column_metrics,
+    coverage_columns,
+    estimated,
+    estimated_of,
+    mean_columns,
+    slice_labels,
+    slice_table,
+)
 
 ROWS = 120
 RNG = np.random.default_rng(0)
@@ -25,12 +36,12 @@ def metrics_of(predictive: Distribution, y: np.ndarray) -> tuple[dict[str, float
     measurement = measure(Everything(), EXACT, X, y, {"model": predictive})
     result, test = measurement.results["model"], measurement.tests["model"]
     points = score_points(result, predictive, y, seed=0, keys=None, test=test)
-    summary = summarise(result, predictive, y, points, METRICS, seed=0, keys=None, test=test)
-    for name, metric in summary.items():
+    metrics = summarise(result, predictive, y, points, METRICS, seed=0, keys=None, test=test)
+    for name, metric in metrics.items():
         assert np.isfinite(metric.value), name
         if metric.low is not None and metric.high is not None:
             assert metric.low <= metric.value <= metric.high, name
-    return {name: metric.value for name, metric in summary.items()}, points
+    return {name: metric.value for name, metric in metrics.items()}, points
 
 
 def test_every_metric_exists_for_a_normal_version_and_equals_its_definition() -> None:
@@ -95,3 +106,40 @@ def test_the_interval_of_a_calibrated_models_ece_begins_at_zero_not_at_its_own_v
     assert found.low is not None
     assert found.high is not None
     assert found.low == 0.0 < found.value < found.high
+
+
+def test_columns_alone_give_every_metric_but_the_kernel_calibration_error() -> None:
+    """From kept columns as from the predictions, and in blocks that are merged as in one piece."""
+    y = X[:, 0] + RNG.normal(size=ROWS)
+    predictive = Normal(X[:, 0], np.ones(ROWS))
+    metrics, points = metrics_of(predictive, y)
+    kept = points | coverage_columns(predictive, y)
+    keys = np.array([f"row {row}" for row in range(ROWS)], dtype=object)
+    whole = estimated(mean_columns(METRICS, points, predictive, y), keys, seed=3)
+    blocks = (slice(0, 50), slice(50, ROWS))
+    parts = [{name: values[rows] for name, values in kept.items()} for rows in blocks]
+    statistics = [
+        ScoreStatistics.of(mean_columns(METRICS, part), keys=hashed_keys(keys[rows]))
+        for part, rows in zip(parts, blocks, strict=True)
+    ]
+    merged = estimated_of(statistics[0] + statistics[1], seed=3)
+    assert set(merged) == set(whole)
+    for name, metric in whole.items():
+        np.testing.assert_allclose(list(vars(merged[name]).values()), list(vars(metric).values()), rtol=1e-12)
+    others = column_metrics(METRICS, kept)
+    missing = set(metrics) - set(merged) - set(others)
+    assert {name for name in missing if not name.startswith("cce")} == {"skce", "skce_p_value"}
+    assert others["sharpness"].value == pytest.approx(metrics["sharpness"], rel=1e-14)
+
+
+def test_the_kernel_calibration_error_of_a_large_split_is_that_of_a_sample(monkeypatch) -> None:
+    """Calibrated: not significant, wherever the sample falls; too narrow: significant."""
+    monkeypatch.setattr(summary, "SKCE_ROWS", 1_600)
+    rng = np.random.default_rng(4)
+    loc, n = rng.normal(size=4_000), 4_000
+    y = rng.normal(loc, 1.0)
+    right, narrow = Normal(loc, np.ones(n)), Normal(loc, np.full(n, 0.5))
+    found = [summary.kernel_calibration_error(right, y, seed)["skce"].value for seed in range(4)]
+    assert len(set(found)) == 4
+    assert summary.kernel_calibration_error(right, y, 0)["skce_p_value"].value > 0.01
+    assert summary.kernel_calibration_error(narrow, y, 0)["skce_p_value"].value < 1e-6
