@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
+from congruence.kernels.bandwidths import OutputScale
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.base import require_dimension
 from congruence.kernels.errors import BudgetError, InvalidInputError
@@ -20,7 +21,6 @@ from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.mean_embeddings.feature_maps import FeatureMap, output_features
 from congruence.kernels.mean_embeddings.model_scales import model_output_kernel
 from congruence.kernels.mean_embeddings.residuals import marginal_kernel
-from congruence.kernels.bandwidths import OutputScale
 from congruence.kernels.streams import stream
 
 CHUNK_ROWS = 65_536

@@ -15,7 +15,7 @@ import scipy.linalg
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import ConvergenceError, InvalidInputError
 from congruence.kernels.gram.columns import LandmarkColumns
-from congruence.kernels.gram.landmarks import candidate_rows, rpcholesky
+from congruence.kernels.gram.landmarks import LEADING, candidate_rows, rpcholesky
 from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.gram.rounding import CHECKED_BYTES, CHECKED_POINTS, LONGEST
 from congruence.kernels.gram.spectrum import MIN_FILTER, landmark_spectrum
@@ -25,7 +25,7 @@ from congruence.kernels.kernel_functions import CENTER_ROWS, Kernel
 from congruence.kernels.protocol.protocol import Protocol
 from congruence.kernels.row_blocks.sums import BlockSums, chosen_in
 from congruence.kernels.solvers.base import residual_rows
-from congruence.kernels.solvers.low_rank import LEADING, SCALE_FEATURES, inner_factor
+from congruence.kernels.solvers.low_rank import SCALE_FEATURES, inner_factor
 from congruence.kernels.streams import stream
 
 TILE_ROWS = 1024

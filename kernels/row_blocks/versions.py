@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
-from congruence.kernels.bandwidths import scaled_rbf
+from congruence.kernels.bandwidths import OutputScale, scaled_rbf
 from congruence.kernels.congruence.null_draws import (
     TABLE_TAIL,
     VECTOR_TOLERANCE,
@@ -31,8 +31,8 @@ from congruence.kernels.gram.spectrum import target_filters
 from congruence.kernels.kernel_functions import RBF, Kernel
 from congruence.kernels.mean_embeddings.feature_maps import FeatureMap, output_features
 from congruence.kernels.mean_embeddings.model_scales import stated_kernel
-from congruence.kernels.mean_embeddings.output_scales import FINEST
-from congruence.kernels.bandwidths import OutputScale, Protocol
+from congruence.kernels.protocol.output_scales import FINEST
+from congruence.kernels.protocol.protocol import Protocol
 from congruence.kernels.row_blocks.sums import BlockSums, chosen_in
 from congruence.kernels.row_blocks.system import BlockSystem
 
@@ -156,7 +156,7 @@ class _Reach:
 
 
 def resolved_kernel(protocol: Protocol, targets: BlockSums, system: BlockSystem) -> Kernel:
-    """k_Y of the protocol, its bandwidth read off all targets (``mean_embeddings.output_scales.output_kernel``).
+    """k_Y of the protocol, its bandwidth read off all targets (``protocol.output_scales.output_kernel``).
 
     Raises:
         InvalidInputError: constant targets.

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from congruence.kernels.mean_embeddings.output_scales import output_kernel
 
 from congruence.kernels import (
     RBF,
@@ -29,7 +30,6 @@ from congruence.kernels.congruence.expected import expected_congruence
 from congruence.kernels.congruence.null_draws import DistributionDraws, EnsembleDraws
 from congruence.kernels.congruence.test import congruence_tests
 from congruence.kernels.errors import BudgetError, InvalidInputError
-from congruence.kernels.mean_embeddings.output_scales import output_kernel
 from congruence.kernels.protocol.protocol import EXACT, PREPRINT
 from congruence.kernels.row_blocks.keyed import row_choices, row_draws, row_signs, row_uniforms
 from congruence.tasks.clusters import ClusterSettings, dask_client
@@ -130,15 +130,15 @@ class RowRandomness:
     n: int
     asked: int = 0
 
-    def probes(self, variance, smoother, rng, out):  # noqa: ARG002
+    def probes(self, variance, smoother, rng, out):
         out[...] = row_signs(np.arange(self.n), out.shape[1], 0, "noise floor probes") * np.sqrt(variance)[:, None]
         return np.ones(out.shape[1])
 
-    def multipliers(self, rng, n):  # noqa: ARG002
+    def multipliers(self, rng, n):
         self.asked += 1
         return row_signs(np.arange(n), 200, 0, "signs of residuals")[:, [(self.asked - 1) % 200]]
 
-    def signs(self, rng, n):  # noqa: ARG002
+    def signs(self, rng, n):
         self.asked += 1
         return row_signs(np.arange(n), 256, 0, "signs of a true version")[:, [(self.asked - 1) % 256]]
 
@@ -154,7 +154,7 @@ def rows_draws(kind: str, n: int):
         drawn = row_draws(draws.predictive, positions, 16, 0, "targets of a true version")
         return np.concatenate([draws.y[:, None], drawn[:, :15]], axis=1)
 
-    def draw(self, asked, rng):  # noqa: ARG001
+    def draw(self, asked, rng):
         start = count["asked"]
         count["asked"] += asked
         if kind == "expected" and not isinstance(self, EnsembleDraws):
