@@ -192,14 +192,14 @@ def _load(
 ) -> tuple[dict[str, PredictiveModel], list[VersionOutcome]]:
     """Load each version and try its contract on a few rows, before hours are spent on embeddings."""
     first = split.shards[0]
-    frame = split.frame(first, split.settings.model_input_columns)
-    usable = frame.notna().all(axis=1).to_numpy()
+    frame, targets = split.frame(first, split.settings.model_input_columns), split.targets(first)
+    usable = frame.notna().all(axis=1).to_numpy() & np.isfinite(targets.reshape(len(frame), -1)).all(axis=1)
     rows = np.flatnonzero(usable)[:CONTRACT_ROWS]
     models, failures = {}, []
     for version in versions:
         try:
             model = _load_one(settings, version)
-            check_contract(model, frame.iloc[rows], split.targets(first)[rows])
+            check_contract(model, frame.iloc[rows], targets[rows])
             models[version.label] = model
         except CongruenceError as error:
             failures.append(VersionOutcome(version.label, split.name, "failed", error=str(error)))

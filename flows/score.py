@@ -79,9 +79,10 @@ def score(
     version = load_predictive_model(model, chosen.predictions)
     label = version.identity.label
     first = reference.shards[0]
-    frame = reference.frame(first, reference.settings.model_input_columns)
-    rows = np.flatnonzero(frame.notna().all(axis=1).to_numpy())[:CONTRACT_ROWS]
-    check_contract(version, frame.iloc[rows], reference.targets(first)[rows])
+    frame, targets = reference.frame(first, reference.settings.model_input_columns), reference.targets(first)
+    usable = frame.notna().all(axis=1).to_numpy() & np.isfinite(targets.reshape(len(frame), -1)).all(axis=1)
+    rows = np.flatnonzero(usable)[:CONTRACT_ROWS]
+    check_contract(version, frame.iloc[rows], targets[rows])
     with dask_client(chosen.cluster) as client:
         known = gather(chosen, reference, encoder, {label: version}, client)
         asked = gather(chosen, fresh, encoder, {label: version}, client)
