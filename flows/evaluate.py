@@ -21,6 +21,7 @@ from prefect_dask.task_runners import DaskTaskRunner
 from congruence.flows.conditions import encoder_protocol, evaluation_identity
 from congruence.flows.outcomes import VersionOutcome
 from congruence.flows.own_errors import log_own_errors_as_messages
+from congruence.flows.progress import say
 from congruence.flows.splits import open_planned, rows_of, store_uri, with_fitted_encoder
 from congruence.flows.stages.embed import embed
 from congruence.flows.stages.failures import reason
@@ -41,6 +42,7 @@ from congruence.tasks.models.registry import ModelVersion, select
 from congruence.tasks.scores.meanings import HEADLINES
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Split, SplitSettings
+from congruence.tasks.sources.measurable import require_measurable
 from congruence.tasks.tracking import (
     EvaluationIdentity,
     fail_run,
@@ -116,6 +118,9 @@ def _work_on(
 ) -> SplitWork:
     """The index of the split, and which versions are still to be evaluated on it."""
     split = open_planned(split_settings, settings)
+    for part in [split] if settings.reference is None else [split, open_planned(settings.reference, settings)]:
+        if (left_out := require_measurable(part, settings.max_invalid)) is not None:
+            say(left_out)
     protocol = encoder_protocol(settings, warm_encoder(settings.encoder.model_dump_json(exclude_unset=True)))
     identities = {version.label: evaluation_identity(settings, split, protocol, version) for version in versions}
     work = SplitWork(split, protocol, [], identities, [])

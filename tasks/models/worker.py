@@ -151,11 +151,14 @@ def try_contract(served: ServedVersion, split: Split) -> ContractReport:
     """
     first = split.shards[0]
     frame = split.frame(first, split.settings.model_input_columns)
-    rows = np.flatnonzero(frame.notna().all(axis=1).to_numpy())[:CONTRACT_ROWS]
-    targets = split.targets(first)[rows] if split.settings.target_columns else None
+    targets = split.targets(first) if split.settings.target_columns else None
+    usable = frame.notna().all(axis=1).to_numpy()
+    if targets is not None:
+        usable &= np.isfinite(targets.reshape(len(frame), -1)).all(axis=1)
+    rows = np.flatnonzero(usable)[:CONTRACT_ROWS]
     model = warm_model(served)
     try:
-        return check_contract(model, frame.iloc[rows], targets)
+        return check_contract(model, frame.iloc[rows], None if targets is None else targets[rows])
     except ContractError:
         raise
     except (Exception, SystemExit) as error:

@@ -1,8 +1,21 @@
 """Labelled splits of any size, read in shards from Parquet, manifests, tar shards, arrays or Hugging Face folders."""
 
 from congruence.tasks.sources.errors import SplitError
-from congruence.tasks.sources.planning import open_split
+from congruence.tasks.sources.index import check_files, describe_file, index_file, source_files
+from congruence.tasks.sources.measurable import require_measurable
+from congruence.tasks.sources.opening import open_split
 from congruence.tasks.sources.settings import SplitSettings
 from congruence.tasks.sources.split import Shard, Split
 
-__all__ = ["Shard", "Split", "SplitError", "SplitSettings", "open_split"]
+__all__ = [
+    "Shard",
+    "Split",
+    "SplitError",
+    "SplitSettings",
+    "check_files",
+    "describe_file",
+    "index_file",
+    "open_split",
+    "require_measurable",
+    "source_files",
+]

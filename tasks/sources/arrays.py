@@ -9,20 +9,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.lib.format as npy
+import numpy.typing as npt
 import pyarrow as pa
 import zarr
 from PIL import Image
 
 from congruence.kernels.arrays import Array
 from congruence.tasks.sources.errors import SplitError
-from congruence.tasks.sources.files import file_state
+from congruence.tasks.sources.files import file_state, joint_state
+from congruence.tasks.sources.layouts import FileLayout
 from congruence.tasks.sources.locations import Location
-from congruence.tasks.sources.tables import BATCH_ROWS, Table
+from congruence.tasks.sources.tables import BATCH_BYTES, BATCH_ROWS, MOST_BATCH_ROWS, Table
 from congruence.tasks.sources.unpacked import PIECE_BYTES, UnpackingError, unpacked
 
 logger = logging.getLogger(__name__)
@@ -35,30 +38,29 @@ class StoredArray(ABC):
     dtype: np.dtype[Any]
 
     @abstractmethod
-    def blocks(self, start: int, stop: int) -> Iterator[Array]:
-        """Rows ``start`` to ``stop``, at most BATCH_ROWS at a time."""
+    def blocks(self, start: int, stop: int, size: int) -> Iterator[Array]:
+        """Rows ``start`` to ``stop``, at most ``size`` at a time."""
+
+    @abstractmethod
+    def described(self) -> dict[str, Any]:
+        """What tells how to read it without opening it, as JSON."""
 
 
 class ArrayTable(Table):
     """Arrays of equal length as columns: vectors as lists, images (uint8, height x width [x channels]) as PNG."""
 
-    def __init__(self, location: str, folder: str, arrays: Mapping[str, StoredArray], files: Sequence[str]) -> None:
+    def __init__(self, location: str, folder: str, arrays: Mapping[str, StoredArray]) -> None:
         self.location = location
         self.folder = folder
         self._arrays = dict(arrays)
-        self._files = list(files)
-        lengths = {name: array.shape[0] if array.shape else 0 for name, array in arrays.items()}
-        if not lengths:
-            raise SplitError(f"{location}: holds no arrays")
-        if len(set(lengths.values())) > 1:
-            listed = ", ".join(f"{name}: {rows}" for name, rows in lengths.items())
-            raise SplitError(f"{location}: the arrays differ in rows ({listed}); row i of each must be the same row")
-        self.rows = next(iter(lengths.values()))
+        self.rows = _common_rows(arrays, location)
         self.schema = pa.schema([pa.field(name, _arrow_type(array, name, location)) for name, array in arrays.items()])
 
     def batches(self, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
         """Rows in order, read side by side from each array."""
-        streams = [self._arrays[name].blocks(start, stop) for name in columns]
+        taken = sum(self._arrays[name].dtype.itemsize * prod(self._arrays[name].shape[1:]) for name in columns)
+        size = max(BATCH_ROWS, min(MOST_BATCH_ROWS, BATCH_BYTES // max(1, taken)))
+        streams = [self._arrays[name].blocks(start, stop, size) for name in columns]
         for blocks in zip(*streams, strict=True):
             arrays = [
                 _to_arrow(block, self.schema.field(name).type) for name, block in zip(columns, blocks, strict=True)
@@ -69,49 +71,88 @@ class ArrayTable(Table):
         """The arrays and the index in them."""
         return f"{self.location}, index {row}"
 
-    def files(self) -> list[str]:
-        """The files of all arrays."""
-        return list(self._files)
+    def positions(self) -> npt.NDArray[np.int64]:
+        """The row itself."""
+        return np.arange(self.rows)
 
 
-def open_npz(location: Location, copies: Path | None = None) -> Table:
+def open_arrays(location: Location, layouts: Sequence[FileLayout], copies: Path | None = None) -> Table:
+    """The table of arrays that were described before. ``copies``: see ``describe_npz``."""
+    (layout,) = layouts
+    arrays: dict[str, StoredArray] = {}
+    for said in layout.arrays:
+        in_zarr = said["path"] is None
+        arrays[said["name"]] = _ZarrArray.of(location, said) if in_zarr else _NpyArray.of(location, said, copies)
+    folder = layout.path if location.is_folder() else location.filesystem._parent(layout.path)
+    return ArrayTable(location.uri, folder, arrays)
+
+
+def describe_npz(location: Location, path: str) -> FileLayout:
     """The members of an .npz file. Stored ones are read in place.
 
     Compressed ones are decompressed once, into the folder ``copies`` of whichever machine reads them; where there is no
     such folder, from their start for every range of rows.
     """
-    (path,) = _one(location.files((".npz",)), location)
+    state = file_state(location.filesystem, path, location.is_local)
     try:
         with location.filesystem.open(path, "rb") as stream, zipfile.ZipFile(stream) as archive:
             names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-        arrays = {name: _NpyArray(location, path, f"{name}.npy", copies) for name in names}
+        arrays = {name: _NpyArray.opened(location, path, f"{name}.npy") for name in names}
     except SplitError:
         raise
     except (zipfile.BadZipFile, ValueError, EOFError) as error:
         raise SplitError(f"{path}: not readable as .npz ({error}); save it again with numpy.savez") from error
-    return ArrayTable(location.uri, location.filesystem._parent(path), arrays, [path])
+    return _layout(location, path, state, arrays)
 
 
-def open_npy(location: Location) -> Table:
-    """A folder or glob of .npy files, each a column named by its file."""
+def describe_npy(location: Location, path: str) -> FileLayout:
+    """A folder, glob or file of .npy, each a column named by its file."""
     paths = location.files((".npy",))
     try:
-        arrays = {posixpath.basename(path).removesuffix(".npy"): _NpyArray(location, path) for path in paths}
+        arrays = {posixpath.basename(one).removesuffix(".npy"): _NpyArray.opened(location, one) for one in paths}
     except SplitError:
         raise
     except (ValueError, EOFError) as error:
         raise SplitError(f"{location.uri}: not readable as .npy ({error}); save it again with numpy.save") from error
-    return ArrayTable(location.uri, location.filesystem._parent(paths[0]), arrays, paths)
+    return _layout(location, path, joint_state(location, paths), arrays)
 
 
-def open_zarr(location: Location) -> Table:
+def describe_zarr(location: Location, path: str) -> FileLayout:
     """The arrays of a Zarr group."""
     try:
         group = zarr.open_group(_zarr_store(location), mode="r")
     except (FileNotFoundError, ValueError, TypeError) as error:
         raise SplitError(f"{location.uri}: no Zarr group lies here ({error}); check the split's uri") from error
-    arrays = {name: _ZarrArray(location, name, array) for name, array in group.arrays()}
-    return ArrayTable(location.uri, location.path, arrays, location.filesystem.find(location.path))
+    arrays = {name: _ZarrArray(location, name, array.shape, array.dtype) for name, array in group.arrays()}
+    return _layout(location, path, joint_state(location, zarr_files(location)), arrays)
+
+
+def one_npz(location: Location) -> list[str]:
+    """The file of the split; raises SplitError where there are several."""
+    paths = location.files((".npz",))
+    if len(paths) != 1:
+        raise SplitError(f"{location.uri}: holds {len(paths)} .npz files; name the one that is the split")
+    return paths
+
+
+def zarr_files(location: Location) -> list[str]:
+    """All files of a Zarr group."""
+    return sorted(location.filesystem.find(location.path))
+
+
+def _layout(location: Location, path: str, state: str, arrays: Mapping[str, StoredArray]) -> FileLayout:
+    rows = _common_rows(arrays, location.uri)
+    return FileLayout(path, state, rows, arrays=[{"name": name, **array.described()} for name, array in arrays.items()])
+
+
+def _common_rows(arrays: Mapping[str, StoredArray], location: str) -> int:
+    lengths = {name: array.shape[0] if array.shape else 0 for name, array in arrays.items()}
+    if not lengths:
+        raise SplitError(f"{location}: holds no arrays")
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{name}: {rows}" for name, rows in lengths.items())
+        raise SplitError(f"{location}: the arrays differ in rows ({listed}); row i of each must be the same row")
+    return next(iter(lengths.values()))
 
 
 class _NpyArray(StoredArray):
@@ -121,13 +162,38 @@ class _NpyArray(StoredArray):
         self._filesystem, self._is_local = location.filesystem, location.is_local
         self._path, self._member, self._copies = path, member, copies
         self._compressed = False
-        with self._open() as stream:
-            self._header(stream)
 
-    def blocks(self, start: int, stop: int) -> Iterator[Array]:
+    @classmethod
+    def opened(cls, location: Location, path: str, member: str | None = None) -> "_NpyArray":
+        """The array as its header says."""
+        array = cls(location, path, member)
+        with array._open() as stream:
+            array._header(stream)
+        return array
+
+    @classmethod
+    def of(cls, location: Location, said: Mapping[str, Any], copies: Path | None) -> "_NpyArray":
+        """The array that ``described`` said."""
+        array = cls(location, said["path"], said["member"], copies)
+        array._compressed = said["compressed"]
+        array._take(tuple(said["shape"]), np.dtype(said["dtype"]), said["offset"])
+        return array
+
+    def described(self) -> dict[str, Any]:
+        """Where its rows begin."""
+        return {
+            "path": self._path,
+            "member": self._member,
+            "compressed": self._compressed,
+            "shape": list(self.shape),
+            "dtype": self.dtype.str,
+            "offset": self._offset,
+        }
+
+    def blocks(self, start: int, stop: int, size: int) -> Iterator[Array]:
         """Rows in order."""
         with self._open_copy() if self._compressed and self._copies is not None else self._open() as stream:
-            yield from self._blocks(stream, start, stop)
+            yield from self._blocks(stream, start, stop, size)
 
     @contextmanager
     def _open(self) -> Iterator[Any]:
@@ -174,20 +240,23 @@ class _NpyArray(StoredArray):
     def _header(self, stream: Any) -> None:
         version = npy.read_magic(stream)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        self.shape, fortran, self.dtype = read(stream)
-        self._offset = stream.tell()
-        self._row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
+        shape, fortran, dtype = read(stream)
+        self._take(shape, dtype, stream.tell())
         where = f"{self._path}{'/' + self._member if self._member else ''}"
         if self.dtype.hasobject:
             raise SplitError(f"{where}: holds Python objects, which are never unpickled; save plain numbers or strings")
         if fortran and len(self.shape) > 1:
             raise SplitError(f"{where}: is stored by columns; save numpy.ascontiguousarray(array)")
 
-    def _blocks(self, stream: Any, start: int, stop: int) -> Iterator[Array]:
+    def _take(self, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int) -> None:
+        self.shape, self.dtype, self._offset = shape, dtype, offset
+        self._row_bytes = dtype.itemsize * prod(shape[1:])
+
+    def _blocks(self, stream: Any, start: int, stop: int, size: int) -> Iterator[Array]:
         width = self._row_bytes
         stream.seek(self._offset + start * width)
-        for begin in range(start, stop, BATCH_ROWS):
-            rows = min(BATCH_ROWS, stop - begin)
+        for begin in range(start, stop, size):
+            rows = min(size, stop - begin)
             data = stream.read(rows * width)
             if len(data) < rows * width:
                 raise SplitError(f"{self._path}: ends at row {begin + len(data) // max(width, 1)}; the file is cut off")
@@ -221,30 +290,35 @@ def _data_offset(stream: Any, member: zipfile.ZipInfo) -> int:
 class _ZarrArray(StoredArray):
     """One array of a Zarr group, opened where it is read."""
 
-    def __init__(self, location: Location, name: str, array: Any) -> None:
+    def __init__(self, location: Location, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self._location, self._name = location, name
-        self.shape, self.dtype = array.shape, array.dtype
+        self.shape, self.dtype = shape, dtype
 
-    def blocks(self, start: int, stop: int) -> Iterator[Array]:
+    @classmethod
+    def of(cls, location: Location, said: Mapping[str, Any]) -> "_ZarrArray":
+        """The array that ``described`` said."""
+        text = said["dtype"].startswith("|T")
+        dtype: Any = np.dtypes.StringDType() if text else np.dtype(said["dtype"])
+        return cls(location, said["name"], tuple(said["shape"]), dtype)
+
+    def described(self) -> dict[str, Any]:
+        """Its shape; where its chunks lie Zarr knows."""
+        return {"path": None, "shape": list(self.shape), "dtype": self.dtype.str}
+
+    def blocks(self, start: int, stop: int, size: int) -> Iterator[Array]:
         """Rows in order, some chunks at a time."""
         array: Any = zarr.open_group(_zarr_store(self._location), mode="r")[self._name]
-        step = BATCH_ROWS * max(1, round(array.chunks[0] / BATCH_ROWS))
+        step = size * max(1, round(array.chunks[0] / size))
         for begin in range(start, stop, step):
             held = np.asarray(array[begin : min(stop, begin + step)])
-            for row in range(0, len(held), BATCH_ROWS):
-                yield held[row : row + BATCH_ROWS]
+            for row in range(0, len(held), size):
+                yield held[row : row + size]
 
 
 def _zarr_store(location: Location) -> Any:
     if location.is_local:
         return location.path
     return zarr.storage.FsspecStore.from_url(location.uri, storage_options=dict(location.options), read_only=True)
-
-
-def _one(paths: list[str], location: Location) -> list[str]:
-    if len(paths) != 1:
-        raise SplitError(f"{location.uri}: holds {len(paths)} .npz files; name the one that is the split")
-    return paths
 
 
 def _arrow_type(array: StoredArray, name: str, location: str) -> Any:

@@ -37,7 +37,7 @@ def canonical_bytes(array: Any) -> bytes:
         array = array.dictionary_decode()
     if pa.types.is_null(array.type):
         return _NULL_BITS.tobytes() * len(array)
-    if _is_number(array.type):
+    if is_number(array.type):
         return _numbers(array)
     if _is_bytes(array.type):
         return b"".join(_NULL if view is None else digest_of(view) for view in byte_views(array))
@@ -61,7 +61,8 @@ def byte_views(array: Any) -> Iterable[memoryview | None]:
         yield None if missing[row] else view[offsets[row] : offsets[row + 1]]
 
 
-def _is_number(kind: Any) -> bool:
+def is_number(kind: Any) -> bool:
+    """Whether values of this Arrow type have a canonical form of 8 bytes that follows from their float64 value."""
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)

@@ -4,10 +4,15 @@ import errno
 import os
 import posixpath
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.sources.digests import combine
+
+if TYPE_CHECKING:
+    from congruence.tasks.sources.locations import Location
 
 _FAULTS_OF_THE_NAME = (errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.EINVAL)
 
@@ -98,3 +103,9 @@ def file_state(filesystem: Any, path: str, local: bool) -> str:
         found = os.stat(path)
         return f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino} {found.st_dev}"
     return str(filesystem.ukey(path))
+
+
+def joint_state(location: "Location", paths: Sequence[str]) -> str:
+    """The state of files that are read as one."""
+    states = (f"{path} {file_state(location.filesystem, path, location.is_local)}" for path in paths)
+    return combine(state.encode() for state in states)

@@ -1,10 +1,14 @@
 """Which format a split has, by its settings or by what lies at its address."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from congruence.tasks.sources.arrays import open_npy, open_npz, open_zarr
+from congruence.tasks.sources.arrays import describe_npy, describe_npz, describe_zarr, one_npz, open_arrays, zarr_files
 from congruence.tasks.sources.errors import SplitError
+from congruence.tasks.sources.files import file_state, joint_state
 from congruence.tasks.sources.huggingface import HuggingFaceTable, is_saved_dataset
+from congruence.tasks.sources.layouts import FileLayout
 from congruence.tasks.sources.locations import Location
 from congruence.tasks.sources.manifest import ManifestTable
 from congruence.tasks.sources.parquet import ParquetTable
@@ -23,28 +27,99 @@ _SUFFIXES = {
 }
 
 
-def open_table(settings: SplitSettings, location: Location, copies: Path | None = None) -> Table:
-    """The table at ``location``, with ``copies`` as the folder for decompressed arrays.
+@dataclass(frozen=True)
+class Format:
+    """How a split's files are found, described one by one, and read together."""
 
-    Raises:
-        SplitError: the format cannot be told, or what lies there is not of that format.
-    """
-    form = _detect(location) if settings.format == "auto" else settings.format
-    match form:
-        case "parquet":
-            return ParquetTable(location)
-        case "csv" | "jsonl":
-            return ManifestTable(location, f".{form}")
-        case "webdataset":
-            return WebDatasetTable(location, [*settings.input_columns, *settings.model_input_columns])
-        case "npz":
-            return open_npz(location, copies)
-        case "npy":
-            return open_npy(location)
-        case "zarr":
-            return open_zarr(location)
-        case _:
-            return HuggingFaceTable(location)
+    form: str
+    location: Location
+    alternatives: tuple[str, ...]
+    """Columns of tar files that are written ``jpg;jpeg``."""
+
+    @classmethod
+    def of(cls, settings: SplitSettings) -> "Format":
+        """The format of the split.
+
+        Raises:
+            SplitError: it cannot be told, or nothing lies there.
+        """
+        location = Location.of(settings.uri, settings.storage_options)
+        form = _detect(location) if settings.format == "auto" else settings.format
+        alternatives = [*settings.input_columns, *settings.model_input_columns] if form == "webdataset" else []
+        return cls(form, location, tuple(name for name in alternatives if ";" in name))
+
+    @property
+    def joins_types(self) -> bool:
+        """Whether a column's type follows from the values of all files."""
+        return self.form in ("csv", "jsonl", "webdataset")
+
+    def paths(self) -> list[str]:
+        """What is described and indexed one by one: files, or the folder of arrays that are read as one."""
+        match self.form:
+            case "parquet":
+                return ParquetTable.paths(self.location)
+            case "csv" | "jsonl":
+                return ManifestTable.paths(self.location, f".{self.form}")
+            case "webdataset":
+                return WebDatasetTable.paths(self.location)
+            case "npz":
+                return one_npz(self.location)
+            case "npy":
+                return self.location.files((".npy",))[:1]
+            case "zarr":
+                return [self.location.path]
+            case _:
+                return HuggingFaceTable.paths(self.location)
+
+    def state(self, path: str) -> str:
+        """What tells that a file changed, without reading it."""
+        match self.form:
+            case "npy":
+                return joint_state(self.location, self.location.files((".npy",)))
+            case "zarr":
+                return joint_state(self.location, zarr_files(self.location))
+            case _:
+                return file_state(self.location.filesystem, path, self.location.is_local)
+
+    def describe(self, path: str) -> FileLayout:
+        """Where the rows of a file lie: of columnar files a footer is read, text and tar files once from end to end.
+
+        Raises:
+            SplitError: what lies there is not of this format.
+        """
+        match self.form:
+            case "parquet":
+                return ParquetTable.describe(self.location, path)
+            case "csv" | "jsonl":
+                return ManifestTable.describe(self.location, path, f".{self.form}")
+            case "webdataset":
+                return WebDatasetTable.describe(self.location, path)
+            case "npz":
+                return describe_npz(self.location, path)
+            case "npy":
+                return describe_npy(self.location, path)
+            case "zarr":
+                return describe_zarr(self.location, path)
+            case _:
+                return HuggingFaceTable.describe(self.location, path)
+
+    def table(self, layouts: Sequence[FileLayout], copies: Path | None = None) -> Table:
+        """The rows of files that were described, with ``copies`` as the folder for decompressed arrays. Reads nothing.
+
+        Raises:
+            SplitError: the files' columns are not alike.
+        """
+        match self.form:
+            case "parquet":
+                return ParquetTable(self.location, layouts)
+            case "csv" | "jsonl":
+                return ManifestTable(self.location, layouts, f".{self.form}")
+            case "webdataset":
+                return WebDatasetTable(self.location, layouts, self.alternatives)
+            case "npz" | "npy" | "zarr":
+                return open_arrays(self.location, layouts, copies)
+            case _:
+                return HuggingFaceTable(self.location, layouts)
 
 
 def _detect(location: Location) -> str:

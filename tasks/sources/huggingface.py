@@ -3,52 +3,88 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
+from itertools import islice
+from typing import Any
 
 import pyarrow as pa
 
 from congruence.tasks.sources.errors import SplitError
+from congruence.tasks.sources.files import file_state
+from congruence.tasks.sources.layouts import FileLayout
 from congruence.tasks.sources.locations import Location
-from congruence.tasks.sources.tables import FilesOfBatches, sliced
+from congruence.tasks.sources.positions import Opened
+from congruence.tasks.sources.tables import BATCH_ROWS, FilesOfBatches
 
 _FILE_MAGIC = b"ARROW1"
-_Opened: TypeAlias = tuple[pa.Schema, Iterator[pa.RecordBatch]]
 
 
 class HuggingFaceTable(FilesOfBatches):
     """The rows of a saved dataset in its own order; mapped on a disk, where batches passed over cost nothing."""
 
-    def __init__(self, location: Location) -> None:
-        self._filesystem = location.filesystem
-        self._local = location.is_local
-        super().__init__(location.uri, location.path, [location.child(name) for name in _data_files(location)])
+    def __init__(self, location: Location, layouts: Sequence[FileLayout]) -> None:
+        self._location = location
+        super().__init__(location.uri, location.path, layouts)
 
-    def _describe(self, file: _Opened) -> tuple[pa.Schema, list[int]]:
-        schema, batches = file
-        return schema.remove_metadata(), [batch.num_rows for batch in batches]
+    @staticmethod
+    def paths(location: Location) -> list[str]:
+        """The Arrow files that the dataset names."""
+        return [location.child(name) for name in _data_files(location)]
 
-    def _in_order(self, file: _Opened) -> Iterator[pa.RecordBatch]:
-        return file[1]
+    @staticmethod
+    def describe(location: Location, path: str) -> FileLayout:
+        """The columns and the rows of each batch."""
+        state = file_state(location.filesystem, path, location.is_local)
+        with _told(path), _source(location, path) as source:
+            schema, batches = _read(source)
+            pieces = [batch.num_rows for batch in batches]
+        return FileLayout(path, state, sum(pieces), schema.remove_metadata(), pieces=pieces)
 
-    def _read(self, piece: pa.RecordBatch, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        return sliced(piece.select(list(columns)), start, stop)
+    def _open(self, path: str, columns: Sequence[str], piece_rows: Sequence[int]) -> Opened:
+        return _OpenedArrow(self._location, path, columns, piece_rows)
 
-    @contextmanager
-    def _open(self, path: str) -> Iterator[_Opened]:
-        try:
-            with pa.memory_map(path) if self._local else self._filesystem.open(path, "rb") as source:
-                is_file = source.read(len(_FILE_MAGIC)) == _FILE_MAGIC
-                source.seek(0)
-                if is_file:
-                    reader = pa.ipc.open_file(source)
-                    yield reader.schema, (reader.get_batch(index) for index in range(reader.num_record_batches))
-                else:
-                    stream = pa.ipc.open_stream(source)
-                    yield stream.schema, iter(stream)
-        except (ConnectionError, TimeoutError, PermissionError):
-            raise
-        except (pa.ArrowInvalid, OSError) as error:
-            raise SplitError(f"{path}: not readable as an Arrow file ({error}); save the dataset again") from error
+
+class _OpenedArrow(Opened):
+    def __init__(self, location: Location, path: str, columns: Sequence[str], piece_rows: Sequence[int]) -> None:
+        super().__init__(path, piece_rows)
+        self._columns = list(columns)
+        with _told(path):
+            self._source = _source(location, path)
+
+    def batches_from(self, piece: int) -> Iterator[pa.RecordBatch]:
+        """Record batches one after the other; a mapped file's are slices of it."""
+        with _told(self.path):
+            self._source.seek(0)
+            for batch in islice(_read(self._source)[1], piece, None):
+                yield from _sliced(batch.select(self._columns))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream, self._held = iter(()), None
+        self._source.close()
+
+
+def _source(location: Location, path: str) -> Any:
+    return pa.memory_map(path) if location.is_local else location.filesystem.open(path, "rb")
+
+
+def _read(source: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    is_file = source.read(len(_FILE_MAGIC)) == _FILE_MAGIC
+    source.seek(0)
+    if is_file:
+        reader = pa.ipc.open_file(source)
+        return reader.schema, (reader.get_batch(index) for index in range(reader.num_record_batches))
+    stream = pa.ipc.open_stream(source)
+    return stream.schema, iter(stream)
+
+
+@contextmanager
+def _told(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (ConnectionError, TimeoutError, PermissionError):
+        raise
+    except (pa.ArrowInvalid, OSError) as error:
+        raise SplitError(f"{path}: not readable as an Arrow file ({error}); save the dataset again") from error
 
 
 def is_saved_dataset(location: Location) -> bool:
@@ -74,3 +110,9 @@ def _data_files(location: Location) -> list[str]:
     if outside:
         raise SplitError(f"{location.child('state.json')}: names {outside[0]!r}, which lies outside of the folder")
     return names
+
+
+def _sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows of ``batch`` in pieces of at most BATCH_ROWS."""
+    for begin in range(0, batch.num_rows, BATCH_ROWS):
+        yield batch.slice(begin, BATCH_ROWS)

@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from hashlib import blake2b
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from congruence.tasks.encoders.errors import InvalidRow
-from congruence.tasks.sources.digests import canonical_bytes, digest_of
+from congruence.tasks.sources.digests import ROW_BYTES, canonical_bytes, digest_of
 from congruence.tasks.sources.errors import SplitError
 from congruence.tasks.sources.files import ImageFolder
 
@@ -41,9 +43,17 @@ class InputColumns(ABC):
     def digest(self, batch: pa.RecordBatch) -> bytes:
         """The content of the rows of ``batch``, row after row, independent of how they are batched."""
 
-    def outer_states(self, batch: pa.RecordBatch) -> list[str]:  # noqa: ARG002 - for inputs that lie in other files
-        """The states of the files that ``batch`` points to, where the inputs do not lie in the table itself."""
-        return []
+    def outer_paths(self, batch: pa.RecordBatch) -> Any:
+        """The path of the file that each row points to, null where the input lies in the table itself."""
+        return pa.nulls(batch.num_rows, pa.string())
+
+    def outer_states(self, paths: Any) -> bytes:
+        """A digest of the state of the file behind each path, row after row."""
+        return b"".join(digest_of(b"") for _ in range(len(paths)))
+
+    def unusable(self, batch: pa.RecordBatch) -> dict[int, str]:  # noqa: ARG002 - most inputs must be decoded first
+        """The rows of ``batch`` whose numbers alone say that they are no input, and why."""
+        return {}
 
 
 class Bytes(InputColumns):
@@ -94,13 +104,17 @@ class Paths(InputColumns):
         with ThreadPoolExecutor(max_workers=8) as threads:
             return b"".join(threads.map(self._digest_one, self.readers(batch)))
 
-    def outer_states(self, batch: pa.RecordBatch) -> list[str]:
+    def outer_paths(self, batch: pa.RecordBatch) -> Any:
+        """The paths themselves."""
+        return batch.column(0).cast(pa.string())
+
+    def outer_states(self, paths: Any) -> bytes:
         """The state of each file."""
-        paths = [path for path in batch.column(0).to_pylist() if path is not None]
-        if self._folder.local:
-            return [self._folder.state(path) for path in paths]
-        with ThreadPoolExecutor(max_workers=32) as threads:
-            return list(threads.map(self._folder.state, paths))
+        with ThreadPoolExecutor(max_workers=1 if self._folder.local else 32) as threads:
+            return b"".join(threads.map(self._state, paths.to_pylist()))
+
+    def _state(self, path: str | None) -> bytes:
+        return digest_of(b"" if path is None else self._folder.state(path).encode())
 
     def _read(self, path: str | None, reason: str | None) -> bytes:
         if reason is not None:
@@ -139,10 +153,14 @@ class BytesOrPaths(InputColumns):
         """A digest of the content of each image."""
         return b"".join(self._paths._digest_one(read) for read in self.readers(batch))
 
-    def outer_states(self, batch: pa.RecordBatch) -> list[str]:
-        """The states of the files that hold the images without bytes."""
+    def outer_paths(self, batch: pa.RecordBatch) -> Any:
+        """The paths of the images without bytes."""
         held = self._part(batch, "bytes").column(0).is_valid()
-        return self._paths.outer_states(self._part(batch.filter(pc.invert(held)), "path"))
+        return pc.if_else(held, None, self._part(batch, "path").column(0).cast(pa.string()))
+
+    def outer_states(self, paths: Any) -> bytes:
+        """The states of the files that hold the images without bytes."""
+        return self._paths.outer_states(paths)
 
     @staticmethod
     def _part(batch: pa.RecordBatch, field: str) -> pa.RecordBatch:
@@ -177,49 +195,56 @@ class Features(InputColumns):
 
     def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
         """One reader for each feature vector."""
-        vectors = self._vectors(batch)
-        for vector in vectors:
-            yield partial(self._read, vector)
+        values, ends = self._values(batch)
+        for start, end in pairwise([0, *ends.tolist()]):
+            yield partial(self._read, values[start:end])
 
     def digest(self, batch: pa.RecordBatch) -> bytes:
-        """The float64 values of each row."""
-        return b"".join(np.asarray(vector, dtype="<f8").tobytes() + b"|" for vector in self._vectors(batch))
+        """A digest of the float64 values of each row."""
+        values, ends = self._values(batch)
+        view = memoryview(np.ascontiguousarray(values, dtype="<f8").data).cast("B")
+        bounds = [0, *(8 * ends).tolist()]
+        return b"".join([blake2b(view[a:b], digest_size=ROW_BYTES).digest() for a, b in pairwise(bounds)])
 
     def matrix(self, batch: pa.RecordBatch) -> npt.NDArray[np.float64]:
         """The vectors as (rows, d); rows that hold none, and shorter ones, are NaN where they have no value."""
-        if len(self.columns) > 1 or not _is_list(batch.schema.field(0).type):
-            matrix = np.empty((batch.num_rows, len(self.columns)))
-            for at, name in enumerate(self.columns):
-                column = batch.column(name)
-                # A cast costs as much as all the rest, and numpy gives floating-point numbers the same values.
-                exact = column if pa.types.is_floating(column.type) else column.cast(pa.float64(), safe=False)
-                matrix[:, at] = exact.to_numpy(zero_copy_only=False)
-            return matrix
-        vectors = self._vectors(batch)
-        filled = np.full((len(vectors), max(map(len, vectors), default=0)), np.nan)
-        for row, vector in enumerate(vectors):
-            filled[row, : len(vector)] = vector
+        values, ends = self._values(batch)
+        lengths = np.diff(ends, prepend=0)
+        width = int(lengths.max(initial=0))
+        if (lengths == width).all():
+            return values.reshape(len(ends), width)
+        filled = np.full((len(ends), width), np.nan)
+        filled[np.arange(width) < lengths[:, None]] = values
         return filled
 
     def unusable(self, batch: pa.RecordBatch) -> dict[int, str]:
-        """Rows without values, or with values that are not finite, and why."""
+        """Rows without values, or with values that are not finite."""
+        values, ends = self._values(batch)
+        starts = ends - np.diff(ends, prepend=0)
+        infinite = np.flatnonzero(~np.isfinite(values))
+        bad = (starts == ends) | (np.searchsorted(infinite, ends) > np.searchsorted(infinite, starts))
         found = {}
-        for row in np.flatnonzero(~np.isfinite(self.matrix(batch)).all(axis=1)).tolist():
+        for row in np.flatnonzero(bad).tolist():
             try:
-                self._read(self._vectors(batch)[row])
+                self._read(values[starts[row] : ends[row]])
             except InvalidRow as invalid:
                 found[row] = invalid.reason
         return found
 
-    def _vectors(self, batch: pa.RecordBatch) -> Sequence[npt.NDArray[np.float64]]:
-        if len(self.columns) > 1 or not _is_list(batch.schema.field(0).type):
-            columns = [batch.column(name).cast(pa.float64(), safe=False) for name in self.columns]
-            matrix = np.column_stack([column.to_numpy(zero_copy_only=False) for column in columns])
-            return list(matrix)
-        column = batch.column(0)
+    def _values(self, batch: pa.RecordBatch) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """The values of all rows one after the other, and where each row ends in them."""
+        if len(self.columns) > 1 or not _is_list(batch.schema.field(self.columns[0]).type):
+            matrix = np.empty((batch.num_rows, len(self.columns)))
+            for number, name in enumerate(self.columns):
+                column = batch.column(name)
+                # A cast costs as much as all the rest, and numpy gives floating-point numbers the same values.
+                exact = column if pa.types.is_floating(column.type) else column.cast(pa.float64(), safe=False)
+                matrix[:, number] = exact.to_numpy(zero_copy_only=False)
+            return matrix.reshape(-1), np.arange(1, batch.num_rows + 1) * len(self.columns)
+        column = batch.column(self.columns[0])
         values = column.flatten().cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
-        return np.split(values, np.cumsum(lengths)[:-1])
+        return values, np.cumsum(lengths, dtype=np.int64)
 
     def _read(self, vector: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         if vector.size == 0:

@@ -45,6 +45,11 @@ class Location:
         """The path of ``name`` in the folder that lies here."""
         return f"{self.path.rstrip('/')}/{name}"
 
+    def folder_of(self, paths: Sequence[str]) -> str:
+        """The folder that lies here, or that the first of its files lies in."""
+        folder: str = self.path if self.is_folder() else self.filesystem._parent(paths[0])
+        return folder
+
     def files(self, suffixes: Sequence[str]) -> list[str]:
         """The file, or the folder's or glob's files that end in one of ``suffixes``, sorted by path.
 

@@ -6,9 +6,13 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from congruence.tasks.sources.errors import SplitError
+from congruence.tasks.sources.files import file_state
+from congruence.tasks.sources.layouts import FileLayout, joined_kinds, positions_of_marks
 from congruence.tasks.sources.locations import Location
 from congruence.tasks.sources.tables import BATCH_ROWS, Table
 from congruence.tasks.sources.typing_rows import ColumnTypes, RawText, parse_object, typed_batch
@@ -17,26 +21,37 @@ _CSV_FIELD_LIMIT = 2**24
 
 
 class ManifestTable(Table):
-    """The rows of text files in the order of their paths. One pass at opening finds the types and where rows begin."""
+    """The rows of text files in the order of their paths. One pass over each file finds types and where rows begin."""
 
-    def __init__(self, location: Location, suffix: str) -> None:
+    def __init__(self, location: Location, layouts: Sequence[FileLayout], suffix: str) -> None:
         self.location = location.uri
         self._filesystem = location.filesystem
         self._is_csv = suffix == ".csv"
-        self._paths = location.files((suffix,))
-        self.folder = location.path if location.is_folder() else self._filesystem._parent(self._paths[0])
-        self._first_rows: list[int] = []
+        self._paths = [layout.path for layout in layouts]
+        self.folder = location.folder_of(self._paths)
         self._marks: list[tuple[int, int, int, int]] = []  # row of the split, file, byte, line
-        types = ColumnTypes()
         self.rows = 0
-        for number in range(len(self._paths)):
-            self._first_rows.append(self.rows)
-            for offset, line, values in self._records(number, 0, 0):
-                if self.rows % BATCH_ROWS == 0 or self.rows == self._first_rows[-1]:
-                    self._marks.append((self.rows, number, offset, line))
-                types.observe(values)
-                self.rows += 1
-        self.schema = types.schema()
+        for number, layout in enumerate(layouts):
+            self._marks += [(self.rows + row, number, offset, line) for row, offset, line in layout.marks]
+            self.rows += layout.rows
+        self.schema = ColumnTypes(joined_kinds(layouts)).schema()
+
+    @staticmethod
+    def paths(location: Location, suffix: str) -> list[str]:
+        """The manifests."""
+        return location.files((suffix,))
+
+    @staticmethod
+    def describe(location: Location, path: str, suffix: str) -> FileLayout:
+        """One pass over the file."""
+        state = file_state(location.filesystem, path, location.is_local)
+        types, marks, rows = ColumnTypes(), [], 0
+        for offset, line, values in _records(location.filesystem, path, suffix == ".csv", 0, 0):
+            if rows % BATCH_ROWS == 0:
+                marks.append((rows, offset, line))
+            types.observe(values)
+            rows += 1
+        return FileLayout(path, state, rows, kinds=types.kinds, marks=marks)
 
     def batches(self, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
         """Rows in order, parsed from the nearest known row before ``start``."""
@@ -55,9 +70,9 @@ class ManifestTable(Table):
             line = found
         return f"{self._paths[number]}, line {line + 1}"
 
-    def files(self) -> list[str]:
-        """The manifests."""
-        return list(self._paths)
+    def positions(self) -> npt.NDArray[np.int64]:
+        """The byte of the nearest known row before."""
+        return positions_of_marks([(mark[0], mark[2]) for mark in self._marks], self.rows)
 
     def _mark(self, row: int) -> tuple[int, int, int, int]:
         return self._marks[bisect.bisect_right(self._marks, (row, len(self._paths), 0, 0)) - 1]
@@ -71,14 +86,19 @@ class ManifestTable(Table):
             number, offset, line, skip = number + 1, 0, 0, 0
 
     def _records(self, number: int, offset: int, line: int) -> Iterator[tuple[int, int, dict[str, Any]]]:
-        """Byte, line and values of each row of a file; ``offset`` and ``line`` say where a row begins, 0 the file."""
-        path = self._paths[number]
-        with self._filesystem.open(path, "rb") as stream:
-            lines = _Lines(stream, path)
-            header = _csv_header(lines, path) if self._is_csv else []
-            if offset:
-                lines.seek(offset, line)
-            yield from _csv_rows(lines, header, path) if self._is_csv else _json_rows(lines, path)
+        return _records(self._filesystem, self._paths[number], self._is_csv, offset, line)
+
+
+def _records(
+    filesystem: Any, path: str, is_csv: bool, offset: int, line: int
+) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """Byte, line and values of each row of a file; ``offset`` and ``line`` say where a row begins, 0 the file."""
+    with filesystem.open(path, "rb") as stream:
+        lines = _Lines(stream, path)
+        header = _csv_header(lines, path) if is_csv else []
+        if offset:
+            lines.seek(offset, line)
+        yield from _csv_rows(lines, header, path) if is_csv else _json_rows(lines, path)
 
 
 class _Lines:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from congruence.tasks.sources.formats import open_table
-from congruence.tasks.sources.locations import Location
+from congruence.tasks.sources.formats import Format
 from congruence.tasks.sources.settings import SplitSettings
 
 
@@ -14,7 +13,8 @@ def new_inputs(labelled: SplitSettings, uri: str, *, name: str = "inputs") -> Sp
         SplitError: nothing that can be read at ``uri``.
     """
     read = labelled.model_copy(update={"uri": uri, "format": "auto", "name": name})
-    present = set(open_table(read, Location.of(uri, read.storage_options)).schema.names)
+    form = Format.of(read)
+    present = set(form.table([form.describe(path) for path in form.paths()]).schema.names)
     return read.model_copy(
         update={
             "key": read.key if read.key in present else None,

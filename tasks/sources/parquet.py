@@ -2,51 +2,89 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from congruence.tasks.sources.errors import SplitError
+from congruence.tasks.sources.files import file_state
+from congruence.tasks.sources.layouts import FileLayout
 from congruence.tasks.sources.locations import Location
-from congruence.tasks.sources.tables import BATCH_ROWS, FilesOfBatches
+from congruence.tasks.sources.positions import Opened
+from congruence.tasks.sources.tables import BATCH_BYTES, BATCH_ROWS, MOST_BATCH_ROWS, FilesOfBatches
+
+_BUFFERS = 2**24
+"""Bytes read ahead in all columns together; more columns have smaller buffers."""
 
 
 class ParquetTable(FilesOfBatches):
     """The rows of Parquet files in the order of their paths; the pieces are row groups."""
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: Location, layouts: Sequence[FileLayout]) -> None:
         self._filesystem = location.filesystem
-        paths = location.files((".parquet", ".pq"))
-        folder = location.path if location.is_folder() else self._filesystem._parent(paths[0])
-        super().__init__(location.uri, folder, paths)
+        super().__init__(location.uri, location.folder_of([layout.path for layout in layouts]), layouts)
 
-    def _describe(self, file: pq.ParquetFile) -> tuple[pa.Schema, list[int]]:
-        metadata = file.metadata
-        groups = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-        return file.schema_arrow.remove_metadata(), groups
+    @staticmethod
+    def paths(location: Location) -> list[str]:
+        """The files of the split."""
+        return location.files((".parquet", ".pq"))
 
-    def _in_order(self, file: pq.ParquetFile) -> Iterator[tuple[pq.ParquetFile, int]]:
-        return ((file, group) for group in range(file.metadata.num_row_groups))
+    @staticmethod
+    def describe(location: Location, path: str) -> FileLayout:
+        """What the file's footer says."""
+        state = file_state(location.filesystem, path, location.is_local)
+        with _told(path), location.filesystem.open(path, "rb") as stream:
+            file = pq.ParquetFile(stream, pre_buffer=False)
+            metadata = file.metadata
+            groups = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+            return FileLayout(path, state, sum(groups), file.schema_arrow.remove_metadata(), pieces=groups)
 
-    def _read(
-        self, piece: tuple[pq.ParquetFile, int], columns: Sequence[str], start: int, stop: int
-    ) -> Iterator[pa.RecordBatch]:
-        file, group = piece
-        position = 0
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, row_groups=[group], columns=list(columns)):
-            begin, end = max(0, start - position), min(batch.num_rows, stop - position)
-            if begin < end:
-                yield batch.slice(begin, end - begin).select(list(columns))
-            position += batch.num_rows
-            if position >= stop:
-                return
+    def _open(self, path: str, columns: Sequence[str], piece_rows: Sequence[int]) -> Opened:
+        return _OpenedParquet(self._filesystem, path, columns, piece_rows)
 
-    @contextmanager
-    def _open(self, path: str) -> Iterator[pq.ParquetFile]:
+
+class _OpenedParquet(Opened):
+    def __init__(self, filesystem: Any, path: str, columns: Sequence[str], piece_rows: Sequence[int]) -> None:
+        super().__init__(path, piece_rows)
+        self._columns = list(columns)
+        self._source = filesystem.open(path, "rb")
         try:
-            with self._filesystem.open(path, "rb") as stream:
-                yield pq.ParquetFile(stream, pre_buffer=False, buffer_size=2**20)
-        except (ConnectionError, TimeoutError, PermissionError):
+            with _told(path):
+                buffer = min(2**20, max(2**14, _BUFFERS // max(1, len(columns))))
+                self._file = pq.ParquetFile(self._source, pre_buffer=False, buffer_size=buffer)
+        except BaseException:
+            self._source.close()
             raise
-        except (pa.ArrowInvalid, OSError) as error:
-            raise SplitError(f"{path}: not readable as Parquet ({error}); write the file again") from error
+
+    def batches_from(self, piece: int) -> Iterator[pa.RecordBatch]:
+        """Row groups one after the other, none held whole."""
+        with _told(self.path):
+            for group in range(piece, self._file.metadata.num_row_groups):
+                rows = self._batch_rows(group)
+                for batch in self._file.iter_batches(batch_size=rows, row_groups=[group], columns=self._columns):
+                    yield batch.select(self._columns)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream, self._held = iter(()), None
+        self._file.close()
+        self._source.close()
+
+    def _batch_rows(self, group: int) -> int:
+        """As many rows as memory allows by what the footer says that the columns take."""
+        metadata = self._file.metadata.row_group(group)
+        chunks = [metadata.column(number) for number in range(metadata.num_columns)]
+        taken = sum(c.total_uncompressed_size for c in chunks if c.path_in_schema.split(".")[0] in self._columns)
+        fitting: int = BATCH_BYTES * metadata.num_rows // max(1, taken)
+        return max(BATCH_ROWS, min(MOST_BATCH_ROWS, fitting))
+
+
+@contextmanager
+def _told(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (ConnectionError, TimeoutError, PermissionError):
+        raise
+    except (pa.ArrowInvalid, OSError) as error:
+        raise SplitError(f"{path}: not readable as Parquet ({error}); write the file again") from error

@@ -3,16 +3,23 @@
 import bisect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from congruence.tasks.sources.errors import SplitError
+from congruence.tasks.sources.layouts import FileLayout
+from congruence.tasks.sources.positions import Opened, Positions
 
 BATCH_ROWS = 256
-"""Rows that a stream holds at once: with images of 100 kB some 25 MB."""
+"""Rows that a stream holds at once where nothing says how large they are: with images of 100 kB some 25 MB."""
+BATCH_BYTES = 2**24
+"""Bytes that a stream holds at once where a row's size is known."""
+MOST_BATCH_ROWS = 2**16
 
 
 class Table(ABC):
@@ -31,80 +38,66 @@ class Table(ABC):
 
     @abstractmethod
     def batches(self, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """Rows ``start`` to ``stop`` of ``columns`` in order, at most BATCH_ROWS at a time."""
+        """Rows ``start`` to ``stop`` of ``columns`` in order, some at a time, bounded in memory."""
 
     @abstractmethod
     def place(self, row: int) -> str:
         """The file and the row in it, as a person would look it up."""
 
     @abstractmethod
-    def files(self) -> list[str]:
-        """The paths of all files that hold the table: their state tells whether anything changed."""
+    def positions(self) -> npt.NDArray[np.int64]:
+        """For each row the piece of its file (row group, record batch) or the byte that reading it begins at."""
 
 
 class FilesOfBatches(Table):
     """Files of alike columns one after the other, each a sequence of pieces (row groups, record batches) of known rows.
 
-    A format says how a file is opened, what its pieces are, and how the rows of one are read.
+    A format says how a file is opened, what its pieces are, and how the rows of one are read. The place where a stream
+    ended is kept open for a while (see Positions): who reads on from there decodes nothing twice.
     """
 
-    def __init__(self, location: str, folder: str, paths: Sequence[str]) -> None:
+    def __init__(self, location: str, folder: str, layouts: Sequence[FileLayout]) -> None:
         self.location = location
         self.folder = folder
-        self._paths = list(paths)
-        self._piece_rows: list[list[int]] = []
-        for number, path in enumerate(self._paths):
-            with self._open(path) as file:
-                schema, rows = self._describe(file)
-            self._piece_rows.append(rows)
-            if number == 0:
-                self.schema = schema
-            elif not schema.equals(self.schema):
-                raise SplitError(f"{path}: {_difference(self.schema, schema, self._paths[0])}; write both files alike")
-        self._starts = [0, *accumulate(sum(rows) for rows in self._piece_rows)]
+        self._paths = [layout.path for layout in layouts]
+        self._states = [layout.state for layout in layouts]
+        self._piece_rows = [list(layout.pieces) for layout in layouts]
+        for layout in layouts:
+            assert layout.schema is not None
+            if layout is layouts[0]:
+                self.schema = layout.schema
+            elif not layout.schema.equals(self.schema):
+                difference = _difference(self.schema, layout.schema, self._paths[0])
+                raise SplitError(f"{layout.path}: {difference}; write both files alike")
+        self._starts = [0, *accumulate(layout.rows for layout in layouts)]
         self.rows = self._starts[-1]
 
     @abstractmethod
-    def _open(self, path: str) -> AbstractContextManager[Any]:
-        """The file, opened; raises SplitError where it is damaged, in the body of the ``with`` too."""
-
-    @abstractmethod
-    def _describe(self, file: Any) -> tuple[pa.Schema, list[int]]:
-        """The columns of an opened file, without metadata, and the rows of each of its pieces."""
-
-    @abstractmethod
-    def _in_order(self, file: Any) -> Iterator[Any]:
-        """The pieces of an opened file, which may be read only from first to last."""
-
-    @abstractmethod
-    def _read(self, piece: Any, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """Rows ``start`` to ``stop``, counted within a piece, at most BATCH_ROWS at a time."""
+    def _open(self, path: str, columns: Sequence[str], piece_rows: Sequence[int]) -> Opened:
+        """The file, opened for reading some columns; raises SplitError where it is damaged, while it is read too."""
 
     def batches(self, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """Rows in order; pieces outside of the range are passed over, and one piece's columns held at a time."""
+        """Rows in order; pieces outside of the range are passed over, and one batch held at a time."""
         for number, path in enumerate(self._paths):
             first = self._starts[number]
             if first >= stop or self._starts[number + 1] <= start:
                 continue
-            with self._open(path) as file:
-                for piece, rows in zip(self._in_order(file), self._piece_rows[number], strict=False):
-                    begin, end = max(0, start - first), min(rows, stop - first)
-                    if begin < end:
-                        yield from self._read(piece, columns, begin, end)
-                    first += rows
-                    if first >= stop:
-                        break
-            if first < min(stop, self._starts[number + 1]):
-                raise SplitError(f"{path}: has fewer rows than when it was opened; open the split again")
+            begin, end = max(0, start - first), min(self._starts[number + 1], stop) - first
+            pieces = self._piece_rows[number]
+            kept = Positions.of_this_process()
+            identity = (type(self).__name__, path, self._states[number], tuple(columns))
+            with kept.borrowed(identity, begin, partial(self._open, path, columns, pieces)) as opened:
+                yield from opened.rows(begin, end)
 
     def place(self, row: int) -> str:
         """The file and the row in it."""
         number = bisect.bisect_right(self._starts, row) - 1
         return f"{self._paths[number]}, row {row - self._starts[number]}"
 
-    def files(self) -> list[str]:
-        """The files, in order."""
-        return list(self._paths)
+    def positions(self) -> npt.NDArray[np.int64]:
+        """The number of the piece in its file."""
+        numbers = [np.repeat(np.arange(len(rows)), rows) for rows in self._piece_rows]
+        return np.concatenate(numbers).astype(np.int64) if numbers else np.empty(0, np.int64)
 
 
 def _difference(expected: Any, found: Any, first: str) -> str:
@@ -115,9 +108,3 @@ def _difference(expected: Any, found: Any, first: str) -> str:
             return f"column {field.name!r} is {found.field(field.name).type}, but {field.type} in {first}"
     extra = [name for name in found.names if name not in expected.names]
     return f"has the column {extra[0]!r} that {first} lacks" if extra else f"orders its columns unlike {first}"
-
-
-def sliced(batch: pa.RecordBatch, start: int, stop: int) -> Iterator[pa.RecordBatch]:
-    """Rows ``start`` to ``stop`` of ``batch`` in pieces of at most BATCH_ROWS."""
-    for begin in range(start, stop, BATCH_ROWS):
-        yield batch.slice(begin, min(BATCH_ROWS, stop - begin))

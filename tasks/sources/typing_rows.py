@@ -31,8 +31,18 @@ class ColumnTypes:
     Integers and floats widen to floats; any other mixture is text.
     """
 
-    def __init__(self) -> None:
-        self._kinds: dict[str, str] = {}
+    def __init__(self, kinds: Mapping[str, str] | None = None) -> None:
+        self._kinds: dict[str, str] = dict(kinds or {})
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The kind of each column, in the order in which they were first seen."""
+        return dict(self._kinds)
+
+    def join(self, kinds: Mapping[str, str]) -> None:
+        """Take the kinds of other rows' columns into account."""
+        for name, kind in kinds.items():
+            self._kinds[name] = _join(self._kinds.get(name, "null"), kind)
 
     def observe(self, values: Mapping[str, Any]) -> None:
         """Take one row's values into account."""

@@ -8,10 +8,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from congruence.tasks.sources.errors import SplitError
+from congruence.tasks.sources.files import file_state
 from congruence.tasks.sources.inputs import REASON
+from congruence.tasks.sources.layouts import FileLayout, joined_kinds, positions_of_marks
 from congruence.tasks.sources.locations import Location
 from congruence.tasks.sources.tables import BATCH_ROWS, Table
 from congruence.tasks.sources.typing_rows import ColumnTypes, RawText, parse_object, typed_batch
@@ -41,27 +45,39 @@ class WebDatasetTable(Table):
 
     key = KEY
 
-    def __init__(self, location: Location, alternatives: Sequence[str] = ()) -> None:
+    def __init__(self, location: Location, layouts: Sequence[FileLayout], alternatives: Sequence[str] = ()) -> None:
         self.location = location.uri
         self._filesystem = location.filesystem
-        self._paths = location.files((".tar",))
-        self.folder = location.path if location.is_folder() else self._filesystem._parent(self._paths[0])
+        self._paths = [layout.path for layout in layouts]
+        self.folder = location.folder_of(self._paths)
         self._alternatives = list(dict.fromkeys(name for name in alternatives if ";" in name))
         self._marks: list[tuple[int, int, int]] = []  # row of the split, file, byte
-        types = ColumnTypes()
         self.rows = 0
-        for number in range(len(self._paths)):
-            first = self.rows
-            for sample in self._samples(number, 0, contents=False):
-                if self.rows % BATCH_ROWS == 0 or self.rows == first:
-                    self._marks.append((self.rows, number, sample.offset))
-                types.observe(sample.values)
-                self.rows += 1
-        seen = types.schema()
+        for number, layout in enumerate(layouts):
+            self._marks += [(self.rows + row, number, offset) for row, offset in layout.marks]
+            self.rows += layout.rows
+        seen = ColumnTypes(joined_kinds(layouts)).schema()
         found = [column for column in seen if column.name not in (KEY, REASON)]
         possible = [name for name in self._alternatives if not set(name.split(";")).isdisjoint(seen.names)]
         joined = [pa.field(name, pa.binary()) for name in possible]
         self.schema = pa.schema([pa.field(KEY, pa.string()), *found, *joined, pa.field(REASON, pa.string())])
+
+    @staticmethod
+    def paths(location: Location) -> list[str]:
+        """The tar files."""
+        return location.files((".tar",))
+
+    @staticmethod
+    def describe(location: Location, path: str) -> FileLayout:
+        """One pass over the headers and the small members of the file."""
+        state = file_state(location.filesystem, path, location.is_local)
+        types, marks, rows = ColumnTypes(), [], 0
+        for sample in _samples(location.filesystem, path, 0, contents=False):
+            if rows % BATCH_ROWS == 0:
+                marks.append((rows, sample.offset))
+            types.observe(sample.values)
+            rows += 1
+        return FileLayout(path, state, rows, kinds=types.kinds, marks=marks)
 
     def batches(self, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
         """Samples in order, read on from the nearest known one before ``start``."""
@@ -78,9 +94,9 @@ class WebDatasetTable(Table):
             return f"{self._paths[number]}, sample {sample.key!r}"
         return self._paths[number]
 
-    def files(self) -> list[str]:
-        """The tar files."""
-        return list(self._paths)
+    def positions(self) -> npt.NDArray[np.int64]:
+        """The byte of the nearest known sample before."""
+        return positions_of_marks([(mark[0], mark[2]) for mark in self._marks], self.rows)
 
     def _row(self, sample: _Sample) -> dict[str, Any]:
         row = {**sample.values, KEY: sample.key, REASON: sample.reason}
@@ -99,26 +115,29 @@ class WebDatasetTable(Table):
             number, offset, skip = number + 1, 0, 0
 
     def _samples(self, number: int, offset: int, contents: bool) -> Iterator[_Sample]:
-        path = self._paths[number]
-        sample: _Sample | None = None
-        try:
-            with self._filesystem.open(path, "rb") as stream:
-                stream.seek(offset)
-                with tarfile.open(fileobj=stream, mode="r:") as archive:
-                    while (member := archive.next()) is not None:
-                        archive.members = []  # type: ignore[attr-defined]  # tarfile keeps every header that it has read
-                        if member.isdir():
-                            continue
-                        key, extension = _split_name(member.name)
-                        if sample is None or sample.key != key or extension in sample.values:
-                            if sample is not None:
-                                yield sample
-                            sample = _Sample(key, member.offset)
-                        _take(sample, archive, member, extension, contents, path)
-                    if sample is not None:
-                        yield sample
-        except tarfile.TarError as error:
-            raise SplitError(f"{path}: not readable as tar ({error}); write or fetch the file again") from error
+        return _samples(self._filesystem, self._paths[number], offset, contents)
+
+
+def _samples(filesystem: Any, path: str, offset: int, contents: bool) -> Iterator[_Sample]:
+    sample: _Sample | None = None
+    try:
+        with filesystem.open(path, "rb") as stream:
+            stream.seek(offset)
+            with tarfile.open(fileobj=stream, mode="r:") as archive:
+                while (member := archive.next()) is not None:
+                    archive.members = []  # type: ignore[attr-defined]  # tarfile keeps every header that it has read
+                    if member.isdir():
+                        continue
+                    key, extension = _split_name(member.name)
+                    if sample is None or sample.key != key or extension in sample.values:
+                        if sample is not None:
+                            yield sample
+                        sample = _Sample(key, member.offset)
+                    _take(sample, archive, member, extension, contents, path)
+                if sample is not None:
+                    yield sample
+    except tarfile.TarError as error:
+        raise SplitError(f"{path}: not readable as tar ({error}); write or fetch the file again") from error
 
 
 def _split_name(name: str) -> tuple[str, str]:

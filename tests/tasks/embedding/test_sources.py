@@ -269,11 +269,6 @@ REFUSED = {
         lambda frame: frame,
         r"column 'key' \(target\) holds .*string, not numbers, for example 'image-0'",
     ),
-    "a target that is not finite": (
-        {},
-        lambda frame: frame.assign(angle=frame["angle"].where(frame.index != 17)),
-        r"0\.parquet, row 17: column 'angle' \(target\) is None, not a finite number; repair",
-    ),
     "a key that occurs twice": (
         {},
         lambda frame: frame.assign(key=frame["key"].where(frame.index != 44, "image-2")),
@@ -335,26 +330,32 @@ def test_a_missing_split_is_one_sentence(tmp_path: Path) -> None:
 def test_a_kept_plan_is_used_until_a_file_changes(
     form: str, tmp_path: Path, rows: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from congruence.tasks.sources import planning
+    from congruence.tasks.sources import index
 
     split = _open(tmp_path / "data", rows(ROWS), FORMATS[form])
     made = open_split(split.settings, tmp_path / "plans")
-    digested: list[str] = []
-    digest_inputs = planning._digest_inputs
-    monkeypatch.setattr(planning, "_digest_inputs", lambda *a: digested.append("again") or digest_inputs(*a))
+    files = len(list((tmp_path / "plans" / "parts").iterdir()))
+    indexed: list[str] = []
+    write_part = index.write_part
+    monkeypatch.setattr(index, "write_part", lambda *a: indexed.append("again") or write_part(*a))
     kept = open_split(split.settings, tmp_path / "plans")
     assert (kept.digest, kept.shards) == (made.digest, made.shards) == (split.digest, split.shards)
-    assert digested == []
-    for path in (tmp_path / "plans").iterdir():
-        path.write_text(path.read_text().replace('"rows": 30', '"rows": 29'))
+    assert indexed == []
+    for path in (tmp_path / "plans" / "splits").iterdir():
+        path.write_text(path.read_text().replace("30", "29"))
     assert open_split(split.settings, tmp_path / "plans").shards == split.shards
-    assert digested == ["again"]
+    assert indexed == []
+    for path in (tmp_path / "plans" / "parts").iterdir():
+        path.write_bytes(path.read_bytes()[:-9] + b"damaged!!")
+    assert open_split(split.settings, tmp_path / "plans").shards == split.shards
+    assert len(indexed) == files
     changed = tmp_path / "data/images/image-41.jpg"
     if form == "csv":
         times = changed.stat()
         changed.write_bytes(changed.read_bytes()[:-1] + b"x")
         os.utime(changed, ns=(times.st_atime_ns, times.st_mtime_ns))
         assert open_split(split.settings, tmp_path / "plans").digest != split.digest
+        assert len(indexed) == files + 1
         changed.unlink()
         assert open_split(split.settings, tmp_path / "plans").digest != split.digest
-        assert len(digested) == 3
+        assert len(indexed) == files + 2
