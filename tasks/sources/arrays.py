@@ -17,7 +17,6 @@ import numpy as np
 import numpy.lib.format as npy
 import numpy.typing as npt
 import pyarrow as pa
-import zarr
 from PIL import Image
 
 from congruence.kernels.arrays import Array
@@ -119,6 +118,8 @@ def describe_npy(location: Location, path: str) -> FileLayout:
 
 def describe_zarr(location: Location, path: str) -> FileLayout:
     """The arrays of a Zarr group."""
+    import zarr  # takes a second to load
+
     try:
         group = zarr.open_group(_zarr_store(location), mode="r")
     except (FileNotFoundError, ValueError, TypeError) as error:
@@ -307,6 +308,8 @@ class _ZarrArray(StoredArray):
 
     def blocks(self, start: int, stop: int, size: int) -> Iterator[Array]:
         """Rows in order, some chunks at a time."""
+        import zarr
+
         array: Any = zarr.open_group(_zarr_store(self._location), mode="r")[self._name]
         step = size * max(1, round(array.chunks[0] / size))
         for begin in range(start, stop, step):
@@ -318,6 +321,8 @@ class _ZarrArray(StoredArray):
 def _zarr_store(location: Location) -> Any:
     if location.is_local:
         return location.path
+    import zarr
+
     return zarr.storage.FsspecStore.from_url(location.uri, storage_options=dict(location.options), read_only=True)
 
 

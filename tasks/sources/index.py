@@ -34,7 +34,17 @@ from congruence.tasks.sources.kept import load_record, save_record
 from congruence.tasks.sources.layouts import FileLayout, joined_kinds
 from congruence.tasks.sources.locations import Location
 from congruence.tasks.sources.parquet import ParquetTable
-from congruence.tasks.sources.parts import BYTES, DIGEST, PATH, STATE, PartFacts, read_facts, write_part
+from congruence.tasks.sources.parts import (
+    BYTES,
+    DIGEST,
+    PATH,
+    STATE,
+    PartFacts,
+    fixed_bytes,
+    is_whole,
+    read_facts,
+    write_part,
+)
 from congruence.tasks.sources.roles import checked_inputs, described_columns
 from congruence.tasks.sources.settings import SplitSettings
 from congruence.tasks.sources.tables import Table
@@ -143,6 +153,17 @@ def load_index(settings: SplitSettings, folder: Path, copies: Path | None, name:
     return SplitIndex(table, inputs, _rows(parts), said["shard_rows"], shards, said["digest"], facts)
 
 
+def discard_damaged(rows: ParquetTable) -> int:
+    """Remove the parts of an index that cannot be read from end to end, and return their number.
+
+    The next opening makes them again.
+    """
+    damaged = [path for path in map(Path, rows.paths_of_files) if not is_whole(path)]
+    for path in damaged:
+        path.unlink(missing_ok=True)
+    return len(damaged)
+
+
 @cache
 def own_folder() -> Path:
     """A folder for indexes that nobody asked to keep: it goes with this process."""
@@ -183,7 +204,12 @@ def _make(settings: SplitSettings, folder: Path, copies: Path | None, name: str)
         parts.append(path)
         facts.join(found)
     rows = _rows(parts)
-    shards, digest = _merge(settings, plan, rows)
+    try:
+        shards, digest = _merge(settings, plan, rows)
+    except SplitError:
+        if not discard_damaged(rows):
+            raise
+        return _make(settings, folder, copies, name)
     content = {
         "shard_rows": settings.shard_rows,
         "layouts": [_layout_name(layout.path, layout.state) for layout in plan.layouts],
@@ -222,7 +248,7 @@ def _part(
     path = folder / "parts" / f"{name}.parquet"
     facts = read_facts(path)
     if facts is None or not _as_indexed(_rows([path]), inputs):
-        facts = write_part(path, layout.path, settings, table, inputs)
+        facts = write_part(path, layout.path, settings, table, inputs, path if facts is not None else None)
     return path, facts
 
 
@@ -303,13 +329,6 @@ class _ShardDigests:
         self._state.update(self._rows.to_bytes(8, "little"))
         self._done.append(self._state.hexdigest())
         self._state, self._rows = blake2b(self._kind, digest_size=ROW_BYTES), 0
-
-
-def fixed_bytes(column: Any) -> bytes:
-    """The bytes of a column of fixed width, row after row."""
-    width = column.type.byte_width
-    _, data = column.buffers()
-    return bytes(memoryview(data)[column.offset * width : (column.offset + len(column)) * width])
 
 
 def _content(column: Any) -> bytes:

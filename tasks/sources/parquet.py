@@ -52,7 +52,9 @@ class _OpenedParquet(Opened):
         try:
             with _told(path):
                 buffer = min(2**20, max(2**14, _BUFFERS // max(1, len(columns))))
-                self._file = pq.ParquetFile(self._source, pre_buffer=False, buffer_size=buffer)
+                self._file = pq.ParquetFile(
+                    self._source, pre_buffer=False, buffer_size=buffer, page_checksum_verification=True
+                )
         except BaseException:
             self._source.close()
             raise

@@ -14,11 +14,11 @@ Its columns, of as many rows as the file has:
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from congruence.tasks.sources.digests import ROW_BYTES, canonical_bytes, combine, digest_of, is_number
 from congruence.tasks.sources.errors import SplitError
 from congruence.tasks.sources.inputs import InputColumns
-from congruence.tasks.sources.kept import written_whole
+from congruence.tasks.sources.kept import load_record, save_record, written_whole
 from congruence.tasks.sources.roles import described_columns
 from congruence.tasks.sources.settings import SplitSettings
 from congruence.tasks.sources.tables import Table
@@ -40,7 +40,7 @@ FIRST_ROWS = 3
 FILE, POSITION, ROW, BYTES, DIGEST, PATH, STATE = (
     f"__{name}__" for name in ("file", "position", "row", "bytes", "digest", "path", "state")
 )
-_META = b"congruence"
+_Known: TypeAlias = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 
 
 @dataclass
@@ -103,44 +103,70 @@ def stored_type(kind: Any) -> Any:
     return kind if text or is_number(kind) or pa.types.is_timestamp(kind) or pa.types.is_date32(kind) else None
 
 
-def write_part(path: Path, file: str, settings: SplitSettings, table: Table, inputs: InputColumns) -> PartFacts:
+def write_part(
+    path: Path, file: str, settings: SplitSettings, table: Table, inputs: InputColumns, known: Path | None = None
+) -> PartFacts:
     """Index the rows of ``table``, those of one ``file`` of the split, in one stream over it.
 
-    ``path`` is written whole or not at all.
+    ``path`` is written whole or not at all. ``known`` is a part of the same rows, made when inputs in files of their
+    own may have been others: only those are read again whose files have changed since.
 
     Raises:
         SplitError: an empty key.
     """
-    part = _Part(file, settings, table, inputs)
-    with (
-        written_whole(path) as temporary,
-        pq.ParquetWriter(
+    part = _Part(file, settings, table, inputs, _known(known, table.rows) if inputs.lie_outside else None)
+    with written_whole(path) as temporary:
+        with pq.ParquetWriter(
             temporary, part.schema, compression="zstd", use_dictionary=part.repeating, write_page_checksum=True
-        ) as writer,
-    ):
-        for group in _grouped(part.batches(), part.schema):
-            writer.write_table(group, row_group_size=PART_GROUP)
-        said = json.dumps(asdict(part.facts))
-        writer.add_key_value_metadata({_META.decode(): json.dumps([combine([said.encode()]), said])})
+        ) as writer:
+            for group in _grouped(part.batches(), part.schema):
+                writer.write_table(group, row_group_size=PART_GROUP)
+        footer = _footer(temporary)
+    save_record(_record(path), {"footer": footer, "facts": asdict(part.facts)})
     return part.facts
 
 
 def read_facts(path: Path) -> PartFacts | None:
-    """What a part says about its rows, None where there is none or it is damaged."""
+    """What is known of a part's rows, None where there is no part or its footer is damaged; pages have checksums."""
+    said = load_record(_record(path))
     try:
-        metadata = pq.read_metadata(path)
-        checksum, said = json.loads(metadata.metadata[_META])
-        facts = PartFacts.from_json(json.loads(said))
-        whole = checksum == combine([said.encode()]) and facts.rows == metadata.num_rows
-    except (OSError, pa.ArrowInvalid, ValueError, TypeError, KeyError):
+        return PartFacts.from_json(said["facts"]) if said is not None and said["footer"] == _footer(path) else None
+    except OSError:
         return None
-    return facts if whole else None
+
+
+def _record(part: Path) -> Path:
+    return part.with_suffix(".json")
+
+
+def _footer(path: Path) -> str:
+    """A digest of a Parquet file's size and footer, which lies at the end, before its length and four letters."""
+    with path.open("rb") as stream:
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(0, size - 8))
+        length = int.from_bytes(stream.read(4), "little")
+        stream.seek(max(0, size - 8 - length))
+        return combine([str(size).encode(), stream.read()])
+
+
+def is_whole(path: Path) -> bool:
+    """Whether every page of a part can be read."""
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            for group in range(file.metadata.num_row_groups):
+                file.read_row_group(group)
+    except (OSError, pa.ArrowInvalid):
+        return False
+    return True
 
 
 class _Part:
     """The columns of one file's rows, batch by batch."""
 
-    def __init__(self, file: str, settings: SplitSettings, table: Table, inputs: InputColumns) -> None:
+    def __init__(
+        self, file: str, settings: SplitSettings, table: Table, inputs: InputColumns, known: _Known | None
+    ) -> None:
+        self._known = known
         self._file, self._settings, self._table, self._inputs = file, settings, table, inputs
         self._key = settings.key or table.key
         self._names = described_columns(settings, table, inputs)
@@ -174,19 +200,20 @@ class _Part:
             FILE: pa.repeat(self._file, batch.num_rows),
             POSITION: self._positions[rows],
             ROW: rows,
-            DIGEST: self._digests(batch, start),
         }
+        inputs, states = batch.select(self._inputs.columns), b""
+        if self._inputs.lie_outside:
+            found[PATH] = self._inputs.outer_paths(inputs)
+            states = self._inputs.outer_states(found[PATH])
+            found[STATE] = _fixed(states, batch.num_rows)
+        found[DIGEST] = self._digests(batch, inputs, states, start)
         for name in self._texts:
             found[BYTES + name] = _fixed(canonical_bytes(batch.column(name)), batch.num_rows)
-        if self._inputs.lie_outside:
-            found[PATH] = self._inputs.outer_paths(batch.select(self._inputs.columns))
-            found[STATE] = _fixed(self._inputs.outer_states(found[PATH]), batch.num_rows)
         arrays = [_as(found[f.name] if f.name in found else batch.column(f.name), f.type) for f in self.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _digests(self, batch: pa.RecordBatch, start: int) -> Any:
-        inputs = batch.select(self._inputs.columns)
-        digests = bytearray(self._inputs.digest(inputs))
+    def _digests(self, batch: pa.RecordBatch, inputs: pa.RecordBatch, states: bytes, start: int) -> Any:
+        digests = bytearray(self._input_digests(inputs, states, start))
         lacking = self._targets(batch)
         for row, reason in self._inputs.unusable(inputs).items():
             if row not in lacking:
@@ -195,6 +222,17 @@ class _Part:
             self.facts.targets.add(start + row, reason)
             digests[row * ROW_BYTES : (row + 1) * ROW_BYTES] = digest_of(f"invalid: {reason}".encode())
         return _fixed(bytes(digests), batch.num_rows)
+
+    def _input_digests(self, inputs: pa.RecordBatch, states: bytes, start: int) -> bytes:
+        if self._known is None:
+            return self._inputs.digest(inputs)
+        old_states, old_digests = (column[start : start + inputs.num_rows] for column in self._known)
+        changed = np.frombuffer(states, old_states.dtype) != old_states
+        digests = old_digests.copy()
+        if changed.any():
+            again = self._inputs.digest(inputs.filter(pa.array(changed)))
+            digests[changed] = np.frombuffer(again, digests.dtype)
+        return digests.tobytes()
 
     def _targets(self, batch: pa.RecordBatch) -> dict[int, str]:
         lacking: dict[int, str] = {}
@@ -225,6 +263,26 @@ def as_numbers(column: Any) -> npt.NDArray[np.float64]:
     """A column of numbers as float64, NaN where it is null."""
     numbers: npt.NDArray[np.float64] = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return numbers
+
+
+def _known(part: Path | None, rows: int) -> _Known | None:
+    """State and digest of each row as a part has them; None where it cannot be read."""
+    if part is None:
+        return None
+    try:
+        with pq.ParquetFile(part, page_checksum_verification=True) as file:
+            table = file.read([STATE, DIGEST])
+    except (OSError, pa.ArrowInvalid):
+        return None
+    columns = [np.frombuffer(fixed_bytes(table[name].combine_chunks()), f"V{ROW_BYTES}") for name in (STATE, DIGEST)]
+    return (columns[0], columns[1]) if table.num_rows == rows else None
+
+
+def fixed_bytes(column: Any) -> bytes:
+    """The bytes of a column of fixed width, row after row."""
+    width = column.type.byte_width
+    _, data = column.buffers()
+    return bytes(memoryview(data)[column.offset * width : (column.offset + len(column)) * width])
 
 
 def _grouped(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from congruence.tasks.sources.errors import SplitError
 
-_MOST_KEPT = 6
-"""Open places of a process: some threads that read the inputs and the model inputs of two splits."""
+_MOST_KEPT = 4
+"""Open places of a process. One of 64 columns takes some 80 MB: each column's last page, decompressed."""
 
 _of_process: tuple[int, Positions] | None = None
 _guard = threading.Lock()
@@ -45,6 +45,11 @@ class Opened(ABC):
     def piece(self, row: int) -> int:
         """The piece that a row lies in."""
         return bisect.bisect_right(self._starts, row) - 1
+
+    @property
+    def at_end(self) -> bool:
+        """Whether all rows were read: nobody reads on from here."""
+        return self.position == self._starts[-1]
 
     def rows(self, start: int, stop: int) -> Iterator[pa.RecordBatch]:
         """Rows ``start`` to ``stop``, read on from where reading ended if these lie further on.
@@ -121,6 +126,9 @@ class Positions:
             return self._idle.pop(max(found, key=lambda at: self._idle[at][1].position))[1]
 
     def _give_back(self, identity: Hashable, opened: Opened) -> None:
+        if opened.at_end:
+            opened.close()
+            return
         with self._lock:
             self._idle.append((identity, opened))
             closing = [self._idle.pop(0)[1] for _ in range(len(self._idle) - _MOST_KEPT)]

@@ -18,7 +18,7 @@ import pyarrow as pa
 from congruence.kernels.arrays import Array
 from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.sources.errors import SplitError, unknown_column
-from congruence.tasks.sources.index import SplitIndex, load_index, own_folder, split_index
+from congruence.tasks.sources.index import SplitIndex, discard_damaged, load_index, own_folder, split_index
 from congruence.tasks.sources.inputs import REASON, Features, RawInput, Reader
 from congruence.tasks.sources.parts import PartFacts, as_numbers, target_reason
 from congruence.tasks.sources.settings import SplitSettings
@@ -64,6 +64,7 @@ class Split:
         self._folder, self._copies, self._index_name = folder, copies, index_name
         self._opened: SplitIndex | None = index
         self._shards: list[Shard] | None = None
+        self._index_is_damaged = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None, "_shards": None}
@@ -145,13 +146,13 @@ class Split:
     def targets_of(self, shards: Sequence[Shard]) -> npt.NDArray[np.float64]:
         """The targets of some shards one after the other, as ``targets`` gives them; from the index alone."""
         names = self.settings.target_columns
-        blocks = [np.empty((0, len(names)))]
-        for start, stop in _runs(shards):
-            batches = self._indexed(names, start, stop) if names else [pa.RecordBatch.from_arrays([], names=[])]
-            for batch in batches:
-                columns = [as_numbers(batch.column(name)) for name in names]
-                blocks.append(np.stack(columns, axis=1) if names else np.empty((stop - start, 0)))
-        values = np.concatenate(blocks)
+        values = np.empty((sum(shard.rows for shard in shards), len(names)))
+        filled = 0
+        for start, stop in _runs(shards) if names else ():
+            for batch in self._indexed(names, start, stop):
+                for number, name in enumerate(names):
+                    values[filled : filled + batch.num_rows, number] = as_numbers(batch.column(name))
+                filled += batch.num_rows
         return values[:, 0] if len(names) == 1 else values
 
     def keys(self, shard: Shard) -> list[str]:
@@ -195,23 +196,28 @@ class Split:
             if name not in self._index.table.schema.names:
                 raise unknown_column(name, "frame", self._index.table.schema.names, self._index.table.location)
         index = pd.RangeIndex(start, stop)
-        batches = self._indexed(stored, start, stop) if stored else []
+        batches = list(self._indexed(stored, start, stop)) if stored else []
         frame = pa.Table.from_batches(batches).to_pandas() if batches else pd.DataFrame(index=range(stop - start))
         frame.index = index
         if self._row_key in names:
             frame[self._row_key] = index.astype(str)
         return frame[list(names)]
 
-    def _indexed(self, names: Sequence[str], start: int, stop: int) -> list[pa.RecordBatch]:
-        """Columns from the index; from the source where the index lacks one or has been damaged."""
+    def _indexed(self, names: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
+        """Columns from the index; from the source where the index lacks one or turns out to be damaged."""
         rows, table = self._index.rows, self._index.table
-        if set(names) <= set(rows.schema.names):
+        if not self._index_is_damaged and set(names) <= set(rows.schema.names):
             types = pa.schema([table.schema.field(name) for name in names])
             try:
-                return [_typed(batch, types) for batch in rows.batches(names, start, stop)]
+                for batch in rows.batches(names, start, stop):
+                    yield _typed(batch, types)
+                    start += batch.num_rows
             except (SplitError, OSError) as error:
+                self._index_is_damaged = True
+                discard_damaged(rows)
                 logger.warning("the index of split %s is damaged, its source is read instead (%s)", self.name, error)
-        return list(table.batches(names, start, stop))
+        if start < stop:
+            yield from table.batches(names, start, stop)
 
     @property
     def _row_key(self) -> str | None:

@@ -94,6 +94,11 @@ class FilesOfBatches(Table):
         number = bisect.bisect_right(self._starts, row) - 1
         return f"{self._paths[number]}, row {row - self._starts[number]}"
 
+    @property
+    def paths_of_files(self) -> list[str]:
+        """The files in order."""
+        return list(self._paths)
+
     def positions(self) -> npt.NDArray[np.int64]:
         """The number of the piece in its file."""
         numbers = [np.repeat(np.arange(len(rows)), rows) for rows in self._piece_rows]

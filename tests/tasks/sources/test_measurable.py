@@ -1,0 +1,97 @@
+"""One rule for rows that lack a number: left out and said; what cannot be measured is refused before any work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.errors import TooManyInvalidRowsError
+from congruence.tasks.sources import Split, SplitError, SplitSettings, open_split, require_measurable
+
+ROWS = 600
+
+
+def opened(folder: Path, frame: pd.DataFrame, files: int = 2, **changes: Any) -> Split:
+    folder.mkdir(exist_ok=True)
+    cut = len(frame) // files
+    for number in range(files):
+        stop = len(frame) if number == files - 1 else (number + 1) * cut
+        frame[number * cut : stop].to_parquet(folder / f"{number}.parquet", index=False)
+    base = {"uri": str(folder), "input": ["a", "b"], "input_kind": "features", "target": "y", "shard_rows": 100}
+    return open_split(SplitSettings.model_validate(base | changes))
+
+
+def frame(rows: int = ROWS) -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    return pd.DataFrame({"a": rng.normal(size=rows), "b": rng.normal(size=rows), "y": rng.normal(size=rows)})
+
+
+def test_rows_that_lack_a_feature_or_a_target_are_left_out_alike_and_said(tmp_path: Path) -> None:
+    rows = frame()
+    rows.loc[[17, 399], "a"] = np.nan
+    rows.loc[[18, 400], "y"] = [np.nan, np.inf]
+    rows.loc[400, "b"] = np.nan
+    split = opened(tmp_path / "split", rows)
+    said = require_measurable(split)
+    assert said is not None
+    assert "4 of 600 rows lack a finite number and are left out (2 in the features, 2 in the targets)" in said
+    assert f"row 17 ({tmp_path}/split/0.parquet, row 17): feature 'a' is nan" in said
+    assert f"row 18 ({tmp_path}/split/0.parquet, row 18): target 'y' is nan, not a finite number" in said
+    assert f"row 399 ({tmp_path}/split/1.parquet, row 99)" in said
+    assert said.endswith("and 1 more")
+    read = [row for shard in split.shards for row in split.read_encoder_inputs(shard)]
+    invalid = {number: row.reason for number, row in enumerate(read) if isinstance(row, InvalidRow)}
+    assert sorted(invalid) == [17, 18, 399, 400]
+    assert invalid[400] == "target 'y' is inf, not a finite number"
+    of_shards = {
+        shard.start + row: reason for shard in split.shards for row, reason in split.features(shard)[1].items()
+    }
+    assert of_shards == invalid
+    assert require_measurable(opened(tmp_path / "whole", frame())) is None
+
+
+def test_a_target_that_is_repaired_gives_its_shard_another_digest(tmp_path: Path) -> None:
+    """Else the store would go on calling the row invalid."""
+    rows = frame()
+    whole = opened(tmp_path / "whole", rows)
+    rows.loc[150, "y"] = np.nan
+    lacking = opened(tmp_path / "lacking", rows)
+    assert [a == b for a, b in zip(whole.shards, lacking.shards, strict=True)] == [True, False, *[True] * 4]
+
+
+def test_too_many_rows_without_a_number_are_refused_before_embedding(tmp_path: Path) -> None:
+    rows = frame()
+    rows.loc[:6, "y"] = np.nan
+    split = opened(tmp_path / "split", rows)
+    with pytest.raises(
+        TooManyInvalidRowsError,
+        match=r"split 'test': 7 of 600 rows .*row 0 .*row 1 .*row 2 .*and 4 more; at most 1.00%",
+    ):
+        require_measurable(split)
+    assert require_measurable(split, 0.02) is not None
+
+
+@pytest.mark.parametrize(
+    ("rows", "changes", "message"),
+    [
+        (frame(1), {}, r"split 'test' \(.*\): holds 1 row, of which 1 can be used; .*at least two"),
+        (frame().assign(y=3.0), {}, r"split 'test' \(.*\), .*0\.parquet, row 0 .*the target 'y' is 3 in every row"),
+        (frame().assign(y=3.0, z=1), {"target": ["y", "z"]}, r"the target 'y' is 3, 'z' is 1 in every row"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    rows: pd.DataFrame, changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    split = opened(tmp_path / "split", rows, files=1, **changes)
+    with pytest.raises(SplitError, match=message):
+        require_measurable(split)
+
+
+def test_one_of_several_targets_may_be_constant(tmp_path: Path) -> None:
+    assert require_measurable(opened(tmp_path / "split", frame().assign(z=1.0), target=["y", "z"])) is None
+    assert require_measurable(opened(tmp_path / "inputs", frame(), target=None)) is None
