@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from congruence.kernels.errors import CongruenceError
@@ -22,9 +22,12 @@ def in_use(*folders: str | Path) -> Iterator[None]:
     """For as long as the body runs, nobody cleans these local folders; others may use them as well.
 
     The lock is the operating system's (flock): it ends with the process, however that ends. A cleaning that has begun
-    is waited for.
+    is waited for. A folder where nothing can be locked is used all the same.
     """
-    with _locked(folders, fcntl.LOCK_SH):
+    with ExitStack() as locks:
+        for folder in _each(folders):
+            with suppress(OSError):
+                _lock(folder, fcntl.LOCK_SH, locks)
         yield
 
 
@@ -33,21 +36,28 @@ def alone(*folders: str | Path) -> Iterator[None]:
     """For as long as the body runs, no other process works in these local folders.
 
     Raises:
-        InUseError: one does now.
+        InUseError: one does now, or nothing can be locked there.
     """
-    with _locked(folders, fcntl.LOCK_EX | fcntl.LOCK_NB):
-        yield
-
-
-@contextmanager
-def _locked(folders: tuple[str | Path, ...], how: int) -> Iterator[None]:
     with ExitStack() as locks:
-        for folder in sorted({Path(folder).resolve() for folder in folders}):
-            folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-            locks.callback(os.close, descriptor)
+        for folder in _each(folders):
             try:
-                fcntl.flock(descriptor, how)
+                _lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB, locks)
             except BlockingIOError:
                 raise InUseError(f"{folder}: a run is working here; clean it when that has ended") from None
+            except OSError as error:
+                raise InUseError(
+                    f"{folder}: cannot be locked ({error}); clean it by hand while no run works"
+                ) from error
         yield
+
+
+def _each(folders: tuple[str | Path, ...]) -> list[Path]:
+    """The folders in one order for everybody, so that two processes never wait for each other."""
+    return sorted({Path(folder).resolve() for folder in folders})
+
+
+def _lock(folder: Path, how: int, locks: ExitStack) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    locks.callback(os.close, descriptor)
+    fcntl.flock(descriptor, how)

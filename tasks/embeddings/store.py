@@ -230,7 +230,11 @@ class EmbeddingStore:
         self._objects.put_if_other(self._data_key(shard, content), data)
         self._objects.put_if_other(self._data_key(shard, content, METADATA), self._metadata(shard))
         self._forget(shard)
-        self._objects.put(self._marker_key(shard), marker.to_bytes(self.encoder_key, shard))
+        sealed_marker = marker.to_bytes(self.encoder_key, shard)
+        before = self._objects.get(self._marker_key(shard))
+        self._objects.put(self._marker_key(shard), sealed_marker)
+        if before is not None and before != sealed_marker:
+            self._remove_summaries()
 
     def read(self, rows: slice | None = None) -> npt.NDArray[np.float32]:
         """The embeddings of ``rows`` (a slice of the split's rows with step 1), float32, NaN where invalid.
@@ -292,11 +296,12 @@ class EmbeddingStore:
                 self._checked(shard, marker.entry)
                 if self._objects.get(self._data_key(shard, marker.content, METADATA)) != self._metadata(shard):
                     raise self._error(shard, "has damaged metadata, which other programs read")
-            except NotEmbeddedError as error:
-                wrong[shard.index] = str(error)
             except StoreError as error:
                 wrong[shard.index] = str(error)
-                self._distrust(shard)
+                if not isinstance(error, NotEmbeddedError):
+                    self._distrust(shard)
+        if wrong:
+            self._remove_summaries()
         return wrong
 
     def sweep(self) -> None:
@@ -391,12 +396,14 @@ class EmbeddingStore:
         try:
             rows = self._checked(shard, self._marker(shard).entry)
         except NotEmbeddedError:
+            if summary is not None:  # it vouches for what is gone
+                self._remove_summaries()
             raise
         except StoreError:
             self._distrust(shard)
             raise
         if summary is not None:  # it is older than the marker
-            self._remove(self._summary_key)
+            self._remove_summaries()
         return rows
 
     def _checked(self, shard: Shard, entry: Entry) -> npt.NDArray[np.float32]:
@@ -413,7 +420,12 @@ class EmbeddingStore:
     def _distrust(self, shard: Shard) -> None:
         """Take the marker off a shard whose data are damaged, so that the next run embeds it again."""
         self._forget(shard)
-        self._remove(self._summary_key, self._marker_key(shard))
+        self._remove_summaries()
+        self._remove([self._marker_key(shard)])
+
+    def _remove_summaries(self) -> None:
+        """Those of all splits of this encoder: which of them share a shard is not known. Markers tell the same."""
+        self._remove(list(self._objects.sizes(f"{self.encoder_key}/complete", depth=1)))
 
     def _forget(self, shard: Shard) -> None:
         """What this process knows of a shard and of the finished split."""
@@ -422,7 +434,7 @@ class EmbeddingStore:
             self._markers.pop(shard.digest, None)
             self._summary = None
 
-    def _remove(self, *keys: str) -> None:
+    def _remove(self, keys: list[str]) -> None:
         try:
             self._objects.remove(keys)
         except OSError as error:

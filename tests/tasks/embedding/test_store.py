@@ -315,6 +315,8 @@ class StoreMachine(RuleBasedStateMachine):
     def damage(self, at: int, how: str) -> None:
         path = data_object(self.folder)
         content = path.read_bytes()
+        if not content:
+            return
         position = at % len(content)
         changed = content[:position] + (
             bytes([content[position] ^ 255]) + content[position + 1 :] if how == "flip" else b""
