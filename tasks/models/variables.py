@@ -18,6 +18,7 @@ _OF_THE_MACHINE = re.compile(
 )
 _PROXIES = re.compile(r"(https?|all|no)_proxy", re.IGNORECASE)
 _OF_THE_INDEX = re.compile(r"(PIP|UV)_\w+|PYENV_ROOT")
+_INDEX_SETTINGS = ("INDEX_URL", "EXTRA_INDEX_URL", "FIND_LINKS")
 _SECRET = re.compile(r"TOKEN|PASSWORD|PASSWD|SECRET|KEY|CREDENTIAL", re.IGNORECASE)
 _USER_INFO = re.compile(r"//[^/\s]*@")
 _QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1"}
@@ -45,6 +46,8 @@ def build_variables(home: Path, cache: Path) -> dict[str, str]:
         "PIP_CACHE_DIR": str(cache / "pip"),
         "UV_CACHE_DIR": str(cache / "uv"),
         "PIP_NO_INPUT": "1",
+        # uv does not read pip's settings.
+        **{f"UV_{name}": found[f"PIP_{name}"] for name in _INDEX_SETTINGS if f"PIP_{name}" in found},
         **({"PIP_CONFIG_FILE": str(settings)} if settings.exists() else {}),
         **({"PYENV_ROOT": str(user / ".pyenv")} if (user / ".pyenv").exists() else {}),
     }

@@ -77,7 +77,7 @@ def test_only_what_is_listed_is_passed_on(our_secrets: None, tmp_path: Path) -> 
     assert found["http_proxy"] == "http://proxy:3128"
     assert not any(name.startswith(("AWS_", "PREFECT_", "PIP_", "UV_")) for name in found)
     building = build_variables(tmp_path, tmp_path / "cache")
-    assert building["PIP_INDEX_URL"] == "https://ada:hunter2@index"
+    assert building["PIP_INDEX_URL"] == building["UV_INDEX_URL"] == "https://ada:hunter2@index"
     assert not {name for name in building if name.startswith(("AWS_", "PREFECT_", "GITHUB", "MY_", "DATA"))}
     assert "UV_TOKEN" not in building
 
