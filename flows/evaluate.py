@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from distributed import Client
@@ -21,10 +22,10 @@ from prefect_dask.task_runners import DaskTaskRunner
 from congruence.flows.conditions import encoder_protocol, evaluation_identity
 from congruence.flows.outcomes import VersionOutcome
 from congruence.flows.own_errors import log_own_errors_as_messages
-from congruence.flows.progress import say
 from congruence.flows.splits import open_planned, rows_of, store_uri, with_fitted_encoder
 from congruence.flows.stages.embed import embed
 from congruence.flows.stages.failures import reason
+from congruence.flows.stages.index import index
 from congruence.flows.stages.predict import check, kept_predictions, predict
 from congruence.flows.stages.score import Logged, score
 from congruence.flows.stages.solve import groups_of, solve
@@ -42,7 +43,6 @@ from congruence.tasks.models.registry import ModelVersion, select
 from congruence.tasks.scores.meanings import HEADLINES
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Split, SplitSettings
-from congruence.tasks.sources.measurable import require_measurable
 from congruence.tasks.tracking import (
     EvaluationIdentity,
     fail_run,
@@ -95,16 +95,22 @@ def evaluate(
     if not selected:
         raise SettingsError("models: none given; name one, for example --model models:/digit-angle/1")
     versions = list({version.uri: version for version in selected}.values())
-    settings = with_fitted_encoder(settings)
     outcomes: list[VersionOutcome] = []
     with ExitStack() as opened:
-        client: Client | None = None
+
+        @cache
+        def cluster() -> Client:
+            """Started when there is something for it to do."""
+            return opened.enter_context(dask_client(settings.cluster))
+
+        for part in (*settings.splits, *([settings.reference] if settings.reference else [])):
+            index(settings, part, cluster)
+        settings = with_fitted_encoder(settings)
         for split_settings in settings.splits:
             work = _work_on(settings, split_settings, versions, again)
             outcomes += work.found
             if work.versions:
-                client = client or opened.enter_context(dask_client(settings.cluster))
-                outcomes += _on_workers(client, settings, work, again)
+                outcomes += _on_workers(cluster(), settings, work, again)
             _table_artifact(work.split, [outcome for outcome in outcomes if outcome.split == work.split.name])
     return outcomes
 
@@ -118,9 +124,6 @@ def _work_on(
 ) -> SplitWork:
     """The index of the split, and which versions are still to be evaluated on it."""
     split = open_planned(split_settings, settings)
-    for part in [split] if settings.reference is None else [split, open_planned(settings.reference, settings)]:
-        if (left_out := require_measurable(part, settings.max_invalid)) is not None:
-            say(left_out)
     protocol = encoder_protocol(settings, warm_encoder(settings.encoder.model_dump_json(exclude_unset=True)))
     identities = {version.label: evaluation_identity(settings, split, protocol, version) for version in versions}
     work = SplitWork(split, protocol, [], identities, [])

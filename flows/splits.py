@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from congruence.tasks.embeddings.standardisation import with_statistics
 from congruence.tasks.embeddings.worker import open_store, warm_encoder
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
@@ -11,7 +13,12 @@ from congruence.tasks.sources import Split, SplitSettings, open_split
 
 def open_planned(split: SplitSettings, settings: EvaluationSettings) -> Split:
     """The split, with its plan kept in the home folder: a later run only looks at the state of the files."""
-    return open_split(split, settings.home_folder / "plans", settings.home_folder / "unpacked")
+    return open_split(split, plans_folder(settings), settings.home_folder / "unpacked")
+
+
+def plans_folder(settings: EvaluationSettings) -> Path:
+    """Where the indexes of splits are kept; workers that see the folder share the work on it."""
+    return settings.home_folder / "plans"
 
 
 def with_fitted_encoder(settings: EvaluationSettings) -> EvaluationSettings:

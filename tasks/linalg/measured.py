@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -15,6 +16,7 @@ from congruence.kernels.congruence.influence import CongruenceInfluence, Congrue
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.congruence.test import CongruenceTest
 from congruence.kernels.protocol.repeats import RepeatedResult
+from congruence.kernels.row_blocks.answer import BlockCertificate, BlockMeasurement, BlockTest, BlockUncertainty
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.store import StoreError
 
@@ -44,10 +46,62 @@ class VersionMeasurement:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class MeasurementInBlocks:
+    """What a split in blocks of rows said of one version, beside the columns that lie block by block.
+
+    Attributes:
+        measurement: all that is of constant size.
+        seconds: wall time of each pass.
+    """
+
+    measurement: BlockMeasurement
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def whole(self, columns: Mapping[str, Array]) -> VersionMeasurement:
+        """The measurement with the columns of all blocks.
+
+        Raises:
+            ValueError: columns of another number of rows.
+        """
+        found = self.measurement
+        for name, values in columns.items():
+            if len(values) != found.rows:
+                raise ValueError(f"{name}: {len(values)} rows, expected {found.rows}")
+        known = found.uncertainty
+        influence = CongruenceInfluence(
+            known.squared_mean, found.mean, columns["influence_squared"], columns["influence"], known.noise
+        )
+        errors = (known.standard_error, known.squared_standard_error, known.noise_standard_error)
+        result = CongruenceResult(
+            columns["cce"],
+            columns["noise_floor"],
+            found.certificate.at_point,
+            found.certificate.in_mean,
+            sum(self.seconds.values()),
+            0,
+            uncertainty=CongruenceUncertainty(influence, *errors),
+            bound_kind=found.certificate.kind,
+        )
+        test = None
+        if found.test is not None:
+            null = found.test.null_statistics
+            p_values, statistics = columns["p_value"], columns["statistic"]
+            test = CongruenceTest(found.test.statistic, found.test.p_value, p_values, statistics, null)
+        return VersionMeasurement(
+            result, found.solver, found.output_kernel, test, found.expected, seconds=dict(self.seconds)
+        )
+
+
 _KINDS: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
         VersionMeasurement,
+        MeasurementInBlocks,
+        BlockMeasurement,
+        BlockCertificate,
+        BlockUncertainty,
+        BlockTest,
         CongruenceResult,
         RepeatedResult,
         CongruenceUncertainty,
@@ -66,17 +120,32 @@ class MeasurementAddress:
     key: str
     storage_options: dict[str, Any] = field(default_factory=dict, repr=False)
 
-    def write(self, measurement: VersionMeasurement) -> None:
+    def write(self, measurement: VersionMeasurement | MeasurementInBlocks) -> None:
         """Keep ``measurement``, whole or not at all."""
         self._objects().put(self.key, to_bytes(measurement))
 
+    def write_columns(self, block: int, columns: Mapping[str, Array]) -> None:
+        """Keep columns of one block of rows; the measurement itself is written when all of them are there."""
+        stream = io.BytesIO()
+        np.savez(stream, allow_pickle=False, **{name: np.asarray(values) for name, values in columns.items()})
+        self._objects().put(f"{self._blocks}/{block:06d}-{'+'.join(sorted(columns))}.npz", stream.getvalue())
+
     def read(self) -> VersionMeasurement | None:
         """What is kept, None where nothing is or it is damaged."""
-        content = self._objects().get(self.key)
+        objects = self._objects()
+        content = objects.get(self.key)
         if content is None:
             return None
         try:
-            return from_bytes(content)
+            kept = from_bytes(content)
+            if isinstance(kept, VersionMeasurement):
+                return kept
+            # By their names the columns of a block follow each other, block after block.
+            parts: dict[str, list[Array]] = {}
+            for key in sorted(objects.sizes(self._blocks)):
+                for name, values in _arrays(objects.get(key) or b"").items():
+                    parts.setdefault(name, []).append(values.astype(np.float64))
+            return kept.whole({name: np.concatenate(values) for name, values in parts.items()})
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
@@ -93,13 +162,18 @@ class MeasurementAddress:
 
     def remove(self) -> None:
         """Forget it: it is logged."""
-        self._objects().remove([self.key])
+        objects = self._objects()
+        objects.remove([self.key, *objects.sizes(self._blocks)])
+
+    @property
+    def _blocks(self) -> str:
+        return self.key.removesuffix(".npz")
 
     def _objects(self) -> ObjectStore:
         return ObjectStore(self.uri, self.storage_options)
 
 
-def to_bytes(measurement: VersionMeasurement) -> bytes:
+def to_bytes(measurement: VersionMeasurement | MeasurementInBlocks) -> bytes:
     """``measurement`` as an NPZ file."""
     arrays: dict[str, Array] = {}
     described = _describe(measurement, "", arrays)
@@ -109,21 +183,25 @@ def to_bytes(measurement: VersionMeasurement) -> bytes:
     return stream.getvalue()
 
 
-def from_bytes(content: bytes) -> VersionMeasurement:
+def from_bytes(content: bytes) -> VersionMeasurement | MeasurementInBlocks:
     """The measurement that ``to_bytes`` wrote.
 
     Raises:
-        ValueError, KeyError, TypeError, OSError: the content is damaged.
+        ValueError, KeyError, TypeError: the content is damaged.
     """
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except Exception as error:  # zipfile, zlib and NumPy each have their own
-        raise ValueError(f"no measurement: {error}") from error
+    arrays = _arrays(content)
     restored = _restore(json.loads(arrays[_DESCRIPTION].tobytes()), arrays)
-    if not isinstance(restored, VersionMeasurement):
+    if not isinstance(restored, VersionMeasurement | MeasurementInBlocks):
         raise ValueError(f"a {type(restored).__name__}, not a measurement")
     return restored
+
+
+def _arrays(content: bytes) -> dict[str, Array]:
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except Exception as error:  # zipfile, zlib and NumPy each have their own
+        raise ValueError(f"no measurement: {error}") from error
 
 
 def _describe(value: Any, name: str, arrays: dict[str, Array]) -> Any:

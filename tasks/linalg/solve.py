@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 
 from distributed import Client
 
+from congruence.kernels.arrays import Array
 from congruence.kernels.protocol.protocol import Protocol
+from congruence.tasks.linalg.capacity import cluster_capacity
 from congruence.tasks.linalg.checkpoint import sweep_iterates
-from congruence.tasks.linalg.measured import MeasurementAddress
+from congruence.tasks.linalg.measured import MeasurementAddress, MeasurementInBlocks
 from congruence.tasks.linalg.measurement import measure, on_cluster
+from congruence.tasks.linalg.plan import BlockAccuracy, is_by_row_blocks
+from congruence.tasks.linalg.row_blocks import measure_blocks
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
@@ -47,13 +51,58 @@ def solve_versions(
     missing = [label for label in labels if work.kept[label].read() is None]
     if not missing:
         return
+    rows = work.reference
+    capacity = cluster_capacity(client, gpu=settings.cluster.kind == "cuda")
+    if is_by_row_blocks(
+        settings.solver,
+        work.protocol,
+        sum(rows.sizes),
+        rows.store.dimension,
+        has_query=work.query is not None,
+        memory_bytes=capacity.memory_bytes // max(1, len(client.nthreads())),
+    ):
+        _solve_by_blocks(client, settings, work, missing, announce)
+    else:
+        _solve_in_memory(client, settings, work, missing, announce)
+
+
+def _solve_by_blocks(
+    client: Client, settings: EvaluationSettings, work: SolveWork, labels: list[str], announce: Callable[[str], None]
+) -> None:
+    found = measure_blocks(
+        client,
+        work.reference,
+        settings,
+        work.protocol,
+        labels,
+        _Keep({label: work.kept[label] for label in labels}),
+        accuracy=BlockAccuracy.of(settings.solver),
+        announce=announce,
+    )
+    for label, measurement in found.measurements.items():
+        work.kept[label].write(MeasurementInBlocks(measurement, found.seconds))
+
+
+@dataclass(frozen=True)
+class _Keep:
+    """Writes a block's columns of a version to its measurement, on the worker that made them."""
+
+    kept: Mapping[str, MeasurementAddress]
+
+    def __call__(self, block: int, version: str, columns: dict[str, Array]) -> None:
+        self.kept[version].write_columns(block, columns)
+
+
+def _solve_in_memory(
+    client: Client, settings: EvaluationSettings, work: SolveWork, labels: list[str], announce: Callable[[str], None]
+) -> None:
     folder = settings.home_folder / "solves"
     folder.mkdir(parents=True, exist_ok=True)
     sweep_iterates(folder)
     place = on_cluster(
         client,
         settings.solver,
-        EXPECTED_COLUMNS * len(missing),
+        EXPECTED_COLUMNS * len(labels),
         folder,
         announce,
         gpu=settings.cluster.kind == "cuda",
@@ -63,11 +112,11 @@ def solve_versions(
         work.protocol,
         work.reference.embeddings(),
         work.reference.all_targets(),
-        {label: work.reference.all_predictive(label) for label in missing},
+        {label: work.reference.all_predictive(label) for label in labels},
         query=None if work.query is None else work.query.embeddings(),
         prepare_inputs=place,
     )
-    for label in missing:
+    for label in labels:
         work.kept[label].write(measurement.of(label))
     measurement.clear_checkpoints()
 

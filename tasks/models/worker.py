@@ -154,7 +154,7 @@ def try_contract(served: ServedVersion, split: Split) -> ContractReport:
     targets = split.targets(first) if split.settings.target_columns else None
     usable = frame.notna().all(axis=1).to_numpy()
     if targets is not None:
-        usable &= np.isfinite(targets.reshape(len(frame), -1)).all(axis=1)
+        usable = usable & np.isfinite(targets.reshape(len(frame), -1)).all(axis=1)
     rows = np.flatnonzero(usable)[:CONTRACT_ROWS]
     model = warm_model(served)
     try:

@@ -27,9 +27,10 @@ from congruence.tasks.scores.names import requested_metrics
 from congruence.tasks.scores.summary import congruence_metrics, estimated, mean_columns, other_metrics, slice_table
 from congruence.tasks.settings.digest import settings_digest
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.sources import Split
+from congruence.tasks.sources import Shard, Split
 from congruence.tasks.sources.thumbnails import thumbnails
 
+CHUNK_ROWS = 2**16  # scores make several arrays of their rows in passing
 _PACKAGES = ("numpy", "scipy", "dask", "prefect", "mlflow", "zarr", "torch", "open_clip_torch")
 
 
@@ -92,14 +93,16 @@ def influence_table(result: CongruenceResult, keys: Array) -> pd.DataFrame | Non
 def row_frame(split: Split, store: EmbeddingStore, valid: Array) -> pd.DataFrame:
     """One row per row of the split: key, valid, reason, target and slices."""
     columns = [split.key_column, *split.settings.target_columns, *split.settings.slices]
-    frame = pd.concat([split.frame(shard, columns) for shard in split.shards]).reset_index(drop=True)
+    frame = split.frame(Shard(0, 0, split.rows, ""), columns)
     names = {split.key_column: "key"}
     if len(split.settings.target_columns) == 1:
         names[split.settings.target_columns[0]] = "target"
     frame = frame.rename(columns=names)
     frame.insert(1, "valid", valid)
-    reasons = store.reasons()
-    frame.insert(2, "reason", [reasons.get(row) for row in range(split.rows)])
+    reason = np.full(split.rows, None, dtype=object)
+    for row, why in store.reasons().items():
+        reason[row] = why
+    frame.insert(2, "reason", reason)
     return frame
 
 
@@ -117,10 +120,18 @@ def score_points(
     if test is not None:
         points["cce_p_value"] = test.point_p_values
         points["cce_q_value"] = benjamini_hochberg(test.point_p_values)
-    points |= point_scores(predictive, targets)
-    if targets.ndim == 1:
-        points["pit"] = pit_values(predictive, targets, seed=seed, keys=keys)
-    return points
+    names = np.arange(len(targets)) if keys is None else keys
+    parts: dict[str, list[Array]] = {}
+    for start in range(0, max(1, len(targets)), CHUNK_ROWS):
+        chunk = slice(start, start + CHUNK_ROWS)
+        scores = point_scores(predictive[chunk], targets[chunk])
+        if targets.ndim == 1:
+            scores["pit"] = pit_values(predictive[chunk], targets[chunk], seed=seed, keys=names[chunk])
+        for name, values in scores.items():
+            parts.setdefault(name, []).append(values)
+    # A score that a part of the rows does not have (a density, for example) is no column.
+    whole = {name: np.concatenate(values) for name, values in parts.items()}
+    return points | {name: values for name, values in whole.items() if len(values) == len(targets)}
 
 
 def summarise(

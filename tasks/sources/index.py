@@ -126,13 +126,17 @@ def split_index(settings: SplitSettings, folder: Path, copies: Path | None) -> t
     Raises:
         SplitError: what makes a split unusable, see ``open_split``.
     """
+    name, found = kept_index(settings, folder, copies)
+    return name, found or _make(settings, folder, copies, name)
+
+
+def kept_index(settings: SplitSettings, folder: Path, copies: Path | None) -> tuple[str, SplitIndex | None]:
+    """The name of the split's index in its present state, and the index where it is kept."""
     form = Format.of(settings)
     states = [(path, form.state(path)) for path in form.paths()]
     name = _name(_FORMAT, _described(settings), str(settings.shard_rows), *(text for pair in states for text in pair))
     found = load_index(settings, folder, copies, name)
-    if found is not None and _outer_files_are_as_indexed(found):
-        return name, found
-    return name, _make(settings, folder, copies, name)
+    return name, found if found is not None and _outer_files_are_as_indexed(found) else None
 
 
 def load_index(settings: SplitSettings, folder: Path, copies: Path | None, name: str) -> SplitIndex | None:

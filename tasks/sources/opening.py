@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from congruence.tasks.sources.index import own_folder, split_index
+from congruence.tasks.sources.index import kept_index, own_folder, split_index
 from congruence.tasks.sources.settings import SplitSettings
 from congruence.tasks.sources.split import Split
 
@@ -27,3 +27,13 @@ def open_split(settings: SplitSettings, plans: str | Path | None = None, copies:
     unpacked = Path(copies) if copies is not None else None
     name, index = split_index(settings, folder, unpacked)
     return Split(settings, folder, unpacked, name, index)
+
+
+def open_kept(settings: SplitSettings, plans: Path, copies: Path | None = None) -> Split | None:
+    """The split as it was indexed in the present state of its files, None where it was not: nothing is read or made.
+
+    Raises:
+        SplitError: no such file or folder.
+    """
+    name, index = kept_index(settings, plans, copies)
+    return None if index is None else Split(settings, plans, copies, name, index)
