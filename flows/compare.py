@@ -14,14 +14,13 @@ from rich.console import Console
 from rich.table import Table
 
 from congruence.flows.conditions import file_conditions
-from congruence.flows.environment import tracking_uri
-from congruence.flows.evaluate import use_tracking
+from congruence.flows.environment import tracking_uri, use_tracking
+from congruence.flows.options import open_file, start
 from congruence.kernels.resampling.paired import RESAMPLES
 from congruence.tasks.comparison import Comparison, PairedComparison, compare_versions
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.models.registry import ModelVersion, select
 from congruence.tasks.scores.meanings import COMPARED, meaning, probability
-from congruence.tasks.settings.evaluation import load_settings
 from congruence.tasks.tracking import (
     Conditions,
     TrackingSettings,
@@ -54,7 +53,7 @@ class ComparisonRequest:
 
 
 def comparison_request(
-    arguments: Sequence[str], split: str | None, home: Path, *, protocol_digest: str | None = None
+    arguments: Sequence[str], split: str | None, home: Path | None, *, protocol_digest: str | None = None
 ) -> ComparisonRequest:
     """Read ``[EVALUATION FILE] [VERSION ...]`` and point MLflow where the file says, else at the home folder.
 
@@ -66,7 +65,7 @@ def comparison_request(
         CongruenceError: the file's split or encoder cannot be opened.
     """
     if arguments and Path(arguments[0]).suffix in (".yaml", ".yml"):
-        settings = load_settings(Path(arguments[0]), {"home": str(home)})
+        settings = open_file(Path(arguments[0]), home)
         use_tracking(settings)
         names = [part.name for part in settings.splits]
         if split is not None and split not in names:
@@ -77,7 +76,7 @@ def comparison_request(
         return ComparisonRequest(chosen, models, settings.tracking, settings.seed)
     if split is None:
         raise SettingsError("give an evaluation file, or --split NAME: which split are the versions to be compared on?")
-    mlflow.set_tracking_uri(tracking_uri(home))
+    mlflow.set_tracking_uri(tracking_uri(start(home)))
     return ComparisonRequest({split: Conditions(protocol_digest=protocol_digest)}, list(arguments), TrackingSettings())
 
 

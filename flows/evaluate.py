@@ -6,10 +6,8 @@ Plan shards -> embed each into its region of the store (Prefect tasks on Dask) -
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
-import mlflow
 import numpy as np
 from distributed import Client
 from prefect import flow, task
@@ -17,9 +15,12 @@ from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from congruence.flows.conditions import encoder_protocol, evaluation_identity
-from congruence.flows.environment import tracking_uri
-from congruence.flows.gather import SplitData, forget_predictions, gather, open_planned, with_fitted_encoder
+from congruence.flows.environment import use_tracking
+from congruence.flows.found import asked_versions, divide, protocol_name
+from congruence.flows.gather import SplitData, forget_predictions, gather
+from congruence.flows.outcomes import VersionOutcome
 from congruence.flows.progress import console, stage
+from congruence.flows.splits import open_planned, with_fitted_encoder
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import CongruenceError
@@ -28,43 +29,24 @@ from congruence.tasks.clusters import dask_client
 from congruence.tasks.contract import ContractError, PredictiveModel, check_contract, load_predictive_model
 from congruence.tasks.embeddings.worker import warm_encoder
 from congruence.tasks.encoders import Encoder
-from congruence.tasks.errors import SettingsError
 from congruence.tasks.linalg import sweep_iterates
 from congruence.tasks.linalg.measurement import Measurement, embedding_map, measure, on_cluster
-from congruence.tasks.models.registry import ModelVersion, resolve, select
-from congruence.tasks.scores.evaluation import Evaluation, Metric
+from congruence.tasks.models.registry import ModelVersion, resolve
+from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.meanings import HEADLINES
 from congruence.tasks.scores.points import score_version
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Split, SplitSettings
 from congruence.tasks.tracking import (
     fail_run,
-    find_evaluation,
     log_evaluation,
-    logged_metrics,
     open_run,
-    system_metrics,
 )
 from congruence.tasks.tracking.connection import persist
+from congruence.tasks.tracking.system_metrics import system_metrics
 
 CONTRACT_ROWS = 8
 EXPECTED_COLUMNS = 60  # per version: features of one RBF at the papers' bandwidth, and the noise floor's probes
-
-
-@dataclass(frozen=True)
-class VersionOutcome:
-    """What became of one version on one split: ``evaluated`` now, ``found`` finished earlier, or ``failed``.
-
-    ``protocol`` is its name and digest, with the encoder and the reference split: numbers compare under equal ones.
-    """
-
-    label: str
-    split: str
-    status: str
-    run_id: str | None = None
-    metrics: dict[str, Metric] = field(default_factory=dict)
-    error: str | None = None
-    protocol: str = ""
 
 
 @task(name="solve", task_run_name="solve {split_name} for all versions", cache_policy=NO_CACHE)
@@ -122,27 +104,12 @@ def evaluate(
         CongruenceError: settings, data or models that cannot be evaluated, found before the long work where possible.
     """
     use_tracking(settings)
-    versions = [version for pattern in settings.models for version in _selected(settings, pattern)]
-    if not versions:
-        raise SettingsError("models: none given; name one, for example --model models:/digit-angle/1")
+    versions = asked_versions(settings)
     settings = with_fitted_encoder(settings)
     outcomes: list[VersionOutcome] = []
     for split in settings.splits:
-        outcomes += evaluate_split(
-            settings, split, list({version.uri: version for version in versions}.values()), again
-        )
+        outcomes += evaluate_split(settings, split, versions, again)
     return outcomes
-
-
-def _selected(settings: EvaluationSettings, pattern: str) -> list[ModelVersion]:
-    return persist(f"looking up {pattern}", lambda: select(pattern), settings.tracking)
-
-
-def use_tracking(settings: EvaluationSettings) -> None:
-    """Point MLflow at the settings' tracking server, else at the environment's, else at the home folder."""
-    mlflow.set_tracking_uri(settings.tracking.uri or tracking_uri(settings.home_folder))
-    if settings.tracking.registry_uri:
-        mlflow.set_registry_uri(settings.tracking.registry_uri)
 
 
 def evaluate_split(
@@ -155,7 +122,7 @@ def evaluate_split(
     split = open_planned(split_settings, settings)
     encoder = warm_encoder(settings.encoder.model_dump_json(exclude_unset=True))
     protocol = encoder_protocol(settings, encoder)
-    outcomes, missing = ([], versions) if again else _found(settings, split, protocol, versions)
+    outcomes, missing = ([], versions) if again else divide(settings, split, protocol, versions)
     if not missing:
         return outcomes
     models, failures = _load(settings, split, missing)
@@ -164,27 +131,6 @@ def evaluate_split(
         outcomes += _evaluate_models(settings, split, encoder, protocol, models, again)
     _table_artifact(split, outcomes)
     return outcomes
-
-
-def _named(protocol: Protocol) -> str:
-    return f"{protocol.name} ({protocol.digest})"
-
-
-def _found(
-    settings: EvaluationSettings, split: Split, protocol: Protocol, versions: list[ModelVersion]
-) -> tuple[list[VersionOutcome], list[ModelVersion]]:
-    outcomes: list[VersionOutcome] = []
-    missing: list[ModelVersion] = []
-    for version in versions:
-        run_id = find_evaluation(evaluation_identity(settings, split, protocol, version), settings.tracking)
-        if run_id is None:
-            missing.append(version)
-        else:
-            metrics_found = logged_metrics(run_id, settings.tracking)
-            outcomes.append(
-                VersionOutcome(version.label, split.name, "found", run_id, metrics_found, protocol=_named(protocol))
-            )
-    return outcomes, missing
 
 
 def _load(
@@ -256,7 +202,9 @@ def _evaluate_models(
             )
             run_id = log_task(label, evaluation, settings, again)
             outcomes.append(
-                VersionOutcome(label, split.name, "evaluated", run_id, evaluation.metrics, protocol=_named(protocol))
+                VersionOutcome(
+                    label, split.name, "evaluated", run_id, evaluation.metrics, protocol=protocol_name(protocol)
+                )
             )
             advance(1)
     measurement.clear_checkpoints()

@@ -19,13 +19,15 @@ from prefect_dask.task_runners import DaskTaskRunner
 
 from congruence.flows.own_errors import log_own_errors_as_messages
 from congruence.flows.progress import say, stage
+from congruence.flows.splits import open_planned as open_planned
+from congruence.flows.splits import with_fitted_encoder as with_fitted_encoder
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.clusters import Workers, scheduler_address
 from congruence.tasks.contract import PredictiveModel
 from congruence.tasks.embeddings.shard import ShardReport, require_few_invalid
-from congruence.tasks.embeddings.standardisation import require_features, with_statistics
+from congruence.tasks.embeddings.standardisation import require_features
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.embeddings.worker import embed_shards, find_batch_size, open_store, warm_encoder
 from congruence.tasks.encoders import Encoder, EncoderSettings
@@ -33,7 +35,7 @@ from congruence.tasks.models.predictions import predict_split
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.settings.digest import contract_digest
 from congruence.tasks.settings.evaluation import EvaluationSettings, StoreSettings
-from congruence.tasks.sources import Shard, Split, SplitSettings, open_split
+from congruence.tasks.sources import Shard, Split
 
 MAX_EMBEDDING_TASKS = 200
 _LOOK_SECONDS = 5.0
@@ -102,23 +104,6 @@ def predict_task(model: PredictiveModel, label: str, split: Split, valid: Array,
     return predict_split(model, split, valid, folder)
 
 
-def open_planned(split: SplitSettings, settings: EvaluationSettings) -> Split:
-    """The split, with its plan kept in the home folder: a later run only looks at the state of the files."""
-    return open_split(split, settings.home_folder / "plans", settings.home_folder / "unpacked")
-
-
-def with_fitted_encoder(settings: EvaluationSettings) -> EvaluationSettings:
-    """The settings with the statistics of tabular features fitted to ``statistics_split`` where they are not given.
-
-    To be asked once for a whole evaluation: settings that name fewer splits might be fitted to another one.
-    """
-    if not settings.encoder.needs_statistics:
-        return settings
-    split = open_planned(settings.statistics_split, settings)
-    encoder = with_statistics(settings.encoder, split, settings.home_folder / "statistics")
-    return settings.model_copy(update={"encoder": encoder})
-
-
 def gather(
     settings: EvaluationSettings, split: Split, encoder: Encoder, models: dict[str, PredictiveModel], client: Client
 ) -> SplitData:
@@ -173,8 +158,8 @@ def embed_and_predict(
     """The part of an evaluation that runs on Dask workers: embeddings of pending shards, then predictions."""
     pending = store.pending()
     get_run_logger().info("%s: %d of %d shards to embed", split.name, len(pending), len(split.shards))
-    with stage(f"embedding {split.name}", split.rows) as advance:
-        advance(split.rows - sum(shard.rows for shard in pending))
+    found = split.rows - sum(shard.rows for shard in pending)
+    with stage(f"embedding {split.name}", split.rows, found=found) as advance:
         if pending and warm_encoder(settings.encoder.model_dump_json(exclude_unset=True)).searches_batch_size:
             finding = find_batch_size_task.submit(split, settings.encoder, store_uri, settings.store).result()
             if finding is not None:

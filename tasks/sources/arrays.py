@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.lib.format as npy
 import pyarrow as pa
-import zarr
 from PIL import Image
 
 from congruence.kernels.arrays import Array
@@ -106,6 +105,8 @@ def open_npy(location: Location) -> Table:
 
 def open_zarr(location: Location) -> Table:
     """The arrays of a Zarr group."""
+    import zarr  # half a second, for the one format that needs it
+
     try:
         group = zarr.open_group(_zarr_store(location), mode="r")
     except (FileNotFoundError, ValueError, TypeError) as error:
@@ -227,6 +228,8 @@ class _ZarrArray(StoredArray):
 
     def blocks(self, start: int, stop: int) -> Iterator[Array]:
         """Rows in order, some chunks at a time."""
+        import zarr
+
         array: Any = zarr.open_group(_zarr_store(self._location), mode="r")[self._name]
         step = BATCH_ROWS * max(1, round(array.chunks[0] / BATCH_ROWS))
         for begin in range(start, stop, step):
@@ -238,6 +241,8 @@ class _ZarrArray(StoredArray):
 def _zarr_store(location: Location) -> Any:
     if location.is_local:
         return location.path
+    import zarr
+
     return zarr.storage.FsspecStore.from_url(location.uri, storage_options=dict(location.options), read_only=True)
 
 

@@ -23,7 +23,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from loopback import PrefectServer, Process, free_port
 
 from congruence.flows.environment import embed_servers
-from congruence.flows.gather import gather, open_planned
+from congruence.flows.gather import gather
+from congruence.flows.splits import open_planned
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.clusters import dask_client
 from congruence.tasks.embeddings.store import EmbeddingStore

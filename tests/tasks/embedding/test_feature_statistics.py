@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from congruence.flows.gather import with_fitted_encoder
+from congruence.flows.splits import with_fitted_encoder
 from congruence.tasks.embeddings.standardisation import require_features, with_statistics
 from congruence.tasks.encoders import load_encoder
 from congruence.tasks.mlflow_plugin.table_evaluation import TableEvaluationSettings, embed_table

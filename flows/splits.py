@@ -1,0 +1,24 @@
+"""The splits of an evaluation file, opened by what the home folder keeps of them: no Prefect, no Dask."""
+
+from __future__ import annotations
+
+from congruence.tasks.embeddings.standardisation import with_statistics
+from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.sources import Split, SplitSettings, open_split
+
+
+def open_planned(split: SplitSettings, settings: EvaluationSettings) -> Split:
+    """The split, with its plan kept in the home folder: a later run only looks at the state of the files."""
+    return open_split(split, settings.home_folder / "plans", settings.home_folder / "unpacked")
+
+
+def with_fitted_encoder(settings: EvaluationSettings) -> EvaluationSettings:
+    """The settings with the statistics of tabular features fitted to ``statistics_split`` where they are not given.
+
+    To be asked once for a whole evaluation: settings that name fewer splits might be fitted to another one.
+    """
+    if not settings.encoder.needs_statistics:
+        return settings
+    split = open_planned(settings.statistics_split, settings)
+    encoder = with_statistics(settings.encoder, split, settings.home_folder / "statistics")
+    return settings.model_copy(update={"encoder": encoder})
