@@ -29,6 +29,7 @@ from congruence.tasks.clusters import dask_client
 from congruence.tasks.contract import ContractError, PredictiveModel, check_contract, load_predictive_model
 from congruence.tasks.embeddings.worker import warm_encoder
 from congruence.tasks.encoders import Encoder
+from congruence.tasks.encoders.identity import keep_identity
 from congruence.tasks.linalg import sweep_iterates
 from congruence.tasks.linalg.measurement import Measurement, embedding_map, measure, on_cluster
 from congruence.tasks.models.registry import ModelVersion, resolve
@@ -121,6 +122,7 @@ def evaluate_split(
     """
     split = open_planned(split_settings, settings)
     encoder = warm_encoder(settings.encoder.model_dump_json(exclude_unset=True))
+    keep_identity(settings.encoder, encoder, settings.home_folder / "encoders")
     protocol = encoder_protocol(settings, encoder)
     outcomes, missing = ([], versions) if again else divide(settings, split, protocol, versions)
     if not missing:

@@ -28,11 +28,11 @@ class VersionOutcome:
 
 def outcome_json(outcome: VersionOutcome) -> dict[str, Any]:
     """An outcome as JSON: as it stands, each metric with its interval where it has one."""
-    metrics = {
-        name: {"value": metric.value}
-        | ({"low": metric.low, "high": metric.high} if metric.low is not None or metric.high is not None else {})
-        for name, metric in outcome.metrics.items()
-    }
+    metrics: dict[str, dict[str, float | None]] = {}
+    for name, metric in outcome.metrics.items():
+        metrics[name] = {"value": metric.value}
+        if metric.low is not None or metric.high is not None:
+            metrics[name] |= {"low": metric.low, "high": metric.high}
     return asdict(replace(outcome, metrics={})) | {"metrics": metrics}
 
 
