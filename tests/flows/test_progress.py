@@ -46,7 +46,12 @@ def test_a_stage_of_no_time_states_no_rate(capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.parametrize(
     ("units", "seconds", "said"),
-    [(1000, 2.0, "500 versions/s"), (3, 2.0, "1.5 versions/s"), (2, 9.0, "4.5 s a version"), (1, 40.0, "40 s a version")],
+    [
+        (1000, 2.0, "500 versions/s"),
+        (3, 2.0, "1.5 versions/s"),
+        (2, 9.0, "4.5 s a version"),
+        (1, 40.0, "40 s a version"),
+    ],
 )
 def test_a_slow_stage_is_told_in_seconds_a_unit(units: int, seconds: float, said: str) -> None:
     assert pace_of(units, seconds, "versions") == said
