@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,6 +24,10 @@ from congruence.flows.options import (
     start,
 )
 from congruence.tasks.settings.home import VARIABLE
+
+if TYPE_CHECKING:
+    from congruence.tasks.settings.evaluation import EvaluationSettings
+    from congruence.tasks.tracking.settings import TrackingSettings
 
 
 def _print_version(asked: bool) -> None:
@@ -57,6 +61,15 @@ def evaluate(
     again: Annotated[
         bool, typer.Option("--again", help="Predict and measure anew what was evaluated before; embeddings are kept.")
     ] = False,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick", help="A first look: 2,000 random rows of a split, logged as <split>-quick; no gate."
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything and say what would be done, as `congruence validate`.")
+    ] = False,
     as_json: AsJson = False,
     home: Home = None,
     debug: Debug = False,
@@ -68,6 +81,13 @@ def evaluate(
     """
     with Errors(debug, as_json):
         settings = open_file(file, home, models=model)
+        if quick:
+            from congruence.flows.quick import quick as first_look
+
+            settings = first_look(settings)
+        if dry_run:
+            _validate(settings, as_json)
+            return
         from congruence.flows.gate import gate_outcomes, print_decisions, require_baselines
         from congruence.flows.outcomes import decision_json, outcome_json
         from congruence.flows.session import run_evaluation
@@ -94,6 +114,109 @@ def evaluate(
 
 
 @app.command()
+def validate(
+    file: File, model: Models = None, as_json: AsJson = False, home: Home = None, debug: Debug = False
+) -> None:
+    """Check file, data, encoder, models and gate as a run would, and say what it would do; nothing is evaluated.
+
+    Versions that are not evaluated yet are loaded, which runs their authors' code, and asked for a few rows.
+    Exit status: 0 where a run could go on, 1 where a version could not be evaluated, 2 where none could be.
+    """
+    with Errors(debug, as_json):
+        _validate(open_file(file, home, models=model), as_json)
+
+
+def _validate(settings: EvaluationSettings, as_json: bool) -> None:
+    from congruence.flows.validate import print_validation, validation_json
+    from congruence.flows.validate import validate as checked
+
+    result = checked(settings)
+    if as_json:
+        print_json(validation_json(result) | {"exit_status": 0 if result.good else FAILED})
+    else:
+        print_validation(result)
+    if not result.good:
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def init(
+    data: Annotated[str, typer.Argument(help="A labelled split: a file, folder or address in any supported format.")],
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="A version in the registry, whose columns then say more.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="The column to predict, where its name does not tell.")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("evaluation.yaml"),
+    force: Annotated[bool, typer.Option("--force", help="Replace the file where it exists.")] = False,
+    home: Home = None,
+    debug: Debug = False,
+) -> None:
+    """Write a commented evaluation file for a data set and a model; columns get their roles from names and types."""
+    with Errors(debug):
+        from congruence.flows.init import write_evaluation
+
+        if model is not None:
+            _use_home_store(home)
+        write_evaluation(data, output, model=model, target=target, overwrite=force)
+        typer.echo(f"wrote {output}; read it, then: congruence validate {output}")
+
+
+@app.command(name="list")
+def list_versions(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Model names, with shell wildcards, or versions; by default all.")
+    ] = None,
+    as_json: AsJson = False,
+    home: Home = None,
+    debug: Debug = False,
+) -> None:
+    """List registered versions with their aliases, latest evaluations and gates."""
+    with Errors(debug, as_json):
+        settings = _use_home_store(home)
+        from congruence.flows.listing import listing_json, print_listing
+        from congruence.tasks.tracking.listing import list_evaluations
+
+        found = list_evaluations(names or [], settings)
+        if as_json:
+            print_json(listing_json(found))
+        else:
+            print_listing(found)
+
+
+@app.command(name="open")
+def open_report(
+    version: Annotated[str, typer.Argument(help="models:/name/3, models:/name@alias, or a name for its latest.")],
+    split: Annotated[str | None, typer.Option(help="On this split; by default the one evaluated last.")] = None,
+    show: Annotated[bool, typer.Option("--browser/--print", help="Open it in a browser, or only print where.")] = True,
+    home: Home = None,
+    debug: Debug = False,
+) -> None:
+    """Open the report of a version's latest evaluation."""
+    with Errors(debug):
+        settings = _use_home_store(home)
+        from congruence.flows.listing import report_address
+
+        address = report_address(version, split, settings)
+        typer.echo(address)
+        if show:
+            import webbrowser
+
+            webbrowser.open(address)
+
+
+def _use_home_store(home: Path | None) -> TrackingSettings:
+    """Point MLflow at the environment's server, else at the home folder, for commands without an evaluation file."""
+    folder = start(home)
+    import mlflow
+
+    from congruence.flows.environment import tracking_uri
+    from congruence.tasks.tracking.settings import TrackingSettings
+
+    mlflow.set_tracking_uri(tracking_uri(folder))
+    return TrackingSettings()
+
+
+@app.command()
 def compare(
     arguments: Annotated[
         list[str] | None, typer.Argument(help="[EVALUATION FILE] [VERSION ...]; by default all versions of the split.")
@@ -104,6 +227,7 @@ def compare(
         str | None,
         typer.Option(help="Protocol digest; by default the file's, without a file the latest that all versions share."),
     ] = None,
+    as_json: AsJson = False,
     home: Home = None,
     debug: Debug = False,
 ) -> None:
@@ -111,16 +235,22 @@ def compare(
 
     With an evaluation file: their evaluations by that file (its data, encoder, protocol, predictions and solver).
     """
-    with Errors(debug):
+    with Errors(debug, as_json):
         from congruence.flows.compare import compare as compare_versions
-        from congruence.flows.compare import comparison_request, print_comparison
+        from congruence.flows.compare import comparison_json, comparison_request, print_comparison
 
         request = comparison_request(arguments or [], split, home, protocol_digest=protocol)
+        said = []
         for name, conditions in request.conditions.items():
             logged = compare_versions(
                 name, request.models, request.tracking, baseline=baseline, conditions=conditions, seed=request.seed
             )
-            print_comparison(logged)
+            if as_json:
+                said.append(comparison_json(logged))
+            else:
+                print_comparison(logged)
+        if as_json:
+            print_json(said)
 
 
 @app.command()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import mlflow
 from rich.console import Console
@@ -128,6 +129,30 @@ def _distinct(versions: list[ModelVersion]) -> list[ModelVersion]:
 
 def _only(pattern: str) -> ModelVersion:
     return select(pattern)[-1]
+
+
+def comparison_json(logged: LoggedComparison) -> dict[str, Any]:
+    """A comparison as JSON: the numbers of each version, and each pair's differences; negative is better."""
+    comparison = logged.comparison
+    return {
+        "split": comparison.split.name,
+        "protocol": f"{comparison.baseline.protocol_name} ({comparison.baseline.protocol_digest})",
+        "baseline": comparison.baseline.label,
+        "versions": {
+            version.label: {name: metric.value for name, metric in version.metrics.items()}
+            for version in comparison.versions
+        },
+        "differences": {
+            label: {
+                name: {"difference": item.difference, "low": item.low, "high": item.high, "p_value": item.p_value}
+                for name, item in pair.differences.items()
+            }
+            for label, pair in comparison.pairs.items()
+        },
+        "notes": list(comparison.notes),
+        "run_id": logged.run_id,
+        "place": logged.place,
+    }
 
 
 def print_comparison(logged: LoggedComparison) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from congruence.tasks.errors import SettingsError
+from congruence.tasks.settings.home import home_store
 
 if TYPE_CHECKING:
     from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -77,7 +78,7 @@ def log_to_prefect() -> None:
 
 def tracking_uri(home: Path) -> str:
     """The user's MLFLOW_TRACKING_URI, else MLflow on SQLite in ``home``."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home / 'mlflow.db'}"
+    return os.environ.get("MLFLOW_TRACKING_URI") or home_store(home)
 
 
 def use_tracking(settings: EvaluationSettings) -> None:

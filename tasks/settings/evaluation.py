@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,7 +15,7 @@ from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.scores.names import MetricName
 from congruence.tasks.settings.cluster import ClusterSettings
-from congruence.tasks.settings.home import DEFAULT, VARIABLE
+from congruence.tasks.settings.home import default_home
 from congruence.tasks.settings.protocol import ProtocolSettings
 from congruence.tasks.settings.solver import SolverSettings
 from congruence.tasks.settings.strict import Strict
@@ -100,7 +99,7 @@ class EvaluationSettings(Strict):
     @property
     def home_folder(self) -> Path:
         """The folder that holds everything a run leaves on disk."""
-        return (self.home or Path(os.environ.get(VARIABLE) or DEFAULT)).resolve()
+        return default_home() if self.home is None else self.home.resolve()
 
 
 def load_settings(path: Path, overrides: dict[str, Any] | None = None) -> EvaluationSettings:
