@@ -63,9 +63,7 @@ def evaluate(
     ] = False,
     quick: Annotated[
         bool,
-        typer.Option(
-            "--quick", help="A first look: 2,000 random rows of a split, logged as <split>-quick; no gate."
-        ),
+        typer.Option("--quick", help="A first look: 2,000 random rows of a split, logged as <split>-quick; no gate."),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything and say what would be done, as `congruence validate`.")

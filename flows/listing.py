@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from rich.console import Console
 from rich.table import Table
@@ -94,6 +95,10 @@ def _file(label: str, found: ListedEvaluation, settings: TrackingSettings) -> Pa
     held = persist("listing the run", lambda: client.list_artifacts(found.run_id), settings)
     if REPORT_FILE not in {item.path for item in held}:
         raise SettingsError(f"{label} on {found.split}: its run holds no report (tracking.report was false)")
+    place = urlsplit(str(persist("reading the run", lambda: client.get_run(found.run_id), settings).info.artifact_uri))
+    own = Path(unquote(place.path)) / REPORT_FILE
+    if place.scheme in ("", "file") and own.is_file():
+        return own
     return Path(persist("reading the report", lambda: client.download_artifacts(found.run_id, REPORT_FILE), settings))
 
 
