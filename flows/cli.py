@@ -3,23 +3,56 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from congruence.flows.clean import clean
-from congruence.flows.environment import log_to_prefect, tracking_uri
-from congruence.flows.options import FAILED, Debug, Errors, File, Home, Models, leave_by, start
+from congruence.flows.environment import log_to_prefect
+from congruence.flows.options import (
+    FAILED,
+    AsJson,
+    Debug,
+    Errors,
+    File,
+    Home,
+    Models,
+    exit_status,
+    leave_by,
+    open_file,
+    print_json,
+    start,
+)
+from congruence.tasks.settings.home import VARIABLE
+
+if TYPE_CHECKING:
+    from congruence.tasks.settings.evaluation import EvaluationSettings
+    from congruence.tasks.tracking.settings import TrackingSettings
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"congruence {version('congruence')}")
+        raise typer.Exit
+
 
 app = typer.Typer(
-    help="How far the predictive distributions of registered models are from the truth, point by point.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+
+
+@app.callback()
+def congruence(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """How far the predictive distributions of registered models are from the truth, point by point."""
 
 
 @app.command()
@@ -29,6 +62,14 @@ def evaluate(
     again: Annotated[
         bool, typer.Option("--again", help="Predict and measure anew what was evaluated before; embeddings are kept.")
     ] = False,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="A first look: 2,000 random rows of a split, logged as <split>-quick; no gate."),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything and say what would be done, as `congruence validate`.")
+    ] = False,
+    as_json: AsJson = False,
     home: Home = None,
     debug: Debug = False,
 ) -> None:
@@ -37,23 +78,141 @@ def evaluate(
     Exit status: 0 where all went well, 1 where a version could not be evaluated, 2 where the file or the data cannot be
     used, 3 where a version failed the file's gate, 4 where none failed it but on one it is undecided.
     """
-    folder = start(home)
-    with Errors(debug):
+    with Errors(debug, as_json):
+        settings = open_file(file, home, models=model)
+        if quick:
+            from congruence.flows.quick import quick as first_look
+
+            settings = first_look(settings)
+        if dry_run:
+            _validate(settings, as_json)
+            return
         from congruence.flows.gate import gate_outcomes, print_decisions, require_baselines
+        from congruence.flows.outcomes import decision_json, outcome_json
         from congruence.flows.session import run_evaluation
         from congruence.flows.tables import print_outcomes
-        from congruence.tasks.settings.evaluation import load_settings
 
-        overrides = {"home": str(folder)} | ({"models": model} if model else {})
-        settings = load_settings(file, overrides)
         require_baselines(settings)
         outcomes = run_evaluation(settings, again=again)
-        print_outcomes(outcomes)
         decisions = gate_outcomes(settings, outcomes)
-        print_decisions(decisions)
-        if any(outcome.status == "failed" for outcome in outcomes):
-            raise typer.Exit(FAILED)
-        leave_by(decisions)
+        status = FAILED if any(outcome.status == "failed" for outcome in outcomes) else exit_status(decisions)
+        if as_json:
+            print_json(
+                {
+                    "home": settings.home,
+                    "outcomes": [outcome_json(outcome) for outcome in outcomes],
+                    "gate": [decision_json(decision) for decision in decisions],
+                    "exit_status": status,
+                }
+            )
+        else:
+            print_outcomes(outcomes)
+            print_decisions(decisions)
+        if status:
+            raise typer.Exit(status)
+
+
+@app.command()
+def validate(
+    file: File, model: Models = None, as_json: AsJson = False, home: Home = None, debug: Debug = False
+) -> None:
+    """Check file, data, encoder, models and gate as a run would, and say what it would do; nothing is evaluated.
+
+    Versions that are not evaluated yet are loaded, which runs their authors' code, and asked for a few rows.
+    Exit status: 0 where a run could go on, 1 where a version could not be evaluated, 2 where none could be.
+    """
+    with Errors(debug, as_json):
+        _validate(open_file(file, home, models=model), as_json)
+
+
+def _validate(settings: EvaluationSettings, as_json: bool) -> None:
+    from congruence.flows.validate import print_validation, validation_json
+    from congruence.flows.validate import validate as checked
+
+    result = checked(settings)
+    if as_json:
+        print_json(validation_json(result) | {"exit_status": 0 if result.good else FAILED})
+    else:
+        print_validation(result)
+    if not result.good:
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def init(
+    data: Annotated[str, typer.Argument(help="A labelled split: a file, folder or address in any supported format.")],
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="A version in the registry, whose columns then say more.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="The column to predict, where its name does not tell.")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("evaluation.yaml"),
+    force: Annotated[bool, typer.Option("--force", help="Replace the file where it exists.")] = False,
+    home: Home = None,
+    debug: Debug = False,
+) -> None:
+    """Write a commented evaluation file for a data set and a model; columns get their roles from names and types."""
+    with Errors(debug):
+        from congruence.flows.init import write_evaluation
+
+        if model is not None:
+            _use_home_store(home)
+        write_evaluation(data, output, model=model, target=target, overwrite=force)
+        typer.echo(f"wrote {output}; read it, then: congruence validate {output}")
+
+
+@app.command(name="list")
+def list_versions(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Model names, with shell wildcards, or versions; by default all.")
+    ] = None,
+    as_json: AsJson = False,
+    home: Home = None,
+    debug: Debug = False,
+) -> None:
+    """List registered versions with their aliases, latest evaluations and gates."""
+    with Errors(debug, as_json):
+        settings = _use_home_store(home)
+        from congruence.flows.listing import listing_json, print_listing
+        from congruence.tasks.tracking.listing import list_evaluations
+
+        found = list_evaluations(names or [], settings)
+        if as_json:
+            print_json(listing_json(found))
+        else:
+            print_listing(found)
+
+
+@app.command(name="open")
+def open_report(
+    version: Annotated[str, typer.Argument(help="models:/name/3, models:/name@alias, or a name for its latest.")],
+    split: Annotated[str | None, typer.Option(help="On this split; by default the one evaluated last.")] = None,
+    show: Annotated[bool, typer.Option("--browser/--print", help="Open it in a browser, or only print where.")] = True,
+    home: Home = None,
+    debug: Debug = False,
+) -> None:
+    """Open the report of a version's latest evaluation."""
+    with Errors(debug):
+        settings = _use_home_store(home)
+        from congruence.flows.listing import report_address
+
+        address = report_address(version, split, settings)
+        typer.echo(address)
+        if show:
+            import webbrowser
+
+            webbrowser.open(address)
+
+
+def _use_home_store(home: Path | None) -> TrackingSettings:
+    """Point MLflow at the environment's server, else at the home folder, for commands without an evaluation file."""
+    folder = start(home)
+    import mlflow
+
+    from congruence.flows.environment import tracking_uri
+    from congruence.tasks.tracking.settings import TrackingSettings
+
+    mlflow.set_tracking_uri(tracking_uri(folder))
+    return TrackingSettings()
 
 
 @app.command()
@@ -67,6 +226,7 @@ def compare(
         str | None,
         typer.Option(help="Protocol digest; by default the file's, without a file the latest that all versions share."),
     ] = None,
+    as_json: AsJson = False,
     home: Home = None,
     debug: Debug = False,
 ) -> None:
@@ -74,17 +234,22 @@ def compare(
 
     With an evaluation file: their evaluations by that file (its data, encoder, protocol, predictions and solver).
     """
-    folder = start(home)
-    with Errors(debug):
+    with Errors(debug, as_json):
         from congruence.flows.compare import compare as compare_versions
-        from congruence.flows.compare import comparison_request, print_comparison
+        from congruence.flows.compare import comparison_json, comparison_request, print_comparison
 
-        request = comparison_request(arguments or [], split, folder, protocol_digest=protocol)
+        request = comparison_request(arguments or [], split, home, protocol_digest=protocol)
+        said = []
         for name, conditions in request.conditions.items():
             logged = compare_versions(
                 name, request.models, request.tracking, baseline=baseline, conditions=conditions, seed=request.seed
             )
-            print_comparison(logged)
+            if as_json:
+                said.append(comparison_json(logged))
+            else:
+                print_comparison(logged)
+        if as_json:
+            print_json(said)
 
 
 @app.command()
@@ -92,6 +257,7 @@ def gate(
     file: File,
     model: Models = None,
     protocol: Annotated[str | None, typer.Option(help="Protocol digest; by default the file's.")] = None,
+    as_json: AsJson = False,
     home: Home = None,
     debug: Debug = False,
 ) -> None:
@@ -100,17 +266,20 @@ def gate(
     Exit status: 0 where all pass, 3 where a version fails, 4 where none fails but one is undecided (the split is too
     small to tell), 2 where one cannot be judged.
     """
-    folder = start(home)
-    with Errors(debug):
+    with Errors(debug, as_json):
+        settings = open_file(file, home, models=model)
+        from congruence.flows.environment import use_tracking
         from congruence.flows.gate import gate as judge
         from congruence.flows.gate import print_decisions
-        from congruence.flows.tracking import use_tracking
-        from congruence.tasks.settings.evaluation import load_settings
+        from congruence.flows.outcomes import decision_json
 
-        settings = load_settings(file, {"home": str(folder)} | ({"models": model} if model else {}))
         use_tracking(settings)
         decisions = judge(settings, protocol_digest=protocol)
-        print_decisions(decisions)
+        if as_json:
+            said = [decision_json(decision) for decision in decisions]
+            print_json({"home": settings.home, "gate": said, "exit_status": exit_status(decisions)})
+        else:
+            print_decisions(decisions)
         leave_by(decisions)
 
 
@@ -129,19 +298,20 @@ def watch(
     Exit status with --once: 1 where a version could not be evaluated, 3 where a version evaluated now failed the file's
     gate, 4 where none failed it but on one it is undecided.
     """
-    folder = start(home)
     with Errors(debug):
-        from congruence.flows.watch import report, stop_on_signals, tick
-        from congruence.flows.watch import watch as keep_watching
-        from congruence.tasks.settings.evaluation import load_settings
+        settings = open_file(file, home)
+        from congruence.flows.session import session
         from congruence.tasks.watching import every_seconds
 
-        settings = load_settings(file, {"home": str(folder)})
         pause = every_seconds(every) if every is not None else None
-        if not once:
-            keep_watching(settings, every=pause, stop=stop_on_signals())
-            return
-        result = tick(settings)
+        with session():
+            from congruence.flows.watch import report, stop_on_signals, tick
+            from congruence.flows.watch import watch as keep_watching
+
+            if not once:
+                keep_watching(settings, every=pause, stop=stop_on_signals())
+                return
+            result = tick(settings)
         report(result)
         if result.failed or result.problems:
             raise typer.Exit(FAILED)
@@ -161,13 +331,11 @@ def serve(
     The Prefect server is that of PREFECT_API_URL. Its page shows every run, and starts one by hand.
     """
     log_to_prefect()
-    folder = start(home)
-    os.environ["CONGRUENCE_HOME"] = str(folder)  # for the runs, which are processes of their own
     with Errors(debug):
+        settings = open_file(file, home)
+        os.environ[VARIABLE] = str(settings.home)  # for the runs, which are processes of their own
         from congruence.flows.serve import serve as serve_deployments
-        from congruence.tasks.settings.evaluation import load_settings
 
-        settings = load_settings(file, {"home": str(folder)})
         typer.echo(f"serving {file} (cron {cron!r} and new versions; stop with Ctrl-C)")
         serve_deployments(settings, file, cron=cron, name=name)
 
@@ -184,14 +352,16 @@ def score(
     debug: Debug = False,
 ) -> None:
     """Say how far a version can be trusted on new, unlabelled inputs, and which of them to withhold."""
-    folder = start(home)
     with Errors(debug):
-        from congruence.flows.score import print_scores
-        from congruence.flows.score import score as score_inputs
-        from congruence.tasks.settings.evaluation import load_settings
+        settings = open_file(file, home)
+        from congruence.flows.session import session
 
-        settings = load_settings(file, {"home": str(folder)})
-        print_scores(score_inputs(settings, model, inputs, split, output, log))
+        with session():
+            from congruence.flows.score import print_scores
+            from congruence.flows.score import score as score_inputs
+
+            scored = score_inputs(settings, model, inputs, split, output, log)
+        print_scores(scored)
 
 
 @app.command()
@@ -203,8 +373,8 @@ def receive(
     debug: Debug = False,
 ) -> None:
     """Turn MLflow's signed webhooks of new versions into Prefect events, which deployments listen to."""
-    start(home)
     with Errors(debug):
+        start(home)
         from congruence.tasks.watching.webhook import PATH, serve_receiver
 
         typer.echo(f"receiving on http://{host}:{port}{PATH} (stop with Ctrl-C)")
@@ -214,8 +384,8 @@ def receive(
 @app.command()
 def demo(home: Home = None, debug: Debug = False) -> None:
     """Run the whole pipeline on rotated digits: data, six model versions, embeddings, CCE, MLflow."""
-    folder = start(home)
     with Errors(debug):
+        folder = start(home)
         from congruence.flows.demo import run_demo
 
         run_demo(folder)
@@ -226,23 +396,15 @@ def ui(
     home: Home = None,
     port: Annotated[int, typer.Option(help="Port on loopback.")] = 5000,
     host: Annotated[str, typer.Option(help="Address to bind; loopback unless you say otherwise.")] = "127.0.0.1",
+    debug: Debug = False,
 ) -> None:
     """Open MLflow's UI on the evaluations of the home folder."""
-    folder = start(home)
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", tracking_uri(folder)]
-    command += [
-        "--default-artifact-root",
-        str(folder / "mlartifacts"),
-        "--host",
-        host,
-        "--port",
-        str(port),
-        "--workers",
-        "1",
-    ]
-    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    typer.echo(f"MLflow on http://{host}:{port} (stop with Ctrl-C)")
-    raise typer.Exit(subprocess.call(command, env=environment))
+    with Errors(debug):
+        folder = start(home)
+        from congruence.flows.ui import serve_ui
+
+        typer.echo(f"MLflow on http://{host}:{port} (stop with Ctrl-C)")
+        raise typer.Exit(serve_ui(folder, host, port))
 
 
 app.command()(clean)

@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import mlflow
 from rich.console import Console
 from rich.table import Table
 
 from congruence.flows.conditions import file_conditions
-from congruence.flows.environment import tracking_uri
-from congruence.flows.tracking import use_tracking
+from congruence.flows.environment import tracking_uri, use_tracking
+from congruence.flows.options import open_file, start
 from congruence.kernels.resampling.paired import RESAMPLES
 from congruence.tasks.comparison import Comparison, PairedComparison, compare_versions
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.models.registry import ModelVersion, select
 from congruence.tasks.scores.meanings import COMPARED, meaning, probability
-from congruence.tasks.settings.evaluation import load_settings
 from congruence.tasks.tracking import (
     Conditions,
     TrackingSettings,
@@ -54,7 +54,7 @@ class ComparisonRequest:
 
 
 def comparison_request(
-    arguments: Sequence[str], split: str | None, home: Path, *, protocol_digest: str | None = None
+    arguments: Sequence[str], split: str | None, home: Path | None, *, protocol_digest: str | None = None
 ) -> ComparisonRequest:
     """Read ``[EVALUATION FILE] [VERSION ...]`` and point MLflow where the file says, else at the home folder.
 
@@ -66,7 +66,7 @@ def comparison_request(
         CongruenceError: the file's split or encoder cannot be opened.
     """
     if arguments and Path(arguments[0]).suffix in (".yaml", ".yml"):
-        settings = load_settings(Path(arguments[0]), {"home": str(home)})
+        settings = open_file(Path(arguments[0]), home)
         use_tracking(settings)
         names = [part.name for part in settings.splits]
         if split is not None and split not in names:
@@ -77,7 +77,7 @@ def comparison_request(
         return ComparisonRequest(chosen, models, settings.tracking, settings.seed)
     if split is None:
         raise SettingsError("give an evaluation file, or --split NAME: which split are the versions to be compared on?")
-    mlflow.set_tracking_uri(tracking_uri(home))
+    mlflow.set_tracking_uri(tracking_uri(start(home)))
     return ComparisonRequest({split: Conditions(protocol_digest=protocol_digest)}, list(arguments), TrackingSettings())
 
 
@@ -129,6 +129,30 @@ def _distinct(versions: list[ModelVersion]) -> list[ModelVersion]:
 
 def _only(pattern: str) -> ModelVersion:
     return select(pattern)[-1]
+
+
+def comparison_json(logged: LoggedComparison) -> dict[str, Any]:
+    """A comparison as JSON: the numbers of each version, and each pair's differences; negative is better."""
+    comparison = logged.comparison
+    return {
+        "split": comparison.split.name,
+        "protocol": f"{comparison.baseline.protocol_name} ({comparison.baseline.protocol_digest})",
+        "baseline": comparison.baseline.label,
+        "versions": {
+            version.label: {name: metric.value for name, metric in version.metrics.items()}
+            for version in comparison.versions
+        },
+        "differences": {
+            label: {
+                name: {"difference": item.difference, "low": item.low, "high": item.high, "p_value": item.p_value}
+                for name, item in pair.differences.items()
+            }
+            for label, pair in comparison.pairs.items()
+        },
+        "notes": list(comparison.notes),
+        "run_id": logged.run_id,
+        "place": logged.place,
+    }
 
 
 def print_comparison(logged: LoggedComparison) -> None:

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Protocol as Structure
 
 from congruence.flows.splits import open_planned, with_fitted_encoder
 from congruence.kernels.protocol.protocol import Protocol
-from congruence.tasks.embeddings.worker import warm_encoder
-from congruence.tasks.encoders import Encoder
+from congruence.tasks.encoders.identity import encoder_identity
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.names import requested_metrics
 from congruence.tasks.settings.digest import settings_digest
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Split
-from congruence.tasks.tracking import Conditions, EvaluationIdentity
+from congruence.tasks.tracking.conditions import Conditions
+from congruence.tasks.tracking.identity import EvaluationIdentity
 
 
-def encoder_protocol(settings: EvaluationSettings, encoder: Encoder) -> Protocol:
+class NamedEncoder(Structure):
+    """An encoder, or what is known of one that is not loaded."""
+
+    @property
+    def id(self) -> str:
+        """See ``Encoder``."""
+        ...
+
+    @property
+    def preprocessing_digest(self) -> str:
+        """See ``Encoder``."""
+        ...
+
+
+def encoder_protocol(settings: EvaluationSettings, encoder: NamedEncoder) -> Protocol:
     """The settings' protocol with its encoder and reference split, without which its numbers do not compare."""
     protocol = replace(settings.protocol.protocol(), encoder=f"{encoder.id} {encoder.preprocessing_digest}")
     if settings.reference is None:
@@ -43,14 +58,14 @@ def file_conditions(settings: EvaluationSettings, *, protocol_digest: str | None
 
     Args:
         settings: the evaluation file's.
-        protocol_digest: to be taken in place of the file's own, for which the encoder is opened.
+        protocol_digest: to be taken in place of the file's own, for which the encoder must be known.
 
     Raises:
         CongruenceError: a split or an encoder that cannot be opened.
     """
     settings = with_fitted_encoder(settings)
     if protocol_digest is None:
-        encoder = warm_encoder(settings.encoder.model_dump_json(exclude_unset=True))
+        encoder = encoder_identity(settings.encoder, settings.home_folder / "encoders")
         protocol_digest = encoder_protocol(settings, encoder).digest
     return {
         split.name: Conditions(open_planned(split, settings).digest, protocol_digest, settings_digest(settings, split))

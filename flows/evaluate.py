@@ -20,9 +20,11 @@ from prefect.artifacts import create_table_artifact
 from prefect_dask.task_runners import DaskTaskRunner
 
 from congruence.flows.conditions import encoder_protocol, evaluation_identity
+from congruence.flows.found import asked_versions, divide, protocol_name
 from congruence.flows.outcomes import VersionOutcome
 from congruence.flows.own_errors import log_own_errors_as_messages
-from congruence.flows.splits import open_planned, rows_of, store_uri, with_fitted_encoder
+from congruence.flows.splits import open_planned, with_fitted_encoder
+from congruence.flows.stages.addresses import rows_of, store_uri
 from congruence.flows.stages.embed import embed
 from congruence.flows.stages.failures import reason
 from congruence.flows.stages.index import index
@@ -35,23 +37,17 @@ from congruence.kernels.protocol.protocol import Protocol
 from congruence.tasks.clusters import dask_client, scheduler_address
 from congruence.tasks.embeddings.addresses import share_options
 from congruence.tasks.embeddings.worker import warm_encoder
-from congruence.tasks.errors import SettingsError
+from congruence.tasks.encoders.identity import keep_identity
 from congruence.tasks.linalg.measured import MeasurementAddress
 from congruence.tasks.linalg.solve import SolveWork
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
-from congruence.tasks.models.registry import ModelVersion, select
+from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.meanings import HEADLINES
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Split, SplitSettings
-from congruence.tasks.tracking import (
-    EvaluationIdentity,
-    fail_run,
-    find_evaluation,
-    logged_metrics,
-    open_run,
-    system_metrics,
-)
-from congruence.tasks.tracking.connection import persist, use_tracking
+from congruence.tasks.tracking import EvaluationIdentity, fail_run, open_run
+from congruence.tasks.tracking.connection import use_tracking
+from congruence.tasks.tracking.system_metrics import system_metrics
 
 log_own_errors_as_messages()
 
@@ -65,11 +61,6 @@ class SplitWork:
     versions: list[ModelVersion]
     identities: dict[str, EvaluationIdentity]
     found: list[VersionOutcome]
-
-    @property
-    def protocol_name(self) -> str:
-        """Of the protocol, with its digest."""
-        return f"{self.protocol.name} ({self.protocol.digest})"
 
 
 @flow(name="evaluate", flow_run_name="evaluate {models_label}", validate_parameters=True)
@@ -91,10 +82,7 @@ def evaluate(
     """
     settings = for_workers(settings)
     use_tracking(settings.tracking)
-    selected = [version for pattern in settings.models for version in _selected(settings, pattern)]
-    if not selected:
-        raise SettingsError("models: none given; name one, for example --model models:/digit-angle/1")
-    versions = list({version.uri: version for version in selected}.values())
+    versions = asked_versions(settings)
     outcomes: list[VersionOutcome] = []
     with ExitStack() as opened:
 
@@ -115,27 +103,17 @@ def evaluate(
     return outcomes
 
 
-def _selected(settings: EvaluationSettings, pattern: str) -> list[ModelVersion]:
-    return persist(f"looking up {pattern}", lambda: select(pattern), settings.tracking)
-
-
 def _work_on(
     settings: EvaluationSettings, split_settings: SplitSettings, versions: list[ModelVersion], again: bool
 ) -> SplitWork:
     """The index of the split, and which versions are still to be evaluated on it."""
     split = open_planned(split_settings, settings)
-    protocol = encoder_protocol(settings, warm_encoder(settings.encoder.model_dump_json(exclude_unset=True)))
-    identities = {version.label: evaluation_identity(settings, split, protocol, version) for version in versions}
-    work = SplitWork(split, protocol, [], identities, [])
-    for version in versions:
-        run_id = None if again else find_evaluation(identities[version.label], settings.tracking)
-        if run_id is None:
-            work.versions.append(version)
-        else:
-            metrics = logged_metrics(run_id, settings.tracking)
-            name = work.protocol_name
-            work.found.append(VersionOutcome(version.label, split.name, "found", run_id, metrics, protocol=name))
-    return work
+    encoder = warm_encoder(settings.encoder.model_dump_json(exclude_unset=True))
+    keep_identity(settings.encoder, encoder, settings.home_folder / "encoders")
+    protocol = encoder_protocol(settings, encoder)
+    found, missing = ([], versions) if again else divide(settings, split, protocol, versions)
+    identities = {version.label: evaluation_identity(settings, split, protocol, version) for version in missing}
+    return SplitWork(split, protocol, missing, identities, found)
 
 
 def _on_workers(client: Client, settings: EvaluationSettings, work: SplitWork, again: bool) -> list[VersionOutcome]:
@@ -158,7 +136,7 @@ def evaluate_split(settings: EvaluationSettings, work: SplitWork, again: bool) -
             ended[label] = VersionOutcome(label, work.split.name, "failed", error=message)
         for label, made in logged.items():
             ended[label] = VersionOutcome(
-                label, work.split.name, "evaluated", made.run_id, made.metrics, protocol=work.protocol_name
+                label, work.split.name, "evaluated", made.run_id, made.metrics, protocol=protocol_name(work.protocol)
             )
 
     def left() -> list[ModelVersion]:

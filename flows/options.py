@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from congruence.flows.environment import embed_servers
 from congruence.kernels.errors import CongruenceError
+from congruence.tasks.settings.home import DEFAULT, VARIABLE
 
 if TYPE_CHECKING:
     from congruence.tasks.comparison import GateDecision
+    from congruence.tasks.settings.evaluation import EvaluationSettings
 
-Home = Annotated[Path | None, typer.Option(envvar="CONGRUENCE_HOME", help="Where runs keep their data.")]
+Home = Annotated[
+    Path | None,
+    typer.Option(
+        help="Where runs keep their data; by default home: of the file, else $CONGRUENCE_HOME, else .congruence.",
+        show_default=False,
+    ),
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
-File = Annotated[Path, typer.Argument(help="The evaluation file (YAML).")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print the result as JSON on standard output, and nothing else there.")
+]
+File = Annotated[Path, typer.Argument(help="The evaluation file (YAML); `congruence init` writes one.")]
 Models = Annotated[
     list[str] | None,
     typer.Option("--model", "-m", help="models:/name/3, models:/name@alias, or a name for all versions."),
@@ -29,25 +43,82 @@ GATE_FAILED = 3
 GATE_UNDECIDED = 4
 
 
-def leave_by(decisions: Sequence[GateDecision]) -> None:
-    """End with the status that says what the gate decided: nothing where all versions passed."""
+def exit_status(decisions: Sequence[GateDecision]) -> int:
+    """The status that says what the gate decided: 0 where all versions passed, or none was judged."""
+    if not decisions:
+        return 0
     from congruence.tasks.comparison import worst  # not at the start: the command line opens without pandas
 
     outcome = worst(decision.outcome for decision in decisions)
-    if outcome != "passed":
-        raise typer.Exit(GATE_FAILED if outcome == "failed" else GATE_UNDECIDED)
+    if outcome == "passed":
+        return 0
+    return GATE_FAILED if outcome == "failed" else GATE_UNDECIDED
 
 
-def start(home: Path | None) -> Path:
-    """The home folder, made if need be, with embedded servers pointed at it."""
-    return embed_servers(home or Path(".congruence"))
+def leave_by(decisions: Sequence[GateDecision]) -> None:
+    """End with the status that says what the gate decided: nothing where all versions passed."""
+    if status := exit_status(decisions):
+        raise typer.Exit(status)
+
+
+@dataclass(frozen=True)
+class HomeFolder:
+    """The folder that holds everything a run leaves on disk, and who said so."""
+
+    folder: Path
+    said_by: str
+
+    def announce(self) -> None:
+        """Say both: what is found, and what is not, depends on the folder."""
+        typer.secho(f"home: {self.folder} ({self.said_by})", err=True)
+
+
+def home_folder(option: Path | None, file: Path | None = None, file_home: Path | None = None) -> HomeFolder:
+    """The home folder by the option, else by the evaluation file, else by the environment, else the default."""
+    if option is not None:
+        return HomeFolder(option.resolve(), "--home")
+    if file_home is not None:
+        return HomeFolder(file_home.resolve(), f"home: in {file}")
+    if given := os.environ.get(VARIABLE):
+        return HomeFolder(Path(given).resolve(), f"${VARIABLE}")
+    return HomeFolder(Path(DEFAULT).resolve(), "the default")
+
+
+def start(home: Path | None, *, announce: bool = True) -> Path:
+    """The home folder of a command without an evaluation file, made if need be, with embedded servers pointed at it."""
+    chosen = home_folder(home)
+    if announce:
+        chosen.announce()
+    return embed_servers(chosen.folder)
+
+
+def open_file(file: Path, home: Path | None, **overrides: Any) -> EvaluationSettings:
+    """The settings of an evaluation file, its home folder made if need be, with embedded servers pointed at it.
+
+    Only settings are read: a file that is wrong is refused before anything else is loaded.
+
+    Raises:
+        SettingsError: unreadable, not YAML, or with wrong keys or values; or a home folder that cannot be made.
+    """
+    from congruence.tasks.settings.evaluation import load_settings
+
+    settings = load_settings(file, {key: value for key, value in overrides.items() if value})
+    chosen = home_folder(home, file, settings.home)
+    chosen.announce()
+    return settings.model_copy(update={"home": embed_servers(chosen.folder)})
+
+
+def print_json(content: Any) -> None:
+    """Print one JSON document on standard output."""
+    typer.echo(json.dumps(content, indent=2, default=str))
 
 
 class Errors:
     """Prints our own errors as one readable message; others keep their traceback, which a report of a defect needs."""
 
-    def __init__(self, debug: bool) -> None:
+    def __init__(self, debug: bool, as_json: bool = False) -> None:
         self.debug = debug
+        self.as_json = as_json
 
     def __enter__(self) -> None:
         pass
@@ -56,4 +127,6 @@ class Errors:
         if not isinstance(error, CongruenceError) or self.debug:
             return
         typer.secho(f"Error: {error}", err=True, fg=typer.colors.RED)
+        if self.as_json:
+            print_json({"error": str(error), "exit_status": REFUSED})
         sys.exit(REFUSED)

@@ -1,10 +1,13 @@
-"""What became of a version on a split: what flows return, tables print and gates judge."""
+"""What became of a version: the value that the flow returns, and that tables, gate and watcher read."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-from congruence.tasks.scores.evaluation import Metric
+if TYPE_CHECKING:
+    from congruence.tasks.comparison import GateDecision
+    from congruence.tasks.scores.evaluation import Metric
 
 
 @dataclass(frozen=True)
@@ -21,3 +24,24 @@ class VersionOutcome:
     metrics: dict[str, Metric] = field(default_factory=dict)
     error: str | None = None
     protocol: str = ""
+
+
+def outcome_json(outcome: VersionOutcome) -> dict[str, Any]:
+    """An outcome as JSON: as it stands, each metric with its interval where it has one."""
+    metrics: dict[str, dict[str, float | None]] = {}
+    for name, metric in outcome.metrics.items():
+        metrics[name] = {"value": metric.value}
+        if metric.low is not None or metric.high is not None:
+            metrics[name] |= {"low": metric.low, "high": metric.high}
+    return asdict(replace(outcome, metrics={})) | {"metrics": metrics}
+
+
+def decision_json(decision: GateDecision) -> dict[str, Any]:
+    """A gate's decision as JSON: on which version, what, why and where it is logged."""
+    return {
+        "label": decision.candidate.label,
+        "outcome": decision.outcome,
+        "reasons": list(decision.reasons),
+        "notes": list(decision.notes),
+        "place": decision.place,
+    }

@@ -1,4 +1,7 @@
-"""Our own errors in Prefect's log: what is wrong and what to do about it, without a traceback through Prefect."""
+"""Our own errors in Prefect's log: what is wrong and what to do about it, without a traceback through Prefect.
+
+On a run's page each stands once, as one line. A command prints it itself, so that its terminal shows it once, too.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from congruence.kernels.errors import CongruenceError
 
 _EXPLAINED = (CongruenceError, CancelledError, KilledWorker)  # the last two become a ClusterError, see dask_client
 _LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
+_MARK = "congruence_explained"
 
 
 class OwnErrors(logging.Filter):
@@ -21,7 +25,18 @@ class OwnErrors(logging.Filter):
         if isinstance(error, _EXPLAINED):
             record.msg, record.args = f"{type(error).__name__}: %s", (error,)
             record.exc_info = record.exc_text = None
+            setattr(record, _MARK, True)
         return True
+
+
+class ToldElsewhere(logging.Filter):
+    """Drops, from the terminal of a command, the errors that the command prints itself, and that its run failed."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is news."""
+        if getattr(record, _MARK, False):
+            return False
+        return not (record.name in _LOGGERS and record.getMessage().startswith("Finished in state"))
 
 
 def log_own_errors_as_messages() -> None:
@@ -30,3 +45,10 @@ def log_own_errors_as_messages() -> None:
         logger = logging.getLogger(name)
         if not any(isinstance(installed, OwnErrors) for installed in logger.filters):
             logger.addFilter(OwnErrors())
+
+
+def leave_own_errors_to_the_command() -> None:
+    """Keep them off the terminal; the run's page still gets them. A second call changes nothing."""
+    for handler in logging.getLogger().handlers:
+        if not any(isinstance(installed, ToldElsewhere) for installed in handler.filters):
+            handler.addFilter(ToldElsewhere())

@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.table import Table
 
 from congruence.flows.conditions import encoder_protocol
-from congruence.flows.splits import open_planned, rows_of, store_uri, with_fitted_encoder
+from congruence.flows.splits import open_planned, with_fitted_encoder
+from congruence.flows.stages.addresses import rows_of, store_uri
 from congruence.flows.stages.embed import embed
 from congruence.flows.stages.predict import check, kept_predictions, predict
 from congruence.flows.stages.solve import solve

@@ -1,14 +1,38 @@
-"""Running a flow from the command line."""
+"""Running flows from the command line: on a Prefect server, with their errors left to the command."""
 
 from __future__ import annotations
 
-from congruence.flows.evaluate import evaluate
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from congruence.flows.found import find_all
 from congruence.flows.outcomes import VersionOutcome
-from congruence.flows.progress import console
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 
 def run_evaluation(settings: EvaluationSettings, *, again: bool = False) -> list[VersionOutcome]:
-    """Run the evaluation flow on the Prefect server that the environment names, or on an ephemeral one."""
-    console.print(f"home: {settings.home_folder}")
-    return evaluate(settings, ", ".join(settings.models) or "registry versions", again)
+    """The outcomes of an evaluation: of the flow, unless everything that it would do is done already.
+
+    Raises:
+        CongruenceError: settings, data or models that cannot be evaluated.
+    """
+    found = None if again else find_all(settings)
+    if found is not None:
+        return found
+    with session():
+        from congruence.flows.evaluate import evaluate
+
+        return evaluate(settings, ", ".join(settings.models) or "registry versions", again)
+
+
+@contextmanager
+def session() -> Iterator[None]:
+    """Flows run inside, on the Prefect server that is configured or else on one of our own."""
+    from congruence.flows.prefect_server import prefect_server
+
+    with prefect_server():
+        from congruence.flows.own_errors import leave_own_errors_to_the_command, log_own_errors_as_messages
+
+        log_own_errors_as_messages()
+        leave_own_errors_to_the_command()
+        yield

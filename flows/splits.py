@@ -1,12 +1,10 @@
-"""Opening what an evaluation file names: its splits, with their plans kept, and its encoder, fitted where need be."""
+"""The splits of an evaluation file, opened by what the home folder keeps of them: no Prefect, no Dask."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from congruence.tasks.embeddings.standardisation import with_statistics
-from congruence.tasks.embeddings.worker import open_store, warm_encoder
-from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Split, SplitSettings, open_split
 
@@ -31,14 +29,3 @@ def with_fitted_encoder(settings: EvaluationSettings) -> EvaluationSettings:
     split = open_planned(settings.statistics_split, settings)
     encoder = with_statistics(settings.encoder, split, settings.home_folder / "statistics")
     return settings.model_copy(update={"encoder": encoder})
-
-
-def rows_of(settings: EvaluationSettings, split: Split) -> EvaluatedRows:
-    """The addresses of a split's embeddings under these settings; their store is made where there is none."""
-    encoder = warm_encoder(settings.encoder.model_dump_json(exclude_unset=True))
-    return EvaluatedRows(split, open_store(store_uri(settings), settings.store, split, encoder).address)
-
-
-def store_uri(settings: EvaluationSettings) -> str:
-    """Where embeddings, predictions and measurements are kept."""
-    return settings.store.uri or str(settings.home_folder / "embeddings")

@@ -1,8 +1,9 @@
-"""The table of versions that a run ends with."""
+"""The table of versions that a run ends with, as wide as the terminal and no wider."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -10,32 +11,72 @@ from rich.table import Table
 from congruence.flows.outcomes import VersionOutcome
 from congruence.tasks.scores.meanings import HEADLINES, meaning, significant
 
+LOG_WIDTH = 160
+"""Characters of a line where standard output is no terminal."""
 
-def print_outcomes(outcomes: list[VersionOutcome], descriptions: dict[str, str] | None = None) -> None:
-    """Print one table per split, best CCE first, then what failed."""
-    out = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+STATUS = {"evaluated": "evaluated now", "found": "found, evaluated before", "failed": "failed"}
+_NARROW_STATUS = {"evaluated": "new", "found": "found", "failed": "failed"}
+
+
+def print_outcomes(
+    outcomes: list[VersionOutcome], descriptions: dict[str, str] | None = None, out: Console | None = None
+) -> None:
+    """Print one table per split, best CCE first, then what failed.
+
+    Metrics for which the terminal has no room are left out, the least important first, and named below.
+    """
+    out = out or Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
     for split in dict.fromkeys(outcome.split for outcome in outcomes):
         rows = [outcome for outcome in outcomes if outcome.split == split and outcome.status != "failed"]
         if rows:
-            out.print(_table(split, rows, descriptions or {}))
+            _print_fitting(split, rows, descriptions or {}, out)
     for outcome in outcomes:
         if outcome.status == "failed":
-            out.print(f"[red]failed[/red] {outcome.label} on {outcome.split}: {outcome.error}", soft_wrap=True)
+            out.print("failed", style="red", end=" ")
+            out.print(f"{outcome.label} on {outcome.split}: {outcome.error}", soft_wrap=True, markup=False)
 
 
-def _table(split: str, outcomes: list[VersionOutcome], descriptions: dict[str, str]) -> Table:
-    table = Table(title=f"split '{split}', protocol {outcomes[0].protocol}", title_justify="left")
-    table.add_column("version")
-    if descriptions:
-        table.add_column("what it is")
+def _print_fitting(split: str, outcomes: list[VersionOutcome], descriptions: dict[str, str], out: Console) -> None:
     present = [name for name in HEADLINES if any(name in outcome.metrics for outcome in outcomes)]
-    for name in present:
-        table.add_column(meaning(name).label, justify="right")
-    table.add_column("")
+    for kept in range(len(present), 0, -1):
+        for words in (STATUS, _NARROW_STATUS):
+            table = _table(split, outcomes, descriptions, present[:kept], words)
+            if _width(table, out) <= out.width:
+                break
+        else:
+            continue
+        break
+    else:
+        table, kept = _table(split, outcomes, descriptions, present[:1], _NARROW_STATUS), min(1, len(present))
+    out.print(table)
+    if left := present[kept:]:
+        names = ", ".join(meaning(name).label for name in left)
+        out.print(f"no room for {names}: see MLflow, or --json", soft_wrap=True, markup=False)
+
+
+def _width(table: Table, out: Console) -> int:
+    """What the table would take without wrapping a cell."""
+    return out.measure(table, options=out.options.update(width=10_000)).maximum
+
+
+def _table(
+    split: str,
+    outcomes: list[VersionOutcome],
+    descriptions: dict[str, str],
+    metrics: Sequence[str],
+    words: dict[str, str],
+) -> Table:
+    table = Table(title=f"split '{split}', protocol {outcomes[0].protocol}", title_justify="left")
+    table.add_column("version", overflow="fold")
+    if descriptions:
+        table.add_column("what it is", overflow="fold")
+    for name in metrics:
+        table.add_column(meaning(name).label, justify="right", no_wrap=True)
+    table.add_column("status", no_wrap=True)
     for outcome in sorted(outcomes, key=_by_error):
-        cells = [_number(outcome, name) for name in present]
+        cells = [_number(outcome, name) for name in metrics]
         described = [descriptions.get(outcome.label, "")] if descriptions else []
-        table.add_row(outcome.label, *described, *cells, "" if outcome.status == "evaluated" else outcome.status)
+        table.add_row(outcome.label, *described, *cells, words.get(outcome.status, outcome.status))
     return table
 
 

@@ -1,98 +1,175 @@
 """Kernel numerics of predictive-distribution evaluation: arrays in, arrays out."""
 
-from congruence.kernels.bandwidths import dimension_gamma, median_gamma, multiscale_rbf, variance_gamma
-from congruence.kernels.calibration import (
-    chi_square,
-    cramer_von_mises,
-    expected_calibration_error,
-    kolmogorov_smirnov,
-    pit_values,
-    regression_metrics,
-    reliability_curve,
-)
-from congruence.kernels.congruence.difference import (
-    CongruenceDifference,
-    congruence_differences,
-    paired_congruence_difference,
-)
-from congruence.kernels.congruence.discrepancy import DiscrepancyResult, maximum_conditional_mean_discrepancy
-from congruence.kernels.congruence.prepared import (
-    PreparedCongruence,
-    conditional_congruence_error,
-    prepare,
-)
-from congruence.kernels.congruence.result import CongruenceResult
-from congruence.kernels.congruence.test import CongruenceTest, benjamini_hochberg, congruence_test, congruence_tests
-from congruence.kernels.distributions import *  # noqa: F403
-from congruence.kernels.distributions import __all__ as _families
-from congruence.kernels.kernel_calibration import (
-    CalibrationTest,
-    HilbertianEmbedding,
-    MaximumMeanDiscrepancy,
-    MixtureWasserstein,
-    PredictionKernel,
-    Wasserstein,
-    calibration_test,
-    squared_kernel_calibration_error,
-    unnormalized_calibration_mean_embedding,
-)
-from congruence.kernels.kernel_functions import (
-    RBF,
-    Kernel,
-    Laplacian,
-    Linear,
-    Matern,
-    Polynomial,
-)
-from congruence.kernels.pit_interpreter import Interpretation, interpret_pit
-from congruence.kernels.protocol.downsampling import downsampled_congruence
-from congruence.kernels.protocol.evaluation import evaluate_protocol
-from congruence.kernels.protocol.output_scales import output_kernel, scale_sensitivity
-from congruence.kernels.protocol.protocol import ECAI, EXACT, PREPRINT, Downsampling, Protocol
-from congruence.kernels.protocol.repeats import RepeatedResult
-from congruence.kernels.resampling.aggregation import Estimate, ScoreStatistics
-from congruence.kernels.scores import (
-    absolute_error,
-    crps,
-    interval_score,
-    negative_log_likelihood,
-    pinball_score,
-    sharpness,
-    squared_error,
-)
-from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom, Solution, choose_solver
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from congruence.kernels.bandwidths import dimension_gamma, median_gamma, multiscale_rbf, variance_gamma
+    from congruence.kernels.calibration import (
+        chi_square,
+        cramer_von_mises,
+        expected_calibration_error,
+        kolmogorov_smirnov,
+        pit_values,
+        regression_metrics,
+        reliability_curve,
+    )
+    from congruence.kernels.congruence.difference import (
+        CongruenceDifference,
+        congruence_differences,
+        paired_congruence_difference,
+    )
+    from congruence.kernels.congruence.discrepancy import DiscrepancyResult, maximum_conditional_mean_discrepancy
+    from congruence.kernels.congruence.prepared import (
+        PreparedCongruence,
+        conditional_congruence_error,
+        prepare,
+    )
+    from congruence.kernels.congruence.result import CongruenceResult
+    from congruence.kernels.congruence.test import CongruenceTest, benjamini_hochberg, congruence_test, congruence_tests
+    from congruence.kernels.distributions import (
+        Beta,
+        Binomial,
+        CensoredNormal,
+        Deterministic,
+        Distribution,
+        DoublePoisson,
+        Gamma,
+        HurdleBinomial,
+        HurdleDoublePoisson,
+        HurdleNegativeBinomial,
+        HurdlePoisson,
+        Laplace,
+        Logistic,
+        LogNormal,
+        Mixture,
+        MultivariateNormal,
+        NegativeBinomial,
+        Normal,
+        Poisson,
+        Quantiles,
+        Samples,
+        StudentT,
+        TruncatedNormal,
+        Uniform,
+        ZeroInflatedBinomial,
+        ZeroInflatedDoublePoisson,
+        ZeroInflatedNegativeBinomial,
+        ZeroInflatedPoisson,
+    )
+    from congruence.kernels.errors import (
+        BudgetError,
+        CongruenceError,
+        ConvergenceError,
+        InvalidInputError,
+        ProtocolError,
+    )
+    from congruence.kernels.gram.variation import NearlyConstantKernelWarning
+    from congruence.kernels.kernel_calibration import (
+        CalibrationTest,
+        HilbertianEmbedding,
+        MaximumMeanDiscrepancy,
+        MixtureWasserstein,
+        PredictionKernel,
+        Wasserstein,
+        calibration_test,
+        squared_kernel_calibration_error,
+        unnormalized_calibration_mean_embedding,
+    )
+    from congruence.kernels.kernel_functions import (
+        RBF,
+        Kernel,
+        Laplacian,
+        Linear,
+        Matern,
+        Polynomial,
+    )
+    from congruence.kernels.pit_interpreter import Interpretation, interpret_pit
+    from congruence.kernels.protocol.downsampling import downsampled_congruence
+    from congruence.kernels.protocol.evaluation import evaluate_protocol
+    from congruence.kernels.protocol.output_scales import output_kernel, scale_sensitivity
+    from congruence.kernels.protocol.protocol import ECAI, EXACT, PREPRINT, Downsampling, Protocol
+    from congruence.kernels.protocol.repeats import RepeatedResult
+    from congruence.kernels.resampling.aggregation import Estimate, ScoreStatistics
+    from congruence.kernels.scores import (
+        absolute_error,
+        crps,
+        interval_score,
+        negative_log_likelihood,
+        pinball_score,
+        sharpness,
+        squared_error,
+    )
+    from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom, Solution, choose_solver
+else:
+    from congruence.kernels.lazy_exports import lazy_exports
+
+    __getattr__, __dir__ = lazy_exports(__name__)
 
 __all__ = [
     "ECAI",
     "EXACT",
     "PREPRINT",
     "RBF",
+    "Beta",
+    "Binomial",
+    "BudgetError",
     "CalibrationTest",
+    "CensoredNormal",
     "Cholesky",
     "CongruenceDifference",
+    "CongruenceError",
     "CongruenceResult",
-    "DiscrepancyResult",
     "CongruenceTest",
     "ConjugateGradient",
+    "ConvergenceError",
+    "Deterministic",
+    "DiscrepancyResult",
+    "Distribution",
+    "DoublePoisson",
     "Downsampling",
     "Estimate",
+    "Gamma",
     "HilbertianEmbedding",
+    "HurdleBinomial",
+    "HurdleDoublePoisson",
+    "HurdleNegativeBinomial",
+    "HurdlePoisson",
     "Interpretation",
+    "InvalidInputError",
     "Kernel",
+    "Laplace",
     "Laplacian",
     "Linear",
+    "LogNormal",
+    "Logistic",
     "Matern",
     "MaximumMeanDiscrepancy",
+    "Mixture",
     "MixtureWasserstein",
+    "MultivariateNormal",
+    "NearlyConstantKernelWarning",
+    "NegativeBinomial",
+    "Normal",
     "Nystrom",
+    "Poisson",
     "Polynomial",
     "PredictionKernel",
     "PreparedCongruence",
     "Protocol",
+    "ProtocolError",
+    "Quantiles",
     "RepeatedResult",
+    "Samples",
     "ScoreStatistics",
     "Solution",
+    "StudentT",
+    "TruncatedNormal",
+    "Uniform",
     "Wasserstein",
+    "ZeroInflatedBinomial",
+    "ZeroInflatedDoublePoisson",
+    "ZeroInflatedNegativeBinomial",
+    "ZeroInflatedPoisson",
     "absolute_error",
     "benjamini_hochberg",
     "calibration_test",
@@ -128,5 +205,4 @@ __all__ = [
     "squared_kernel_calibration_error",
     "unnormalized_calibration_mean_embedding",
     "variance_gamma",
-    *_families,
 ]

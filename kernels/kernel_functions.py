@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
 from congruence.kernels.arrays import array_namespace
 from congruence.kernels.errors import InvalidInputError
@@ -107,6 +106,8 @@ def recompute_near(distances: Any, x: Any, z: Any, x_norms: Any, z_norms: Any, s
     limits = (NEAR * scale) * x_norms[:, None] + (NEAR * scale) * z_norms[None, :]
     rows, columns = xp.nonzero(distances <= limits)
     if xp is np and 8 * len(rows) > distances.size:
+        from scipy.spatial.distance import cdist  # half a second that a settings file need not wait for
+
         distances[...] = scale * cdist(x, z, metric="sqeuclidean")
         return
     at_once = max(1, 2**22 // int(x.shape[1]))
@@ -182,6 +183,8 @@ class Laplacian(_Stationary):
         z = x if z is None else as_columns(z)
         xp = array_namespace(x, z)
         if xp is np:
+            from scipy.spatial.distance import cdist
+
             block = cdist(x, z, metric="cityblock").astype(np.result_type(x, z), copy=False)
         else:
             block = xp.zeros((x.shape[0], z.shape[0]), dtype=x.dtype)

@@ -12,4 +12,4 @@ class TooManyInvalidRowsError(CongruenceError):
 
 
 class ClusterError(CongruenceError):
-    """A Dask cluster that was lost during the work: says what died, and that a second run continues."""
+    """A Dask cluster or an embedded server that did not start or was lost: says what died, and how to go on."""

@@ -21,6 +21,16 @@ def is_transient(error: BaseException) -> bool:
     )
 
 
+def is_refusal(error: BaseException) -> bool:
+    """Whether connections were refused: nothing listens at that address, which waiting seldom changes."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ConnectionRefusedError):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return "Connection refused" in str(error)  # MLflow tells its cause as text
+
+
 def _is_race(error: MlflowException) -> bool:
     # Two writers, such as two watchers on one split, insert the same dataset: the second finds it at its next try.
     text = str(error).lower()

@@ -1,25 +1,32 @@
 """Marginal calibration: PIT values, regression ECE, tests of uniformity, and uncertainty-toolbox's metrics."""
 
-from congruence.kernels.calibration.groups import (
-    GroupCalibration,
-    adversarial_group_calibration,
-    calibration_error,
-    miscalibration_area,
-    proportions,
-)
-from congruence.kernels.calibration.metrics import accuracy, check_score, mean_interval_score, regression_metrics
-from congruence.kernels.calibration.pit import PitKind, pit_values
-from congruence.kernels.calibration.regression import (
-    calibration_error_of_pit,
-    expected_calibration_error,
-    reliability_curve,
-)
-from congruence.kernels.calibration.uniformity import (
-    UniformityTest,
-    chi_square,
-    cramer_von_mises,
-    kolmogorov_smirnov,
-)
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from congruence.kernels.calibration.groups import (
+        GroupCalibration,
+        adversarial_group_calibration,
+        calibration_error,
+        miscalibration_area,
+        proportions,
+    )
+    from congruence.kernels.calibration.metrics import accuracy, check_score, mean_interval_score, regression_metrics
+    from congruence.kernels.calibration.pit import PitKind, pit_values
+    from congruence.kernels.calibration.regression import (
+        calibration_error_of_pit,
+        expected_calibration_error,
+        reliability_curve,
+    )
+    from congruence.kernels.calibration.uniformity import (
+        UniformityTest,
+        chi_square,
+        cramer_von_mises,
+        kolmogorov_smirnov,
+    )
+else:
+    from congruence.kernels.lazy_exports import lazy_exports
+
+    __getattr__, __dir__ = lazy_exports(__name__)
 
 __all__ = [
     "GroupCalibration",

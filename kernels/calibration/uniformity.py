@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.stats
+import scipy
 
 from congruence.kernels.calibration.pit import require_pit
 from congruence.kernels.errors import InvalidInputError

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.stats
+import scipy
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import align, require

@@ -9,7 +9,6 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.special
-from scipy.stats import qmc
 
 from congruence.kernels.arrays import Array, require_finite, to_numpy
 from congruence.kernels.distributions.base import Distribution, Seed
@@ -163,5 +162,7 @@ class MultivariateNormal(Distribution):
 @lru_cache(maxsize=8)
 def normal_points(count: int, dimension: int) -> Array:
     """Points (count, dimension) spread like the standard normal law: scrambled Sobol points, the same every time."""
+    from scipy.stats import qmc  # not at the start: every family would load it
+
     uniform = qmc.Sobol(dimension, scramble=True, rng=stream(0, "Sobol points")).random(count)
     return np.asarray(scipy.special.ndtri(np.clip(uniform, 1e-12, 1.0 - 1e-12)))

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy
 import scipy.special
-import scipy.stats
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import align, require

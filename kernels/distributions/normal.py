@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 import scipy.special
-import scipy.stats
 import scoringrules
 
 from congruence.kernels.arrays import Array

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 import scipy.special
-import scipy.stats
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import align, require

@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import scipy
 import scipy.special
-import scipy.stats
 from numpy.polynomial import Polynomial
 
 from congruence.kernels.arrays import Array

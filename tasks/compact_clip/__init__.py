@@ -3,6 +3,13 @@
 It knows rotated handwritten digits only; `congruence.tasks.compact_clip.train` says how it was made.
 """
 
-from congruence.tasks.compact_clip.location import WEIGHTS, model_name
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from congruence.tasks.compact_clip.location import WEIGHTS, model_name
+else:
+    from congruence.kernels.lazy_exports import lazy_exports
+
+    __getattr__, __dir__ = lazy_exports(__name__)
 
 __all__ = ["WEIGHTS", "model_name"]

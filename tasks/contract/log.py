@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
 
+import mlflow
 import pandas as pd
 from mlflow.models import infer_signature
 from mlflow.models.model import ModelInfo
@@ -30,6 +31,9 @@ from congruence.tasks.contract.predictors import (
 )
 from congruence.tasks.contract.reading import describe_distribution, distribution_columns, read_distribution
 from congruence.tasks.contract.settings import Column, PredictionSettings, Transform
+from congruence.tasks.settings.home import default_home, home_store
+
+logger = logging.getLogger(__name__)
 
 EXAMPLE_ROWS = 5
 
@@ -63,6 +67,9 @@ def log_predictive_model(
         matrix, a dict of tensors or a ``torch.distributions`` object;
       - any ``mlflow.pyfunc.PythonModel``.
 
+    It goes to the MLflow that was set (``mlflow.set_tracking_uri``, MLFLOW_TRACKING_URI, an active run), else to the
+    database in the home folder, where `congruence evaluate` looks.
+
     The model is asked for the distributions of ``input_example`` first, so a wrong description is refused before it is
     logged. The remaining arguments are those of ``PredictionSettings`` and of ``mlflow.pyfunc.log_model``.
 
@@ -87,6 +94,7 @@ def log_predictive_model(
     settings = PredictionSettings.model_validate(chosen if "family" in chosen else {**defaults, **chosen})
     output = _ask(predictor, input_example)
     read_distribution(output, settings, len(input_example))
+    _use_the_commands_store()
     with _quietly():
         info: ModelInfo = log_model(
             name=name,
@@ -100,6 +108,16 @@ def log_predictive_model(
             code_paths=list(code_paths) if code_paths else None,
         )
     return info
+
+
+def _use_the_commands_store() -> None:
+    """Point MLflow at the home folder's database, as the commands do, where nobody has pointed it anywhere."""
+    if mlflow.is_tracking_uri_set() or mlflow.active_run() is not None:
+        return
+    home = default_home()
+    home.mkdir(parents=True, exist_ok=True)
+    mlflow.set_tracking_uri(home_store(home))
+    logger.warning("MLflow was pointed nowhere: logging to %s, as `congruence evaluate` will read", home_store(home))
 
 
 @contextmanager

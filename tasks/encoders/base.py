@@ -2,6 +2,7 @@
 
 import hashlib
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +24,8 @@ class Encoder(ABC):
         batch_size: the number of rows to hand to `encode` at a time.
         device_kind: "cpu" or "cuda": what computes, and so what a measured batch size holds for.
         searches_batch_size: whether the batch size is to be measured before the first row is embedded.
+        weight_files: the files that the weights and their configuration were read from, none of untrained weights; None
+            where they are not known.
 
     The same rows in the same batches give the same bytes on the same machine; another partition into batches may move
     an embedding by single-precision rounding (about 1e-7). Embeddings are the encoder's raw output: a protocol
@@ -36,6 +39,7 @@ class Encoder(ABC):
     batch_size: int = 64
     device_kind: str = "cpu"
     searches_batch_size: bool = False
+    weight_files: tuple[Path, ...] | None = None
 
     @abstractmethod
     def preprocess(self, raw: Any) -> Any:

@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import huggingface_hub
 from huggingface_hub import constants
@@ -27,6 +28,21 @@ class WeightsUnavailableError(CongruenceError):
 
 def _cached(repository: str, filenames: Sequence[str]) -> bool:
     return any(isinstance(huggingface_hub.try_to_load_from_cache(repository, name), str) for name in filenames)
+
+
+def hub_files(repository: str, filenames: Sequence[str]) -> tuple[Path, ...] | None:
+    """The files of a hub repository in this machine's cache, and the one that says which revision they are of.
+
+    None where the cache holds none of ``filenames``.
+    """
+    found = [huggingface_hub.try_to_load_from_cache(repository, name) for name in filenames]
+    paths = [Path(item) for item in found if isinstance(item, str)]
+    if not paths:
+        return None
+    snapshot = paths[0].parent  # <repository>/snapshots/<revision>
+    revision = snapshot.parents[1] / "refs" / "main"
+    beside = [item for item in snapshot.iterdir() if item.suffix == ".json"]
+    return tuple(sorted({*paths, *beside, *([revision] if revision.is_file() else [])}))
 
 
 def _answers(url: str) -> bool:

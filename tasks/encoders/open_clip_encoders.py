@@ -1,7 +1,7 @@
 """CLIP towers through open_clip: images and texts, of any model and tag, a local checkpoint, or the shipped one."""
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ import torch
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks import compact_clip
 from congruence.tasks.encoders.base import InputKind, text_digest
-from congruence.tasks.encoders.checkpoints import UNREADABLE, weights_from_hub
+from congruence.tasks.encoders.checkpoints import UNREADABLE, hub_files, weights_from_hub
 from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.encoders.open_clip_import import open_clip
 from congruence.tasks.encoders.pixels import PixelPreprocessing
@@ -26,19 +26,21 @@ _HUB_WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 
 @dataclass(frozen=True)
 class _Checkpoint:
-    """What open_clip is asked for, and what people call it."""
+    """What open_clip is asked for, what people call it, and which files hold it once it is loaded."""
 
     name: str
     pretrained: str | None
     label: str
     hub: AbstractContextManager[None]
+    files: Callable[[], tuple[Path, ...] | None]
 
 
 def _local(name: str, label: str) -> _Checkpoint:
     folder = Path(name.removeprefix(_LOCAL))
     if not (folder / "open_clip_config.json").is_file():
         raise InvalidInputError(f"encoder.model: {folder} holds no open_clip_config.json, so it is no open_clip model")
-    return _Checkpoint(name, None, label, nullcontext())
+    files = tuple(sorted(item for item in folder.iterdir() if item.is_file()))
+    return _Checkpoint(name, None, label, nullcontext(), lambda: files)
 
 
 def _named(model: str, pretrained: str | None) -> _Checkpoint:
@@ -49,15 +51,17 @@ def _named(model: str, pretrained: str | None) -> _Checkpoint:
             f"the path of a checkpoint, or '{RANDOM}' for untrained weights"
         )
     if pretrained == RANDOM:
-        return _Checkpoint(model, None, model, nullcontext())
+        return _Checkpoint(model, None, model, nullcontext(), lambda: ())
     if pretrained in tags:
         source = str(open_clip.get_pretrained_cfg(model, pretrained).get("hf_hub", ""))
         repository, _, filename = source.rpartition("/")
         filenames = (filename, *_HUB_WEIGHTS) if filename else _HUB_WEIGHTS
         label = f"{model}/{pretrained}"
-        return _Checkpoint(model, pretrained, label, weights_from_hub(label, repository, filenames))
+        hub = weights_from_hub(label, repository, filenames)
+        return _Checkpoint(model, pretrained, label, hub, lambda: hub_files(repository, filenames))
     if Path(pretrained).is_file():
-        return _Checkpoint(model, pretrained, f"{model}/{Path(pretrained).name}", nullcontext())
+        file = Path(pretrained)
+        return _Checkpoint(model, pretrained, f"{model}/{file.name}", nullcontext(), lambda: (file.resolve(),))
     raise InvalidInputError(
         f"encoder.pretrained '{pretrained}' is neither a file nor a tag of {model}; "
         f"its tags are {', '.join(tags) or '(none)'}"
@@ -74,7 +78,9 @@ def _checkpoint(settings: EncoderSettings) -> _Checkpoint:
     if model.startswith(_LOCAL):
         return _local(model, Path(model.removeprefix(_LOCAL)).name)
     if model.startswith(_HUB):
-        return _Checkpoint(model, None, model, weights_from_hub(model, model.removeprefix(_HUB), _HUB_WEIGHTS))
+        repository = model.removeprefix(_HUB)
+        hub = weights_from_hub(model, repository, _HUB_WEIGHTS)
+        return _Checkpoint(model, None, model, hub, lambda: hub_files(repository, _HUB_WEIGHTS))
     known = open_clip.list_models()
     if model not in known:
         near = difflib.get_close_matches(model, known, n=3) or known[:3]
@@ -93,8 +99,18 @@ def _fixed_seed() -> Iterator[None]:
         yield
 
 
-def _create(settings: EncoderSettings) -> tuple[Any, Any, str, str]:
-    """The model in evaluation mode, its image transform, its name for open_clip, and its name for people."""
+@dataclass(frozen=True)
+class _Created:
+    """The model in evaluation mode, its image transform, its names for open_clip and for people, and its files."""
+
+    model: Any
+    transform: Any
+    name: str
+    label: str
+    files: tuple[Path, ...] | None
+
+
+def _create(settings: EncoderSettings) -> _Created:
     checkpoint = _checkpoint(settings)
     untrained = settings.pretrained == RANDOM
     try:
@@ -109,7 +125,7 @@ def _create(settings: EncoderSettings) -> tuple[Any, Any, str, str]:
     except (FileNotFoundError, *UNREADABLE) as error:
         raise CongruenceError(f"encoder.model {checkpoint.label} could not be loaded: {error}") from error
     label = f"{checkpoint.label}/{RANDOM}" if untrained else checkpoint.label
-    return model.eval(), transform, checkpoint.name, label
+    return _Created(model.eval(), transform, checkpoint.name, label, checkpoint.files())
 
 
 class OpenClipImageEncoder(TorchEncoder):
@@ -119,8 +135,9 @@ class OpenClipImageEncoder(TorchEncoder):
 
     def __init__(self, settings: EncoderSettings) -> None:
         super().__init__(settings)
-        model, transform, _, label = _create(settings)
-        self._pixels = PixelPreprocessing(transform, settings.max_pixels)
+        created = _create(settings)
+        model, label, self.weight_files = created.model, created.label, created.files
+        self._pixels = PixelPreprocessing(created.transform, settings.max_pixels)
         self.preprocessing_digest = self._pixels.digest
         self.id = f"open_clip:{label}:{weights_digest(model.visual.state_dict())}:{self.precision}"
         self._model = model.to(self.device)
@@ -151,9 +168,10 @@ class OpenClipTextEncoder(TorchEncoder):
 
     def __init__(self, settings: EncoderSettings) -> None:
         super().__init__(settings)
-        model, _, name, label = _create(settings)
+        created = _create(settings)
+        model, label, self.weight_files = created.model, created.label, created.files
         try:
-            self._tokenizer = open_clip.get_tokenizer(name)
+            self._tokenizer = open_clip.get_tokenizer(created.name)
         except ImportError as error:
             raise CongruenceError(
                 f"the tokenizer of {label} needs another package ({error}); install it: pip install transformers"

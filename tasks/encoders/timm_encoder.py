@@ -9,7 +9,7 @@ import torch
 
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.encoders.base import InputKind
-from congruence.tasks.encoders.checkpoints import UNREADABLE, weights_from_hub
+from congruence.tasks.encoders.checkpoints import UNREADABLE, hub_files, weights_from_hub
 from congruence.tasks.encoders.open_clip_import import timm
 from congruence.tasks.encoders.pixels import PixelPreprocessing
 from congruence.tasks.encoders.settings import RANDOM, EncoderSettings
@@ -60,6 +60,15 @@ def _create(name: str, pretrained: str | None) -> Any:
         raise CongruenceError(f"encoder.model '{name}' could not be loaded: {error}") from error
 
 
+def _files(name: str, pretrained: str | None) -> tuple[Path, ...] | None:
+    """The files that the weights were read from."""
+    if pretrained == RANDOM:
+        return ()
+    if pretrained is not None:
+        return (Path(pretrained).resolve(),)
+    return hub_files(timm.get_pretrained_cfg(name).hf_hub_id, _HUB_WEIGHTS)
+
+
 class TimmImageEncoder(TorchEncoder):
     """Pooled features of a timm backbone; rows are encoded images."""
 
@@ -69,6 +78,7 @@ class TimmImageEncoder(TorchEncoder):
         super().__init__(settings)
         name = str(settings.model)
         model = _create(name, settings.pretrained).eval()
+        self.weight_files = _files(name, settings.pretrained)
         data = timm.data.resolve_model_data_config(model)
         self._pixels = PixelPreprocessing(timm.data.create_transform(**data, is_training=False), settings.max_pixels)
         self.preprocessing_digest = self._pixels.digest

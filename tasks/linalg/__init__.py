@@ -1,10 +1,17 @@
 """The linear algebra of a reference split on a Dask cluster: the operator, its columns, and a tiled factorisation."""
 
-from congruence.tasks.linalg.capacity import Capacity, cluster_capacity
-from congruence.tasks.linalg.checkpoint import CheckpointFile, sweep_iterates
-from congruence.tasks.linalg.gram import DaskGram
-from congruence.tasks.linalg.prepare import prepare_on_dask
-from congruence.tasks.linalg.tiled_cholesky import TiledCholesky
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from congruence.tasks.linalg.capacity import Capacity, cluster_capacity
+    from congruence.tasks.linalg.checkpoint import CheckpointFile, sweep_iterates
+    from congruence.tasks.linalg.gram import DaskGram
+    from congruence.tasks.linalg.prepare import prepare_on_dask
+    from congruence.tasks.linalg.tiled_cholesky import TiledCholesky
+else:
+    from congruence.kernels.lazy_exports import lazy_exports
+
+    __getattr__, __dir__ = lazy_exports(__name__)
 
 __all__ = [
     "Capacity",

@@ -27,8 +27,9 @@ from congruence.kernels.solvers import Checkpoint, ConjugateGradient
 from congruence.kernels.solvers.planning import DENSE_LIMIT
 from congruence.tasks.linalg import cluster_capacity, prepare_on_dask
 from congruence.tasks.linalg.measured import VersionMeasurement
-from congruence.tasks.linalg.plan import SolverSettings, plan_solver
+from congruence.tasks.linalg.plan import plan_solver
 from congruence.tasks.scores.names import MetricName, requested_metrics
+from congruence.tasks.settings.solver import SolverSettings
 
 
 @dataclass(frozen=True)

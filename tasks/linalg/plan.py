@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 from dask.utils import parse_bytes
-from pydantic import Field, field_validator
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import BudgetError
@@ -19,34 +18,11 @@ from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom, Sol
 from congruence.kernels.solvers.planning import DENSE_LIMIT, NYSTROM_LANDMARKS, Plan
 from congruence.tasks.linalg import Capacity, CheckpointFile, TiledCholesky
 from congruence.tasks.linalg.capacity import KEPT_SHARE
-from congruence.tasks.settings.strict import Strict
+from congruence.tasks.settings.solver import SolverSettings
 
 CHECKPOINT_ROWS = 50_000
 IN_MEMORY_ROWS = 50_000  # an exact solve in some minutes; beyond, its passes over K grow with the square
 HELD_BYTES_PER_ROW = 4096  # right-hand sides, solutions, residuals and predictions of a version or two
-
-
-class SolverSettings(Strict):
-    """How the Gram systems are solved; ``auto`` chooses from the size, the memory and the cluster.
-
-    ``kind``: ``cholesky`` (exact, tiled), ``conjugate_gradient`` (exact to a certificate, matrix-free), ``nystrom`` (a
-    declared approximation with its certificate). ``tolerance`` is the largest residual relative to the right-hand side.
-    ``memory`` (for example ``8 GiB``) is what the solver may use over all workers; what would not fit is refused before
-    it starts. ``approximate`` lets ``auto`` fall back to Nystrom where nothing exact fits.
-    """
-
-    kind: Literal["auto", "cholesky", "conjugate_gradient", "nystrom"] = "auto"
-    tolerance: float = Field(default=3e-7, gt=0, lt=1)
-    landmarks: int | None = Field(default=None, ge=1)
-    memory: str | None = None
-    approximate: bool = False
-
-    @field_validator("memory")
-    @classmethod
-    def _readable(cls, value: str | None) -> str | None:
-        if value is not None:
-            parse_bytes(value)
-        return value
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import json
 from typing import Any
 
 from congruence.tasks.contract.settings import PredictionSettings
-from congruence.tasks.linalg.plan import SolverSettings
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.solver import SolverSettings
 from congruence.tasks.sources.settings import SplitSettings
 
 _DIGITS = 16

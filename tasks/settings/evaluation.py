@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import difflib
-import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from congruence.tasks.clusters import ClusterSettings
-from congruence.tasks.comparison import GateSettings
+from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.errors import SettingsError
-from congruence.tasks.linalg.plan import SolverSettings
 from congruence.tasks.models.settings import PredictSettings
 from congruence.tasks.scores.names import MetricName
+from congruence.tasks.settings.cluster import ClusterSettings
+from congruence.tasks.settings.home import default_home
 from congruence.tasks.settings.protocol import ProtocolSettings
+from congruence.tasks.settings.solver import SolverSettings
 from congruence.tasks.settings.strict import Strict
 from congruence.tasks.sources.settings import SplitSettings
 from congruence.tasks.tracking.settings import TrackingSettings
 from congruence.tasks.watching.notification import NotificationSettings
 from congruence.tasks.watching.settings import WatchSettings
-
-DEFAULT_HOME = ".congruence"
 
 
 class StoreSettings(Strict):
@@ -103,7 +101,7 @@ class EvaluationSettings(Strict):
     @property
     def home_folder(self) -> Path:
         """The folder that holds everything a run leaves on disk."""
-        return (self.home or Path(os.environ.get("CONGRUENCE_HOME", DEFAULT_HOME))).resolve()
+        return default_home() if self.home is None else self.home.resolve()
 
 
 def load_settings(path: Path, overrides: dict[str, Any] | None = None) -> EvaluationSettings:

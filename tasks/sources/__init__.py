@@ -1,11 +1,18 @@
 """Labelled splits of any size, read in shards from Parquet, manifests, tar shards, arrays or Hugging Face folders."""
 
-from congruence.tasks.sources.errors import SplitError
-from congruence.tasks.sources.index import check_files, describe_file, index_file, source_files
-from congruence.tasks.sources.measurable import require_measurable
-from congruence.tasks.sources.opening import open_split
-from congruence.tasks.sources.settings import SplitSettings
-from congruence.tasks.sources.split import Shard, Split
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from congruence.tasks.sources.errors import SplitError
+    from congruence.tasks.sources.index import check_files, describe_file, index_file, source_files
+    from congruence.tasks.sources.measurable import require_measurable
+    from congruence.tasks.sources.opening import open_split
+    from congruence.tasks.sources.settings import SplitSettings
+    from congruence.tasks.sources.split import Shard, Split
+else:
+    from congruence.kernels.lazy_exports import lazy_exports
+
+    __getattr__, __dir__ = lazy_exports(__name__)
 
 __all__ = [
     "Shard",

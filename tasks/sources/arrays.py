@@ -118,7 +118,7 @@ def describe_npy(location: Location, path: str) -> FileLayout:
 
 def describe_zarr(location: Location, path: str) -> FileLayout:
     """The arrays of a Zarr group."""
-    import zarr  # takes a second to load
+    import zarr  # half a second, for the one format that needs it
 
     try:
         group = zarr.open_group(_zarr_store(location), mode="r")

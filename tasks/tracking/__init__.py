@@ -1,21 +1,27 @@
 """The one place that writes to MLflow."""
 
-from congruence.tasks.masking import mask_secrets, mask_text
-from congruence.tasks.tracking.baselines import baseline_version, gate_baseline
-from congruence.tasks.tracking.comparisons import log_comparison
-from congruence.tasks.tracking.conditions import Conditions
-from congruence.tasks.tracking.connection import TrackingError
-from congruence.tasks.tracking.evaluations import log_evaluation, write_artifacts
-from congruence.tasks.tracking.gates import log_decision
-from congruence.tasks.tracking.identity import EvaluationIdentity, find_evaluation
-from congruence.tasks.tracking.links import compare_runs_link, compare_versions_link, place_of, run_link, web_page
-from congruence.tasks.tracking.reading import logged_metrics, logged_versions, read_version
-from congruence.tasks.tracking.reliability import log_reliability
-from congruence.tasks.tracking.runs import fail_run, open_run
-from congruence.tasks.tracking.selecting import comparable_versions, finished_identities
-from congruence.tasks.tracking.settings import TrackingSettings
-from congruence.tasks.tracking.system_metrics import system_metrics
-from congruence.tasks.tracking.version_tags import Failure, alias_holder, log_failure, read_failure, set_alias
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from congruence.tasks.masking import mask_secrets, mask_text
+    from congruence.tasks.tracking.baselines import baseline_version, gate_baseline
+    from congruence.tasks.tracking.comparisons import log_comparison
+    from congruence.tasks.tracking.conditions import Conditions
+    from congruence.tasks.tracking.connection import TrackingError
+    from congruence.tasks.tracking.evaluations import log_evaluation, write_artifacts
+    from congruence.tasks.tracking.gates import log_decision
+    from congruence.tasks.tracking.identity import EvaluationIdentity, find_evaluation
+    from congruence.tasks.tracking.links import compare_runs_link, compare_versions_link, place_of, run_link, web_page
+    from congruence.tasks.tracking.reading import logged_metrics, logged_versions, read_version
+    from congruence.tasks.tracking.reliability import log_reliability
+    from congruence.tasks.tracking.runs import fail_run, open_run
+    from congruence.tasks.tracking.selecting import comparable_versions, finished_identities
+    from congruence.tasks.tracking.settings import TrackingSettings
+    from congruence.tasks.tracking.version_tags import Failure, alias_holder, log_failure, read_failure, set_alias
+else:
+    from congruence.kernels.lazy_exports import lazy_exports
+
+    __getattr__, __dir__ = lazy_exports(__name__)
 
 __all__ = [
     "Conditions",
@@ -47,7 +53,6 @@ __all__ = [
     "read_version",
     "run_link",
     "set_alias",
-    "system_metrics",
     "web_page",
     "write_artifacts",
 ]

@@ -18,7 +18,7 @@ from mlflow.exceptions import MlflowException
 
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.masking import mask_text
-from congruence.tasks.outages import is_transient
+from congruence.tasks.outages import is_refusal, is_transient
 from congruence.tasks.tracking.settings import TrackingSettings
 
 log = logging.getLogger(__name__)
@@ -26,6 +26,10 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 KIND = "custom_model_development"  # else MLflow shows the page of language models, where metrics come last
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 15.0
+REFUSED_SECONDS = 10.0
+"""How long a server that refuses connections, and never answered this process, is asked: nothing listens there."""
+
+_answered: set[str] = set()
 
 
 class TrackingError(CongruenceError):
@@ -55,6 +59,9 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
 
     ``operation`` may have been carried out by a server that failed to say so: it must be idempotent.
 
+    A server that answered before and refuses connections now is being started again, and is waited for; one that never
+    answered is given up sooner.
+
     Raises:
         TrackingError: the server refused, or did not answer within ``settings.patience`` seconds.
     """
@@ -62,12 +69,21 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
     while True:
         try:
             with _short_requests():
-                return operation()
+                result = operation()
+            _answered.add(server(settings))
+            return result
         except (MlflowException, requests.RequestException, OSError) as error:
             message = mask_text(str(error)).strip().splitlines()[0][:400] if str(error) else type(error).__name__
             if not is_transient(error):
                 raise TrackingError(f"{step}: MLflow at {server(settings)} refused: {message}") from error
             elapsed = time.monotonic() - started
+            absent = server(settings) not in _answered and is_refusal(error)
+            if absent and elapsed + wait > min(settings.patience, REFUSED_SECONDS):
+                raise TrackingError(
+                    f"{step}: MLflow at {server(settings)} did not answer for {elapsed:.0f} s: it refuses connections, "
+                    "so no server listens there; start one (`congruence ui`, `mlflow server`), or correct tracking.uri "
+                    "of the evaluation file or MLFLOW_TRACKING_URI"
+                ) from error
             if elapsed + wait > settings.patience:
                 raise TrackingError(
                     f"{step}: MLflow at {server(settings)} did not answer for {elapsed:.0f} s ({message}). "

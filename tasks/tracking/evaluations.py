@@ -19,8 +19,9 @@ from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.evaluation import Metric as EvaluationMetric
 from congruence.tasks.scores.meanings import HEADLINES, meaning, verdict
 from congruence.tasks.tracking.connection import TrackingError, connect, of_deleted_run, persist
+from congruence.tasks.tracking.finished import SECONDS
 from congruence.tasks.tracking.identity import COMPLETE, STATE, EvaluationIdentity, find_evaluation
-from congruence.tasks.tracking.reading import INFLUENCE_FILE, NOISE_FILE, SCORES_FILE, SECONDS
+from congruence.tasks.tracking.reading import INFLUENCE_FILE, NOISE_FILE, SCORES_FILE
 from congruence.tasks.tracking.runs import MACHINE_PLACE, MACHINE_RUN, close_run, find_or_create, log_params, set_tags
 from congruence.tasks.tracking.settings import TrackingSettings
 from congruence.tasks.tracking.tables import points_table, table_json

@@ -9,20 +9,20 @@ from pathlib import Path
 import mlflow.artifacts
 import pandas as pd
 from mlflow import MlflowClient
-from mlflow.entities import Run, ViewType
+from mlflow.entities import Run
 
 from congruence.tasks.comparison import ComparedVersion
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import Metric, SplitSummary
 from congruence.tasks.tracking.conditions import Conditions
 from congruence.tasks.tracking.connection import TrackingError, connect, persist
+from congruence.tasks.tracking.finished import complete_runs, run_metrics
 from congruence.tasks.tracking.identity import COMPLETE, PREFIX, STATE
 from congruence.tasks.tracking.settings import TrackingSettings
 
 SCORES_FILE = "scores/scores.parquet"
 INFLUENCE_FILE = "scores/influence.parquet"
 NOISE_FILE = "scores/influence_noise.parquet"
-SECONDS = "seconds_"  # no slash: MLflow would draw the group before all other metrics
 
 
 def logged_versions(
@@ -82,7 +82,7 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
         ),
         protocol_name=params["protocol"],
         protocol_digest=tags[PREFIX + "protocol_digest"],
-        metrics=_metrics(run),
+        metrics=run_metrics(run),
         scores=persist("reading the scores", lambda: _table(run_id, SCORES_FILE, settings), settings),
         run_id=run_id,
         settings_digest=tags.get(PREFIX + "settings_digest", ""),
@@ -98,28 +98,7 @@ def logged_metrics(run_id: str, settings: TrackingSettings) -> dict[str, Metric]
         TrackingError: MLflow does not answer.
     """
     client = connect(settings)
-    return _metrics(persist("reading the run", lambda: client.get_run(run_id), settings))
-
-
-def complete_runs(client: MlflowClient, split: str, settings: TrackingSettings) -> list[Run]:
-    """Complete evaluations on a split, latest first."""
-    experiment = client.get_experiment_by_name(settings.experiment_name(split))
-    if experiment is None:
-        return []
-    runs: list[Run] = []
-    token: str | None = None
-    while True:
-        page = client.search_runs(
-            [experiment.experiment_id],
-            filter_string=f"tags.`{STATE}` = '{COMPLETE}' and tags.`{PREFIX}kind` = 'evaluation'",
-            run_view_type=ViewType.ACTIVE_ONLY,
-            order_by=["attributes.start_time DESC"],
-            page_token=token,
-        )
-        runs.extend(page)
-        token = page.token
-        if not token:
-            return runs
+    return run_metrics(persist("reading the run", lambda: client.get_run(run_id), settings))
 
 
 def _influence(client: MlflowClient, run_id: str, settings: TrackingSettings) -> list[pd.DataFrame | None]:
@@ -134,20 +113,6 @@ def _table(run_id: str, file: str, settings: TrackingSettings) -> pd.DataFrame:
             run_id=run_id, artifact_path=file, dst_path=folder, tracking_uri=settings.uri
         )
         return pd.read_parquet(Path(path))
-
-
-def _metrics(run: Run) -> dict[str, Metric]:
-    values = run.data.metrics
-    return {
-        name: Metric(value, values.get(f"{name}_low"), values.get(f"{name}_high"))
-        for name, value in values.items()
-        if "/" not in name and not name.startswith(SECONDS) and not _is_bound(name, values)
-    }
-
-
-def _is_bound(name: str, names: object) -> bool:
-    stem, _, side = name.rpartition("_")
-    return side in ("low", "high") and stem in names  # type: ignore[operator]
 
 
 def _version_order(run: Run) -> tuple[str, int, str]:

@@ -12,8 +12,9 @@ from congruence.tasks.comparison import ComparedVersion
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.tracking.conditions import Conditions
 from congruence.tasks.tracking.connection import TrackingError, connect, persist
+from congruence.tasks.tracking.finished import complete_runs
 from congruence.tasks.tracking.identity import IDENTITY, PREFIX
-from congruence.tasks.tracking.reading import complete_runs, read_version
+from congruence.tasks.tracking.reading import read_version
 from congruence.tasks.tracking.settings import TrackingSettings
 
 ANY = Conditions()

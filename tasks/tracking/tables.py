@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from congruence.tasks.plots import extreme_rows
 from congruence.tasks.scores.evaluation import SCORES, Evaluation
 
 QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
@@ -22,6 +21,8 @@ def points_table(evaluation: Evaluation, rows: int) -> pd.DataFrame:
     columns = [name for name in SCORES if name in scores and name not in ("valid", "reason")]
     extra = [name for name in scores.columns if name not in SCORES][:_MOST_SLICE_COLUMNS]
     count = min(rows, len(scores) // 2)
+    from congruence.tasks.plots import extreme_rows  # and with it Matplotlib, which no other table needs
+
     highest, lowest = extreme_rows(evaluation, count)
     worst, best = (scores.loc[list(chosen), columns + extra] for chosen in (highest, lowest))
     numbers = scores[columns].select_dtypes("number").quantile(list(QUANTILES))

@@ -7,7 +7,6 @@ import logging
 import subprocess
 from typing import Annotated
 
-import requests
 from pydantic import Field
 
 from congruence.tasks.masking import mask_text
@@ -39,6 +38,8 @@ def notify(settings: NotificationSettings | None, title: str, message: str) -> N
         return
     notice = {"text": f"{title}\n{text}", "title": title, "message": text}
     if settings.webhook is not None:
+        import requests  # not at the start: settings are read by commands that send nothing
+
         try:
             requests.post(settings.webhook, json=notice, timeout=settings.timeout).raise_for_status()
         except requests.RequestException as error:

@@ -190,8 +190,9 @@ def workers(n, folder):
     """One pass over K on 1 and 2 Dask workers and in this process, as a fraction of the matrix-product peak."""
     from congruence.kernels.gram.operator import RegularizedGram
     from congruence.kernels.kernel_functions import Polynomial
-    from congruence.tasks.clusters import ClusterSettings, dask_client
+    from congruence.tasks.clusters import dask_client
     from congruence.tasks.linalg import DaskGram
+    from congruence.tasks.settings.cluster import ClusterSettings
 
     x = embeddings(n)
     v = np.random.default_rng(0).standard_normal((n, 30))
@@ -215,8 +216,9 @@ def tiled(n, folder):
     import scipy.linalg
 
     from congruence.kernels.kernel_functions import Polynomial
-    from congruence.tasks.clusters import ClusterSettings, dask_client
+    from congruence.tasks.clusters import dask_client
     from congruence.tasks.linalg import DaskGram, TiledCholesky
+    from congruence.tasks.settings.cluster import ClusterSettings
 
     x = embeddings(n)
     work = n**3 / 3 / 1e9

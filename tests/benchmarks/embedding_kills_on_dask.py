@@ -24,7 +24,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from loopback import PrefectServer, Process, free_port
 
 from congruence.flows.environment import embed_servers
-from congruence.flows.splits import open_planned, rows_of
+from congruence.flows.splits import open_planned
+from congruence.flows.stages.addresses import rows_of
 from congruence.flows.stages import embed as stages
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.clusters import dask_client, scheduler_address

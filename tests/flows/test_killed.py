@@ -22,7 +22,8 @@ from prefect import flow
 from prefect.settings import PREFECT_API_URL
 from prefect_dask.task_runners import DaskTaskRunner
 
-from congruence.flows.splits import open_planned, rows_of
+from congruence.flows.splits import open_planned
+from congruence.flows.stages.addresses import rows_of
 from congruence.flows.stages import embed as stages
 from congruence.tasks.clusters import dask_client, scheduler_address
 from congruence.tasks.models.evaluated_rows import EvaluatedRows

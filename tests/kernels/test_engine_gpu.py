@@ -8,8 +8,9 @@ from congruence.kernels.distributions import Normal
 from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.kernel_functions import RBF, Laplacian, Matern, Polynomial, Product, Sum
 from congruence.kernels.solvers import ConjugateGradient, Nystrom
-from congruence.tasks.clusters import ClusterSettings, dask_client
+from congruence.tasks.clusters import dask_client
 from congruence.tasks.linalg import DaskGram, TiledCholesky
+from congruence.tasks.settings.cluster import ClusterSettings
 
 pytestmark = pytest.mark.gpu
 cupy = pytest.importorskip("cupy")

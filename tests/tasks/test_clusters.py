@@ -14,9 +14,10 @@ from distributed import LocalCluster
 from loopback import Process, free_port
 
 from congruence.tasks import clusters
-from congruence.tasks.clusters import ClusterSettings, Workers, dask_client
+from congruence.tasks.clusters import Workers, dask_client
 from congruence.tasks.errors import ClusterError
 from congruence.tasks.linalg import capacity
+from congruence.tasks.settings.cluster import ClusterSettings
 
 
 @pytest.fixture

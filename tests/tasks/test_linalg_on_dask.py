@@ -13,9 +13,10 @@ from congruence.kernels.errors import BudgetError, ConvergenceError, InvalidInpu
 from congruence.kernels.gram.variation import NearlyConstantKernelWarning
 from congruence.kernels.kernel_functions import RBF, Laplacian, Linear, Polynomial
 from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom
-from congruence.tasks.clusters import ClusterSettings, dask_client
+from congruence.tasks.clusters import dask_client
 from congruence.tasks.linalg import CheckpointFile, DaskGram, TiledCholesky, prepare_on_dask
 from congruence.tasks.linalg.sources import StoredRows
+from congruence.tasks.settings.cluster import ClusterSettings
 
 
 @pytest.fixture(scope="module")

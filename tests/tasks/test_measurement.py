@@ -9,10 +9,11 @@ import pytest
 
 from congruence.kernels import ECAI, EXACT, PREPRINT, Downsampling, Normal, Protocol, congruence_tests, prepare
 from congruence.kernels.mean_embeddings.model_scales import model_output_kernel
-from congruence.tasks.clusters import ClusterSettings, dask_client
+from congruence.tasks.clusters import dask_client
 from congruence.tasks.linalg import sweep_iterates
 from congruence.tasks.linalg.measurement import Measurement, measure, on_cluster
-from congruence.tasks.linalg.plan import SolverSettings
+from congruence.tasks.settings.cluster import ClusterSettings
+from congruence.tasks.settings.solver import SolverSettings
 
 ROWS = 240
 RNG = np.random.default_rng(0)

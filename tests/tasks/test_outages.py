@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,16 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST, RESOURCE_DOES_NOT_EXIST
 
 from congruence.tasks.models.registry import RegistryError, resolve
-from congruence.tasks.outages import is_transient
-from congruence.tasks.tracking import EvaluationIdentity, TrackingSettings, fail_run, log_evaluation, open_run
+from congruence.tasks.outages import is_refusal, is_transient
+from congruence.tasks.tracking import (
+    EvaluationIdentity,
+    TrackingError,
+    TrackingSettings,
+    connection,
+    fail_run,
+    log_evaluation,
+    open_run,
+)
 
 
 @pytest.fixture
@@ -65,3 +74,34 @@ def test_a_failed_run_that_is_taken_up_runs_again_without_its_error(
     client.create_model_version("angle", source="/nowhere")
     assert log_evaluation(evaluation, tracked) == run_id
     assert client.get_run(run_id).info.status == "FINISHED"
+
+
+def test_refused_is_told_from_slow() -> None:
+    assert is_refusal(ConnectionRefusedError(111, "Connection refused"))
+    assert is_refusal(MlflowException("Max retries exceeded: [Errno 111] Connection refused"))
+    assert not is_refusal(TimeoutError("timed out"))
+    assert not is_refusal(MlflowException("lost"))
+
+
+def test_a_server_that_never_was_there_is_given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "REFUSED_SECONDS", 1.0)
+    absent = TrackingSettings(uri="http://127.0.0.1:9", patience=600.0)
+    client, started = connection.connect(absent), time.monotonic()
+    with pytest.raises(TrackingError, match="refuses connections, so no server listens there; start one"):
+        connection.persist("looking", lambda: client.search_registered_models(), absent)
+    assert time.monotonic() - started < 60.0
+
+
+def test_a_server_that_answered_before_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "REFUSED_SECONDS", 0.0)
+    restarted = TrackingSettings(uri="http://127.0.0.1:10", patience=60.0)
+    answers: list[Any] = ["before", ConnectionRefusedError(), ConnectionRefusedError(), "after"]
+
+    def operation() -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    assert connection.persist("a step", operation, restarted) == "before"
+    assert connection.persist("a step", operation, restarted) == "after"

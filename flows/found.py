@@ -1,0 +1,107 @@
+"""Evaluations that MLflow holds already: looked up before a server, a cluster, an encoder or a model is started."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from congruence.flows.conditions import encoder_protocol, evaluation_identity
+from congruence.flows.environment import use_tracking
+from congruence.flows.outcomes import VersionOutcome
+from congruence.flows.splits import open_planned, with_fitted_encoder
+from congruence.kernels.protocol.protocol import Protocol
+from congruence.tasks.encoders.identity import encoder_identity
+from congruence.tasks.errors import SettingsError
+from congruence.tasks.models.registry import ModelVersion, select
+from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.sources import Split
+from congruence.tasks.tracking.connection import persist
+from congruence.tasks.tracking.finished import FinishedEvaluation, finished_evaluations
+
+
+def asked_versions(settings: EvaluationSettings) -> list[ModelVersion]:
+    """The registry versions that ``models:`` names, each once.
+
+    Raises:
+        SettingsError: none named.
+        RegistryError: a name, number or alias that does not exist; says which do.
+        TrackingError: MLflow does not answer.
+    """
+
+    def named(pattern: str) -> list[ModelVersion]:
+        return persist(f"looking up {pattern}", lambda: select(pattern), settings.tracking)
+
+    versions = [version for pattern in settings.models for version in named(pattern)]
+    if not versions:
+        raise SettingsError("models: none given; name one, for example --model models:/digit-angle/1")
+    return list({version.uri: version for version in versions}.values())
+
+
+def find_all(settings: EvaluationSettings) -> list[VersionOutcome] | None:
+    """The outcomes of an evaluation of which nothing is left to do; None where something is.
+
+    What they are is exactly what the flow would find. The data are known by the state of their files, an encoder's
+    weights by the state of theirs; neither is read, unless it was never seen in this home folder or has changed.
+
+    Raises:
+        SettingsError: no models named.
+        RegistryError: a version that does not exist.
+        TrackingError: MLflow does not answer.
+        CongruenceError: a split or an encoder that cannot be opened.
+    """
+    use_tracking(settings)
+    versions = asked_versions(settings)
+    finished = {split.name: finished_evaluations(split.name, settings.tracking) for split in settings.splits}
+    for held in finished.values():
+        if not {version.uri for version in versions} <= {item.model_uri for item in held.values()}:
+            return None  # known without opening the data
+    settings = with_fitted_encoder(settings)
+    encoder = encoder_identity(settings.encoder, settings.home_folder / "encoders")
+    outcomes: list[VersionOutcome] = []
+    for split_settings in settings.splits:
+        split = open_planned(split_settings, settings)
+        protocol = encoder_protocol(settings, encoder)
+        found, missing = divide(settings, split, protocol, versions, finished[split.name])
+        if missing:
+            return None
+        outcomes += found
+    return outcomes
+
+
+def divide(
+    settings: EvaluationSettings,
+    split: Split,
+    protocol: Protocol,
+    versions: Sequence[ModelVersion],
+    finished: dict[str, FinishedEvaluation] | None = None,
+) -> tuple[list[VersionOutcome], list[ModelVersion]]:
+    """The outcomes of the versions whose evaluation on ``split`` MLflow holds, and the versions that it lacks.
+
+    Args:
+        settings: the evaluation file's, with its encoder's statistics fitted.
+        split: opened.
+        protocol: with the encoder and the reference split.
+        versions: to look for.
+        finished: what MLflow holds on this split, where that was asked for already.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    known = finished_evaluations(split.name, settings.tracking) if finished is None else finished
+    outcomes: list[VersionOutcome] = []
+    missing: list[ModelVersion] = []
+    for version in versions:
+        held = known.get(evaluation_identity(settings, split, protocol, version).digest)
+        if held is None:
+            missing.append(version)
+        else:
+            outcomes.append(
+                VersionOutcome(
+                    version.label, split.name, "found", held.run_id, held.metrics, protocol=protocol_name(protocol)
+                )
+            )
+    return outcomes, missing
+
+
+def protocol_name(protocol: Protocol) -> str:
+    """Name and digest of a protocol, as people read it: numbers compare under equal ones."""
+    return f"{protocol.name} ({protocol.digest})"

@@ -1,0 +1,19 @@
+"""Where the stages leave their work for each other."""
+
+from __future__ import annotations
+
+from congruence.tasks.embeddings.worker import open_store, warm_encoder
+from congruence.tasks.models.evaluated_rows import EvaluatedRows
+from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.sources import Split
+
+
+def rows_of(settings: EvaluationSettings, split: Split) -> EvaluatedRows:
+    """The addresses of a split's embeddings under these settings; their store is made where there is none."""
+    encoder = warm_encoder(settings.encoder.model_dump_json(exclude_unset=True))
+    return EvaluatedRows(split, open_store(store_uri(settings), settings.store, split, encoder).address)
+
+
+def store_uri(settings: EvaluationSettings) -> str:
+    """Where embeddings, predictions and measurements are kept."""
+    return settings.store.uri or str(settings.home_folder / "embeddings")

@@ -1,0 +1,19 @@
+"""The folder that holds everything a run leaves on disk, and MLflow's database in it, where nobody names others."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+VARIABLE = "CONGRUENCE_HOME"
+DEFAULT = ".congruence"
+
+
+def default_home() -> Path:
+    """$CONGRUENCE_HOME, else .congruence in the working folder."""
+    return Path(os.environ.get(VARIABLE) or DEFAULT).resolve()
+
+
+def home_store(home: Path) -> str:
+    """The address of MLflow's database in a home folder."""
+    return f"sqlite:///{home / 'mlflow.db'}"

@@ -1,0 +1,34 @@
+"""The evaluation file's ``solver:``."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from congruence.tasks.settings.strict import Strict
+
+
+class SolverSettings(Strict):
+    """How the Gram systems are solved; ``auto`` chooses from the size, the memory and the cluster.
+
+    ``kind``: ``cholesky`` (exact, tiled), ``conjugate_gradient`` (exact to a certificate, matrix-free), ``nystrom`` (a
+    declared approximation with its certificate). ``tolerance`` is the largest residual relative to the right-hand side.
+    ``memory`` (for example ``8 GiB``) is what the solver may use over all workers; what would not fit is refused before
+    it starts. ``approximate`` lets ``auto`` fall back to Nystrom where nothing exact fits.
+    """
+
+    kind: Literal["auto", "cholesky", "conjugate_gradient", "nystrom"] = "auto"
+    tolerance: float = Field(default=3e-7, gt=0, lt=1)
+    landmarks: int | None = Field(default=None, ge=1)
+    memory: str | None = None
+    approximate: bool = False
+
+    @field_validator("memory")
+    @classmethod
+    def _readable(cls, value: str | None) -> str | None:
+        if value is not None:
+            from dask.utils import parse_bytes  # not at the start: a file is refused in a fraction of its import
+
+            parse_bytes(value)
+        return value

@@ -1,0 +1,91 @@
+"""validate, list, open and the quick look, on a registry with versions good and bad."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import mlflow
+import pytest
+from typer.testing import CliRunner
+
+from congruence.flows.cli import app
+from congruence.flows.evaluate import evaluate
+from congruence.flows.found import find_all
+from congruence.flows.quick import quick
+from congruence.flows.validate import validate
+from congruence.tasks.sources import open_split
+
+
+def invoke(registry: Any, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow.get_tracking_uri())
+    done = CliRunner().invoke(app, [*arguments, "--home", str(registry.folder)])
+    return done.exit_code, done.stdout
+
+
+def test_what_would_fail_is_said_before_anything_is_started(registry: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry.register("tried")
+    file = registry.file(models=["tried"], metrics=["nll"])
+    status, said = invoke(registry, "validate", str(file), monkeypatch=monkeypatch)
+    assert status == 0
+    assert "splits 'circle' (160 rows)" in said
+    assert "to do  tried/1 on circle: normal" in said
+    wrong = registry.file(models=["tried"], predictions={"family": "normal", "columns": {"loc": "mu"}})
+    status, said = invoke(registry, "evaluate", str(wrong), "--dry-run", "--json", monkeypatch=monkeypatch)
+    assert status == 1
+    (version,) = json.loads(said)["versions"]
+    assert version["status"] == "fails"
+    assert "mu" in version["said"]
+
+
+def test_the_rows_of_a_quick_look_are_rows_of_the_split(registry: Any) -> None:
+    settings = registry.settings(models=["tried"], gate={"maximum": {"cce_mean": 1.0}})
+    looked = quick(settings, rows=40)
+    assert looked.gate is None
+    (split,) = looked.splits
+    assert split.name == "circle-quick"
+    whole, part = open_split(settings.splits[0]), open_split(split)
+    assert part.rows == 40
+    columns = ["key", "y", "angle", "cos", "sin", "half"]
+    rows = {shard_key: row for shard in whole.shards for shard_key, row in keyed(whole.frame(shard, columns))}
+    for shard in part.shards:
+        for key, row in keyed(part.frame(shard, columns)):
+            assert rows[key] == row
+    assert quick(settings, rows=40) == looked, "the same sample every time"
+    assert quick(settings, rows=160).splits == settings.splits, "a small split is taken whole"
+
+
+def keyed(frame: Any) -> list[tuple[str, tuple[Any, ...]]]:
+    return [(str(row[0]), tuple(row)) for row in frame.itertuples(index=False)]
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_versions_are_listed_with_their_evaluations_and_reports_are_opened(
+    registry: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.register("shown")
+    registry.register("shown", scale=0.2)
+    tracking = {"report": True, "patience": 5}
+    settings = registry.settings(models=["shown/1"], metrics=["nll"], tracking=tracking)
+    (outcome,) = evaluate(settings, "one version")
+    assert validate(settings).versions[0].status == "found"
+    assert find_all(settings) is not None
+
+    status, said = invoke(registry, "list", "shown", "--json", monkeypatch=monkeypatch)
+    assert status == 0
+    one, two = json.loads(said)
+    assert (one["label"], two["label"], two["evaluations"]) == ("shown/1", "shown/2", [])
+    (listed,) = one["evaluations"]
+    assert (listed["split"], listed["run_id"], listed["protocol"]) == ("circle", outcome.run_id, outcome.protocol)
+    assert listed["metrics"]["cce_mean"] == pytest.approx(outcome.metrics["cce_mean"].value)
+    status, said = invoke(registry, "list", "shown", monkeypatch=monkeypatch)
+    assert "not evaluated" in said
+
+    status, said = invoke(registry, "open", "shown/1", "--print", monkeypatch=monkeypatch)
+    assert status == 0
+    report = Path(unquote(urlsplit(said.strip().splitlines()[-1]).path))
+    assert "shown/1" in report.read_text()
+    status, said = invoke(registry, "open", "shown/2", "--print", monkeypatch=monkeypatch)
+    assert status == 2

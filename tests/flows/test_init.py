@@ -1,0 +1,95 @@
+"""`congruence init`: a file that the other commands read, from a data set and what a model says of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from congruence.flows.init import ModelFacts, columns_roles, evaluation_text, write_evaluation
+from congruence.tasks.errors import SettingsError
+from congruence.tasks.settings.evaluation import load_settings
+from congruence.tasks.sources import SplitError, open_split
+
+ROWS = 64
+
+
+def frame(**columns: object) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    base = {
+        "id": np.arange(ROWS),
+        "rooms": rng.integers(1, 6, ROWS),
+        "area": rng.normal(80.0, 10.0, ROWS),
+        "city": rng.choice(["Bern", "Genf"], ROWS),
+        "price": rng.normal(size=ROWS),
+    }
+    return pd.DataFrame(base | columns)
+
+
+def written(folder: Path, data: pd.DataFrame, **options: object) -> Path:
+    data.to_parquet(folder / "rows.parquet")
+    output = folder / "evaluation.yaml"
+    write_evaluation(str(folder / "rows.parquet"), output, **options)  # type: ignore[arg-type]
+    return output
+
+
+def test_the_file_is_read_as_it_was_meant(tmp_path: Path) -> None:
+    output = written(tmp_path, frame(), target="price")
+    (split,) = load_settings(output).splits
+    assert (split.target, split.input, split.input_kind) == ("price", ["rooms", "area"], "features")
+    assert (split.key, split.slices) == ("id", ["city"])
+    assert open_split(split).rows == ROWS
+    assert "uri: rows.parquet" in output.read_text()
+    assert output.read_text().count("#") > 10
+
+
+@pytest.mark.parametrize(
+    ("columns", "kind", "chosen"),
+    [
+        ({"photo": [b"\x89PNG"] * ROWS}, "image", "photo"),
+        ({"photo": [f"{row}.jpg" for row in range(ROWS)]}, "image", "photo"),
+        ({"embedding": [[0.5, 1.0]] * ROWS}, "features", ["rooms", "area", "embedding"]),
+    ],
+)
+def test_what_the_encoder_reads_follows_from_the_columns(
+    tmp_path: Path, columns: dict[str, object], kind: str, chosen: object
+) -> None:
+    (split,) = load_settings(written(tmp_path, frame(**columns), target="price")).splits
+    assert (split.input_kind, split.input) == (kind, chosen)
+
+
+def test_the_model_says_what_it_is_given_and_so_what_is_left_to_predict() -> None:
+    import pyarrow as pa
+
+    first = pa.Table.from_pandas(frame())
+    roles = columns_roles(first, None, ModelFacts("models:/house/1", inputs=("rooms", "area", "city")))
+    assert roles.target == "price"
+    assert (roles.input, roles.model_inputs) == (["rooms", "area"], ["rooms", "area", "city"])
+    told = evaluation_text("rows.parquet", roles, ModelFacts("models:/house/1", describes_itself=True))
+    assert "own metadata say" in told
+    assert "models: [models:/house/1]" in told
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("prize", "there is no column 'prize'"),
+        (None, "which column is to be predicted? The numeric ones"),
+    ],
+)
+def test_a_target_that_cannot_be_told_is_asked_for(tmp_path: Path, target: str | None, said: str) -> None:
+    with pytest.raises(SettingsError, match="--target") as error:
+        written(tmp_path, frame(), target=target)
+    assert said in str(error.value)
+    assert not (tmp_path / "evaluation.yaml").exists()
+
+
+def test_nothing_is_overwritten_and_missing_data_are_named(tmp_path: Path) -> None:
+    output = written(tmp_path, frame(), target="price")
+    with pytest.raises(SettingsError, match="exists; give another name with --output, or --force"):
+        written(tmp_path, frame(), target="price")
+    assert written(tmp_path, frame(), target="rooms", overwrite=True) == output
+    with pytest.raises(SplitError, match="no such file"):
+        write_evaluation(str(tmp_path / "nowhere.parquet"), tmp_path / "other.yaml")

@@ -1,0 +1,90 @@
+"""The lines of a stage, and the table that a run ends with."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from congruence.flows.outcomes import VersionOutcome
+from congruence.flows.progress import Lines, pace_of
+from congruence.flows.tables import print_outcomes
+from congruence.tasks.scores.evaluation import Metric
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_what_was_found_done_has_no_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    Lines("embedding test", 20_000, "rows", found=20_000)
+    said = capsys.readouterr().err
+    assert said.strip() == "embedding test: all 20,000 rows found done"
+
+
+def test_the_rate_is_that_of_the_work(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    lines = Lines("embedding test", 20_000, "rows", found=10_000, clock=clock)
+    clock.now = 20.0
+    lines.advance(4_000)
+    clock.now = 50.0
+    lines.advance(6_000)
+    first, last = capsys.readouterr().err.strip().splitlines()
+    assert first == "embedding test: 14,000 of 20,000 rows (10,000 found done), 200 rows/s, 30 s left"
+    assert last == "embedding test: 20,000 of 20,000 rows (10,000 found done), 200 rows/s, took 50 s"
+
+
+def test_a_stage_of_no_time_states_no_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    Lines("predicting test", 2, "versions", clock=Clock()).advance(2)
+    assert capsys.readouterr().err.strip() == "predicting test: 2 of 2 versions"
+
+
+@pytest.mark.parametrize(
+    ("units", "seconds", "said"),
+    [
+        (1000, 2.0, "500 versions/s"),
+        (3, 2.0, "1.5 versions/s"),
+        (2, 9.0, "4.5 s a version"),
+        (1, 40.0, "40 s a version"),
+    ],
+)
+def test_a_slow_stage_is_told_in_seconds_a_unit(units: int, seconds: float, said: str) -> None:
+    assert pace_of(units, seconds, "versions") == said
+
+
+NAMES = ("cce_mean", "cce_expected", "cce_excess", "cce_p_value", "ece", "nll_mean", "crps_mean", "mae")
+
+
+def printed(width: int, **changes: str) -> str:
+    metrics = {name: Metric(0.012345 * (place + 1), 0.01, 0.02) for place, name in enumerate(NAMES)}
+    outcomes = [
+        VersionOutcome("claims/1", "test", "evaluated", "r1", metrics, protocol="exact (0123456789ab)"),
+        VersionOutcome("claims/12", "test", "found", "r2", metrics, protocol="exact (0123456789ab)"),
+    ]
+    out = Console(file=io.StringIO(), width=width, highlight=False, **changes)
+    print_outcomes(outcomes, out=out)
+    return out.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 160])
+def test_the_table_fits_the_terminal_with_no_column_of_width_0_and_status_in_words(width: int) -> None:
+    lines = printed(width).splitlines()
+    assert max(len(line) for line in lines if line[:1] in "┏┃┡│└") <= width
+    header = next(line for line in lines if line.startswith("┃"))
+    assert all(cell.strip() for cell in header.strip("┃").split("┃"))
+    assert any("found" in line for line in lines)
+    assert "…" not in "".join(lines)
+    rows = [line for line in lines if line.startswith("│")]
+    assert len(rows) == 2, "no cell is wrapped"
+    assert "0.0123" in rows[0]
+
+
+def test_metrics_without_room_are_named() -> None:
+    assert "no room for" in printed(80)
+    assert "MAE" in printed(80)
+    assert "no room for" not in printed(160)

@@ -1,0 +1,75 @@
+"""What a command loads before its first line: seconds follow from it, on any machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from commands import HEAVY, SERVERS, run
+
+
+def write_file(folder: Path, **changes: object) -> Path:
+    split = {"uri": "rows.parquet", "input": ["a"], "input_kind": "features", "target": "y"}
+    content = {"models": ["models:/none/1"], "splits": [split], "encoder": {"kind": "identity"}} | changes
+    path = folder / "evaluation.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["evaluate", "--help"], ["init", "--help"]])
+def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
+    status, loaded, said = run(*arguments)
+    assert status == 0, said
+    assert not loaded & {*HEAVY, "yaml", "requests"}
+
+
+def test_a_typo_is_refused_before_mlflow_or_a_server_is_loaded(tmp_path: Path) -> None:
+    file = write_file(tmp_path, encodr={"kind": "identity"})
+    status, loaded, said = run("evaluate", str(file), "--home", str(tmp_path / "home"))
+    assert status == 2
+    assert said.count("did you mean 'encoder'") == 1
+    assert not loaded & {*SERVERS, "mlflow", "pandas", "scipy"}
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_version_that_does_not_exist_is_said_once_and_before_a_server_is_loaded(tmp_path: Path) -> None:
+    status, loaded, said = run("evaluate", str(write_file(tmp_path)), "--home", str(tmp_path / "home"))
+    assert status == 2
+    assert said.count("models:/none/1: not in the registry") == 1
+    assert "Traceback" not in said
+    assert not loaded & {*SERVERS}
+
+
+@pytest.mark.parametrize(
+    ("option", "in_file", "variable", "expected"),
+    [
+        (True, True, True, ("option", "--home")),
+        (False, True, True, ("file", "home: in")),
+        (False, False, True, ("variable", "$CONGRUENCE_HOME")),
+        (False, False, False, (".congruence", "the default")),
+    ],
+)
+def test_the_home_folder_is_that_of_option_file_environment_default_and_is_said(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    option: bool,
+    in_file: bool,
+    variable: bool,
+    expected: tuple[str, str],
+) -> None:
+    from congruence.flows.options import open_file
+
+    for name in ("PREFECT_HOME", "CONGRUENCE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    if variable:
+        monkeypatch.setenv("CONGRUENCE_HOME", str(tmp_path / "variable"))
+    file = write_file(tmp_path, **({"home": str(tmp_path / "file")} if in_file else {}))
+    settings = open_file(file, tmp_path / "option" if option else None)
+    assert settings.home_folder == tmp_path / expected[0]
+    assert settings.home_folder.is_dir()
+    said = capsys.readouterr().err
+    assert str(tmp_path / expected[0]) in said
+    assert expected[1] in said
