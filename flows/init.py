@@ -11,9 +11,7 @@ import pyarrow as pa
 import yaml
 
 from congruence.tasks.errors import SettingsError
-from congruence.tasks.sources.formats import open_table
-from congruence.tasks.sources.locations import Location
-from congruence.tasks.sources.settings import SplitSettings
+from congruence.tasks.sources.opening import first_table
 
 TARGET_NAMES = ("target", "y", "label")
 KEY_NAMES = ("key", "id", "row_id", "uuid")
@@ -74,7 +72,7 @@ def write_evaluation(
     """
     if output.exists() and not overwrite:
         raise SettingsError(f"{output}: exists; give another name with --output, or --force to replace it")
-    table = open_table(SplitSettings(uri=data, input="-"), Location.of(data, {}))
+    table = first_table(data)
     if table.rows == 0:
         raise SettingsError(f"{data}: holds no rows; give at least one")
     names = [name for name in table.schema.names if not name.startswith("__")]

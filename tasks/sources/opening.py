@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+from congruence.tasks.sources.formats import Format
 from congruence.tasks.sources.index import kept_index, own_folder, split_index
+from congruence.tasks.sources.layouts import joined_kinds
 from congruence.tasks.sources.settings import SplitSettings
 from congruence.tasks.sources.split import Split
+from congruence.tasks.sources.tables import Table
 
 
 def open_split(settings: SplitSettings, plans: str | Path | None = None, copies: str | Path | None = None) -> Split:
@@ -37,3 +41,14 @@ def open_kept(settings: SplitSettings, plans: Path, copies: Path | None = None) 
     """
     name, index = kept_index(settings, plans, copies)
     return None if index is None else Split(settings, plans, copies, name, index)
+
+
+def first_table(uri: str) -> Table:
+    """The rows of the first file at ``uri``, before anything is said about its columns: to look at a few of them.
+
+    Raises:
+        SplitError: no such file or folder, or its format cannot be told.
+    """
+    form = Format.of(SplitSettings(uri=uri, input="-"))
+    layout = form.describe(form.paths()[0])
+    return form.table([replace(layout, kinds=joined_kinds([layout])) if form.joins_types else layout])

@@ -25,8 +25,8 @@ from loopback import PrefectServer, Process, free_port
 
 from congruence.flows.environment import embed_servers
 from congruence.flows.splits import open_planned
-from congruence.flows.stages.addresses import rows_of
 from congruence.flows.stages import embed as stages
+from congruence.flows.stages.addresses import rows_of
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.clusters import dask_client, scheduler_address
 from congruence.tasks.embeddings.store import EmbeddingStore

@@ -23,8 +23,8 @@ from prefect.settings import PREFECT_API_URL
 from prefect_dask.task_runners import DaskTaskRunner
 
 from congruence.flows.splits import open_planned
-from congruence.flows.stages.addresses import rows_of
 from congruence.flows.stages import embed as stages
+from congruence.flows.stages.addresses import rows_of
 from congruence.tasks.clusters import dask_client, scheduler_address
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.settings.evaluation import EvaluationSettings
