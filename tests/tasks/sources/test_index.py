@@ -316,19 +316,31 @@ def test_any_order_of_shards_gives_the_same_rows(tmp_path: Path) -> None:
 
 
 def test_a_split_travels_as_an_address(tmp_path: Path) -> None:
-    folder = parquet(tmp_path / "data", table(5000), files=2)
+    folder = parquet(tmp_path / "data", table(900), files=2)
     split = open_split(described(folder, shard_rows=1), tmp_path / "index")
     sent = pickle.dumps(split)
     assert len(sent) < 2000
     shutil.rmtree(tmp_path / "index")  # a worker that does not see the folder makes the index again
     assert pickle.loads(sent).shards == split.shards
-    parquet(folder, table(5000, seed=1), files=2)
+    parquet(folder, table(900, seed=1), files=2)
     shutil.rmtree(tmp_path / "index")
     from congruence.tasks.sources import split as split_module
 
     split_module._here.clear()
     with pytest.raises(SplitError, match="has changed since it was opened; open it again"):
         _ = pickle.loads(sent).shards
+
+
+def test_relative_paths_mean_the_same_to_a_worker_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = table(ROWS)
+    parquet(tmp_path / "data", frame)
+    monkeypatch.chdir(tmp_path)
+    split = open_split(described(Path("data")), "index")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    travelled: Split = pickle.loads(pickle.dumps(split))
+    assert seen(travelled)["keys"] == frame["id"].tolist()
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 @pytest.mark.parametrize("kept", ["layouts", "parts", "splits"])
