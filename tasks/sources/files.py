@@ -98,10 +98,10 @@ class ImageFolder:
 
 
 def file_state(filesystem: Any, path: str, local: bool) -> str:
-    """The state of a file as its file system tells it; raises OSError where there is none."""
+    """The state of a file as its file system tells it, to every machine alike; raises OSError where there is none."""
     if local:
         found = os.stat(path)
-        return f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino} {found.st_dev}"
+        return f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
     return str(filesystem.ukey(path))
 
 

@@ -27,8 +27,8 @@ def open_split(settings: SplitSettings, plans: str | Path | None = None, copies:
     Raises:
         SplitError: no such file, column or type, duplicate or missing keys, no rows.
     """
-    folder = Path(plans) if plans is not None else own_folder()
-    unpacked = Path(copies) if copies is not None else None
+    folder = Path(plans).absolute() if plans is not None else own_folder()
+    unpacked = Path(copies).absolute() if copies is not None else None
     name, index = split_index(settings, folder, unpacked)
     return Split(settings, folder, unpacked, name, index)
 

@@ -88,7 +88,7 @@ class Positions:
     """The open places of one process, each lent to one reader at a time; the longest unused are closed first."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # an abandoned reader may be collected, and give back, inside of any call
         self._idle: list[tuple[Hashable, Opened]] = []
 
     @classmethod
@@ -120,10 +120,12 @@ class Positions:
 
     def _take(self, identity: Hashable, row: int) -> Opened | None:
         with self._lock:
-            found = [at for at, (name, opened) in enumerate(self._idle) if name == identity and opened.position <= row]
-            if not found:
+            fitting = [kept for kept in self._idle if kept[0] == identity and kept[1].position <= row]
+            if not fitting:
                 return None
-            return self._idle.pop(max(found, key=lambda at: self._idle[at][1].position))[1]
+            nearest = max(fitting, key=lambda kept: kept[1].position)
+            self._idle.remove(nearest)
+            return nearest[1]
 
     def _give_back(self, identity: Hashable, opened: Opened) -> None:
         if opened.at_end:

@@ -1,5 +1,6 @@
 """Where a split lies and what its columns mean."""
 
+import os
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -8,6 +9,10 @@ from congruence.tasks.settings.strict import Strict
 
 Format = Literal["auto", "parquet", "csv", "jsonl", "webdataset", "npz", "npy", "zarr", "huggingface"]
 Name = Annotated[str, Field(min_length=1)]
+
+
+def _absolute(uri: str) -> str:
+    return uri if "::" in uri or "://" in uri else os.path.abspath(os.path.expanduser(uri))
 
 
 class SplitSettings(Strict):
@@ -49,6 +54,11 @@ class SplitSettings(Strict):
         if self.input_kind != "features" and isinstance(self.input, list):
             raise ValueError(f"input: an {self.input_kind} input is one column, got the list {self.input}")
         return self
+
+    def absolute(self) -> Self:
+        """The same split with paths that mean the same in every working folder: what is sent to a worker."""
+        root = None if self.image_root is None else _absolute(self.image_root)
+        return self.model_copy(update={"uri": _absolute(self.uri), "image_root": root})
 
     @property
     def input_columns(self) -> list[str]:

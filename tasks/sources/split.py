@@ -61,6 +61,7 @@ class Split:
         self.name = settings.name
         self.digest = index.digest
         self.rows = index.table.rows
+        self._address = settings.absolute()
         self._folder, self._copies, self._index_name = folder, copies, index_name
         self._opened: SplitIndex | None = index
         self._shards: list[Shard] | None = None
@@ -172,7 +173,7 @@ class Split:
     @property
     def _index(self) -> SplitIndex:
         if self._opened is None:
-            self._opened = _opened_here(self.settings, self._folder, self._copies, self._index_name, self.digest)
+            self._opened = _opened_here(self._address, self._folder, self._copies, self._index_name, self.digest)
         return self._opened
 
     def _readers(self, shard: Shard) -> Iterator[Reader]:

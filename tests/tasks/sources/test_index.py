@@ -13,6 +13,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,6 @@ from congruence.tasks.sources import (
     index,
     index_file,
     open_split,
-    positions,
     source_files,
 )
 from congruence.tasks.sources.parts import DIGEST, FILE, POSITION, ROW
@@ -281,7 +281,6 @@ def test_a_row_group_is_decoded_once_by_who_reads_on(tmp_path: Path, monkeypatch
     frame = table(4000)
     split = open_split(described(parquet(tmp_path / "data", frame, group=4000), shard_rows=100), tmp_path / "index")
     begun: list[int] = []
-    opened = positions.Opened.rows
     stream = index.ParquetTable._open
 
     def counted(self: Any, path: str, *args: Any) -> Any:
@@ -289,7 +288,6 @@ def test_a_row_group_is_decoded_once_by_who_reads_on(tmp_path: Path, monkeypatch
         return stream(self, path, *args)
 
     monkeypatch.setattr(index.ParquetTable, "_open", counted)
-    assert opened is positions.Opened.rows
     for shard in split.shards[:20]:
         read = np.array([reader() for reader in split.input_readers(shard)])
         np.testing.assert_array_equal(read[:, 0], frame["a"][shard.start : shard.stop])
@@ -316,19 +314,39 @@ def test_any_order_of_shards_gives_the_same_rows(tmp_path: Path) -> None:
 
 
 def test_a_split_travels_as_an_address(tmp_path: Path) -> None:
-    folder = parquet(tmp_path / "data", table(5000), files=2)
+    folder = parquet(tmp_path / "data", table(900), files=2)
     split = open_split(described(folder, shard_rows=1), tmp_path / "index")
     sent = pickle.dumps(split)
     assert len(sent) < 2000
     shutil.rmtree(tmp_path / "index")  # a worker that does not see the folder makes the index again
     assert pickle.loads(sent).shards == split.shards
-    parquet(folder, table(5000, seed=1), files=2)
+    parquet(folder, table(900, seed=1), files=2)
     shutil.rmtree(tmp_path / "index")
     from congruence.tasks.sources import split as split_module
 
     split_module._here.clear()
     with pytest.raises(SplitError, match="has changed since it was opened; open it again"):
         _ = pickle.loads(sent).shards
+
+
+def test_threads_read_the_same_row_group_at_once(tmp_path: Path) -> None:
+    frame = table(3000)
+    split = open_split(described(parquet(tmp_path / "data", frame, group=3000), shard_rows=50))
+    with ThreadPoolExecutor(4) as threads:
+        read = list(threads.map(lambda shard: split.features(shard)[0][:, 0], split.shards))
+    np.testing.assert_array_equal(np.concatenate(read), frame["a"])
+
+
+def test_relative_paths_mean_the_same_to_a_worker_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = table(ROWS)
+    parquet(tmp_path / "data", frame)
+    monkeypatch.chdir(tmp_path)
+    split = open_split(described(Path("data")), "index")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    travelled: Split = pickle.loads(pickle.dumps(split))
+    assert seen(travelled)["keys"] == frame["id"].tolist()
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 @pytest.mark.parametrize("kept", ["layouts", "parts", "splits"])
