@@ -83,9 +83,10 @@ def png(figure: Figure) -> bytes:
     Laid out and drawn once: ``savefig`` draws every figure twice, the first time for the layout alone.
     """
     canvas = FigureCanvasAgg(figure)
-    canvas.draw()
+    canvas.draw()  # type: ignore[no-untyped-call]
     buffer = io.BytesIO()
-    Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3]).save(buffer, format="png", dpi=(DPI, DPI))
+    pixels = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
+    Image.fromarray(pixels[..., :3]).save(buffer, format="png", dpi=(DPI, DPI))
     return buffer.getvalue()
 
 

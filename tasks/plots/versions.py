@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.plots.style import BLUE, GREEN, MUTED, dress, new_figure, shorten
 from congruence.tasks.scores.evaluation import Metric
-from congruence.tasks.scores.meanings import BAND, meaning
+from congruence.tasks.scores.meanings import BAND, COMPARED, meaning
 
-SHOWN = ("cce_mean", "nll_mean", "crps_mean", "ece", "mae")
+SHOWN = tuple(name for name in COMPARED if name != "rmse")  # which says what the mean absolute error says
 _LABEL = 36
 _READING = f"dot: value; bar: 95 % confidence interval; green: {BAND}; lower is better"
 
