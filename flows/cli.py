@@ -267,10 +267,10 @@ def gate(
     """
     with Errors(debug, as_json):
         settings = open_file(file, home, models=model)
-        from congruence.flows.environment import use_tracking
         from congruence.flows.gate import gate as judge
         from congruence.flows.gate import print_decisions
         from congruence.flows.outcomes import decision_json
+        from congruence.flows.tracking import use_tracking
 
         use_tracking(settings)
         decisions = judge(settings, protocol_digest=protocol)

@@ -15,12 +15,12 @@ from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from congruence.flows.conditions import encoder_protocol, evaluation_identity
-from congruence.flows.environment import use_tracking
 from congruence.flows.found import asked_versions, divide, protocol_name
 from congruence.flows.gather import SplitData, forget_predictions, gather
 from congruence.flows.outcomes import VersionOutcome
 from congruence.flows.progress import console, stage
 from congruence.flows.splits import open_planned, with_fitted_encoder
+from congruence.flows.tracking import use_tracking
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import CongruenceError

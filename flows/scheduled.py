@@ -15,10 +15,11 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.runtime import flow_run
 
-from congruence.flows.environment import embed_servers, use_tracking
+from congruence.flows.environment import embed_servers
 from congruence.flows.evaluate import evaluate as evaluate_versions
 from congruence.flows.gate import gate_outcomes
 from congruence.flows.outcomes import VersionOutcome
+from congruence.flows.tracking import use_tracking
 from congruence.flows.watch import Tick, tick
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.comparison import GateDecision

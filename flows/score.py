@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.table import Table
 
 from congruence.flows.conditions import encoder_protocol
-from congruence.flows.environment import use_tracking
 from congruence.flows.evaluate import solve_task
 from congruence.flows.gather import SplitData, gather
 from congruence.flows.splits import open_planned, with_fitted_encoder
+from congruence.flows.tracking import use_tracking
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.clusters import dask_client
 from congruence.tasks.contract import check_contract, load_predictive_model
