@@ -23,7 +23,7 @@ from congruence.flows.options import (
     print_json,
     start,
 )
-from congruence.tasks.settings.home import VARIABLE
+from congruence.tasks.settings.home import SERVED
 
 if TYPE_CHECKING:
     from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -332,7 +332,7 @@ def serve(
     log_to_prefect()
     with Errors(debug):
         settings = open_file(file, home)
-        os.environ[VARIABLE] = str(settings.home)  # for the runs, which are processes of their own
+        os.environ[SERVED] = str(settings.home)
         from congruence.flows.serve import serve as serve_deployments
 
         typer.echo(f"serving {file} (cron {cron!r} and new versions; stop with Ctrl-C)")
