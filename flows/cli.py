@@ -86,14 +86,18 @@ def evaluate(
         if dry_run:
             _validate(settings, as_json)
             return
-        from congruence.flows.gate import gate_outcomes, print_decisions, require_baselines
         from congruence.flows.outcomes import decision_json, outcome_json
         from congruence.flows.session import run_evaluation
         from congruence.flows.tables import print_outcomes
 
-        require_baselines(settings)
-        outcomes = run_evaluation(settings, again=again)
-        decisions = gate_outcomes(settings, outcomes)
+        if settings.gate is None:
+            outcomes, decisions = run_evaluation(settings, again=again), []
+        else:
+            from congruence.flows.gate import gate_outcomes, require_baselines
+
+            require_baselines(settings)
+            outcomes = run_evaluation(settings, again=again)
+            decisions = gate_outcomes(settings, outcomes)
         status = FAILED if any(outcome.status == "failed" for outcome in outcomes) else exit_status(decisions)
         if as_json:
             print_json(
@@ -106,7 +110,10 @@ def evaluate(
             )
         else:
             print_outcomes(outcomes)
-            print_decisions(decisions)
+            if decisions:
+                from congruence.flows.gate import print_decisions
+
+                print_decisions(decisions)
         if status:
             raise typer.Exit(status)
 
