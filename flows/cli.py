@@ -24,7 +24,7 @@ from congruence.flows.options import (
     print_json,
     start,
 )
-from congruence.tasks.settings.home import VARIABLE
+from congruence.tasks.settings.home import SERVED
 
 if TYPE_CHECKING:
     from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -87,14 +87,18 @@ def evaluate(
         if dry_run:
             _validate(settings, as_json)
             return
-        from congruence.flows.gate import gate_outcomes, print_decisions, require_baselines
         from congruence.flows.outcomes import decision_json, outcome_json
         from congruence.flows.session import run_evaluation
         from congruence.flows.tables import print_outcomes
 
-        require_baselines(settings)
-        outcomes = run_evaluation(settings, again=again)
-        decisions = gate_outcomes(settings, outcomes)
+        if settings.gate is None:
+            outcomes, decisions = run_evaluation(settings, again=again), []
+        else:
+            from congruence.flows.gate import gate_outcomes, require_baselines
+
+            require_baselines(settings)
+            outcomes = run_evaluation(settings, again=again)
+            decisions = gate_outcomes(settings, outcomes)
         status = FAILED if any(outcome.status == "failed" for outcome in outcomes) else exit_status(decisions)
         if as_json:
             print_json(
@@ -107,7 +111,10 @@ def evaluate(
             )
         else:
             print_outcomes(outcomes)
-            print_decisions(decisions)
+            if decisions:
+                from congruence.flows.gate import print_decisions
+
+                print_decisions(decisions)
         if status:
             raise typer.Exit(status)
 
@@ -268,10 +275,10 @@ def gate(
     """
     with Errors(debug, as_json):
         settings = open_file(file, home, models=model)
-        from congruence.flows.environment import use_tracking
         from congruence.flows.gate import gate as judge
         from congruence.flows.gate import print_decisions
         from congruence.flows.outcomes import decision_json
+        from congruence.flows.tracking import use_tracking
 
         use_tracking(settings)
         decisions = judge(settings, protocol_digest=protocol)
@@ -333,7 +340,7 @@ def serve(
     log_to_prefect()
     with Errors(debug):
         settings = open_file(file, home)
-        os.environ[VARIABLE] = str(settings.home)  # for the runs, which are processes of their own
+        os.environ[SERVED] = str(settings.home)
         from congruence.flows.serve import serve as serve_deployments
 
         typer.echo(f"serving {file} (cron {cron!r} and new versions; stop with Ctrl-C)")

@@ -15,8 +15,9 @@ from rich.console import Console
 from rich.table import Table
 
 from congruence.flows.conditions import file_conditions
-from congruence.flows.environment import tracking_uri, use_tracking
+from congruence.flows.environment import tracking_uri
 from congruence.flows.options import open_file, start
+from congruence.flows.tracking import use_tracking
 from congruence.kernels.resampling.paired import RESAMPLES
 from congruence.tasks.comparison import Comparison, PairedComparison, compare_versions
 from congruence.tasks.errors import SettingsError

@@ -11,13 +11,9 @@ import logging
 import os
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.settings.home import home_store
-
-if TYPE_CHECKING:
-    from congruence.tasks.settings.evaluation import EvaluationSettings
 
 _QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -79,12 +75,3 @@ def log_to_prefect() -> None:
 def tracking_uri(home: Path) -> str:
     """The user's MLFLOW_TRACKING_URI, else MLflow on SQLite in ``home``."""
     return os.environ.get("MLFLOW_TRACKING_URI") or home_store(home)
-
-
-def use_tracking(settings: EvaluationSettings) -> None:
-    """Point MLflow at the settings' tracking server, else at the environment's, else at the home folder."""
-    import mlflow  # not at the start: it takes a second
-
-    mlflow.set_tracking_uri(settings.tracking.uri or tracking_uri(settings.home_folder))
-    if settings.tracking.registry_uri:
-        mlflow.set_registry_uri(settings.tracking.registry_uri)

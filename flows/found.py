@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from congruence.flows.conditions import encoder_protocol, evaluation_identity
-from congruence.flows.environment import use_tracking
 from congruence.flows.outcomes import VersionOutcome
 from congruence.flows.splits import open_planned, with_fitted_encoder
+from congruence.flows.tracking import use_tracking
 from congruence.kernels.protocol.protocol import Protocol
 from congruence.tasks.encoders.identity import encoder_identity
 from congruence.tasks.errors import SettingsError

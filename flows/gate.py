@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from rich.console import Console
 
 from congruence.flows.conditions import file_conditions
-from congruence.flows.environment import use_tracking
 from congruence.flows.outcomes import VersionOutcome
+from congruence.flows.tracking import use_tracking
 from congruence.tasks.comparison import ComparedVersion, GateCheck, GateDecision, GateSettings, apply_gate
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.models.registry import ModelVersion, select

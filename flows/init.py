@@ -192,7 +192,7 @@ def _predictions(model: ModelFacts | None) -> list[str]:
 
 
 def _target(first: pa.Table, target: str | None, asked: Sequence[str]) -> str:
-    names = first.column_names
+    names = [str(name) for name in first.column_names]
     if target is not None:
         if target not in names:
             raise SettingsError(f"--target: there is no column '{target}'; the columns are {_list(first)}")
@@ -208,7 +208,7 @@ def _target(first: pa.Table, target: str | None, asked: Sequence[str]) -> str:
 
 
 def _key(first: pa.Table, taken: set[str]) -> str | None:
-    for name in first.column_names:
+    for name in map(str, first.column_names):
         column, kind = first.column(name), first.schema.field(name).type
         named = name.lower() in KEY_NAMES or name.lower().endswith(("_id", "_key"))
         if named and name not in taken and (pa.types.is_integer(kind) or pa.types.is_string(kind)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 
 from distributed import CancelledError, KilledWorker
+from prefect.logging.handlers import PrefectConsoleHandler
 
 from congruence.kernels.errors import CongruenceError
 
@@ -50,5 +51,7 @@ def log_own_errors_as_messages() -> None:
 def leave_own_errors_to_the_command() -> None:
     """Keep them off the terminal; the run's page still gets them. A second call changes nothing."""
     for handler in logging.getLogger().handlers:
-        if not any(isinstance(installed, ToldElsewhere) for installed in handler.filters):
+        if isinstance(handler, PrefectConsoleHandler) and not any(
+            isinstance(installed, ToldElsewhere) for installed in handler.filters
+        ):
             handler.addFilter(ToldElsewhere())

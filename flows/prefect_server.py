@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import sys
@@ -22,6 +23,7 @@ from congruence.tasks.errors import ClusterError
 LONGEST_START_SECONDS = 600.0
 _SAID_AFTER_SECONDS = 20.0
 _LOOK_SECONDS = 0.1
+_DRAIN_SECONDS = 5.0
 _API = "PREFECT_API_URL"
 
 
@@ -53,8 +55,19 @@ def prefect_server() -> Iterator[None]:
             with temporary_settings({PREFECT_API_URL: url}):
                 yield
         finally:
+            _send_what_is_queued()
             os.environ.pop(_API, None)
             end(server)
+
+
+def _send_what_is_queued() -> None:
+    """Logs and events go to the server from threads of their own: it must not end before they are there."""
+    for name in ("prefect.flow_runs", "prefect.task_runs"):
+        for handler in logging.getLogger(name).handlers:
+            handler.flush()
+    from prefect.events.worker import EventsWorker
+
+    EventsWorker.drain_all(timeout=_DRAIN_SECONDS)
 
 
 def _free_port() -> int:

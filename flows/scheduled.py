@@ -6,6 +6,7 @@ the run is accepted. A run that could not evaluate a version ends as failed, so 
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,17 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.runtime import flow_run
 
-from congruence.flows.environment import embed_servers, use_tracking
+from congruence.flows.environment import embed_servers
 from congruence.flows.evaluate import evaluate as evaluate_versions
 from congruence.flows.gate import gate_outcomes
 from congruence.flows.outcomes import VersionOutcome
+from congruence.flows.tracking import use_tracking
 from congruence.flows.watch import Tick, tick
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.comparison import GateDecision
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
+from congruence.tasks.settings.home import SERVED
 from congruence.tasks.tracking import TrackingError
 from congruence.tasks.watching.notification import notify
 
@@ -146,6 +149,8 @@ def _settings(
     if (file is None) == (settings is None):
         raise SettingsError("give either file (an evaluation file on the worker) or settings (its content inline)")
     chosen = EvaluationSettings.model_validate(settings) if file is None else load_settings(Path(file))
+    if given := os.environ.get(SERVED):
+        chosen = chosen.model_copy(update={"home": Path(given)})
     embed_servers(chosen.home_folder)
     return chosen if model is None else chosen.model_copy(update={"models": [model]})
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from congruence.flows.conditions import encoder_protocol
-from congruence.flows.environment import use_tracking
 from congruence.flows.found import asked_versions, divide, protocol_name
 from congruence.flows.splits import open_planned, with_fitted_encoder
+from congruence.flows.tracking import use_tracking
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.contract import check_contract, load_predictive_model
 from congruence.tasks.encoders.identity import encoder_identity

@@ -14,12 +14,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from congruence.flows.conditions import encoder_protocol, evaluation_identity
-from congruence.flows.environment import use_tracking
 from congruence.flows.evaluate import evaluate
 from congruence.flows.gate import gate_outcomes
 from congruence.flows.outcomes import VersionOutcome
 from congruence.flows.progress import console
 from congruence.flows.splits import open_planned, with_fitted_encoder
+from congruence.flows.tracking import use_tracking
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.comparison import GateDecision
 from congruence.tasks.embeddings.worker import warm_encoder

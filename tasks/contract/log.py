@@ -112,7 +112,7 @@ def log_predictive_model(
 
 def _use_the_commands_store() -> None:
     """Point MLflow at the home folder's database, as the commands do, where nobody has pointed it anywhere."""
-    if mlflow.is_tracking_uri_set() or mlflow.active_run() is not None:
+    if mlflow.is_tracking_uri_set() or mlflow.active_run() is not None:  # type: ignore[no-untyped-call]
         return
     home = default_home()
     home.mkdir(parents=True, exist_ok=True)

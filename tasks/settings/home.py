@@ -7,6 +7,8 @@ from pathlib import Path
 
 VARIABLE = "CONGRUENCE_HOME"
 DEFAULT = ".congruence"
+SERVED = "CONGRUENCE_SERVED_HOME"
+"""What `congruence serve` chose, for its runs, which are processes of their own: before ``home:`` of the file."""
 
 
 def default_home() -> Path:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from io import StringIO
 
 import pytest
 from distributed import CancelledError
+from prefect.logging.handlers import PrefectConsoleHandler
 
-from congruence.flows.own_errors import OwnErrors, log_own_errors_as_messages
+from congruence.flows.own_errors import OwnErrors, ToldElsewhere, log_own_errors_as_messages
 from congruence.tasks.errors import SettingsError
 
 
@@ -36,3 +38,25 @@ def test_our_own_errors_come_without_a_traceback(
     lines = caplog.text
     assert all(part in lines for part in shown)
     assert ("Traceback" in lines) == ("Traceback" in shown)
+
+
+def test_a_command_that_prints_its_errors_keeps_them_off_its_terminal() -> None:
+    said = StringIO()
+    handler = PrefectConsoleHandler(stream=said)
+    handler.addFilter(ToldElsewhere())
+    logger = logging.getLogger("prefect.flow_runs")
+    log_own_errors_as_messages()
+    logger.addHandler(handler)
+    try:
+        for error in (SettingsError("models: none given"), ZeroDivisionError("nobody foresaw it")):
+            try:
+                raise error
+            except Exception as raised:
+                logger.exception("Encountered exception during execution: %r", raised)
+        logger.error("Finished in state Failed('models: none given')")
+        logger.warning("the cluster lost a worker")
+    finally:
+        logger.removeHandler(handler)
+    assert "models: none given" not in said.getvalue()
+    assert "nobody foresaw it" in said.getvalue()
+    assert "lost a worker" in said.getvalue()

@@ -73,3 +73,13 @@ def test_the_home_folder_is_that_of_option_file_environment_default_and_is_said(
     said = capsys.readouterr().err
     assert str(tmp_path / expected[0]) in said
     assert expected[1] in said
+
+
+def test_served_runs_keep_their_data_where_serve_was_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from congruence.flows import scheduled
+
+    file = write_file(tmp_path, home=str(tmp_path / "file"))
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
+    assert scheduled._settings(file, None, None).home_folder == tmp_path / "file"
+    monkeypatch.setenv("CONGRUENCE_SERVED_HOME", str(tmp_path / "option"))
+    assert scheduled._settings(file, None, None).home_folder == tmp_path / "option"

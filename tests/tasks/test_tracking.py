@@ -29,6 +29,7 @@ from congruence.tasks.tracking import (
     read_failure,
 )
 from congruence.tasks.tracking.evaluations import REPORT_FILE, write_artifacts
+from congruence.tasks.tracking.system_metrics import system_metrics
 
 counter = itertools.count()
 
@@ -243,7 +244,7 @@ def test_system_metrics_have_a_run_of_their_own_which_the_evaluations_name(
     evaluation = make_evaluation(model=versions[0], split=split)
     run_id = tracking.open_run(EvaluationIdentity.of(evaluation), settings)
     for _ in range(2):  # a run that is taken up again goes on with the same one
-        with tracking.system_metrics([run_id], settings, interval=0.1) as machine:
+        with system_metrics([run_id], settings, interval=0.1) as machine:
             time.sleep(0.5)
     assert log_evaluation(evaluation, settings) == run_id
     run, measured = client.get_run(run_id), client.get_run(machine)
@@ -253,7 +254,7 @@ def test_system_metrics_have_a_run_of_their_own_which_the_evaluations_name(
     assert measured.data.metrics["system/system_memory_usage_megabytes"] > 0
     assert measured.info.status == "FINISHED"
     assert tracking.logged_metrics(run_id, settings) == evaluation.metrics
-    with pytest.raises(RuntimeError, match="died"), tracking.system_metrics([run_id], settings, interval=0.1):
+    with pytest.raises(RuntimeError, match="died"), system_metrics([run_id], settings, interval=0.1):
         raise RuntimeError("died")
     assert client.get_run(machine).info.status == "FAILED"
 

@@ -1,0 +1,55 @@
+"""A model that is logged with no word about MLflow is found by a command that is given none either."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+
+from congruence.flows.environment import tracking_uri
+from congruence.flows.options import home_folder
+from congruence.tasks.contract import log_predictive_model
+from congruence.tasks.models.registry import list_versions
+
+
+@pytest.fixture
+def pointed_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    before = mlflow.get_tracking_uri()
+    monkeypatch.chdir(tmp_path)
+    for name in ("MLFLOW_TRACKING_URI", "CONGRUENCE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    mlflow.set_tracking_uri("")
+    assert not mlflow.is_tracking_uri_set()
+    yield tmp_path
+    mlflow.set_tracking_uri(before)
+
+
+def log_one() -> None:
+    log_predictive_model(
+        lambda frame: pd.DataFrame({"loc": frame["a"], "scale": np.ones(len(frame))}),
+        name="house",
+        family="normal",
+        input_example=pd.DataFrame({"a": [1.0, 2.0]}),
+        registered_model_name="house",
+        pip_requirements=["mlflow"],
+    )
+
+
+def test_the_helper_writes_where_the_commands_read(pointed_nowhere: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log_one()
+    store = tracking_uri(home_folder(None).folder)
+    assert store == f"sqlite:///{pointed_nowhere}/.congruence/mlflow.db"
+    assert store in caplog.text
+    mlflow.set_tracking_uri(store)
+    assert [version.label for version in list_versions("house")] == ["house/1"]
+
+
+def test_an_mlflow_that_was_set_is_kept(pointed_nowhere: Path) -> None:
+    own = f"sqlite:///{pointed_nowhere}/own.db"
+    mlflow.set_tracking_uri(own)
+    log_one()
+    assert mlflow.get_tracking_uri() == own
+    assert not (pointed_nowhere / ".congruence").exists()
