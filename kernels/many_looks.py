@@ -1,4 +1,4 @@
-r"""Testing for ever: an account of looks at each version, so that a true one is hardly ever called wrong at any of them.
+r"""Testing for ever: an account of looks at each version, so that a true one is hardly ever called wrong.
 
 A version that is tested again and again at the 5 % level, on new data or on more of it, is called wrong sooner or
 later, true or not. Here its k-th look has the level

@@ -1,7 +1,7 @@
 r"""From mean PIT scores to the one fault that explains them best, and to a shift and a spread factor.
 
-Mean scores s = (E phi_1, ..., E phi_4) are a point in four dimensions, 0 if the predictions are true. Each kind of fault
-is a curve from there. With z = Phi^-1(u) and N standard normal,
+Mean scores s = (E phi_1, ..., E phi_4) are a point in four dimensions, 0 if the predictions are true. Each kind of
+fault is a curve from there. With z = Phi^-1(u) and N standard normal,
 
 - bias: z = b + N; targets lie b predicted spreads above the prediction;
 - spread: z = c N; the targets' spread is c times the predicted one;

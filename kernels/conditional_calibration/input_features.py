@@ -1,8 +1,8 @@
 r"""The leading directions of an input kernel as features F(x), so that smooth functions of x are F(x) beta + constant.
 
-F_k(x) = u_k(x) sqrt(e_k / n lambda) for K = U diag(e) U', so that ridge regression on F with penalty r |beta|^2 is kernel
-ridge regression with r times the protocol's n lambda. Directions of which the protocol keeps under 1 % are left out.
-The features know the inputs of all rows and the targets of none.
+F_k(x) = u_k(x) sqrt(e_k / n lambda) for K = U diag(e) U', so that ridge regression on F with penalty r |beta|^2 is
+kernel ridge regression with r times the protocol's n lambda. Directions of which the protocol keeps under 1 % are left
+out. The features know the inputs of all rows and the targets of none.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def linear_in_kernel(kernel: Kernel, landmarks: Array, weights: Array, x: Any) -
     points = to_numpy(x)
     if points.ndim != 2 or points.shape[1] != landmarks.shape[1]:
         raise InvalidInputError(
-            f"x: shape {points.shape}, expected (m, {landmarks.shape[1]}): embed with the encoder of the reference split"
+            f"x: shape {points.shape}, expected (m, {landmarks.shape[1]}): embed as the reference split was"
         )
     center = kernel.center(landmarks)
     nodes = landmarks if center is None else landmarks - center

@@ -60,7 +60,7 @@ class LocalReading:
     evidence: Array = field(repr=False)
 
     def significant(self, level: float = 0.05) -> Array:
-        """Points at which the model is wrong, (m,) booleans: q at most ``level``, and evidence of ``EVIDENCE`` or more."""
+        """Points at which the model is wrong, (m,) booleans: q at most ``level``, and evidence of ``EVIDENCE``."""
         return (self.q_values <= level) & (self.evidence >= EVIDENCE)
 
     def columns(self, level: float = 0.05) -> dict[str, Array]:
@@ -218,7 +218,7 @@ def scores_of_rows(pit: Any, n: int) -> Array:
     """
     values = pit_scores(pit)
     if len(values) != n:
-        raise InvalidInputError(f"pit: {len(values)} values for {n} reference rows; give one PIT value per reference row")
+        raise InvalidInputError(f"pit: {len(values)} values for {n} reference rows; give one PIT value per row")
     return values
 
 

@@ -15,7 +15,8 @@ likelihood is that interval's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -40,11 +41,15 @@ SHAPES = ((np.inf, 0.5), (np.inf, 1.0), (10.0, 0.5), (10.0, 1.0), (1.0, 1.0))
 """Of H: ridge, and its share in the mixture with the identity."""
 
 LEVELS = np.array([0.0, 0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.94, 0.97, 0.99, 1.0])
+FORM_ROWS = 20_000
+"""Rows on which the form is chosen; its parameters are fitted on all of them."""
+
 _LEAST_DENSITY = 0.05
 _LARGEST_SCORE = 40.0  # a target outside a bounded support has an infinite one
 _LARGEST_LOG_FACTOR = np.log(50.0)
 _STEPS = 60
 _DRAWS = 8
+_LEAST_STEP = 1e-3
 
 
 @dataclass(frozen=True)
@@ -142,18 +147,50 @@ def fit_recalibration(
     order = np.argsort(keyed_uniforms(names, seed, "recalibration folds"), kind="stable")
     fold = np.empty(n, dtype=np.intp)
     fold[order] = np.arange(n) % folds
-    forms = _chosen_forms(features.values, scores, fold, folds)
+    few = order[:FORM_ROWS]
+    split = _Split(features.values[few], scores[few], fold[few])
+    forms = [_chosen_form(split, without) for without in (*range(folds), None)]
     held_out = np.empty((n, len(LEVELS)))
     for k in range(folds):
         inside = fold != k
-        held_out[~inside] = _fit(features.values[inside], scores[inside], forms[k]).at(features.values[~inside])
+        fitted = _fit(_Design(features.values[inside]), scores[inside], forms[k])
+        held_out[~inside] = fitted.at(features.values[~inside])
     maps = [_score_map(held_out[fold == k], forms[k]) for k in range(folds)]
     place = np.argsort(np.concatenate([np.flatnonzero(fold == k) for k in range(folds)]))
-    final = _fit(features.values, scores, forms[-1])
+    final = _fit(_Design(features.values), scores, forms[-1])
     whole = RecalibrationMap(
         forms[-1], features.kernel, features.landmarks, final.constants, features.basis @ final.slopes
     )
     return Recalibration(whole, NormalScoreMap.concatenate(maps)[place], fold, tuple(forms[:-1]))
+
+
+class _Design:
+    """Features (n, k) of some rows, and ridge regressions on them with a free constant."""
+
+    def __init__(self, features: Array) -> None:
+        self.features = features
+        self.center = features.mean(axis=0)
+        self._factors: dict[float, Any] = {}
+
+    @cached_property
+    def _gram(self) -> Array:
+        return np.asarray(self.features.T @ self.features - len(self.features) * np.outer(self.center, self.center))
+
+    def solve(self, rhs: Array, ridge: float) -> Array:
+        """(F_c'F_c + ridge)^-1 rhs for centred features F_c."""
+        if ridge not in self._factors:
+            gram = self._gram.copy()
+            gram[np.diag_indices_from(gram)] += ridge
+            self._factors[ridge] = scipy.linalg.cho_factor(gram)
+        return np.asarray(scipy.linalg.cho_solve(self._factors[ridge], rhs))
+
+    def regress(self, values: Array, ridge: float) -> tuple[Array, Array]:
+        """Constants (c,) and slopes (k, c) for values (n, c); an infinite ridge leaves the constants."""
+        mean = values.mean(axis=0)
+        if np.isinf(ridge):
+            return mean, np.zeros((self.features.shape[1], values.shape[1]))
+        slopes = self.solve(self.features.T @ (values - mean), ridge)
+        return mean - self.center @ slopes, slopes
 
 
 @dataclass(frozen=True)
@@ -198,24 +235,26 @@ class _Fitted:
         return np.asarray(self.constants + features @ self.slopes)
 
 
-def _fit(features: Array, scores: _Scores, form: Form) -> _Fitted:
+def _fit(design: _Design, scores: _Scores, form: Form) -> _Fitted:
     width = len(LEVELS)
-    constants, slopes = np.zeros(width), np.zeros((features.shape[1], width))
+    constants, slopes = np.zeros(width), np.zeros((design.features.shape[1], width))
     shift, factor = np.zeros(len(scores)), np.ones(len(scores))
     z = scores.drawn(shift, factor)
     moves = form.shift is not None or form.factor is not None
     # Of a jump only its ends are known: scores are drawn anew from the fitted law in it (stochastic EM).
     for _ in range(1 if scores.are_points or not moves else _DRAWS):
         if form.shift is not None:
-            constants[0], slopes[:, 0], shift = _location(features, z, form.shift)
+            constants[:1], slopes[:, :1] = design.regress(z[:, None], form.shift)
+            shift = constants[0] + design.features @ slopes[:, 0]
         if form.factor is not None:
-            constants[1], slopes[:, 1], factor = _log_spread(features, z - shift, form.factor)
+            constants[1], slopes[:, 1] = _log_spread(design, z - shift, form.factor, slopes[:, 1])
+            factor = np.exp(constants[1] + design.features @ slopes[:, 1])
         z = scores.drawn(shift, factor)
     if form.shape is not None:
         ridge, share = form.shape
-        constants[2:], slopes[:, 2:] = _shape(features, ndtr((z - shift) / factor), ridge)
-        constants[2:] *= share
-        slopes[:, 2:] *= share
+        below = ndtr((z - shift) / factor)[:, None] <= LEVELS[1:-1]
+        constant, slope = design.regress(below - LEVELS[1:-1], ridge)
+        constants[2:], slopes[:, 2:] = share * constant, share * slope
     return _Fitted(constants, slopes)
 
 
@@ -240,89 +279,80 @@ def _rising(corrections: Array) -> Array:
     return np.asarray(shares)
 
 
-def _location(features: Array, z: Array, ridge: float) -> tuple[float, Array, Array]:
-    """Ridge regression of z with a free constant: constant, slopes, and fitted values (n,)."""
-    constant, slopes = _ridge(features, z[:, None], ridge)
-    return float(constant[0]), slopes[:, 0], constant[0] + features @ slopes[:, 0]
-
-
-def _ridge(features: Array, values: Array, ridge: float) -> tuple[Array, Array]:
-    if np.isinf(ridge):
-        return values.mean(axis=0), np.zeros((features.shape[1], values.shape[1]))
-    center, mean = features.mean(axis=0), values.mean(axis=0)
-    centred = features - center
-    gram = centred.T @ centred
-    gram[np.diag_indices_from(gram)] += ridge
-    slopes = scipy.linalg.solve(gram, centred.T @ (values - mean), assume_a="pos")
-    return mean - center @ slopes, slopes
-
-
-def _log_spread(features: Array, residuals: Array, ridge: float) -> tuple[float, Array, Array]:
-    """log c with least sum (log c + r^2 / (2 c^2)) + ridge |slopes|^2: constant, slopes, and c (n,).
+def _log_spread(design: _Design, residuals: Array, ridge: float, start: Array) -> tuple[float, Array]:
+    """log c with least sum (log c + r^2 / (2 c^2)) + ridge |slopes|^2: constant and slopes.
 
     Fisher's scoring: the information of log c is 2 in every row, so one factor serves all steps.
     """
     squares = residuals**2
-    constant = 0.5 * float(np.log(np.mean(squares)))
-    slopes = np.zeros(features.shape[1])
     if np.isinf(ridge):
-        return constant, slopes, np.full(len(residuals), np.exp(constant))
-    center = features.mean(axis=0)
-    centred = features - center
-    gram = centred.T @ centred
-    gram[np.diag_indices_from(gram)] += ridge
-    factor = scipy.linalg.cho_factor(gram)
+        return 0.5 * float(np.log(np.mean(squares))), np.zeros_like(start)
 
-    def loss(constant: float, slopes: Array) -> float:
-        log_c = constant + centred @ slopes
-        return float(np.sum(log_c + 0.5 * squares * np.exp(-2.0 * log_c)) + ridge * slopes @ slopes)
+    def level(slopes: Array) -> tuple[float, Array, float]:
+        """The best constant for slopes, the excess r^2 / c^2 - 1, and the loss."""
+        varying = design.features @ slopes
+        scaled = squares * np.exp(-2.0 * varying)
+        constant = 0.5 * float(np.log(np.mean(scaled)))
+        loss = len(squares) * (constant + 0.5) + float(np.sum(varying)) + ridge * float(slopes @ slopes)
+        return constant, scaled * np.exp(-2.0 * constant) - 1.0, loss
 
-    current, step = loss(constant, slopes), 1.0
+    slopes, step = start.copy(), 1.0
+    constant, excess, loss = level(slopes)
     for _ in range(_STEPS):
-        excess = squares * np.exp(-2.0 * (constant + centred @ slopes)) - 1.0
-        direction = scipy.linalg.cho_solve(factor, 0.5 * (centred.T @ excess) - ridge * slopes)
-        rise = 0.5 * float(np.mean(excess))
-        while step > 1e-4 and not (trial := loss(constant + step * rise, slopes + step * direction)) <= current:
+        direction = design.solve(0.5 * (design.features.T @ excess) - ridge * slopes, ridge)
+        moved = slopes + step * direction
+        trial = level(moved)
+        while not trial[2] <= loss and step > _LEAST_STEP:
             step /= 2.0
-        if step <= 1e-4:
+            moved = slopes + step * direction
+            trial = level(moved)
+        if not trial[2] <= loss:
             break
-        constant, slopes = constant + step * rise, slopes + step * direction
-        gained, current, step = current - trial, trial, min(1.0, 2.0 * step)
-        if gained < 1e-9 * len(residuals):
+        gained = loss - trial[2]
+        slopes, (constant, excess, loss), step = moved, trial, min(1.0, 2.0 * step)
+        if gained < 1e-6 * len(squares) ** 0.5:
             break
-    constant -= float(center @ slopes)
-    return constant, slopes, np.exp(constant + features @ slopes)
+    return constant, slopes
 
 
-def _shape(features: Array, v: Array, ridge: float) -> tuple[Array, Array]:
-    return _ridge(features, (v[:, None] <= LEVELS[1:-1]) - LEVELS[1:-1], ridge)
+@dataclass(frozen=True)
+class _Split:
+    """Labelled rows in folds, and designs of what is left without some of them."""
+
+    features: Array
+    scores: _Scores
+    fold: Array
+    _designs: dict[frozenset[int], _Design] = field(default_factory=dict)
+
+    def without(self, *folds: int) -> tuple[_Design, _Scores]:
+        rows = ~np.isin(self.fold, folds)
+        key = frozenset(folds)
+        if key not in self._designs:
+            self._designs[key] = _Design(self.features[rows])
+        return self._designs[key], self.scores[rows]
 
 
-def _chosen_forms(features: Array, scores: _Scores, fold: Array, folds: int) -> list[Form]:
-    """The form chosen without each fold, and last the one chosen with all of them."""
-    forms = [Form()] * (folds + 1)
-    parts: list[tuple[str, Sequence[Any]]] = [
-        ("shift", (None, *RIDGES)),
-        ("factor", (None, *RIDGES)),
-        ("shape", (None, *SHAPES)),
-    ]
-    for part, options in parts:
-        gains = np.empty((len(scores), len(options)))
-        for k in range(folds):
-            inside, outside = fold != k, fold == k
-            for column, option in enumerate(options):
-                tried = _with(forms[k], part, option)
+def _chosen_form(split: _Split, without: int | None) -> Form:
+    """The form that cross-validation over all folds but one chooses, part by part."""
+    inner = [k for k in np.unique(split.fold).tolist() if k != without]
+    left = () if without is None else (without,)
+    form = Form()
+    parts: list[tuple[str, Sequence[Any]]] = [("shift", RIDGES), ("factor", RIDGES), ("shape", SHAPES)]
+    for part, changes in parts:
+        options = (None, *changes)
+        gains: list[list[Array]] = [[] for _ in options]
+        for k in inner:
+            design, scores = split.without(k, *left)
+            outside = split.fold == k
+            for option, gained in zip(options, gains, strict=True):
+                tried = replace(form, **{part: option})
                 # Moves are judged at the scores' own spread: of a law that is too narrow every move looks good.
-                judged = _with(tried, "factor", np.inf) if part == "shift" else tried
-                fitted = _fit(features[inside], scores[inside], judged)
-                gains[outside, column] = _log_score(fitted.at(features[outside]), scores[outside], judged)
-        for k in range(folds + 1):
-            forms[k] = _with(forms[k], part, options[_simplest(gains[fold != k])])
-    return forms
-
-
-def _with(form: Form, part: str, option: Any) -> Form:
-    return Form(**{**vars(form), part: option})
+                judged = replace(tried, factor=np.inf) if part == "shift" else tried
+                values = _fit(design, scores, judged).at(split.features[outside])
+                gained.append(_log_score(values, split.scores[outside], judged))
+        table = np.column_stack([np.concatenate(gained) for gained in gains])
+        form = replace(form, **{part: options[_simplest(table)]})
+    return form
 
 
 def _log_score(values: Array, scores: _Scores, form: Form) -> Array:

@@ -94,6 +94,8 @@ def what_is_wrong(
     sentences = [_verdict(overall, p, level, everywhere, bool(wrong))]
     apart = [region for region in wrong if not everywhere or _differs(region.reading, overall)]
     sentences += [region_sentence(region) for region in apart[: MOST_SENTENCES - 2]]
+    if everywhere and wrong and not apart and len(wrong) < len(found):
+        sentences.append("It is largest here: " + _uncapital(region_sentence(wrong[0])))
     if found:
         sentences += _rest(found, wrong, apart[MOST_SENTENCES - 2 :], apart, everywhere)
     return sentences
@@ -138,7 +140,8 @@ def preview_sentence(before: Mapping[str, float], after: Mapping[str, float], ce
 
 def _verdict(overall: GroupReading, p: float, level: float, everywhere: bool, somewhere: bool) -> str:
     if everywhere:
-        return f"The predictions are wrong ({_p_value(min(p, overall.p_value))}): over all rows, {reading_clause(overall)}."
+        certainty = _p_value(min(p, overall.p_value))
+        return f"The predictions are wrong ({certainty}): over all rows, {reading_clause(overall)}."
     if somewhere:
         return f"The predictions are right on average over all rows, but not everywhere ({_p_value(p)})."
     if overall.p_value <= level:
@@ -159,17 +162,18 @@ def _rest(
     right = len(found) - len(wrong)
     parts = []
     if untold:
-        parts.append(f"{len(untold)} more {_plural('region', len(untold))} {'differ' if len(untold) > 1 else 'differs'}")
+        parts.append("1 more region differs" if len(untold) == 1 else f"{len(untold)} more regions differ")
     if everywhere and len(wrong) > len(apart):
         same = len(wrong) - len(apart)
-        parts.append(f"{same} of {len(found)} regions {'share' if same > 1 else 'shares'} the overall fault")
+        few = "1 region shares" if same == 1 else f"{same} of {len(found)} regions share"
+        parts.append(f"{'all regions share' if same == len(found) else few} the overall fault")
     if right:
         parts.append(f"in {right} of {len(found)} regions no fault was found")
     return [_capital("; ".join(parts)) + "."] if parts else []
 
 
 def _differs(reading: GroupReading, overall: GroupReading) -> bool:
-    """Whether a region tells something that the sentence on all rows does not: another fault, or twice or half of it."""
+    """Whether a region tells what the sentence on all rows does not: another fault, or twice or half of it."""
     if reading.dominant != overall.dominant or (reading.strength > 0) != (overall.strength > 0):
         return True
     return not 0.5 < reading.strength / overall.strength < 2.0
@@ -178,7 +182,9 @@ def _differs(reading: GroupReading, overall: GroupReading) -> bool:
 def _interval(reading: GroupReading) -> str:
     if reading.dominant == "bias":
         low, high = sorted(abs(v) for v in reading.shift_interval)
-        return f" ({_number(low)} to {_number(high)})" if reading.shift_interval[0] * reading.shift_interval[1] > 0 else ""
+        return (
+            f" ({_number(low)} to {_number(high)})" if reading.shift_interval[0] * reading.shift_interval[1] > 0 else ""
+        )
     if reading.dominant == "spread":
         low, high = reading.factor_interval
         low, high = (low, high) if reading.strength > 0 else (1.0 / high, 1.0 / low)
@@ -195,7 +201,7 @@ def _number(value: float, digits: int = 2) -> str:
 
 
 def _factor(value: float) -> str:
-    return f"{value:.2f}" if value < 1.1 else f"{value:.2g}"
+    return f"{value:.3g}"
 
 
 def _percent(share: float) -> str:
@@ -206,12 +212,12 @@ def _p_value(p: float) -> str:
     return f"p = {p:.2g}" if p >= 1e-3 else "p < 0.001"
 
 
-def _plural(word: str, count: int) -> str:
-    return word if count == 1 else word + "s"
-
-
 def _listed(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
+
+
+def _uncapital(text: str) -> str:
+    return text[:1].lower() + text[1:]
 
 
 def _capital(text: str) -> str:

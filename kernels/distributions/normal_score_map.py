@@ -46,7 +46,7 @@ class NormalScoreMap:
         shares = np.atleast_2d(np.asarray(self.shares, dtype=np.float64))
         if levels.ndim != 1 or shares.shape[1:] != levels.shape or not _rises(levels[None, :]).all():
             raise InvalidInputError(
-                f"{_FAMILY}: levels {levels.shape} and shares {shares.shape}; expected levels that increase from 0 to 1 "
+                f"{_FAMILY}: levels {levels.shape} and shares {shares.shape}; expected levels rising from 0 to 1 "
                 "and one column of shares for each"
             )
         rising = _rises(shares)

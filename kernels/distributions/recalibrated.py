@@ -99,10 +99,14 @@ def _extended(levels: Array, values: Array) -> Quantiles:
     scores = ndtri(levels)
     centred = scores - scores.mean()
     spread = np.maximum(values @ centred / (centred @ centred), 0.0)[:, None]
-    below = -_TAIL_SCORES[_TAIL_SCORES > -scores[0] + 0.1][::-1]
-    above = _TAIL_SCORES[_TAIL_SCORES > scores[-1] + 0.1]
+    below = -_tail_scores(-scores[0])[::-1]
+    above = _tail_scores(scores[-1])
     left, right = values[:, :1] + spread * (below - scores[0]), values[:, -1:] + spread * (above - scores[-1])
     return Quantiles(np.concatenate([ndtr(below), levels, ndtr(above)]), np.concatenate([left, values, right], axis=1))
+
+
+def _tail_scores(outermost: float) -> Array:
+    return _TAIL_SCORES[np.flatnonzero(_TAIL_SCORES - outermost > 0.1)]
 
 
 def _recalibrated_draws(draws: Samples, score_map: NormalScoreMap) -> Samples:
