@@ -38,7 +38,7 @@ class LocalMean:
         mean = values.mean(axis=0)
         if self.constant:
             return np.tile(mean, (self.points, 1))
-        return mean + self.smoother((values - mean).astype(np.float32)).astype(np.float64)
+        return np.asarray(mean + self.smoother((values - mean).astype(np.float32)).astype(np.float64))
 
     @property
     def points(self) -> int:

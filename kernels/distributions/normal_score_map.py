@@ -71,8 +71,8 @@ class NormalScoreMap:
 
     def __getitem__(self, rows: Any) -> Self:
         """The maps of some rows."""
-        one = [np.atleast_1d(self.shift[rows]), np.atleast_1d(self.factor[rows])]
-        return type(self)(*one, self.levels, np.atleast_2d(self.shares[rows]))
+        shift, factor = np.atleast_1d(self.shift[rows]), np.atleast_1d(self.factor[rows])
+        return type(self)(shift, factor, self.levels, np.atleast_2d(self.shares[rows]))
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
