@@ -143,9 +143,7 @@ def factors_of_regions(n: int, repetitions: int) -> None:
 
 
 def false_discoveries(repetitions: int, sizes: list[int]) -> None:
-    print(
-        "| n | kernel | degrees of freedom | any q <= .05 | any point named | by order: any q <= .05 | far from a fault |"
-    )
+    print("| n | kernel | freedom | any q <= .05 | any point named | any q <= .05 by order | far from a fault |")
     print("|---|---|---|---|---|---|---|")
     for n in sizes:
         runs = repetitions if n < 1000 else repetitions // 2

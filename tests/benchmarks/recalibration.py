@@ -88,9 +88,7 @@ def drawn(law: Distribution, seed: int) -> Array:
 
 
 def mends(n: int, splits: int) -> None:
-    print(
-        "| version | CCE: version | recalibrated | the truth | CRPS: version | recalibrated | the truth | NLL: rec. - truth |"
-    )
+    print("| version | CCE before | after | truth | CRPS before | after | truth | NLL: after - truth |")
     print("|---|---|---|---|---|---|---|---|")
     table: dict[str, list[list[float]]] = {}
     for split in range(splits):
