@@ -34,8 +34,11 @@ FACTORS = (0.05, 20.0)
 """The spread factors that four bounded scores can tell; beyond them an estimate stays at the end."""
 
 SHAPE_DOUBT = 6.0
-"""Squared errors by which a skew or tails must fit better: an average over places that are too narrow and too wide
-*has* heavy tails, so shape is named where shift and spread do not do."""
+"""Squared errors by which a skew or tails must fit better than a shift or a spread, which are commoner."""
+
+MIXED_TAILS = 2.0
+"""An average over places that are too narrow and too wide *has* heavy tails: a tails score of up to this many times the
+variance of the spread score over them is no fault of the tails."""
 
 _BISECTIONS = 50
 _FINE, _COARSE = 200, 30  # points on each half of a curve
@@ -79,12 +82,13 @@ class Faults:
         return [ORDERS[kind] for kind in self.dominant]
 
 
-def faults(scores: Any, errors: Any = 0.0) -> Faults:
+def faults(scores: Any, errors: Any = 0.0, *, mixing: float = 0.0) -> Faults:
     """The dominant fault, shift and factor at places with mean PIT scores (m, 4).
 
     Args:
         scores: estimated mean scores.
         errors: the standard error of each place's scores, (m,) or one for all.
+        mixing: variance of the spread score over the places from which each place's scores are averaged.
 
     Raises:
         InvalidInputError: not four finite scores per place.
@@ -95,7 +99,7 @@ def faults(scores: Any, errors: Any = 0.0) -> Faults:
     curves, kinds, signs = _curves()
     error = np.broadcast_to(np.asarray(errors, dtype=np.float64), (len(s),))
     doubt = np.where(kinds >= SKEW, SHAPE_DOUBT, 0.0)
-    squares = np.einsum("kj,kj->k", curves, curves)
+    squares = np.einsum("kj,kj->k", curves, curves) + np.where(kinds == TAILS, (MIXED_TAILS * mixing) ** 2, 0.0)
     nearest = np.empty(len(s), dtype=np.intp)
     for start in range(0, len(s), _BLOCK):
         rows = slice(start, start + _BLOCK)

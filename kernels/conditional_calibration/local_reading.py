@@ -95,7 +95,7 @@ def local_reading(smoother: SpectralSmoother, pit: Any) -> LocalReading:
     means = [chosen_local_mean(smoother, column) for column in values.T]
     local = np.column_stack([mean(column[:, None])[:, 0] for mean, column in zip(means, values.T, strict=True)])
     errors = np.sqrt(np.mean([mean.squared_weights() for mean in means], axis=0))
-    found = faults(local, errors)
+    found = faults(local, errors, mixing=float(np.var(local[:, SPREAD])))
     evidence = np.sum(local**2 - found.unexplained**2, axis=1) / errors**2
     return LocalReading(
         smoothed,

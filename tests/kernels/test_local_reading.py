@@ -118,6 +118,7 @@ def _faulty(inputs: Array, fault: str) -> Array:
         "above by half": normal + 0.7 / (1.0 + np.exp(-3.0 * inputs[:, 0])),
         "narrow": normal * 1.6,
         "wide": normal / 1.6,
+        "narrow here, wide there": normal * np.exp(0.5 * np.sin(1.5 * inputs[:, 0])),
         "narrow by half": normal * 1.8**half,
         "right": skewed,
         "left": -skewed,
@@ -153,6 +154,15 @@ def test_known_faults_are_named_where_they_are_significant(
     assert np.mean(named[found]) >= 0.95
     assert set(reading.columns()["calibration_fault"][found & named]) == {kind}
     assert set(reading.columns()["calibration_fault"][~found]) <= {""}
+
+
+def test_an_average_of_too_narrow_and_too_wide_is_not_taken_for_heavy_tails(
+    inputs: Array, smoother: SpectralSmoother
+) -> None:
+    reading = local_reading(smoother, ndtr(_faulty(inputs, "narrow here, wide there")))
+    found = reading.significant()
+    assert np.mean(found) > 0.3
+    assert np.mean(reading.faults.dominant[found] == ORDERS.index("spread")) >= 0.95
 
 
 def test_sizes_of_shift_and_spread(inputs: Array, smoother: SpectralSmoother) -> None:
