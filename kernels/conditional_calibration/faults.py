@@ -1,0 +1,179 @@
+r"""From mean PIT scores to the one fault that explains them best, and to a shift and a spread factor.
+
+Mean scores s = (E phi_1, ..., E phi_4) are a point in four dimensions, 0 if the predictions are true. Each kind of
+fault is a curve from there. With z = Phi^-1(u) and N standard normal,
+
+- bias: z = b + N; targets lie b predicted spreads above the prediction;
+- spread: z = c N; the targets' spread is c times the predicted one;
+- skew: z a Gamma law standardised to mean 0 and variance 1, or to the mean and spread that leave phi_1 and phi_2 at 0;
+- tails: z Student's t (heavier) or the sinh-arcsinh law (lighter; Jones and Pewsey 2009), standardised in either way.
+
+The estimates' errors are alike in every coordinate and uncorrelated, so the nearest curve is the likeliest fault.
+
+Shift and factor together follow from the first two scores in closed form (D. B. Owen 1956, equation 3.4): if
+z = b + c N then E phi_1 = sqrt(3) (2 Phi(h) - 1) and E phi_2 = sqrt(5) (1 - 12 T(h, a)) with h = b / sqrt(1 + c^2),
+a = 1 / sqrt(1 + 2 c^2) and Owen's function T.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+import scipy.stats
+from scipy.special import ndtr, ndtri, owens_t
+
+from congruence.kernels.arrays import Array, require_matrix, to_numpy
+from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
+from congruence.kernels.errors import InvalidInputError
+
+BIAS, SPREAD, SKEW, TAILS = range(len(ORDERS))
+FACTORS = (0.05, 20.0)
+"""The spread factors that four bounded scores can tell; beyond them an estimate stays at the end."""
+
+SHAPE_DOUBT = 6.0
+"""Squared errors by which a skew or tails must fit better than a shift or a spread, which are commoner."""
+
+MIXED_TAILS = 2.0
+"""An average over places that are too narrow and too wide *has* heavy tails: a tails score of up to this many times the
+variance of the spread score over them is no fault of the tails."""
+
+_BISECTIONS = 50
+_FINE, _COARSE = 200, 30  # points on each half of a curve
+_BLOCK = 2048
+_MIRROR = np.array([-1.0, 1.0, -1.0, 1.0])  # scores of -z
+
+_STEPS, _RULE = np.polynomial.legendre.leggauss(200)
+_NORMAL = 8.0 * _STEPS
+_WEIGHTS = 8.0 * _RULE * np.exp(-0.5 * _NORMAL**2) / np.sqrt(2.0 * np.pi)
+_LEVELS = np.clip(ndtr(_NORMAL), 1e-15, 1.0 - 1e-15)
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What is wrong at each of m places.
+
+    Attributes:
+        scores: mean PIT scores (m, 4), in the order of ``ORDERS``.
+        dominant: number in ``ORDERS`` of the single fault that explains the scores best, (m,).
+        strength: length of that explanation in score units with the fault's sign, (m,); its square is the share of the
+            scores' variance that it makes. Positive: targets above the predictions, spread too small, skewed to the
+            right, tails heavier than predicted.
+        shift: how far the targets lie above the predictions, in predicted spreads, (m,).
+        factor: the targets' spread over the predicted one, (m,): above 1 the predictions are too narrow.
+        unexplained: the scores less that explanation, (m, 4).
+    """
+
+    scores: Array = field(repr=False)
+    dominant: Array
+    strength: Array
+    shift: Array
+    factor: Array
+    unexplained: Array = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.dominant)
+
+    @property
+    def names(self) -> list[str]:
+        """The dominant fault of each place in words of ``ORDERS``."""
+        return [ORDERS[kind] for kind in self.dominant]
+
+
+def faults(scores: Any, errors: Any = 0.0, *, mixing: float = 0.0) -> Faults:
+    """The dominant fault, shift and factor at places with mean PIT scores (m, 4).
+
+    Args:
+        scores: estimated mean scores.
+        errors: the standard error of each place's scores, (m,) or one for all.
+        mixing: variance of the spread score over the places from which each place's scores are averaged.
+
+    Raises:
+        InvalidInputError: not four finite scores per place.
+    """
+    s = to_numpy(require_matrix(scores, "scores")).astype(np.float64)
+    if s.shape[1] != len(ORDERS):
+        raise InvalidInputError(f"scores: shape {s.shape}, expected {len(ORDERS)} columns, {', '.join(ORDERS)}")
+    curves, kinds, signs = _curves()
+    error = np.broadcast_to(np.asarray(errors, dtype=np.float64), (len(s),))
+    doubt = np.where(kinds >= SKEW, SHAPE_DOUBT, 0.0)
+    squares = np.einsum("kj,kj->k", curves, curves) + np.where(kinds == TAILS, (MIXED_TAILS * mixing) ** 2, 0.0)
+    nearest = np.empty(len(s), dtype=np.intp)
+    for start in range(0, len(s), _BLOCK):
+        rows = slice(start, start + _BLOCK)
+        distance = squares - 2.0 * s[rows] @ curves.T
+        nearest[rows] = np.argmin(distance + np.multiply.outer(error[rows] ** 2, doubt), axis=1)
+    explained = curves[nearest]
+    shift, factor = shift_and_factor(s[:, BIAS], s[:, SPREAD])
+    strength = signs[nearest] * np.linalg.norm(explained, axis=1)
+    return Faults(s, kinds[nearest], strength, shift, factor, s - explained)
+
+
+def shift_and_factor(bias: Any, spread: Any) -> tuple[Array, Array]:
+    """(b, c), (m,) each, with E phi_1 and E phi_2 as given where z ~ N(b, c^2); see the module.
+
+    Scores that no normal law has (a spread score below what the bias alone leaves possible) get the factor nearest to
+    them among ``FACTORS``.
+    """
+    bias, spread = np.broadcast_arrays(np.asarray(bias, dtype=np.float64), np.asarray(spread, dtype=np.float64))
+    level = np.clip((1.0 + bias / np.sqrt(3.0)) / 2.0, 1e-12, 1.0 - 1e-12)
+    h = ndtri(level)
+    wanted = (1.0 - spread / np.sqrt(5.0)) / 12.0
+    low, high = (np.full(h.shape, 1.0 / np.sqrt(1.0 + 2.0 * c * c)) for c in FACTORS[::-1])
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2.0
+        below = owens_t(h, middle) < wanted
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    factor = np.sqrt((1.0 / ((low + high) / 2.0) ** 2 - 1.0) / 2.0)
+    return h * np.sqrt(1.0 + factor**2), factor
+
+
+def scores_of_normal(shift: Any, factor: Any) -> Array:
+    """E phi_1 and E phi_2, (m, 2), where z ~ N(shift, factor^2): the inverse of ``shift_and_factor``."""
+    shift, factor = np.asarray(shift, dtype=np.float64), np.asarray(factor, dtype=np.float64)
+    h = shift / np.sqrt(1.0 + factor**2)
+    first = np.sqrt(3.0) * (2.0 * ndtr(h) - 1.0)
+    second = np.sqrt(5.0) * (1.0 - 12.0 * owens_t(h, 1.0 / np.sqrt(1.0 + 2.0 * factor**2)))
+    return np.column_stack(np.broadcast_arrays(first, second))
+
+
+@cache
+def _curves() -> tuple[Array, Array, Array]:
+    """Points (k, 4) of all curves, the kind (k,) of fault of each, and its sign (k,)."""
+    points: list[tuple[Array, int, float]] = []
+    for t in np.linspace(0.0, 1.0, _FINE + 1)[1:] ** 1.5:
+        for sign in (-1.0, 1.0):
+            points.append((_mean_scores(_NORMAL + sign * 4.0 * t), BIAS, sign))
+            points.append((_mean_scores(_NORMAL * FACTORS[1] ** (sign * t)), SPREAD, sign))
+    for t in np.linspace(0.0, 1.0, _COARSE + 1)[1:]:
+        skewed = scipy.stats.gamma.ppf(_LEVELS, 1.0 / (1.5 * t) ** 2)
+        heavy = scipy.stats.t.ppf(_LEVELS, 1.0 / (0.48 * t))
+        light = np.sinh(np.arcsinh(_NORMAL) / (1.0 + 4.0 * t))
+        for form in (_standardised, _neutral):
+            upwards = _mean_scores(form(skewed))
+            points.append((upwards, SKEW, 1.0))
+            points.append((upwards * _MIRROR, SKEW, -1.0))
+            points.append((_mean_scores(form(heavy)), TAILS, 1.0))
+            points.append((_mean_scores(form(light)), TAILS, -1.0))
+    curves, kinds, signs = (np.array(column) for column in zip(*points, strict=True))
+    return curves, kinds, signs
+
+
+def _mean_scores(z: Array) -> Array:
+    """E phi_j of u = Phi(z), where z is given at the nodes ``_NORMAL`` of N."""
+    return np.asarray(_WEIGHTS @ pit_scores(ndtr(z)))
+
+
+def _standardised(z: Array) -> Array:
+    mean = _WEIGHTS @ z
+    return np.asarray((z - mean) / np.sqrt(_WEIGHTS @ (z - mean) ** 2))
+
+
+def _neutral(z: Array) -> Array:
+    """z shifted and scaled until its bias and spread scores are 0."""
+    for _ in range(25):
+        shift, factor = shift_and_factor(*_mean_scores(z)[:2])
+        z = (z - shift) / factor
+    return z

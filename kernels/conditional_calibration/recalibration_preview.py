@@ -1,0 +1,119 @@
+"""What a version's scores would be on held-out rows if it were recalibrated where it is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.input_features import input_features
+from congruence.kernels.conditional_calibration.recalibration import Recalibration, fit_recalibration
+from congruence.kernels.congruence import PreparedCongruence
+from congruence.kernels.congruence_difference import difference_of_influences
+from congruence.kernels.distributions import Distribution, Samples
+from congruence.kernels.distributions.recalibrated import recalibrated
+from congruence.kernels.functions import Kernel
+from congruence.kernels.scores import crps, matched_targets, negative_log_likelihood
+
+
+@dataclass(frozen=True)
+class Change:
+    """A mean over the rows, lower is better, before and after, and the standard error of their paired difference."""
+
+    before: float
+    after: float
+    standard_error: float
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the difference is more than two standard errors."""
+        return abs(self.after - self.before) > 2.0 * self.standard_error
+
+
+@dataclass(frozen=True)
+class RecalibrationPreview:
+    """See ``recalibration_preview``.
+
+    Attributes:
+        changes: of "crps" (of draws as they are, not the fair one), "cce", and "nll" where both laws have a finite one.
+        predictive: the recalibrated predictions of the reference rows, each by a map that did not see its fold: what a
+            further metric or a test is to be computed on.
+        recalibration: the maps.
+    """
+
+    changes: dict[str, Change]
+    predictive: Distribution = field(repr=False)
+    recalibration: Recalibration = field(repr=False)
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether every fold left the predictions as they are."""
+        return self.recalibration.held_out.is_identity
+
+
+def recalibration_preview(
+    prepared: PreparedCongruence,
+    y: Any,
+    predictive: Distribution,
+    *,
+    output_kernel: Kernel | None = None,
+    seed: int = 0,
+    keys: Any | None = None,
+) -> RecalibrationPreview:
+    """Recalibrate by cross-fitting on a prepared split and score what comes out on the rows that were held out.
+
+    Args:
+        prepared: the reference split, evaluated at its own rows.
+        y: targets (n,).
+        predictive: n distributions of one target.
+        output_kernel: of CCE, see ``PreparedCongruence.evaluate``.
+        seed, keys: see ``fit_recalibration``.
+
+    Raises:
+        InvalidInputError: see ``fit_recalibration``.
+    """
+    targets = matched_targets(predictive, y)
+    fitted = fit_recalibration(input_features(prepared.spectrum), targets, predictive, seed=seed, keys=keys)
+    after = recalibrated(predictive, fitted.held_out)
+    changes = {"crps": _paired(_crps(predictive, targets), _crps(after, targets))}
+    if predictive.has_density() and after.has_density():
+        scores = [negative_log_likelihood(law, targets, infinite="keep") for law in (predictive, after)]
+        if all(np.isfinite(score).all() for score in scores):
+            changes["nll"] = _paired(*scores)
+    changes["cce"] = _congruence(prepared, targets, predictive, after, output_kernel, seed)
+    return RecalibrationPreview(changes, after, fitted)
+
+
+def _crps(law: Distribution, y: Array) -> Array:
+    """The CRPS; of draws that of their empirical law, as the fair one flatters draws that are no longer independent."""
+    if not isinstance(law, Samples):
+        return crps(law, y)
+    size = law.values.shape[1]
+    half_difference = np.sort(law.values, axis=1) @ ((2.0 * np.arange(1, size + 1) - size - 1.0) / size**2)
+    return np.asarray(np.mean(np.abs(law.values - y[:, None]), axis=1) - half_difference)
+
+
+def _paired(before: Array, after: Array) -> Change:
+    difference = after - before
+    return Change(
+        float(np.mean(before)),
+        float(np.mean(after)),
+        float(np.std(difference, ddof=1) / np.sqrt(len(difference))),
+    )
+
+
+def _congruence(
+    prepared: PreparedCongruence,
+    y: Array,
+    before: Distribution,
+    after: Distribution,
+    output_kernel: Kernel | None,
+    seed: int,
+) -> Change:
+    versions = {"before": before, "after": after}
+    results = prepared.evaluate(y, versions, output_kernel=output_kernel, seed=seed, uncertainty=True)
+    influences = [result.uncertainty.influence for result in results.values() if result.uncertainty is not None]
+    difference = difference_of_influences(influences[1], influences[0])
+    return Change(results["before"].mean, results["after"].mean, difference.mean_standard_error)

@@ -1,0 +1,143 @@
+"""Regions of the inputs: clusters of their embeddings, each with a typical row and, where features have names, ranges.
+
+The regions know the inputs alone, never the targets, so a reading of them is as exact as one of any slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from sklearn.cluster import MiniBatchKMeans
+
+from congruence.kernels.arrays import Array, require_matrix, to_numpy
+from congruence.kernels.conditional_calibration.local_reading import GroupReading, group_readings
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.streams import stream
+
+ROWS_PER_REGION = 100
+"""A mean score of 100 rows is known to .1: a shift to .1 predicted spreads, a spread factor to 8 %."""
+
+LARGEST_NUMBER = 12
+_MIDDLE = (0.1, 0.9)  # quantiles that a range spans
+_NARROW = 0.6  # of the split's own range, for a range to tell something
+_NAMED = 2  # features in a name
+
+
+@dataclass(frozen=True)
+class Regions:
+    """A partition of n rows by their inputs.
+
+    Attributes:
+        labels: the region of each row, (n,); regions are numbered by size, the largest first.
+        medoids: the row nearest to each region's centre, (k,).
+        names: by feature ranges where features were given, else "region 1".
+    """
+
+    labels: Array = field(repr=False)
+    medoids: Array
+    names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.medoids)
+
+    def rows(self) -> dict[str, Array]:
+        """The row numbers of each region by its name."""
+        return {name: np.flatnonzero(self.labels == k) for k, name in enumerate(self.names)}
+
+
+@dataclass(frozen=True)
+class RegionReading:
+    """What is wrong in one region."""
+
+    name: str
+    medoid: int
+    q_value: float
+    reading: GroupReading
+
+
+def number_of_regions(rows: int) -> int:
+    """One region per 100 rows, at least 2 and at most 12: what a report shows and a person reads."""
+    return int(np.clip(rows // ROWS_PER_REGION, 2, LARGEST_NUMBER))
+
+
+def regions(x: Any, *, number: int | None = None, features: Mapping[str, Any] | None = None, seed: int = 0) -> Regions:
+    """Cluster rows by their embeddings, by k-means.
+
+    Args:
+        x: embeddings (n, d).
+        number: of regions; see ``number_of_regions``.
+        features: named columns (n,) of numbers; a region is named by those that vary least in it, as
+            "40 <= age <= 60, income <= 20". Columns that are not numbers are left out.
+        seed: of the clustering's start.
+
+    Raises:
+        InvalidInputError: fewer than two rows, more regions than rows, or features of another length.
+    """
+    points = to_numpy(require_matrix(x, "x")).astype(np.float32)
+    count = number_of_regions(len(points)) if number is None else number
+    if not 1 <= count <= len(points):
+        raise InvalidInputError(f"number: {count} regions of {len(points)} rows; give 1 to {len(points)}")
+    rng = stream(seed, "regions")
+    model = MiniBatchKMeans(count, n_init=3, batch_size=2048, random_state=int(rng.integers(2**31)))
+    found = model.fit_predict(points)
+    present = np.unique(found)
+    by_size = present[np.argsort([-np.count_nonzero(found == k) for k in present], kind="stable")]
+    place = np.empty(count, dtype=np.intp)
+    place[by_size] = np.arange(len(by_size))
+    labels, centers = place[found], model.cluster_centers_[by_size]
+    medoids = np.array([_nearest(points, labels == k, center) for k, center in enumerate(centers)])
+    return Regions(labels, medoids, _names(labels, len(by_size), _numeric(features or {}, len(points))))
+
+
+def read_regions(found: Regions, pit: Any) -> list[RegionReading]:
+    """The reading of each region with two or more rows, the most wrong first: by strength times share of the rows."""
+    readings, q_values = group_readings(pit, found.rows())
+    medoids = dict(zip(found.names, found.medoids.tolist(), strict=True))
+    read = [RegionReading(name, medoids[name], q_values[name], reading) for name, reading in readings.items()]
+    return sorted(read, key=lambda region: -(region.reading.strength**2) * region.reading.share)
+
+
+def _nearest(points: Array, members: Array, center: Array) -> int:
+    rows = np.flatnonzero(members)
+    return int(rows[np.argmin(np.sum((points[rows] - center) ** 2, axis=1))])
+
+
+def _numeric(features: Mapping[str, Any], n: int) -> dict[str, Array]:
+    columns = {}
+    for name, values in features.items():
+        column = to_numpy(values, f"features[{name!r}]")
+        if len(column) != n:
+            raise InvalidInputError(f"features: {name!r} has {len(column)} rows, the embeddings {n}; match them by row")
+        if column.ndim == 1 and column.dtype.kind in "iuf" and np.unique(column).size > 1:
+            columns[name] = column.astype(np.float64)
+    return columns
+
+
+def _names(labels: Array, count: int, features: Mapping[str, Array]) -> tuple[str, ...]:
+    ranges = [_ranges(labels == k, features) for k in range(count)]
+    names = [", ".join(parts) if parts else f"region {k + 1}" for k, parts in enumerate(ranges)]
+    return tuple(name if names.count(name) == 1 else f"{name} (region {k + 1})" for k, name in enumerate(names))
+
+
+def _ranges(members: Array, features: Mapping[str, Array]) -> Sequence[str]:
+    """The features whose middle 80 % is narrow in the region against the whole, the narrowest first."""
+    told = []
+    for name, values in features.items():
+        low, high = np.nanquantile(values, _MIDDLE)
+        inside_low, inside_high = np.nanquantile(values[members], _MIDDLE)
+        width = (inside_high - inside_low) / (high - low) if high > low else 1.0
+        if width <= _NARROW:
+            told.append((width, _range(name, inside_low, inside_high, low, high)))
+    return [text for _, text in sorted(told)[:_NAMED]]
+
+
+def _range(name: str, low: float, high: float, lowest: float, highest: float) -> str:
+    margin = 0.05 * (highest - lowest)
+    if low <= lowest + margin:
+        return f"{name} up to {high:.3g}"
+    if high >= highest - margin:
+        return f"{name} from {low:.3g}"
+    return f"{name} {low:.3g} to {high:.3g}"

@@ -1,0 +1,224 @@
+"""Readings in plain English: numbers in, one short sentence out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from congruence.kernels.conditional_calibration.local_reading import GroupReading
+from congruence.kernels.conditional_calibration.regions import RegionReading
+
+LEVEL = 0.05
+NEGLIGIBLE = 0.05
+"""A strength below which a fault, however certain, hardly matters: a shift of .05 predicted spreads, 4 % of spread."""
+
+MOST_SENTENCES = 5
+
+_SHAPES = {
+    ("skew", True): "the targets are skewed to the right of the predictions: their far upper side is fuller",
+    ("skew", False): "the targets are skewed to the left of the predictions: their far lower side is fuller",
+    ("tails", True): "the targets have heavier tails than predicted: more fall close by and more fall far out",
+    ("tails", False): "the targets have lighter tails than predicted: fewer fall close by and fewer fall far out",
+}
+_SECOND = {
+    ("bias", True): "they lie too high",
+    ("bias", False): "they lie too low",
+    ("spread", True): "they spread wider than predicted",
+    ("spread", False): "they spread less than predicted",
+    ("skew", True): "they are skewed to the right",
+    ("skew", False): "they are skewed to the left",
+    ("tails", True): "their tails are heavier",
+    ("tails", False): "their tails are lighter",
+}
+_SHORT = {
+    ("bias", True): "targets above the predictions",
+    ("bias", False): "targets below the predictions",
+    ("spread", True): "predicted spread too small",
+    ("spread", False): "predicted spread too large",
+    ("skew", True): "skewed to the right",
+    ("skew", False): "skewed to the left",
+    ("tails", True): "heavier tails",
+    ("tails", False): "lighter tails",
+}
+
+
+def short_name(fault: str, strength: float) -> str:
+    """A fault in two to four words, for columns, legends and table cells."""
+    return _SHORT[fault, strength > 0]
+
+
+def fault_clause(fault: str, strength: float, shift: float, factor: float) -> str:
+    """A fault with its size as a clause: "the targets lie 0.4 predicted spreads above the predictions"."""
+    if fault == "bias":
+        side = "above" if strength > 0 else "below"
+        return f"the targets lie {_number(abs(shift))} predicted spreads {side} the predictions"
+    if fault == "spread":
+        size = "small" if strength > 0 else "large"
+        return f"the predicted spread is too {size} by a factor of {_factor(factor if strength > 0 else 1.0 / factor)}"
+    return _SHAPES[fault, strength > 0]
+
+
+def reading_clause(reading: GroupReading, *, interval: bool = True) -> str:
+    """The dominant fault of a group with its 95 % interval, and a second fault where one is certain."""
+    clause = fault_clause(reading.dominant, reading.strength, reading.shift, reading.factor)
+    if interval:
+        clause += _interval(reading)
+    second = reading.second()
+    if second is not None:
+        left = float(reading.fault.unexplained[0][_place(second)])
+        clause += f"; {_SECOND[second, left > 0]}, too"
+    return clause
+
+
+def region_sentence(region: RegionReading) -> str:
+    """One region's fault: "On age up to 30 (12 % of the rows) the targets lie 0.4 predicted spreads above ..."."""
+    share = _percent(region.reading.share)
+    return f"On {region.name} ({share} of the rows) {reading_clause(region.reading, interval=False)}."
+
+
+def what_is_wrong(
+    overall: GroupReading, found: Sequence[RegionReading] = (), *, p_value: float | None = None, level: float = LEVEL
+) -> list[str]:
+    """At most five sentences on a version: whether it is wrong, the fault over all, the regions that differ, the rest.
+
+    Args:
+        overall: the reading of all rows.
+        found: regions or slices, in the order to tell of them.
+        p_value: of the conditional calibration test; the overall reading's by default.
+        level: for p-values, and for q-values over the regions.
+    """
+    p = overall.p_value if p_value is None else p_value
+    wrong = [region for region in found if region.q_value <= level and abs(region.reading.strength) >= NEGLIGIBLE]
+    everywhere = overall.p_value <= level and abs(overall.strength) >= NEGLIGIBLE
+    if p > level and not wrong:
+        return [f"No fault found: the targets fall as predicted, as far as chance lets one see ({_p_value(p)})."]
+    sentences = [_verdict(overall, p, level, everywhere, bool(wrong))]
+    apart = [region for region in wrong if not everywhere or _differs(region.reading, overall)]
+    sentences += [region_sentence(region) for region in apart[: MOST_SENTENCES - 2]]
+    if everywhere and wrong and not apart and len(wrong) < len(found):
+        sentences.append("It is largest here: " + _uncapital(region_sentence(wrong[0])))
+    if found:
+        sentences += _rest(found, wrong, apart[MOST_SENTENCES - 2 :], apart, everywhere)
+    return sentences
+
+
+def change_sentence(before: str, after: str, place: str, first: GroupReading, second: GroupReading) -> str | None:
+    """What ``after`` changes against ``before`` at one place, as "version 5 mends the spread of version 3 on digit 7".
+
+    None where neither has a certain fault, or where the fault is neither halved nor doubled.
+    """
+    fault = first if abs(first.strength) >= abs(second.strength) else second
+    if fault.p_value > LEVEL or abs(fault.strength) < 2 * NEGLIGIBLE:
+        return None
+    kind = fault.dominant
+    sizes = [abs(float(reading.fault.scores[0][_place(kind)])) for reading in (first, second)]
+    noun = {"bias": "bias", "spread": "spread", "skew": "skew", "tails": "tails"}[kind]
+    if sizes[1] <= 0.5 * sizes[0]:
+        return f"{after} mends the {noun} of {before} on {place}."
+    if sizes[0] <= 0.5 * sizes[1]:
+        return f"{after} spoils the {noun} of {before} on {place}."
+    return None
+
+
+def preview_sentence(before: Mapping[str, float], after: Mapping[str, float], certain: Mapping[str, bool]) -> str:
+    """What a recalibration would change, metric by metric, where the change is certain.
+
+    Args:
+        before, after: held-out means by metric, lower is better.
+        certain: whether the paired difference is more than two standard errors.
+    """
+    told = [
+        f"{name} from {_number(before[name], 3)} to {_number(after[name], 3)}"
+        for name in before
+        if certain[name] and after[name] < before[name]
+    ]
+    worse = [name for name in before if certain[name] and after[name] > before[name]]
+    if not told:
+        return "Recalibration would not help" + (f" and would worsen {' and '.join(worse)}." if worse else ".")
+    sentence = "Recalibration would lower " + _listed(told)
+    return sentence + (f", but worsen {_listed(worse)}." if worse else ".")
+
+
+def _verdict(overall: GroupReading, p: float, level: float, everywhere: bool, somewhere: bool) -> str:
+    if everywhere:
+        certainty = _p_value(min(p, overall.p_value))
+        return f"The predictions are wrong ({certainty}): over all rows, {reading_clause(overall)}."
+    if somewhere:
+        return f"The predictions are right on average over all rows, but not everywhere ({_p_value(p)})."
+    if overall.p_value <= level:
+        return (
+            f"The predictions are not exactly right ({_p_value(min(p, overall.p_value))}), but the fault is small: "
+            f"{reading_clause(overall)}."
+        )
+    return f"The predictions are wrong somewhere ({_p_value(p)}), but in no region by enough to name it."
+
+
+def _rest(
+    found: Sequence[RegionReading],
+    wrong: Sequence[RegionReading],
+    untold: Sequence[RegionReading],
+    apart: Sequence[RegionReading],
+    everywhere: bool,
+) -> list[str]:
+    right = len(found) - len(wrong)
+    parts = []
+    if untold:
+        parts.append("1 more region differs" if len(untold) == 1 else f"{len(untold)} more regions differ")
+    if everywhere and len(wrong) > len(apart):
+        same = len(wrong) - len(apart)
+        few = "1 region shares" if same == 1 else f"{same} of {len(found)} regions share"
+        parts.append(f"{'all regions share' if same == len(found) else few} the overall fault")
+    if right:
+        parts.append(f"in {right} of {len(found)} regions no fault was found")
+    return [_capital("; ".join(parts)) + "."] if parts else []
+
+
+def _differs(reading: GroupReading, overall: GroupReading) -> bool:
+    """Whether a region tells what the sentence on all rows does not: another fault, or twice or half of it."""
+    if reading.dominant != overall.dominant or (reading.strength > 0) != (overall.strength > 0):
+        return True
+    return not 0.5 < reading.strength / overall.strength < 2.0
+
+
+def _interval(reading: GroupReading) -> str:
+    if reading.dominant == "bias":
+        low, high = sorted(abs(v) for v in reading.shift_interval)
+        return (
+            f" ({_number(low)} to {_number(high)})" if reading.shift_interval[0] * reading.shift_interval[1] > 0 else ""
+        )
+    if reading.dominant == "spread":
+        low, high = reading.factor_interval
+        low, high = (low, high) if reading.strength > 0 else (1.0 / high, 1.0 / low)
+        return f" ({_factor(low)} to {_factor(high)})"
+    return ""
+
+
+def _place(fault: str) -> int:
+    return ("bias", "spread", "skew", "tails").index(fault)
+
+
+def _number(value: float, digits: int = 2) -> str:
+    return f"{value:.{digits}g}" if 1e-3 <= abs(value) < 1e4 or value == 0 else f"{value:.{digits - 1}e}"
+
+
+def _factor(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.01 else "under 1 %"
+
+
+def _p_value(p: float) -> str:
+    return f"p = {p:.2g}" if p >= 1e-3 else "p < 0.001"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
+
+
+def _uncapital(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

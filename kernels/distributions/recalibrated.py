@@ -1,0 +1,427 @@
+r"""A law read through a map of its levels: P(Y <= y) = G(F(y)), for every family of one target.
+
+Far out, F has no digits left: a law that is too narrow by a factor of 3 has its own 1e-16 quantile where the
+recalibrated one has 3 in 1,000. So beyond six normal scores F continues as it goes there: its quantiles, or towards an
+end of the support the logarithms of their distance to it, are linear in the normal score. That is exact for normal and
+lognormal laws. Counts keep their own tail sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions import quadrature
+from congruence.kernels.distributions.base import KNOT_LEVELS, Distribution, Seed, align, align_levels
+from congruence.kernels.distributions.counts import TAIL_MASS, Count
+from congruence.kernels.distributions.deterministic import Deterministic
+from congruence.kernels.distributions.inversion import smallest_reaching
+from congruence.kernels.distributions.mixture import Mixture
+from congruence.kernels.distributions.normal import Normal
+from congruence.kernels.distributions.normal_score_map import NormalScoreMap
+from congruence.kernels.distributions.quantiles import Quantiles
+from congruence.kernels.distributions.samples import Samples
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.functions import Kernel
+from congruence.kernels.streams import stream
+
+FAR, NEAR = 6.0, 5.5
+"""Normal scores beyond which a law continues at the slope between them."""
+
+_TAIL_SCORES = np.array([2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 6.5])
+_LOG_ROOT_2_PI = 0.5 * np.log(2.0 * np.pi)
+
+
+def recalibrated(base: Distribution, score_map: NormalScoreMap) -> Distribution:
+    """The laws of ``base`` read through ``score_map``: counts stay counts, and where nothing changes base is returned.
+
+    Normal laws that are moved and stretched are normal. Draws (``Samples``) stay draws: each moves from its level
+    k / (l + 1) to the quantile that the map asks for there. Beyond the outermost draws, and beyond the outermost of
+    ``Quantiles``, normal tails of the same spread continue them.
+
+    Raises:
+        InvalidInputError: another number of rows; vector targets; or point forecasts, which have no levels to map.
+    """
+    if len(base) != len(score_map):
+        raise InvalidInputError(f"score_map: {len(score_map)} rows for {len(base)} predictions; give one map per row")
+    if base.dimension != 1 or isinstance(base, Deterministic):
+        raise InvalidInputError(
+            f"base: {type(base).__name__} of {base.dimension} target(s) has no levels to recalibrate; "
+            "give distributions of one target that have a spread"
+        )
+    if score_map.is_identity:
+        return base
+    if isinstance(base, Normal) and not score_map.changes_shape:
+        return Normal(base.loc + base.scale * score_map.shift, base.scale * score_map.factor)
+    if base.is_discrete:
+        return RecalibratedCount(base, score_map)
+    if isinstance(base, Samples):
+        return _recalibrated_draws(base, score_map)
+    return Recalibrated(_with_tails(base), score_map)
+
+
+def score_intervals(law: Distribution, y: Any) -> tuple[Array, Array]:
+    """Between which normal scores Phi^-1(F) each target lies, (n,) each: equal where F has no jump at it.
+
+    If the law is the truth, a standard normal number falls between them as often as its level is. The continuation of
+    the tails is that of ``Recalibrated``; of draws (``Samples``) the place among them is known, and no more.
+    """
+    y = np.asarray(y, dtype=np.float64)
+    if isinstance(law, Samples):
+        low, high = law.pit_range(y)
+        return ndtri(low), -ndtri(1.0 - high)
+    low, high = law.cdf_left(y), law.cdf(y)
+    if law.is_discrete:
+        lower, upper = _survival(law, np.ceil(y) - 1.0), _survival(law, y)
+        return _scores(low, lower), _scores(high, upper)
+    score = Continued(_with_tails(law)).score(y[:, None])[:, 0]
+    jumps = high > low
+    return np.where(jumps, ndtri(low), score), np.where(jumps, ndtri(high), score)
+
+
+def _scores(level: Array, above: Array) -> Array:
+    """Phi^-1 of levels known from both ends."""
+    return np.asarray(np.where(level <= 0.5, ndtri(level), -ndtri(above)))
+
+
+def _with_tails(base: Distribution) -> Distribution:
+    """``base``, or for quantiles the law that goes on beyond the outermost ones with normal tails of their spread."""
+    return _extended(base.levels, base.values) if isinstance(base, Quantiles) else base
+
+
+def _extended(levels: Array, values: Array) -> Quantiles:
+    scores = ndtri(levels)
+    centred = scores - scores.mean()
+    spread = np.maximum(values @ centred / (centred @ centred), 0.0)[:, None]
+    below = -_tail_scores(-scores[0])[::-1]
+    above = _tail_scores(scores[-1])
+    left, right = values[:, :1] + spread * (below - scores[0]), values[:, -1:] + spread * (above - scores[-1])
+    return Quantiles(np.concatenate([ndtr(below), levels, ndtr(above)]), np.concatenate([left, values, right], axis=1))
+
+
+def _tail_scores(outermost: float) -> Array:
+    return _TAIL_SCORES[np.flatnonzero(_TAIL_SCORES - outermost > 0.1)]
+
+
+def _recalibrated_draws(draws: Samples, score_map: NormalScoreMap) -> Samples:
+    """Each draw moved from its level k / (l + 1) to the quantile that the map asks for there."""
+    size = draws.values.shape[1]
+    if size < 2:
+        raise InvalidInputError("base: one draw per row has no spread to recalibrate; give two or more")
+    order = np.argsort(draws.values, axis=1)
+    levels = np.arange(1, size + 1) / (size + 1.0)
+    law = Continued(_extended(levels, np.take_along_axis(draws.values, order, axis=1)))
+    moved = law.value(score_map.inverse(np.broadcast_to(levels, draws.values.shape)))
+    values = np.empty_like(draws.values)
+    np.put_along_axis(values, order, moved, axis=1)
+    return Samples(values)
+
+
+@dataclass(frozen=True)
+class _Tail:
+    """One side of a law beyond the normal score ``start`` = -FAR or FAR, where it has the values ``anchor`` (n, 1).
+
+    Linear in the normal score where the support is unbounded; else the logarithm of the distance to its ``end`` is.
+    """
+
+    start: float
+    anchor: Array
+    end: Array
+    slope: Array
+
+    @classmethod
+    def of(cls, law: Distribution, start: float) -> _Tail:
+        """The tail that continues ``law``."""
+        levels = ndtr([start, start * NEAR / FAR, np.copysign(np.inf, start)])
+        anchor, near, end = np.split(np.asarray(law.quantile(levels[None, :])), 3, axis=1)
+        if isinstance(law, Quantiles):  # its support ends where it was given no more levels
+            end = np.full_like(end, np.copysign(np.inf, start))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logarithm = np.log(np.abs(near - end) / np.abs(anchor - end))
+            rise = np.where(np.isfinite(end), logarithm, np.abs(near - anchor)) / (FAR - NEAR)
+        return cls(start, anchor, end, np.where(anchor == end, 0.0, rise))
+
+    def holds(self, y: Array) -> Array:
+        """Whether values y (n, k) lie beyond the anchor."""
+        return y < self.anchor if self.start < 0.0 else y > self.anchor
+
+    def score(self, y: Array) -> Array:
+        """Normal scores of values beyond the anchor; infinite at and beyond the end of the support."""
+        side = np.copysign(1.0, self.start)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            left = side * (self.end - y)
+            logarithmic = np.log(np.maximum(left, 0.0) / np.abs(self.end - self.anchor)) / -self.slope
+            steps = np.where(np.isfinite(self.end), logarithmic, np.abs(y - self.anchor) / self.slope)
+        return np.asarray(self.start + side * np.where(self.slope > 0.0, steps, np.inf))
+
+    def value(self, z: Array) -> Array:
+        """The quantile at normal scores beyond ``start``."""
+        steps = np.maximum(np.copysign(1.0, self.start) * (z - self.start), 0.0)
+        with np.errstate(invalid="ignore"):
+            bounded = self.end + (self.anchor - self.end) * np.exp(-self.slope * steps)
+            free = self.anchor + np.copysign(self.slope, self.start) * steps
+            value = np.where(np.isfinite(self.end), bounded, free)
+        return np.asarray(np.where(self.slope > 0.0, value, self.anchor))
+
+    def log_slope(self, y: Array) -> Array:
+        """log dz / dy beyond the anchor."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            distance = np.where(np.isfinite(self.end), np.abs(self.end - y), 1.0)
+            return np.asarray(-np.log(self.slope) - np.log(distance))
+
+
+@dataclass(frozen=True)
+class Continued:
+    """A law of one target in normal scores, continued beyond ``FAR`` of them."""
+
+    law: Distribution
+
+    @cached_property
+    def _tails(self) -> tuple[_Tail, _Tail]:
+        return _Tail.of(self.law, -FAR), _Tail.of(self.law, FAR)
+
+    def _with_tails(self, y: Array, inside: Array, tail: Callable[[_Tail], Array]) -> Array:
+        lower, upper = self._tails
+        return np.where(lower.holds(y), tail(lower), np.where(upper.holds(y), tail(upper), inside))
+
+    def score(self, y: Array) -> Array:
+        """The normal score of values y (n, k)."""
+        return self._with_tails(y, ndtri(self.law.cdf(y)), lambda tail: tail.score(y))
+
+    def log_slope(self, y: Array) -> Array:
+        """log of dz / dy at values y (n, k), where F has a density."""
+        z = ndtri(self.law.cdf(y))
+        with np.errstate(invalid="ignore"):
+            inside = self.law.log_prob(y) + 0.5 * z * z + _LOG_ROOT_2_PI
+        return self._with_tails(y, inside, lambda tail: tail.log_slope(y))
+
+    def value(self, z: Array) -> Array:
+        """The quantile at normal scores z (n, k)."""
+        lower, upper = self._tails
+        inside = self.law.quantile(ndtr(np.clip(z, -FAR, FAR)))
+        return np.where(z < -FAR, lower.value(z), np.where(z > FAR, upper.value(z), inside))
+
+
+@dataclass(frozen=True)
+class Recalibrated(Distribution):
+    """``base`` read through ``score_map``, row by row; see the module. Made by ``recalibrated``."""
+
+    base: Distribution
+    score_map: NormalScoreMap
+
+    @cached_property
+    def _continued(self) -> Continued:
+        return Continued(self.base)
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    def __getitem__(self, rows: Any) -> Self:
+        """See Distribution."""
+        return type(self)(self.base[rows], self.score_map[rows])
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """See Distribution."""
+        bases = type(parts[0].base).concatenate([part.base for part in parts])
+        return cls(bases, NormalScoreMap.concatenate([part.score_map for part in parts]))
+
+    def has_density(self) -> bool:
+        """See Distribution."""
+        return self.base.has_density()
+
+    def log_prob(self, y: Any) -> Array:
+        """See Distribution; at an atom of the base, the log of its mass."""
+        y, columns = align(y, len(self))
+        y = y if columns else y[:, None]
+        z = self._continued.score(y)
+        low, high = self.base.cdf_left(y), self.base.cdf(y)
+        mass = self.score_map.log_between(ndtri(low), ndtri(high))
+        with np.errstate(invalid="ignore"):
+            density = self.score_map.log_slope(z) - _LOG_ROOT_2_PI + self._continued.log_slope(y)
+        density = np.where(np.isfinite(z), density, -np.inf)
+        result = np.where(high > low, mass, density)
+        return result if columns else result[:, 0]
+
+    def cdf(self, y: Any) -> Array:
+        """See Distribution."""
+        y, columns = align(y, len(self))
+        share = self.score_map.below(self._continued.score(y if columns else y[:, None]))
+        return share if columns else share[:, 0]
+
+    def cdf_left(self, y: Any) -> Array:
+        """See Distribution."""
+        y, columns = align(y, len(self))
+        y = y if columns else y[:, None]
+        low, high = self.base.cdf_left(y), self.base.cdf(y)
+        jump = self.score_map.below(ndtri(low))
+        share = np.where(high > low, jump, self.score_map.below(self._continued.score(y)))
+        return share if columns else share[:, 0]
+
+    def quantile(self, q: Any) -> Array:
+        """See Distribution."""
+        q, columns = align_levels(q, len(self))
+        value = self._continued.value(self.score_map.inverse(q if columns else q[:, None]))
+        return value if columns else value[:, 0]
+
+    def mean(self) -> Array:
+        """See Distribution; by quadrature."""
+        return self._moments[0]
+
+    def std(self) -> Array:
+        """See Distribution; by quadrature."""
+        return self._moments[1]
+
+    @cached_property
+    def _moments(self) -> tuple[Array, Array]:
+        levels, weights = quadrature.probability_rule()
+        mean, std = np.empty((2, len(self)))
+        block = max(1, quadrature.BLOCK_ENTRIES // len(levels))
+        for start in range(0, len(self), block):
+            rows = slice(start, start + block)
+            values = self[rows].quantile(levels[None, :])
+            mean[rows] = values @ weights
+            std[rows] = np.sqrt((values - mean[rows, None]) ** 2 @ weights)
+        return mean, std
+
+    def sample(self, size: int, seed: Seed = 0) -> Array:
+        """See Distribution."""
+        return self.quantile(stream(seed, "samples").random((len(self), size)))
+
+    def crps(self, y: Any) -> Array:
+        """See Distribution; by quadrature."""
+        y, columns = align(y, len(self))
+        scores = quadrature.crps(self, y if columns else y[:, None])
+        return scores if columns else scores[:, 0]
+
+    def knots(self) -> Array:
+        """See Distribution: also where the map bends, and the knots of the base."""
+        bends = self._continued.value(self.score_map.inverse(self.score_map.shares[:, 1:-1]))
+        return np.sort(np.concatenate([self.quantile(KNOT_LEVELS[None, :]), bends, self.base.knots()], axis=1), axis=1)
+
+    def characteristic_function(self, t: Array) -> Array:
+        """See Distribution; by quadrature."""
+        return quadrature.characteristic_function(self, t)
+
+    def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
+        """See Distribution; by quadrature."""
+        return quadrature.kernel_expectation(self, kernel, nodes)
+
+
+@dataclass(frozen=True)
+class RecalibratedCount(Count):
+    """Counts read through ``score_map``: P(Y <= k) = G(F(k)). Made by ``recalibrated``."""
+
+    base: Distribution
+    score_map: NormalScoreMap
+
+    def __post_init__(self) -> None:
+        """Nothing: base and map have checked their parameters."""
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    def __getitem__(self, rows: Any) -> Self:
+        """See Distribution."""
+        return type(self)(self.base[rows], self.score_map[rows])
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """See Distribution."""
+        bases = type(parts[0].base).concatenate([part.base for part in parts])
+        return cls(bases, NormalScoreMap.concatenate([part.score_map for part in parts]))
+
+    def parameters(self) -> dict[str, Array]:
+        """See Distribution: those of the base, and the map's shift and factor."""
+        return {**self.base.parameters(), "shift": self.score_map.shift, "factor": self.score_map.factor}
+
+    def log_prob(self, y: Any) -> Array:
+        """See Distribution."""
+        y, columns = align(y, len(self))
+        y = y if columns else y[:, None]
+        mass = self.score_map.log_between(self._score(y - 1.0), self._score(y))
+        mass = np.where((np.floor(y) == y) & (y >= 0.0), mass, -np.inf)
+        return mass if columns else mass[:, 0]
+
+    def cdf(self, y: Any) -> Array:
+        """See Distribution."""
+        return self._side(y, self.score_map.below)
+
+    def survival(self, y: Any) -> Array:
+        """See Count."""
+        return self._side(y, self.score_map.above)
+
+    def _side(self, y: Any, side: Any) -> Array:
+        y, columns = align(y, len(self))
+        share = side(self._score(y if columns else y[:, None]))
+        return np.asarray(share if columns else share[:, 0])
+
+    def _score(self, y: Array) -> Array:
+        return _scores(self.base.cdf(y), _survival(self.base, y))
+
+    def log_positive(self) -> Array:
+        """See Count."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.survival(np.zeros(len(self)))))
+
+    def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
+        """See Count."""
+        ends = self._reaching(np.broadcast_to([[tail, 1.0 - tail]], (len(self), 2)))
+        return ends[:, 0], ends[:, 1]
+
+    def quantile(self, q: Any) -> Array:
+        """See Distribution."""
+        q, columns = align_levels(q, len(self))
+        levels = q if columns else q[:, None]
+        found = self._reaching(np.where(levels < 1.0, levels, 0.5))
+        found = np.where(levels < 1.0, found, self.base.quantile(np.ones_like(levels)))
+        return found if columns else found[:, 0]
+
+    def _reaching(self, q: Array) -> Array:
+        """The smallest count whose cdf reaches q (n, k) < 1."""
+        row = np.nonzero(np.ones(q.shape, dtype=bool))[0]
+        guess = self.base.quantile(ndtr(np.clip(self.score_map.inverse(q), -FAR, FAR))).ravel()
+        upper, step = guess, np.ones(len(guess))
+        while np.any(short := self[row].cdf(upper) < q.ravel()):
+            upper, step = np.where(short, upper + step, upper), 2.0 * step
+        found = smallest_reaching(
+            lambda chosen: self[row[chosen]].cdf, q.ravel(), np.zeros(len(guess)), upper, whole=True
+        )
+        return found.reshape(q.shape)
+
+    def mean(self) -> Array:
+        """See Distribution."""
+        return self._moments[0]
+
+    def std(self) -> Array:
+        """See Distribution."""
+        return self._moments[1]
+
+    @cached_property
+    def _moments(self) -> tuple[Array, Array]:
+        mean, std = np.empty((2, len(self)))
+        for rows, support, mass in self.support_blocks():
+            mean[rows] = mass @ support
+            std[rows] = np.sqrt(np.einsum("is,is->i", mass, (support - mean[rows, None]) ** 2))
+        return mean, std
+
+    def sample(self, size: int, seed: Seed = 0) -> Array:
+        """See Distribution."""
+        return self.quantile(stream(seed, "samples").random((len(self), size)))
+
+
+def _survival(law: Distribution, y: Array) -> Array:
+    """P(Y > y), with the digits of small probabilities where the family has them."""
+    if isinstance(law, Count):
+        return law.survival(y)
+    if isinstance(law, Mixture):
+        parts = [_survival(component, y) for component in law.components]
+        weights = law.weights.T if y.ndim == 1 else law.weights.T[:, :, None]
+        return np.asarray(sum(weight * part for weight, part in zip(weights, parts, strict=True)))
+    return 1.0 - law.cdf(y)

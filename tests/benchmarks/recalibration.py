@@ -1,0 +1,157 @@
+"""Recalibration by cross-fitting: what it mends in wrong versions, and what it does to true ones.
+
+python tests/benchmarks/recalibration.py --rows 2000 --splits 20
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from local_reading import embedded
+from scipy.special import ndtri
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.input_features import input_features
+from congruence.kernels.conditional_calibration.recalibration import fit_recalibration
+from congruence.kernels.conditional_calibration.recalibration_preview import recalibration_preview
+from congruence.kernels.congruence import prepare
+from congruence.kernels.distributions import (
+    Distribution,
+    Mixture,
+    NegativeBinomial,
+    Normal,
+    Poisson,
+    Quantiles,
+    Samples,
+    StudentT,
+    ZeroInflatedPoisson,
+)
+from congruence.kernels.distributions.recalibrated import recalibrated
+from congruence.kernels.functions import Polynomial
+
+KERNEL = Polynomial(3, 1.0, 1.0)
+LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
+
+
+def normal(x: Array) -> Normal:
+    return Normal(3.0 * np.sin(x[:, 0]), np.exp(0.4 * x[:, 1]))
+
+
+def rate(x: Array) -> Array:
+    return np.asarray(np.exp(0.5 + 0.5 * x[:, 1]))
+
+
+def wrong_versions(x: Array) -> Iterator[tuple[str, Distribution, Distribution]]:
+    """Name, the true law, and what the version says."""
+    n, law = len(x), normal(x)
+    shape = NegativeBinomial(rate(x), np.full(n, 0.5))
+    yield "overconfident (scale halved)", law, Normal(law.loc, law.scale / 2.0)
+    yield "overconfident on half of x", law, Normal(law.loc, law.scale / 2.0 ** (x[:, 0] > 0))
+    yield "underconfident (scale doubled)", law, Normal(law.loc, law.scale * 2.0)
+    yield "homoscedastic", law, Normal(law.loc, np.full(n, np.sqrt(np.mean(law.scale**2))))
+    yield "biased, either sign", law, Normal(law.loc - 0.5 * law.scale * np.sin(1.5 * x[:, 0]), law.scale)
+    yield "normal for t3", StudentT(np.full(n, 3.0), law.loc, law.scale), law
+    yield "Poisson for negative binomial", shape, Poisson(rate(x))
+    yield (
+        "quantiles, 60 % of the width",
+        law,
+        Quantiles(LEVELS, law.loc[:, None] + 0.6 * np.outer(law.scale, ndtri(LEVELS))),
+    )
+
+
+def true_laws(x: Array) -> Iterator[tuple[str, Callable[[int], tuple[Distribution, Array]]]]:
+    """Name, and seed -> (the true law as a version states it, targets)."""
+    n, law = len(x), normal(x)
+    laws: dict[str, Distribution] = {
+        "normal": law,
+        "t4": StudentT(np.full(n, 4.0), law.loc, law.scale),
+        "Poisson": Poisson(rate(x)),
+        "zero-inflated Poisson": ZeroInflatedPoisson(rate(x), np.full(n, 0.3)),
+        "mixture": Mixture(np.full((n, 2), 0.5), (Normal(law.loc - 2.0, law.scale), Normal(law.loc + 2.0, law.scale))),
+    }
+
+    def stated(of: Distribution) -> Callable[[int], tuple[Distribution, Array]]:
+        return lambda seed: (of, drawn(of, seed))
+
+    def ensemble(seed: int) -> tuple[Distribution, Array]:
+        return Samples(law.sample(10, seed=np.random.default_rng([seed, 1]))), drawn(law, seed)
+
+    yield from ((name, stated(of)) for name, of in laws.items())
+    yield "ensemble of 10", ensemble
+
+
+def drawn(law: Distribution, seed: int) -> Array:
+    return law.sample(1, seed=np.random.default_rng([seed, 2]))[:, 0]
+
+
+def mends(n: int, splits: int) -> None:
+    print("| version | CCE before | after | truth | CRPS before | after | truth | NLL: after - truth |")
+    print("|---|---|---|---|---|---|---|---|")
+    table: dict[str, list[list[float]]] = {}
+    for split in range(splits):
+        x = np.random.default_rng([split, 3]).normal(size=(n, 4))
+        prepared = prepare(embedded(x), input_kernel=KERNEL, regularization=0.1)
+        for name, law, version in wrong_versions(x):
+            y = drawn(law, split)
+            preview = recalibration_preview(prepared, y, version)
+            cce, score = preview.changes["cce"], preview.changes["crps"]
+            right = prepared.evaluate(y, {"": law})[""].mean
+            finite = preview.predictive.has_density()
+            lost = -preview.predictive.log_prob(y) + law.log_prob(y) if finite else np.full(1, np.nan)
+            row = [cce.before, cce.after, right, score.before, score.after, law.crps(y).mean(), float(np.mean(lost))]
+            table.setdefault(name, []).append(row)
+    for name, rows in table.items():
+        print(f"| {name} | " + " | ".join(f"{value:.4f}" for value in np.mean(rows, axis=0)) + " |")
+
+
+def harms(n: int, splits: int) -> None:
+    print("| true law | left as it is | CRPS: relative change, mean | worst of all splits |")
+    print("|---|---|---|---|")
+    table: dict[str, list[tuple[bool, float]]] = {}
+    for split in range(splits):
+        x = np.random.default_rng([split, 4]).normal(size=(n, 4))
+        features = input_features(prepare(embedded(x), input_kernel=KERNEL, regularization=0.1).spectrum)
+        for name, draw in true_laws(x):
+            law, y = draw(split)
+            fitted = fit_recalibration(features, y, law)
+            after = recalibrated(law, fitted.held_out)
+            change = float(np.mean(after.crps(y)) / np.mean(law.crps(y)) - 1.0)
+            table.setdefault(name, []).append((fitted.held_out.is_identity, change))
+    for name, rows in table.items():
+        kept, change = np.array(rows).T
+        print(f"| {name} | {kept.mean():.2f} | {change.mean():+.5f} | {change.max():+.4f} |")
+
+
+def cost() -> None:
+    print("| n | directions | fit, CPU s: normal | Poisson |")
+    print("|---|---|---|---|")
+    for n in (4_000, 20_000):
+        x = np.random.default_rng(n).normal(size=(n, 4))
+        features = input_features(prepare(embedded(x), input_kernel=KERNEL, regularization=0.1).spectrum)
+        seconds = []
+        for law in (Normal(normal(x).loc, normal(x).scale / 2.0), Poisson(rate(x))):
+            y = drawn(normal(x) if isinstance(law, Normal) else NegativeBinomial(rate(x), np.full(n, 0.5)), 0)
+            start = time.process_time()
+            fit_recalibration(features, y, law)
+            seconds.append(time.process_time() - start)
+        print(f"| {n} | {features.values.shape[1]} | {seconds[0]:.1f} | {seconds[1]:.1f} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=2000)
+    parser.add_argument("--splits", type=int, default=20)
+    arguments = parser.parse_args()
+    print(f"## Wrong versions, n = {arguments.rows}, 3 splits\n", flush=True)
+    mends(arguments.rows, 3)
+    print(f"\n## True laws, n = {arguments.rows}, {arguments.splits} splits\n", flush=True)
+    harms(arguments.rows, arguments.splits)
+    print("\n## Cost\n", flush=True)
+    cost()
+
+
+if __name__ == "__main__":
+    main()

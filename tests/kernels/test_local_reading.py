@@ -1,0 +1,385 @@
+"""What is wrong and where: smoothed scores against their definition, known faults against their names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.stats
+from scipy.special import ndtr
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.faults import (
+    Faults,
+    faults,
+    scores_of_normal,
+    shift_and_factor,
+)
+from congruence.kernels.conditional_calibration.local_distribution import local_distribution
+from congruence.kernels.conditional_calibration.local_reading import (
+    GroupReading,
+    combined_p_values,
+    group_reading,
+    group_readings,
+    local_reading,
+)
+from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
+from congruence.kernels.conditional_calibration.regions import number_of_regions, read_regions, regions
+from congruence.kernels.conditional_calibration.smoothing import LocalMean, chosen_local_mean, with_ridge
+from congruence.kernels.conditional_calibration.wording import (
+    change_sentence,
+    fault_clause,
+    preview_sentence,
+    short_name,
+    what_is_wrong,
+)
+from congruence.kernels.congruence import prepare
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.functions import Polynomial
+from congruence.kernels.spectrum import SpectralSmoother, spectral_smoother
+
+KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
+N = 1500
+
+
+def _embedded(x: Array) -> Array:
+    rng = np.random.default_rng(1)
+    features = np.tanh(x @ rng.normal(size=(x.shape[1], 32)) * 0.6 + rng.normal(size=32))
+    return (features / np.linalg.norm(features, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def inputs() -> Array:
+    return np.random.default_rng(0).normal(size=(N, 3))
+
+
+@pytest.fixture(scope="module")
+def smoother(inputs: Array) -> SpectralSmoother:
+    return prepare(_embedded(inputs), input_kernel=KERNEL, regularization=0.01).smoother
+
+
+@pytest.fixture(scope="module")
+def few(inputs: Array) -> SpectralSmoother:
+    return prepare(_embedded(inputs[:120]), input_kernel=KERNEL, regularization=0.01).smoother
+
+
+def _weights(smoother: SpectralSmoother) -> Array:
+    return np.asarray(smoother(np.eye(len(smoother.analysis), dtype=np.float32)), dtype=np.float64)
+
+
+def test_scores_and_their_spread_are_the_definition(few: SpectralSmoother) -> None:
+    pit = np.random.default_rng(3).random(120)
+    a = _weights(few)
+    reading = local_reading(few, pit)
+    np.testing.assert_allclose(reading.scores, a @ pit_scores(pit), atol=2e-5)
+    np.testing.assert_allclose(reading.null_std, np.sqrt(np.sum(a**2, axis=1)), rtol=1e-4)
+    np.testing.assert_allclose(reading.p_values, 2 * ndtr(-np.abs(reading.scores) / reading.null_std[:, None]))
+    np.testing.assert_allclose(
+        reading.q_values, scipy.stats.false_discovery_control(combined_p_values(reading.p_values))
+    )
+
+
+def test_the_spread_is_that_of_simulated_true_models(few: SpectralSmoother) -> None:
+    rng = np.random.default_rng(4)
+    drawn = np.stack([few(pit_scores(rng.random(120)).astype(np.float32)) for _ in range(1500)])
+    spread = local_reading(few, rng.random(120)).null_std
+    np.testing.assert_allclose(drawn.std(axis=0) / spread[:, None], 1.0, atol=0.12)
+
+
+def test_points_without_labels_are_read_too(inputs: Array) -> None:
+    prepared = prepare(_embedded(inputs[:600]), input_kernel=KERNEL, regularization=0.01)
+    far = spectral_smoother(prepared.spectrum, _embedded(inputs[600:800]))
+    z = np.random.default_rng(5).normal(size=600) + 0.5
+    reading = local_reading(far, ndtr(z))
+    assert reading.scores.shape == (200, 4)
+    assert np.mean(reading.significant()) > 0.6
+    assert set(np.array(reading.faults.names)[reading.significant()]) == {"bias"}
+
+
+@pytest.mark.parametrize("rows", [120, 300])
+def test_false_discoveries_of_true_models_stay_below_the_level(inputs: Array, rows: int) -> None:
+    smoother = prepare(_embedded(inputs[:rows]), input_kernel=KERNEL, regularization=0.01).smoother
+    rng = np.random.default_rng(6)
+    found = [local_reading(smoother, rng.random(rows)) for _ in range(100)]
+    assert np.mean([np.any(reading.q_values <= 0.05) for reading in found]) <= 0.07
+    assert np.mean([np.any(reading.significant()) for reading in found]) <= 0.05
+    assert np.mean([np.any(reading.order_q_values <= 0.05, axis=0) for reading in found]) <= 0.07
+
+
+def _faulty(inputs: Array, fault: str) -> Array:
+    rng = np.random.default_rng(7)
+    normal, half = rng.normal(size=N), inputs[:, 0] > 0
+    skewed = (rng.gamma(2.0, size=N) - 2.0) / np.sqrt(2.0)
+    heavy = rng.standard_t(3, size=N) / np.sqrt(3.0)
+    return {
+        "above": normal + 0.4,
+        "below": normal - 0.4,
+        "above by half": normal + 0.7 / (1.0 + np.exp(-3.0 * inputs[:, 0])),
+        "narrow": normal * 1.6,
+        "wide": normal / 1.6,
+        "narrow here, wide there": normal * np.exp(0.5 * np.sin(1.5 * inputs[:, 0])),
+        "narrow by half": normal * 1.8**half,
+        "right": skewed,
+        "left": -skewed,
+        "right by half": np.where(half, skewed, normal),
+        "heavy": heavy,
+        "light": (rng.random(N) - 0.5) * np.sqrt(12.0),
+    }[fault]
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "sign"),
+    [
+        ("above", "bias", 1),
+        ("below", "bias", -1),
+        ("above by half", "bias", 1),
+        ("narrow", "spread", 1),
+        ("wide", "spread", -1),
+        ("narrow by half", "spread", 1),
+        ("right", "skew", 1),
+        ("left", "skew", -1),
+        ("right by half", "skew", 1),
+        ("heavy", "tails", 1),
+        ("light", "tails", -1),
+    ],
+)
+def test_known_faults_are_named_where_they_are_significant(
+    inputs: Array, smoother: SpectralSmoother, fault: str, kind: str, sign: int
+) -> None:
+    reading = local_reading(smoother, ndtr(_faulty(inputs, fault)))
+    found = reading.significant()
+    named = (reading.faults.dominant == ORDERS.index(kind)) & (np.sign(reading.faults.strength) == sign)
+    assert np.mean(found) > 0.2
+    assert np.mean(named[found]) >= 0.95
+    assert set(reading.columns()["calibration_fault"][found & named]) == {kind}
+    assert set(reading.columns()["calibration_fault"][~found]) <= {""}
+
+
+def test_an_average_of_too_narrow_and_too_wide_is_not_taken_for_heavy_tails(
+    inputs: Array, smoother: SpectralSmoother
+) -> None:
+    reading = local_reading(smoother, ndtr(_faulty(inputs, "narrow here, wide there")))
+    found = reading.significant()
+    assert np.mean(found) > 0.3
+    assert np.mean(reading.faults.dominant[found] == ORDERS.index("spread")) >= 0.95
+
+
+def test_sizes_of_shift_and_spread(inputs: Array, smoother: SpectralSmoother) -> None:
+    shifted = local_reading(smoother, ndtr(_faulty(inputs, "above"))).faults.shift
+    np.testing.assert_allclose(shifted, 0.4, atol=0.12)
+    factor = local_reading(smoother, ndtr(_faulty(inputs, "narrow"))).faults.factor
+    np.testing.assert_allclose(factor, 1.6, rtol=0.15)
+
+
+def test_shift_and_factor_invert_the_normal_scores_jointly() -> None:
+    shift = np.array([0.0, 0.4, -1.5, 0.0, 0.3, 2.0])
+    factor = np.array([1.0, 1.0, 2.0, 0.3, 4.0, 0.5])
+    back = shift_and_factor(*scores_of_normal(shift, factor).T)
+    np.testing.assert_allclose(back[0], shift, atol=1e-8)
+    np.testing.assert_allclose(back[1], factor, rtol=1e-8)
+
+
+def test_scores_of_a_normal_law_are_its_expectations() -> None:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(120)
+    for shift, factor in ((0.4, 1.0), (-0.7, 1.6), (0.2, 0.5)):
+        expected = weights @ pit_scores(ndtr(shift + factor * nodes)) / np.sqrt(2 * np.pi)
+        np.testing.assert_allclose(scores_of_normal(shift, factor)[0], expected[:2], atol=1e-8)
+
+
+def test_impossible_scores_stay_inside_the_range() -> None:
+    shift, factor = shift_and_factor([0.0, 0.0, 1.7320], [-5.0, 5.0, -2.0])
+    assert np.all(np.isfinite(shift))
+    assert np.all((factor >= 0.0499) & (factor <= 20.001))
+
+
+@pytest.mark.parametrize(
+    ("law", "name", "positive"),
+    [
+        (scipy.stats.norm(0.3, 1.0), "bias", True),
+        (scipy.stats.norm(0.0, 0.6), "spread", False),
+        (scipy.stats.norm(0.0, 3.0), "spread", True),
+        (scipy.stats.gamma(4.0, -2.0, 0.5), "skew", True),
+        (scipy.stats.t(5, 0.0, np.sqrt(0.6)), "tails", True),
+        (scipy.stats.laplace(0.0, np.sqrt(0.5)), "tails", True),
+        (scipy.stats.uniform(-np.sqrt(3), 2 * np.sqrt(3)), "tails", False),
+    ],
+)
+def test_the_nearest_single_fault_of_exact_scores(law: object, name: str, positive: bool) -> None:
+    levels = (np.arange(20_000) + 0.5) / 20_000
+    found = faults(pit_scores(ndtr(law.ppf(levels))).mean(axis=0)[None, :])  # type: ignore[attr-defined]
+    assert found.names == [name]
+    assert bool(found.strength[0] > 0) is positive
+    assert np.linalg.norm(found.unexplained) < 0.6 * np.linalg.norm(found.scores)
+
+
+def test_local_means_have_weights_that_sum_to_one(few: SpectralSmoother) -> None:
+    mean = LocalMean(with_ridge(few, 3.0))
+    weights = mean(np.eye(120))
+    np.testing.assert_allclose(weights.sum(axis=1), 1.0, atol=1e-5)
+    np.testing.assert_allclose(mean.squared_weights(), np.sum(weights**2, axis=1), rtol=2e-3)
+    np.testing.assert_allclose(LocalMean(few, constant=True).squared_weights(), 1 / 120)
+
+
+def test_the_ridge_follows_the_data(inputs: Array, smoother: SpectralSmoother) -> None:
+    noise = np.random.default_rng(8).normal(size=N)
+    assert chosen_local_mean(smoother, noise).constant
+    wave = chosen_local_mean(smoother, noise + 2.0 * np.sin(inputs[:, 0]))
+    assert not wave.constant
+    fitted = wave((noise + 2.0 * np.sin(inputs[:, 0]))[:, None])[:, 0]
+    assert np.mean((fitted - 2.0 * np.sin(inputs[:, 0])) ** 2) < 0.1
+
+
+def test_local_distribution_and_its_band(few: SpectralSmoother) -> None:
+    rng = np.random.default_rng(9)
+    levels = np.linspace(0.0, 1.0, 11)
+    drawn = [local_distribution(few, rng.random(120), levels) for _ in range(600)]
+    shares = np.stack([one.shares for one in drawn])
+    inside = (shares >= drawn[0].lower) & (shares <= drawn[0].upper)
+    np.testing.assert_allclose(shares.mean(axis=0), np.tile(levels, (120, 1)), atol=0.05)
+    assert np.mean(inside[:, :, 3:8]) == pytest.approx(0.95, abs=0.02)
+    curve = drawn[0].rearranged()
+    assert np.all(np.diff(curve, axis=1) >= 0)
+    narrow = local_distribution(few, ndtr(3.0 * rng.normal(size=120)), levels)
+    assert np.mean(narrow.shares[:, 2] > narrow.upper[:, 2]) > 0.3
+
+
+def test_a_group_is_read_by_its_own_rows_with_intervals_that_cover() -> None:
+    rng = np.random.default_rng(10)
+    covered = []
+    for _ in range(300):
+        reading = group_reading(ndtr(0.3 + 1.6 * rng.normal(size=200)))
+        (low, high), (least, most) = reading.shift_interval, reading.factor_interval
+        covered.append([low <= 0.3 <= high, least <= 1.6 <= most])
+    assert np.all(np.abs(np.mean(covered, axis=0) - 0.95) < 0.03)
+
+
+def test_p_values_of_groups_have_their_level() -> None:
+    rng = np.random.default_rng(11)
+    p_values = [group_reading(rng.random(60)).p_value for _ in range(600)]
+    assert np.mean(np.array(p_values) <= 0.05) == pytest.approx(0.05, abs=0.02)
+    readings, q_values = group_readings(rng.random(60), {"a": np.arange(20), "b": np.arange(60) < 1, "c": [3, 4, 5]})
+    assert set(readings) == set(q_values) == {"a", "c"}
+    assert readings["c"].rows == 3
+
+
+def test_a_second_fault_is_told() -> None:
+    reading = group_reading(ndtr(np.random.default_rng(12).standard_t(3, size=4000)))
+    assert (reading.dominant, reading.second()) == ("spread", "tails")
+    assert group_reading(ndtr(1.6 * np.random.default_rng(12).normal(size=4000))).second() is None
+
+
+def test_regions_partition_the_rows_by_inputs_alone(inputs: Array) -> None:
+    x = _embedded(inputs)
+    found = regions(x, features={"age": 50 + 10 * inputs[:, 0], "city": np.array(["a"] * N)})
+    again = regions(x, features={"age": 50 + 10 * inputs[:, 0]})
+    np.testing.assert_array_equal(found.labels, again.labels)
+    assert len(found) == number_of_regions(N) == 12
+    assert np.all(found.labels[found.medoids] == np.arange(len(found)))
+    assert np.all(np.diff(np.bincount(found.labels)) <= 0)
+    assert len(set(found.names)) == len(found)
+    assert any("age" in name for name in found.names)
+    assert sum(len(rows) for rows in found.rows().values()) == N
+
+
+def test_the_wrong_region_is_read_first(inputs: Array) -> None:
+    x = np.concatenate([inputs[:300] + 10.0, inputs[300:600], inputs[600:900] - 10.0])
+    z = np.random.default_rng(13).normal(size=900)
+    z[:300] *= 2.0
+    found = regions(x, number=3)
+    first, *rest = read_regions(found, ndtr(z))
+    assert first.medoid < 300
+    assert first.reading.dominant == "spread"
+    assert first.reading.factor == pytest.approx(2.0, rel=0.15)
+    assert first.q_value < 1e-6 < min(region.q_value for region in rest)
+
+
+def _reading(**changes: object) -> GroupReading:
+    base = group_reading(np.linspace(0.001, 0.999, 500))
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def _fault(kind: str, strength: float, shift: float = 0.0, factor: float = 1.0) -> Faults:
+    scores = np.zeros((1, 4))
+    scores[0, ORDERS.index(kind)] = strength
+    return Faults(
+        scores, np.array([ORDERS.index(kind)]), *(np.array([v]) for v in (strength, shift, factor)), np.zeros((1, 4))
+    )
+
+
+def test_faults_in_plain_words() -> None:
+    assert fault_clause("bias", 0.4, 0.41, 1.0) == "the targets lie 0.41 predicted spreads above the predictions"
+    assert fault_clause("bias", -0.4, -0.41, 1.0) == "the targets lie 0.41 predicted spreads below the predictions"
+    assert fault_clause("spread", 0.7, 0.0, 1.62) == "the predicted spread is too small by a factor of 1.62"
+    assert fault_clause("spread", -0.7, 0.0, 0.5) == "the predicted spread is too large by a factor of 2"
+    assert "skewed to the right" in fault_clause("skew", 0.3, 0.0, 1.0)
+    assert "lighter tails" in fault_clause("tails", -0.3, 0.0, 1.0)
+    assert short_name("spread", -1.0) == "predicted spread too large"
+
+
+def test_a_true_version_is_told_in_one_sentence() -> None:
+    (sentence,) = what_is_wrong(_reading(p_value=0.41))
+    assert sentence == "No fault found: the targets fall as predicted, as far as chance lets one see (p = 0.41)."
+
+
+def test_what_is_wrong_is_at_most_five_sentences(inputs: Array) -> None:
+    found = regions(_embedded(inputs), features={"age": 50 + 10 * inputs[:, 0]})
+    for z in (_faulty(inputs, "narrow"), inputs[:, 0] + _faulty(inputs, "heavy"), _faulty(inputs, "right by half")):
+        pit = ndtr(z)
+        sentences = what_is_wrong(group_reading(pit), read_regions(found, pit))
+        assert 1 <= len(sentences) <= 5
+        assert all(sentence.endswith(".") and "nan" not in sentence for sentence in sentences)
+
+
+def test_the_overall_fault_comes_with_its_interval() -> None:
+    reading = group_reading(ndtr(1.6 * np.random.default_rng(14).normal(size=3000)))
+    (sentence,) = what_is_wrong(reading)
+    assert sentence.startswith(
+        "The predictions are wrong (p < 0.001): over all rows, the predicted spread is too small"
+    )
+    assert sentence.endswith(f"({reading.factor_interval[0]:.3g} to {reading.factor_interval[1]:.3g}).")
+
+
+def test_faults_that_cancel_over_all_rows_are_told_by_region(inputs: Array) -> None:
+    x = np.concatenate([inputs[:400] + 10.0, inputs[400:800] - 10.0])
+    z = np.random.default_rng(15).normal(size=800)
+    z[:400] += 0.4
+    z[400:] -= 0.4
+    sentences = what_is_wrong(group_reading(ndtr(z)), read_regions(regions(x, number=2), ndtr(z)))
+    assert sum("predicted spreads above" in sentence for sentence in sentences) == 1
+    assert sum("predicted spreads below" in sentence for sentence in sentences) == 1
+
+
+def test_changes_between_versions_in_words() -> None:
+    wrong = _reading(fault=_fault("spread", 0.6, factor=1.6), p_value=1e-9)
+    right = _reading(fault=_fault("spread", 0.02), p_value=0.4)
+    assert change_sentence("version 3", "version 5", "digits 7-9", wrong, right) == (
+        "version 5 mends the spread of version 3 on digits 7-9."
+    )
+    assert "spoils" in (change_sentence("version 3", "version 5", "digit 1", right, wrong) or "")
+    assert change_sentence("version 3", "version 5", "digit 1", wrong, wrong) is None
+    assert change_sentence("version 3", "version 5", "digit 1", right, right) is None
+
+
+def test_a_preview_in_words() -> None:
+    before, after = {"NLL": 2.3012, "CRPS": 0.67, "CCE": 0.07}, {"NLL": 1.4379, "CRPS": 0.62, "CCE": 0.08}
+    sentence = preview_sentence(before, after, dict.fromkeys(before, True))
+    assert sentence == "Recalibration would lower NLL from 2.3 to 1.44 and CRPS from 0.67 to 0.62, but worsen CCE."
+    assert preview_sentence(before, after, dict.fromkeys(before, False)) == "Recalibration would not help."
+
+
+def test_bad_input_is_named(few: SpectralSmoother) -> None:
+    with pytest.raises(InvalidInputError, match="7 values for 120"):
+        local_reading(few, np.full(7, 0.5))
+    with pytest.raises(InvalidInputError, match="7 values for 120"):
+        local_distribution(few, np.full(7, 0.5))
+    with pytest.raises(InvalidInputError, match=r"row 1 is 1\.5"):
+        group_reading([0.5, 1.5])
+    with pytest.raises(InvalidInputError, match="at least 2"):
+        group_reading([0.5, 0.5], [1])
+    with pytest.raises(InvalidInputError, match="4 columns"):
+        faults(np.zeros((3, 2)))
+    with pytest.raises(InvalidInputError, match="5 regions of 3"):
+        regions(np.zeros((3, 2)), number=5)
+    with pytest.raises(InvalidInputError, match="'age' has 2 rows"):
+        regions(np.eye(3), number=2, features={"age": [1, 2]})

@@ -1,0 +1,345 @@
+"""Recalibrated laws against quadrature and closed forms; cross-fitting that sees nothing of its own fold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.special import ndtr, ndtri
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.input_features import InputFeatures, input_features, linear_in_kernel
+from congruence.kernels.conditional_calibration.recalibration import Form, fit_recalibration
+from congruence.kernels.conditional_calibration.recalibration_preview import recalibration_preview
+from congruence.kernels.congruence import PreparedCongruence, prepare
+from congruence.kernels.distributions import (
+    Beta,
+    Binomial,
+    CensoredNormal,
+    Deterministic,
+    Distribution,
+    Gamma,
+    Laplace,
+    LogNormal,
+    Mixture,
+    NegativeBinomial,
+    Normal,
+    Poisson,
+    Quantiles,
+    Samples,
+    StudentT,
+    ZeroInflatedPoisson,
+)
+from congruence.kernels.distributions.normal_score_map import NormalScoreMap
+from congruence.kernels.distributions.recalibrated import Recalibrated, recalibrated, score_intervals
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.functions import Polynomial
+
+LEVELS = np.array([0.0, 0.1, 0.5, 0.9, 1.0])
+SHARES = np.array([[0.0, 0.05, 0.45, 0.93, 1.0], [0.0, 0.2, 0.5, 0.8, 1.0]])
+BENT = NormalScoreMap([0.3, -0.2], [1.5, 0.7], LEVELS, SHARES)
+N = 600
+
+CONTINUOUS: list[Distribution] = [
+    Normal([1.0, 2.0], [1.0, 2.0]),
+    StudentT([5.0, 9.0], [0.0, 1.0], [1.0, 2.0]),
+    Gamma([2.0, 3.0], [1.0, 1.0]),
+    Beta([2.0, 3.0], [1.5, 4.0]),
+    Laplace([0.0, 1.0], [1.0, 1.0]),
+    LogNormal([0.5, 0.3], [1.0, 2.0]),
+    Mixture([[0.5, 0.5], [0.3, 0.7]], (Normal([0.0, 1.0], [1.0, 1.0]), Normal([4.0, 5.0], [0.5, 1.0]))),
+    Quantiles([0.1, 0.5, 0.9], [[-1.0, 0.0, 2.0], [0.0, 1.0, 2.0]]),
+]
+COUNTS: list[Distribution] = [
+    Poisson([0.7, 50.0]),
+    NegativeBinomial([5.0, 20.0], [0.5, 0.1]),
+    ZeroInflatedPoisson([3.0, 3.0], [0.3, 0.6]),
+    Binomial([10.0, 20.0], [0.3, 0.5]),
+    Mixture([[0.5, 0.5], [0.3, 0.7]], (Poisson([1.0, 1.0]), Poisson([6.0, 10.0]))),
+]
+
+
+def _name(law: Distribution) -> str:
+    return type(law).__name__
+
+
+@pytest.mark.parametrize("base", CONTINUOUS, ids=_name)
+def test_quantiles_invert_the_distribution_function_that_the_map_defines(base: Distribution) -> None:
+    law = recalibrated(base, BENT)
+    q = np.array([[1e-6, 0.01, 0.3, 0.7, 0.99, 1.0 - 1e-6]])
+    np.testing.assert_allclose(law.cdf(law.quantile(q)), np.broadcast_to(q, (2, 6)), rtol=1e-6)
+    y = base.quantile(np.array([[0.2, 0.6, 0.85]]))
+    expected = BENT.below(ndtri(base.cdf(y)))
+    np.testing.assert_allclose(law.cdf(y), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("base", CONTINUOUS, ids=_name)
+def test_the_density_is_the_slope_of_the_distribution_function(base: Distribution) -> None:
+    law = recalibrated(base, BENT)
+    y = law.quantile(np.array([[0.01, 0.3, 0.6, 0.75, 0.985]]))
+    step = 1e-5 * law.std()[:, None]
+    slope = (law.cdf(y + step) - law.cdf(y - step)) / (2 * step)
+    np.testing.assert_allclose(np.exp(law.log_prob(y)), slope, rtol=1e-3)
+
+
+def test_moments_and_crps_are_the_integrals_that_define_them() -> None:
+    law = recalibrated(StudentT([5.0], [0.0], [1.0]), BENT[:1])
+    q = (np.arange(100_000) + 0.5) / 100_000
+    values = law.quantile(q[None, :])[0]
+    assert law.mean()[0] == pytest.approx(values.mean(), abs=2e-3)
+    assert law.std()[0] == pytest.approx(values.std(), rel=2e-2)
+    integral = quad(lambda s: float((law.cdf(np.array([s]))[0] - (s >= 0.7)) ** 2), -60, 60, points=[0.7], limit=60)[0]
+    assert law.crps(np.array([0.7]))[0] == pytest.approx(integral, rel=1e-4)
+
+
+def test_a_moved_and_stretched_normal_law_is_normal() -> None:
+    score_map = NormalScoreMap.affine([0.3, -0.2], [3.0, 0.5])
+    base = Normal([1.0, 2.0], [1.0, 2.0])
+    law, general = recalibrated(base, score_map), Recalibrated(base, score_map)
+    assert isinstance(law, Normal)
+    np.testing.assert_allclose(law.loc, [1.3, 1.6])
+    np.testing.assert_allclose(law.scale, [3.0, 1.0])
+    y = np.array([[-30.0, -1.0, 0.0, 5.0, 30.0]])  # 15 to 30 spreads of the base from its middle
+    np.testing.assert_allclose(general.log_prob(y), law.log_prob(y), atol=2e-5)
+    np.testing.assert_allclose(general.cdf(y), law.cdf(y), atol=1e-12)
+    np.testing.assert_allclose(general.crps(y), law.crps(y), rtol=1e-6)
+
+
+def test_bounded_laws_keep_their_support() -> None:
+    stretched = NormalScoreMap.affine([0.0, 0.0], [4.0, 4.0])
+    values = recalibrated(Beta([2.0, 3.0], [1.5, 4.0]), stretched).quantile(np.array([[1e-9, 0.5, 1.0 - 1e-9]]))
+    assert np.all((values >= 0.0) & (values <= 1.0))
+    law = recalibrated(Gamma([2.0, 3.0], [1.0, 1.0]), stretched)
+    assert np.all(law.quantile(1e-9) >= 0.0)
+    assert np.all(law.log_prob(-1.0) == -np.inf)
+
+
+@pytest.mark.parametrize("base", COUNTS, ids=_name)
+def test_counts_stay_counts(base: Distribution) -> None:
+    law = recalibrated(base, BENT)
+    counts = np.arange(0.0, 400.0)[None, :]
+    mass = np.exp(law.log_prob(counts))
+    assert law.is_discrete
+    np.testing.assert_allclose(mass.sum(axis=1), 1.0, atol=1e-8)
+    np.testing.assert_allclose(np.cumsum(mass, axis=1), law.cdf(counts), atol=1e-12)
+    np.testing.assert_allclose(law.cdf(counts), BENT.below(ndtri(base.cdf(counts))), atol=1e-12)
+    np.testing.assert_allclose(law.mean(), mass @ counts[0], rtol=1e-6)
+    q = np.array([[0.01, 0.4, 0.999]])
+    found = law.quantile(q)
+    assert np.all(law.cdf(found) >= q)
+    assert np.all(law.cdf(found - 1.0) < q)
+    assert np.all(law.log_prob(np.array([[0.5, -1.0]])) == -np.inf)
+    expected = np.sum((law.cdf(counts) - (counts >= 3.0)) ** 2, axis=1)
+    np.testing.assert_allclose(law.crps(3.0), expected, rtol=1e-6)
+
+
+def test_atoms_are_mapped_as_jumps() -> None:
+    base = CensoredNormal([0.5, 1.0], [1.0, 1.0], [0.0, 0.0], [2.0, 2.0])
+    law = recalibrated(base, BENT)
+    at_zero = np.exp(law.log_prob(0.0))
+    np.testing.assert_allclose(at_zero, BENT.below(ndtri(base.cdf(0.0))[:, None])[:, 0])
+    np.testing.assert_allclose(law.cdf(2.0), 1.0)
+    np.testing.assert_allclose(1.0 - law.cdf_left(2.0), np.exp(law.log_prob(2.0)))
+
+
+def test_draws_stay_draws_in_their_order() -> None:
+    draws = np.random.default_rng(0).normal(size=(2, 60))
+    law = recalibrated(Samples(draws), NormalScoreMap.affine([1.0, 0.0], [2.0, 0.5]))
+    assert isinstance(law, Samples)
+    np.testing.assert_array_equal(np.argsort(law.values, axis=1), np.argsort(draws, axis=1))
+    spread = law.values.std(axis=1) / draws.std(axis=1)
+    np.testing.assert_allclose(spread, [2.0, 0.5], rtol=0.25)
+    assert law.values[0].mean() - draws[0].mean() == pytest.approx(draws[0].std(), rel=0.4)
+
+
+def test_nothing_changed_is_the_model_itself() -> None:
+    same = NormalScoreMap.affine([0.0, 0.0], [1.0, 1.0])
+    for base in (*CONTINUOUS, *COUNTS, Samples(np.eye(2))):
+        assert recalibrated(base, same) is base
+
+
+@pytest.mark.parametrize("base", [*CONTINUOUS, *COUNTS], ids=_name)
+def test_rows_and_parts(base: Distribution) -> None:
+    law = recalibrated(base, BENT)
+    parts = type(law).concatenate([law[:1], law[1:]])
+    y = base.quantile(0.4)
+    np.testing.assert_array_equal(parts.cdf(y), law.cdf(y))
+    np.testing.assert_array_equal(law[1:].cdf(y[1:]), law.cdf(y)[1:])
+    drawn = law.sample(4000, seed=1)
+    np.testing.assert_allclose(np.mean(drawn <= y[:, None], axis=1), law.cdf(y), atol=0.03)
+
+
+def test_scores_of_targets_are_intervals_where_the_law_jumps() -> None:
+    low, high = score_intervals(Normal([0.0, 0.0], [1.0, 1.0]), [1.0, -20.0])
+    np.testing.assert_array_equal(low, high)
+    np.testing.assert_allclose(low, [1.0, -20.0], rtol=1e-6)
+    low, high = score_intervals(Poisson([2.0, 2.0]), [0.0, 60.0])
+    assert low[0] == -np.inf
+    assert ndtr(high[0]) == pytest.approx(np.exp(-2.0))
+    assert 14.0 < low[1] < high[1] < 25.0  # a probability of 1e-60, which 1 - cdf does not have
+    low, high = score_intervals(Samples(np.arange(18.0).reshape(2, 9)), [-1.0, 30.0])
+    assert (low[0], high[1]) == (-np.inf, np.inf)
+    assert ndtr(high[0]) == pytest.approx(0.1)
+    low, high = score_intervals(Quantiles([0.1, 0.5, 0.9], [[-1.0, 0.0, 1.0]]), [4.0])
+    assert low[0] == pytest.approx(4.0 * ndtri(0.9), rel=0.03)  # normal tails of the quantiles' spread
+
+
+# Fitting
+
+
+@pytest.fixture(scope="module")
+def inputs() -> Array:
+    return np.random.default_rng(0).normal(size=(N, 3))
+
+
+@pytest.fixture(scope="module")
+def prepared(inputs: Array) -> PreparedCongruence:
+    return prepare(_embedded(inputs), input_kernel=Polynomial(3, 1.0, 1.0), regularization=0.1)
+
+
+@pytest.fixture(scope="module")
+def features(prepared: PreparedCongruence) -> InputFeatures:
+    return input_features(prepared.spectrum)
+
+
+def _embedded(x: Array) -> Array:
+    rng = np.random.default_rng(1)
+    values = np.tanh(x @ rng.normal(size=(x.shape[1], 32)) * 0.6 + rng.normal(size=32))
+    return (values / np.linalg.norm(values, axis=1, keepdims=True)).astype(np.float32)
+
+
+def _truth(x: Array) -> Normal:
+    return Normal(3.0 * np.sin(x[:, 0]), np.exp(0.4 * x[:, 1]))
+
+
+def _drawn(law: Distribution, seed: int = 2) -> Array:
+    return law.sample(1, seed=np.random.default_rng(seed))[:, 0]
+
+
+def test_features_at_new_inputs_are_those_of_the_reference_rows(inputs: Array, features: InputFeatures) -> None:
+    again = linear_in_kernel(features.kernel, features.landmarks, features.basis, _embedded(inputs))
+    np.testing.assert_allclose(again, features.values, atol=2e-3 * np.abs(features.values).max())
+
+
+def test_no_map_sees_its_own_fold(inputs: Array, features: InputFeatures) -> None:
+    law = _truth(inputs)
+    narrow, y = Normal(law.loc, law.scale / 2.0), _drawn(law)
+    first = fit_recalibration(features, y, narrow)
+    inside = first.folds == 2
+    changed = np.where(inside, y + 5.0, y)
+    second = fit_recalibration(features, changed, narrow)
+    assert first.forms[2] == second.forms[2]
+    np.testing.assert_allclose(second.held_out.factor[inside], first.held_out.factor[inside])
+    assert not np.allclose(second.held_out.factor[~inside], first.held_out.factor[~inside])
+    assert np.bincount(first.folds).tolist() == [N // 5] * 5
+
+
+def test_folds_and_draws_follow_the_rows_names(inputs: Array, features: InputFeatures) -> None:
+    law = Poisson(np.exp(0.5 * inputs[:, 0]))
+    y, keys = _drawn(law) * 2.0, np.array([f"row {i}" for i in range(N)])
+    order = np.random.default_rng(3).permutation(N)
+    moved = InputFeatures(features.values[order], features.landmarks, features.kernel, features.basis)
+    first = fit_recalibration(features, y, law, keys=keys)
+    second = fit_recalibration(moved, y[order], law[order], keys=keys[order])
+    np.testing.assert_allclose(second.held_out.factor, first.held_out.factor[order], rtol=1e-8)
+    np.testing.assert_array_equal(second.folds, first.folds[order])
+
+
+def test_shift_factor_and_shape_are_found(inputs: Array, features: InputFeatures) -> None:
+    law = _truth(inputs)
+    y = _drawn(law)
+    narrow = fit_recalibration(features, y, Normal(law.loc - 0.25 * law.scale, law.scale / 2.0)).map.at(
+        _embedded(inputs)
+    )
+    np.testing.assert_allclose(np.mean(narrow.factor), 2.0, rtol=0.1)
+    np.testing.assert_allclose(np.mean(narrow.shift), 0.5, atol=0.15)
+    skewed = law.loc + law.scale * (np.random.default_rng(4).gamma(2.0, size=N) - 2.0) / np.sqrt(2.0)
+    assert fit_recalibration(features, skewed, law).map.form.shape is not None
+
+
+def test_the_map_of_all_rows_serves_new_ones(inputs: Array, features: InputFeatures) -> None:
+    law = _truth(inputs)
+    flat = Normal(law.loc, np.full(N, 1.2))
+    fitted = fit_recalibration(features, _drawn(law), flat).map
+    fresh = np.random.default_rng(5).normal(size=(N, 3))
+    truth, stated = _truth(fresh), Normal(_truth(fresh).loc, np.full(N, 1.2))
+    y = _drawn(truth, 6)
+    scores = [float(np.mean(-law.log_prob(y))) for law in (stated, fitted(_embedded(fresh), stated), truth)]
+    assert scores[1] < scores[0] - 0.5 * (scores[0] - scores[2])
+
+
+TRUE_LAWS: dict[str, Any] = {
+    "normal": _truth,
+    "t": lambda x: StudentT(np.full(N, 4.0), np.sin(x[:, 0]), np.exp(0.4 * x[:, 1])),
+    "poisson": lambda x: Poisson(np.exp(0.5 * x[:, 0])),
+    "zero-inflated": lambda x: ZeroInflatedPoisson(np.exp(1.0 + 0.3 * x[:, 0]), np.full(N, 0.3)),
+    "mixture": lambda x: Mixture(
+        np.full((N, 2), 0.5), (Normal(x[:, 0] - 2.0, np.ones(N)), Normal(x[:, 0] + 2.0, np.ones(N)))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TRUE_LAWS)
+def test_a_true_law_stays_as_it_is(inputs: Array, features: InputFeatures, name: str) -> None:
+    law = TRUE_LAWS[name](inputs)
+    found = [fit_recalibration(features, _drawn(law, seed), law) for seed in range(2)]
+    assert sum(one.held_out.is_identity for one in found) >= 1
+    for one, seed in zip(found, range(2), strict=True):
+        after = recalibrated(law, one.held_out)
+        y = _drawn(law, seed)
+        lost = after.crps(y) - law.crps(y)
+        assert np.mean(lost) <= 0.005 * np.mean(law.crps(y))
+
+
+def test_a_true_ensemble_stays_as_it_is_and_a_narrow_one_is_widened(inputs: Array, features: InputFeatures) -> None:
+    law = _truth(inputs)
+    y, members = _drawn(law), law.sample(10, seed=7)
+    assert fit_recalibration(features, y, Samples(members)).held_out.is_identity
+    narrow = Samples(law.loc[:, None] + 0.5 * (members - law.loc[:, None]))
+    assert np.mean(fit_recalibration(features, y, narrow).held_out.factor) == pytest.approx(1.75, abs=0.25)
+
+
+def test_a_preview_of_an_overconfident_version(prepared: PreparedCongruence, inputs: Array) -> None:
+    law = _truth(inputs)
+    y = _drawn(law)
+    right = prepared.evaluate(y, {"": law})[""].mean
+    preview = recalibration_preview(prepared, y, Normal(law.loc, law.scale / 2.0))
+    assert preview.changes["cce"].before > 1.8 * right
+    assert preview.changes["cce"].after == pytest.approx(right, rel=0.1)
+    assert {name for name, change in preview.changes.items() if change.is_certain} == {"nll", "crps", "cce"}
+    expected = np.mean(-law.log_prob(y))
+    assert preview.changes["nll"].after == pytest.approx(expected, abs=0.03)
+
+
+def test_a_preview_of_counts_and_of_a_true_law(prepared: PreparedCongruence, inputs: Array) -> None:
+    rate = np.exp(0.5 + 0.5 * inputs[:, 1])
+    y = _drawn(NegativeBinomial(rate, np.full(N, 0.8)))
+    changed = recalibration_preview(prepared, y, Poisson(rate))
+    assert changed.predictive.is_discrete
+    assert changed.changes["nll"].after < changed.changes["nll"].before - 2 * changed.changes["nll"].standard_error
+    kept = recalibration_preview(prepared, y, NegativeBinomial(rate, np.full(N, 0.8)))
+    assert kept.changes_nothing
+    assert kept.changes["cce"].after == kept.changes["cce"].before
+
+
+def test_bad_input_is_named(features: InputFeatures, inputs: Array) -> None:
+    law = _truth(inputs)
+    with pytest.raises(InvalidInputError, match="the features have 600"):
+        fit_recalibration(features, np.zeros(5), law[:5])
+    with pytest.raises(InvalidInputError, match="folds: 1 folds"):
+        fit_recalibration(features, law.loc, law, folds=1)
+    with pytest.raises(InvalidInputError, match="no levels to recalibrate"):
+        recalibrated(Deterministic([0.0, 1.0]), BENT)
+    with pytest.raises(InvalidInputError, match="2 rows for 600"):
+        recalibrated(law, BENT)
+    with pytest.raises(InvalidInputError, match="one draw per row"):
+        recalibrated(Samples(np.zeros((2, 1))), BENT)
+    with pytest.raises(InvalidInputError, match="row 1 does not increase"):
+        NormalScoreMap([0.0, 0.0], 1.0, LEVELS, [[0.0, 0.1, 0.2, 0.3, 1.0], [0.0, 0.5, 0.2, 0.3, 1.0]])
+    with pytest.raises(InvalidInputError, match="row 0 is -1"):
+        NormalScoreMap.affine([0.0], [-1.0])
+    with pytest.raises(InvalidInputError, match=r"expected \(m, 32\)"):
+        linear_in_kernel(features.kernel, features.landmarks, features.basis, np.zeros((4, 7)))
+    assert Form() == Form(None, None, None)
