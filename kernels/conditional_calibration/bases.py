@@ -7,7 +7,7 @@ calibration given the prediction is the hypothesis of the kernel calibration err
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,10 +16,12 @@ import numpy as np
 from congruence.kernels.arrays import Array, array_namespace, require_matrix, to_numpy
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.congruence import PreparedCongruence
+from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.functions import RBF, Kernel
 from congruence.kernels.gram_columns import LandmarkColumns
 from congruence.kernels.operators import RegularizedGram, centered
+from congruence.kernels.scores import matched_targets
 from congruence.kernels.solvers.landmarks import choose_landmarks
 from congruence.kernels.spectrum import GramSpectrum, gram_spectrum, landmark_spectrum
 from congruence.kernels.streams import stream
@@ -93,6 +95,20 @@ def stacked(bases: tuple[InputBasis, ...]) -> Array:
     if whole is not None and all(basis.vectors.base is whole for basis in bases):
         return np.asarray(whole[:, :width])
     return np.concatenate([basis.vectors for basis in bases], axis=1)
+
+
+def own_quantiles(y: Any, predictive: Distribution, levels: Sequence[float]) -> Array | None:
+    """What a version says of every row, for its own basis: quantiles at ``levels``, (n, q); None for no levels.
+
+    Of draws (``Samples``) those of the target and the l draws together. Given the draws alone, the place of the target
+    among them is not uniform under the truth (wide draws leave it in their middle); given all l + 1 values it is.
+    """
+    if not levels:
+        return None
+    if isinstance(predictive, Samples):
+        targets = matched_targets(predictive, y)
+        predictive = Samples(np.column_stack([predictive.values, targets]))
+    return np.asarray(predictive.predictive_quantile(np.asarray(levels)[None, :]))
 
 
 def own_basis(quantiles: Array, settings: CalibrationSettings, *, seed: int) -> InputBasis | None:

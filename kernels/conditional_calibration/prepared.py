@@ -9,7 +9,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit import pit_values, require_pit
-from congruence.kernels.conditional_calibration.bases import InputBasis, distance_name, own_basis, shared_bases, stacked
+from congruence.kernels.conditional_calibration.bases import InputBasis, distance_name, own_basis, own_quantiles, shared_bases, stacked
 from congruence.kernels.conditional_calibration.effects import explained_shares
 from congruence.kernels.conditional_calibration.hypotheses import basis_hypotheses
 from congruence.kernels.conditional_calibration.null import DrawnNull, GaussianNull, Null, projected_scores
@@ -61,8 +61,7 @@ class PreparedCalibration:
             InvalidInputError: y or predictive do not fit the split, or have vector targets.
         """
         pit = pit_values(predictive, y, seed=seed, keys=keys)
-        levels = self.settings.levels
-        return self.test(pit, predictive.predictive_quantile(np.array(levels)[None, :]) if levels else None)
+        return self.test(pit, own_quantiles(y, predictive, self.settings.levels))
 
     def test(self, pit: Any, predictive_quantiles: Any | None = None) -> ConditionalCalibrationTest:
         """Test one model version from its PIT values (n,), randomised where the law has atoms.
@@ -70,7 +69,7 @@ class PreparedCalibration:
         Args:
             pit: F_i(y_i), in [0, 1].
             predictive_quantiles: (n, q) at ``settings.levels``, the inputs of the version's own basis; or anything else
-                that the version says of each row without its target. None for no such basis.
+                that the version says of each row, as ``own_quantiles`` gives it. None for no such basis.
 
         Raises:
             InvalidInputError: values outside [0, 1] or not finite, or another number of rows.
