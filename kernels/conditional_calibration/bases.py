@@ -118,7 +118,7 @@ def own_basis(quantiles: Array, settings: CalibrationSettings, *, seed: int) -> 
         InvalidInputError: quantiles that are not finite, by row.
     """
     points = require_matrix(quantiles, "predictive quantiles").astype(np.float64)
-    gamma = _gamma(points, seed)
+    gamma = typical_gamma(points, seed)
     if gamma is None:
         return None
     spectrum = _spectrum(points - np.median(points, axis=0), RBF(gamma), settings.own_directions, seed)
@@ -138,7 +138,7 @@ def _spectra(
         x = inputs
         if input_kernel is not None:
             yield "protocol's kernel", _spectrum(x, input_kernel, settings.directions, seed)
-    gamma = _gamma(x, seed)
+    gamma = typical_gamma(x, seed)
     if gamma is None:
         return
     x = centered(x, RBF(gamma).center(x))
@@ -155,7 +155,7 @@ def _spectrum(x: Any, kernel: Kernel, directions: int, seed: int) -> GramSpectru
     return gram_spectrum(RegularizedGram(x, kernel, _RIDGE), LANDMARKS_PER_DIRECTION * directions, seed=seed)
 
 
-def _gamma(x: Any, seed: int) -> float | None:
+def typical_gamma(x: Any, seed: int) -> float | None:
     """1 / (2 d^2) with d the median distance of random pairs of rows; where most are equal, their root mean square.
 
     None where all rows are equal.

@@ -9,7 +9,14 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit import pit_values, require_pit
-from congruence.kernels.conditional_calibration.bases import InputBasis, distance_name, own_basis, own_quantiles, shared_bases, stacked
+from congruence.kernels.conditional_calibration.bases import (
+    InputBasis,
+    distance_name,
+    own_basis,
+    own_quantiles,
+    shared_bases,
+    stacked,
+)
 from congruence.kernels.conditional_calibration.effects import explained_shares
 from congruence.kernels.conditional_calibration.hypotheses import basis_hypotheses
 from congruence.kernels.conditional_calibration.null import DrawnNull, GaussianNull, Null, projected_scores
