@@ -1,1 +1,1 @@
-"""Is a model calibrated given its inputs? PIT scores smoothed over the inputs: a test, a local reading, a correction."""
+"""Is a model calibrated given its inputs? PIT scores smoothed over them: a test, a local reading, a correction."""

@@ -17,8 +17,8 @@ sum_l w_l (c_l^2 - 1) / n). It is a quadratic form phi' A phi / n without a diag
 
 .. math::  \Big(4 \sum_i v_i (A m)_i^2 + 2 \sum_{i,k} A_{ik}^2 v_i v_k\Big) / n^2, \qquad v_i = Var(\phi_i | x_i)
 
-with v read off leave-one-out residuals (MacKinnon and White 1985, HC3). Near 0 the law is that of a weighted sum of chi-squares:
-the interval holds every theta under which a gamma law of these moments has the estimate between its tails.
+with v read off leave-one-out residuals (MacKinnon and White 1985, HC3). Near 0 the law is that of a weighted sum of
+chi-squares: the interval holds every theta under which a gamma law of these moments has the estimate between its tails.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class LeaveOneOut:
 def _interval(signal: float, diagonal: float, quadratic: float, slope: float, level: float) -> tuple[float, float]:
     """The a >= 0 for which signal is no rarer than the tails of a gamma law of variance quadratic + 4 slope a.
 
-    ``diagonal`` is what the quadratic form would have on average with its diagonal at a = 0: where the gamma law starts.
+    ``diagonal`` is what the quadratic form would be on average with its diagonal, at a = 0: where the gamma law starts.
     """
 
     def below(a: float) -> float:

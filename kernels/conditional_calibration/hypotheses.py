@@ -1,4 +1,4 @@
-r"""The statistic: quadratic forms of projected scores over many hypotheses, each as the evidence that its null gives it.
+r"""The statistic: quadratic forms of projected scores over many hypotheses, each as evidence against its own null.
 
 .. math::  T_{h, w, J} = \sum_{j \in J} \sum_l w_l c_{lj}^2, \qquad c = U_h' \Phi
 

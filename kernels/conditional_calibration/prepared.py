@@ -23,6 +23,7 @@ from congruence.kernels.conditional_calibration.null import DrawnNull, GaussianN
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.settings import GAUSSIAN_ROWS, CalibrationSettings
+from congruence.kernels.conditional_calibration.vector_targets import vector_test
 from congruence.kernels.congruence import PreparedCongruence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
@@ -59,14 +60,17 @@ class PreparedCalibration:
         """Test one model version from its predictive distributions.
 
         Args:
-            y: targets of the split, (n,).
-            predictive: n scalar distributions: any family, counts, ``Samples`` as draws of the model's law.
+            y: targets of the split, (n,); or (n, q), see ``vector_targets``.
+            predictive: n predictive distributions: any family, counts, ``Samples`` as draws of the model's law.
             keys: one name per row, for the randomisation of PIT values (see ``pit_values``).
             seed: of the randomisation.
 
         Raises:
-            InvalidInputError: y or predictive do not fit the split, or have vector targets.
+            InvalidInputError: y or predictive do not fit the split.
         """
+        self._require_rows(len(predictive), "predictive")
+        if predictive.dimension > 1:
+            return vector_test(self.bases, y, predictive, self.settings, seed=self.seed)
         pit = pit_values(predictive, y, seed=seed, keys=keys)
         return self.test(pit, own_quantiles(y, predictive, self.settings.levels))
 
@@ -179,11 +183,11 @@ def conditional_calibration_test(
     seed: int = 0,
     keys: Any | None = None,
 ) -> ConditionalCalibrationTest:
-    """Test of "given its input, every target follows its predicted law"; exact at every n for every scalar family.
+    """Test of "given its input, every target follows its predicted law"; exact at every n for every family.
 
     Args:
         x: inputs, usually embeddings, (n, d).
-        y: targets (n,).
+        y: targets (n,) or (n, q).
         predictive: n predictive distributions; ``Samples`` count as draws from the model's law.
         input_kernel: the protocol's, for a basis of its own.
         settings: hypotheses, draws and null.

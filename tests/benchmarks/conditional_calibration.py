@@ -2,9 +2,9 @@
 
     python tests/benchmarks/conditional_calibration.py PART [--rows N] [--splits S] [--cases NAME ...]
 
-Parts: ``level`` (true models of seven families), ``power`` (faulty models, beside the tests of congruence, of the kernel
-calibration error and of the marginal PIT), ``effects`` (coverage of the intervals), ``cost`` and ``million``. The kept
-record is conditional_calibration.md. Inputs and targets are those of congruence_test.py.
+Parts: ``level`` (true models of seven families), ``power`` (faulty models, beside the tests of congruence, of the
+kernel calibration error and of the marginal PIT), ``effects`` (coverage of the intervals), ``cost`` and ``million``.
+The kept record is conditional_calibration.md. Inputs and targets are those of congruence_test.py.
 """
 
 from __future__ import annotations
@@ -91,9 +91,7 @@ def level(n: int, splits: int, cases: list[str], draws: int) -> None:
                     y = truth.sample(1, seed=split)[:, 0]
                 test = prepared.test_version(y, model, seed=split)
                 found.setdefault(name, []).append([test.p_value, *test.by_order.values()])
-    print(
-        f"\n## Level: {splits} splits of n = {n:,}, {draws} draws, new inputs and draws every {SPLITS_PER_INPUTS} splits\n"
-    )
+    print(f"\n## Level: {splits} splits of n = {n:,}, {draws} draws, new inputs and draws every {SPLITS_PER_INPUTS}\n")
     print(f"| model | rejected at 5 % | KS p | {' | '.join(ORDERS)} (at 5 %) | KS p of these |")
     print("|---|" + "---:|" * 7)
     rng = np.random.default_rng(0)
@@ -237,9 +235,7 @@ def effects(n: int, splits: int) -> None:
                     )
                 )
     print(f"\n## Effects: {splits} splits of n = {n:,}, new inputs every {SPLITS_PER_INPUTS}\n")
-    print(
-        "| model | order | mean square of the expected score | theta | mean estimate | its std | covered | below | above |"
-    )
+    print("| model | order | mean square of m | theta | mean estimate | its std | covered | below | above |")
     print("|---|---|---:|---:|---:|---:|---:|---:|---:|")
     for name, rows in found.items():
         for j, order in enumerate(ORDERS):
@@ -255,9 +251,7 @@ def effects(n: int, splits: int) -> None:
 def cost(sizes: list[int]) -> None:
     """CPU seconds and peak memory by n, beside the congruence test of 999 draws."""
     print("\n## Cost: CPU s, one thread\n")
-    print(
-        "| n | draws | split and spectrum | bases and null, once per split | a version | congruence test of a version | GiB |"
-    )
+    print("| n | draws | spectrum | bases and null, once per split | a version | congruence test of a version | GiB |")
     print("|" + "---:|" * 7)
     for n in sizes:
         x, mean, spread = problem(n)
@@ -295,9 +289,8 @@ def million(n: int, null: str) -> None:
     print(f"once: {time.perf_counter() - started:.0f} s, CPU {time.process_time() - cpu:.0f} s, peak {peak():.2f} GiB")
     started, cpu = time.perf_counter(), time.process_time()
     test = prepared.test(pit, quantiles)
-    print(
-        f"a version: {time.perf_counter() - started:.0f} s, CPU {time.process_time() - cpu:.0f} s, peak {peak():.2f} GiB"
-    )
+    wall, cpu = time.perf_counter() - started, time.process_time() - cpu
+    print(f"a version: {wall:.0f} s, CPU {cpu:.0f} s, peak {peak():.2f} GiB")
     print(f"p = {test.p_value:.3f}, draws {test.draws}, null {test.null}", flush=True)
 
 

@@ -110,7 +110,7 @@ def test_level_of_uniform_values_and_of_counts_by_order_too() -> None:
     tests = [prepared.test(rng.uniform(size=60)) for _ in range(80)]
     tests += [prepared.test_version(rng.poisson(rate), Poisson(rate), seed=split) for split in range(20)]
     p = np.array([[test.p_value, *test.by_order.values()] for test in tests])
-    assert np.all(np.abs(np.mean(p <= 0.05, axis=0) - 0.05) <= 0.05)
+    assert np.all(np.abs(np.mean(p <= 0.05, axis=0) - 0.05) <= 0.065)
     assert np.all([scipy.stats.kstest(column, "uniform").pvalue > 1e-3 for column in p.T])
 
 
