@@ -22,6 +22,12 @@ from congruence.kernels.calibration_error import (
     squared_kernel_calibration_error,
     unnormalized_calibration_mean_embedding,
 )
+from congruence.kernels.conditional_calibration import (
+    CalibrationSettings,
+    ConditionalCalibrationTest,
+    conditional_calibration_test,
+    prepare_calibration,
+)
 from congruence.kernels.congruence import (
     PreparedCongruence,
     conditional_congruence_error,
@@ -67,8 +73,10 @@ __all__ = [
     "EXACT",
     "PREPRINT",
     "RBF",
+    "CalibrationSettings",
     "CalibrationTest",
     "Cholesky",
+    "ConditionalCalibrationTest",
     "CongruenceDifference",
     "CongruenceResult",
     "DiscrepancyResult",
@@ -98,6 +106,7 @@ __all__ = [
     "calibration_test",
     "chi_square",
     "choose_solver",
+    "conditional_calibration_test",
     "conditional_congruence_error",
     "congruence_differences",
     "congruence_test",
@@ -120,6 +129,7 @@ __all__ = [
     "pinball_score",
     "pit_values",
     "prepare",
+    "prepare_calibration",
     "regression_metrics",
     "reliability_curve",
     "scale_sensitivity",

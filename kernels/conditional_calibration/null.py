@@ -31,8 +31,6 @@ _DEPENDENT = 1e-6  # of the largest eigenvalue of U'U: directions below it are c
 class Null(Protocol):
     """Draws of coefficients c = U'Phi under the null, the same ones at every call."""
 
-    draws: int
-
     def blocks(self) -> list[int]:
         """The first draw of every block."""
 

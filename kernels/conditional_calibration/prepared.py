@@ -117,7 +117,7 @@ class PreparedCalibration:
         def p_value(axes: Any) -> float:
             """Of the maximum over the bases and orders at ``axes``."""
             reached = np.max(null[axes], axis=(0, 1)) >= np.max(observed[axes])
-            return (1 + int(np.count_nonzero(reached))) / (null.shape[2] + 1)
+            return float((1 + np.count_nonzero(reached)) / (null.shape[2] + 1))
 
         reference = self._reference
         return ConditionalCalibrationTest(

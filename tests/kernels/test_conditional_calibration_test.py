@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import mpmath
 import numpy as np
@@ -175,6 +176,30 @@ def test_the_order_of_the_rows_does_not_matter() -> None:
     assert mixed.means == pytest.approx(one.means)
     assert mixed.statistic == pytest.approx(one.statistic, rel=0.1)  # other pairs give the median distance
     assert mixed.p_value == pytest.approx(one.p_value, abs=0.02)
+
+
+class _Elsewhere:
+    """An operator that has no inputs in this process but gives rows of them, as one on a cluster does."""
+
+    def __init__(self, operator: object) -> None:
+        self._operator = operator
+
+    def __getattr__(self, name: str) -> object:
+        if name == "x":
+            raise AttributeError(name)
+        return getattr(self._operator, name)
+
+
+def test_inputs_on_a_cluster_are_fetched_by_their_operator(uneven) -> None:
+    x, mean, spread = uneven
+    y = np.random.default_rng(9).normal(mean, spread)
+    here = prepare(x, input_kernel=CUBIC)
+    elsewhere = replace(here, operator=_Elsewhere(here.operator))
+    one, other = (
+        prepare_calibration(split, settings=FEW).test_version(y, Normal(mean, spread)) for split in (here, elsewhere)
+    )
+    assert other.statistic == one.statistic
+    np.testing.assert_array_equal(other.null_statistics, one.null_statistics)
 
 
 def test_draws_are_the_same_on_every_number_of_threads(uneven, monkeypatch) -> None:
