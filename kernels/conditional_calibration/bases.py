@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array, array_namespace, require_matrix, to_numpy
+from congruence.kernels.conditional_calibration.null import row_blocks
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.congruence import PreparedCongruence
 from congruence.kernels.distributions import Distribution, Samples
@@ -105,10 +106,16 @@ def own_quantiles(y: Any, predictive: Distribution, levels: Sequence[float]) -> 
     """
     if not levels:
         return None
-    if isinstance(predictive, Samples):
-        targets = matched_targets(predictive, y)
-        predictive = Samples(np.column_stack([predictive.values, targets]))
-    return np.asarray(predictive.predictive_quantile(np.asarray(levels)[None, :]))
+    wanted = np.asarray(levels)[None, :]
+    if not isinstance(predictive, Samples):
+        return np.asarray(predictive.predictive_quantile(wanted))
+    values, targets = predictive.values, matched_targets(predictive, y)
+    return np.concatenate(
+        [
+            Samples(np.column_stack([values[rows], targets[rows]])).predictive_quantile(wanted)
+            for rows in row_blocks(len(targets))
+        ]
+    )
 
 
 def own_basis(quantiles: Array, settings: CalibrationSettings, *, seed: int) -> InputBasis | None:

@@ -114,7 +114,7 @@ class LeaveOneOut:
 
     def _inner(self, values: Array) -> Array:
         """diag(w) U' diag(values) U, (k, k)."""
-        return self.weights[:, None] * inner_products(self.vectors * values[:, None].astype(np.float32), self.vectors)
+        return self.weights[:, None] * inner_products(self.vectors, self.vectors, values)
 
 
 def _interval(signal: float, diagonal: float, quadratic: float, slope: float, level: float) -> tuple[float, float]:

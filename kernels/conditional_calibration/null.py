@@ -149,13 +149,15 @@ class GaussianNull:
         return np.asarray((root @ normal).reshape(len(root), len(ORDERS), count))
 
 
-def inner_products(left: Array, right: Array) -> Array:
-    """left' right, summed over blocks of rows in double precision."""
+def inner_products(left: Array, right: Array, weights: Array | None = None) -> Array:
+    """left' diag(weights) right, summed over blocks of rows in double precision."""
+
+    def of_block(rows: slice) -> Array:
+        weighted = left[rows] if weights is None else left[rows] * weights[rows, None].astype(left.dtype)
+        return np.asarray(weighted.T @ right[rows], dtype=np.float64)
+
     total = np.zeros((left.shape[1], right.shape[1]))
-    parts = map_on_threads(
-        lambda rows: left[rows].T @ right[rows], row_blocks(len(left), GRAM_ROWS), available_threads()
-    )
-    for part in parts:
+    for part in map_on_threads(of_block, row_blocks(len(left)), available_threads()):
         total += part
     return total
 
