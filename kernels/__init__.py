@@ -13,6 +13,12 @@ if TYPE_CHECKING:
         regression_metrics,
         reliability_curve,
     )
+    from congruence.kernels.conditional_calibration import (
+        CalibrationSettings,
+        ConditionalCalibrationTest,
+        conditional_calibration_test,
+        prepare_calibration,
+    )
     from congruence.kernels.congruence.difference import (
         CongruenceDifference,
         congruence_differences,
@@ -113,9 +119,11 @@ __all__ = [
     "Beta",
     "Binomial",
     "BudgetError",
+    "CalibrationSettings",
     "CalibrationTest",
     "CensoredNormal",
     "Cholesky",
+    "ConditionalCalibrationTest",
     "CongruenceDifference",
     "CongruenceError",
     "CongruenceResult",
@@ -175,6 +183,7 @@ __all__ = [
     "calibration_test",
     "chi_square",
     "choose_solver",
+    "conditional_calibration_test",
     "conditional_congruence_error",
     "congruence_differences",
     "congruence_test",
@@ -197,6 +206,7 @@ __all__ = [
     "pinball_score",
     "pit_values",
     "prepare",
+    "prepare_calibration",
     "regression_metrics",
     "reliability_curve",
     "scale_sensitivity",

@@ -14,8 +14,8 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, to_numpy
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.functions import Kernel
-from congruence.kernels.spectrum import MIN_FILTER, GramSpectrum
+from congruence.kernels.gram.spectrum import MIN_FILTER, GramSpectrum
+from congruence.kernels.kernel_functions import Kernel
 
 _BLOCK = 4096
 

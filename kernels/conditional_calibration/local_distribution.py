@@ -17,7 +17,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit import require_pit
 from congruence.kernels.conditional_calibration.smoothing import LocalMean
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.spectrum import SpectralSmoother
+from congruence.kernels.gram.spectrum import SpectralSmoother
 
 LEVELS = np.linspace(0.0, 1.0, 51)
 _QUANTILE_95 = 1.959963984540054

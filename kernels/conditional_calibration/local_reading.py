@@ -26,9 +26,9 @@ from congruence.kernels.calibration.pit import require_pit
 from congruence.kernels.conditional_calibration.faults import BIAS, SPREAD, Faults, faults, shift_and_factor
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.smoothing import chosen_local_mean
+from congruence.kernels.congruence.test import benjamini_hochberg
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.significance import benjamini_hochberg
-from congruence.kernels.spectrum import SpectralSmoother
+from congruence.kernels.gram.spectrum import SpectralSmoother
 
 EVIDENCE = 9.0
 """Three standard errors: a point next to a region that is wrong is smoothed from that region, too, and is not named

@@ -29,7 +29,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.recalibrated import recalibrated, score_intervals
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.functions import Kernel
+from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.scores import matched_targets
 from congruence.kernels.streams import keyed_uniforms
 

@@ -10,11 +10,11 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.input_features import input_features
 from congruence.kernels.conditional_calibration.recalibration import Recalibration, fit_recalibration
-from congruence.kernels.congruence import PreparedCongruence
-from congruence.kernels.congruence_difference import difference_of_influences
+from congruence.kernels.congruence.difference import difference_of_influences
+from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.recalibrated import recalibrated
-from congruence.kernels.functions import Kernel
+from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.scores import crps, matched_targets, negative_log_likelihood
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.spectrum import SpectralSmoother
+from congruence.kernels.gram.spectrum import SpectralSmoother
 
 RIDGES = (*np.geomspace(1e-2, 1e4, 25), np.inf)
 """Relative to the smoother's own n lambda."""

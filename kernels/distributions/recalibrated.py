@@ -28,7 +28,7 @@ from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.quantiles import Quantiles
 from congruence.kernels.distributions.samples import Samples
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.functions import Kernel
+from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.streams import stream
 
 FAR, NEAR = 6.0, 5.5

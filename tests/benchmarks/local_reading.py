@@ -16,9 +16,9 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.local_reading import group_readings, local_reading
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.regions import regions
-from congruence.kernels.congruence import prepare
-from congruence.kernels.functions import RBF, Kernel, Polynomial
-from congruence.kernels.spectrum import SpectralSmoother
+from congruence.kernels.congruence.prepared import prepare
+from congruence.kernels.gram.spectrum import SpectralSmoother
+from congruence.kernels.kernel_functions import RBF, Kernel, Polynomial
 
 Fault = tuple[str, str, Callable[[Array, np.random.Generator], tuple[Array, Array, Array, Array]]]
 """Name, kind, and (x, rng) -> (normal scores z, sign of the fault at each row, true shift, true factor)."""

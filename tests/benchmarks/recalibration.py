@@ -17,7 +17,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.input_features import input_features
 from congruence.kernels.conditional_calibration.recalibration import fit_recalibration
 from congruence.kernels.conditional_calibration.recalibration_preview import recalibration_preview
-from congruence.kernels.congruence import prepare
+from congruence.kernels.congruence.prepared import prepare
 from congruence.kernels.distributions import (
     Distribution,
     Mixture,
@@ -30,7 +30,7 @@ from congruence.kernels.distributions import (
     ZeroInflatedPoisson,
 )
 from congruence.kernels.distributions.recalibrated import recalibrated
-from congruence.kernels.functions import Polynomial
+from congruence.kernels.kernel_functions import Polynomial
 
 KERNEL = Polynomial(3, 1.0, 1.0)
 LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])

@@ -34,10 +34,10 @@ from congruence.kernels.conditional_calibration.wording import (
     short_name,
     what_is_wrong,
 )
-from congruence.kernels.congruence import prepare
+from congruence.kernels.congruence.prepared import prepare
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.functions import Polynomial
-from congruence.kernels.spectrum import SpectralSmoother, spectral_smoother
+from congruence.kernels.gram.spectrum import SpectralSmoother, spectral_smoother
+from congruence.kernels.kernel_functions import Polynomial
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 N = 1500

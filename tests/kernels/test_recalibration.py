@@ -13,7 +13,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.input_features import InputFeatures, input_features, linear_in_kernel
 from congruence.kernels.conditional_calibration.recalibration import Form, fit_recalibration
 from congruence.kernels.conditional_calibration.recalibration_preview import recalibration_preview
-from congruence.kernels.congruence import PreparedCongruence, prepare
+from congruence.kernels.congruence.prepared import PreparedCongruence, prepare
 from congruence.kernels.distributions import (
     Beta,
     Binomial,
@@ -35,7 +35,7 @@ from congruence.kernels.distributions import (
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.recalibrated import Recalibrated, recalibrated, score_intervals
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.functions import Polynomial
+from congruence.kernels.kernel_functions import Polynomial
 
 LEVELS = np.array([0.0, 0.1, 0.5, 0.9, 1.0])
 SHARES = np.array([[0.0, 0.05, 0.45, 0.93, 1.0], [0.0, 0.2, 0.5, 0.8, 1.0]])

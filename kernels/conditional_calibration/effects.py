@@ -1,0 +1,139 @@
+r"""How far is a model from calibrated? The share of each score's variance that the inputs explain, with intervals.
+
+A true model's scores have mean 0 and variance 1 at every input. With m(x) = E[phi_j(u) | x] and the ridge regression
+H = U diag(w) U' on a basis of the inputs,
+
+.. math::  \theta_j = \frac1n \sum_i m(x_i) m_{-i}(x_i)
+
+is the mean square of m as far as other rows show it: m_{-i} is what H makes of m without row i. It is 0 if the model is
+the truth, and of the order of 1 if it is useless. The p-value of a faulty model goes to 0 with n; theta stays, so it is
+what people decide on. Its estimate puts scores in the place of m,
+
+.. math::  \hat\theta_j = \frac1n \sum_i \phi_{ij} \hat m_{-i, j}(x_i), \qquad
+           \hat m_{-i} = \frac{(H \phi)_i - H_{ii} \phi_i}{1 - H_{ii}}
+
+and is unbiased whatever the variance of the scores, since rows are independent (under the null with small H_ii it is
+sum_l w_l (c_l^2 - 1) / n). It is a quadratic form phi' A phi / n without a diagonal, of variance
+
+.. math::  \Big(4 \sum_i v_i (A m)_i^2 + 2 \sum_{i,k} A_{ik}^2 v_i v_k\Big) / n^2, \qquad v_i = Var(\phi_i | x_i)
+
+with v read off leave-one-out residuals (MacKinnon and White 1985, HC3). Near 0 the law is that of a weighted sum of
+chi-squares: the interval holds every theta under which a gamma law of these moments has the estimate between its tails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.optimize
+import scipy.stats
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.bases import InputBasis
+from congruence.kernels.conditional_calibration.null import inner_products, projected_scores, row_blocks
+from congruence.kernels.conditional_calibration.pit_scores import ORDERS
+
+_LARGEST_LEVERAGE = 0.99
+_SMALLEST = 1e-12
+_NEGLIGIBLE_WEIGHT = 1e-2  # directions that H hardly keeps cost as much as others
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The share of one score's variance that the inputs explain.
+
+    Attributes:
+        estimate: of theta, unbiased: below 0 as often as above if the model is the truth.
+        low, high: the interval, inside [0, inf).
+        level: its coverage.
+    """
+
+    estimate: float
+    low: float
+    high: float
+    level: float = 0.95
+
+
+def explained_shares(basis: InputBasis, ridge: float, scores: Array, *, level: float = 0.95) -> dict[str, Effect]:
+    """Estimates of theta, by the names of the orders, with w = e / (e + n ridge), from scores (n, 4)."""
+    regression = LeaveOneOut.of(basis, ridge)
+    return {name: regression.effect(scores[:, j], level) for j, name in enumerate(ORDERS)}
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """H = U diag(w) U' without its diagonal: what the other rows say of a row.
+
+    Attributes:
+        vectors: U, (n, k).
+        weights: w, (k,).
+        leverage: H_ii, (n,).
+    """
+
+    vectors: Array
+    weights: Array
+    leverage: Array
+
+    @classmethod
+    def of(cls, basis: InputBasis, ridge: float) -> LeaveOneOut:
+        """The regression on a basis."""
+        weights = basis.eigenvalues / (basis.eigenvalues + ridge)
+        keep = max(1, int(np.count_nonzero(weights >= _NEGLIGIBLE_WEIGHT)))
+        vectors, weights = basis.vectors[:, :keep], weights[:keep]
+        leverage = np.concatenate([vectors[rows] ** 2 @ weights for rows in row_blocks(len(vectors))])
+        return cls(vectors, weights, np.minimum(leverage, _LARGEST_LEVERAGE))
+
+    def of_others(self, values: Array) -> Array:
+        """(H - diag H) values, (n, r), for values (n, r)."""
+        coefficients = self.weights[:, None] * projected_scores(self.vectors, values)
+        smoothed = np.concatenate([self.vectors[rows] @ coefficients for rows in row_blocks(len(values))])
+        return np.asarray(smoothed - self.leverage[:, None] * values)
+
+    def effect(self, score: Array, level: float) -> Effect:
+        """theta of one score (n,)."""
+        n, lift = len(score), 1.0 / (1.0 - self.leverage)
+        others, lifted = self.of_others(np.column_stack([score, lift * score])).T
+        predicted = lift * others
+        signal = float(score @ predicted)
+        variance = (score - predicted) ** 2
+        quadratic = max(self._quadratic(variance, lift), _SMALLEST)
+        # Products of scores hold the quadratic part twice over.
+        linear = float(variance @ (predicted + lifted) ** 2) - 2.0 * quadratic
+        least = float(np.mean(variance))
+        slope = max(linear / (4.0 * signal), least) if signal > 0 else least
+        diagonal = max(float(np.sum(self.leverage * lift * variance)), _SMALLEST)
+        low, high = _interval(signal, diagonal, quadratic, slope, level)
+        return Effect(signal / n, low / n, high / n, level)
+
+    def _quadratic(self, variance: Array, lift: Array) -> float:
+        """2 sum A_ik^2 v_i v_k with A_ik = H_ik (lift_i + lift_k) / 2 off the diagonal."""
+        plain, once, twice = (self._inner(variance * lift**power) for power in (0, 1, 2))
+        whole = float(np.sum(plain * twice.T) + np.sum(once * once.T))
+        return whole - 2.0 * float(np.sum((self.leverage * lift * variance) ** 2))
+
+    def _inner(self, values: Array) -> Array:
+        """diag(w) U' diag(values) U, (k, k)."""
+        return self.weights[:, None] * inner_products(self.vectors, self.vectors, values)
+
+
+def _interval(signal: float, diagonal: float, quadratic: float, slope: float, level: float) -> tuple[float, float]:
+    """The a >= 0 for which signal is no rarer than the tails of a gamma law of variance quadratic + 4 slope a.
+
+    ``diagonal`` is what the quadratic form would be on average with its diagonal, at a = 0: where the gamma law starts.
+    """
+
+    def below(a: float) -> float:
+        mean, variance = a + diagonal, quadratic + 4.0 * slope * a
+        return float(scipy.stats.gamma.cdf(signal + diagonal, mean**2 / variance, scale=variance / mean))
+
+    def bound(share: float) -> float:
+        if below(0.0) <= share:
+            return 0.0
+        far = max(signal, 0.0) + float(np.sqrt(quadratic)) + slope
+        while below(far) > share:
+            far *= 2.0
+        return float(scipy.optimize.brentq(lambda a: below(a) - share, 0.0, far))
+
+    tail = 0.5 * (1.0 - level)
+    return bound(1.0 - tail), bound(tail)

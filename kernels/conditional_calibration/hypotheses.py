@@ -1,0 +1,84 @@
+r"""The statistic: quadratic forms of projected scores over many hypotheses, each as evidence against its own null.
+
+.. math::  T_{h, w, J} = \sum_{j \in J} \sum_l w_l c_{lj}^2, \qquad c = U_h' \Phi
+
+for a basis h, weights w and orders J: one order, or all. Under the null c has mean 0 and covariance I, so T has mean
+|J| sum w and variance 2 |J| sum w^2 (up to O(1/n)), and s = -log of the tail of the gamma law with these moments
+(Satterthwaite 1946) puts all on one scale. The statistic of the test is the maximum of s + log prior.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import scipy.special
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.pit_scores import ORDERS
+from congruence.kernels.conditional_calibration.settings import CalibrationSettings
+
+TESTED = len(ORDERS) + 1  # each order alone, then all together
+_SMALLEST = 1e-280
+_FRACTIONS = 60
+
+
+@dataclass(frozen=True)
+class BasisHypotheses:
+    """The hypotheses of one basis.
+
+    Attributes:
+        weights: w, a row for each choice, the largest of each row 1, (c, k).
+        log_prior: of each choice with each order alone and with all, (c, 5).
+    """
+
+    weights: Array = field(repr=False)
+    log_prior: Array = field(repr=False)
+
+    def evidence(self, coefficients: Array) -> Array:
+        """max over w of s + log prior, (5, D): of each order, and of all, for coefficients (k, 4, D)."""
+        squares = np.square(coefficients, dtype=np.float64)
+        k, orders, draws = squares.shape
+        forms = np.empty((len(self.weights), TESTED, draws))
+        forms[:, :orders] = (self.weights @ squares.reshape(k, -1)).reshape(-1, orders, draws)
+        forms[:, orders] = np.sum(forms[:, :orders], axis=1)
+        total, square = np.sum(self.weights, axis=1), np.sum(self.weights**2, axis=1)
+        scale = square / total  # of the gamma law: variance / mean / 2, so that forms / scale is chi-squared
+        freedom = total**2 / square
+        for choice in range(len(self.weights)):
+            for count, rows in ((1, slice(0, orders)), (orders, slice(orders, TESTED))):
+                forms[choice, rows] = -log_gamma_tail(
+                    0.5 * count * freedom[choice], 0.5 * forms[choice, rows] / scale[choice]
+                )
+        return np.asarray(np.max(forms + self.log_prior[:, :, None], axis=0))
+
+
+def basis_hypotheses(eigenvalues: Array, settings: CalibrationSettings) -> BasisHypotheses:
+    """The hypotheses of a basis whose kernel matrix has ``eigenvalues`` n e (k,); every basis has the same prior."""
+    if len(eigenvalues) == 1:
+        weights = np.ones((1, 1))  # of one direction, every weight says the same
+    else:
+        smoothed = [eigenvalues / (eigenvalues + ridge) for ridge in settings.ridges]
+        weights = np.stack([*smoothed, eigenvalues] if settings.unsmoothed else smoothed)
+        weights /= weights[:, :1]
+    single = (1.0 - settings.joint_prior) / len(ORDERS)
+    prior = np.array([single] * len(ORDERS) + [settings.joint_prior]) / len(weights)
+    return BasisHypotheses(weights, np.tile(np.log(prior), (len(weights), 1)))
+
+
+def log_gamma_tail(shape: float, z: Array) -> Array:
+    """log Q(shape, z) of the regularised upper incomplete gamma function, also where Q underflows."""
+    tail = scipy.special.gammaincc(shape, z)
+    far = tail < _SMALLEST
+    result = np.log(np.where(far, 1.0, tail))
+    if np.any(far):
+        result[far] = _log_far_tail(shape, z[far])
+    return np.asarray(result)
+
+
+def _log_far_tail(a: float, z: Array) -> Array:
+    """Legendre's continued fraction (DLMF 8.9.2), from its end; z far above a."""
+    fraction = z + (2 * _FRACTIONS + 1) - a
+    for step in range(_FRACTIONS, 0, -1):
+        fraction = z + (2 * step - 1) - a - step * (step - a) / fraction
+    return np.asarray(a * np.log(z) - z - scipy.special.gammaln(a) - np.log(fraction))

@@ -1,0 +1,78 @@
+"""What a test of conditional calibration depends on beside the data, the model and the protocol's kernel."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from congruence.kernels.conditional_calibration.pit_scores import ORDERS
+from congruence.kernels.errors import InvalidInputError
+
+Null = Literal["exact", "gaussian"]
+GAUSSIAN_ROWS = 100_000
+PROJECTED_VALUES = 40_000_000
+MOST_DRAWS, FEWEST_DRAWS = 9_999, 999
+_STEPS = (MOST_DRAWS, 1_999, FEWEST_DRAWS)
+
+
+@dataclass(frozen=True)
+class CalibrationSettings:
+    """The hypotheses of the test and how its null is drawn: plain values that a protocol's digest can hold.
+
+    Attributes:
+        distances: bandwidths of the RBF bases, in median distances between inputs.
+        ridges: lambda of the weights e / (e + n lambda).
+        unsmoothed: also the weights e.
+        levels: of the version's own quantiles, the inputs of its own basis; none for no such basis.
+        directions: leading eigenvectors of each basis at most.
+        own_directions: of the version's own basis.
+        joint_prior: prior weight of all four orders together; the rest is shared by the single orders.
+        draws: B; by default the most of 9,999, 1,999 and 999 with n B <= 40 million, and 999 above.
+        null: "exact" from drawn PIT values, or their "gaussian" limit, for more than 100,000 rows.
+
+    Raises:
+        InvalidInputError: a value that defines no test, by name.
+    """
+
+    distances: tuple[float, ...] = (0.5, 1.0, 2.0)
+    ridges: tuple[float, ...] = (1e-1, 1e-2, 1e-3)
+    unsmoothed: bool = True
+    levels: tuple[float, ...] = (0.1, 0.5, 0.9)
+    directions: int = 100
+    own_directions: int = 40
+    joint_prior: float = 1 / 3
+    draws: int | None = None
+    null: Null = "exact"
+
+    def __post_init__(self) -> None:
+        for name, values in (("distances", self.distances), ("ridges", self.ridges)):
+            if not values or not all(value > 0 and np.isfinite(value) for value in values):
+                raise InvalidInputError(f"{name}: {values}; give one or more positive numbers")
+        if not all(0 < level < 1 for level in self.levels):
+            raise InvalidInputError(
+                f"levels: {self.levels}; give levels of quantiles inside (0, 1), such as (.1, .5, .9)"
+            )
+        for name, count in (("directions", self.directions), ("own_directions", self.own_directions)):
+            if count < 1:
+                raise InvalidInputError(f"{name}: {count}; give at least 1")
+        if not 0 < self.joint_prior < 1:
+            raise InvalidInputError(f"joint_prior: {self.joint_prior}; give a weight inside (0, 1)")
+        if self.draws is not None and self.draws < 1:
+            raise InvalidInputError(
+                f"draws: {self.draws}; a Monte-Carlo test needs at least 1, and 19 to reject at 5 %"
+            )
+        if self.null not in get_args(Null):
+            raise InvalidInputError(f"null: unknown {self.null!r}; use one of {', '.join(get_args(Null))}")
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for logs and digests."""
+        described = asdict(self) | {"orders": list(ORDERS), "regularization_convention": "n * lambda"}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in described.items()}
+
+    def draws_for(self, n: int) -> int:
+        """B at n rows: as given, or by the rule of ``draws``."""
+        if self.draws is not None:
+            return self.draws
+        return next((draws for draws in _STEPS if n * draws <= PROJECTED_VALUES), FEWEST_DRAWS)

@@ -1,0 +1,324 @@
+"""Level, power, intervals and cost of the test of conditional calibration.
+
+    python tests/benchmarks/conditional_calibration.py PART [--rows N] [--splits S] [--cases NAME ...]
+
+Parts: ``level`` (true models of seven families), ``power`` (faulty models, beside the tests of congruence, of the
+kernel calibration error and of the marginal PIT), ``effects`` (coverage of the intervals), ``cost`` and ``million``.
+The kept record is conditional_calibration.md. Inputs and targets are those of congruence_test.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import resource
+import time
+from collections.abc import Callable, Iterator
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import scipy.stats
+from cce_engine import embeddings
+from congruence_test import problem
+
+from congruence.kernels import (
+    EXACT,
+    Distribution,
+    Mixture,
+    Normal,
+    Poisson,
+    Quantiles,
+    Samples,
+    StudentT,
+    ZeroInflatedPoisson,
+    calibration_test,
+    chi_square,
+    congruence_test,
+    cramer_von_mises,
+    kolmogorov_smirnov,
+    pit_values,
+    prepare,
+)
+from congruence.kernels.conditional_calibration.effects import LeaveOneOut, explained_shares
+from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
+from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
+from congruence.kernels.conditional_calibration.settings import CalibrationSettings
+from congruence.kernels.congruence.test import congruence_tests
+
+SPLITS_PER_INPUTS = 20
+LEVELS = np.array([0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95])
+
+
+def true_models(mean: np.ndarray, spread: np.ndarray) -> dict[str, Distribution | None]:
+    """Laws that targets are drawn from and that predict them; None for an ensemble of 10."""
+    n = len(mean)
+    parts = (Normal(mean - spread, 0.5 * spread), Normal(mean + spread, spread))
+    return {
+        "normal": Normal(mean, spread),
+        "t": StudentT(np.full(n, 4.0), mean, spread),
+        "Poisson": Poisson(0.1 * mean),
+        "zero-inflated": ZeroInflatedPoisson(0.2 * mean, np.full(n, 0.4)),
+        "mixture": Mixture(np.array([0.4, 0.6]), parts),
+        "ensemble of 10": None,
+        "quantiles": Quantiles(LEVELS, Normal(mean, spread).quantile(LEVELS[None, :])),
+    }
+
+
+def prepared_split(n: int, seed: int, draws: int | None) -> tuple[PreparedCalibration, np.ndarray, np.ndarray]:
+    """New inputs with their bases and null, conditional mean and spread."""
+    x, mean, spread = problem(n, seed=seed)
+    split = prepare(x, input_kernel=EXACT.input_kernel)
+    return prepare_calibration(split, settings=CalibrationSettings(draws=draws), seed=seed), mean, spread
+
+
+def level(n: int, splits: int, cases: list[str], draws: int) -> None:
+    """p-values of true models: the whole test, and the four orders."""
+    found: dict[str, list[list[float]]] = {}
+    for batch in range(-(-splits // SPLITS_PER_INPUTS)):
+        prepared, mean, spread = prepared_split(n, batch, draws)
+        for name, truth in true_models(mean, spread).items():
+            if cases and name not in cases:
+                continue
+            for split in range(SPLITS_PER_INPUTS * batch, min(SPLITS_PER_INPUTS * (batch + 1), splits)):
+                model = truth
+                if truth is None:
+                    values = Normal(mean, spread).sample(11, seed=split)
+                    y, model = values[:, 0], Samples(values[:, 1:])
+                else:
+                    y = truth.sample(1, seed=split)[:, 0]
+                test = prepared.test_version(y, model, seed=split)
+                found.setdefault(name, []).append([test.p_value, *test.by_order.values()])
+    print(f"\n## Level: {splits} splits of n = {n:,}, {draws} draws, new inputs and draws every {SPLITS_PER_INPUTS}\n")
+    print(f"| model | rejected at 5 % | KS p | {' | '.join(ORDERS)} (at 5 %) | KS p of these |")
+    print("|---|" + "---:|" * 7)
+    rng = np.random.default_rng(0)
+    for name, rows in found.items():
+        p = np.array(rows)
+        ks = [scipy.stats.kstest(column - rng.uniform(size=len(p)) / (draws + 1), "uniform").pvalue for column in p.T]
+        rejected = np.mean(p <= 0.05, axis=0)
+        orders = " | ".join(f"{share:.3f}" for share in rejected[1:])
+        print(
+            f"| {name} | {rejected[0]:.3f} | {ks[0]:.3f} | {orders} | {', '.join(f'{k:.2f}' for k in ks[1:])} |",
+            flush=True,
+        )
+
+
+def third_signal(x: np.ndarray) -> np.ndarray:
+    """A direction of the inputs that neither mean nor spread follow, at unit variance."""
+    signal = (x.astype(np.float64) - x.mean(axis=0, dtype=np.float64)) @ np.random.default_rng(12).standard_normal(
+        x.shape[1]
+    )
+    return signal / signal.std()
+
+
+def faults(
+    x: np.ndarray, mean: np.ndarray, spread: np.ndarray, rng: np.random.Generator
+) -> Iterator[tuple[str, np.ndarray, Distribution]]:
+    """Targets and models that miss their law, each in one way."""
+    n, third = len(mean), third_signal(x)
+    noise = rng.standard_normal(n)
+    y = mean + spread * noise
+    levels = 1.0 + 0.5 * np.tanh(scipy.stats.norm.ppf((np.arange(40) + 0.5) / 40))
+    yield "homoscedastic", y, Normal(mean, np.full(n, np.sqrt(np.mean(spread**2))))
+    pooled = tuple(Normal(mean, np.full(n, value)) for value in levels)
+    yield "the same, marginal PIT uniform", y, Mixture(np.full(40, 1 / 40), pooled)
+    yield "local bias of either sign", y, Normal(mean + 0.4 * np.tanh(3.0 * third) * spread, spread)
+    skewed = np.sign(third) * (rng.gamma(4.0, size=n) - 4.0) / 2.0
+    yield "skew that changes sign", mean + spread * skewed, Normal(mean, spread)
+    modes = 0.85 * rng.choice((-1.0, 1.0), size=n) + np.sqrt(1.0 - 0.85**2) * noise
+    yield "missing mode", mean + spread * modes, Normal(mean, spread)
+    yield "wrong tail", mean + spread * rng.standard_t(3.0, size=n) / np.sqrt(3.0), Normal(mean, spread)
+    yield "wrong on a tenth of the rows", y, Normal(np.where(np.arange(n) % 10 == 0, mean + 1.5, mean), spread)
+    fine = np.exp(0.6 * np.sin(6.0 * third))
+    yield "high-frequency spread", mean + spread * fine * noise, Normal(mean, spread * np.sqrt(np.mean(fine**2)))
+    yield "ignores the input", y, Normal(np.full(n, np.mean(y)), np.full(n, np.std(y)))
+    yield "none (true)", y, Normal(mean, spread)
+
+
+def rivals() -> dict[str, Callable[..., float]]:
+    """p-values of other tests: (x, y, model, pit, seed)."""
+
+    def congruence(x: np.ndarray, y: np.ndarray, model: Distribution, pit: np.ndarray, seed: int) -> float:
+        return congruence_test(x, y, model, draws=199, seed=seed, input_kernel=EXACT.input_kernel).p_value
+
+    def skce(method: str) -> Callable[..., float]:
+        options = {"replicates": 199} if method == "asymptotic" else {}
+        return lambda x, y, model, pit, seed: calibration_test(model, y, method=method, seed=seed, **options).p_value
+
+    return {
+        "CCE": congruence,
+        "SKCE": skce("asymptotic"),
+        "UCME": skce("cme"),
+        "PIT: KS": lambda x, y, model, pit, seed: kolmogorov_smirnov(pit).p_value,
+        "PIT: CvM": lambda x, y, model, pit, seed: cramer_von_mises(pit).p_value,
+        "PIT: chi2": lambda x, y, model, pit, seed: chi_square(pit).p_value,
+    }
+
+
+def power(n: int, splits: int, cases: list[str], draws: int, without: list[str]) -> None:
+    """How often each fault is found at 5 %."""
+    tests = {name: test for name, test in rivals().items() if name not in without}
+    found: dict[str, list[list[float]]] = {}
+    seconds = np.zeros(1 + len(tests))
+    for split in range(splits):
+        x, mean, spread = problem(n, seed=split)
+        prepared = prepare_calibration(
+            prepare(x, input_kernel=EXACT.input_kernel), settings=CalibrationSettings(draws=draws), seed=split
+        )
+        for name, y, model in faults(x, mean, spread, np.random.default_rng([100, split])):
+            if cases and name not in cases:
+                continue
+            started = time.process_time()
+            test = prepared.test_version(y, model, seed=split)
+            seconds[0] += time.process_time() - started
+            row = [test.p_value, *test.by_order.values()]
+            pit = pit_values(model, y, seed=split)
+            for index, rival in enumerate(tests.values(), 1):
+                started = time.process_time()
+                row.append(rival(x, y, model, pit, split))
+                seconds[index] += time.process_time() - started
+            found.setdefault(name, []).append(row)
+    print(f"\n## Power: {splits} splits of n = {n:,}, {draws} draws, share rejected at 5 %\n")
+    print(f"| fault | this test | {' | '.join(ORDERS)} | {' | '.join(tests)} |")
+    print("|---|" + "---:|" * (5 + len(tests)))
+    for name, rows in found.items():
+        shares = " | ".join(f"{share:.2f}" for share in np.mean(np.array(rows) <= 0.05, axis=0))
+        print(f"| {name} | {shares} |", flush=True)
+    each = seconds / splits / max(len(found), 1)
+    print("\nCPU s per model: " + ", ".join(f"{v:.3f}" for v in each), flush=True)
+
+
+def normal_faults(x: np.ndarray, mean: np.ndarray, spread: np.ndarray) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Normal models of normal targets: the mean and standard deviation of the targets, in predicted spreads."""
+    one, third = np.ones(len(mean)), third_signal(x)
+    yield "true", 0.0 * one, one
+    yield "biased by .3", 0.3 * one, one
+    yield "local bias", 0.4 * np.tanh(3.0 * third), one
+    yield "overconfident 1.5x", 0.0 * one, 1.5 * one
+    yield "underconfident 1.5x", 0.0 * one, one / 1.5
+    yield "homoscedastic", 0.0 * one, spread / np.sqrt(np.mean(spread**2))
+    yield "ignores the input", (mean - mean.mean()) / 5.0, spread / 5.0
+
+
+def expected_scores(shift: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """E phi_j(Phi(shift + scale Z)), (n, 4), by 80 Gauss-Hermite nodes."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    pit = scipy.stats.norm.cdf(shift[:, None] + scale[:, None] * nodes)
+    values = pit_scores(pit.ravel()).reshape(*pit.shape, 4)
+    return np.einsum("nkj,k->nj", values, weights / weights.sum())
+
+
+def effects(n: int, splits: int) -> None:
+    """Bias, and coverage of the 95 % intervals on either side, for shares that are known."""
+    found: dict[str, list[np.ndarray]] = {}
+    for batch in range(-(-splits // SPLITS_PER_INPUTS)):
+        prepared, mean, spread = prepared_split(n, batch, 1)
+        basis, ridge = prepared._reference, min(prepared.settings.ridges)
+        others = LeaveOneOut.of(basis, ridge)
+        x = problem(n, seed=batch)[0]
+        for name, shift, scale in normal_faults(x, mean, spread):
+            expected = expected_scores(shift, scale)
+            smoothed = others.of_others(expected) / (1.0 - others.leverage)[:, None]
+            shares = np.mean(expected * smoothed, axis=0)
+            for split in range(SPLITS_PER_INPUTS * batch, min(SPLITS_PER_INPUTS * (batch + 1), splits)):
+                noise = np.random.default_rng([200, split]).standard_normal(n)
+                results = explained_shares(basis, ridge, pit_scores(scipy.stats.norm.cdf(shift + scale * noise)))
+                found.setdefault(name, []).append(
+                    np.array(
+                        [
+                            (share, np.mean(m**2), e.estimate, share < e.low - 1e-9, share > e.high, e.high - e.low)
+                            for share, m, e in zip(shares, expected.T, results.values(), strict=True)
+                        ]
+                    )
+                )
+    print(f"\n## Effects: {splits} splits of n = {n:,}, new inputs every {SPLITS_PER_INPUTS}\n")
+    print("| model | order | mean square of m | theta | mean estimate | its std | covered | below | above |")
+    print("|---|---|---:|---:|---:|---:|---:|---:|---:|")
+    for name, rows in found.items():
+        for j, order in enumerate(ORDERS):
+            share, whole, estimate, below, above, _ = np.mean(rows, axis=0)[j]
+            deviation = np.std([row[j, 2] - row[j, 0] for row in rows])
+            print(
+                f"| {name} | {order} | {whole:.4f} | {share:.4f} | {estimate:.4f} | {deviation:.4f} | "
+                f"{1 - below - above:.3f} | {below:.3f} | {above:.3f} |",
+                flush=True,
+            )
+
+
+def cost(sizes: list[int]) -> None:
+    """CPU seconds and peak memory by n, beside the congruence test of 999 draws."""
+    print("\n## Cost: CPU s, one thread\n")
+    print("| n | draws | spectrum | bases and null, once per split | a version | congruence test of a version | GiB |")
+    print("|" + "---:|" * 7)
+    for n in sizes:
+        x, mean, spread = problem(n)
+        y, model = np.random.default_rng(1).normal(mean, spread), Normal(mean, spread)
+        marks = [time.process_time()]
+        split = prepare(x, input_kernel=EXACT.input_kernel)
+        _ = split.spectrum
+        marks.append(time.process_time())
+        prepared = prepare_calibration(split)
+        marks.append(time.process_time())
+        test = prepared.test_version(y, model)
+        marks.append(time.process_time())
+        congruence_tests(split, y, {"": model})
+        marks.append(time.process_time())
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        took = " | ".join(f"{seconds:.1f}" for seconds in np.diff(marks))
+        print(f"| {n:,} | {test.draws:,} | {took} | {peak:.2f} |", flush=True)
+
+
+def million(n: int, null: str) -> None:
+    """Wall and CPU seconds and peak memory of a large split, without the protocol's kernel: x alone is there."""
+    x = embeddings(n)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    pit = np.random.default_rng(0).uniform(size=n)
+    centre = x[:, :1].astype(np.float64)
+    quantiles = centre + np.array([-1.0, 0.0, 1.0]) * np.exp(x[:, 1:2])
+
+    def peak() -> float:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+    print(f"\n## n = {n:,}, {null}: inputs take {x.nbytes / 2**30:.2f} GiB, peak {peak():.2f} GiB before\n")
+    started, cpu = time.perf_counter(), time.process_time()
+    settings = CalibrationSettings(null=null)
+    prepared = prepare_calibration(x, input_kernel=EXACT.input_kernel, settings=settings)
+    print(f"once: {time.perf_counter() - started:.0f} s, CPU {time.process_time() - cpu:.0f} s, peak {peak():.2f} GiB")
+    started, cpu = time.perf_counter(), time.process_time()
+    test = prepared.test(pit, quantiles)
+    wall, cpu = time.perf_counter() - started, time.process_time() - cpu
+    print(f"a version: {wall:.0f} s, CPU {cpu:.0f} s, peak {peak():.2f} GiB")
+    print(f"p = {test.p_value:.3f}, draws {test.draws}, null {test.null}", flush=True)
+
+
+def main() -> None:
+    """Run one part."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["level", "power", "effects", "cost", "million"])
+    parser.add_argument("--rows", type=int, default=300)
+    parser.add_argument("--splits", type=int, default=40)
+    parser.add_argument("--draws", type=int, default=999)
+    parser.add_argument("--null", choices=["exact", "gaussian"], default="exact", help="of ``million``")
+    parser.add_argument("--cases", nargs="*", default=[])
+    parser.add_argument("--without", nargs="*", default=[], help="tests to leave out of the comparison")
+    arguments = parser.parse_args()
+    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, NumPy {np.__version__}")
+    started = time.process_time()
+    if arguments.part == "level":
+        level(arguments.rows, arguments.splits, arguments.cases, arguments.draws)
+    if arguments.part == "power":
+        power(arguments.rows, arguments.splits, arguments.cases, arguments.draws, arguments.without)
+    if arguments.part == "effects":
+        effects(arguments.rows, arguments.splits)
+    if arguments.part == "cost":
+        cost([4000, 20_000, 100_000])
+    if arguments.part == "million":
+        million(arguments.rows, arguments.null)
+    print(f"\n{time.process_time() - started:.0f} CPU s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Effects are what they are defined to be, without bias, and their intervals hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from congruence.kernels.conditional_calibration.bases import InputBasis
+from congruence.kernels.conditional_calibration.effects import LeaveOneOut, _interval, explained_shares
+from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
+from congruence.kernels.kernel_functions import RBF
+
+
+@pytest.fixture(scope="module")
+def basis() -> InputBasis:
+    x = np.random.default_rng(0).uniform(-1.0, 1.0, (120, 2))
+    values, axes = np.linalg.eigh(RBF(0.5)(x) / 120)
+    return InputBasis("RBF", values[:-31:-1].copy(), axes[:, :-31:-1].astype(np.float32))
+
+
+def smoothing(basis: InputBasis, ridge: float) -> np.ndarray:
+    U, e = basis.vectors.astype(np.float64), basis.eigenvalues
+    w = e / (e + ridge)
+    return (U[:, w >= 1e-2] * w[w >= 1e-2]) @ U[:, w >= 1e-2].T
+
+
+def form(H: np.ndarray) -> np.ndarray:
+    """A with phi' A phi = sum_i phi_i m_{-i}(x_i), symmetric."""
+    lift = 1.0 / (1.0 - np.diag(H))
+    A = (H - np.diag(np.diag(H))) * (lift[:, None] + lift[None, :]) / 2.0
+    return np.asarray(A)
+
+
+def test_the_estimate_is_the_sum_over_pairs_of_rows(basis: InputBasis) -> None:
+    scores = pit_scores(np.random.default_rng(1).beta(0.7, 1.2, 120))
+    A = form(smoothing(basis, 1e-2))
+    for j, effect in enumerate(explained_shares(basis, 1e-2, scores).values()):
+        assert effect.estimate == pytest.approx(scores[:, j] @ A @ scores[:, j] / 120, rel=1e-4)
+
+
+def test_the_quadratic_part_of_its_variance_is_the_sum_over_pairs(basis: InputBasis) -> None:
+    H = smoothing(basis, 1e-2)
+    A, variance = form(H), np.random.default_rng(2).uniform(0.5, 2.0, 120)
+    others = LeaveOneOut.of(basis, 1e-2)
+    computed = others._quadratic(variance, 1.0 / (1.0 - others.leverage))
+    assert computed == pytest.approx(2.0 * variance @ A**2 @ variance, rel=1e-4)
+
+
+def test_it_has_no_bias_and_its_interval_holds(basis: InputBasis) -> None:
+    """A score of variance 2.25 at an amplitude that the inputs explain: sum w (c^2 - 1) would claim more."""
+    rng = np.random.default_rng(3)
+    m = 0.4 * np.sin(3.0 * basis.vectors[:, 1] / np.abs(basis.vectors[:, 1]).max())
+    theta = m @ form(smoothing(basis, 1e-1)) @ m / 120
+    results = [
+        next(iter(explained_shares(basis, 1e-1, np.tile((m + 1.5 * rng.standard_normal(120))[:, None], 4)).values()))
+        for _ in range(150)
+    ]
+    estimates = np.array([effect.estimate for effect in results])
+    assert np.mean(estimates) == pytest.approx(theta, abs=3.0 * np.std(estimates) / np.sqrt(150))
+    assert np.mean([effect.low <= theta <= effect.high for effect in results]) >= 0.9
+
+
+def test_a_uniform_model_is_not_called_faulty_and_a_narrow_one_by_its_spread(basis: InputBasis) -> None:
+    rng = np.random.default_rng(4)
+    true = explained_shares(basis, 1e-1, pit_scores(rng.uniform(size=120)))
+    assert list(true) == list(ORDERS)
+    assert all(effect.low < 0.05 for effect in true.values())
+    narrow = explained_shares(basis, 1e-1, pit_scores(scipy.stats.norm.cdf(2.0 * rng.standard_normal(120))))
+    assert narrow["spread"].low > 0.1
+    assert narrow["bias"].low == narrow["skew"].low == 0.0
+
+
+def test_the_interval_is_that_of_a_chi_square() -> None:
+    """One direction: the signal is c^2 - 1 with c ~ N(mu, 1); at c^2 = 20 the interval of mu^2 by its definition."""
+    low, high = _interval(19.0, 1.0, 2.0, 1.0, 0.95)
+    exact = [
+        next(v for v in np.linspace(0, 80, 8001) if scipy.stats.ncx2.cdf(20.0, 1, max(v, 1e-9)) <= share)
+        for share in (0.975, 0.025)
+    ]
+    assert (low, high) == pytest.approx(exact, rel=0.12)

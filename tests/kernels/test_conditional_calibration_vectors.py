@@ -1,0 +1,81 @@
+"""Vector targets: exact by drawn targets, blind to units, and sees spread, dependence and shape."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from congruence.kernels import MultivariateNormal, Normal, Samples
+from congruence.kernels.conditional_calibration.prepared import prepare_calibration
+from congruence.kernels.conditional_calibration.settings import CalibrationSettings
+from congruence.kernels.conditional_calibration.vector_targets import SCALES, whitened_targets
+from congruence.kernels.errors import InvalidInputError
+
+
+def split(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Inputs, means and spreads of two targets."""
+    x = np.random.default_rng(0).standard_normal((n, 3))
+    return x, 2.0 * x[:, :2], np.exp(0.4 * x[:, 1:])
+
+
+@pytest.mark.parametrize("ensemble", [False, True])
+def test_level(ensemble: bool) -> None:
+    x, mean, spread = split(80)
+    prepared = prepare_calibration(x, settings=CalibrationSettings(draws=39, directions=20))
+    p = []
+    for seed in range(8):
+        values = MultivariateNormal(mean, spread).sample(9, seed=seed)
+        model = Samples(values[:, 1:]) if ensemble else MultivariateNormal(mean, spread)
+        p.append(prepared.test_version(values[:, 0], model).p_value)
+    assert np.mean(np.array(p) <= 0.1) <= 0.5
+    assert 0.2 < np.mean(p) < 0.8
+
+
+def test_spread_that_the_model_does_not_follow_is_found() -> None:
+    x, mean, spread = split(300)
+    y = np.random.default_rng(1).normal(mean, spread)
+    prepared = prepare_calibration(x, settings=CalibrationSettings(draws=49))
+    constant = np.broadcast_to(np.sqrt(np.mean(spread**2, axis=0)), spread.shape)
+    test = prepared.test_version(y, MultivariateNormal(mean, constant))
+    assert test.p_value == 0.02
+    assert list(test.by_order) == list(SCALES)
+
+
+def test_targets_that_depend_on_each_other_are_found() -> None:
+    x, mean, spread = split(300)
+    noise = np.random.default_rng(2).standard_normal((300, 2))
+    noise[:, 1] = 0.8 * noise[:, 0] + 0.6 * noise[:, 1]
+    prepared = prepare_calibration(x, settings=CalibrationSettings(draws=49))
+    assert prepared.test_version(mean + spread * noise, MultivariateNormal(mean, spread)).p_value <= 0.02
+
+
+def test_units_of_the_targets_do_not_matter() -> None:
+    x, mean, spread = split(80)
+    y = np.random.default_rng(3).normal(mean, spread)
+    prepared = prepare_calibration(x, settings=CalibrationSettings(draws=39, directions=20))
+    units = np.array([100.0, 0.01])
+    one = prepared.test_version(y, MultivariateNormal(mean, 1.3 * spread))
+    other = prepared.test_version(units * y + 5.0, MultivariateNormal(units * mean + 5.0, 1.3 * units * spread))
+    assert other.statistic == pytest.approx(one.statistic, rel=1e-3)
+    assert other.p_value == one.p_value
+
+
+def test_whitening_treats_target_and_draws_alike() -> None:
+    values = np.random.default_rng(4).standard_normal((20, 7, 2)) * np.array([5.0, 0.1])
+    first = whitened_targets(values[:, 0], Samples(values[:, 1:]), seed=0)
+    other = whitened_targets(values[:, 3], Samples(np.delete(values, 3, axis=1)), seed=0)
+    np.testing.assert_allclose(first.said, other.said)
+    np.testing.assert_allclose(first.z, other.predictive.values[:, 0])
+    constant = whitened_targets(np.zeros((4, 2)), Samples(np.zeros((4, 5, 2))), seed=0)
+    assert np.isfinite(constant.z).all()
+
+
+def test_targets_of_another_shape_are_named() -> None:
+    x, mean, spread = split(30)
+    prepared = prepare_calibration(x, settings=CalibrationSettings(draws=19))
+    with pytest.raises(InvalidInputError, match="1 targets per row"):
+        prepared.test_version(mean[:, 0], MultivariateNormal(mean, spread))
+    with pytest.raises(InvalidInputError, match="2 targets per row"):
+        prepared.test_version(mean, Normal(mean[:, 0], spread[:, 0]))
+    with pytest.raises(InvalidInputError, match="predictive: 29 rows"):
+        prepared.test_version(mean, MultivariateNormal(mean[:29], spread[:29]))
