@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.congruence.influence import mean_points, random_signs
+from congruence.kernels.congruence.influence import coefficients_under_signs, mean_points
 from congruence.kernels.congruence.null_draws import null_draws
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.spectrum import SpectralSmoother
@@ -64,7 +64,7 @@ def expected_congruence(
         drawn = delta.draw(1, rng)[:, 0].astype(np.float32)
         if roots is not None:
             drawn *= roots.astype(np.float32)[:, None]
-        drawn_coefficients += [smoother.coefficients(random_signs(rng, len(drawn)) * drawn) for _ in range(SIGNS)]
+        drawn_coefficients += coefficients_under_signs(smoother, drawn, SIGNS, rng)
     synthesis = smoother.synthesis[mean_points(len(smoother.synthesis))]
     return expected_at(synthesis, drawn_coefficients, mean_squared_floor)
 

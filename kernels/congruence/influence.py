@@ -37,6 +37,7 @@ ENERGY = 0.998  # of the residuals' features that the multipliers see
 RIDGES = np.geomspace(1e-6, 1e6, 37)  # relative to the metric's own n lambda
 MAX_AXES = 256  # of them: vector targets have thousands
 POINTS = 4096  # that means under drawn signs run over
+COLUMNS_AT_ONCE = 64  # of drawn signs in one product
 _INFLUENCES = ("root", "squared")
 _TINY = float(np.finfo(float).tiny)
 
@@ -216,8 +217,25 @@ def _multiplied(
     # Of directions by the hundred the noise hardly varies: it stands at its mean.
     constant = smoother.squared_weights(left_out)[rows]
     beside = np.maximum(np.sum(smoothed[rows] ** 2, axis=1) - np.sum(observed**2, axis=1), 0.0)
-    drawn = [smoother.coefficients(random_signs(rng, len(noise)) * noise) for _ in range(multipliers)]
+    drawn = coefficients_under_signs(smoother, noise, multipliers, rng)
     return means_under_signs(drawn, synthesis, observed, beside, constant)
+
+
+def coefficients_under_signs(
+    smoother: SpectralSmoother, noise: Array, count: int, rng: np.random.Generator
+) -> list[Array]:
+    """What the smoother keeps of ``noise`` (n, c) under each of ``count`` draws of the rows' signs, (k, c) each.
+
+    Several draws in one product: the directions, which take longer to read than to multiply, are read once for them.
+    """
+    drawn: list[Array] = []
+    while len(drawn) < count:
+        many = min(max(1, COLUMNS_AT_ONCE // noise.shape[1]), count - len(drawn))
+        signs = np.concatenate([random_signs(rng, len(noise)) for _ in range(many)], axis=1)
+        columns = (signs[:, :, None] * noise[:, None, :]).reshape(len(noise), -1)
+        kept = smoother.coefficients(columns).reshape(-1, many, noise.shape[1])
+        drawn += [np.ascontiguousarray(kept[:, number]) for number in range(many)]
+    return drawn
 
 
 def means_under_signs(
