@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from congruence.tasks.settings.evaluation.home import SERVED
 
 from congruence.flows.clean import clean
 from congruence.flows.environment import log_to_prefect
@@ -25,6 +24,7 @@ from congruence.flows.options import (
     print_json,
     start,
 )
+from congruence.tasks.settings.home import SERVED
 
 if TYPE_CHECKING:
     from congruence.tasks.settings.evaluation import EvaluationSettings

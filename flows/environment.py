@@ -12,9 +12,8 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
-from congruence.tasks.settings.evaluation.home import home_store
-
 from congruence.tasks.errors import SettingsError
+from congruence.tasks.settings.home import home_store
 
 _QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from congruence.tasks.settings.evaluation.home import DEFAULT, VARIABLE
 
 from congruence.flows.environment import embed_servers
 from congruence.kernels.errors import CongruenceError
+from congruence.tasks.settings.home import DEFAULT, VARIABLE
 
 if TYPE_CHECKING:
     from congruence.tasks.comparison import GateDecision

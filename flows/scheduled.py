@@ -10,7 +10,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from congruence.tasks.settings.evaluation.home import SERVED
 from prefect import Flow, flow, get_run_logger, tags, task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
@@ -27,6 +26,7 @@ from congruence.kernels.errors import CongruenceError
 from congruence.tasks.comparison import GateDecision
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
+from congruence.tasks.settings.home import SERVED
 from congruence.tasks.tracking import TrackingError
 from congruence.tasks.watching.notification import notify
 

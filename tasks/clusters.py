@@ -16,11 +16,11 @@ from typing import Any
 
 import dask
 import psutil
-from congruence.tasks.settings.evaluation.cluster import ClusterSettings
 from distributed import Client, KilledWorker, LocalCluster
 from distributed.comm.core import CommClosedError
 
 from congruence.tasks.errors import ClusterError, SettingsError
+from congruence.tasks.settings.cluster import ClusterSettings
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import mlflow
 import pandas as pd
-from congruence.tasks.settings.evaluation.home import default_home, home_store
 from mlflow.models import infer_signature
 from mlflow.models.model import ModelInfo
 from mlflow.pyfunc import log_model
@@ -32,6 +31,7 @@ from congruence.tasks.contract.predictors import (
 )
 from congruence.tasks.contract.reading import describe_distribution, distribution_columns, read_distribution
 from congruence.tasks.contract.settings import Column, PredictionSettings, Transform
+from congruence.tasks.settings.home import default_home, home_store
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ from typing import Any
 from typing import Protocol as Interface
 
 import numpy as np
-from congruence.tasks.settings.evaluation.solver import SolverSettings
 from distributed import Client
 
 from congruence.kernels.arrays import Array
@@ -30,6 +29,7 @@ from congruence.tasks.linalg import cluster_capacity, prepare_on_dask
 from congruence.tasks.linalg.measured import VersionMeasurement
 from congruence.tasks.linalg.plan import plan_solver
 from congruence.tasks.scores.names import MetricName, requested_metrics
+from congruence.tasks.settings.solver import SolverSettings
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from congruence.tasks.settings.evaluation.solver import SolverSettings
 from dask.utils import parse_bytes
 
 from congruence.kernels.arrays import Array
@@ -19,6 +18,7 @@ from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom, Sol
 from congruence.kernels.solvers.planning import DENSE_LIMIT, NYSTROM_LANDMARKS, Plan
 from congruence.tasks.linalg import Capacity, CheckpointFile, TiledCholesky
 from congruence.tasks.linalg.capacity import KEPT_SHARE
+from congruence.tasks.settings.solver import SolverSettings
 
 CHECKPOINT_ROWS = 50_000
 IN_MEMORY_ROWS = 50_000  # an exact solve in some minutes; beyond, its passes over K grow with the square

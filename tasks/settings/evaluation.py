@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from congruence.tasks.settings.evaluation.cluster import ClusterSettings
-from congruence.tasks.settings.evaluation.home import default_home
-from congruence.tasks.settings.evaluation.solver import SolverSettings
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from congruence.tasks.comparison.gate_settings import GateSettings
@@ -18,7 +15,10 @@ from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.models.settings import PredictSettings
 from congruence.tasks.scores.names import MetricName
+from congruence.tasks.settings.cluster import ClusterSettings
+from congruence.tasks.settings.home import default_home
 from congruence.tasks.settings.protocol import ProtocolSettings
+from congruence.tasks.settings.solver import SolverSettings
 from congruence.tasks.settings.strict import Strict
 from congruence.tasks.sources.settings import SplitSettings
 from congruence.tasks.tracking.settings import TrackingSettings

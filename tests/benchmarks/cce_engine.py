@@ -188,12 +188,11 @@ def million(n, folder):
 
 def workers(n, folder):
     """One pass over K on 1 and 2 Dask workers and in this process, as a fraction of the matrix-product peak."""
-    from congruence.tasks.settings.evaluation.cluster import ClusterSettings
-
     from congruence.kernels.gram.operator import RegularizedGram
     from congruence.kernels.kernel_functions import Polynomial
     from congruence.tasks.clusters import dask_client
     from congruence.tasks.linalg import DaskGram
+    from congruence.tasks.settings.cluster import ClusterSettings
 
     x = embeddings(n)
     v = np.random.default_rng(0).standard_normal((n, 30))
@@ -215,11 +214,11 @@ def workers(n, folder):
 def tiled(n, folder):
     """Tiled Cholesky on two workers beside LAPACK's spotrf on the same two cores."""
     import scipy.linalg
-    from congruence.tasks.settings.evaluation.cluster import ClusterSettings
 
     from congruence.kernels.kernel_functions import Polynomial
     from congruence.tasks.clusters import dask_client
     from congruence.tasks.linalg import DaskGram, TiledCholesky
+    from congruence.tasks.settings.cluster import ClusterSettings
 
     x = embeddings(n)
     work = n**3 / 3 / 1e9

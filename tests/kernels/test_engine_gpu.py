@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from congruence.tasks.settings.evaluation.cluster import ClusterSettings
 
 from congruence.kernels.congruence.prepared import prepare
 from congruence.kernels.distributions import Normal
@@ -11,6 +10,7 @@ from congruence.kernels.kernel_functions import RBF, Laplacian, Matern, Polynomi
 from congruence.kernels.solvers import ConjugateGradient, Nystrom
 from congruence.tasks.clusters import dask_client
 from congruence.tasks.linalg import DaskGram, TiledCholesky
+from congruence.tasks.settings.cluster import ClusterSettings
 
 pytestmark = pytest.mark.gpu
 cupy = pytest.importorskip("cupy")

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import dask
 import pytest
-from congruence.tasks.settings.evaluation.cluster import ClusterSettings
 from distributed import LocalCluster
 from loopback import Process, free_port
 
@@ -18,6 +17,7 @@ from congruence.tasks import clusters
 from congruence.tasks.clusters import Workers, dask_client
 from congruence.tasks.errors import ClusterError
 from congruence.tasks.linalg import capacity
+from congruence.tasks.settings.cluster import ClusterSettings
 
 
 @pytest.fixture

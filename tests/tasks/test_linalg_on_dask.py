@@ -6,7 +6,6 @@ import signal
 import dask.array as da
 import numpy as np
 import pytest
-from congruence.tasks.settings.evaluation.cluster import ClusterSettings
 
 from congruence.kernels.congruence.prepared import conditional_congruence_error
 from congruence.kernels.distributions import Normal
@@ -17,6 +16,7 @@ from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom
 from congruence.tasks.clusters import dask_client
 from congruence.tasks.linalg import CheckpointFile, DaskGram, TiledCholesky, prepare_on_dask
 from congruence.tasks.linalg.sources import StoredRows
+from congruence.tasks.settings.cluster import ClusterSettings
 
 
 @pytest.fixture(scope="module")

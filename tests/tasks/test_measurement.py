@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from congruence.tasks.settings.evaluation.cluster import ClusterSettings
-from congruence.tasks.settings.evaluation.solver import SolverSettings
 
 from congruence.kernels import ECAI, EXACT, PREPRINT, Downsampling, Normal, Protocol, congruence_tests, prepare
 from congruence.kernels.mean_embeddings.model_scales import model_output_kernel
 from congruence.tasks.clusters import dask_client
 from congruence.tasks.linalg import sweep_iterates
 from congruence.tasks.linalg.measurement import Measurement, measure, on_cluster
+from congruence.tasks.settings.cluster import ClusterSettings
+from congruence.tasks.settings.solver import SolverSettings
 
 ROWS = 240
 RNG = np.random.default_rng(0)

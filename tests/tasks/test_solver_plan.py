@@ -4,8 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from congruence.tasks.settings.evaluation.cluster import ClusterSettings
-from congruence.tasks.settings.evaluation.solver import SolverSettings
 
 from congruence.kernels import RBF, ConjugateGradient
 from congruence.kernels.errors import BudgetError
@@ -15,6 +13,8 @@ from congruence.tasks.clusters import dask_client
 from congruence.tasks.linalg import Capacity, cluster_capacity
 from congruence.tasks.linalg import plan as solver_plan
 from congruence.tasks.linalg.plan import plan_solver
+from congruence.tasks.settings.cluster import ClusterSettings
+from congruence.tasks.settings.solver import SolverSettings
 
 SMALL = Capacity(threads=2, memory_bytes=2**30, kept_bytes=2**28)
 
