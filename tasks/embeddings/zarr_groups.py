@@ -1,12 +1,11 @@
-"""Arrays as one Zarr group made in memory, so that it is written and checked whole, and markers that vouch for them.
+"""Arrays as one Zarr group made in memory, so that it is written and checked whole.
 
 What a step stores is done when its marker, written after the data, exists; the marker names the data by the digest of
-its content and carries the SHA-256 of every object, and a checksum of itself.
+its content and carries the SHA-256 of every object.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any
@@ -62,23 +61,3 @@ def checked_objects(sha256s: Mapping[str, str], get: Get) -> dict[str, bytes] | 
             return f"is damaged: {key} does not have its checksum"
         found[key] = content
     return found
-
-
-def seal(marker: Mapping[str, Any]) -> bytes:
-    """A marker as JSON with a checksum of itself."""
-    return json.dumps({**marker, "checksum": digest_of(marker)}, sort_keys=True, indent=1).encode()
-
-
-def unseal(content: bytes) -> dict[str, Any] | None:
-    """The marker, None where it is damaged."""
-    try:
-        marker: dict[str, Any] = json.loads(content)
-        checksum = marker.pop("checksum")
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
-    return marker if checksum == digest_of(marker) else None
-
-
-def digest_of(value: Any) -> str:
-    """32 hexadecimal digits for a value that JSON can hold, whatever the order of its keys."""
-    return sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:32]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.tasks.embeddings.addresses import options_of, reference_to
+from congruence.tasks.embeddings.markers import digest_of
 from congruence.tasks.embeddings.objects import ObjectStore
-from congruence.tasks.embeddings.zarr_groups import digest_of
 from congruence.tasks.models.registry import ModelVersion
 
 _FORMAT = 1
@@ -31,7 +32,7 @@ class PredictionAddress:
         model: names the version for good, whatever the registry.
         digest: of the contract and the valid rows.
         label: what people call the version.
-        storage_options: passed to the fsspec file system.
+        options: names the options of the store's file system, which may be secret; see ``StoreAddress``.
     """
 
     store_uri: str
@@ -39,7 +40,7 @@ class PredictionAddress:
     model: str
     digest: str
     label: str
-    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    options: str = ""
 
     @classmethod
     def of(
@@ -59,10 +60,10 @@ class PredictionAddress:
             version: the version.
             contract: digest of the resolved contract, see ``contract_digest``.
             valid: which rows of the split are valid, (rows,) of bool.
-            storage_options: passed to the fsspec file system.
+            storage_options: of the store's file system; workers know them by ``share_options``.
         """
         digest = digest_of({"format": _FORMAT, "contract": contract, "valid": mask_digest(valid)})
-        options = dict(storage_options or {})
+        options = reference_to(storage_options or {})
         return cls(store_uri, split_digest, _model_name(version), digest, version.label, options)
 
     @property
@@ -73,7 +74,7 @@ class PredictionAddress:
     @cached_property
     def objects(self) -> ObjectStore:
         """The store, opened once by each process that holds the address."""
-        return ObjectStore(self.store_uri, self.storage_options)
+        return ObjectStore(self.store_uri, options_of(self.options))
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the open store."""

@@ -24,15 +24,8 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.contract.errors import ContractError
-from congruence.tasks.embeddings.zarr_groups import (
-    checked_objects,
-    checksums,
-    decode_group,
-    digest_of,
-    encode_group,
-    seal,
-    unseal,
-)
+from congruence.tasks.embeddings.markers import DamagedError, digest_of, sealed, unsealed
+from congruence.tasks.embeddings.zarr_groups import checked_objects, checksums, decode_group, encode_group
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.encoding import describe, restore
 from congruence.tasks.sources import Shard
@@ -116,7 +109,7 @@ def write_range(
         "content": content,
         "sha256": sums,
     }
-    address.objects.put(_marker_key(address, (start, stop)), seal(marker))
+    address.objects.put(_marker_key(address, (start, stop)), sealed(marker))
 
 
 def read_range(address: PredictionAddress, found: Range) -> tuple[Array, Distribution | None]:
@@ -165,8 +158,9 @@ def concatenate(parts: Sequence[Distribution]) -> Distribution:
 
 
 def _read_checked(address: PredictionAddress, found: Range, content: bytes) -> tuple[Array, Distribution | None] | str:
-    marker = unseal(content)
-    if marker is None:
+    try:
+        marker = unsealed(content)
+    except DamagedError:
         return "have a damaged marker"
     expected = _header(address, found)
     if any(marker.get(name) != value for name, value in expected.items()):
