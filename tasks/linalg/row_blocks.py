@@ -17,7 +17,7 @@ from typing import Any, Protocol as Interface
 
 import dask
 import numpy as np
-from distributed import Client, wait
+from distributed import Client
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
@@ -315,7 +315,7 @@ class _Split:
         tree, waiting = _Tree(self.client), deque[Any]()
         for group in groups:
             if len(waiting) >= limit:
-                wait(waiting.popleft())
+                _finish(waiting.popleft())
             places = [(int(block), firsts[block]) for block in group]
             part = self.client.submit(_of_blocks, function, places, shared, pure=False)
             waiting.append(part)
@@ -349,6 +349,12 @@ class _Tree:
 
     def _merged(self, parts: list[Any]) -> Any:
         return self._client.submit(_merged, list(parts), pure=False)
+
+
+def _finish(part: Any) -> None:
+    """Wait for a part on its own client, and raise what went wrong in it; nothing is fetched."""
+    if part.exception() is not None:
+        part.result()
 
 
 def _as_it_is(context: tuple[Any, ...]) -> tuple[Any, ...]:
