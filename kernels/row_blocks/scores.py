@@ -16,7 +16,6 @@ from congruence.kernels.congruence.influence import leave_one_out, mean_points, 
 from congruence.kernels.congruence.test import TIE
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.tiles import TileMaker, TilePoints
-
 from congruence.kernels.row_blocks.right_hand_sides import DRAWS_AT_ONCE, errors_of
 from congruence.kernels.row_blocks.sums import BlockSums, chosen_in
 from congruence.kernels.row_blocks.system import BlockInputs, BlockSystem, product, projected

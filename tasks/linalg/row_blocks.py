@@ -11,9 +11,10 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, Protocol as Interface
+from typing import Any
+from typing import Protocol as Interface
 
 import dask
 import numpy as np

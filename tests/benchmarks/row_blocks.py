@@ -116,9 +116,7 @@ def main() -> None:
                 EXACT,
                 arguments.families.split(","),
                 WriteBlocks(folder),
-                accuracy=BlockAccuracy(
-                    first=arguments.landmarks, largest=arguments.largest or arguments.landmarks
-                ),
+                accuracy=BlockAccuracy(first=arguments.landmarks, largest=arguments.largest or arguments.landmarks),
                 draws=arguments.draws,
                 announce=print,
             )
