@@ -261,7 +261,7 @@ def test_numbers_do_not_depend_on_cuts_or_workers(tmp_path):
     for name in models:
         one, other = runs[0][name], runs[2][name]
         assert one.mean == pytest.approx(other.mean, rel=1e-9)
-        assert one.certificate.in_mean == pytest.approx(other.certificate.in_mean, rel=1e-9)
+        assert one.certificate.in_mean == pytest.approx(other.certificate.in_mean, rel=1e-5)
         assert one.expected.high == pytest.approx(other.expected.high, rel=1e-5)
         assert one.test.p_value == other.test.p_value
         assert one.uncertainty.standard_error == pytest.approx(other.uncertainty.standard_error, rel=1e-5)
@@ -391,8 +391,7 @@ def test_draws_of_rows_follow_their_law(model):
     drawn = row_draws(model, np.arange(2000), 8, 0, "draws")
     assert drawn.shape == (2000, 8)
     assert drawn.mean() == pytest.approx(model.mean()[0], abs=4.0 * model.std()[0] / np.sqrt(16_000))
-    members = {"Samples": np.sqrt(2.0 / 3.0)}.get(type(model).__name__, 1.0)
-    assert drawn.std() == pytest.approx(members * model.std()[0], rel=0.03)
+    assert drawn.std() == pytest.approx(model.std()[0], rel=0.03)
     vector = MultivariateNormal(np.zeros((2000, 2)), np.tile([1.0, 3.0], (2000, 1)))
     np.testing.assert_allclose(row_draws(vector, np.arange(2000), 8, 0, "d").std(axis=(0, 1)), [1.0, 3.0], rtol=0.03)
 
