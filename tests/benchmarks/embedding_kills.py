@@ -65,9 +65,7 @@ def embed(split: Split, uri: str, log: Path, pause: float) -> None:
 def kill_processes(kills: int, folder: Path, table: Path, seed: int) -> None:
     moments, script = random.Random(seed), load_script()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["congruence.tasks.embeddings.shard", "congruence.tasks.sources", "zarr"]
-    )
+    context.set_forkserver_preload(["congruence.tasks.embeddings.shard", "congruence.tasks.sources", "zarr"])
     split = open_split(SplitSettings(uri=str(table), input="image", target="target", shard_rows=20))
     embed(split, str(folder / "undisturbed"), folder / "undisturbed.log", 0.0)
     expected = files(folder / "undisturbed")

@@ -37,7 +37,6 @@ from congruence.tasks.linalg import row_blocks
 from congruence.tasks.linalg.plan import BlockAccuracy, SolverSettings, is_by_row_blocks
 from congruence.tasks.linalg.row_blocks import BlockRun, measure_blocks
 
-SETTINGS = SimpleNamespace(seed=0, metrics=None)
 COLUMNS = ("cce", "noise_floor", "p_value", "statistic", "influence", "influence_squared")
 
 
@@ -115,11 +114,12 @@ def version(family: str, mean: np.ndarray, y: np.ndarray) -> Distribution:
     }[family]
 
 
-def measured(client, blocks: HeldBlocks, folder: Path, *, protocol=EXACT, landmarks=60, **kwargs) -> BlockRun:
+def measured(client, blocks: HeldBlocks, folder: Path, *, protocol=EXACT, landmarks=60, seed=0, **kwargs) -> BlockRun:
     folder.mkdir(exist_ok=True)
     accuracy = BlockAccuracy(first=landmarks, largest=landmarks)
     names = list(blocks.models)
-    return measure_blocks(client, blocks, SETTINGS, protocol, names, Written(folder), accuracy=accuracy, **kwargs)
+    settings = SimpleNamespace(seed=seed, metrics=None)
+    return measure_blocks(client, blocks, settings, protocol, names, Written(folder), accuracy=accuracy, **kwargs)
 
 
 def bits(measurements: dict[str, BlockMeasurement]) -> list[object]:
@@ -350,9 +350,9 @@ def test_the_test_is_exact_with_a_pool_of_draws(threads, tmp_path):
     x, _, mean = split(n, d=3)
     model = Normal(mean, np.ones(n))
     rng = np.random.default_rng(11)
-    for _ in range(30):
+    for seed in range(30):
         blocks = HeldBlocks(x, rng.normal(mean, 1.0), {"a": model}, [0, 30, n])
-        said = measured(threads, blocks, tmp_path, landmarks=10, draws=19)
+        said = measured(threads, blocks, tmp_path, landmarks=10, draws=19, seed=seed)  # of the pool, too
         p.append(said.measurements["a"].test.p_value)
         points.append(Written(tmp_path).column("a", "p_value", blocks)[::20])
     assert 0.35 < np.mean(p) < 0.70
