@@ -406,8 +406,8 @@ def _inputs_of(blocks: RowBlocks, block: int, first: int) -> Array:
     inputs, rows = blocks.inputs(block), int(blocks.sizes[block])
     if np.ndim(inputs) != 2 or len(inputs) != rows:
         raise InvalidInputError(
-            f"embeddings: shape {np.shape(inputs)} in block {block} (from row {first} on), which has {rows} valid rows; "
-            "embed the split again"
+            f"embeddings: shape {np.shape(inputs)} in block {block} (from row {first} on), which has {rows} valid "
+            "rows; embed the split again"
         )
     return inputs
 

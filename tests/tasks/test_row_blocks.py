@@ -340,7 +340,7 @@ def test_vector_targets_by_features_whose_error_is_measured_on_all(threads, tmp_
     assert abs(said.mean - there.mean) <= said.certificate.in_mean + there.mean_error_bound
     assert said.mean == pytest.approx(there.mean, rel=1e-4)
     narrow = replace(EXACT, output_kernel=RBF(200.0))
-    with pytest.raises(BudgetError, match="features"):
+    with pytest.raises(BudgetError, match="coordinates miss"):
         measured(threads, blocks, tmp_path / "far", protocol=narrow, draws=19)
 
 
