@@ -30,7 +30,9 @@ from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.gram.spectrum import target_filters
 from congruence.kernels.kernel_functions import RBF, Kernel
 from congruence.kernels.mean_embeddings.feature_maps import FeatureMap, output_features
+from congruence.kernels.mean_embeddings.gram import require_share
 from congruence.kernels.mean_embeddings.model_scales import stated_kernel
+from congruence.kernels.mean_embeddings.residuals import target_errors
 from congruence.kernels.protocol.output_scales import FINEST
 from congruence.kernels.protocol.protocol import Protocol
 from congruence.kernels.row_blocks.sums import BlockSums, chosen_in
@@ -229,8 +231,13 @@ def planned_version(
         MissingTailError: look for ``ALL_TAILS``.
     """
     pilot, y = predictions.rows("pilot"), targets.rows("pilot targets")
+    assert isinstance(pilot, Distribution)
     known = _known_by(predictions, pilot)
     reach = (0.0, 0.0) if y.ndim == 2 else _table_ends(targets, known, pilot)
+
+    features = _features(kernel, y, pilot, targets, known, 1e-12)
+    if y.ndim == 2:
+        _require_seen(kernel, features, y, pilot)
 
     def compressed(of: Kernel, *, own: bool) -> NullFeatures:
         return null_features(_drawn_features(of, y, pilot, targets, known, own=own), y, pilot, reach)
@@ -242,13 +249,20 @@ def planned_version(
     return BlockVersion(
         name,
         kernel,
-        _features(kernel, y, pilot, targets, known, 1e-12),
+        features,
         compressed(kernel, own=False),
         stated,
         (null_draw_count(n) if draws is None else draws) if tested else 0,
         tested_directions(filters, n),
         seed,
     )
+
+
+def _require_seen(kernel: Kernel, features: FeatureMap, y: Array, pilot: Distribution) -> None:
+    """Before any pass: of all targets the share is known after it."""
+    error = target_errors(y, pilot, kernel, features=features)
+    missed = float(np.sum(error.feature_error.rows))
+    require_share(missed / max(missed + float(np.sum(error.delta**2)), np.finfo(float).tiny), len(y), features.rank)
 
 
 def _known_by(predictions: BlockSums, pilot: Distribution) -> _Reach:

@@ -18,7 +18,7 @@ from typing import Protocol as Interface
 
 import dask
 import numpy as np
-from distributed import Client, wait
+from distributed import Client
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
@@ -316,7 +316,7 @@ class _Split:
         tree, waiting = _Tree(self.client), deque[Any]()
         for group in groups:
             if len(waiting) >= limit:
-                wait(waiting.popleft())
+                _finish(waiting.popleft())
             places = [(int(block), firsts[block]) for block in group]
             part = self.client.submit(_of_blocks, function, places, shared, pure=False)
             waiting.append(part)
@@ -350,6 +350,12 @@ class _Tree:
 
     def _merged(self, parts: list[Any]) -> Any:
         return self._client.submit(_merged, list(parts), pure=False)
+
+
+def _finish(part: Any) -> None:
+    """Wait for a part on its own client, and raise what went wrong in it; nothing is fetched."""
+    if part.exception() is not None:
+        part.result()
 
 
 def _as_it_is(context: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -400,8 +406,8 @@ def _inputs_of(blocks: RowBlocks, block: int, first: int) -> Array:
     inputs, rows = blocks.inputs(block), int(blocks.sizes[block])
     if np.ndim(inputs) != 2 or len(inputs) != rows:
         raise InvalidInputError(
-            f"embeddings: shape {np.shape(inputs)} in block {block} (from row {first} on), which has {rows} valid rows; "
-            "embed the split again"
+            f"embeddings: shape {np.shape(inputs)} in block {block} (from row {first} on), which has {rows} valid "
+            "rows; embed the split again"
         )
     return inputs
 

@@ -1,6 +1,6 @@
 """Versions measured by row blocks: seconds of every pass, CPU seconds, and peak memory of workers and client.
 
-    python tests/benchmarks/row_blocks.py ROWS [--features 64] [--families normal,counts] [--workers 2] [--landmarks 512]
+    python tests/benchmarks/row_blocks.py ROWS [--features 64] [--families normal,counts]
 
 Inputs with a decaying spectrum and their targets lie in files that workers read by address. ``record`` is
 ``row_blocks.md``.
