@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-from congruence.tasks.embeddings.addresses import StoreAddress, open_store_cached, options_of, share_options
+from congruence.tasks.embeddings.addresses import StoreAddress, options_of, share_options
 from congruence.tasks.embeddings.markers import sealed
 from congruence.tasks.embeddings.objects import ObjectStore
-from congruence.tasks.embeddings.store import EmbeddingStore, StoreError
+from congruence.tasks.embeddings.store import EmbeddingStore, StoreError, open_store_cached
 from congruence.tasks.sources import Shard
 
 SHARDS, DIMENSION = 5000, 3
@@ -164,7 +164,7 @@ def test_a_store_pickles_small_and_is_opened_once(tmp_path: Path) -> None:
     assert len(data) < 1000
     assert b"auto_mkdir" not in data
     arrived = pickle.loads(data)
-    assert arrived is pickle.loads(data) is open_store_cached(store.address) is store.address.open()
+    assert arrived is pickle.loads(data) is open_store_cached(store.address)
     np.testing.assert_array_equal(arrived.read(slice(0, 2)), rows(plan.shards[0]))
     assert arrived.rows == SHARDS * 2
     assert options_of(store.address.options) == {"auto_mkdir": True}
@@ -192,7 +192,9 @@ def client() -> Iterator[Client]:
 
 def test_workers_open_the_store_by_address_with_options_told_once(tmp_path: Path, client: Client) -> None:
     def read_there(address: StoreAddress, start: int) -> tuple[int, np.ndarray]:
-        return id(address.open()), address.open().read(slice(start, start + 2))
+        from congruence.tasks.embeddings.store import open_store_cached as opened_there
+
+        return id(opened_there(address)), opened_there(address).read(slice(start, start + 2))
 
     plan = Plan(6)
     store = opened(f"file://{tmp_path}", plan, storage_options={"auto_mkdir": True})
