@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from congruence.flows.options import Debug, Errors, Home, start
+from congruence.flows.environment import embed_servers
+from congruence.flows.options import Debug, Errors, Home
 
 
 def clean(
@@ -27,7 +28,6 @@ def clean(
     written within the last hour (in object stores, where others may write unseen, within the last day). What MLflow
     holds, scores of new inputs and data are never touched. Without a terminal and without --yes it only lists.
     """
-    folder = start(home)
     with Errors(debug):
         from congruence.flows.cleaning import clean as remove_leftovers
         from congruence.flows.cleaning import readable
@@ -36,5 +36,6 @@ def clean(
         def agreed(size: int) -> bool:
             return sys.stdin.isatty() and typer.confirm(f"remove {readable(size)}?")
 
-        settings = [load_settings(file, {"home": str(folder)}) for file in files]
+        settings = [load_settings(file, {} if home is None else {"home": str(home)}) for file in files]
+        embed_servers(settings[0].home_folder)
         remove_leftovers(settings, lambda size: not dry_run and (yes or agreed(size)), predictions=predictions)

@@ -138,7 +138,7 @@ def _in_home(home: ObjectStore, named: Named, predictions: bool) -> Iterator[Lef
     rules: dict[str, Callable[[str], tuple[str, str] | None]] = {
         "predictions": of_predictions,
         "solves": lambda _: ("iterates", "of solves that ended early"),
-        "plans": lambda key: None if Path(key).name in indexed else ("indexes", "of splits or states of their files"),
+        "plans": lambda key: None if Path(key).stem in indexed else ("indexes", "of splits or states of their files"),
         "unpacked": lambda key: None if key.endswith("/lock") else ("unpacked arrays", key.split("/")[1][:16]),
     }
     for folder, rule in rules.items():
@@ -147,15 +147,15 @@ def _in_home(home: ObjectStore, named: Named, predictions: bool) -> Iterator[Lef
 
 
 def _index_files(home: ObjectStore, named: Named) -> set[str]:
-    """The names of the files of all indexes of named splits: their records, and what these refer to."""
+    """The names, less endings, of the files of all indexes of named splits: their records, and what these refer to."""
     kept: set[str] = set()
     for key in home.objects("plans"):
         if not key.endswith(".json"):
             continue
         record = _record(home.get(key))
         if record.get("digest") in named.splits:
-            layouts = [f"{layout}.json" for layout in record.get("layouts", [])]
-            kept.update([Path(key).name, *layouts, *record.get("parts", [])])
+            parts = [Path(part).stem for part in record.get("parts", [])]
+            kept.update([Path(key).stem, *record.get("layouts", []), *parts])
     return kept
 
 

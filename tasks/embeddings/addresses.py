@@ -1,4 +1,4 @@
-"""Where a split's embeddings lie, small enough to travel with every piece of work, and opened once per process."""
+"""Where a split's embeddings lie, small enough to travel with every piece of work."""
 
 from __future__ import annotations
 
@@ -6,18 +6,13 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distributed import Client, WorkerPlugin
 
 from congruence.tasks.embeddings.errors import StoreError
 
-if TYPE_CHECKING:
-    from congruence.tasks.embeddings.store import EmbeddingStore
-
-_OPENED_AT_ONCE = 8
 _options: dict[str, Mapping[str, Any]] = {"": {}}
 _lock = Lock()
 
@@ -25,6 +20,8 @@ _lock = Lock()
 @dataclass(frozen=True)
 class StoreAddress:
     """What a worker needs to open the embeddings of one split by one encoder; a few hundred bytes, no secrets.
+
+    `store.open_store_cached` opens it.
 
     Attributes:
         uri: of the store.
@@ -37,27 +34,6 @@ class StoreAddress:
     options: str
     encoder_key: str
     plan: str
-
-    def open(self) -> EmbeddingStore:
-        """The store, opened at most once in this process."""
-        return open_store_cached(self)
-
-
-def open_store_cached(address: StoreAddress) -> EmbeddingStore:
-    """The store at ``address``, opened at most once in this process; it may be read from any thread.
-
-    Raises:
-        StoreError: no store was made there for this split, or this process does not know its options.
-    """
-    with _lock:
-        return _opened(address)
-
-
-@lru_cache(maxsize=_OPENED_AT_ONCE)
-def _opened(address: StoreAddress) -> EmbeddingStore:
-    from congruence.tasks.embeddings.store import EmbeddingStore  # a store pickles as its address
-
-    return EmbeddingStore.at(address)
 
 
 def reference_to(options: Mapping[str, Any]) -> str:

@@ -23,6 +23,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from threading import Lock
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -31,7 +32,7 @@ import numpy.typing as npt
 import zarr
 from zarr.storage import MemoryStore
 
-from congruence.tasks.embeddings.addresses import StoreAddress, open_store_cached, options_of, reference_to
+from congruence.tasks.embeddings.addresses import StoreAddress, options_of, reference_to
 from congruence.tasks.embeddings.arrays import DATA, METADATA, array_metadata, decoded, encoded
 from congruence.tasks.embeddings.errors import NotEmbeddedError, StoreError
 from congruence.tasks.embeddings.markers import (
@@ -48,13 +49,15 @@ from congruence.tasks.embeddings.markers import (
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.sources.split import Shard
 
-__all__ = ["DType", "EmbeddingStore", "StoreError"]
+__all__ = ["DType", "EmbeddingStore", "StoreError", "open_store_cached"]
 
 DType = Literal["float32", "float16"]
 _FORMAT = 2
 _CACHED_SHARDS = 2
+_OPENED_AT_ONCE = 8
 _AT_ONCE = 16
 Result = TypeVar("Result")
+_opening = Lock()
 
 
 class ShardPlan(Protocol):
@@ -131,7 +134,7 @@ class EmbeddingStore:
 
     @classmethod
     def at(cls, address: StoreAddress) -> EmbeddingStore:
-        """The store that ``open`` made; `StoreAddress.open` does this once per process.
+        """The store that ``open`` made; `open_store_cached` does this once per process.
 
         Raises:
             StoreError: there is none for this encoder and split, or this process does not know its options.
@@ -482,6 +485,21 @@ class EmbeddingStore:
             f"{self._objects.uri}: shard {shard.index} (rows {shard.start} to {shard.start + shard.rows}) {what}; "
             "run the embedding step again: it redoes this shard and keeps the others"
         )
+
+
+def open_store_cached(address: StoreAddress) -> EmbeddingStore:
+    """The store at ``address``, opened at most once in this process; it may be read from any thread.
+
+    Raises:
+        StoreError: no store was made there for this split, or this process does not know its options.
+    """
+    with _opening:
+        return _opened(address)
+
+
+@lru_cache(maxsize=_OPENED_AT_ONCE)
+def _opened(address: StoreAddress) -> EmbeddingStore:
+    return EmbeddingStore.at(address)
 
 
 def _require_rows(

@@ -10,7 +10,7 @@ from congruence.tasks.embeddings.addresses import StoreAddress
 from congruence.tasks.embeddings.decoding import own_threads
 from congruence.tasks.embeddings.markers import digest_of
 from congruence.tasks.embeddings.shard import ShardReport, embed_shard
-from congruence.tasks.embeddings.store import EmbeddingStore, store_header
+from congruence.tasks.embeddings.store import EmbeddingStore, open_store_cached, store_header
 from congruence.tasks.encoders import Encoder, EncoderSettings, load_encoder
 from congruence.tasks.settings.evaluation import StoreSettings
 from congruence.tasks.sources import Shard, Split
@@ -62,7 +62,7 @@ def settle_batch_size(encoder: Encoder, store: EmbeddingStore) -> str | None:
 
 def find_batch_size(encoder: EncoderSettings, store: StoreAddress) -> str | None:
     """Settle the batch size of the store in this process; see settle_batch_size."""
-    return settle_batch_size(warm_encoder(encoder.model_dump_json(exclude_unset=True)), store.open())
+    return settle_batch_size(warm_encoder(encoder.model_dump_json(exclude_unset=True)), open_store_cached(store))
 
 
 def embed_shards(
@@ -78,7 +78,7 @@ def embed_shards(
         threads: threads that read and decode, or what `decode_threads` says of all workers.
     """
     warm = warm_encoder(encoder.model_dump_json(exclude_unset=True))
-    opened = store.open()
+    opened = open_store_cached(store)
     settle_batch_size(warm, opened)
     own = threads if isinstance(threads, int) else own_threads(threads)
     return [embed_shard(split, shard, warm, opened, threads=own) for shard in shards]

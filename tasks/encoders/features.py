@@ -51,8 +51,9 @@ class FeatureEncoder(Encoder):
         return np.asarray((row - self._mean) / self._scale)
 
     def encode(self, batch: list[Any]) -> NDArray[np.float32]:
-        """The rows as one array."""
-        return np.asarray(batch, dtype=np.float32).reshape(len(batch), self.dimension)
+        """The rows as one array; a number too large for float32 becomes infinite."""
+        with np.errstate(over="ignore"):
+            return np.asarray(batch, dtype=np.float32).reshape(len(batch), self.dimension)
 
     def encode_matrix(self, rows: NDArray[np.float64]) -> NDArray[np.float32]:
         """Many raw rows at once, to the same bytes as one by one; not finite where `preprocess` refuses the row."""

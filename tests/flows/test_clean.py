@@ -171,12 +171,12 @@ def test_nothing_goes_while_a_run_works_or_that_was_just_written(data: Path, hom
 
 
 def test_the_command_lists_asks_and_says_so(data: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("congruence.flows.clean.start", lambda folder: folder)
+    monkeypatch.setattr("congruence.flows.clean.embed_servers", lambda folder: folder)
     file = data / "evaluation.yaml"
-    file.write_text(yaml.safe_dump(content(data, "kept")))
+    file.write_text(yaml.safe_dump(content(data, "kept", home=str(home))))
     before = files(home)
     for options in (["--dry-run", "--yes"], []):
-        listed = CliRunner().invoke(app, ["clean", str(file), "--home", str(home), *options])
+        listed = CliRunner().invoke(app, ["clean", str(file), *options])
         assert listed.exit_code == 0, listed.output
         assert "embeddings by identity:2 (" in listed.output
         assert listed.output.splitlines()[-1] == "nothing was removed"

@@ -1,0 +1,67 @@
+"""A file is there whole or not at all, whoever is killed; what was left unfinished is known by its name."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from congruence.tasks.whole_files import abandoned, sweep, whole_file, write_whole
+
+
+def test_nothing_is_seen_before_the_end_and_nothing_is_left_of_a_failure(tmp_path: Path) -> None:
+    path = tmp_path / "new folder" / "rows.npz"
+    with whole_file(path) as stream:
+        stream.write(b"first")
+        assert not path.exists()
+    assert path.read_bytes() == b"first"
+    with pytest.raises(TypeError), whole_file(path) as stream:
+        stream.writelines([b"half", None])  # type: ignore[list-item]
+    assert path.read_bytes() == b"first"
+    write_whole(path, b"second")
+    write_whole(path, b"third", replace=False)
+    write_whole(path.with_name("other"), b"third", unfinished=tmp_path / "incoming", replace=False)
+    assert path.read_bytes() == b"second"
+    assert path.with_name("other").read_bytes() == b"third"
+    assert {file.name for file in tmp_path.rglob("*") if file.is_file()} == {"rows.npz", "other"}
+
+
+def _stop_half_way(path: Path) -> None:
+    with whole_file(path) as stream:
+        stream.write(b"half")
+        stream.flush()
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def test_a_killed_writer_leaves_what_was_there_and_a_file_that_is_swept(tmp_path: Path) -> None:
+    path = tmp_path / "a.file.with~odd.name"
+    write_whole(path, b"old")
+    process = multiprocessing.get_context("fork").Process(target=_stop_half_way, args=(path,))
+    process.start()
+    deadline = time.monotonic() + 20
+    while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    (half,) = (found for found in tmp_path.iterdir() if found != path)
+    assert abandoned(tmp_path) == []  # its writer lives
+    process.kill()
+    process.join()
+    assert abandoned(tmp_path) == [half]
+    sweep(tmp_path)
+    sweep(tmp_path / "nowhere")
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == b"old"
+
+
+def test_files_of_other_machines_are_abandoned_after_a_day(tmp_path: Path) -> None:
+    here, other = os.uname().nodename, f"other-{os.uname().nodename}"
+    names = {name: tmp_path / f".a.{name}.partial" for name in (f"{here}~{os.getpid()}.1", f"{other}~4194304.2")}
+    for path in names.values():
+        path.write_bytes(b"half")
+    assert abandoned(tmp_path) == []
+    for path in names.values():
+        os.utime(path, (0, 0))
+    assert abandoned(tmp_path) == [names[f"{other}~4194304.2"]]
