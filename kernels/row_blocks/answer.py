@@ -156,7 +156,7 @@ def _feature_bound(system: BlockSystem, sums: BlockSums, smallest: float) -> flo
     weight = certified_error(system.inputs.shift, 1.0, system.kernel_maximum) ** 2
     squared = weight * (missed + float(np.sqrt(n * sums.added["shared"])))
     displaced = float(np.sqrt(weight * sums.added.get("displaced", 0.0)))
-    return displaced + min(float(np.sqrt(squared)), squared / max(smallest, np.finfo(np.float64).tiny))
+    return float(displaced + min(np.sqrt(squared), squared / max(smallest, np.finfo(np.float64).tiny)))
 
 
 def uncertainty(

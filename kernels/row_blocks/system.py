@@ -293,7 +293,7 @@ def solved_system(inputs: BlockInputs, sums: BlockSums, checked: Array, checked_
             f"is below rounding; {SCALE_FEATURES}, use a larger regularization, or float64 inputs"
         )
     few = RegularizedGram(inputs.landmarks, inputs.kernel, inputs.regularization)
-    whole = LandmarkColumns(np.arange(len(corner)), _Unread(), corner, gram).thinned(LEADING)
+    whole = LandmarkColumns(np.arange(len(corner)), _Unread(), corner, gram).thinned(LEADING)  # type: ignore[arg-type]
     spectrum = landmark_spectrum(_Scaled(few, n), whole)  # type: ignore[arg-type]
     filters = spectrum.eigenvalues / (spectrum.eigenvalues + inputs.shift)
     keep = max(1, int(np.count_nonzero(filters >= MIN_FILTER)))

@@ -193,10 +193,9 @@ class _Solved:
     def worst(self) -> float:
         """The largest certificate as a share of its mean CCE."""
         n = self.system.inputs.n
-        return max(
-            stated.in_mean / max(self.scores[name].added["values"] / n, np.finfo(float).tiny)
-            for name, stated in self.certificates.items()
-        )
+        means = {name: float(self.scores[name].added["values"]) / n for name in self.certificates}
+        tiny = float(np.finfo(float).tiny)
+        return max(stated.in_mean / max(means[name], tiny) for name, stated in self.certificates.items())
 
 
 class _Split:

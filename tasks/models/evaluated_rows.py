@@ -15,7 +15,7 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.tasks.embeddings.addresses import StoreAddress
-from congruence.tasks.embeddings.store import EmbeddingStore
+from congruence.tasks.embeddings.store import EmbeddingStore, open_store_cached
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.predictions import PredictionsError, forget, read_predictions
 from congruence.tasks.models.worker import PredictionReport, ServedVersion, predict_shards
@@ -49,7 +49,7 @@ class EvaluatedRows:
     @property
     def store(self) -> EmbeddingStore:
         """The embeddings, opened once per process."""
-        return self.address.open()
+        return open_store_cached(self.address)
 
     @cached_property
     def valid(self) -> Array:

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from congruence.kernels.mean_embeddings.output_scales import output_kernel
 
 from congruence.kernels import (
     RBF,
@@ -29,6 +28,7 @@ from congruence.kernels.congruence.null_draws import DistributionDraws, Ensemble
 from congruence.kernels.congruence.prepared import expected, influence, prepared
 from congruence.kernels.congruence.test import congruence_tests
 from congruence.kernels.errors import BudgetError, InvalidInputError
+from congruence.kernels.protocol.output_scales import output_kernel
 from congruence.kernels.protocol.protocol import EXACT, PREPRINT
 from congruence.kernels.row_blocks.answer import BlockMeasurement
 from congruence.kernels.row_blocks.keyed import row_choices, row_draws, row_signs, row_uniforms
