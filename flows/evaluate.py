@@ -24,7 +24,7 @@ from congruence.flows.found import asked_versions, divide, protocol_name
 from congruence.flows.outcomes import VersionOutcome
 from congruence.flows.own_errors import log_own_errors_as_messages
 from congruence.flows.splits import open_planned, with_fitted_encoder
-from congruence.flows.stages.addresses import rows_of, store_uri
+from congruence.flows.stages.addresses import local_stores, rows_of, store_uri
 from congruence.flows.stages.embed import embed
 from congruence.flows.stages.failures import reason
 from congruence.flows.stages.index import index
@@ -38,6 +38,7 @@ from congruence.tasks.clusters import dask_client, scheduler_address
 from congruence.tasks.embeddings.addresses import share_options
 from congruence.tasks.embeddings.worker import warm_encoder
 from congruence.tasks.encoders.identity import keep_identity
+from congruence.tasks.in_use import in_use
 from congruence.tasks.linalg.measured import MeasurementAddress
 from congruence.tasks.linalg.solve import SolveWork
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
@@ -85,6 +86,7 @@ def evaluate(
     versions = asked_versions(settings)
     outcomes: list[VersionOutcome] = []
     with ExitStack() as opened:
+        opened.enter_context(in_use(settings.home_folder, *local_stores(settings)))
 
         @cache
         def cluster() -> Client:

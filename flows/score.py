@@ -17,7 +17,7 @@ from rich.table import Table
 
 from congruence.flows.conditions import encoder_protocol
 from congruence.flows.splits import open_planned, with_fitted_encoder
-from congruence.flows.stages.addresses import rows_of, store_uri
+from congruence.flows.stages.addresses import local_stores, rows_of, store_uri
 from congruence.flows.stages.embed import embed
 from congruence.flows.stages.predict import check, kept_predictions, predict
 from congruence.flows.stages.solve import solve
@@ -28,6 +28,7 @@ from congruence.tasks.clusters import dask_client, scheduler_address
 from congruence.tasks.embeddings.addresses import share_options
 from congruence.tasks.embeddings.worker import warm_encoder
 from congruence.tasks.errors import SettingsError
+from congruence.tasks.in_use import in_use
 from congruence.tasks.linalg.measured import MeasurementAddress
 from congruence.tasks.linalg.solve import SolveWork
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
@@ -94,7 +95,8 @@ def score(
     kept = MeasurementAddress(store_uri(chosen), key, chosen.store.storage_options)
     kept.remove()
     work = SolveWork(protocol, known, asked, {label: kept})
-    with dask_client(chosen.cluster) as client, told(client):
+    locks = in_use(chosen.home_folder, *local_stores(chosen))
+    with locks, dask_client(chosen.cluster) as client, told(client):
         share_options(client, chosen.store.storage_options)
         runner: Any = DaskTaskRunner(address=scheduler_address(client))
         measure_inputs.with_options(task_runner=runner)(chosen, work, version)

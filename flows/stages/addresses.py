@@ -17,3 +17,9 @@ def rows_of(settings: EvaluationSettings, split: Split) -> EvaluatedRows:
 def store_uri(settings: EvaluationSettings) -> str:
     """Where embeddings, predictions and measurements are kept."""
     return settings.store.uri or str(settings.home_folder / "embeddings")
+
+
+def local_stores(settings: EvaluationSettings) -> list[str]:
+    """The store's folder, where it is one on this machine."""
+    uri = store_uri(settings)
+    return [] if "://" in uri else [uri]

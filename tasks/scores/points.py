@@ -16,6 +16,7 @@ from congruence.kernels.congruence.test import CongruenceTest, benjamini_hochber
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.protocol.protocol import Protocol
 from congruence.kernels.scores import point_scores
+from congruence.kernels.streams import hashed_keys
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.encoders import Encoder
 from congruence.tasks.linalg.measured import VersionMeasurement
@@ -50,15 +51,16 @@ def score_version(
     frame = row_frame(split, store, valid)
     keys = frame.loc[valid, "key"].to_numpy()
     result, test, expected = measurement.result, measurement.test, measurement.expected
-    points = score_points(result, predictive, targets, seed=settings.seed, keys=keys, test=test)
+    hashed = hashed_keys(keys)  # once: 1 s for a million texts
+    points = score_points(result, predictive, targets, seed=settings.seed, keys=hashed, test=test)
     for name, values in points.items():
         column = np.full(split.rows, np.nan)
         column[valid] = values
         frame[name] = column
     labels = frame.loc[valid, split.settings.slices]
-    summary = summarise(
-        result, predictive, targets, points, requested, seed=settings.seed, keys=keys, test=test, expected=expected
-    )
+    columns = mean_columns(requested, points, predictive, targets, result.squared_values)
+    summary = congruence_metrics(result, test, expected) | estimated(columns, hashed, settings.seed)
+    summary |= other_metrics(requested, points, predictive, targets, settings.seed)
     if measurement.repeat_std is not None:
         summary["cce_std"] = Metric(measurement.repeat_std)
     return Evaluation(
@@ -69,7 +71,7 @@ def score_version(
         scores=frame,
         predictive=predictive,
         targets=targets,
-        slices=slice_table(mean_columns(requested, points, predictive, targets, result.squared_values), labels, keys),
+        slices=slice_table(columns, labels, hashed),
         embedding_map=embedding_map(rows.embeddings(), valid),
         thumbnails=thumbnails(split) if encoder.input_kind == "image" else None,
         provenance=_provenance(settings, encoder, measurement),

@@ -25,7 +25,7 @@ from congruence.kernels import (
 from congruence.kernels.bandwidths import variance_gamma
 from congruence.kernels.congruence.expected import expected_congruence
 from congruence.kernels.congruence.null_draws import DistributionDraws, EnsembleDraws
-from congruence.kernels.congruence.prepared import expected, influence, prepared
+from congruence.kernels.congruence import expected, influence, prepared
 from congruence.kernels.congruence.test import congruence_tests
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.protocol.output_scales import output_kernel
