@@ -21,7 +21,8 @@ from congruence.tasks.linalg.capacity import KEPT_SHARE
 from congruence.tasks.settings.solver import SolverSettings
 
 CHECKPOINT_ROWS = 50_000
-IN_MEMORY_ROWS = 50_000  # an exact solve in some minutes; beyond, its passes over K grow with the square
+EXACT_WORK = 1.4e13  # operations of a pass over K: 100,000 rows of 512 features, 180,000 of 64; minutes on two cores
+OTHER_WORK = 300  # of an entry of K, beside the product of its features: the kernel itself, right-hand sides
 HELD_BYTES_PER_ROW = 4096  # right-hand sides, solutions, residuals and predictions of a version or two
 
 
@@ -30,7 +31,7 @@ class BlockAccuracy:
     """How many landmarks the answer by row blocks stands on.
 
     The cheapest answer whose certificate is met: landmarks are doubled from ``first`` on, until the bound on the error
-    of every version's mean CCE is at most ``share`` of it, or they are ``largest``, or more of them no longer help.
+    of every version's mean CCE is at most ``share`` of it, or it shows that ``largest`` would not bring it there.
 
     Args:
         share: of the mean CCE that its certificate may reach.
@@ -50,6 +51,15 @@ class BlockAccuracy:
             count *= 2
         return [*counts, min(self.largest, n)]
 
+    def is_in_reach(self, landmarks: int, worst: float, before: float | None) -> bool:
+        """Whether doubling ``landmarks`` promises to bring the certificate, ``worst`` of the mean CCE, to ``share``.
+
+        It is expected to go on falling at the rate of the last doubling, from ``before``.
+        """
+        doublings = np.log2(max(self.largest / landmarks, 1.0))
+        rate = 0.25 if before is None else worst / before
+        return bool(rate < 1.0 and worst * rate**doublings <= self.share)
+
     @classmethod
     def of(cls, settings: SolverSettings) -> BlockAccuracy:
         """What an evaluation's settings ask for; named landmarks are taken as they are."""
@@ -63,9 +73,10 @@ def is_by_row_blocks(
 ) -> bool:
     """Whether a split of n rows is measured by row blocks, which no memory limits, or held in memory.
 
-    In memory, exactly, up to 50,000 rows, and beyond where the settings name an exact solver. The rest by row blocks:
-    the Nystrom answer, on as many landmarks as its certificate needs (``BlockAccuracy``). A protocol with a reference
-    split, samples, bootstraps or downsampling is measured in memory at any size that fits.
+    In memory, exactly, as long as a pass over K is a matter of seconds (some 100,000 rows), and beyond where the
+    settings name an exact solver. The rest by row blocks: the Nystrom answer, on as many landmarks as its certificate
+    needs (``BlockAccuracy``). A protocol with a reference split, samples, bootstraps or downsampling is measured in
+    memory at any size that fits. The cluster has no say, so that equal evaluations give equal numbers everywhere.
 
     Raises:
         BudgetError: in memory, and it does not fit.
@@ -74,9 +85,9 @@ def is_by_row_blocks(
     held = has_query or repeated or protocol.reference != "test"
     exact = settings.kind in ("cholesky", "conjugate_gradient")
     if not held and not exact:
-        return n > IN_MEMORY_ROWS
+        return _is_long(n, d)
     needed = n * (8 * d + HELD_BYTES_PER_ROW)
-    if n > IN_MEMORY_ROWS and needed > memory_bytes:
+    if _is_long(n, d) and needed > memory_bytes:
         reason = f"solver.kind {settings.kind}" if exact else f"protocol '{protocol.name}'"
         raise BudgetError(
             f"{reason} holds all {n:,} rows of {d} features in memory, about {needed / 2**30:.1f} GiB, and there are "
@@ -84,6 +95,10 @@ def is_by_row_blocks(
             "or a smaller split"
         )
     return False
+
+
+def _is_long(n: int, d: int) -> bool:
+    return float(n) ** 2 * (2 * d + OTHER_WORK) > EXACT_WORK
 
 
 @dataclass(frozen=True)

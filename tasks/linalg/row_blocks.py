@@ -155,11 +155,17 @@ def measure_blocks(
     for landmarks in split.accuracy.counts(split.n):
         announce(f"{split.n:,} rows in {len(split.sizes)} blocks, {landmarks:,} landmarks")
         solved = split.solve(landmarks, versions, write, draws=draws, tested=tested)
-        worse = best is not None and solved.worst > 0.7 * best.worst
+        before = None if best is None else best.worst
         best = solved
-        if solved.worst <= split.accuracy.share or worse:
+        if solved.worst <= split.accuracy.share:
             break
-        announce(f"the certificate is {solved.worst:.2g} of the mean CCE, {split.accuracy.share:.2g} is asked for")
+        said = f"the certificate is {solved.worst:.2g} of the mean CCE, {split.accuracy.share:.2g} is asked for"
+        if not split.accuracy.is_in_reach(landmarks, solved.worst, before):
+            announce(
+                f"{said}, which {split.accuracy.largest:,} landmarks would not reach; solver.kind names exact ones"
+            )
+            break
+        announce(said)
     assert best is not None
     return split.finish(best, write)
 

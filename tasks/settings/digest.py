@@ -49,7 +49,9 @@ def _exactness(solver: SolverSettings) -> dict[str, Any]:
     """Which solver runs does not matter as long as it is exact to the tolerance."""
     if solver.kind == "nystrom" or (solver.kind == "auto" and solver.approximate):
         return {"exact": False, "landmarks": solver.landmarks, "kind": solver.kind, "tolerance": solver.tolerance}
-    return {"exact": True, "tolerance": solver.tolerance}
+    # Of a split too long for an exact answer, landmarks that are named decide the approximation.
+    named = {} if solver.landmarks is None or solver.kind != "auto" else {"landmarks": solver.landmarks}
+    return {"exact": True, "tolerance": solver.tolerance, **named}
 
 
 def _digest(parts: dict[str, Any]) -> str:

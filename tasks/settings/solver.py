@@ -10,12 +10,14 @@ from congruence.tasks.settings.strict import Strict
 
 
 class SolverSettings(Strict):
-    """How the Gram systems are solved; ``auto`` chooses from the size, the memory and the cluster.
+    """How the Gram systems are solved; ``auto`` chooses: exactly up to some 100,000 rows, beyond by row blocks.
 
     ``kind``: ``cholesky`` (exact, tiled), ``conjugate_gradient`` (exact to a certificate, matrix-free), ``nystrom`` (a
     declared approximation with its certificate). ``tolerance`` is the largest residual relative to the right-hand side.
-    ``memory`` (for example ``8 GiB``) is what the solver may use over all workers; what would not fit is refused before
-    it starts. ``approximate`` lets ``auto`` fall back to Nystrom where nothing exact fits.
+    By row blocks, where no memory limits the rows, the answer is Nystrom's on ``landmarks``; where none are named, on
+    512 to 4,096, as many as bring its certificate to a thousandth of the mean CCE or promise to. ``memory`` (for
+    example ``8 GiB``) is what the solver may use over all workers; what would not fit is refused before it starts.
+    ``approximate`` lets ``auto`` fall back to Nystrom in memory where nothing exact fits.
     """
 
     kind: Literal["auto", "cholesky", "conjugate_gradient", "nystrom"] = "auto"

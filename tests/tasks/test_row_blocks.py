@@ -23,9 +23,9 @@ from congruence.kernels import (
     prepare,
 )
 from congruence.kernels.bandwidths import variance_gamma
+from congruence.kernels.congruence import expected, influence, prepared
 from congruence.kernels.congruence.expected import expected_congruence
 from congruence.kernels.congruence.null_draws import DistributionDraws, EnsembleDraws
-from congruence.kernels.congruence import expected, influence, prepared
 from congruence.kernels.congruence.test import congruence_tests
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.protocol.output_scales import output_kernel
@@ -420,7 +420,8 @@ def test_bad_rows_are_named_by_their_place_in_the_split(threads, tmp_path):
 
 def test_long_splits_go_by_row_blocks():
     auto, room = SolverSettings(), 8 * 2**30
-    assert not is_by_row_blocks(auto, EXACT, 20_000, 512, has_query=False, memory_bytes=room)
+    assert not is_by_row_blocks(auto, EXACT, 100_000, 512, has_query=False, memory_bytes=room)
+    assert is_by_row_blocks(auto, EXACT, 200_000, 512, has_query=False, memory_bytes=room)
     assert is_by_row_blocks(auto, EXACT, 10_000_000, 64, has_query=False, memory_bytes=room)
     exact = SolverSettings(kind="conjugate_gradient")
     assert not is_by_row_blocks(exact, EXACT, 200_000, 64, has_query=False, memory_bytes=room)
@@ -430,4 +431,13 @@ def test_long_splits_go_by_row_blocks():
         is_by_row_blocks(auto, PREPRINT, 10_000_000, 64, has_query=False, memory_bytes=room)
     assert BlockAccuracy().counts(10**7) == [512, 1024, 2048, 4096]
     assert BlockAccuracy.of(SolverSettings(landmarks=300)).counts(10**7) == [300]
+
+
+def test_landmarks_are_doubled_as_long_as_that_promises_to_be_enough():
+    accuracy = BlockAccuracy()
+    assert accuracy.is_in_reach(512, 0.05, None)
+    assert not accuracy.is_in_reach(512, 0.08, None)  # a quarter each time would be 1.25e-3 at 4,096
+    assert accuracy.is_in_reach(1024, 0.008, 0.03)
+    assert not accuracy.is_in_reach(1024, 0.034, 0.078)
+    assert not accuracy.is_in_reach(2048, 0.02, 0.02)
     assert row_blocks.TASKS * 2**15 >= 10**6
