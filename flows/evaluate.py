@@ -163,7 +163,7 @@ def evaluate_split(settings: EvaluationSettings, work: SplitWork, again: bool) -
                 if left():
                     end({}, predict(settings, part, left()))
             task = SolveWork(work.protocol, reference, None if reference is rows else rows, kept)
-            for group in groups_of(left(), int(reference.valid.sum())) if left() else []:
+            for group in groups_of(settings, task, left()) if left() else []:
                 end({}, solve(settings, task, group, work.split.name))
                 solved = [version for version in group if version.label not in ended]
                 end(*score(settings, work.protocol, rows, solved, kept, again))

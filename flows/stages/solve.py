@@ -35,11 +35,11 @@ def _say(split_name: str, line: str) -> None:
     tell(f"solving {split_name}: {line}")
 
 
-def groups_of(versions: list[ModelVersion], rows: int) -> list[list[ModelVersion]]:
+def groups_of(settings: EvaluationSettings, work: SolveWork, versions: list[ModelVersion]) -> list[list[ModelVersion]]:
     """The versions in groups whose vectors fit a worker of the running flow."""
     workers = flow_client().scheduler_info(n_workers=-1)["workers"].values()
     memory = min((int(worker["memory_limit"] or 2**33) for worker in workers), default=2**33)
-    size = versions_at_once(rows, memory)
+    size = versions_at_once(settings, work, memory)
     return [versions[start : start + size] for start in range(0, len(versions), size)]
 
 

@@ -125,7 +125,8 @@ class Distribution(ABC):
 
     def parameters(self) -> dict[str, Array]:
         """The parameter arrays by name, for storage and reports."""
-        return {name: np.asarray(value) for name, value in vars(self).items() if not name.startswith("_")}
+        held = vars(self)  # and what was derived from the parameters and is kept beside them
+        return {name: np.asarray(held[name]) for name in self.parameter_names() if name in held}
 
 
 def as_rows(value: Any, name: str, family: str, *, infinite: bool = False) -> Array:

@@ -19,6 +19,7 @@ from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 EXPECTED_COLUMNS = 60  # per version: features of one RBF at the papers' bandwidth, and the noise floor's probes
+VERSIONS_BY_BLOCKS = 8  # what they have in common is read and made once for all of them
 _VECTORS = 5  # right-hand side, solution, residual, smoothed values, and one on its way
 _SHARE = 4  # of a worker's memory that the vectors of a group may take
 
@@ -51,16 +52,8 @@ def solve_versions(
     missing = [label for label in labels if work.kept[label].read() is None]
     if not missing:
         return
-    rows = work.reference
     capacity = cluster_capacity(client, gpu=settings.cluster.kind == "cuda")
-    if is_by_row_blocks(
-        settings.solver,
-        work.protocol,
-        sum(rows.sizes),
-        rows.store.dimension,
-        has_query=work.query is not None,
-        memory_bytes=capacity.memory_bytes // max(1, len(client.nthreads())),
-    ):
+    if _by_row_blocks(settings, work, capacity.memory_bytes // max(1, len(client.nthreads()))):
         _solve_by_blocks(client, settings, work, missing, announce)
     else:
         _solve_in_memory(client, settings, work, missing, announce)
@@ -121,7 +114,24 @@ def _solve_in_memory(
     measurement.clear_checkpoints()
 
 
-def versions_at_once(rows: int, worker_bytes: int) -> int:
-    """How many versions are solved together: their vectors take at most a quarter of a worker's memory."""
-    per_version = 8 * _VECTORS * EXPECTED_COLUMNS * max(1, rows)
+def versions_at_once(settings: EvaluationSettings, work: SolveWork, worker_bytes: int) -> int:
+    """How many versions are solved together: their vectors take at most a quarter of a worker's memory.
+
+    By row blocks nothing has as many rows as the split, and what is of each version is small.
+    """
+    if _by_row_blocks(settings, work, worker_bytes):
+        return VERSIONS_BY_BLOCKS
+    per_version = 8 * _VECTORS * EXPECTED_COLUMNS * max(1, sum(work.reference.sizes))
     return max(1, worker_bytes // _SHARE // per_version)
+
+
+def _by_row_blocks(settings: EvaluationSettings, work: SolveWork, worker_bytes: int) -> bool:
+    rows = work.reference
+    return is_by_row_blocks(
+        settings.solver,
+        work.protocol,
+        sum(rows.sizes),
+        rows.store.dimension,
+        has_query=work.query is not None,
+        memory_bytes=worker_bytes,
+    )

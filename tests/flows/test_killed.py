@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -47,9 +46,8 @@ def test_a_run_killed_in_any_stage_continues_and_ends_with_the_same_numbers(
 
     for stage, reached in MOMENTS.items():
         store = tmp_path / stage
-        shutil.rmtree(home / "predictions", ignore_errors=True)
         killed = command(content, home, uri, tmp_path / "killed.yaml", store=store, experiment=stage)
-        wait_for(lambda reached=reached, store=store, stage=stage: reached(home, store, stage), killed)
+        wait_for(lambda reached=reached, store=store, stage=stage: reached(store, stage), killed)
         os.killpg(killed.pid, signal.SIGKILL)
         killed.wait(timeout=30)
         done = {path: path.stat().st_mtime_ns for path in markers(store)}
@@ -66,12 +64,12 @@ def _params_of_runs(experiment: str) -> bool:
     return any(run.data.params for run in runs)
 
 
-MOMENTS: dict[str, Callable[[Path, Path, str], bool]] = {
-    "embed": lambda home, store, stage: len(markers(store)) >= 1,
-    "predict": lambda home, store, stage: len(predictions(home, store)) >= 1,
-    "solve": lambda home, store, stage: len(predictions(home, store)) >= SHARDS,
-    "score": lambda home, store, stage: any(store.glob("measurements/**/*.npz")),
-    "log": lambda home, store, stage: _params_of_runs(stage),
+MOMENTS: dict[str, Callable[[Path, str], bool]] = {
+    "embed": lambda store, stage: len(markers(store)) >= 1,
+    "predict": lambda store, stage: len(predictions(store)) >= 1,
+    "solve": lambda store, stage: len(predictions(store)) >= SHARDS,
+    "score": lambda store, stage: any(store.glob("measurements/**/*.npz")),
+    "log": lambda store, stage: _params_of_runs(stage),
 }
 """When a run is killed in each stage, as soon as what the stage before it (or it itself) leaves behind is seen."""
 
@@ -137,11 +135,11 @@ def command(
 
 
 def markers(store: Path) -> list[Path]:
-    return sorted(path for path in store.rglob("done.json") if "predictions" not in path.parts)
+    return sorted(path for path in store.glob("*/done/*") if path.is_file())
 
 
-def predictions(home: Path, store: Path) -> list[Path]:
-    return [*(home / "predictions").rglob("*.npz"), *store.glob("predictions/**/done.json")]
+def predictions(store: Path) -> list[Path]:
+    return sorted(path for path in store.glob("predictions/*/*/done/*") if path.is_file())
 
 
 def wait_for(condition: Any, process: subprocess.Popen[bytes], seconds: float = 120) -> None:

@@ -40,7 +40,8 @@ def test_our_own_errors_come_without_a_traceback(
     assert ("Traceback" in lines) == ("Traceback" in shown)
 
 
-def test_a_command_that_prints_its_errors_keeps_them_off_its_terminal() -> None:
+def test_a_command_that_prints_its_errors_keeps_them_off_its_terminal(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="prefect.flow_runs")
     said = StringIO()
     handler = PrefectConsoleHandler(stream=said)
     handler.addFilter(ToldElsewhere())

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from congruence.kernels.congruence.prepared.diagnostics import kernel_diagnostics
 
 from congruence.kernels import Normal, Polynomial, prepare
+from congruence.kernels.congruence.diagnostics import kernel_diagnostics
 from congruence.kernels.congruence.test import congruence_tests
 from congruence.kernels.protocol.weighting import weighted_reference
 

@@ -23,7 +23,7 @@ from congruence.kernels import (
     prepare,
 )
 from congruence.kernels.bandwidths import variance_gamma
-from congruence.kernels.congruence import expected, influence, prepared
+from congruence.kernels.congruence import influence, prepared
 from congruence.kernels.congruence.expected import expected_congruence
 from congruence.kernels.congruence.null_draws import DistributionDraws, EnsembleDraws
 from congruence.kernels.congruence.test import congruence_tests
@@ -191,7 +191,6 @@ def test_every_number_is_that_of_a_split_in_memory(threads, tmp_path, monkeypatc
     random = RowRandomness(n)
     monkeypatch.setattr(prepared, "draw_probes", random.probes)
     monkeypatch.setattr(influence, "random_signs", random.multipliers)
-    monkeypatch.setattr(expected, "random_signs", RowRandomness(n).signs)
     held = prepare(
         EXACT.apply(x.astype(np.float64 if n <= 5000 else np.float32)),
         input_kernel=EXACT.input_kernel,
@@ -224,6 +223,7 @@ def test_every_number_is_that_of_a_split_in_memory(threads, tmp_path, monkeypatc
     kinds = EnsembleDraws if family == "ensemble" else DistributionDraws
     monkeypatch.setattr(kinds, "draw", rows_draws("expected", n))
     floor = float(np.mean(result.noise_floor_values**2))
+    monkeypatch.setattr(influence, "random_signs", RowRandomness(n).signs)
     there = expected_congruence(held.smoother, y, model, kernel, mean_squared_floor=floor)
     assert (said.expected.mean, said.expected.low, said.expected.high) == pytest.approx(
         (there.mean, there.low, there.high), rel=1e-5
