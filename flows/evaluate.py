@@ -22,7 +22,6 @@ from prefect_dask.task_runners import DaskTaskRunner
 from congruence.flows.conditions import encoder_protocol, evaluation_identity
 from congruence.flows.found import asked_versions, divide, protocol_name
 from congruence.flows.outcomes import VersionOutcome
-from congruence.flows.own_errors import log_own_errors_as_messages
 from congruence.flows.splits import open_planned, with_fitted_encoder
 from congruence.flows.stages.addresses import local_stores, rows_of, store_uri
 from congruence.flows.stages.embed import embed
@@ -49,8 +48,6 @@ from congruence.tasks.sources import Split, SplitSettings
 from congruence.tasks.tracking import EvaluationIdentity, fail_run, open_run
 from congruence.tasks.tracking.connection import use_tracking
 from congruence.tasks.tracking.system_metrics import system_metrics
-
-log_own_errors_as_messages()
 
 
 @dataclass(frozen=True)

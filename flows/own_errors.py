@@ -6,6 +6,7 @@ On a run's page each stands once, as one line. A command prints it itself, so th
 from __future__ import annotations
 
 import logging
+import os
 
 from distributed import CancelledError, KilledWorker
 from prefect.logging.handlers import PrefectConsoleHandler
@@ -15,6 +16,7 @@ from congruence.kernels.errors import CongruenceError
 _EXPLAINED = (CongruenceError, CancelledError, KilledWorker)  # the last two become a ClusterError, see dask_client
 _LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
 _MARK = "congruence_explained"
+_COMMAND = "CONGRUENCE_ERRORS_TOLD"
 
 
 class OwnErrors(logging.Filter):
@@ -38,6 +40,19 @@ class ToldElsewhere(logging.Filter):
         if getattr(record, _MARK, False):
             return False
         return not (record.name in _LOGGERS and record.getMessage().startswith("Finished in state"))
+
+
+def told_by_a_command() -> None:
+    """From now on, in this process and in those that it starts, a command prints the errors of its flows."""
+    os.environ[_COMMAND] = "1"
+    settle()
+
+
+def settle() -> None:
+    """What this process does with our own errors: to be called where flows and tasks are loaded, on workers too."""
+    log_own_errors_as_messages()
+    if os.environ.get(_COMMAND):
+        leave_own_errors_to_the_command()
 
 
 def log_own_errors_as_messages() -> None:

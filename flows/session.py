@@ -31,8 +31,7 @@ def session() -> Iterator[None]:
     from congruence.flows.prefect_server import prefect_server
 
     with prefect_server():
-        from congruence.flows.own_errors import leave_own_errors_to_the_command, log_own_errors_as_messages
+        from congruence.flows.own_errors import told_by_a_command
 
-        log_own_errors_as_messages()
-        leave_own_errors_to_the_command()
+        told_by_a_command()
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distributed import KilledWorker
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
@@ -13,6 +14,7 @@ from congruence.tasks.contract.resolved import contract_digest, resolved_contrac
 from congruence.tasks.embeddings.addresses import options_of
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.evaluated_rows import EvaluatedRows, KeptPredictions
+from congruence.tasks.models.failures import as_model_failure
 from congruence.tasks.models.registry import ModelVersion, resolve
 from congruence.tasks.models.worker import ServedVersion, try_contract
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -111,7 +113,11 @@ def predict(settings: EvaluationSettings, rows: EvaluatedRows, versions: list[Mo
         }
         for future in as_completed(list(futures)):
             version, group = futures[future]
-            if (reason := why(future)) is not None:
+            try:
+                reason = why(future)
+            except KilledWorker as error:  # by this version, on every worker it was given to
+                reason = str(as_model_failure(error, version.label, (group[0].start, group[-1].stop - 1)))
+            if reason is not None:
                 failures.setdefault(version.label, reason)
             advance(sum(shard.rows for shard in group))
     return failures

@@ -12,9 +12,11 @@ from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture
 from prefect_dask.task_runners import DaskTaskRunner
 
+from congruence.flows.own_errors import settle
 from congruence.flows.progress import say
 from congruence.tasks.clusters import Workers
 
+settle()
 _LOOK_SECONDS = 5.0
 _LINES = "congruence-lines"
 
