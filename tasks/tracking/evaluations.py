@@ -15,7 +15,7 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, M
 from congruence.tasks.masking import mask_secrets, mask_text
 from congruence.tasks.plots import evaluation_figures, png
 from congruence.tasks.report.evaluation import evaluation_report
-from congruence.tasks.scores.evaluation import Evaluation
+from congruence.tasks.scores.evaluation import SCORES, Evaluation
 from congruence.tasks.scores.evaluation import Metric as EvaluationMetric
 from congruence.tasks.scores.meanings import HEADLINES, meaning, verdict
 from congruence.tasks.tracking.connection import TrackingError, connect, of_deleted_run, persist
@@ -34,6 +34,7 @@ REPORT_FILE = "report.html"
 _DATASET_DIGEST = 36
 _LONGEST_PARAM = 500
 _WRITERS = 3
+_DOUBLE_ROWS = 300_000
 
 
 def log_evaluation(evaluation: Evaluation, settings: TrackingSettings, *, replace: bool = False) -> str:
@@ -110,12 +111,21 @@ def write_artifacts(evaluation: Evaluation, folder: Path, settings: TrackingSett
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_text(text)
     (folder / SCORES_FILE).parent.mkdir()
-    evaluation.scores.to_parquet(folder / SCORES_FILE, index=False)
+    _compact(evaluation.scores).to_parquet(folder / SCORES_FILE, index=False)
     if evaluation.influence is not None:
         numbers = [name for name in evaluation.influence.columns if name != "key"]
         evaluation.influence.astype(dict.fromkeys(numbers, "float32")).to_parquet(folder / INFLUENCE_FILE, index=False)
     if evaluation.influence_noise is not None:
         pd.DataFrame({"noise": evaluation.influence_noise}).to_parquet(folder / NOISE_FILE, index=False)
+
+
+def _compact(scores: pd.DataFrame) -> pd.DataFrame:
+    """Of a long split the scores in single precision, which halves the file; targets and other columns as they are."""
+    if len(scores) <= _DOUBLE_ROWS:
+        return scores
+    made = [name for name in scores.columns if name in SCORES and name != "target"]
+    doubles = scores[made].select_dtypes("float64").columns
+    return scores.astype(dict.fromkeys(doubles, "float32"))
 
 
 def provenance(evaluation: Evaluation) -> dict[str, Any]:

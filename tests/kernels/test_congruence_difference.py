@@ -5,12 +5,13 @@ import pytest
 from scipy.special import ndtri
 
 from congruence.kernels import RBF, MultivariateNormal, Normal, Poisson, Polynomial, Samples, prepare
+from congruence.kernels.congruence import influence
 from congruence.kernels.congruence.difference import (
     congruence_differences,
     difference_of_influences,
     paired_congruence_difference,
 )
-from congruence.kernels.congruence.prepared import PreparedCongruence, influence
+from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.mean_embeddings.feature_maps import output_features
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
