@@ -146,9 +146,7 @@ def measure(
         seconds["calibration"] = time.perf_counter() - tested_at
     solver = type(judged.prepared.solver).__name__
     described = kernel.describe()
-    return Measurement(
-        results, protocol, solver, described, tests, expected, spread, seconds, checkpoints, calibration
-    )
+    return Measurement(results, protocol, solver, described, tests, expected, spread, seconds, checkpoints, calibration)
 
 
 def _remembering(prepare_inputs: Prepare, checkpoints: list[Checkpoint]) -> Prepare:

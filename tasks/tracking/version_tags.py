@@ -46,6 +46,8 @@ def tag_version(client: MlflowClient, evaluation: Evaluation, run_id: str, setti
             if name in metrics
         }
         tags |= {"cce_status": evaluation.status, "cce_split": evaluation.split.name, "cce_run": run_id}
+        if evaluation.wrong is not None:
+            tags["what_is_wrong"] = " ".join(evaluation.wrong.sentences)[:_LONGEST_MESSAGE]
         base = web_page(settings)
         if base is not None:
             tags["cce_link"] = run_link(base, client.get_run(run_id).info.experiment_id, run_id)

@@ -1,0 +1,187 @@
+"""What is wrong, in sentences, pictures and the report: faults that are there are named, and no others."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from congruence.kernels import EXACT, Normal, Poisson, prepare
+from congruence.kernels.calibration import pit_values
+from congruence.kernels.conditional_calibration import prepare_calibration
+from congruence.kernels.streams import hashed_keys
+from congruence.tasks import plots
+from congruence.tasks.comparison import ComparedVersion
+from congruence.tasks.linalg.measurement import Measurement, measure
+from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.report.evaluation import evaluation_report
+from congruence.tasks.scores.evaluation import (
+    AS_IF_TRUE,
+    NOT_AS_IF_TRUE,
+    NOT_CALIBRATED,
+    Evaluation,
+    Metric,
+    SplitSummary,
+    cce_status,
+)
+from congruence.tasks.scores.meanings import meaning, verdict
+from congruence.tasks.scores.names import METRICS
+from congruence.tasks.scores.points import score_points, summarise
+from congruence.tasks.scores.wrong import CONTRADICTED, read_what_is_wrong
+
+ROWS = 1000
+RNG = np.random.default_rng(11)
+X = RNG.normal(size=(ROWS, 3))
+SPREAD = np.exp(0.5 * X[:, 0])
+Y = X[:, 1] + SPREAD * RNG.normal(size=ROWS)
+VERSIONS = {
+    "right": Normal(X[:, 1], SPREAD),
+    "overconfident": Normal(X[:, 1], SPREAD / 2.0),
+    "homoscedastic": Normal(X[:, 1], np.full(ROWS, np.sqrt(np.mean(SPREAD**2)))),
+}
+NAMES = list(VERSIONS)
+
+
+class Asked:
+    seed = 0
+    metrics = ["cce", "calibration", "pit"]
+
+
+@pytest.fixture(scope="module")
+def measurement() -> Measurement:
+    return measure(Asked(), EXACT, X, Y, VERSIONS)
+
+
+@pytest.fixture(scope="module")
+def evaluations(measurement: Measurement) -> dict[str, Evaluation]:
+    return {name: evaluated(name, measurement) for name in VERSIONS}
+
+
+def evaluated(name: str, measurement: Measurement, slices: pd.DataFrame | None = None) -> Evaluation:
+    law, found = VERSIONS[name], measurement.of(name)
+    calibration = found.calibration
+    assert calibration is not None
+    points = score_points(found.result, law, Y, seed=0, keys=None, calibration=calibration)
+    metrics = summarise(
+        found.result, law, Y, points, ("cce", "calibration", "pit"), seed=0, keys=None, expected=found.expected,
+        calibration=calibration,
+    )  # fmt: skip
+    regions = calibration.regions.named({"age": X[:, 0], "income": X[:, 1]})
+    points["calibration_region"] = np.array(regions.names)[regions.labels]
+    labels = pd.DataFrame(index=range(ROWS)) if slices is None else slices
+    wrong = read_what_is_wrong(calibration, regions, points["pit"], metrics, np.arange(ROWS), labels)
+    scores = pd.DataFrame({"key": np.arange(ROWS), "valid": True, "reason": None, **points})
+    version = ModelVersion("model", str(NAMES.index(name)), f"models:/model/{NAMES.index(name)}")
+    return Evaluation(
+        version, SplitSummary("test", "s" * 64, ROWS, ROWS), EXACT, metrics, scores, embedding_map=X[:, :2], wrong=wrong
+    )
+
+
+def test_the_test_is_the_kernels_own(measurement: Measurement) -> None:
+    prepared = prepare(EXACT.apply(X), input_kernel=EXACT.input_kernel, regularization=EXACT.regularization)
+    own = prepare_calibration(prepared).test_version(Y, VERSIONS["homoscedastic"])
+    found = measurement.calibration["homoscedastic"].test
+    assert (found.p_value, found.statistic, found.effects) == (own.p_value, own.statistic, own.effects)
+
+
+def test_counts_are_randomised_by_the_keys_of_the_scores() -> None:
+    rate = np.exp(0.5 * X[:200, 0])
+    law, y = Poisson(rate), RNG.poisson(rate).astype(float)
+    keys = np.array([f"row-{number}" for number in range(200)])
+    by_text = measure(Asked(), EXACT, X[:200], y, {"": law}, keys=keys).calibration[""]
+    by_hash = measure(Asked(), EXACT, X[:200], y, {"": law}, keys=hashed_keys(keys)).calibration[""]
+    np.testing.assert_array_equal(by_text.reading.scores, by_hash.reading.scores)
+    prepared = prepare(EXACT.apply(X[:200]), input_kernel=EXACT.input_kernel, regularization=EXACT.regularization)
+    own = prepare_calibration(prepared).test_version(y, law, keys=keys)
+    assert (by_text.test.p_value, by_text.test.means) == (own.p_value, own.means)
+    assert pit_values(law, y, keys=keys).shape == (200,)
+
+
+def test_faults_that_are_there_are_named_and_no_others(evaluations: dict[str, Evaluation]) -> None:
+    said = {name: found.wrong.sentences for name, found in evaluations.items() if found.wrong is not None}
+    assert all(len(sentences) <= 5 for sentences in said.values())
+    assert len(said["right"]) == 1
+    assert said["right"][0].startswith("No fault found")
+    assert "the predicted spread is too small by a factor of" in said["overconfident"][0]
+    regional = " ".join(said["homoscedastic"])
+    assert "heavier tails than predicted" not in regional, "a mixture of too wide and too narrow is no fault of tails"
+    assert "the predicted spread is too large by a factor of 2" in regional
+    assert "On age" in regional
+    right, homoscedastic = evaluations["right"], evaluations["homoscedastic"]
+    assert right.wrong is not None
+    assert homoscedastic.wrong is not None
+    assert set(right.scores["calibration_fault"]) == {""}
+    assert {"predicted spread too small", "predicted spread too large"} <= set(homoscedastic.wrong.places["fault"])
+
+
+def test_the_slices_are_read_where_the_split_has_them(measurement: Measurement) -> None:
+    half = pd.DataFrame({"half": np.where(X[:, 0] < 0.0, "left", "right")})
+    wrong = evaluated("homoscedastic", measurement, half).wrong
+    assert wrong is not None
+    assert dict(zip(wrong.places["place"], wrong.places["fault"], strict=True)) == {
+        "half left": "predicted spread too large",
+        "half right": "predicted spread too small",
+    }
+    assert "half left" in " ".join(wrong.sentences)
+
+
+def test_a_version_that_cce_alone_contradicts_has_no_named_fault(measurement: Measurement) -> None:
+    calibration = measurement.calibration["right"]
+    above = {"cce_mean": Metric(0.3), "cce_p_value": Metric(0.001), "calibration_p_value": Metric(0.5)}
+    pit = pit_values(VERSIONS["right"], Y)
+    wrong = read_what_is_wrong(
+        replace(calibration), calibration.regions, pit, above, np.arange(ROWS), pd.DataFrame(index=range(ROWS))
+    )
+    assert wrong.sentences == (CONTRADICTED,)
+
+
+def test_a_version_is_as_if_true_where_neither_test_contradicts_it(evaluations: dict[str, Evaluation]) -> None:
+    assert evaluations["right"].status == AS_IF_TRUE
+    mean = {"cce_mean": Metric(0.02)}
+    assert cce_status(mean | {"cce_p_value": Metric(0.03)}) == NOT_AS_IF_TRUE
+    both = mean | {"cce_p_value": Metric(0.03), "calibration_p_value": Metric(0.03)}
+    assert cce_status(both) == AS_IF_TRUE, "two tests at 2.5 % each"
+    assert cce_status(both | {"cce_p_value": Metric(0.02)}) == NOT_AS_IF_TRUE
+    wrong = both | {"calibration_p_value": Metric(0.02)}
+    assert cce_status(wrong) == NOT_CALIBRATED
+    assert verdict(wrong) == (
+        "The version is not calibrated given the input (p = 0.02), though CCE 0.02 is in the band of a true one"
+    )
+
+
+def test_effects_are_logged_with_intervals_and_meanings(evaluations: dict[str, Evaluation]) -> None:
+    assert "calibration" in METRICS
+    for found in evaluations.values():
+        for order in ("bias", "spread", "skew", "tails"):
+            metric = found.metrics[f"calibration_effect_{order}"]
+            assert metric.low is not None
+            assert metric.high is not None
+            assert 0.0 <= metric.low <= metric.value <= metric.high
+            assert meaning(f"calibration_effect_{order}").reading
+        assert meaning("calibration_p_value").reading
+    spread = [evaluations[name].metrics["calibration_effect_spread"] for name in NAMES]
+    assert spread[0].high < spread[1].low
+    assert spread[0].high < spread[2].low
+
+
+def test_the_report_begins_with_what_is_wrong(evaluations: dict[str, Evaluation]) -> None:
+    found = evaluations["homoscedastic"]
+    figures = {name: plots.png(figure) for name, figure in plots.evaluation_figures(found)}
+    assert list(figures)[:2] == ["fault_map", "local_reliability"]
+    for name in ("fault_map", "local_reliability"):
+        picture = np.asarray(Image.open(io.BytesIO(figures[name])).convert("L"))
+        assert picture.std() > 5
+    page = evaluation_report(found, figures)
+    assert page.index("What is wrong</h2>") < page.index('alt="local_reliability"') < page.index("<h2>Metrics</h2>")
+    assert "the predicted spread is too large by a factor of" in page
+    assert "predicted spread too small" in page
+    assert page.count('alt="fault_map"') == 1
+
+
+def test_scores_keep_their_text_through_a_comparison(evaluations: dict[str, Evaluation]) -> None:
+    kept = ComparedVersion.of(evaluations["homoscedastic"]).scores
+    assert set(kept["calibration_fault"]) <= {"", "bias", "spread", "skew", "tails"}
