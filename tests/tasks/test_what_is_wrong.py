@@ -15,9 +15,10 @@ from congruence.kernels.calibration import pit_values
 from congruence.kernels.conditional_calibration import prepare_calibration
 from congruence.kernels.streams import hashed_keys
 from congruence.tasks import plots
-from congruence.tasks.comparison import ComparedVersion
+from congruence.tasks.comparison import ComparedVersion, GateSettings, apply_gate, compare_pair, compare_versions
 from congruence.tasks.linalg.measurement import Measurement, measure
 from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.report.comparison import comparison_report
 from congruence.tasks.report.evaluation import evaluation_report
 from congruence.tasks.scores.evaluation import (
     AS_IF_TRUE,
@@ -182,6 +183,28 @@ def test_the_report_begins_with_what_is_wrong(evaluations: dict[str, Evaluation]
     assert page.count('alt="fault_map"') == 1
 
 
-def test_scores_keep_their_text_through_a_comparison(evaluations: dict[str, Evaluation]) -> None:
-    kept = ComparedVersion.of(evaluations["homoscedastic"]).scores
-    assert set(kept["calibration_fault"]) <= {"", "bias", "spread", "skew", "tails"}
+def test_a_comparison_says_what_a_version_mends_and_where(evaluations: dict[str, Evaluation]) -> None:
+    right, narrow, even = (ComparedVersion.of(evaluations[name]) for name in NAMES)
+    assert compare_pair(right, narrow, resamples=100).changes == ("model/0 mends the spread of model/1 on all rows.",)
+    assert compare_pair(narrow, right, resamples=100).changes == ("model/1 spoils the spread of model/0 on all rows.",)
+    assert compare_pair(right, right, resamples=100).changes == ()
+    assert compare_pair(right, even, resamples=100).changes == ("model/0 mends the spread of model/2 on all rows.",)
+    # Too narrow here and too wide there by as much: on average over all rows the spread is right.
+    balanced = replace(even, scores=even.scores.assign(pit=pit_values(Normal(X[:, 1], np.ones(ROWS)), Y)))
+    regional = compare_pair(right, balanced, resamples=100).changes
+    assert len(regional) == 3
+    assert all(sentence.startswith("model/0 mends the spread of model/2 on ") for sentence in regional)
+    old = replace(even, scores=even.scores.drop(columns="calibration_region"))
+    assert compare_pair(right, old, resamples=100).changes == ()
+    page = comparison_report(compare_versions([right, narrow], baseline="model/1", resamples=100), {})
+    assert "model/0 mends the spread of model/1 on all rows." in page
+
+
+def test_a_gate_holds_effects_to_a_limit(evaluations: dict[str, Evaluation]) -> None:
+    gate = GateSettings(maximum={"calibration_effect_spread": 0.05})
+    right, narrow = (ComparedVersion.of(evaluations[name]) for name in ("right", "overconfident"))
+    assert apply_gate(right, None, gate).passed
+    assert apply_gate(narrow, None, gate).outcome == "failed"
+    uncalibrated = replace(right, metrics=right.metrics | {"calibration_p_value": Metric(0.001)})
+    found = apply_gate(uncalibrated, None, GateSettings(at_noise_floor=True))
+    assert found.reasons == ["the version is not calibrated given the input"]
