@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
+from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.wording import short_name
 from congruence.kernels.errors import InvalidInputError
@@ -64,8 +65,8 @@ def local_reliability(evaluation: Evaluation) -> Figure:
         width=4.8,
         height=4.6,
     )
-    band = {"color": MUTED, "alpha": 0.25, "linewidth": 0, "label": "95 % band if right"}
-    axes.fill_between(curve.levels, curve.lower[0], curve.upper[0], **band)
+    axes.fill_between(curve.levels, curve.lower[0], curve.upper[0], color=MUTED, alpha=0.25, linewidth=0,
+                      label="95 % band if right")  # fmt: skip
     axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle="--")
     axes.plot(curve.levels, curve.rearranged()[0], color=BLUE, linewidth=2, label="this version")
     axes.set_xlim(0, 1)
@@ -84,5 +85,5 @@ def local_reliability(evaluation: Evaluation) -> Figure:
     return figure_of(axes)
 
 
-def _counted(name: str, rows: np.ndarray) -> str:
+def _counted(name: str, rows: Array) -> str:
     return f"{name}: {len(rows):,}"

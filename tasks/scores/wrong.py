@@ -83,7 +83,7 @@ def read_what_is_wrong(
 
 def _read_slices(slices: pd.DataFrame, pit: Array) -> list[RegionReading]:
     """The reading of each value of each slice column, the most wrong first."""
-    groups = {}
+    groups: dict[str, Array] = {}
     for column in slices.columns:
         codes, values = pd.factorize(slice_labels(slices[column]), sort=True)
         groups |= {f"{column} {value}": np.flatnonzero(codes == code) for code, value in enumerate(values)}
