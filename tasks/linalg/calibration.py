@@ -74,7 +74,9 @@ def measure_calibration(
     found = {}
     for name, predictive in versions.items():
         pit = pit_values(predictive, targets, seed=seed, keys=np.arange(len(targets)) if keys is None else keys)
-        test = split.test(pit, own_quantiles(targets, predictive, split.settings.levels))
+        said = own_quantiles(targets, predictive, split.settings.levels)
+        # A law with a tenth of itself at infinity has no distances between its quantiles; the inputs' bases remain.
+        test = split.test(pit, said if said is not None and np.isfinite(said).all() else None)
         curves = local_distribution(at_medoids, pit)
         found[name] = VersionCalibration(test, local_reading(smoother, pit), places, curves)
     return found

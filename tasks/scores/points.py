@@ -65,11 +65,11 @@ def score_version(
     points = score_points(
         result, predictive, targets, seed=settings.seed, keys=hashed, test=test, calibration=calibration
     )
-    regions = None if calibration is None else calibration.regions.named(_features(split, valid))
+    regions = None if calibration is None else calibration.regions.named(features_of(split, valid))
     if regions is not None:
         points["calibration_region"] = np.array(regions.names)[regions.labels]
     for name, values in points.items():
-        frame[name] = _over_all_rows(values, valid)
+        frame[name] = over_all_rows(values, valid)
     labels = frame.loc[valid, split.settings.slices]
     columns = mean_columns(requested, points, predictive, targets, result.squared_values)
     summary = congruence_metrics(result, test, expected) | estimated(columns, hashed, settings.seed)
@@ -102,7 +102,7 @@ def score_version(
     )
 
 
-def _over_all_rows(values: Array, valid: Array) -> Array:
+def over_all_rows(values: Array, valid: Array) -> Array:
     """Values of the valid rows in their places; NaN, or None for text, where a row is not valid."""
     is_text = values.dtype.kind in "UO"
     column = np.full(len(valid), None if is_text else np.nan, dtype=object if is_text else np.float64)
@@ -110,9 +110,9 @@ def _over_all_rows(values: Array, valid: Array) -> Array:
     return column
 
 
-def _features(split: Split, valid: Array) -> dict[str, Array]:
+def features_of(split: Split, valid: Array) -> dict[str, Array]:
     """The named numbers of the valid rows' inputs, (v,) each; none where the inputs are images, texts or vectors."""
-    if split.settings.input_kind != "features" or isinstance(split.settings.input, str):
+    if split.settings.input_kind != "features":
         return {}
     frame = split.frame(Shard(0, 0, split.rows, ""), split.settings.input_columns)
     return {name: frame.loc[valid, name].to_numpy() for name in frame.select_dtypes("number").columns}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -31,8 +33,10 @@ from congruence.tasks.scores.evaluation import (
 )
 from congruence.tasks.scores.meanings import meaning, verdict
 from congruence.tasks.scores.names import METRICS
-from congruence.tasks.scores.points import score_points, summarise
+from congruence.tasks.scores.points import features_of, over_all_rows, score_points, summarise
+from congruence.tasks.scores.summary import calibration_metrics
 from congruence.tasks.scores.wrong import CONTRADICTED, read_what_is_wrong
+from congruence.tasks.sources import SplitSettings, open_split
 
 ROWS = 1000
 RNG = np.random.default_rng(11)
@@ -208,3 +212,41 @@ def test_a_gate_holds_effects_to_a_limit(evaluations: dict[str, Evaluation]) -> 
     uncalibrated = replace(right, metrics=right.metrics | {"calibration_p_value": Metric(0.001)})
     found = apply_gate(uncalibrated, None, GateSettings(at_noise_floor=True))
     assert found.reasons == ["the version is not calibrated given the input"]
+
+
+def test_few_rows_equal_inputs_and_a_law_without_ends_are_measured() -> None:
+    class Endless(Normal):
+        def predictive_quantile(self, levels: np.ndarray) -> np.ndarray:
+            return np.full((len(self), np.shape(levels)[-1]), np.inf)
+
+    for rows, x in ((30, X[:30]), (60, np.ones((60, 2)))):
+        law = Endless(X[:rows, 1], SPREAD[:rows])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = measure(Asked(), EXACT, x, Y[:rows], {"": law}).of("")
+        calibration = found.calibration
+        assert calibration is not None
+        assert 0.0 < calibration.test.p_value <= 1.0
+        assert "own quantiles" not in calibration.test.by_basis
+        metrics = calibration_metrics(calibration.test)
+        wrong = read_what_is_wrong(
+            calibration, calibration.regions, pit_values(law, Y[:rows]), metrics, np.arange(rows), pd.DataFrame()
+        )
+        assert wrong.sentences
+    assert not measure(Asked(), EXACT, X[:20], Y[:20], {"": Normal(X[:20, 1], SPREAD[:20])}).calibration
+
+
+def test_regions_are_named_by_the_features_of_the_valid_rows(tmp_path: Path) -> None:
+    rows = {"age": X[:60, 0], "income": X[:60, 1], "vector": list(X[:60]), "y": Y[:60]}
+    pd.DataFrame(rows).to_parquet(tmp_path / "rows.parquet")
+    listed = SplitSettings(
+        uri=str(tmp_path / "rows.parquet"), input=["age", "income"], input_kind="features", target="y"
+    )
+    valid = np.arange(60) % 3 > 0
+    found = features_of(open_split(listed), valid)
+    assert list(found) == ["age", "income"]
+    np.testing.assert_array_equal(found["age"], X[:60, 0][valid])
+    assert features_of(open_split(listed.model_copy(update={"input": "vector"})), valid) == {}
+    placed = over_all_rows(np.array(["spread", ""]), np.array([True, False, True]))
+    assert placed.tolist() == ["spread", None, ""]
+    np.testing.assert_array_equal(over_all_rows(np.array([1, 2]), np.array([True, False, True])), [1.0, np.nan, 2.0])
