@@ -192,7 +192,7 @@ def verdict(metrics: Mapping[str, Metric]) -> str:
     if status == NOT_CALIBRATED:
         p_value = probability(metrics["calibration_p_value"].value)
         also = f"{NOT_CALIBRATED} (p {p_value})" if p_value.startswith("<") else f"{NOT_CALIBRATED} (p = {p_value})"
-        return f"The version is {also}, though CCE {significant(mean.value)} is in the band of a true one"
+        return f"The version is {also}, though its CCE {significant(mean.value)} does not contradict it"
     said = f"CCE {significant(mean.value)} is {status}"
     if expected is not None and expected.low is not None and expected.high is not None:
         low, high = significant(expected.low), significant(expected.high)

@@ -54,7 +54,8 @@ def tag_version(client: MlflowClient, evaluation: Evaluation, run_id: str, setti
     for key, value in tags.items():
         client.set_model_version_tag(model.name, model.version, key, mask_text(value))
     present = client.get_model_version(model.name, model.version).tags
-    for key in (FAILURE + EvaluationIdentity.of(evaluation).digest, "cce_error"):
+    stale = ("what_is_wrong",) if headline and evaluation.wrong is None else ()
+    for key in (FAILURE + EvaluationIdentity.of(evaluation).digest, "cce_error", *stale):
         if key in present:
             client.delete_model_version_tag(model.name, model.version, key)
 

@@ -154,7 +154,7 @@ def test_a_version_is_as_if_true_where_neither_test_contradicts_it(evaluations: 
     wrong = both | {"calibration_p_value": Metric(0.02)}
     assert cce_status(wrong) == NOT_CALIBRATED
     assert verdict(wrong) == (
-        "The version is not calibrated given the input (p = 0.02), though CCE 0.02 is in the band of a true one"
+        "The version is not calibrated given the input (p = 0.02), though its CCE 0.02 does not contradict it"
     )
 
 
@@ -201,6 +201,7 @@ def test_a_comparison_says_what_a_version_mends_and_where(evaluations: dict[str,
     old = replace(even, scores=even.scores.drop(columns="calibration_region"))
     assert compare_pair(right, old, resamples=100).changes == ()
     page = comparison_report(compare_versions([right, narrow], baseline="model/1", resamples=100), {})
+    assert "As expected if true: model/0" in page
     assert "model/0 mends the spread of model/1 on all rows." in page
 
 
