@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from congruence.kernels.conditional_calibration.effects import Effect
-    from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
+    from congruence.kernels.conditional_calibration.pit_scores import ORDERS
     from congruence.kernels.conditional_calibration.prepared import (
         PreparedCalibration,
         conditional_calibration_test,
@@ -24,6 +24,5 @@ __all__ = [
     "Effect",
     "PreparedCalibration",
     "conditional_calibration_test",
-    "pit_scores",
     "prepare_calibration",
 ]

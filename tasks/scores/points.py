@@ -26,6 +26,7 @@ from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, Metric, SplitSummary
 from congruence.tasks.scores.names import requested_metrics
+from congruence.tasks.scores.reading import read_what_is_wrong
 from congruence.tasks.scores.summary import (
     calibration_metrics,
     congruence_metrics,
@@ -34,7 +35,7 @@ from congruence.tasks.scores.summary import (
     other_metrics,
     slice_table,
 )
-from congruence.tasks.scores.wrong import WhatIsWrong, read_what_is_wrong
+from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.settings.digest import settings_digest
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Shard, Split

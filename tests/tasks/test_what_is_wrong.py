@@ -34,8 +34,8 @@ from congruence.tasks.scores.evaluation import (
 from congruence.tasks.scores.meanings import meaning, verdict
 from congruence.tasks.scores.names import METRICS
 from congruence.tasks.scores.points import features_of, over_all_rows, score_points, summarise
+from congruence.tasks.scores.reading import CONTRADICTED, read_what_is_wrong
 from congruence.tasks.scores.summary import calibration_metrics
-from congruence.tasks.scores.wrong import CONTRADICTED, read_what_is_wrong
 from congruence.tasks.sources import SplitSettings, open_split
 
 ROWS = 1000
