@@ -150,6 +150,7 @@ def comparison_json(logged: LoggedComparison) -> dict[str, Any]:
             }
             for label, pair in comparison.pairs.items()
         },
+        "changes": {label: list(pair.changes) for label, pair in comparison.pairs.items()},
         "notes": list(comparison.notes),
         "run_id": logged.run_id,
         "place": logged.place,
@@ -166,6 +167,8 @@ def print_comparison(logged: LoggedComparison) -> None:
     out.print(_overview(comparison))
     for label, pair in comparison.pairs.items():
         out.print(_against_baseline(label, pair))
+        for sentence in pair.changes:
+            out.print(sentence, soft_wrap=True, markup=False)
         rows = pair.largest.head(_LARGEST)
         changed = zip(rows["key"], rows["cce_difference"], strict=True)
         listed = ", ".join(f"{key} ({change:+.3g})" for key, change in changed)

@@ -164,12 +164,13 @@ class GroupReading:
         return ORDERS[int(np.argmax(left))] if left.max() > 3.3 else None
 
 
-def group_reading(pit: Any, rows: Any | None = None) -> GroupReading:
+def group_reading(pit: Any, rows: Any | None = None, *, mixing: float = 0.0) -> GroupReading:
     """Read the PIT values of some rows by their plain means, whose spread under the truth is exactly 1 / sqrt(rows).
 
     Args:
         pit: PIT values of all n reference rows.
         rows: row numbers or a mask; all by default.
+        mixing: variance of the spread score over the places that the group holds, see ``faults``.
 
     Raises:
         InvalidInputError: fewer than two rows, or values that are no probabilities.
@@ -183,7 +184,7 @@ def group_reading(pit: Any, rows: Any | None = None) -> GroupReading:
     p_values = 2.0 * ndtr(-np.abs(mean) * np.sqrt(count))
     # Of few rows that happen to agree, the sample spread says nothing: then the truth's, 1.
     covariance = (np.cov(chosen.T) * (count - 1.0) + 4.0 * np.eye(len(ORDERS))) / (count + 3.0) / count
-    fault = faults(mean[None, :])
+    fault = faults(mean[None, :], mixing=mixing)
     return GroupReading(
         count,
         count / len(values),

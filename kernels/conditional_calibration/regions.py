@@ -47,6 +47,11 @@ class Regions:
         """The row numbers of each region by its name."""
         return {name: np.flatnonzero(self.labels == k) for k, name in enumerate(self.names)}
 
+    def named(self, features: Mapping[str, Any]) -> Regions:
+        """The same regions named by ranges of features, see ``regions``."""
+        names = _names(self.labels, len(self), _numeric(features, len(self.labels)))
+        return Regions(self.labels, self.medoids, names)
+
 
 @dataclass(frozen=True)
 class RegionReading:

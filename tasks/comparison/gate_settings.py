@@ -63,9 +63,10 @@ class GateSettings(Strict):
     the split is too small to tell.
 
     Attributes:
-        maximum: largest value allowed, by metric: ``{cce_mean: 0.05, ece: 0.03}``.
-        at_noise_floor: the CCE must be as expected if the version were true (the exact test does not contradict it). A
-            small split contradicts little: it belongs beside a ``maximum`` or a baseline.
+        maximum: largest value allowed, by metric: ``{cce_mean: 0.05, ece: 0.03, calibration_effect_spread: 0.02}``.
+        at_noise_floor: the CCE must be as expected if the version were true, and the version calibrated given its input
+            (neither exact test contradicts it). A small split contradicts little: it belongs beside a ``maximum`` or a
+            baseline.
         baseline: the version to compare with: ``champion`` (an alias) or ``3`` of the candidate's model, or
             ``models:/name/3``, ``models:/name@champion``.
         first_version: what becomes of a version whose baseline is an alias that no version holds yet: ``refuse`` to

@@ -11,6 +11,7 @@ import pandas as pd
 from congruence.kernels.errors import InvalidInputError, ProtocolError
 from congruence.kernels.protocol.protocol import require_same
 from congruence.kernels.resampling.paired import RESAMPLES
+from congruence.tasks.comparison.changes import changes
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.differences import (
     CCE,
@@ -48,6 +49,7 @@ class PairedComparison:
         points: points won and lost, for the metrics that are means over points.
         largest: the rows on which the two differ most in CCE, both ways, largest first.
         notes: what cannot be compared, why, and the remedy.
+        changes: what ``first`` mends or spoils of the calibration of ``second``, and where, in words.
     """
 
     first: ComparedVersion
@@ -57,6 +59,7 @@ class PairedComparison:
     points: dict[str, PointsWon]
     largest: pd.DataFrame = field(repr=False)
     notes: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
 
     def table(self) -> pd.DataFrame:
         """One row per metric."""
@@ -178,7 +181,8 @@ def compare_pair(
     differences |= point_differences(one, two, resamples=resamples, seed=seed)
     columns = {CCE: "cce", **{name: column for name, column in MEANS.items() if name in differences}}
     points = {name: _points_won(one[column], two[column]) for name, column in columns.items()}
-    return PairedComparison(first, second, int(valid.sum()), differences, points, _largest(one, two), notes)
+    said = changes(first, second, one, two)
+    return PairedComparison(first, second, int(valid.sum()), differences, points, _largest(one, two), notes, said)
 
 
 def _cce(version: ComparedVersion) -> float:

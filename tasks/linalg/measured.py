@@ -11,6 +11,12 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.effects import Effect
+from congruence.kernels.conditional_calibration.faults import Faults
+from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
+from congruence.kernels.conditional_calibration.local_reading import LocalReading
+from congruence.kernels.conditional_calibration.regions import Regions
+from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.congruence.expected import ExpectedCongruence
 from congruence.kernels.congruence.influence import CongruenceInfluence, CongruenceUncertainty
 from congruence.kernels.congruence.result import CongruenceResult
@@ -19,6 +25,7 @@ from congruence.kernels.protocol.repeats import RepeatedResult
 from congruence.kernels.row_blocks.answer import BlockCertificate, BlockMeasurement, BlockTest, BlockUncertainty
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.store import StoreError
+from congruence.tasks.linalg.calibration import VersionCalibration
 
 _DESCRIPTION = "description"
 
@@ -35,6 +42,7 @@ class VersionMeasurement:
         expected: what the mean CCE would be if the version were the truth.
         repeat_std: standard deviation of the mean CCE over the repeats of a protocol that has them.
         seconds: wall time by stage.
+        calibration: given the input, where it was asked for and is measured.
     """
 
     result: CongruenceResult
@@ -44,6 +52,7 @@ class VersionMeasurement:
     expected: ExpectedCongruence | None = None
     repeat_std: float | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    calibration: VersionCalibration | None = None
 
 
 @dataclass(frozen=True)
@@ -108,6 +117,13 @@ _KINDS: dict[str, Any] = {
         CongruenceInfluence,
         CongruenceTest,
         ExpectedCongruence,
+        VersionCalibration,
+        ConditionalCalibrationTest,
+        Effect,
+        LocalReading,
+        Faults,
+        Regions,
+        LocalDistribution,
     )
 }
 
@@ -214,6 +230,10 @@ def _describe(value: Any, name: str, arrays: dict[str, Array]) -> Any:
             for item in fields(value)
         }
         return {"kind": type(value).__name__, "fields": parts}
+    if isinstance(value, Mapping):
+        return {"mapping": {key: _describe(part, f"{name}.{key}", arrays) for key, part in value.items()}}
+    if isinstance(value, tuple):
+        return {"tuple": [_describe(part, f"{name}.{place}", arrays) for place, part in enumerate(value)]}
     if isinstance(value, np.generic):
         return {"value": value.item()}
     return {"value": value}
@@ -225,4 +245,8 @@ def _restore(described: dict[str, Any], arrays: dict[str, Array]) -> Any:
     if "kind" in described:
         parts = {name: _restore(part, arrays) for name, part in described["fields"].items()}
         return _KINDS[described["kind"]](**parts)
+    if "mapping" in described:
+        return {key: _restore(part, arrays) for key, part in described["mapping"].items()}
+    if "tuple" in described:
+        return tuple(_restore(part, arrays) for part in described["tuple"])
     return described["value"]

@@ -26,6 +26,7 @@ from congruence.kernels.protocol.weighting import Reference
 from congruence.kernels.solvers import Checkpoint, ConjugateGradient
 from congruence.kernels.solvers.planning import DENSE_LIMIT
 from congruence.tasks.linalg import cluster_capacity, prepare_on_dask
+from congruence.tasks.linalg.calibration import VersionCalibration, can_be_tested, measure_calibration
 from congruence.tasks.linalg.measured import VersionMeasurement
 from congruence.tasks.linalg.plan import plan_solver
 from congruence.tasks.scores.names import MetricName, requested_metrics
@@ -46,6 +47,7 @@ class Measurement:
         repeat_std: standard deviation of the mean CCE over the repeats of a protocol that has them, by version.
         seconds: wall time of the preparation and of the solve.
         checkpoints: iterates of long solves, kept until their answer is logged.
+        calibration: test of calibration given the input and local reading by version, where asked for and possible.
     """
 
     results: dict[str, CongruenceResult]
@@ -57,6 +59,7 @@ class Measurement:
     repeat_std: dict[str, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     checkpoints: list[Checkpoint] = field(default_factory=list)
+    calibration: dict[str, VersionCalibration] = field(default_factory=dict)
 
     def of(self, version: str) -> VersionMeasurement:
         """What was said of one version."""
@@ -68,6 +71,7 @@ class Measurement:
             self.expected.get(version),
             self.repeat_std.get(version),
             self.seconds,
+            self.calibration.get(version),
         )
 
     def clear_checkpoints(self) -> None:
@@ -96,13 +100,16 @@ def measure(
     versions: dict[str, Distribution],
     *,
     query: Array | None = None,
+    keys: Array | None = None,
     prepare_inputs: Prepare = prepare,
 ) -> Measurement:
     """CCE of every version, estimated on ``embeddings`` (n, d) with ``targets`` (n,) or (n, q).
 
     It is measured at the same points, or at the embeddings ``query`` (m, d).
     ``prepare_inputs`` says where Gram systems are prepared: in this process by default, or on a Dask cluster
-    (``on_cluster``).
+    (``on_cluster``). ``keys`` name the rows for the randomised PIT of counts, as in the scores. Calibration given the
+    input is measured for scalar targets at their own rows under protocols without repeats (``can_be_tested``); splits
+    that are solved by blocks of rows do not come here, and have none.
     """
     # Small systems in double precision, wherever they are solved: the flow, the plugin and a plain call agree to 1e-9.
     dtype = np.float64 if len(embeddings) <= DENSE_LIMIT else np.float32
@@ -131,9 +138,15 @@ def measure(
     expected = _expected(settings, judged, targets, chosen, kernel, results)
     tested = "congruence_test" in requested_metrics(settings.metrics)
     tests = _tests(settings, protocol, judged, targets, chosen) if tested else {}
-    seconds = {"prepare": ready - started, "solve": solved - ready, "test": time.perf_counter() - solved}
+    tested_at = time.perf_counter()
+    seconds = {"prepare": ready - started, "solve": solved - ready, "test": tested_at - solved}
+    calibration: dict[str, VersionCalibration] = {}
+    if "calibration" in requested_metrics(settings.metrics) and can_be_tested(protocol, targets, query):
+        calibration = measure_calibration(judged.prepared, x, targets, versions, keys=keys, seed=settings.seed)
+        seconds["calibration"] = time.perf_counter() - tested_at
     solver = type(judged.prepared.solver).__name__
-    return Measurement(results, protocol, solver, kernel.describe(), tests, expected, spread, seconds, checkpoints)
+    described = kernel.describe()
+    return Measurement(results, protocol, solver, described, tests, expected, spread, seconds, checkpoints, calibration)
 
 
 def _remembering(prepare_inputs: Prepare, checkpoints: list[Checkpoint]) -> Prepare:

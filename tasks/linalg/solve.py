@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 from distributed import Client
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.streams import hashed_keys
 from congruence.tasks.linalg.capacity import cluster_capacity
 from congruence.tasks.linalg.checkpoint import sweep_iterates
 from congruence.tasks.linalg.measured import MeasurementAddress, MeasurementInBlocks
@@ -17,6 +19,7 @@ from congruence.tasks.linalg.plan import BlockAccuracy, is_by_row_blocks
 from congruence.tasks.linalg.row_blocks import measure_blocks
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.sources import Shard
 
 EXPECTED_COLUMNS = 60  # per version: features of one RBF at the papers' bandwidth, and the noise floor's probes
 VERSIONS_BY_BLOCKS = 8  # what they have in common is read and made once for all of them
@@ -107,11 +110,19 @@ def _solve_in_memory(
         work.reference.all_targets(),
         {label: work.reference.all_predictive(label) for label in labels},
         query=None if work.query is None else work.query.embeddings(),
+        keys=_keys(work.reference) if work.query is None else None,
         prepare_inputs=place,
     )
     for label in labels:
         work.kept[label].write(measurement.of(label))
     measurement.clear_checkpoints()
+
+
+def _keys(rows: EvaluatedRows) -> Array:
+    """The keys of the valid rows, by which their scores are randomised too."""
+    split = rows.split
+    frame = split.frame(Shard(0, 0, split.rows, ""), [split.key_column])
+    return np.asarray(hashed_keys(frame.loc[rows.valid, split.key_column].to_numpy()))
 
 
 def versions_at_once(settings: EvaluationSettings, work: SolveWork, worker_bytes: int) -> int:

@@ -72,14 +72,24 @@ def evaluate_table(
     protocol = settings.protocol.protocol()
     if encoder is not None:
         protocol = replace(protocol, encoder=f"{encoder.id} {encoder.preprocessing_digest}")
-    measurement = measure(settings, protocol, x, y, {"model": predictive})
+    keys = None if settings.key is None else _column(frame, settings.key).to_numpy()
+    measurement = measure(settings, protocol, x, y, {"model": predictive}, keys=keys)
     result, test = measurement.results["model"], measurement.tests.get("model")
     expected = measurement.expected.get("model")
-    keys = None if settings.key is None else _column(frame, settings.key).to_numpy()
-    points = score_points(result, predictive, y, seed=settings.seed, keys=keys, test=test)
+    calibration = measurement.calibration.get("model")
+    points = score_points(result, predictive, y, seed=settings.seed, keys=keys, test=test, calibration=calibration)
     requested = requested_metrics(settings.metrics)
     summary = summarise(
-        result, predictive, y, points, requested, seed=settings.seed, keys=keys, test=test, expected=expected
+        result,
+        predictive,
+        y,
+        points,
+        requested,
+        seed=settings.seed,
+        keys=keys,
+        test=test,
+        expected=expected,
+        calibration=calibration,
     )
     metrics = {name: metric.value for name, metric in summary.items()}
     scores = pd.DataFrame(points)

@@ -13,6 +13,10 @@ from congruence.tasks.scores.evaluation import SCORES, Evaluation
 from congruence.tasks.scores.meanings import CERTIFICATE_KINDS, MEANINGS, meaning, verdict
 
 CAPTIONS = {
+    "fault_map": "The fault that explains best what is seen around each input, where chance does not explain it (false "
+    "discovery rate 5 %).",
+    "local_reliability": "At a typical input of the region that is most wrong: above the diagonal the version predicts "
+    "too high, below it too low, across it the wrong spread.",
     "cce_histogram": "A version that is right everywhere spreads around the green outline, with its mean inside the "
     "green band. Mass far to the right of the outline is error of the version.",
     "embedding_map": "Neighbours look alike to the encoder. Regions brighter than the line on the bar are inputs "
@@ -27,11 +31,14 @@ CAPTIONS = {
 }
 _POINTS = 10
 _SLICES = 60
+FAULTS = ("fault_map", "local_reliability")
+"""The pictures that stand with what is wrong, above the others."""
+
 _UNSHOWN = ("valid", "reason", "squared_error")
 
 
 def evaluation_report(evaluation: Evaluation, figures: Mapping[str, bytes]) -> str:
-    """A self-contained HTML page: status, metrics and how to read them, plots, worst and best points, provenance.
+    """A self-contained HTML page: what is wrong, metrics and how to read them, plots, worst and best points.
 
     Args:
         figures: PNG bytes by the names of ``plots.evaluation_figures``.
@@ -51,7 +58,10 @@ def evaluation_report(evaluation: Evaluation, figures: Mapping[str, bytes]) -> s
         verdict=verdict(metrics),
         metrics=[(name, metrics[name], meaning(name)) for name in ordered],
         certificate_kind=CERTIFICATE_KINDS.get(str(evaluation.provenance.get("certificate_kind")), ""),
-        figures=[(name, inline_png(picture), CAPTIONS.get(name, "")) for name, picture in figures.items()],
+        wrong=evaluation.wrong,
+        places=[] if evaluation.wrong is None else records(evaluation.wrong.places.head(_SLICES)),
+        fault_figures=[_figure(name, figures[name]) for name in FAULTS if name in figures],
+        figures=[_figure(name, picture) for name, picture in figures.items() if name not in FAULTS],
         points=[("Highest CCE", _points(evaluation, worst)), ("Lowest CCE", _points(evaluation, best))],
         slices=records(evaluation.slices.head(_SLICES)),
         more_slices=max(0, len(evaluation.slices) - _SLICES),
@@ -59,6 +69,10 @@ def evaluation_report(evaluation: Evaluation, figures: Mapping[str, bytes]) -> s
         seconds=evaluation.seconds,
         provenance=json.dumps(mask_secrets(evaluation.provenance), indent=1, default=str, ensure_ascii=False),
     )
+
+
+def _figure(name: str, picture: bytes) -> tuple[str, str, str]:
+    return name, inline_png(picture), CAPTIONS.get(name, "")
 
 
 def _points(evaluation: Evaluation, rows: list[int]) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from congruence.kernels.distributions import Distribution
     from congruence.kernels.protocol.protocol import Protocol
+    from congruence.tasks.scores.wrong import WhatIsWrong
 
 REQUIRED_SCORES = ("key", "valid", "reason", "cce", "cce_noise_floor")
 SCORES = (
@@ -28,6 +29,8 @@ SCORES = (
     "mean",
     "std",
     "cce_p_value",
+    "calibration_q_value",
+    "calibration_fault",
     "nll",
     "crps",
     "absolute_error",
@@ -36,7 +39,11 @@ SCORES = (
 )
 INFLUENCE = ("key", "cce_squared_influence", "cce_influence")
 SIGNIFICANCE = 0.05
+EACH_OF_TWO = SIGNIFICANCE / 2.0
+"""The level of each test where both ask whether a version is true: 5 % of true versions fail either (Bonferroni)."""
+
 AS_IF_TRUE, NOT_AS_IF_TRUE = "as expected if true", "above what is expected if true"
+NOT_CALIBRATED = "not calibrated given the input"
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,7 @@ class Evaluation:
             the mean squared CCE and to the mean CCE (``kernels.influence.CongruenceInfluence``); None where there is
             none.
         influence_noise: (B,), the ``noise`` of the same.
+        wrong: what is wrong and where, where calibration given the input was measured.
     """
 
     model: ModelVersion
@@ -104,6 +112,7 @@ class Evaluation:
     settings_digest: str = ""
     influence: pd.DataFrame | None = field(default=None, repr=False)
     influence_noise: Array | None = field(default=None, repr=False)
+    wrong: WhatIsWrong | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         missing = [name for name in REQUIRED_SCORES if name not in self.scores.columns]
@@ -159,23 +168,30 @@ class Evaluation:
 
 
 def cce_status(metrics: Mapping[str, Metric]) -> str:
-    """``as expected if true``, ``above what is expected if true`` or ``not measured``.
+    """What two tests say of a version.
 
-    By the exact test where it was run (``cce_p_value`` below 0.05 is above), else by whether the mean CCE lies above
+    ``as expected if true``, ``above what is expected if true``, ``not calibrated given the input``, ``not measured``.
+    The first where nothing contradicts "this version is the truth". Two tests may: that of congruence, and that of
+    calibration given the input, which sees faults of spread and shape that CCE does not. Where calibration was measured
+    each is at 2.5 %, so that 5 % of true versions are contradicted; CCE's is at 5 % where it stands alone.
+
+    The CCE is judged by its exact test where it was run (``cce_p_value``), else by whether the mean CCE lies above
     the band of a true version, else (earlier releases logged none) by whether its interval reaches down to the noise
     floor, else within 10 % of that.
     """
-    names = ("cce_p_value", "cce_mean", "cce_expected", "cce_noise_floor")
-    p_value, mean, expected, floor = (metrics.get(name) for name in names)
+    names = ("cce_p_value", "cce_mean", "cce_expected", "cce_noise_floor", "calibration_p_value")
+    p_value, mean, expected, floor, calibration = (metrics.get(name) for name in names)
     if p_value is not None:
-        above = p_value.value < SIGNIFICANCE
+        above = p_value.value < (SIGNIFICANCE if calibration is None else EACH_OF_TWO)
     elif mean is not None and expected is not None and expected.high is not None:
         above = mean.value > expected.high
     elif mean is None or floor is None:
         return "not measured"
     else:
         above = (mean.value / 1.1 if mean.low is None else mean.low) > floor.value
-    return NOT_AS_IF_TRUE if above else AS_IF_TRUE
+    if above:
+        return NOT_AS_IF_TRUE
+    return NOT_CALIBRATED if calibration is not None and calibration.value < EACH_OF_TWO else AS_IF_TRUE
 
 
 def metric_list_digest(names: Iterable[str]) -> str:

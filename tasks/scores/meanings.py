@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from congruence.tasks.scores.evaluation import Metric, cce_status
+from congruence.tasks.scores.evaluation import NOT_CALIBRATED, Metric, cce_status
 
 Better = Literal["lower", "higher", "neither"]
 
@@ -41,6 +41,14 @@ DISTANCE = "distance in the output kernel's space"
 TARGET = "unit of the target"
 SHARE = "share"
 
+EFFECTS = {
+    "bias": "Large: targets lie above or below the predictions; look for a missing input, or shift the predictions.",
+    "spread": "Large: predicted spreads are too small or too large; recalibrate them, or let the model learn them.",
+    "skew": "Large: targets have a longer tail on one side than predicted; choose a skewed family.",
+    "tails": "Large: more or fewer targets far out than predicted; choose a family of other tails, or a mixture.",
+}
+"""What to do where the effect of an order of the PIT scores is large."""
+
 MEANINGS: dict[str, Meaning] = {
     "cce_mean": Meaning(
         "CCE",
@@ -71,6 +79,23 @@ MEANINGS: dict[str, Meaning] = {
         "below 0.05, the data contradict the version.",
         better="neither",
     ),
+    "calibration_p_value": Meaning(
+        "calibration p",
+        "Exact Monte-Carlo test of “given its input, every target follows its predicted law”, by PIT values over the "
+        "inputs. It sees faults of spread and shape that CCE does not. It and CCE's test are each judged at 0.025, so "
+        "that 5 of 100 true versions are called wrong; what is wrong, and by how much, say the effects.",
+        better="neither",
+    ),
+    **{
+        f"calibration_effect_{order}": Meaning(
+            f"effect of {order}",
+            f"Share of the {order} score's variance that the inputs explain: 0 if the version is true, of the order of "
+            f"1 if it is useless, whatever the number of rows. {advice}",
+            SHARE,
+            interval=ROWS,
+        )
+        for order, advice in EFFECTS.items()
+    },
     "nll_mean": Meaning(
         "NLL", "Mean negative log-likelihood of the targets: a proper score.", "nats per row", interval=ROWS
     ),
@@ -163,7 +188,12 @@ def verdict(metrics: Mapping[str, Metric]) -> str:
     mean, expected, floor = (metrics.get(name) for name in ("cce_mean", "cce_expected", "cce_noise_floor"))
     if mean is None:
         return "CCE was not measured"
-    said = f"CCE {significant(mean.value)} is {cce_status(metrics)}"
+    status = cce_status(metrics)
+    if status == NOT_CALIBRATED:
+        p_value = probability(metrics["calibration_p_value"].value)
+        also = f"{NOT_CALIBRATED} (p {p_value})" if p_value.startswith("<") else f"{NOT_CALIBRATED} (p = {p_value})"
+        return f"The version is {also}, though its CCE {significant(mean.value)} does not contradict it"
+    said = f"CCE {significant(mean.value)} is {status}"
     if expected is not None and expected.low is not None and expected.high is not None:
         low, high = significant(expected.low), significant(expected.high)
         return f"{said}: {significant(expected.value)} [{low}, {high}]"

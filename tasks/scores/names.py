@@ -8,6 +8,7 @@ from typing import Literal, get_args
 MetricName = Literal[
     "cce",
     "congruence_test",
+    "calibration",
     "nll",
     "crps",
     "mae",

@@ -19,13 +19,23 @@ from congruence.kernels.scores import point_scores
 from congruence.kernels.streams import hashed_keys
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.encoders import Encoder
+from congruence.tasks.linalg.calibration import VersionCalibration
 from congruence.tasks.linalg.measured import VersionMeasurement
 from congruence.tasks.linalg.measurement import embedding_map
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, Metric, SplitSummary
 from congruence.tasks.scores.names import requested_metrics
-from congruence.tasks.scores.summary import congruence_metrics, estimated, mean_columns, other_metrics, slice_table
+from congruence.tasks.scores.reading import read_what_is_wrong
+from congruence.tasks.scores.summary import (
+    calibration_metrics,
+    congruence_metrics,
+    estimated,
+    mean_columns,
+    other_metrics,
+    slice_table,
+)
+from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.settings.digest import settings_digest
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Shard, Split
@@ -51,18 +61,27 @@ def score_version(
     frame = row_frame(split, store, valid)
     keys = frame.loc[valid, "key"].to_numpy()
     result, test, expected = measurement.result, measurement.test, measurement.expected
+    calibration = measurement.calibration
     hashed = hashed_keys(keys)  # once: 1 s for a million texts
-    points = score_points(result, predictive, targets, seed=settings.seed, keys=hashed, test=test)
+    points = score_points(
+        result, predictive, targets, seed=settings.seed, keys=hashed, test=test, calibration=calibration
+    )
+    regions = None if calibration is None else calibration.regions.named(features_of(split, valid))
+    if regions is not None:
+        points["calibration_region"] = np.array(regions.names)[regions.labels]
     for name, values in points.items():
-        column = np.full(split.rows, np.nan)
-        column[valid] = values
-        frame[name] = column
+        frame[name] = over_all_rows(values, valid)
     labels = frame.loc[valid, split.settings.slices]
     columns = mean_columns(requested, points, predictive, targets, result.squared_values)
     summary = congruence_metrics(result, test, expected) | estimated(columns, hashed, settings.seed)
     summary |= other_metrics(requested, points, predictive, targets, settings.seed)
     if measurement.repeat_std is not None:
         summary["cce_std"] = Metric(measurement.repeat_std)
+    wrong: WhatIsWrong | None = None
+    if calibration is not None and regions is not None:
+        summary |= calibration_metrics(calibration.test)
+        inputs_only = labels.drop(columns=split.settings.target_columns, errors="ignore")
+        wrong = read_what_is_wrong(calibration, regions, points["pit"], summary, np.flatnonzero(valid), inputs_only)
     return Evaluation(
         model=version,
         split=SplitSummary(split.name, split.digest, split.rows, int(valid.sum())),
@@ -80,7 +99,24 @@ def score_version(
         settings_digest=settings_digest(settings, split.settings),
         influence=influence_table(result, keys),
         influence_noise=None if result.uncertainty is None else result.uncertainty.influence.noise,
+        wrong=wrong,
     )
+
+
+def over_all_rows(values: Array, valid: Array) -> Array:
+    """Values of the valid rows in their places; NaN, or None for text, where a row is not valid."""
+    is_text = values.dtype.kind in "UO"
+    column = np.full(len(valid), None if is_text else np.nan, dtype=object if is_text else np.float64)
+    column[valid] = values
+    return column
+
+
+def features_of(split: Split, valid: Array) -> dict[str, Array]:
+    """The named numbers of the valid rows' inputs, (v,) each; none where the inputs are images, texts or vectors."""
+    if split.settings.input_kind != "features":
+        return {}
+    frame = split.frame(Shard(0, 0, split.rows, ""), split.settings.input_columns)
+    return {name: frame.loc[valid, name].to_numpy() for name in frame.select_dtypes("number").columns}
 
 
 def influence_table(result: CongruenceResult, keys: Array) -> pd.DataFrame | None:
@@ -116,12 +152,18 @@ def score_points(
     seed: int,
     keys: Array | None,
     test: CongruenceTest | None = None,
+    calibration: VersionCalibration | None = None,
 ) -> dict[str, Array]:
-    """Every score of every evaluated row; ``keys`` name the rows for the randomised PIT of counts."""
+    """Every score of every evaluated row; ``keys`` name the rows for the randomised PIT of counts.
+
+    ``calibration_fault`` is text, all others are numbers.
+    """
     points = {"cce": result.values, "cce_noise_floor": result.noise_floor_values, "cce_excess": result.excess_values}
     if test is not None:
         points["cce_p_value"] = test.point_p_values
         points["cce_q_value"] = benjamini_hochberg(test.point_p_values)
+    if calibration is not None:
+        points |= calibration.reading.columns()
     names = np.arange(len(targets)) if keys is None else keys
     parts: dict[str, list[Array]] = {}
     for start in range(0, max(1, len(targets)), CHUNK_ROWS):
@@ -147,10 +189,13 @@ def summarise(
     keys: Array | None,
     test: CongruenceTest | None = None,
     expected: ExpectedCongruence | None = None,
+    calibration: VersionCalibration | None = None,
 ) -> dict[str, Metric]:
     """The metrics of a version from the scores of its rows (``score_points``), with intervals where they are means."""
     metrics = congruence_metrics(result, test, expected)
     metrics |= estimated(mean_columns(requested, points, predictive, targets, result.squared_values), keys, seed)
+    if calibration is not None:
+        metrics |= calibration_metrics(calibration.test)
     return metrics | other_metrics(requested, points, predictive, targets, seed)
 
 

@@ -18,6 +18,7 @@ import pandas as pd
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.regression import even_levels
 from congruence.kernels.calibration.uniformity import chi_square, cramer_von_mises, kolmogorov_smirnov
+from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.congruence.expected import ExpectedCongruence
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.congruence.test import CongruenceTest
@@ -158,6 +159,15 @@ def congruence_metrics(
     if test is not None:
         metrics["cce_p_value"] = Metric(test.p_value)
         metrics["cce_significant_share"] = Metric(float(np.mean(test.significant_points())))
+    return {name: metric for name, metric in metrics.items() if np.isfinite(metric.value)}
+
+
+def calibration_metrics(test: ConditionalCalibrationTest) -> dict[str, Metric]:
+    """The p-value of calibration given the input, and the effect of each order, 0 where its estimate is negative."""
+    metrics = {"calibration_p_value": Metric(test.p_value)}
+    for order, effect in test.effects.items():
+        low, high = max(effect.low, 0.0), max(effect.high, 0.0)
+        metrics[f"calibration_effect_{order}"] = Metric(float(np.clip(effect.estimate, low, high)), low, high)
     return {name: metric for name, metric in metrics.items() if np.isfinite(metric.value)}
 
 

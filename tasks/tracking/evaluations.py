@@ -223,6 +223,7 @@ def _note(evaluation: Evaluation) -> str:
     lines = [
         f"**{verdict(metrics)}** ({evaluation.model.label} on {split.name}: {split.valid_rows:,} of "
         f"{split.rows:,} rows evaluated under protocol `{evaluation.protocol.name}`, `{evaluation.protocol.digest}`).",
+        *([] if evaluation.wrong is None else ["", " ".join(evaluation.wrong.sentences)]),
         "",
         *(_described(name, metrics[name]) for name in HEADLINES if name in metrics),
         "",

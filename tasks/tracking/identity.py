@@ -23,7 +23,7 @@ PREFIX = "congruence."
 IDENTITY = PREFIX + "identity"
 STATE = PREFIX + "state"
 OPEN, COMPLETE = "open", "complete"
-FORMAT = "2"  # to be counted up where the same settings give other numbers: evaluations of before are made again
+FORMAT = "3"  # to be counted up where the same settings give other numbers: evaluations of before are made again
 
 
 @dataclass(frozen=True)

@@ -46,13 +46,16 @@ def tag_version(client: MlflowClient, evaluation: Evaluation, run_id: str, setti
             if name in metrics
         }
         tags |= {"cce_status": evaluation.status, "cce_split": evaluation.split.name, "cce_run": run_id}
+        if evaluation.wrong is not None:
+            tags["what_is_wrong"] = " ".join(evaluation.wrong.sentences)[:_LONGEST_MESSAGE]
         base = web_page(settings)
         if base is not None:
             tags["cce_link"] = run_link(base, client.get_run(run_id).info.experiment_id, run_id)
     for key, value in tags.items():
         client.set_model_version_tag(model.name, model.version, key, mask_text(value))
     present = client.get_model_version(model.name, model.version).tags
-    for key in (FAILURE + EvaluationIdentity.of(evaluation).digest, "cce_error"):
+    stale = ("what_is_wrong",) if headline and evaluation.wrong is None else ()
+    for key in (FAILURE + EvaluationIdentity.of(evaluation).digest, "cce_error", *stale):
         if key in present:
             client.delete_model_version_tag(model.name, model.version, key)
 

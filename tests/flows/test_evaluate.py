@@ -55,6 +55,15 @@ def test_versions_are_evaluated_once_and_logged_with_every_row(
     assert len(scores) == ROWS
     assert scores["cce"].mean() == pytest.approx(true["cce_mean"].value)
     assert len([file for file in files(run_id) if file.endswith(".png")]) >= 4
+    assert {"plots/fault_map.png", "plots/local_reliability.png"} <= set(files(run_id))
+    assert overconfident["calibration_p_value"].value < 0.01 < true["calibration_p_value"].value
+    effects = [f"calibration_effect_{order}{end}" for order in ("bias", "spread", "skew", "tails")
+               for end in ("", "_low", "_high")]  # fmt: skip
+    assert {"calibration_p_value", *effects} <= set(logged)
+    assert set(scores["calibration_fault"]) <= {"", "bias", "spread", "skew", "tails"}
+    tags = MlflowClient().get_model_version("angle", "2").tags
+    assert "the predicted spread is too small by a factor of" in tags["what_is_wrong"]
+    assert MlflowClient().get_model_version("angle", "1").tags["what_is_wrong"].startswith("No fault found")
 
     again = run(content, home, [right, narrow])
     assert [outcome.status for outcome in again] == ["found", "found"]

@@ -46,6 +46,14 @@ def test_a_measurement_comes_back_as_it_was(protocol: Protocol, tmp_path: Path) 
     assert (found.test.p_value, found.test.band) == (made.test.p_value, made.test.band)
     assert (found.expected, found.repeat_std, found.solver) == (made.expected, made.repeat_std, made.solver)
     assert found.output_kernel == made.output_kernel
+    assert (found.calibration is None) == (made.calibration is None) == (protocol is ECAI)
+    if found.calibration is not None and made.calibration is not None:
+        assert found.calibration.test.effects == made.calibration.test.effects
+        assert found.calibration.test.by_basis == made.calibration.test.by_basis
+        assert found.calibration.regions.names == made.calibration.regions.names
+        for name, column in made.calibration.reading.columns().items():
+            np.testing.assert_array_equal(found.calibration.reading.columns()[name], column)
+        np.testing.assert_array_equal(found.calibration.curves.shares, made.calibration.curves.shares)
     address.remove()
     address.remove()
     assert address.read() is None

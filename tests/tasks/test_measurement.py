@@ -105,3 +105,61 @@ def test_the_test_is_by_the_kernel_that_the_version_states(scale: str) -> None:
     expected, wrong = found.expected["right"], found.expected["wrong"]
     assert expected.low < found.results["right"].mean < expected.high
     assert found.results["wrong"].mean > wrong.high
+
+
+def faulty(rows: int) -> tuple[np.ndarray, np.ndarray, dict[str, Normal]]:
+    """A spread that grows along the input, and a version that says one spread everywhere."""
+    rng = np.random.default_rng(11)
+    x = rng.normal(size=(rows, 3))
+    spread = np.exp(0.5 * x[:, 0])
+    y = x[:, 1] + spread * rng.normal(size=rows)
+    even = np.full(rows, np.sqrt(np.mean(spread**2)))
+    versions = {"right": spread, "overconfident": spread / 2.0, "homoscedastic": even}
+    return x, y, {name: Normal(x[:, 1], scale) for name, scale in versions.items()}
+
+
+def test_a_homoscedastic_version_is_found_and_an_overconfident_one_is_named() -> None:
+    x, y, versions = faulty(1000)
+
+    class Asked:
+        seed = 0
+        metrics = ["calibration"]
+
+    found = measure(Asked(), EXACT, x, y, versions)
+    assert not found.tests
+    right, narrow, even = (found.calibration[name] for name in versions)
+    assert right.test.p_value > 0.05
+    assert not right.reading.significant().any()
+    assert narrow.test.p_value < 0.01
+    assert even.test.p_value < 0.01
+    assert narrow.test.effects["spread"].low > right.test.effects["spread"].high
+    named = narrow.reading.columns()["calibration_fault"][narrow.reading.significant()]
+    assert np.mean(named == "spread") > 0.95
+    assert np.median(narrow.reading.faults.factor) == pytest.approx(2.0, rel=0.15)
+    # Too wide where the targets' spread is small, too narrow where it is large.
+    factor = even.reading.faults.factor
+    assert np.mean(factor[x[:, 0] < -1.0]) < 0.8 < 1.2 < np.mean(factor[x[:, 0] > 1.0])
+    assert len(even.curves.shares) == len(even.regions) == 10
+
+
+def test_calibration_is_measured_where_targets_are_numbers_at_their_own_rows_and_it_is_asked_for() -> None:
+    assert set(measured(EXACT).calibration) == set(VERSIONS)
+    assert not measured(EXACT, query=X[:50]).calibration
+    assert not measured(replace(EXACT, downsampling=HALF)).calibration
+
+    class Asked:
+        seed = 0
+        metrics = ["cce"]
+
+    assert not measure(Asked(), EXACT, X, Y, VERSIONS).calibration
+
+
+def test_calibration_on_a_cluster_is_that_of_this_process(tmp_path: Path) -> None:
+    keys = np.arange(ROWS) + 7
+    here = measured(EXACT, keys=keys).calibration["wrong"]
+    with dask_client(ClusterSettings(kind="threads", workers=2)) as client:
+        place = on_cluster(client, SolverSettings(), 100, tmp_path, lambda _: None, gpu=False)
+        there = measured(EXACT, keys=keys, prepare_inputs=place).calibration["wrong"]
+    assert there.test.p_value == pytest.approx(here.test.p_value, abs=0.002)
+    np.testing.assert_allclose(there.reading.scores, here.reading.scores, atol=1e-4)
+    np.testing.assert_array_equal(there.regions.labels, here.regions.labels)

@@ -15,10 +15,12 @@ import pandas as pd
 import pytest
 from mlflow import MlflowClient
 
+from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
 from congruence.kernels.protocol.protocol import PREPRINT
 from congruence.tasks import tracking
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.scores.evaluation import SplitSummary
+from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.tracking import (
     EvaluationIdentity,
     TrackingError,
@@ -125,6 +127,23 @@ def test_metrics_reach_the_model_with_their_dataset(make_evaluation, versions, s
     assert source[f"{split}/cce_mean"] == evaluation.metrics["cce_mean"].value
 
 
+def test_the_version_shows_what_is_wrong_with_it_until_that_is_no_longer_known(
+    make_evaluation, versions, settings, client, split
+):
+    sentence = "The predictions are wrong (p < 0.001): over all rows, the predicted spread is too small."
+    wrong = WhatIsWrong((sentence,), pd.DataFrame(), "region 1", 0, LocalDistribution(*[np.zeros((1, 2))] * 4))
+    run_id = log_evaluation(
+        make_evaluation(model=versions[1], split=split, wrong=wrong), settings.model_copy(update={"report": False})
+    )
+    assert client.get_model_version("angle", "2").tags["what_is_wrong"] == sentence
+    assert sentence in client.get_run(run_id).data.tags["mlflow.note.content"]
+    log_evaluation(
+        make_evaluation(model=versions[1], split=split, split_digest="t" * 64),
+        settings.model_copy(update={"report": False}),
+    )
+    assert "what_is_wrong" not in client.get_model_version("angle", "2").tags
+
+
 def test_the_version_shows_its_headline(make_evaluation, versions, settings, client, split):
     evaluation = make_evaluation(model=versions[1], split=split, bias=2.0)
     linked = settings.model_copy(update={"link": "https://mlflow.example/"})
@@ -134,6 +153,7 @@ def test_the_version_shows_its_headline(make_evaluation, versions, settings, cli
     assert tags["cce_status"] == "above what is expected if true"
     assert tags["cce_run"] == run_id
     assert tags["cce_link"].startswith("https://mlflow.example/#/experiments/")
+    assert "what_is_wrong" not in tags
     elsewhere = settings.model_copy(update={"headline_split": split})
     log_evaluation(make_evaluation(model=versions[1], split=split + "-other"), elsewhere)
     tags = client.get_model_version("angle", "2").tags

@@ -1,0 +1,253 @@
+"""What is wrong, in sentences, pictures and the report: faults that are there are named, and no others."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from congruence.kernels import EXACT, Normal, Poisson, prepare
+from congruence.kernels.calibration import pit_values
+from congruence.kernels.conditional_calibration import prepare_calibration
+from congruence.kernels.streams import hashed_keys
+from congruence.tasks import plots
+from congruence.tasks.comparison import ComparedVersion, GateSettings, apply_gate, compare_pair, compare_versions
+from congruence.tasks.linalg.measurement import Measurement, measure
+from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.report.comparison import comparison_report
+from congruence.tasks.report.evaluation import evaluation_report
+from congruence.tasks.scores.evaluation import (
+    AS_IF_TRUE,
+    NOT_AS_IF_TRUE,
+    NOT_CALIBRATED,
+    Evaluation,
+    Metric,
+    SplitSummary,
+    cce_status,
+)
+from congruence.tasks.scores.meanings import meaning, verdict
+from congruence.tasks.scores.names import METRICS
+from congruence.tasks.scores.points import features_of, over_all_rows, score_points, summarise
+from congruence.tasks.scores.reading import CONTRADICTED, read_what_is_wrong
+from congruence.tasks.scores.summary import calibration_metrics
+from congruence.tasks.sources import SplitSettings, open_split
+
+ROWS = 1000
+RNG = np.random.default_rng(11)
+X = RNG.normal(size=(ROWS, 3))
+SPREAD = np.exp(0.5 * X[:, 0])
+Y = X[:, 1] + SPREAD * RNG.normal(size=ROWS)
+VERSIONS = {
+    "right": Normal(X[:, 1], SPREAD),
+    "overconfident": Normal(X[:, 1], SPREAD / 2.0),
+    "homoscedastic": Normal(X[:, 1], np.full(ROWS, np.sqrt(np.mean(SPREAD**2)))),
+}
+NAMES = list(VERSIONS)
+
+
+class Asked:
+    seed = 0
+    metrics = ["cce", "calibration", "pit"]
+
+
+@pytest.fixture(scope="module")
+def measurement() -> Measurement:
+    return measure(Asked(), EXACT, X, Y, VERSIONS)
+
+
+@pytest.fixture(scope="module")
+def evaluations(measurement: Measurement) -> dict[str, Evaluation]:
+    return {name: evaluated(name, measurement) for name in VERSIONS}
+
+
+def evaluated(name: str, measurement: Measurement, slices: pd.DataFrame | None = None) -> Evaluation:
+    law, found = VERSIONS[name], measurement.of(name)
+    calibration = found.calibration
+    assert calibration is not None
+    points = score_points(found.result, law, Y, seed=0, keys=None, calibration=calibration)
+    metrics = summarise(
+        found.result, law, Y, points, ("cce", "calibration", "pit"), seed=0, keys=None, expected=found.expected,
+        calibration=calibration,
+    )  # fmt: skip
+    regions = calibration.regions.named({"age": X[:, 0], "income": X[:, 1]})
+    points["calibration_region"] = np.array(regions.names)[regions.labels]
+    labels = pd.DataFrame(index=range(ROWS)) if slices is None else slices
+    wrong = read_what_is_wrong(calibration, regions, points["pit"], metrics, np.arange(ROWS), labels)
+    scores = pd.DataFrame({"key": np.arange(ROWS), "valid": True, "reason": None, **points})
+    version = ModelVersion("model", str(NAMES.index(name)), f"models:/model/{NAMES.index(name)}")
+    return Evaluation(
+        version, SplitSummary("test", "s" * 64, ROWS, ROWS), EXACT, metrics, scores, embedding_map=X[:, :2], wrong=wrong
+    )
+
+
+def test_the_test_is_the_kernels_own(measurement: Measurement) -> None:
+    prepared = prepare(EXACT.apply(X), input_kernel=EXACT.input_kernel, regularization=EXACT.regularization)
+    own = prepare_calibration(prepared).test_version(Y, VERSIONS["homoscedastic"])
+    found = measurement.calibration["homoscedastic"].test
+    assert (found.p_value, found.statistic, found.effects) == (own.p_value, own.statistic, own.effects)
+
+
+def test_counts_are_randomised_by_the_keys_of_the_scores() -> None:
+    rate = np.exp(0.5 * X[:200, 0])
+    law, y = Poisson(rate), RNG.poisson(rate).astype(float)
+    keys = np.array([f"row-{number}" for number in range(200)])
+    by_text = measure(Asked(), EXACT, X[:200], y, {"": law}, keys=keys).calibration[""]
+    by_hash = measure(Asked(), EXACT, X[:200], y, {"": law}, keys=hashed_keys(keys)).calibration[""]
+    np.testing.assert_array_equal(by_text.reading.scores, by_hash.reading.scores)
+    prepared = prepare(EXACT.apply(X[:200]), input_kernel=EXACT.input_kernel, regularization=EXACT.regularization)
+    own = prepare_calibration(prepared).test_version(y, law, keys=keys)
+    assert (by_text.test.p_value, by_text.test.means) == (own.p_value, own.means)
+    assert pit_values(law, y, keys=keys).shape == (200,)
+
+
+def test_faults_that_are_there_are_named_and_no_others(evaluations: dict[str, Evaluation]) -> None:
+    said = {name: found.wrong.sentences for name, found in evaluations.items() if found.wrong is not None}
+    assert all(len(sentences) <= 5 for sentences in said.values())
+    assert len(said["right"]) == 1
+    assert said["right"][0].startswith("No fault found")
+    assert "the predicted spread is too small by a factor of" in said["overconfident"][0]
+    regional = " ".join(said["homoscedastic"])
+    assert "heavier tails than predicted" not in regional, "a mixture of too wide and too narrow is no fault of tails"
+    assert "the predicted spread is too large by a factor of 2" in regional
+    assert "On age" in regional
+    right, homoscedastic = evaluations["right"], evaluations["homoscedastic"]
+    assert right.wrong is not None
+    assert homoscedastic.wrong is not None
+    assert set(right.scores["calibration_fault"]) == {""}
+    assert {"predicted spread too small", "predicted spread too large"} <= set(homoscedastic.wrong.places["fault"])
+
+
+def test_the_slices_are_read_where_the_split_has_them(measurement: Measurement) -> None:
+    half = pd.DataFrame({"half": np.where(X[:, 0] < 0.0, "left", "right")})
+    wrong = evaluated("homoscedastic", measurement, half).wrong
+    assert wrong is not None
+    assert dict(zip(wrong.places["place"], wrong.places["fault"], strict=True)) == {
+        "half left": "predicted spread too large",
+        "half right": "predicted spread too small",
+    }
+    assert "half left" in " ".join(wrong.sentences)
+
+
+def test_a_version_that_cce_alone_contradicts_has_no_named_fault(measurement: Measurement) -> None:
+    calibration = measurement.calibration["right"]
+    above = {"cce_mean": Metric(0.3), "cce_p_value": Metric(0.001), "calibration_p_value": Metric(0.5)}
+    pit = pit_values(VERSIONS["right"], Y)
+    wrong = read_what_is_wrong(
+        replace(calibration), calibration.regions, pit, above, np.arange(ROWS), pd.DataFrame(index=range(ROWS))
+    )
+    assert wrong.sentences == (CONTRADICTED,)
+
+
+def test_a_version_is_as_if_true_where_neither_test_contradicts_it(evaluations: dict[str, Evaluation]) -> None:
+    assert evaluations["right"].status == AS_IF_TRUE
+    mean = {"cce_mean": Metric(0.02)}
+    assert cce_status(mean | {"cce_p_value": Metric(0.03)}) == NOT_AS_IF_TRUE
+    both = mean | {"cce_p_value": Metric(0.03), "calibration_p_value": Metric(0.03)}
+    assert cce_status(both) == AS_IF_TRUE, "two tests at 2.5 % each"
+    assert cce_status(both | {"cce_p_value": Metric(0.02)}) == NOT_AS_IF_TRUE
+    wrong = both | {"calibration_p_value": Metric(0.02)}
+    assert cce_status(wrong) == NOT_CALIBRATED
+    assert verdict(wrong) == (
+        "The version is not calibrated given the input (p = 0.02), though its CCE 0.02 does not contradict it"
+    )
+
+
+def test_effects_are_logged_with_intervals_and_meanings(evaluations: dict[str, Evaluation]) -> None:
+    assert "calibration" in METRICS
+    for found in evaluations.values():
+        for order in ("bias", "spread", "skew", "tails"):
+            metric = found.metrics[f"calibration_effect_{order}"]
+            assert metric.low is not None
+            assert metric.high is not None
+            assert 0.0 <= metric.low <= metric.value <= metric.high
+            assert meaning(f"calibration_effect_{order}").reading
+        assert meaning("calibration_p_value").reading
+    spread = [evaluations[name].metrics["calibration_effect_spread"] for name in NAMES]
+    assert spread[0].high < spread[1].low
+    assert spread[0].high < spread[2].low
+
+
+def test_the_report_begins_with_what_is_wrong(evaluations: dict[str, Evaluation]) -> None:
+    found = evaluations["homoscedastic"]
+    figures = {name: plots.png(figure) for name, figure in plots.evaluation_figures(found)}
+    assert list(figures)[:2] == ["fault_map", "local_reliability"]
+    for name in ("fault_map", "local_reliability"):
+        picture = np.asarray(Image.open(io.BytesIO(figures[name])).convert("L"))
+        assert picture.std() > 5
+    page = evaluation_report(found, figures)
+    assert page.index("What is wrong</h2>") < page.index('alt="local_reliability"') < page.index("<h2>Metrics</h2>")
+    assert "the predicted spread is too large by a factor of" in page
+    assert "predicted spread too small" in page
+    assert page.count('alt="fault_map"') == 1
+
+
+def test_a_comparison_says_what_a_version_mends_and_where(evaluations: dict[str, Evaluation]) -> None:
+    right, narrow, even = (ComparedVersion.of(evaluations[name]) for name in NAMES)
+    assert compare_pair(right, narrow, resamples=100).changes == ("model/0 mends the spread of model/1 on all rows.",)
+    assert compare_pair(narrow, right, resamples=100).changes == ("model/1 spoils the spread of model/0 on all rows.",)
+    assert compare_pair(right, right, resamples=100).changes == ()
+    assert compare_pair(right, even, resamples=100).changes == ("model/0 mends the spread of model/2 on all rows.",)
+    # Too narrow here and too wide there by as much: on average over all rows the spread is right.
+    balanced = replace(even, scores=even.scores.assign(pit=pit_values(Normal(X[:, 1], np.ones(ROWS)), Y)))
+    regional = compare_pair(right, balanced, resamples=100).changes
+    assert len(regional) == 3
+    assert all(sentence.startswith("model/0 mends the spread of model/2 on ") for sentence in regional)
+    old = replace(even, scores=even.scores.drop(columns="calibration_region"))
+    assert compare_pair(right, old, resamples=100).changes == ()
+    page = comparison_report(compare_versions([right, narrow], baseline="model/1", resamples=100), {})
+    assert "As expected if true: model/0" in page
+    assert "model/0 mends the spread of model/1 on all rows." in page
+
+
+def test_a_gate_holds_effects_to_a_limit(evaluations: dict[str, Evaluation]) -> None:
+    gate = GateSettings(maximum={"calibration_effect_spread": 0.05})
+    right, narrow = (ComparedVersion.of(evaluations[name]) for name in ("right", "overconfident"))
+    assert apply_gate(right, None, gate).passed
+    assert apply_gate(narrow, None, gate).outcome == "failed"
+    uncalibrated = replace(right, metrics=right.metrics | {"calibration_p_value": Metric(0.001)})
+    found = apply_gate(uncalibrated, None, GateSettings(at_noise_floor=True))
+    assert found.reasons == ["the version is not calibrated given the input"]
+
+
+def test_few_rows_equal_inputs_and_a_law_without_ends_are_measured() -> None:
+    class Endless(Normal):
+        def predictive_quantile(self, levels: np.ndarray) -> np.ndarray:
+            return np.full((len(self), np.shape(levels)[-1]), np.inf)
+
+    for rows, x in ((30, X[:30]), (60, np.ones((60, 2)))):
+        law = Endless(X[:rows, 1], SPREAD[:rows])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = measure(Asked(), EXACT, x, Y[:rows], {"": law}).of("")
+        calibration = found.calibration
+        assert calibration is not None
+        assert 0.0 < calibration.test.p_value <= 1.0
+        assert "own quantiles" not in calibration.test.by_basis
+        metrics = calibration_metrics(calibration.test)
+        wrong = read_what_is_wrong(
+            calibration, calibration.regions, pit_values(law, Y[:rows]), metrics, np.arange(rows), pd.DataFrame()
+        )
+        assert wrong.sentences
+    assert not measure(Asked(), EXACT, X[:20], Y[:20], {"": Normal(X[:20, 1], SPREAD[:20])}).calibration
+
+
+def test_regions_are_named_by_the_features_of_the_valid_rows(tmp_path: Path) -> None:
+    rows = {"age": X[:60, 0], "income": X[:60, 1], "vector": list(X[:60]), "y": Y[:60]}
+    pd.DataFrame(rows).to_parquet(tmp_path / "rows.parquet")
+    listed = SplitSettings(
+        uri=str(tmp_path / "rows.parquet"), input=["age", "income"], input_kind="features", target="y"
+    )
+    valid = np.arange(60) % 3 > 0
+    found = features_of(open_split(listed), valid)
+    assert list(found) == ["age", "income"]
+    np.testing.assert_array_equal(found["age"], X[:60, 0][valid])
+    assert features_of(open_split(listed.model_copy(update={"input": "vector"})), valid) == {}
+    placed = over_all_rows(np.array(["spread", ""]), np.array([True, False, True]))
+    assert placed.tolist() == ["spread", None, ""]
+    np.testing.assert_array_equal(over_all_rows(np.array([1, 2]), np.array([True, False, True])), [1.0, np.nan, 2.0])
