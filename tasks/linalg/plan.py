@@ -54,10 +54,12 @@ class BlockAccuracy:
     def is_in_reach(self, landmarks: int, worst: float, before: float | None) -> bool:
         """Whether doubling ``landmarks`` promises to bring the certificate, ``worst`` of the mean CCE, to ``share``.
 
-        It is expected to go on falling at the rate of the last doubling, from ``before``.
+        It is expected to go on falling at the rate of the last doubling, from ``before``; the first is always tried.
         """
+        if before is None:
+            return True
         doublings = np.log2(max(self.largest / landmarks, 1.0))
-        rate = 0.25 if before is None else worst / before
+        rate = worst / before
         return bool(rate < 1.0 and worst * rate**doublings <= self.share)
 
     @classmethod
