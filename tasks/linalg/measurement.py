@@ -267,12 +267,3 @@ def _unequal(roots: Array) -> Array | None:
 
 def _rows_of(predictive: Distribution, rows: Array, total: int) -> Distribution:
     return predictive if len(rows) == total else predictive[rows]
-
-
-def embedding_map(embeddings: Array, valid: Array) -> Array:
-    """The first two principal components of the embeddings (v, d) of the valid rows: (n, 2), NaN where invalid."""
-    centered = np.asarray(embeddings, dtype=np.float64) - np.mean(embeddings, axis=0, dtype=np.float64)
-    _, axes = np.linalg.eigh(centered.T @ centered)
-    picture = np.full((len(valid), 2), np.nan)
-    picture[valid] = (centered @ axes[:, -1:-3:-1])[:, :2]
-    return picture

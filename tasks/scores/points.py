@@ -21,11 +21,11 @@ from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.encoders import Encoder
 from congruence.tasks.linalg.calibration import VersionCalibration
 from congruence.tasks.linalg.measured import VersionMeasurement
-from congruence.tasks.linalg.measurement import embedding_map
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, Metric, SplitSummary
 from congruence.tasks.scores.names import requested_metrics
+from congruence.tasks.scores.picture import principal_plane
 from congruence.tasks.scores.reading import read_what_is_wrong
 from congruence.tasks.scores.summary import (
     calibration_metrics,
@@ -91,7 +91,7 @@ def score_version(
         predictive=predictive,
         targets=targets,
         slices=slice_table(columns, labels, hashed),
-        embedding_map=embedding_map(rows.embeddings(), valid),
+        embedding_map=principal_plane(rows),
         thumbnails=thumbnails(split) if encoder.input_kind == "image" else None,
         provenance=_provenance(settings, encoder, measurement),
         seconds=measurement.seconds,

@@ -37,7 +37,6 @@ from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.protocol.evaluation import resolved_output_kernel
 from congruence.kernels.protocol.protocol import EXACT
 from congruence.kernels.solvers import Nystrom
-from congruence.tasks.linalg.measurement import embedding_map
 from congruence.tasks.models.registry import ModelVersion, list_versions
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary
 from congruence.tasks.scores.names import METRICS
@@ -89,7 +88,7 @@ class Problem:
         slices = pd.DataFrame({"region": rng.integers(0, 20, rows).astype(str), "age": raw[:, 2]})
         keys = np.array([f"policy-{row}" for row in range(rows)], dtype=object)
         kernel = resolved_output_kernel(EXACT, y, x, prepared)
-        return cls(x, rate, y, keys, slices, prepared, kernel, embedding_map(x, np.ones(rows, bool)))
+        return cls(x, rate, y, keys, slices, prepared, kernel, np.ascontiguousarray(x[:, :2]))
 
     def version(self, family: str, number: int) -> Distribution:
         """A version of a family: the numbers differ by a few per cent of the rate."""

