@@ -35,6 +35,8 @@ Content = Callable[..., dict[str, Any]]
 Register = Callable[..., str]
 
 
+@pytest.mark.timeout(900)  # eleven commands, each from a new process on
+@pytest.mark.slow
 @pytest.mark.usefixtures("prefect_server")
 def test_a_run_killed_in_any_stage_continues_and_ends_with_the_same_numbers(
     content: Content, home: Path, tmp_path: Path, register_law: Register
