@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 
 import typer
 
+from congruence.flows.splits import open_planned, with_fitted_encoder
+from congruence.flows.stages.addresses import store_uri
 from congruence.tasks.embeddings.objects import ObjectStore
-from congruence.tasks.embeddings.standardisation import with_statistics
 from congruence.tasks.embeddings.store import plan_of
 from congruence.tasks.embeddings.worker import encoder_key, warm_encoder
 from congruence.tasks.in_use import alone
 from congruence.tasks.leftovers import Leftover, Named, leftovers
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.sources import Split, SplitSettings, open_split
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -36,7 +36,7 @@ def clean(
         CongruenceError: a split that cannot be opened, so that nobody knows what belongs to it.
     """
     homes = sorted({each.home_folder for each in settings})
-    stores = {_store_uri(each): each.store.storage_options for each in settings}
+    stores = {store_uri(each): each.store.storage_options for each in settings}
     opened = [ObjectStore(uri, options) for uri, options in stores.items()]
     named = _named(settings)
     with alone(*homes, *(store.uri for store in opened if store.is_local)):
@@ -65,22 +65,12 @@ def readable(size: float) -> str:
 def _named(settings: Sequence[EvaluationSettings]) -> Named:
     named = Named()
     for each in settings:
-        encoder = each.encoder
-        if encoder.needs_statistics:
-            encoder = with_statistics(encoder, _open(each.statistics_split, each), each.home_folder / "statistics")
+        encoder = with_fitted_encoder(each).encoder
         key = encoder_key(warm_encoder(encoder.model_dump_json(exclude_unset=True)), each.store)
         for chosen in (*each.splits, *([] if each.reference is None else [each.reference])):
-            split = _open(chosen, each)
+            split = open_planned(chosen, each)
             named.add(split.digest, key, plan_of(split), (shard.digest for shard in split.shards))
     return named
-
-
-def _open(split: SplitSettings, settings: EvaluationSettings) -> Split:
-    return open_split(split, settings.home_folder / "plans", settings.home_folder / "unpacked")
-
-
-def _store_uri(settings: EvaluationSettings) -> str:
-    return settings.store.uri or str(settings.home_folder / "embeddings")
 
 
 def _print(found: Sequence[Leftover]) -> None:
