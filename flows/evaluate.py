@@ -126,7 +126,6 @@ def _on_workers(client: Client, settings: EvaluationSettings, work: SplitWork, a
 @flow(name="evaluate-split", validate_parameters=False)
 def evaluate_split(settings: EvaluationSettings, work: SplitWork, again: bool) -> list[VersionOutcome]:
     """Embed a split, and predict, solve, score and log what is missing on it; every run that is opened is ended."""
-    runs = {version.label: open_run(work.identities[version.label], settings.tracking) for version in work.versions}
     ended: dict[str, VersionOutcome] = {}
 
     def end(logged: dict[str, Logged], failures: dict[str, str]) -> None:
@@ -142,7 +141,8 @@ def evaluate_split(settings: EvaluationSettings, work: SplitWork, again: bool) -
         return [version for version in work.versions if version.label not in ended]
 
     try:
-        with system_metrics(list(runs.values()), settings.tracking):
+        runs = [open_run(work.identities[version.label], settings.tracking) for version in work.versions]
+        with system_metrics(runs, settings.tracking):
             rows = rows_of(settings, work.split)
             reference = (
                 rows if settings.reference is None else rows_of(settings, open_planned(settings.reference, settings))
