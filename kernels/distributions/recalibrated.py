@@ -8,10 +8,10 @@ lognormal laws. Counts keep their own tail sums.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -19,6 +19,7 @@ from scipy.special import ndtr, ndtri
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.base import KNOT_LEVELS, Distribution, Seed, align, align_levels
+from congruence.kernels.distributions.continued import FAR, LOG_ROOT_2_PI, Continued
 from congruence.kernels.distributions.counts import TAIL_MASS, Count
 from congruence.kernels.distributions.deterministic import Deterministic
 from congruence.kernels.distributions.inversion import smallest_reaching
@@ -31,11 +32,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.streams import stream
 
-FAR, NEAR = 6.0, 5.5
-"""Normal scores beyond which a law continues at the slope between them."""
-
 _TAIL_SCORES = np.array([2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 6.5])
-_LOG_ROOT_2_PI = 0.5 * np.log(2.0 * np.pi)
 
 
 def recalibrated(base: Distribution, score_map: NormalScoreMap) -> Distribution:
@@ -123,101 +120,15 @@ def _recalibrated_draws(draws: Samples, score_map: NormalScoreMap) -> Samples:
     return Samples(values)
 
 
-@dataclass(frozen=True)
-class _Tail:
-    """One side of a law beyond the normal score ``start`` = -FAR or FAR, where it has the values ``anchor`` (n, 1).
-
-    Linear in the normal score where the support is unbounded; else the logarithm of the distance to its ``end`` is.
-    """
-
-    start: float
-    anchor: Array
-    end: Array
-    slope: Array
-
-    @classmethod
-    def of(cls, law: Distribution, start: float) -> _Tail:
-        """The tail that continues ``law``."""
-        levels = ndtr([start, start * NEAR / FAR, np.copysign(np.inf, start)])
-        anchor, near, end = np.split(np.asarray(law.quantile(levels[None, :])), 3, axis=1)
-        if isinstance(law, Quantiles):  # its support ends where it was given no more levels
-            end = np.full_like(end, np.copysign(np.inf, start))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            logarithm = np.log(np.abs(near - end) / np.abs(anchor - end))
-            rise = np.where(np.isfinite(end), logarithm, np.abs(near - anchor)) / (FAR - NEAR)
-        return cls(start, anchor, end, np.where(anchor == end, 0.0, rise))
-
-    def holds(self, y: Array) -> Array:
-        """Whether values y (n, k) lie beyond the anchor."""
-        return y < self.anchor if self.start < 0.0 else y > self.anchor
-
-    def score(self, y: Array) -> Array:
-        """Normal scores of values beyond the anchor; infinite at and beyond the end of the support."""
-        side = np.copysign(1.0, self.start)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            left = side * (self.end - y)
-            logarithmic = np.log(np.maximum(left, 0.0) / np.abs(self.end - self.anchor)) / -self.slope
-            steps = np.where(np.isfinite(self.end), logarithmic, np.abs(y - self.anchor) / self.slope)
-        return np.asarray(self.start + side * np.where(self.slope > 0.0, steps, np.inf))
-
-    def value(self, z: Array) -> Array:
-        """The quantile at normal scores beyond ``start``."""
-        steps = np.maximum(np.copysign(1.0, self.start) * (z - self.start), 0.0)
-        with np.errstate(invalid="ignore"):
-            bounded = self.end + (self.anchor - self.end) * np.exp(-self.slope * steps)
-            free = self.anchor + np.copysign(self.slope, self.start) * steps
-            value = np.where(np.isfinite(self.end), bounded, free)
-        return np.asarray(np.where(self.slope > 0.0, value, self.anchor))
-
-    def log_slope(self, y: Array) -> Array:
-        """log dz / dy beyond the anchor."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            distance = np.where(np.isfinite(self.end), np.abs(self.end - y), 1.0)
-            return np.asarray(-np.log(self.slope) - np.log(distance))
-
-
-@dataclass(frozen=True)
-class Continued:
-    """A law of one target in normal scores, continued beyond ``FAR`` of them."""
-
-    law: Distribution
-
-    @cached_property
-    def _tails(self) -> tuple[_Tail, _Tail]:
-        return _Tail.of(self.law, -FAR), _Tail.of(self.law, FAR)
-
-    def _with_tails(self, y: Array, inside: Array, tail: Callable[[_Tail], Array]) -> Array:
-        lower, upper = self._tails
-        return np.where(lower.holds(y), tail(lower), np.where(upper.holds(y), tail(upper), inside))
-
-    def score(self, y: Array) -> Array:
-        """The normal score of values y (n, k)."""
-        return self._with_tails(y, ndtri(self.law.cdf(y)), lambda tail: tail.score(y))
-
-    def log_slope(self, y: Array) -> Array:
-        """log of dz / dy at values y (n, k), where F has a density."""
-        z = ndtri(self.law.cdf(y))
-        with np.errstate(invalid="ignore"):
-            inside = self.law.log_prob(y) + 0.5 * z * z + _LOG_ROOT_2_PI
-        return self._with_tails(y, inside, lambda tail: tail.log_slope(y))
-
-    def value(self, z: Array) -> Array:
-        """The quantile at normal scores z (n, k)."""
-        lower, upper = self._tails
-        inside = self.law.quantile(ndtr(np.clip(z, -FAR, FAR)))
-        return np.where(z < -FAR, lower.value(z), np.where(z > FAR, upper.value(z), inside))
-
-
-@dataclass(frozen=True)
-class Recalibrated(Distribution):
-    """``base`` read through ``score_map``, row by row; see the module. Made by ``recalibrated``."""
+class _ThroughMap:
+    """Rows of a base law and of the map that it is read through."""
 
     base: Distribution
     score_map: NormalScoreMap
 
-    @cached_property
-    def _continued(self) -> Continued:
-        return Continued(self.base)
+    if TYPE_CHECKING:  # each law is a dataclass of the two
+
+        def __init__(self, base: Distribution, score_map: NormalScoreMap) -> None: ...
 
     def __len__(self) -> int:
         return len(self.base)
@@ -232,6 +143,18 @@ class Recalibrated(Distribution):
         bases = type(parts[0].base).concatenate([part.base for part in parts])
         return cls(bases, NormalScoreMap.concatenate([part.score_map for part in parts]))
 
+
+@dataclass(frozen=True)
+class Recalibrated(_ThroughMap, Distribution):
+    """``base`` read through ``score_map``, row by row; see the module. Made by ``recalibrated``."""
+
+    base: Distribution
+    score_map: NormalScoreMap
+
+    @cached_property
+    def _continued(self) -> Continued:
+        return Continued(self.base)
+
     def has_density(self) -> bool:
         """See Distribution."""
         return self.base.has_density()
@@ -244,7 +167,7 @@ class Recalibrated(Distribution):
         low, high = self.base.cdf_left(y), self.base.cdf(y)
         mass = self.score_map.log_between(ndtri(low), ndtri(high))
         with np.errstate(invalid="ignore"):
-            density = self.score_map.log_slope(z) - _LOG_ROOT_2_PI + self._continued.log_slope(y)
+            density = self.score_map.log_slope(z) - LOG_ROOT_2_PI + self._continued.log_slope(y)
         density = np.where(np.isfinite(z), density, -np.inf)
         result = np.where(high > low, mass, density)
         return result if columns else result[:, 0]
@@ -315,7 +238,7 @@ class Recalibrated(Distribution):
 
 
 @dataclass(frozen=True)
-class RecalibratedCount(Count):
+class RecalibratedCount(_ThroughMap, Count):
     """Counts read through ``score_map``: P(Y <= k) = G(F(k)). Made by ``recalibrated``."""
 
     base: Distribution
@@ -323,19 +246,6 @@ class RecalibratedCount(Count):
 
     def __post_init__(self) -> None:
         """Nothing: base and map have checked their parameters."""
-
-    def __len__(self) -> int:
-        return len(self.base)
-
-    def __getitem__(self, rows: Any) -> Self:
-        """See Distribution."""
-        return type(self)(self.base[rows], self.score_map[rows])
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """See Distribution."""
-        bases = type(parts[0].base).concatenate([part.base for part in parts])
-        return cls(bases, NormalScoreMap.concatenate([part.score_map for part in parts]))
 
     def parameters(self) -> dict[str, Array]:
         """See Distribution: those of the base, and the map's shift and factor."""

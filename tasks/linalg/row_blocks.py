@@ -21,7 +21,6 @@ import numpy as np
 from distributed import Client
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.variation import NEARLY_CONSTANT, NearlyConstantKernelWarning, kernel_variation
 from congruence.kernels.protocol.protocol import Protocol
@@ -32,17 +31,13 @@ from congruence.kernels.row_blocks.answer import (
     measurement,
     uncertainty,
 )
-from congruence.kernels.row_blocks.influence import influence_sums, version_influence
-from congruence.kernels.row_blocks.right_hand_sides import right_hand_side_sums
-from congruence.kernels.row_blocks.scores import CheckedInputs, VersionAnswer, score_sums, version_answer
+from congruence.kernels.row_blocks.influence import version_influence
+from congruence.kernels.row_blocks.scores import CheckedInputs, VersionAnswer, version_answer
 from congruence.kernels.row_blocks.sums import BlockSums
 from congruence.kernels.row_blocks.system import (
     BlockSystem,
     RowSample,
     chosen_inputs,
-    input_sums,
-    protocol_inputs,
-    sampled_rows,
     solved_system,
 )
 from congruence.kernels.row_blocks.versions import (
@@ -50,40 +45,19 @@ from congruence.kernels.row_blocks.versions import (
     FIRST_TAILS,
     BlockVersion,
     MissingTailError,
-    block_targets,
     planned_version,
-    prediction_sums,
     resolved_kernel,
-    target_sums,
 )
 from congruence.kernels.solvers.planning import DENSE_LIMIT
 from congruence.kernels.threads import single_threaded_blas
+from congruence.tasks.linalg import block_passes as passes
+from congruence.tasks.linalg.block_passes import Pass, RowBlocks, Write
 from congruence.tasks.linalg.plan import BlockAccuracy
 from congruence.tasks.scores.names import MetricName, requested_metrics
 
 TASKS = 64  # of a pass, at most: each takes neighbouring blocks
 ARITY = 8  # sums merged at once
 IN_FLIGHT = 2  # tasks for each thread of the cluster
-
-Write = Callable[[int, str, dict[str, Array]], None]
-Pass = dict[str, BlockSums]
-
-
-class RowBlocks(Interface):
-    """The rows of a split by blocks, read where they are asked for; picklable, and an address rather than data."""
-
-    @property
-    def sizes(self) -> Sequence[int]:
-        """Valid rows of each block, in the order of the split."""
-
-    def inputs(self, block: int) -> Array:
-        """Embeddings of the block's valid rows, (rows, d), as the encoder gave them."""
-
-    def targets(self, block: int) -> Array:
-        """(rows,) or (rows, q)."""
-
-    def predictive(self, block: int, version: str) -> Distribution:
-        """What a version predicts for the block's rows."""
 
 
 class BlockSettings(Interface):
@@ -225,7 +199,7 @@ class _Split:
 
     def look_at(self, versions: Sequence[str]) -> None:
         """Where targets and predictions lie."""
-        self.looks = self._pass("look", _look, list(versions), self.n, FIRST_TAILS, False)
+        self.looks = self._pass("look", passes.look, list(versions), self.n, FIRST_TAILS, False)
 
     def solve(
         self, landmarks: int, versions: Sequence[str], write: Write, *, draws: int | None, tested: bool
@@ -233,7 +207,7 @@ class _Split:
         """Landmarks, C'C, right-hand sides and scores."""
         system, positions = self._system(landmarks)
         plans = self._plans(system, versions, draws, tested)
-        sums = self._pass("right-hand sides", _right_hand_sides, system.inputs, plans, positions)
+        sums = self._pass("right-hand sides", passes.right_hand_sides, system.inputs, plans, positions)
         answers = [version_answer(system, plan, sums[plan.name]) for plan in plans]
         checked = None
         if self.dtype.itemsize == 4:
@@ -243,7 +217,7 @@ class _Split:
                 system.checked if center is None else system.checked - center.astype(self.dtype),
                 double if center is None else double - center,
             )
-        scores = self._pass("scores", _scores, system.inputs, answers, checked, write)
+        scores = self._pass("scores", passes.scores, system.inputs, answers, checked, write)
         stated = {a.version.name: certificate(system, a, sums[a.version.name], scores[a.version.name]) for a in answers}
         return _Solved(system, answers, sums, scores, stated)
 
@@ -253,7 +227,7 @@ class _Split:
             version_influence(solved.system, a.version, a.coefficients, a.chosen, solved.scores[a.version.name])
             for a in solved.answers
         ]
-        influence = self._pass("influence", _influence, solved.system.inputs, known, write)
+        influence = self._pass("influence", passes.influence, solved.system.inputs, known, write)
         measurements = {}
         for answer, influences in zip(solved.answers, known, strict=True):
             name = answer.version.name
@@ -265,7 +239,7 @@ class _Split:
 
     def _system(self, landmarks: int) -> tuple[BlockSystem, Array]:
         sample = RowSample.draw(self.n, landmarks, self.seed)
-        rows = self._pass("sample", _sample, self.protocol, self.dtype, sample.positions)[""].rows("inputs")
+        rows = self._pass("sample", passes.sample, self.protocol, self.dtype, sample.positions)[""].rows("inputs")
         inputs, checked = chosen_inputs(self.protocol, sample, rows, self.n, landmarks, self.seed)
         variation = kernel_variation(inputs.residual, self.protocol.input_kernel)
         if variation < NEARLY_CONSTANT:
@@ -274,7 +248,7 @@ class _Split:
                 NearlyConstantKernelWarning,
                 stacklevel=4,
             )
-        sums = self._pass("inputs", _inputs, inputs)[""]
+        sums = self._pass("inputs", passes.inputs, inputs)[""]
         return solved_system(inputs, sums, checked, sample.checked), sample.residual
 
     def _plans(
@@ -302,7 +276,7 @@ class _Split:
                 except MissingTailError:
                     if attempt:
                         raise
-                    ends = self._pass("look", _look, [name], self.n, ALL_TAILS, True)[f"version {name}"]
+                    ends = self._pass("look", passes.look, [name], self.n, ALL_TAILS, True)[f"version {name}"]
                     self.looks[f"version {name}"].largest |= ends.largest
                 else:
                     plans.append(plan)
@@ -384,72 +358,3 @@ def _of_blocks(function: Callable[..., Pass], places: list[tuple[int, int]], sha
             for name, sums in function(blocks, block, first, *context).items():
                 total.setdefault(name, BlockSums()).merge(sums)
     return total
-
-
-def _rows(blocks: RowBlocks, block: int, first: int) -> Array:
-    return block_targets(blocks.targets(block), int(blocks.sizes[block]), first)
-
-
-def _look(
-    blocks: RowBlocks, block: int, first: int, versions: list[str], n: int, tails: tuple[float, ...], ends_only: bool
-) -> Pass:
-    targets = _rows(blocks, block, first)
-    found = {"": target_sums(targets, first, n)}
-    for name in versions:
-        predictive = blocks.predictive(block, name)
-        found[f"version {name}"] = prediction_sums(targets, predictive, first, n, tails, ends_only=ends_only)
-    return found
-
-
-def _sample(blocks: RowBlocks, block: int, first: int, protocol: Protocol, dtype: Any, positions: Array) -> Pass:
-    return {
-        "": sampled_rows(protocol_inputs(protocol, _inputs_of(blocks, block, first), first, dtype), first, positions)
-    }
-
-
-def _inputs_of(blocks: RowBlocks, block: int, first: int) -> Array:
-    inputs, rows = blocks.inputs(block), int(blocks.sizes[block])
-    if np.ndim(inputs) != 2 or len(inputs) != rows:
-        raise InvalidInputError(
-            f"embeddings: shape {np.shape(inputs)} in block {block} (from row {first} on), which has {rows} valid "
-            "rows; embed the split again"
-        )
-    return inputs
-
-
-def _inputs(blocks: RowBlocks, block: int, first: int, system: Any) -> Pass:
-    return {"": input_sums(system, _inputs_of(blocks, block, first), _rows(blocks, block, first), first)}
-
-
-def _right_hand_sides(
-    blocks: RowBlocks, block: int, first: int, system: Any, plans: list[BlockVersion], positions: Array
-) -> Pass:
-    predictive = {plan.name: blocks.predictive(block, plan.name) for plan in plans}
-    inputs, targets = _inputs_of(blocks, block, first), _rows(blocks, block, first)
-    return right_hand_side_sums(system, inputs, targets, predictive, plans, first, positions)
-
-
-def _scores(
-    blocks: RowBlocks,
-    block: int,
-    first: int,
-    system: Any,
-    answers: list[VersionAnswer],
-    checked: CheckedInputs | None,
-    write: Write,
-) -> Pass:
-    predictive = {answer.version.name: blocks.predictive(block, answer.version.name) for answer in answers}
-    inputs, targets = _inputs_of(blocks, block, first), _rows(blocks, block, first)
-    sums, columns = score_sums(system, inputs, targets, predictive, answers, first, checked)
-    for name, written in columns.items():
-        write(block, name, written)
-    return sums
-
-
-def _influence(blocks: RowBlocks, block: int, first: int, system: Any, known: list[Any], write: Write) -> Pass:
-    predictive = {one.version.name: blocks.predictive(block, one.version.name) for one in known}
-    inputs, targets = _inputs_of(blocks, block, first), _rows(blocks, block, first)
-    sums, columns = influence_sums(system, inputs, targets, predictive, known, first)
-    for name, written in columns.items():
-        write(block, name, written)
-    return sums

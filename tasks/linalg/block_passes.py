@@ -1,0 +1,121 @@
+"""What a worker does with a block of rows in each pass: read it by address, add up, write what belongs to a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from typing import Protocol as Interface
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.row_blocks.influence import influence_sums
+from congruence.kernels.row_blocks.right_hand_sides import right_hand_side_sums
+from congruence.kernels.row_blocks.scores import CheckedInputs, VersionAnswer, score_sums
+from congruence.kernels.row_blocks.sums import BlockSums
+from congruence.kernels.row_blocks.system import input_sums, protocol_inputs, sampled_rows
+from congruence.kernels.row_blocks.versions import BlockVersion, block_targets, prediction_sums, target_sums
+
+Write = Callable[[int, str, dict[str, Array]], None]
+Pass = dict[str, BlockSums]
+
+
+class RowBlocks(Interface):
+    """The rows of a split by blocks, read where they are asked for; picklable, and an address rather than data."""
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Valid rows of each block, in the order of the split."""
+
+    def inputs(self, block: int) -> Array:
+        """Embeddings of the block's valid rows, (rows, d), as the encoder gave them."""
+
+    def targets(self, block: int) -> Array:
+        """(rows,) or (rows, q)."""
+
+    def predictive(self, block: int, version: str) -> Distribution:
+        """What a version predicts for the block's rows."""
+
+
+def targets_of(blocks: RowBlocks, block: int, first: int) -> Array:
+    """The targets of a block, checked."""
+    return block_targets(blocks.targets(block), int(blocks.sizes[block]), first)
+
+
+def look(
+    blocks: RowBlocks, block: int, first: int, versions: list[str], n: int, tails: tuple[float, ...], ends_only: bool
+) -> Pass:
+    """Ends and moments of targets and predictions."""
+    targets = targets_of(blocks, block, first)
+    found = {"": target_sums(targets, first, n)}
+    for name in versions:
+        predictive = blocks.predictive(block, name)
+        found[f"version {name}"] = prediction_sums(targets, predictive, first, n, tails, ends_only=ends_only)
+    return found
+
+
+def sample(blocks: RowBlocks, block: int, first: int, protocol: Protocol, dtype: Any, positions: Array) -> Pass:
+    """The rows of the split that all blocks are judged by: landmarks, checked points."""
+    return {
+        "": sampled_rows(protocol_inputs(protocol, inputs_of(blocks, block, first), first, dtype), first, positions)
+    }
+
+
+def inputs_of(blocks: RowBlocks, block: int, first: int) -> Array:
+    """The embeddings of a block.
+
+    Raises:
+        InvalidInputError: not one for each valid row.
+    """
+    inputs, rows = blocks.inputs(block), int(blocks.sizes[block])
+    if np.ndim(inputs) != 2 or len(inputs) != rows:
+        raise InvalidInputError(
+            f"embeddings: shape {np.shape(inputs)} in block {block} (from row {first} on), which has {rows} valid "
+            "rows; embed the split again"
+        )
+    return inputs
+
+
+def inputs(blocks: RowBlocks, block: int, first: int, system: Any) -> Pass:
+    """C'C, and what else is of the inputs alone."""
+    return {"": input_sums(system, inputs_of(blocks, block, first), targets_of(blocks, block, first), first)}
+
+
+def right_hand_sides(
+    blocks: RowBlocks, block: int, first: int, system: Any, plans: list[BlockVersion], positions: Array
+) -> Pass:
+    """C'[Delta, probes] and the draws of each version."""
+    predictive = {plan.name: blocks.predictive(block, plan.name) for plan in plans}
+    inputs, targets = inputs_of(blocks, block, first), targets_of(blocks, block, first)
+    return right_hand_side_sums(system, inputs, targets, predictive, plans, first, positions)
+
+
+def scores(
+    blocks: RowBlocks,
+    block: int,
+    first: int,
+    system: Any,
+    answers: list[VersionAnswer],
+    checked: CheckedInputs | None,
+    write: Write,
+) -> Pass:
+    """What each version scores at the rows of the block, which is written here, and its sums."""
+    predictive = {answer.version.name: blocks.predictive(block, answer.version.name) for answer in answers}
+    inputs, targets = inputs_of(blocks, block, first), targets_of(blocks, block, first)
+    sums, columns = score_sums(system, inputs, targets, predictive, answers, first, checked)
+    for name, written in columns.items():
+        write(block, name, written)
+    return sums
+
+
+def influence(blocks: RowBlocks, block: int, first: int, system: Any, known: list[Any], write: Write) -> Pass:
+    """What each row contributes, which is written here, and its sums."""
+    predictive = {one.version.name: blocks.predictive(block, one.version.name) for one in known}
+    inputs, targets = inputs_of(blocks, block, first), targets_of(blocks, block, first)
+    sums, columns = influence_sums(system, inputs, targets, predictive, known, first)
+    for name, written in columns.items():
+        write(block, name, written)
+    return sums
