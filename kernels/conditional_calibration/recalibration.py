@@ -87,6 +87,26 @@ class RecalibrationMap:
     weights: Array = field(repr=False)
     levels: Array = field(default_factory=lambda: LEVELS, repr=False)
 
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether the data chose to leave every law as it is."""
+        return self.form == Form()
+
+    @property
+    def depends_on_input(self) -> bool:
+        """Whether the map differs from input to input; else every law is moved, stretched and bent alike."""
+        return bool(np.any(self.weights != 0.0))
+
+    def everywhere(self, rows: int) -> NormalScoreMap:
+        """The map of ``rows`` inputs that need not be known, where it does not depend on them.
+
+        Raises:
+            InvalidInputError: it does.
+        """
+        if self.depends_on_input:
+            raise InvalidInputError("x: the map differs from input to input; give the embedded inputs to `at`")
+        return _score_map(np.broadcast_to(self.constants, (rows, len(self.constants))), self.form)
+
     def at(self, x: Any) -> NormalScoreMap:
         """The map of each input x (m, d), embedded as the reference split was."""
         return _score_map(self.constants + linear_in_kernel(self.kernel, self.landmarks, self.weights, x), self.form)
