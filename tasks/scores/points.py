@@ -24,6 +24,7 @@ from congruence.tasks.linalg.measured import VersionMeasurement
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, Metric, SplitSummary
+from congruence.tasks.scores.looks import look_metrics
 from congruence.tasks.scores.names import requested_metrics
 from congruence.tasks.scores.picture import principal_plane
 from congruence.tasks.scores.reading import read_what_is_wrong
@@ -77,6 +78,7 @@ def score_version(
     summary |= other_metrics(requested, points, predictive, targets, settings.seed)
     if measurement.repeat_std is not None:
         summary["cce_std"] = Metric(measurement.repeat_std)
+    summary |= look_metrics(version.tags, split.digest, protocol.digest)
     wrong: WhatIsWrong | None = None
     if calibration is not None and regions is not None:
         summary |= calibration_metrics(calibration.test)
