@@ -9,7 +9,7 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.input_features import input_features
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
-from congruence.kernels.conditional_calibration.recalibration import RecalibrationMap, fit_recalibration
+from congruence.kernels.conditional_calibration.recalibration import RecalibrationMap, fit_recalibration_map
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.operator import RegularizedGram
@@ -84,7 +84,7 @@ def _fit(
 ) -> RecalibrationMap:
     operator = RegularizedGram(x, protocol.input_kernel, protocol.regularization)
     features = input_features(gram_spectrum(operator, seed=seed))
-    return fit_recalibration(features, targets, predictive, seed=seed, keys=keys).map
+    return fit_recalibration_map(features, targets, predictive, seed=seed, keys=keys)
 
 
 def in_words(fitted: RecalibrationMap, x: Array) -> str:

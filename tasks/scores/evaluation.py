@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from congruence.kernels.distributions import Distribution
     from congruence.kernels.protocol.protocol import Protocol
+    from congruence.tasks.recalibration.preview import CorrectionPreview
     from congruence.tasks.scores.wrong import WhatIsWrong
 
 REQUIRED_SCORES = ("key", "valid", "reason", "cce", "cce_noise_floor")
@@ -97,6 +98,7 @@ class Evaluation:
             none.
         influence_noise: (B,), the ``noise`` of the same.
         wrong: what is wrong and where, where calibration given the input was measured.
+        preview: what recalibrating would change, where something is wrong.
     """
 
     model: ModelVersion
@@ -116,6 +118,7 @@ class Evaluation:
     influence: pd.DataFrame | None = field(default=None, repr=False)
     influence_noise: Array | None = field(default=None, repr=False)
     wrong: WhatIsWrong | None = field(default=None, repr=False)
+    preview: CorrectionPreview | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         missing = [name for name in REQUIRED_SCORES if name not in self.scores.columns]
