@@ -113,7 +113,10 @@ def recalibrate(
         fitted = _fitted(settings, protocol, split, parent, half=fit is None)
         require_fault(parent, fitted, force=force)
         require_inputs(split, fitted)
-        made, said = register_recalibrated(settings, origin, fitted, _described(settings, protocol, split, fitted)), fitted.said
+        made, said = (
+            register_recalibrated(settings, origin, fitted, _described(settings, protocol, split, fitted)),
+            fitted.said,
+        )
     judged = _judged(settings, labelled, split, [parent, made], half=fit is None)
     outcomes = evaluate(judged, f"{parent.label} and {made.label}")
     return RecalibratedVersion(parent, made, made.tags.get("recalibrated_on", split.name), said, outcomes)
@@ -129,7 +132,9 @@ def asked_version(settings: EvaluationSettings, version: str | None) -> ModelVer
     if version is not None and ("/" in version or "@" in version or ":" in version):
         return resolve(version)
     if version is None:
-        if len(settings.models) == 1 and ("/" in settings.models[0].removeprefix("models:/") or "@" in settings.models[0]):
+        if len(settings.models) == 1 and (
+            "/" in settings.models[0].removeprefix("models:/") or "@" in settings.models[0]
+        ):
             return resolve(settings.models[0])
         raise SettingsError("--version: name the version to recalibrate, by number, alias or models:/name/3")
     names = {pattern.removeprefix("models:/").partition("/")[0].partition("@")[0] for pattern in settings.models}
@@ -147,8 +152,8 @@ def require_fault(parent: ModelVersion, fitted: FittedVersion, *, force: bool) -
     """
     if not fitted.said:
         raise NothingToMendError(
-            f"{parent.label}: nothing to mend: on {fitted.rows:,} rows no correction improves the held-out log score by "
-            "two standard errors"
+            f"{parent.label}: nothing to mend: on {fitted.rows:,} rows no correction improves the held-out log score "
+            "by two standard errors"
         )
     if fitted.p_value >= EACH_OF_TWO and not force:
         raise NothingToMendError(

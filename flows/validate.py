@@ -128,7 +128,10 @@ def print_validation(result: Validation) -> None:
         _line(out, f"{version.status:<6} {version.label} on {version.split}{said}")
         for warning in version.warnings:
             _line(out, f"       {warning}")
-    counts = {status: sum(item.status == status for item in result.versions) for status in ("to do", "found", "left out", "fails")}
+    counts = {
+        status: sum(item.status == status for item in result.versions)
+        for status in ("to do", "found", "left out", "fails")
+    }
     _line(out, "; ".join(f"{count} {status}" for status, count in counts.items() if count))
 
 

@@ -38,7 +38,17 @@ from congruence.tasks.tracking import (
     read_failure,
 )
 from congruence.tasks.tracking.connection import persist
-from congruence.tasks.watching import claim, close_look, drop_expired, held, is_due, is_open, new_owner, open_look, release
+from congruence.tasks.watching import (
+    claim,
+    close_look,
+    drop_expired,
+    held,
+    is_due,
+    is_open,
+    new_owner,
+    open_look,
+    release,
+)
 from congruence.tasks.watching.notification import notify
 
 

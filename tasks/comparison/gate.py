@@ -188,7 +188,9 @@ def _at_floor(candidate: ComparedVersion) -> GateCheck:
 
 
 def _at_level(candidate: ComparedVersion) -> str:
-    return f" at the level {significance(candidate.metrics):.2%} of this look" if LOOK_LEVEL in candidate.metrics else ""
+    return (
+        f" at the level {significance(candidate.metrics):.2%} of this look" if LOOK_LEVEL in candidate.metrics else ""
+    )
 
 
 @dataclass(frozen=True)

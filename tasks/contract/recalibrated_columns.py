@@ -26,9 +26,7 @@ def is_recalibrated(columns: Mapping[str, Array]) -> bool:
 
 def uncorrected(columns: Mapping[str, Array]) -> dict[str, Array]:
     """The parent's own output columns."""
-    return {
-        name.removeprefix(UNCORRECTED): values for name, values in columns.items() if name.startswith(UNCORRECTED)
-    }
+    return {name.removeprefix(UNCORRECTED): values for name, values in columns.items() if name.startswith(UNCORRECTED)}
 
 
 def score_map_columns(score_map: NormalScoreMap, *, with_shape: bool) -> dict[str, Array]:

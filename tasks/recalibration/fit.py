@@ -59,8 +59,8 @@ def fit_version(protocol: Protocol, rows: EvaluatedRows, version: str, *, half: 
     keys, targets = keys_of(rows.split)[rows.valid], rows.all_targets()
     if targets.ndim > 1:
         raise InvalidInputError(
-            f"{version}: recalibration maps the levels of one target, but the split has {targets.shape[1]}; recalibrate "
-            "models of one target each"
+            f"{version}: recalibration maps the levels of one target, but the split has {targets.shape[1]}; "
+            "recalibrate models of one target each"
         )
     chosen = _chosen(keys, half, seed)
     predictive, keys, targets = rows.all_predictive(version)[chosen], hashed_keys(keys[chosen]), targets[chosen]

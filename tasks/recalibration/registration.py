@@ -18,7 +18,6 @@ from typing import Any
 
 import mlflow
 import pandas as pd
-from mlflow import MlflowClient
 from mlflow.models import Model, ModelSignature, infer_signature
 from mlflow.types import ColSpec, Schema
 from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS

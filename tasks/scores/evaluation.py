@@ -179,8 +179,8 @@ def cce_status(metrics: Mapping[str, Metric]) -> str:
     ``as expected if true``, ``above what is expected if true``, ``not calibrated given the input``, ``not measured``.
     The first where nothing contradicts "this version is the truth". Two tests may: that of congruence, and that of
     calibration given the input, which sees faults of spread and shape that CCE does not. Where calibration was measured
-    each is at 2.5 %, so that 5 % of true versions are contradicted; CCE's is at 5 % where it stands alone. An evaluation
-    that is one of many looks has a level of its own in the place of 5 % (``significance``).
+    each is at 2.5 %, so that 5 % of true versions are contradicted; CCE's is at 5 % where it stands alone. One that
+    is one of many looks has a level of its own in the place of 5 % (``significance``).
 
     The CCE is judged by its exact test where it was run (``cce_p_value``), else by whether the mean CCE lies above
     the band of a true version, else (earlier releases logged none) by whether its interval reaches down to the noise
@@ -203,7 +203,7 @@ def cce_status(metrics: Mapping[str, Metric]) -> str:
 
 
 def significance(metrics: Mapping[str, Metric]) -> float:
-    """The level of "this version is not the truth": 5 %, or that of a watcher's look at the version (``LOOK_LEVEL``)."""
+    """The level of "this version is not the truth": 5 %, or that of a watcher's look at it (``LOOK_LEVEL``)."""
     look = metrics.get(LOOK_LEVEL)
     return SIGNIFICANCE if look is None else look.value
 

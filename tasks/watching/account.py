@@ -3,7 +3,7 @@
 Before a watcher evaluates a version on data that it was never tested on, it opens a look: the look's number and level
 (``kernels.many_looks``) are written to the version, and the evaluation that follows is judged at that level, by its
 report, its sentences, its status and the gate. So the share of true versions that are ever called wrong stays below 5 %
-however often they are looked at. Data and protocol name a look: the same ones again are the same look at the same level.
+however often they are looked at. Data and protocol name a look: the same ones again are the same look.
 
 Looks of one version are numbered one at a time, by a claim on its account; watchers that start again find every look.
 """
@@ -33,11 +33,17 @@ _TRIES, _PAUSE, _LEASE = 40, 0.5, 30.0
 def account_of(tags: Mapping[str, str]) -> LookAccount:
     """The account that a version's tags hold; a look that has not ended has its level spent and the p-value 1."""
     found = sorted(
-        (json.loads(value) | {"evidence": key.removeprefix(LOOK)} for key, value in tags.items() if key.startswith(LOOK)),
+        (
+            json.loads(value) | {"evidence": key.removeprefix(LOOK)}
+            for key, value in tags.items()
+            if key.startswith(LOOK)
+        ),
         key=lambda look: int(look["number"]),
     )
     looks = tuple(
-        Look("", str(look["evidence"]), 1.0 if look["p_value"] is None else float(look["p_value"]), float(look["level"]))
+        Look(
+            "", str(look["evidence"]), 1.0 if look["p_value"] is None else float(look["p_value"]), float(look["level"])
+        )
         for look in found
     )
     return LookAccount(SIGNIFICANCE, "version", looks)
@@ -66,7 +72,9 @@ def open_look(identity: EvaluationIdentity, owner: str, settings: TrackingSettin
             return float(account.next_level(""))
         finally:
             release(lock, owner, settings)
-    raise TrackingError(f"{identity.model.label}: other watchers hold its account of looks; it is tried at the next look")
+    raise TrackingError(
+        f"{identity.model.label}: other watchers hold its account of looks; it is tried at the next look"
+    )
 
 
 def close_look(identity: EvaluationIdentity, metrics: Mapping[str, Metric], settings: TrackingSettings) -> str | None:

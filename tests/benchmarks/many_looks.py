@@ -87,7 +87,7 @@ def main() -> None:
             shares = [np.mean(np.any(f[:, :k], axis=1)) for f, k in zip(found, (LOOKS, 1, 5, LOOKS, 25), strict=True)]
             print(f"| {design} | {name} | " + " | ".join(f"{share:.3f}" for share in shares) + " |")
     print()
-    print("| looks | rule | true: ever wrong | effect 3: at look 1 | by 5 | 5 from look 9: by 12 | 5 from look 21: by 50 |")
+    print("| looks | rule | true: ever wrong | effect 3: look 1 | by 5 | 5 from look 9: by 12 | 5 from 21: by 50 |")
     print("|---|---|---|---|---|---|---|")
     early = np.where(np.arange(LOOKS) >= 8, 5.0, 0.0)
     for design in ("new data", "growing data", "one split"):

@@ -1,4 +1,4 @@
-"""A recalibrated version: its output columns, its files, its rows, and what its parent's report says it would change."""
+"""A recalibrated version: its columns, its files, its rows, and what a report says that it would change."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ CASES: dict[str, tuple[PredictionSettings, Any, bool]] = {
     ),
     "a bare matrix": (PredictionSettings(family="normal"), np.array([[1.0, 2.0], [3.0, 1.0]]), True),
     "a constant scale": (
-        PredictionSettings(family="normal", columns={"scale": 2.0}), pd.DataFrame({"loc": [1.0, 2.0]}), False,
+        PredictionSettings(family="normal", columns={"scale": 2.0}),
+        pd.DataFrame({"loc": [1.0, 2.0]}),
+        False,
     ),
     "draws in columns": (PredictionSettings(family="samples"), np.random.default_rng(0).normal(size=(2, 7)), True),
     "draws in one column": (
@@ -63,7 +65,9 @@ CASES: dict[str, tuple[PredictionSettings, Any, bool]] = {
     ),
     "counts": (PredictionSettings(family="poisson"), pd.DataFrame({"rate": [3.0, 40.0]}), False),
     "quantiles": (
-        PredictionSettings(family="quantiles", levels=[0.1, 0.5, 0.9]), np.array([[0.0, 1.0, 3.0], [2.0, 3.0, 5.0]]), False,
+        PredictionSettings(family="quantiles", levels=[0.1, 0.5, 0.9]),
+        np.array([[0.0, 1.0, 3.0], [2.0, 3.0, 5.0]]),
+        False,
     ),
     "a mixture": (
         PredictionSettings(family="mixture", component="normal"),
@@ -214,4 +218,7 @@ def test_a_preview_is_made_only_where_a_fault_was_found_and_can_be_mended() -> N
     assert not is_wanted(asked, found | {LOOK_LEVEL: Metric(0.03)}, y, law)
     few = preview(EXACT, np.eye(2), y, law, np.arange(2), np.array([True, False]), 0)
     assert few is None
-    assert preview(EXACT, np.eye(200), np.zeros(200), Samples(np.zeros((200, 1))), np.arange(200), np.arange(200) < 99, 0) is None
+    assert (
+        preview(EXACT, np.eye(200), np.zeros(200), Samples(np.zeros((200, 1))), np.arange(200), np.arange(200) < 99, 0)
+        is None
+    )
