@@ -54,7 +54,7 @@ class Embedding:
         except InvalidInputError as error:
             raise ContractError(str(error)) from error
 
-    def _embedded(self, raw: Sequence[Any], start: int) -> Array:
+    def _embedded(self, raw: Sequence[Any] | Array, start: int) -> Array:
         ready = []
         for row, value in enumerate(raw):
             try:
@@ -66,7 +66,7 @@ class Embedding:
         return np.concatenate(parts) if parts else np.empty((0, self.encoder.dimension))
 
 
-def raw_inputs(frame: pd.DataFrame, columns: Sequence[str], kind: str) -> Sequence[Any]:
+def raw_inputs(frame: pd.DataFrame, columns: Sequence[str], kind: str) -> Sequence[Any] | Array:
     """What the encoder is given for each row: bytes, a text, or a vector of features.
 
     Raises:

@@ -1,7 +1,7 @@
 """What recalibrating a version would change, tried on part of its rows while it is scored: "What to do" in its report.
 
 The same halves by key as `congruence recalibrate` takes, at most ``ROWS`` rows of each: what it costs does not grow
-with the split (some 2 s of one core for normal laws, 3 s for mixtures), and is paid only where a fault was found.
+with the split (a few seconds of one core), and is paid only where a fault was found.
 """
 
 from __future__ import annotations
