@@ -6,8 +6,6 @@ with the split (a few seconds of one core), and is paid only where a fault was f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from congruence.kernels.arrays import Array
@@ -18,6 +16,7 @@ from congruence.kernels.protocol.protocol import Protocol
 from congruence.kernels.streams import keyed_uniforms
 from congruence.tasks.recalibration.fit import in_words
 from congruence.tasks.recalibration.rows import is_for_fitting
+from congruence.tasks.scores.correction import CorrectionPreview, PreviewRow
 from congruence.tasks.scores.evaluation import Metric, significance
 
 ROWS = 1_000
@@ -25,48 +24,6 @@ FEWEST = 60
 """Rows of one half, with fewer of which nothing is tried."""
 
 _WORDS = {"nll": "NLL", "crps": "CRPS", "cce": "CCE"}
-
-
-@dataclass(frozen=True)
-class PreviewRow:
-    """One number, on held-out rows, as the version is and as it would be.
-
-    Attributes:
-        name: as people read it.
-        now, then: before and after.
-        error: standard error of their difference, where it is a mean over rows.
-    """
-
-    name: str
-    now: float
-    then: float
-    error: float | None = None
-
-    @property
-    def is_p_value(self) -> bool:
-        """Whether it is one."""
-        return self.error is None
-
-
-@dataclass(frozen=True)
-class CorrectionPreview:
-    """What recalibrating would change.
-
-    Attributes:
-        said: what it does, in words; "" where cross-validation chooses no change.
-        fitted_on: rows that it was fitted on.
-        rows: other rows, on which all numbers are.
-        table: NLL where there is one, CRPS, CCE, and the p-value of calibration given the input.
-    """
-
-    said: str
-    fitted_on: int
-    rows: int
-    table: tuple[PreviewRow, ...]
-
-    def as_plain(self) -> dict[str, object]:
-        """As JSON values."""
-        return {**vars(self), "table": [vars(row) for row in self.table]}
 
 
 def is_wanted(requested: tuple[str, ...], metrics: dict[str, Metric], targets: Array, predictive: Distribution) -> bool:

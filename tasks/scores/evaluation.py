@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from congruence.kernels.distributions import Distribution
     from congruence.kernels.protocol.protocol import Protocol
-    from congruence.tasks.recalibration.preview import CorrectionPreview
+    from congruence.tasks.scores.correction import CorrectionPreview
     from congruence.tasks.scores.wrong import WhatIsWrong
 
 REQUIRED_SCORES = ("key", "valid", "reason", "cce", "cce_noise_floor")
