@@ -22,6 +22,7 @@ from congruence.kernels.resampling.paired import RESAMPLES
 from congruence.tasks.comparison import Comparison, PairedComparison, compare_versions
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.models.registry import ModelVersion, select
+from congruence.tasks.recalibration.rows import has_seen
 from congruence.tasks.scores.meanings import COMPARED, meaning, probability
 from congruence.tasks.tracking import (
     Conditions,
@@ -114,6 +115,8 @@ def compare(
         against = _only(baseline) if baseline is not None else None
         if against is not None:
             chosen = _distinct([*chosen, against])
+        digest = "" if conditions is None else conditions.split_digest or ""
+        chosen = [version for version in chosen if not has_seen(version, digest)]
         versions = comparable_versions(split, chosen, tracking, conditions=conditions or Conditions())
     else:
         against = _only(baseline) if baseline is not None else None

@@ -20,7 +20,7 @@ from prefect.artifacts import create_table_artifact
 from prefect_dask.task_runners import DaskTaskRunner
 
 from congruence.flows.conditions import encoder_protocol, evaluation_identity
-from congruence.flows.found import asked_versions, divide, protocol_name
+from congruence.flows.found import asked_versions, divide, left_out, protocol_name
 from congruence.flows.outcomes import VersionOutcome
 from congruence.flows.splits import open_planned, with_fitted_encoder
 from congruence.flows.stages.addresses import local_stores, rows_of, store_uri
@@ -110,7 +110,7 @@ def _work_on(
     encoder = warm_encoder(settings.encoder.model_dump_json(exclude_unset=True))
     keep_identity(settings.encoder, encoder, settings.home_folder / "encoders")
     protocol = encoder_protocol(settings, encoder)
-    found, missing = ([], versions) if again else divide(settings, split, protocol, versions)
+    found, missing = left_out(versions, split) if again else divide(settings, split, protocol, versions)
     identities = {version.label: evaluation_identity(settings, split, protocol, version) for version in missing}
     return SplitWork(split, protocol, missing, identities, found)
 

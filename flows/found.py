@@ -12,6 +12,7 @@ from congruence.kernels.protocol.protocol import Protocol
 from congruence.tasks.encoders.identity import encoder_identity
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.models.registry import ModelVersion, select
+from congruence.tasks.recalibration.rows import FITTED_ON, has_seen
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Split
 from congruence.tasks.tracking.connection import persist
@@ -52,7 +53,8 @@ def find_all(settings: EvaluationSettings) -> list[VersionOutcome] | None:
     versions = asked_versions(settings)
     finished = {split.name: finished_evaluations(split.name, settings.tracking) for split in settings.splits}
     for held in finished.values():
-        if not {version.uri for version in versions} <= {item.model_uri for item in held.values()}:
+        wanted = {version.uri for version in versions if FITTED_ON not in version.tags}
+        if not wanted <= {item.model_uri for item in held.values()}:
             return None  # known without opening the data
     settings = with_fitted_encoder(settings)
     encoder = encoder_identity(settings.encoder, settings.home_folder / "encoders")
@@ -76,6 +78,8 @@ def divide(
 ) -> tuple[list[VersionOutcome], list[ModelVersion]]:
     """The outcomes of the versions whose evaluation on ``split`` MLflow holds, and the versions that it lacks.
 
+    Versions that have seen targets of the split are in neither: their outcome is ``left out``.
+
     Args:
         settings: the evaluation file's, with its encoder's statistics fitted.
         split: opened.
@@ -87,9 +91,9 @@ def divide(
         TrackingError: MLflow does not answer.
     """
     known = finished_evaluations(split.name, settings.tracking) if finished is None else finished
-    outcomes: list[VersionOutcome] = []
+    outcomes, judged = left_out(versions, split)
     missing: list[ModelVersion] = []
-    for version in versions:
+    for version in judged:
         held = known.get(evaluation_identity(settings, split, protocol, version).digest)
         if held is None:
             missing.append(version)
@@ -100,6 +104,25 @@ def divide(
                 )
             )
     return outcomes, missing
+
+
+def left_out(versions: Sequence[ModelVersion], split: Split) -> tuple[list[VersionOutcome], list[ModelVersion]]:
+    """The outcomes of versions that were fitted on targets of ``split``, where no number of theirs says anything.
+
+    And the versions that can be judged by it.
+    """
+    seen = [version for version in versions if has_seen(version, split.digest)]
+    why = "was fitted on rows of this split, which therefore says nothing of it; "
+    outcomes = [
+        VersionOutcome(
+            version.label,
+            split.name,
+            "left out",
+            error=why + f"recalibrated_on: {version.tags.get('recalibrated_on', split.name)}",
+        )
+        for version in seen
+    ]
+    return outcomes, [version for version in versions if version not in seen]
 
 
 def protocol_name(protocol: Protocol) -> str:

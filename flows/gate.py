@@ -18,6 +18,7 @@ from congruence.flows.tracking import use_tracking
 from congruence.tasks.comparison import ComparedVersion, GateCheck, GateDecision, GateSettings, apply_gate
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.models.registry import ModelVersion, select
+from congruence.tasks.recalibration.rows import has_seen
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.tracking import (
     alias_holder,
@@ -64,11 +65,12 @@ def gate(settings: EvaluationSettings, *, protocol_digest: str | None = None) ->
             {
                 split: comparable_versions(split, [version], settings.tracking, conditions=wanted)[0]
                 for split, wanted in conditions.items()
+                if not has_seen(version, wanted.split_digest or "")
             }
         )
         for version in versions.values()
     ]
-    return _decide_all(candidates, gate_settings, settings)
+    return _decide_all([candidate for candidate in candidates if candidate.splits], gate_settings, settings)
 
 
 def gate_outcomes(settings: EvaluationSettings, outcomes: Sequence[VersionOutcome]) -> list[GateDecision]:

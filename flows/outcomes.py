@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 class VersionOutcome:
     """What became of one version on one split: ``evaluated`` now, ``found`` finished earlier, or ``failed``.
 
+    Or ``left out``: a version that has seen the targets of the split.
+
     ``protocol`` is its name and digest, with the encoder and the reference split: numbers compare under equal ones.
     """
 

@@ -14,8 +14,8 @@ from congruence.tasks.scores.meanings import HEADLINES, meaning, significant
 LOG_WIDTH = 160
 """Characters of a line where standard output is no terminal."""
 
-STATUS = {"evaluated": "evaluated now", "found": "found, evaluated before", "failed": "failed"}
-_NARROW_STATUS = {"evaluated": "new", "found": "found", "failed": "failed"}
+STATUS = {"evaluated": "evaluated now", "found": "found, evaluated before"}
+_NARROW_STATUS = {"evaluated": "new", "found": "found"}
 
 
 def print_outcomes(
@@ -27,12 +27,12 @@ def print_outcomes(
     """
     out = out or Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
     for split in dict.fromkeys(outcome.split for outcome in outcomes):
-        rows = [outcome for outcome in outcomes if outcome.split == split and outcome.status != "failed"]
+        rows = [outcome for outcome in outcomes if outcome.split == split and outcome.status in STATUS]
         if rows:
             _print_fitting(split, rows, descriptions or {}, out)
     for outcome in outcomes:
-        if outcome.status == "failed":
-            out.print("failed", style="red", end=" ")
+        if outcome.status not in STATUS:
+            out.print(outcome.status, style="red" if outcome.status == "failed" else "yellow", end=" ")
             out.print(f"{outcome.label} on {outcome.split}: {outcome.error}", soft_wrap=True, markup=False)
 
 

@@ -79,7 +79,7 @@ def validate(settings: EvaluationSettings) -> Validation:
         split = open_planned(split_settings, settings)
         result.splits[split.name] = split.rows
         found, missing = divide(settings, split, protocol, versions)
-        result.versions.extend(CheckedVersion(item.label, split.name, "found") for item in found)
+        result.versions.extend(CheckedVersion(item.label, split.name, item.status, item.error or "") for item in found)
         result.versions.extend(_try(settings, split, missing))
     return result
 
@@ -128,7 +128,10 @@ def print_validation(result: Validation) -> None:
         _line(out, f"{version.status:<6} {version.label} on {version.split}{said}")
         for warning in version.warnings:
             _line(out, f"       {warning}")
-    counts = {status: sum(item.status == status for item in result.versions) for status in ("to do", "found", "fails")}
+    counts = {
+        status: sum(item.status == status for item in result.versions)
+        for status in ("to do", "found", "left out", "fails")
+    }
     _line(out, "; ".join(f"{count} {status}" for status, count in counts.items() if count))
 
 

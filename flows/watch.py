@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from congruence.flows.conditions import encoder_protocol, evaluation_identity
 from congruence.flows.evaluate import evaluate
+from congruence.flows.found import left_out
 from congruence.flows.gate import gate_outcomes
 from congruence.flows.outcomes import VersionOutcome
 from congruence.flows.progress import console
@@ -25,6 +26,7 @@ from congruence.tasks.comparison import GateDecision
 from congruence.tasks.embeddings.worker import warm_encoder
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.models.registry import ModelVersion, matching_versions
+from congruence.tasks.scores.names import requested_metrics
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import SplitSettings
 from congruence.tasks.tracking import (
@@ -32,10 +34,21 @@ from congruence.tasks.tracking import (
     TrackingError,
     finished_identities,
     log_failure,
+    logged_metrics,
     read_failure,
 )
 from congruence.tasks.tracking.connection import persist
-from congruence.tasks.watching import claim, drop_expired, held, is_due, new_owner, release
+from congruence.tasks.watching import (
+    claim,
+    close_look,
+    drop_expired,
+    held,
+    is_due,
+    is_open,
+    new_owner,
+    open_look,
+    release,
+)
 from congruence.tasks.watching.notification import notify
 
 
@@ -48,12 +61,14 @@ class Tick:
         decisions: what the gate said of them.
         waiting: evaluations that are missing, but claimed by another watcher or waiting for their next try.
         problems: splits that could not be looked at, and why.
+        looks: by label and split, what the account of looks at the version says.
     """
 
     outcomes: list[VersionOutcome] = field(default_factory=list)
     decisions: list[GateDecision] = field(default_factory=list)
     waiting: int = 0
     problems: list[str] = field(default_factory=list)
+    looks: dict[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def failed(self) -> list[VersionOutcome]:
@@ -138,19 +153,45 @@ def _tick_split(
     settings = with_fitted_encoder(settings)
     split = open_planned(split_settings, settings)
     protocol = encoder_protocol(settings, warm_encoder(settings.encoder.model_dump_json(exclude_unset=True)))
-    identities = [evaluation_identity(settings, split, protocol, version) for version in versions]
+    judged = left_out(versions, split)[1]
+    identities = [evaluation_identity(settings, split, protocol, version) for version in judged]
     finished = finished_identities(split.name, settings.tracking)
+    for identity in identities:
+        if identity.digest in finished and is_open(identity):  # its watcher was killed between the run and the account
+            metrics = logged_metrics(finished[identity.digest], settings.tracking)
+            close_look(identity, metrics, settings.tracking)
     missing = [identity for identity in identities if identity.digest not in finished]
     claimed = _claim(settings, missing, owner)
     result.waiting += len(missing) - len(claimed)
     if claimed:
         with held(claimed, owner, settings.watch.lease, settings.tracking):
-            result.outcomes += _evaluate(settings, split_settings, claimed)
+            result.outcomes += _looked(settings, split_settings, claimed, owner, result)
     return [
         VersionOutcome(identity.model.label, split.name, "found", finished[identity.digest])
         for identity in identities
         if identity.digest in finished
     ]
+
+
+def _looked(
+    settings: EvaluationSettings,
+    split: SplitSettings,
+    claimed: list[EvaluationIdentity],
+    owner: str,
+    result: Tick,
+) -> list[VersionOutcome]:
+    """Evaluate versions, each at the level that its account has for a further look."""
+    counted = "congruence_test" in requested_metrics(settings.metrics)
+    for identity in claimed if counted else []:
+        open_look(identity, owner, settings.tracking)
+    outcomes = _evaluate(settings, split, claimed)
+    by_label = {outcome.label: outcome for outcome in outcomes if outcome.status in ("evaluated", "found")}
+    for identity in claimed if counted else []:
+        outcome = by_label.get(identity.model.label)
+        said = None if outcome is None else close_look(identity, outcome.metrics, settings.tracking)
+        if said is not None:
+            result.looks[identity.model.label, identity.split_name] = said
+    return outcomes
 
 
 def _claim(settings: EvaluationSettings, missing: list[EvaluationIdentity], owner: str) -> list[EvaluationIdentity]:
@@ -254,6 +295,8 @@ def report(result: Tick) -> bool:
         mean = outcome.metrics.get("cce_mean")
         what = str(outcome.error) if outcome.status == "failed" else f"CCE {mean}" if mean is not None else ""
         console.print(f"{outcome.status} {outcome.label} on {outcome.split}: {what}", soft_wrap=True)
+        if (look := result.looks.get((outcome.label, outcome.split))) is not None:
+            console.print(f"  {look}", soft_wrap=True)
     for decision in result.decisions:
         said = "; ".join([*decision.reasons, *decision.notes])
         console.print(f"gate {decision.outcome} {decision.candidate.label}: {said}", soft_wrap=True)

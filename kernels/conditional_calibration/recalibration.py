@@ -87,6 +87,26 @@ class RecalibrationMap:
     weights: Array = field(repr=False)
     levels: Array = field(default_factory=lambda: LEVELS, repr=False)
 
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether the data chose to leave every law as it is."""
+        return self.form == Form()
+
+    @property
+    def depends_on_input(self) -> bool:
+        """Whether the map differs from input to input; else every law is moved, stretched and bent alike."""
+        return bool(np.any(self.weights != 0.0))
+
+    def everywhere(self, rows: int) -> NormalScoreMap:
+        """The map of ``rows`` inputs that need not be known, where it does not depend on them.
+
+        Raises:
+            InvalidInputError: it does.
+        """
+        if self.depends_on_input:
+            raise InvalidInputError("x: the map differs from input to input; give the embedded inputs to `at`")
+        return _score_map(np.broadcast_to(self.constants, (rows, len(self.constants))), self.form)
+
     def at(self, x: Any) -> NormalScoreMap:
         """The map of each input x (m, d), embedded as the reference split was."""
         return _score_map(self.constants + linear_in_kernel(self.kernel, self.landmarks, self.weights, x), self.form)
@@ -135,6 +155,41 @@ def fit_recalibration(
     Raises:
         InvalidInputError: rows that do not match, fewer than 10 a fold, or laws without levels to map.
     """
+    scores, fold, split = _in_folds(features, y, predictive, folds, seed, keys)
+    forms = [_chosen_form(split, without) for without in range(folds)]
+    held_out = np.empty((len(scores), len(LEVELS)))
+    for k in range(folds):
+        inside = fold != k
+        fitted = _fit(_Design(features.values[inside]), scores[inside], forms[k])
+        held_out[~inside] = fitted.at(features.values[~inside])
+    maps = [_score_map(held_out[fold == k], forms[k]) for k in range(folds)]
+    place = np.argsort(np.concatenate([np.flatnonzero(fold == k) for k in range(folds)]))
+    whole = _whole_map(features, scores, split)
+    return Recalibration(whole, NormalScoreMap.concatenate(maps)[place], fold, tuple(forms))
+
+
+def fit_recalibration_map(
+    features: InputFeatures,
+    y: Any,
+    predictive: Distribution,
+    *,
+    folds: int = FOLDS,
+    seed: int = 0,
+    keys: Any | None = None,
+) -> RecalibrationMap:
+    """The map of ``fit_recalibration`` without its twin on the rows themselves, for a sixth of the work.
+
+    Raises:
+        InvalidInputError: see ``fit_recalibration``.
+    """
+    scores, _, split = _in_folds(features, y, predictive, folds, seed, keys)
+    return _whole_map(features, scores, split)
+
+
+def _in_folds(
+    features: InputFeatures, y: Any, predictive: Distribution, folds: int, seed: int, keys: Any | None
+) -> tuple[_Scores, Array, _Split]:
+    """The scores of all rows, the fold of each, and the rows on which the form is chosen."""
     targets = matched_targets(predictive, y)
     n = len(targets)
     if len(features) != n:
@@ -148,20 +203,13 @@ def fit_recalibration(
     fold = np.empty(n, dtype=np.intp)
     fold[order] = np.arange(n) % folds
     few = order[:FORM_ROWS]
-    split = _Split(features.values[few], scores[few], fold[few])
-    forms = [_chosen_form(split, without) for without in (*range(folds), None)]
-    held_out = np.empty((n, len(LEVELS)))
-    for k in range(folds):
-        inside = fold != k
-        fitted = _fit(_Design(features.values[inside]), scores[inside], forms[k])
-        held_out[~inside] = fitted.at(features.values[~inside])
-    maps = [_score_map(held_out[fold == k], forms[k]) for k in range(folds)]
-    place = np.argsort(np.concatenate([np.flatnonzero(fold == k) for k in range(folds)]))
-    final = _fit(_Design(features.values), scores, forms[-1])
-    whole = RecalibrationMap(
-        forms[-1], features.kernel, features.landmarks, final.constants, features.basis @ final.slopes
-    )
-    return Recalibration(whole, NormalScoreMap.concatenate(maps)[place], fold, tuple(forms[:-1]))
+    return scores, fold, _Split(features.values[few], scores[few], fold[few])
+
+
+def _whole_map(features: InputFeatures, scores: _Scores, split: _Split) -> RecalibrationMap:
+    form = _chosen_form(split, None)
+    final = _fit(_Design(features.values), scores, form)
+    return RecalibrationMap(form, features.kernel, features.landmarks, final.constants, features.basis @ final.slopes)
 
 
 class _Design:

@@ -9,11 +9,19 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.input_features import input_features
-from congruence.kernels.conditional_calibration.recalibration import Recalibration, fit_recalibration
+from congruence.kernels.conditional_calibration.prepared import prepare_calibration
+from congruence.kernels.conditional_calibration.recalibration import (
+    Recalibration,
+    RecalibrationMap,
+    fit_recalibration,
+    fit_recalibration_map,
+)
 from congruence.kernels.congruence.difference import difference_of_influences
-from congruence.kernels.congruence.prepared import PreparedCongruence
+from congruence.kernels.congruence.prepared import PreparedCongruence, prepare
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.recalibrated import recalibrated
+from congruence.kernels.gram.operator import RegularizedGram
+from congruence.kernels.gram.spectrum import gram_spectrum
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.scores import crps, matched_targets, negative_log_likelihood
 
@@ -77,13 +85,85 @@ def recalibration_preview(
     targets = matched_targets(predictive, y)
     fitted = fit_recalibration(input_features(prepared.spectrum), targets, predictive, seed=seed, keys=keys)
     after = recalibrated(predictive, fitted.held_out)
-    changes = {"crps": _paired(_crps(predictive, targets), _crps(after, targets))}
-    if predictive.has_density() and after.has_density():
-        scores = [negative_log_likelihood(law, targets, infinite="keep") for law in (predictive, after)]
-        if all(np.isfinite(score).all() for score in scores):
-            changes["nll"] = _paired(*scores)
+    changes = _scored(targets, predictive, after)
     changes["cce"] = _congruence(prepared, targets, predictive, after, output_kernel, seed)
     return RecalibrationPreview(changes, after, fitted)
+
+
+@dataclass(frozen=True)
+class RecalibrationRehearsal:
+    """What a recalibration that was fitted on some rows changes on others, which it has not seen.
+
+    Attributes:
+        changes: of "nll", "crps" and "cce" on the held-out rows, see ``RecalibrationPreview``.
+        p_values: of calibration given the input on them, before and after.
+        rows: how many they are.
+        fitted_on: rows of the fit.
+        map: what was fitted.
+    """
+
+    changes: dict[str, Change]
+    p_values: tuple[float, float]
+    rows: int
+    fitted_on: int
+    map: RecalibrationMap = field(repr=False)
+
+
+def recalibration_rehearsal(
+    x: Any,
+    y: Any,
+    predictive: Distribution,
+    for_fitting: Any,
+    *,
+    input_kernel: Kernel,
+    regularization: float = 0.1,
+    seed: int = 0,
+    keys: Any | None = None,
+) -> RecalibrationRehearsal:
+    """Fit on some rows and score on the others: systems of their own, so that nothing of one is seen by the other.
+
+    Cross-fitting (``recalibration_preview``) scores every row but flatters what smooths targets over neighbours, CCE
+    and the tests of calibration: a row's neighbours were in the fit.
+
+    Args:
+        x: inputs (n, d), normalised as the protocol says.
+        y: targets (n,).
+        predictive: n distributions of one target.
+        for_fitting: which rows the fit sees, (n,).
+        input_kernel: of the protocol.
+        regularization: lambda.
+        seed, keys: see ``fit_recalibration``.
+
+    Raises:
+        InvalidInputError: see ``fit_recalibration``; fewer than two rows held out.
+    """
+    points, targets = np.asarray(x), matched_targets(predictive, y)
+    names = np.arange(len(targets)) if keys is None else np.asarray(keys)
+    fitting, held_out = np.flatnonzero(for_fitting), np.flatnonzero(~np.asarray(for_fitting, dtype=bool))
+    fit = gram_spectrum(RegularizedGram(points[fitting], input_kernel, regularization))
+    found = fit_recalibration_map(
+        input_features(fit), targets[fitting], predictive[fitting], seed=seed, keys=names[fitting]
+    )
+    before, targets, points = predictive[held_out], targets[held_out], points[held_out]
+    after = before if found.changes_nothing else found(points, before)
+    prepared = prepare(points, input_kernel=input_kernel, regularization=regularization)
+    changes = _scored(targets, before, after)
+    changes["cce"] = _congruence(prepared, targets, before, after, None, seed)
+    calibration = prepare_calibration(prepared, seed=seed)
+    p_values = [
+        calibration.test_version(targets, law, keys=names[held_out], seed=seed).p_value for law in (before, after)
+    ]
+    return RecalibrationRehearsal(changes, (p_values[0], p_values[1]), len(held_out), len(fitting), found)
+
+
+def _scored(y: Array, before: Distribution, after: Distribution) -> dict[str, Change]:
+    """The changes of CRPS and, where both laws have a finite one, of NLL."""
+    changes = {"crps": _paired(_crps(before, y), _crps(after, y))}
+    if before.has_density() and after.has_density():
+        scores = [negative_log_likelihood(law, y, infinite="keep") for law in (before, after)]
+        if all(np.isfinite(score).all() for score in scores):
+            changes["nll"] = _paired(*scores)
+    return changes
 
 
 def _crps(law: Distribution, y: Array) -> Array:

@@ -95,9 +95,21 @@ class PredictiveModel:
         Raises:
             ContractError: a column is missing, the model raised, or its output is not what the settings promise.
         """
+        output = self.output(frame, start=start)
+        try:
+            return read_distribution(output, self.settings, len(frame), start=start)
+        except ContractError as error:
+            raise ContractError(f"{self.identity.label}: {mask_text(str(error))}") from error
+        except Exception as error:  # so may the objects that it returns
+            raise ContractError(
+                f"{self.identity.label}: its output on {_rows(start, frame)} cannot be read: {failure_text(error)}"
+            ) from error
+
+    def output(self, frame: pd.DataFrame, *, start: int = 0) -> Any:
+        """What the model's own ``predict`` returns for the rows of ``frame``; see ``predict``."""
         inputs = self._inputs(frame)
         try:
-            output = self.pyfunc.predict(inputs)
+            return self.pyfunc.predict(inputs)
         except MlflowException as error:
             raise ContractError(
                 f"{self.identity.label}: {_rows(start, frame)} do not fit the model's signature: "
@@ -106,14 +118,6 @@ class PredictiveModel:
         except (Exception, SystemExit) as error:  # the model's own code may raise anything
             raise ContractError(
                 f"{self.identity.label}: predict failed on {_rows(start, frame)}: {failure_text(error)}"
-            ) from error
-        try:
-            return read_distribution(output, self.settings, len(frame), start=start)
-        except ContractError as error:
-            raise ContractError(f"{self.identity.label}: {mask_text(str(error))}") from error
-        except Exception as error:  # so may the objects that it returns
-            raise ContractError(
-                f"{self.identity.label}: its output on {_rows(start, frame)} cannot be read: {failure_text(error)}"
             ) from error
 
     @property

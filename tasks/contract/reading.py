@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,11 @@ import scipy.special
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Mixture
 from congruence.kernels.distributions.base import Distribution
+from congruence.kernels.distributions.recalibrated import recalibrated
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.contract.columns import numeric, output_columns
 from congruence.tasks.contract.errors import ContractError
+from congruence.tasks.contract.recalibrated_columns import is_recalibrated, read_score_map, uncorrected
 from congruence.tasks.contract.settings import PredictionSettings, families, family_name, parameter_names
 
 _TRANSFORMS: dict[str, Callable[[Array], Array]] = {
@@ -31,6 +33,8 @@ _TRANSFORMS: dict[str, Callable[[Array], Array]] = {
 def read_distribution(output: Any, settings: PredictionSettings, rows: int, *, start: int = 0) -> Distribution:
     """The predictive distributions of ``rows`` rows that the output of a model describes.
 
+    The output of a recalibrated version may hold its parent's laws and a map (see ``recalibrated_columns``).
+
     Args:
         output: what ``predict`` returned.
         settings: family, columns, transforms.
@@ -40,7 +44,16 @@ def read_distribution(output: Any, settings: PredictionSettings, rows: int, *, s
     Raises:
         ContractError: a column is missing, has another shape, or holds a value outside its parameter's domain.
     """
-    columns = output_columns(output, rows)
+    return _read(output_columns(output, rows), settings, rows, start)
+
+
+def _read(columns: dict[str, Array], settings: PredictionSettings, rows: int, start: int) -> Distribution:
+    if is_recalibrated(columns):
+        base = _read(uncorrected(columns), settings, rows, start)
+        try:
+            return recalibrated(base, read_score_map(columns, start))
+        except InvalidInputError as error:
+            raise ContractError(f"{error} (from the output columns recalibration_...)") from error
     parameters: dict[str, Array] = {}
     sources: dict[str, str] = {}
     for name in settings.parameters:
@@ -83,12 +96,11 @@ def _parameter(
     where = settings.columns.get(name, name)
     if isinstance(where, (int, float)):
         return np.full(rows, float(where)), f"the constant {where}"
-    if isinstance(where, str):
-        if where in columns:
-            return numeric(columns[where], where, start), f"column {where!r}"
-        if name in settings.columns:
-            raise ContractError(_missing(name, where, columns))
-        where = _default_columns(name, settings, columns)
+    if isinstance(where, str) and where in columns:
+        return numeric(columns[where], where, start), f"column {where!r}"
+    if isinstance(where, str) and name in settings.columns:
+        raise ContractError(_missing(name, where, columns))
+    where = parameter_columns(name, settings, columns) or []
     absent = [column for column in where if column not in columns]
     if absent or not where:
         raise ContractError(_missing(name, absent[0] if absent else name, columns))
@@ -104,7 +116,17 @@ def _parameter(
     return np.stack(parts, axis=1), f"columns {where[0]!r} to {where[-1]!r}"
 
 
-def _default_columns(name: str, settings: PredictionSettings, columns: dict[str, Array]) -> list[str]:
+def parameter_columns(name: str, settings: PredictionSettings, columns: Mapping[str, Array]) -> list[str] | None:
+    """The output columns that hold a parameter, in their order; None where it is a constant of the settings."""
+    where = settings.columns.get(name, name)
+    if isinstance(where, (int, float)):
+        return None
+    if isinstance(where, list):
+        return where
+    return [where] if where in columns else _default_columns(name, settings, columns)
+
+
+def _default_columns(name: str, settings: PredictionSettings, columns: Mapping[str, Array]) -> list[str]:
     numbered = sorted(
         (int(match[1]), column) for column in columns if (match := re.fullmatch(rf"{re.escape(name)}_(\d+)", column))
     )

@@ -9,6 +9,8 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution, Mixture
+from congruence.kernels.distributions.normal_score_map import NormalScoreMap
+from congruence.kernels.distributions.recalibrated import Recalibrated, RecalibratedCount
 from congruence.tasks.contract.settings import families, family_name
 
 
@@ -32,6 +34,11 @@ def restore(description: Mapping[str, Any], arrays: Mapping[str, Array]) -> Dist
 
 
 def _describe(distribution: Distribution, arrays: dict[str, Array], prefix: str) -> dict[str, Any]:
+    if isinstance(distribution, Recalibrated | RecalibratedCount):
+        score_map = distribution.score_map
+        for name in ("shift", "factor", "levels", "shares"):
+            arrays[f"{prefix}map.{name}"] = getattr(score_map, name)
+        return {"recalibrated": _describe(distribution.base, arrays, f"{prefix}base.")}
     family = family_name(type(distribution))
     if isinstance(distribution, Mixture):
         arrays[f"{prefix}weights"] = distribution.weights
@@ -61,6 +68,11 @@ def _are_alike(mixture: Mixture) -> bool:
 
 
 def _restore(description: Mapping[str, Any], arrays: Mapping[str, Array], prefix: str) -> Distribution:
+    if "recalibrated" in description:
+        base = _restore(description["recalibrated"], arrays, f"{prefix}base.")
+        parts = (arrays[f"{prefix}map.{name}"] for name in ("shift", "factor", "levels", "shares"))
+        kept: Any = RecalibratedCount if base.is_discrete else Recalibrated
+        return kept(base, NormalScoreMap(*parts))  # type: ignore[no-any-return]
     known = families()
     if "stacked" in description:
         stacked = [arrays[f"{prefix}component.{name}"] for name in description["parameters"]]

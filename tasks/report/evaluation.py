@@ -59,6 +59,7 @@ def evaluation_report(evaluation: Evaluation, figures: Mapping[str, bytes]) -> s
         metrics=[(name, metrics[name], meaning(name)) for name in ordered],
         certificate_kind=CERTIFICATE_KINDS.get(str(evaluation.provenance.get("certificate_kind")), ""),
         wrong=evaluation.wrong,
+        preview=evaluation.preview,
         places=[] if evaluation.wrong is None else records(evaluation.wrong.places.head(_SLICES)),
         fault_figures=[_figure(name, figures[name]) for name in FAULTS if name in figures],
         figures=[_figure(name, picture) for name, picture in figures.items() if name not in FAULTS],

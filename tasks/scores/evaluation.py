@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from congruence.kernels.distributions import Distribution
     from congruence.kernels.protocol.protocol import Protocol
+    from congruence.tasks.scores.correction import CorrectionPreview
     from congruence.tasks.scores.wrong import WhatIsWrong
 
 REQUIRED_SCORES = ("key", "valid", "reason", "cce", "cce_noise_floor")
@@ -41,6 +42,9 @@ INFLUENCE = ("key", "cce_squared_influence", "cce_influence")
 SIGNIFICANCE = 0.05
 EACH_OF_TWO = SIGNIFICANCE / 2.0
 """The level of each test where both ask whether a version is true: 5 % of true versions fail either (Bonferroni)."""
+
+LOOK_LEVEL = "look_level"
+"""A metric: the level at which an evaluation is judged that is one of many looks at its version (``watch``)."""
 
 AS_IF_TRUE, NOT_AS_IF_TRUE = "as expected if true", "above what is expected if true"
 NOT_CALIBRATED = "not calibrated given the input"
@@ -94,6 +98,7 @@ class Evaluation:
             none.
         influence_noise: (B,), the ``noise`` of the same.
         wrong: what is wrong and where, where calibration given the input was measured.
+        preview: what recalibrating would change, where something is wrong.
     """
 
     model: ModelVersion
@@ -113,6 +118,7 @@ class Evaluation:
     influence: pd.DataFrame | None = field(default=None, repr=False)
     influence_noise: Array | None = field(default=None, repr=False)
     wrong: WhatIsWrong | None = field(default=None, repr=False)
+    preview: CorrectionPreview | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         missing = [name for name in REQUIRED_SCORES if name not in self.scores.columns]
@@ -173,7 +179,8 @@ def cce_status(metrics: Mapping[str, Metric]) -> str:
     ``as expected if true``, ``above what is expected if true``, ``not calibrated given the input``, ``not measured``.
     The first where nothing contradicts "this version is the truth". Two tests may: that of congruence, and that of
     calibration given the input, which sees faults of spread and shape that CCE does not. Where calibration was measured
-    each is at 2.5 %, so that 5 % of true versions are contradicted; CCE's is at 5 % where it stands alone.
+    each is at 2.5 %, so that 5 % of true versions are contradicted; CCE's is at 5 % where it stands alone. One that
+    is one of many looks has a level of its own in the place of 5 % (``significance``).
 
     The CCE is judged by its exact test where it was run (``cce_p_value``), else by whether the mean CCE lies above
     the band of a true version, else (earlier releases logged none) by whether its interval reaches down to the noise
@@ -181,8 +188,9 @@ def cce_status(metrics: Mapping[str, Metric]) -> str:
     """
     names = ("cce_p_value", "cce_mean", "cce_expected", "cce_noise_floor", "calibration_p_value")
     p_value, mean, expected, floor, calibration = (metrics.get(name) for name in names)
+    level = significance(metrics)
     if p_value is not None:
-        above = p_value.value < (SIGNIFICANCE if calibration is None else EACH_OF_TWO)
+        above = p_value.value < (level if calibration is None else level / 2.0)
     elif mean is not None and expected is not None and expected.high is not None:
         above = mean.value > expected.high
     elif mean is None or floor is None:
@@ -191,7 +199,24 @@ def cce_status(metrics: Mapping[str, Metric]) -> str:
         above = (mean.value / 1.1 if mean.low is None else mean.low) > floor.value
     if above:
         return NOT_AS_IF_TRUE
-    return NOT_CALIBRATED if calibration is not None and calibration.value < EACH_OF_TWO else AS_IF_TRUE
+    return NOT_CALIBRATED if calibration is not None and calibration.value < level / 2.0 else AS_IF_TRUE
+
+
+def significance(metrics: Mapping[str, Metric]) -> float:
+    """The level of "this version is not the truth": 5 %, or that of a watcher's look at it (``LOOK_LEVEL``)."""
+    look = metrics.get(LOOK_LEVEL)
+    return SIGNIFICANCE if look is None else look.value
+
+
+def truth_p_value(metrics: Mapping[str, Metric]) -> float | None:
+    """The p-value of "this version is the truth" by CCE's test and, by Bonferroni, that of calibration beside it.
+
+    Below ``significance`` if and only if ``cce_status`` contradicts the version; None where CCE was not tested.
+    """
+    congruence, calibration = metrics.get("cce_p_value"), metrics.get("calibration_p_value")
+    if congruence is None:
+        return None
+    return congruence.value if calibration is None else min(1.0, 2.0 * min(congruence.value, calibration.value))
 
 
 def metric_list_digest(names: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from congruence.tasks.scores.evaluation import NOT_CALIBRATED, Metric, cce_status
+from congruence.tasks.scores.evaluation import LOOK_LEVEL, NOT_CALIBRATED, Metric, cce_status
 
 Better = Literal["lower", "higher", "neither"]
 
@@ -84,6 +84,12 @@ MEANINGS: dict[str, Meaning] = {
         "Exact Monte-Carlo test of “given its input, every target follows its predicted law”, by PIT values over the "
         "inputs. It sees faults of spread and shape that CCE does not. It and CCE's test are each judged at 0.025, so "
         "that 5 of 100 true versions are called wrong; what is wrong, and by how much, say the effects.",
+        better="neither",
+    ),
+    "look_level": Meaning(
+        "level of this look",
+        "The level at which this evaluation is judged: the version is looked at again and again by `watch`, and the "
+        "levels of all its looks together are 5 %.",
         better="neither",
     ),
     **{
@@ -188,6 +194,15 @@ def verdict(metrics: Mapping[str, Metric]) -> str:
     mean, expected, floor = (metrics.get(name) for name in ("cce_mean", "cce_expected", "cce_noise_floor"))
     if mean is None:
         return "CCE was not measured"
+    return _verdict(metrics, mean, expected, floor) + _level(metrics)
+
+
+def _level(metrics: Mapping[str, Metric]) -> str:
+    look = metrics.get(LOOK_LEVEL)
+    return "" if look is None else f" (one of many looks, judged at {look.value:.2%})"
+
+
+def _verdict(metrics: Mapping[str, Metric], mean: Metric, expected: Metric | None, floor: Metric | None) -> str:
     status = cce_status(metrics)
     if status == NOT_CALIBRATED:
         p_value = probability(metrics["calibration_p_value"].value)

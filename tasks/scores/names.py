@@ -9,6 +9,7 @@ MetricName = Literal[
     "cce",
     "congruence_test",
     "calibration",
+    "recalibration",
     "nll",
     "crps",
     "mae",

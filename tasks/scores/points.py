@@ -23,7 +23,10 @@ from congruence.tasks.linalg.calibration import VersionCalibration
 from congruence.tasks.linalg.measured import VersionMeasurement
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.recalibration.preview import is_wanted, preview, rows_to_try
+from congruence.tasks.scores.correction import CorrectionPreview
 from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, Metric, SplitSummary
+from congruence.tasks.scores.looks import look_metrics
 from congruence.tasks.scores.names import requested_metrics
 from congruence.tasks.scores.picture import principal_plane
 from congruence.tasks.scores.reading import read_what_is_wrong
@@ -77,11 +80,13 @@ def score_version(
     summary |= other_metrics(requested, points, predictive, targets, settings.seed)
     if measurement.repeat_std is not None:
         summary["cce_std"] = Metric(measurement.repeat_std)
+    summary |= look_metrics(version.tags, split.digest, protocol.digest)
     wrong: WhatIsWrong | None = None
     if calibration is not None and regions is not None:
         summary |= calibration_metrics(calibration.test)
         inputs_only = labels.drop(columns=split.settings.target_columns, errors="ignore")
         wrong = read_what_is_wrong(calibration, regions, points["pit"], summary, np.flatnonzero(valid), inputs_only)
+    tried = _preview(settings, rows, protocol, requested, summary, targets, predictive, hashed)
     return Evaluation(
         model=version,
         split=SplitSummary(split.name, split.digest, split.rows, int(valid.sum())),
@@ -93,14 +98,33 @@ def score_version(
         slices=slice_table(columns, labels, hashed),
         embedding_map=principal_plane(rows),
         thumbnails=thumbnails(split) if encoder.input_kind == "image" else None,
-        provenance=_provenance(settings, encoder, measurement),
+        provenance=_provenance(settings, encoder, measurement)
+        | ({} if tried is None else {"recalibration_preview": tried.as_plain()}),
         seconds=measurement.seconds,
         metric_list=requested,
         settings_digest=settings_digest(settings, split.settings),
         influence=influence_table(result, keys),
         influence_noise=None if result.uncertainty is None else result.uncertainty.influence.noise,
         wrong=wrong,
+        preview=tried,
     )
+
+
+def _preview(
+    settings: EvaluationSettings,
+    rows: EvaluatedRows,
+    protocol: Protocol,
+    requested: tuple[str, ...],
+    metrics: dict[str, Metric],
+    targets: Array,
+    predictive: Distribution,
+    keys: Array,
+) -> CorrectionPreview | None:
+    if not is_wanted(requested, metrics, targets, predictive):
+        return None
+    chosen, half = rows_to_try(keys, settings.seed)
+    embeddings = rows.embeddings()[chosen]
+    return preview(protocol, embeddings, targets[chosen], predictive[chosen], keys[chosen], half, settings.seed)
 
 
 def over_all_rows(values: Array, valid: Array) -> Array:

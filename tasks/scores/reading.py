@@ -15,7 +15,7 @@ from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.regions import RegionReading, Regions, read_regions
 from congruence.kernels.conditional_calibration.wording import LEVEL, NEGLIGIBLE, short_name, what_is_wrong
 from congruence.tasks.linalg.calibration import VersionCalibration
-from congruence.tasks.scores.evaluation import EACH_OF_TWO, NOT_AS_IF_TRUE, Metric, cce_status
+from congruence.tasks.scores.evaluation import NOT_AS_IF_TRUE, Metric, cce_status, significance
 from congruence.tasks.scores.meanings import probability
 from congruence.tasks.scores.summary import slice_labels
 from congruence.tasks.scores.wrong import WhatIsWrong
@@ -44,7 +44,7 @@ def read_what_is_wrong(
     """
     by_region = read_regions(regions, pit)
     places = _read_slices(slices, pit) or by_region
-    if calibration.test.p_value < EACH_OF_TWO:
+    if calibration.test.p_value < significance(metrics) / 2.0:
         mixing = float(np.var(calibration.reading.faults.scores[:, ORDERS.index("spread")]))
         sentences = what_is_wrong(group_reading(pit, mixing=mixing), places, p_value=calibration.test.p_value)
     elif cce_status(metrics) == NOT_AS_IF_TRUE:

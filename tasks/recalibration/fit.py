@@ -1,0 +1,106 @@
+"""Fitting the correction of one version on labelled rows, by a process that reads all it needs from the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.input_features import input_features
+from congruence.kernels.conditional_calibration.prepared import prepare_calibration
+from congruence.kernels.conditional_calibration.recalibration import RecalibrationMap, fit_recalibration_map
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.gram.operator import RegularizedGram
+from congruence.kernels.gram.spectrum import gram_spectrum
+from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.streams import hashed_keys, keyed_uniforms
+from congruence.tasks.models.evaluated_rows import EvaluatedRows
+from congruence.tasks.recalibration.model import map_bytes
+from congruence.tasks.recalibration.rows import is_for_fitting, keys_of
+
+FIT_ROWS = 50_000
+"""Rows that are read into memory at the most: more of them hardly move a smooth map."""
+
+
+@dataclass(frozen=True)
+class FittedVersion:
+    """The correction of one version.
+
+    Attributes:
+        map: of the inputs, as a file (``model.map_bytes``).
+        rows: it was fitted on.
+        p_value: of calibration given the input, on these rows.
+        said: what it changes, in words; "" where nothing.
+        depends_on_input: whether inputs must be embedded to apply it.
+    """
+
+    map: bytes = field(repr=False)
+    rows: int
+    p_value: float
+    said: str
+    depends_on_input: bool
+
+
+def fit_version(protocol: Protocol, rows: EvaluatedRows, version: str, *, half: bool, seed: int) -> FittedVersion:
+    """Fit the correction of a version, whose embeddings and predictions are kept.
+
+    Args:
+        protocol: whose kernel and normalisation say what is near.
+        rows: labelled.
+        version: its label.
+        half: on the rows that ``is_for_fitting`` names alone.
+        seed: of landmarks, folds and draws.
+
+    Raises:
+        InvalidInputError: vector targets, laws that have no levels, or too few rows.
+    """
+    keys, targets = keys_of(rows.split)[rows.valid], rows.all_targets()
+    if targets.ndim > 1:
+        raise InvalidInputError(
+            f"{version}: recalibration maps the levels of one target, but the split has {targets.shape[1]}; "
+            "recalibrate models of one target each"
+        )
+    chosen = _chosen(keys, half, seed)
+    predictive, keys, targets = rows.all_predictive(version)[chosen], hashed_keys(keys[chosen]), targets[chosen]
+    x = protocol.apply(np.asarray(rows.embeddings()[chosen], dtype=np.float64))
+    fitted = _fit(protocol, x, targets, predictive, keys, seed)
+    calibration = prepare_calibration(x, input_kernel=protocol.input_kernel, seed=seed)
+    test = calibration.test_version(targets, predictive, keys=keys, seed=seed)
+    return FittedVersion(map_bytes(fitted), len(chosen), test.p_value, in_words(fitted, x), fitted.depends_on_input)
+
+
+def _chosen(keys: Array, half: bool, seed: int) -> Array:
+    found = np.flatnonzero(is_for_fitting(keys)) if half else np.arange(len(keys))
+    if len(found) <= FIT_ROWS:
+        return found
+    order = np.argsort(keyed_uniforms(keys[found], seed, "rows that are enough for a recalibration"), kind="stable")
+    return np.sort(found[order[:FIT_ROWS]])
+
+
+def _fit(
+    protocol: Protocol, x: Array, targets: Array, predictive: Distribution, keys: Array, seed: int
+) -> RecalibrationMap:
+    operator = RegularizedGram(x, protocol.input_kernel, protocol.regularization)
+    features = input_features(gram_spectrum(operator, seed=seed))
+    return fit_recalibration_map(features, targets, predictive, seed=seed, keys=keys)
+
+
+def in_words(fitted: RecalibrationMap, x: Array) -> str:
+    """What a map changes at the inputs x, in one line; "" where nothing."""
+    if fitted.changes_nothing:
+        return ""
+    score_map, parts = fitted.at(x), []
+    if fitted.form.factor is not None:
+        parts.append(f"spreads multiplied by {_range(score_map.factor)}")
+    if fitted.form.shift is not None:
+        parts.append(f"laws moved by {_range(score_map.shift)} of their spreads")
+    if fitted.form.shape is not None:
+        parts.append("their shape corrected")
+    return ", ".join(parts)
+
+
+def _range(values: Array) -> str:
+    low, high = np.quantile(values, [0.05, 0.95])
+    return f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}, by the input"

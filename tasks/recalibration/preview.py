@@ -1,0 +1,78 @@
+"""What recalibrating a version would change, tried on part of its rows while it is scored: "What to do" in its report.
+
+The same halves by key as `congruence recalibrate` takes, at most ``ROWS`` rows of each: what it costs does not grow
+with the split (a few seconds of one core), and is paid only where a fault was found.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.recalibration_preview import Change, recalibration_rehearsal
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.distributions.deterministic import Deterministic
+from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.streams import keyed_uniforms
+from congruence.tasks.recalibration.fit import in_words
+from congruence.tasks.recalibration.rows import is_for_fitting
+from congruence.tasks.scores.correction import CorrectionPreview, PreviewRow
+from congruence.tasks.scores.evaluation import Metric, significance
+
+ROWS = 1_000
+FEWEST = 60
+"""Rows of one half, with fewer of which nothing is tried."""
+
+_WORDS = {"nll": "NLL", "crps": "CRPS", "cce": "CCE"}
+
+
+def is_wanted(requested: tuple[str, ...], metrics: dict[str, Metric], targets: Array, predictive: Distribution) -> bool:
+    """Whether a preview is asked for, a fault was found, and the laws are such that they can be mended."""
+    p_value = metrics.get("calibration_p_value")
+    found = p_value is not None and p_value.value < significance(metrics) / 2.0
+    mendable = targets.ndim == 1 and not isinstance(predictive, Deterministic)
+    return "recalibration" in requested and found and mendable
+
+
+def rows_to_try(keys: Array, seed: int) -> tuple[Array, Array]:
+    """Numbers of the rows that a preview looks at, and which of these are for fitting."""
+    half = is_for_fitting(keys)
+    order = np.argsort(keyed_uniforms(keys, seed, "rows of a recalibration preview"), kind="stable")
+    chosen = np.sort(np.concatenate([order[half[order]][:ROWS], order[~half[order]][:ROWS]]))
+    return chosen, half[chosen]
+
+
+def preview(
+    protocol: Protocol, embeddings: Array, targets: Array, predictive: Distribution, keys: Array, half: Array, seed: int
+) -> CorrectionPreview | None:
+    """Fit on the rows of ``half`` and judge on the others; None where they are too few.
+
+    Args:
+        protocol: with its input kernel and lambda.
+        embeddings: (n, d), as the encoder gave them.
+        targets: (n,).
+        predictive: n laws of one target.
+        keys: one per row.
+        half: which are for fitting, (n,).
+        seed: of the fit and of randomised PIT values.
+    """
+    if min(int(half.sum()), int((~half).sum())) < FEWEST or getattr(predictive, "values", np.ones((1, 2))).shape[1] < 2:
+        return None
+    x = protocol.apply(np.asarray(embeddings, dtype=np.float64))
+    tried = recalibration_rehearsal(
+        x,
+        targets,
+        predictive,
+        half,
+        input_kernel=protocol.input_kernel,
+        regularization=protocol.regularization,
+        seed=seed,
+        keys=keys,
+    )
+    table = [_row(_WORDS[name], tried.changes[name]) for name in _WORDS if name in tried.changes]
+    table.append(PreviewRow("calibration p", *tried.p_values))
+    return CorrectionPreview(in_words(tried.map, x[half]), tried.fitted_on, tried.rows, tuple(table))
+
+
+def _row(name: str, change: Change) -> PreviewRow:
+    return PreviewRow(name, change.before, change.after, change.standard_error)

@@ -1,0 +1,76 @@
+"""Which rows a correction is fitted on, and which it is judged on: never the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.streams import keyed_uniforms
+from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.sources import Shard, Split
+from congruence.tasks.whole_files import whole_file
+
+FITTED_ON = "congruence.fitted_on"
+"""Tag of a version: the digest of the split of which it has seen targets."""
+
+_PURPOSE = "rows that a recalibration is fitted on"
+_DIGITS = 32
+
+
+def is_for_fitting(keys: Any) -> Array:
+    """Of each row by its key, whether a correction may see it: about half of any split, the same half for all."""
+    return np.asarray(keyed_uniforms(keys, 0, _PURPOSE) < 0.5)
+
+
+def fitted_on(split_digest: str) -> str:
+    """The value of ``FITTED_ON`` for a split."""
+    return split_digest[:_DIGITS]
+
+
+def has_seen(version: ModelVersion, split_digest: str) -> bool:
+    """Whether a version was fitted on targets of this split, so that it is not to be judged on all of it."""
+    return version.tags.get(FITTED_ON) == fitted_on(split_digest)
+
+
+def write_held_out(split: Split, path: Any) -> int:
+    """The rows that no correction sees, as a Parquet file, shard by shard: how many they are.
+
+    Raises:
+        InvalidInputError: none.
+    """
+    rows = 0
+    with whole_file(path) as stream:
+        writer: pq.ParquetWriter | None = None
+        for frame in _held_out(split):
+            table = pa.Table.from_pandas(frame, schema=None if writer is None else writer.schema, preserve_index=False)
+            if writer is None:
+                writer = pq.ParquetWriter(stream, table.schema)
+            writer.write_table(table)
+            rows += len(frame)
+        if writer is None:
+            raise InvalidInputError(f"split '{split.name}': {split.rows} rows are too few to hold some out")
+        writer.close()
+    return rows
+
+
+def _held_out(split: Split) -> Iterator[pd.DataFrame]:
+    settings = split.settings
+    columns = [split.key_column, *settings.target_columns, *settings.model_input_columns, *settings.slices]
+    wanted = list(dict.fromkeys([*columns, *settings.input_columns]))
+    for shard in split.shards:
+        frame = split.frame(shard, wanted)
+        kept = frame[~is_for_fitting(frame[split.key_column].to_numpy())]
+        if len(kept):
+            yield kept.reset_index(drop=True)
+
+
+def keys_of(split: Split) -> Array:
+    """The key of every row of the split."""
+    return np.asarray(split.frame(Shard(0, 0, split.rows, ""), [split.key_column])[split.key_column])

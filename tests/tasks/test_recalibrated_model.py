@@ -1,0 +1,224 @@
+"""A recalibrated version: its columns, its files, its rows, and what a report says that it would change."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from congruence.kernels.conditional_calibration.input_features import input_features
+from congruence.kernels.conditional_calibration.recalibration import Form, RecalibrationMap, fit_recalibration_map
+from congruence.kernels.conditional_calibration.recalibration_arrays import map_arrays, map_of
+from congruence.kernels.distributions import Distribution, Mixture, Normal, Poisson, Quantiles, Samples
+from congruence.kernels.distributions.normal_score_map import NormalScoreMap
+from congruence.kernels.distributions.recalibrated import recalibrated
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.gram.operator import RegularizedGram
+from congruence.kernels.gram.spectrum import gram_spectrum
+from congruence.kernels.kernel_functions import RBF, Kernel, Linear, Polynomial
+from congruence.kernels.protocol.protocol import EXACT
+from congruence.tasks.contract import ContractError
+from congruence.tasks.contract.columns import output_columns
+from congruence.tasks.contract.reading import distribution_columns, read_distribution
+from congruence.tasks.contract.settings import PredictionSettings
+from congruence.tasks.encoders import EncoderSettings
+from congruence.tasks.models.encoding import describe, restore
+from congruence.tasks.recalibration.corrected_output import corrected_output
+from congruence.tasks.recalibration.model import map_bytes, read_map
+from congruence.tasks.recalibration.packed_encoder import pack_encoder
+from congruence.tasks.recalibration.preview import is_wanted, preview, rows_to_try
+from congruence.tasks.recalibration.rows import is_for_fitting
+from congruence.tasks.report.rendering import render
+from congruence.tasks.scores.evaluation import LOOK_LEVEL, Metric
+
+MOVED = NormalScoreMap.affine([0.3, -0.2], [1.5, 0.7])
+BENT = NormalScoreMap([0.3, -0.2], [1.5, 0.7], np.array([0.0, 0.25, 1.0]), np.array([[0.0, 0.2, 1.0], [0.0, 0.3, 1.0]]))
+AFFINE, SHAPED = Form(factor=1.0, shift=1.0), Form(factor=1.0, shift=1.0, shape=(10.0, 0.5))
+
+CASES: dict[str, tuple[PredictionSettings, Any, bool]] = {
+    "a logarithm of the scale": (
+        PredictionSettings(family="normal", columns={"loc": "mu", "scale": "ls"}, transforms={"scale": "exp"}),
+        pd.DataFrame({"mu": [1.0, 2.0], "ls": [0.0, 0.5], "note": ["a", "b"]}),
+        True,
+    ),
+    "a softplus": (
+        PredictionSettings(family="normal", transforms={"scale": "softplus"}),
+        pd.DataFrame({"loc": [1.0, 2.0], "scale": [0.0, 3.0]}),
+        True,
+    ),
+    "a bare matrix": (PredictionSettings(family="normal"), np.array([[1.0, 2.0], [3.0, 1.0]]), True),
+    "a constant scale": (
+        PredictionSettings(family="normal", columns={"scale": 2.0}),
+        pd.DataFrame({"loc": [1.0, 2.0]}),
+        False,
+    ),
+    "draws in columns": (PredictionSettings(family="samples"), np.random.default_rng(0).normal(size=(2, 7)), True),
+    "draws in one column": (
+        PredictionSettings(family="samples"),
+        pd.DataFrame({"values": list(np.random.default_rng(1).normal(size=(2, 5)))}),
+        True,
+    ),
+    "counts": (PredictionSettings(family="poisson"), pd.DataFrame({"rate": [3.0, 40.0]}), False),
+    "quantiles": (
+        PredictionSettings(family="quantiles", levels=[0.1, 0.5, 0.9]),
+        np.array([[0.0, 1.0, 3.0], [2.0, 3.0, 5.0]]),
+        False,
+    ),
+    "a mixture": (
+        PredictionSettings(family="mixture", component="normal"),
+        distribution_columns(Mixture([[0.4, 0.6]], (Normal([0.0, 1.0], [1.0, 1.0]), Normal([3.0, 4.0], [0.5, 1.0])))),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_corrected_law_is_read_by_the_parents_own_contract(case: str) -> None:
+    settings, output, in_place = CASES[case]
+    columns = output_columns(output, 2)
+    base = read_distribution(output, settings, 2)
+    for score_map, form in ((MOVED, AFFINE), (BENT, SHAPED)):
+        written = corrected_output(columns, settings, form, base, score_map)
+        law, expected = read_distribution(written, settings, 2), recalibrated(base, score_map)
+        levels = np.array([[0.05, 0.3, 0.5, 0.8, 0.97]])
+        np.testing.assert_allclose(law.quantile(levels), expected.quantile(levels), rtol=1e-9)
+        kept = in_place and (form is AFFINE or settings.family == "samples")
+        assert (list(written.columns) == list(columns)) == kept
+        assert kept or not set(columns) & set(written.columns)  # nobody reads an uncorrected number by its old name
+        # Recalibrated once more, and batch by batch.
+        again = corrected_output(output_columns(written, 2), settings, form, law, score_map)
+        twice = read_distribution(again, settings, 2)
+        np.testing.assert_allclose(twice.quantile(levels), recalibrated(law, score_map).quantile(levels), rtol=1e-7)
+        alone = read_distribution(written.iloc[:1].reset_index(drop=True), settings, 1)
+        np.testing.assert_allclose(alone.quantile(levels), expected.quantile(levels)[:1], rtol=1e-9)
+
+
+def test_a_damaged_map_column_is_named() -> None:
+    settings, output, _ = CASES["counts"]
+    columns = output_columns(output, 2)
+    written = corrected_output(columns, settings, SHAPED, read_distribution(output, settings, 2), BENT)
+    with pytest.raises(ContractError, match=r"factor.*row 1 is -1"):
+        read_distribution(written.assign(recalibration_factor=[1.0, -1.0]), settings, 2)
+    with pytest.raises(ContractError, match=r"recalibration_shift.*row 0"):
+        read_distribution(written.assign(recalibration_shift=[np.nan, 1.0]), settings, 2)
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        Normal([1.0, 2.0], [1.0, 2.0]),
+        Poisson([0.7, 50.0]),
+        Quantiles([0.1, 0.5, 0.9], [[-1.0, 0.0, 2.0], [0.0, 1.0, 2.0]]),
+        Mixture([[0.5, 0.5], [0.3, 0.7]], (Normal([0.0, 1.0], [1.0, 1.0]), Normal([4.0, 5.0], [0.5, 1.0]))),
+    ],
+    ids=lambda law: type(law).__name__,
+)
+def test_predictions_of_a_recalibrated_version_are_kept_exactly(base: Distribution) -> None:
+    law = recalibrated(base, BENT)
+    description, arrays = describe(law)
+    found = restore(description, arrays)
+    assert type(found) is type(law)
+    y = np.array([1.0, 3.0])
+    np.testing.assert_array_equal(found.cdf(y), law.cdf(y))
+
+
+@pytest.mark.parametrize("kernel", [Polynomial(3, 1.0, 1.0), RBF(0.5) + Linear(), RBF(0.3) * Polynomial(2)])
+def test_a_map_survives_its_file(kernel: Kernel, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(300, 3)), rng.normal(size=300)
+    law = Normal(0.5 * x[:, 0], np.full(300, 0.6))
+    features = input_features(gram_spectrum(RegularizedGram(x, kernel, 0.1)))
+    fitted = fit_recalibration_map(features, y, law)
+    (tmp_path / "map.npz").write_bytes(map_bytes(fitted))
+    found = read_map(tmp_path / "map.npz")
+    new = rng.normal(size=(5, 3))
+    assert found.form == fitted.form
+    np.testing.assert_array_equal(found.at(new).factor, fitted.at(new).factor)
+    np.testing.assert_array_equal(found.at(new).shares, fitted.at(new).shares)
+    with pytest.raises(InvalidInputError, match="no recalibration map"):
+        map_of({name: values for name, values in map_arrays(fitted).items() if name != "weights"})
+    read_map(io.BytesIO(map_bytes(fitted)))
+
+
+def test_a_map_that_is_the_same_everywhere_needs_no_inputs() -> None:
+    kernel, levels = Polynomial(3, 1.0, 1.0), np.linspace(0.0, 1.0, 17)
+    arrays = np.zeros((4, 2)), np.r_[0.0, np.log(2.0), np.zeros(15)], np.zeros((4, 17)), levels
+    fitted = RecalibrationMap(Form(factor=np.inf), kernel, *arrays)
+    assert not fitted.depends_on_input
+    np.testing.assert_allclose(fitted.everywhere(3).factor, [2.0, 2.0, 2.0])
+    varying = RecalibrationMap(Form(factor=1.0), kernel, arrays[0], arrays[1], np.ones((4, 17)), levels)
+    with pytest.raises(InvalidInputError, match="from input to input"):
+        varying.everywhere(3)
+
+
+def test_halves_follow_the_keys_alone() -> None:
+    keys = np.array([f"row-{number}" for number in range(4000)])
+    half = is_for_fitting(keys)
+    assert 0.47 < half.mean() < 0.53
+    order = np.random.default_rng(0).permutation(4000)
+    np.testing.assert_array_equal(is_for_fitting(keys[order]), half[order])
+    chosen, fitting = rows_to_try(keys, seed=0)
+    assert (int(fitting.sum()), int((~fitting).sum())) == (1000, 1000)
+    np.testing.assert_array_equal(half[chosen], fitting)
+
+
+def test_weights_of_this_machines_own_files_are_packed(tmp_path: Path) -> None:
+    torch.save({"w": torch.ones(2)}, tmp_path / "mine.pt")
+    (tmp_path / "clip").mkdir()
+    (tmp_path / "clip" / "open_clip_config.json").write_text("{}")
+    file = EncoderSettings(kind="open_clip", model="ViT-B-32", pretrained=str(tmp_path / "mine.pt"), device="cpu")
+    packed, key = pack_encoder(file, tmp_path / "packed")
+    assert (packed.pretrained, key, packed.device) == ("{folder}/mine.pt", "pretrained", "auto")
+    assert (tmp_path / "packed" / "mine.pt").is_file()
+    folder = EncoderSettings(kind="open_clip", model=f"local-dir:{tmp_path / 'clip'}")
+    packed, key = pack_encoder(folder, tmp_path / "packed")
+    assert (packed.model, key) == ("local-dir:{folder}/clip", "model")
+    assert (tmp_path / "packed" / "clip" / "open_clip_config.json").is_file()
+    compact = EncoderSettings(kind="open_clip", model="compact")
+    assert pack_encoder(compact, tmp_path / "none") == (compact, "")
+
+
+def test_a_preview_is_of_rows_that_the_fit_has_not_seen_and_stands_in_the_report() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(700, 3))
+    y = x[:, 0] + rng.normal(size=700)
+    law, keys = Normal(x[:, 0], np.full(700, 0.5)), np.arange(700)
+    chosen, half = rows_to_try(keys, 0)
+    tried = preview(EXACT, x[chosen], y[chosen], law[chosen], keys[chosen], half, 0)
+    assert tried is not None
+    assert tried.rows + tried.fitted_on == 700
+    table = {row.name: row for row in tried.table}
+    assert list(table) == ["NLL", "CRPS", "CCE", "calibration p"]
+    held_out = chosen[~half]
+    expected = 0.5 * np.log(2 * np.pi * 0.25) + (y[held_out] - x[held_out, 0]) ** 2 / 0.5
+    assert table["NLL"].now == pytest.approx(expected.mean())
+    assert table["NLL"].then < table["NLL"].now - 0.5
+    assert table["CCE"].then < 0.5 * table["CCE"].now
+    assert table["calibration p"].now < 0.001
+    assert tried.said.startswith("spreads multiplied by")
+    page = render("what_to_do.html", preview=tried, model=type("Model", (), {"label": "angle/3"}))
+    assert "recalibrate FILE --version models:/angle/3" in page
+    assert page.count("<tr>") == 5
+
+
+def test_a_preview_is_made_only_where_a_fault_was_found_and_can_be_mended() -> None:
+    law, y = Normal([0.0, 1.0], [1.0, 1.0]), np.array([0.0, 1.0])
+    found, none = {"calibration_p_value": Metric(0.02)}, {"calibration_p_value": Metric(0.03)}
+    asked = ("cce", "calibration", "recalibration")
+    assert is_wanted(asked, found, y, law)
+    assert not is_wanted(asked, none, y, law)
+    assert not is_wanted(asked, {}, y, law)
+    assert not is_wanted(asked[:2], found, y, law)
+    assert not is_wanted(asked, found, np.zeros((2, 2)), law)
+    assert not is_wanted(asked, found | {LOOK_LEVEL: Metric(0.03)}, y, law)
+    few = preview(EXACT, np.eye(2), y, law, np.arange(2), np.array([True, False]), 0)
+    assert few is None
+    assert (
+        preview(EXACT, np.eye(200), np.zeros(200), Samples(np.zeros((200, 1))), np.arange(200), np.arange(200) < 99, 0)
+        is None
+    )
