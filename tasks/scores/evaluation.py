@@ -94,6 +94,7 @@ class Evaluation:
             none.
         influence_noise: (B,), the ``noise`` of the same.
         wrong: what is wrong and where, where calibration given the input was measured.
+        features: named features of the valid rows (``features.named_features``), where there are any.
     """
 
     model: ModelVersion
@@ -113,6 +114,7 @@ class Evaluation:
     influence: pd.DataFrame | None = field(default=None, repr=False)
     influence_noise: Array | None = field(default=None, repr=False)
     wrong: WhatIsWrong | None = field(default=None, repr=False)
+    features: pd.DataFrame | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         missing = [name for name in REQUIRED_SCORES if name not in self.scores.columns]
@@ -146,6 +148,8 @@ class Evaluation:
             yield "predictive", len(self.predictive), self.split.valid_rows
         if self.targets is not None:
             yield "targets", len(self.targets), self.split.valid_rows
+        if self.features is not None:
+            yield "features", len(self.features), self.split.valid_rows
         if self.embedding_map is not None:
             yield "embedding_map", len(self.embedding_map), self.split.rows
 

@@ -24,6 +24,7 @@ from congruence.tasks.linalg.measured import VersionMeasurement
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, Metric, SplitSummary
+from congruence.tasks.scores.features import named_features
 from congruence.tasks.scores.names import requested_metrics
 from congruence.tasks.scores.picture import principal_plane
 from congruence.tasks.scores.reading import read_what_is_wrong
@@ -100,6 +101,7 @@ def score_version(
         influence=influence_table(result, keys),
         influence_noise=None if result.uncertainty is None else result.uncertainty.influence.noise,
         wrong=wrong,
+        features=named_features(split, valid),
     )
 
 
