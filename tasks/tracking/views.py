@@ -46,7 +46,7 @@ CHARTS = (
 _MADE = 1_767_225_600_000  # 1 January 2026: a date that never changes, so that the tag does not either
 _CHARTS, _OTHERS = "congruence-charts", "congruence-others"
 _METRICS_SECTION = "Model metrics"  # MLflow's own name: charts of metrics that the view does not know go there
-_STATUS_WIDTH, _METRIC_WIDTH = 220, 110
+_STATUS_WIDTH, _METRIC_WIDTH = 200, 98  # pixels: a metric has ten digits there, of which four are enough
 
 _MOST_EXPERIMENTS = 1000
 
@@ -108,8 +108,8 @@ def describe(name: str, experiment: str, kind: str) -> str:
     said = _DESCRIPTIONS.get(kind, "Runs of congruence.")
     if kind != "evaluation":
         return said
-    opened = f"**[Open the list by CCE]({list_page(experiment, KEY)})**"
-    return f"{said.format(split=name)}\n\n{opened}, beside what it would be if the version were true."
+    opened = f"**[Open the list by CCE]({list_page(experiment, KEY)})**"  # first: the page folds all but a line
+    return f"{opened}, beside what it would be if the version were true.\n\n{said.format(split=name)}"
 
 
 def experiments_of_evaluations(settings: TrackingSettings) -> dict[str, str]:
