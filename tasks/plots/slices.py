@@ -96,8 +96,8 @@ def _excess_panel(axes: Axes, evaluation: Evaluation, excess: Array) -> None:
     axes.barh(np.arange(len(excess)), excess, color=BLUE, alpha=0.75, height=0.7)
     whole = evaluation.metrics.get("cce_excess")
     if whole is not None:
-        axes.axvline(whole.value, color=INK, linewidth=1.2, linestyle="--", label=f"whole split {whole.value:.3g}")
-        axes.legend(loc="lower right", fontsize=8, frameon=False, labelcolor=INK)
+        axes.axvline(whole.value, color=INK, linewidth=1.2, linestyle="--")
+        axes.set_title(f"dashed: whole split {whole.value:.3g}", fontsize=8.5, loc="left", color=INK)
     axes.set_xlim(left=0.0)
 
 

@@ -100,8 +100,9 @@ def _points(evaluation: Evaluation, rows: list[int]) -> list[dict[str, Any]]:
     features = evaluation.features
     if features is not None:
         shown = [name for name in features if name not in chosen][:_FEATURES]
-        # The key and what was predicted come first; what the row is like stands beside them.
-        chosen = pd.concat([chosen, features.loc[rows, shown]], axis=1)
+        first = [name for name in ("row", "key", "cce", "target", "mean") if name in chosen]
+        # What the row is like stands where no scrolling is needed to see it, before what else is known of it.
+        chosen = pd.concat([chosen[first], features.loc[rows, shown], chosen.drop(columns=first)], axis=1)
     return records(chosen)
 
 
