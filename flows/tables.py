@@ -9,12 +9,20 @@ from rich.console import Console
 from rich.table import Table
 
 from congruence.flows.outcomes import VersionOutcome
+from congruence.tasks.scores.evaluation import AS_IF_TRUE, NOT_AS_IF_TRUE, NOT_CALIBRATED, cce_status
 from congruence.tasks.scores.meanings import HEADLINES, meaning, significant
 
 LOG_WIDTH = 160
 """Characters of a line where standard output is no terminal."""
 
 STATUS = {"evaluated": "evaluated now", "found": "found, evaluated before"}
+VERDICTS = {
+    AS_IF_TRUE: "as if true",
+    NOT_AS_IF_TRUE: "not true",
+    NOT_CALIBRATED: "not calibrated",
+}
+"""``cce_status`` in as few words as a column has room for; the report and MLflow say it in full."""
+
 _NARROW_STATUS = {"evaluated": "new", "found": "found"}
 
 
@@ -72,11 +80,14 @@ def _table(
         table.add_column("what it is", overflow="fold")
     for name in metrics:
         table.add_column(meaning(name).label, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
     table.add_column("status", no_wrap=True)
     for outcome in sorted(outcomes, key=_by_error):
         cells = [_number(outcome, name) for name in metrics]
         described = [descriptions.get(outcome.label, "")] if descriptions else []
-        table.add_row(outcome.label, *described, *cells, words.get(outcome.status, outcome.status))
+        status = cce_status(outcome.metrics)
+        said = (VERDICTS.get(status, status), words.get(outcome.status, outcome.status))
+        table.add_row(outcome.label, *described, *cells, *said)
     return table
 
 

@@ -14,9 +14,11 @@ from congruence.tasks.plots.faults import fault_map, local_reliability
 from congruence.tasks.plots.pit_interpretation import pit_interpretation
 from congruence.tasks.plots.rejection import rejection_curves, rejection_figure, rejection_panels
 from congruence.tasks.plots.reliability import pit_histogram, pit_of, reliability_diagram
+from congruence.tasks.plots.rootogram import rootogram
 from congruence.tasks.plots.slices import cce_by_slice
 from congruence.tasks.plots.style import png
 from congruence.tasks.plots.versions import versions_figure
+from congruence.tasks.scores.counts import count_fit
 from congruence.tasks.scores.evaluation import Evaluation
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "rejection_figure",
     "rejection_panels",
     "reliability_diagram",
+    "rootogram",
     "versions_figure",
 ]
 
@@ -57,6 +60,8 @@ def evaluation_figures(evaluation: Evaluation) -> Iterator[tuple[str, Figure]]:
         yield "pit_histogram", pit_histogram(evaluation)
         if evaluation.split.valid_rows >= FEWEST_INTERPRETED:
             yield "pit_interpretation", pit_interpretation(interpret_pit(pit_of(evaluation)))
+    if (fit := count_fit(evaluation)) is not None:
+        yield "rootogram", rootogram(fit, evaluation.model.label)
     if curves := rejection_curves(evaluation):
         yield "rejection", rejection_panels(curves, f"CCE of {evaluation.model.label}")
     if not evaluation.slices.empty:

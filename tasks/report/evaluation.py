@@ -6,11 +6,15 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import pandas as pd
+
 from congruence.tasks.masking import mask_secrets
 from congruence.tasks.plots import extreme_rows
 from congruence.tasks.report.rendering import inline_png, records, render
+from congruence.tasks.scores.counts import count_fit
 from congruence.tasks.scores.evaluation import SCORES, Evaluation
 from congruence.tasks.scores.meanings import CERTIFICATE_KINDS, MEANINGS, meaning, verdict
+from congruence.tasks.scores.segments import FEWEST_ROWS, Segment, weak_segments
 
 CAPTIONS = {
     "fault_map": "The fault that explains best what is seen around each input, where chance does not explain it (false "
@@ -27,21 +31,30 @@ CAPTIONS = {
     "pit_histogram": "Flat is calibrated; a U shape is overconfident, a hump is underconfident, a slope is biased.",
     "pit_interpretation": "What kind of error the PIT histogram shows, read by the interpreter, with its own doubt.",
     "rejection": "If CCE finds the bad predictions, the curve falls below random rejection as more is withheld.",
-    "cce_by_slice": "The parts of the split, worst first; a true version ends near its green tick, or below it.",
+    "cce_by_slice": "The parts of the split, worst first. Left: what is left of their CCE beyond that of a true "
+    "version. Right: how far the targets lie above the predictions, and their spread over the predicted one, with 95 % "
+    "intervals; grey where chance explains it (false discovery rate 5 %).",
+    "rootogram": "Bars that end outside the band are counts that the version predicts too seldom or too often; the "
+    "first is that of zeros. On the scale of square roots rare counts can be judged beside common ones.",
 }
 _POINTS = 10
 _SLICES = 60
+_FEATURES = 12
+BROAD = ("extremes", "rejection", "pit_interpretation", "cce_by_slice")
+"""The pictures that take the width of the page."""
+
 FAULTS = ("fault_map", "local_reliability")
 """The pictures that stand with what is wrong, above the others."""
 
 _UNSHOWN = ("valid", "reason", "squared_error")
 
 
-def evaluation_report(evaluation: Evaluation, figures: Mapping[str, bytes]) -> str:
+def evaluation_report(evaluation: Evaluation, figures: Mapping[str, bytes], *, logged_as: str = "") -> str:
     """A self-contained HTML page: what is wrong, metrics and how to read them, plots, worst and best points.
 
     Args:
         figures: PNG bytes by the names of ``plots.evaluation_figures``.
+        logged_as: the name of the logged model behind the version, which its author knows it by.
     """
     metrics = evaluation.metrics
     ordered = [name for name in MEANINGS if name in metrics]
@@ -52,6 +65,7 @@ def evaluation_report(evaluation: Evaluation, figures: Mapping[str, bytes]) -> s
         "evaluation.html",
         title=f"{evaluation.model.label} on {evaluation.split.name}",
         model=evaluation.model,
+        logged_as=logged_as,
         split=evaluation.split,
         protocol=evaluation.protocol,
         status=evaluation.status,
@@ -61,6 +75,10 @@ def evaluation_report(evaluation: Evaluation, figures: Mapping[str, bytes]) -> s
         wrong=evaluation.wrong,
         preview=evaluation.preview,
         places=[] if evaluation.wrong is None else records(evaluation.wrong.places.head(_SLICES)),
+        segments=_segments(evaluation),
+        searched=_searched(evaluation),
+        counts=count_fit(evaluation),
+        broad=BROAD,
         fault_figures=[_figure(name, figures[name]) for name in FAULTS if name in figures],
         figures=[_figure(name, picture) for name, picture in figures.items() if name not in FAULTS],
         points=[("Highest CCE", _points(evaluation, worst)), ("Lowest CCE", _points(evaluation, best))],
@@ -80,4 +98,28 @@ def _points(evaluation: Evaluation, rows: list[int]) -> list[dict[str, Any]]:
     columns = [name for name in SCORES if name in evaluation.scores and name not in _UNSHOWN]
     chosen = evaluation.scores.iloc[rows][columns]
     chosen.insert(0, "row", rows)
+    features = evaluation.features
+    if features is not None:
+        shown = [name for name in features if name not in chosen][:_FEATURES]
+        first = [name for name in ("row", "key", "cce", "target", "mean") if name in chosen]
+        # What the row is like stands where no scrolling is needed to see it, before what else is known of it.
+        chosen = pd.concat([chosen[first], features.loc[rows, shown], chosen.drop(columns=first)], axis=1)
     return records(chosen)
+
+
+def _searched(evaluation: Evaluation) -> list[str]:
+    """The features in which weak segments were looked for."""
+    features = evaluation.features
+    if features is None or "pit" not in evaluation.scores or len(features) < FEWEST_ROWS:
+        return []
+    return [str(name) for name in features]
+
+
+def _segments(evaluation: Evaluation) -> list[Segment]:
+    if not _searched(evaluation):
+        return []
+    assert evaluation.features is not None
+    scores = evaluation.valid_scores
+    columns = [scores[name].to_numpy(float) for name in ("pit", "cce", "cce_noise_floor")]
+    seed = evaluation.provenance.get("seed", 0)
+    return weak_segments(evaluation.features, *columns, seed=seed if isinstance(seed, int) else 0)

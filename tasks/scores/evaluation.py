@@ -99,6 +99,7 @@ class Evaluation:
         influence_noise: (B,), the ``noise`` of the same.
         wrong: what is wrong and where, where calibration given the input was measured.
         preview: what recalibrating would change, where something is wrong.
+        features: named features of the valid rows (``features.named_features``), where there are any.
     """
 
     model: ModelVersion
@@ -119,6 +120,7 @@ class Evaluation:
     influence_noise: Array | None = field(default=None, repr=False)
     wrong: WhatIsWrong | None = field(default=None, repr=False)
     preview: CorrectionPreview | None = field(default=None, repr=False)
+    features: pd.DataFrame | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         missing = [name for name in REQUIRED_SCORES if name not in self.scores.columns]
@@ -152,6 +154,8 @@ class Evaluation:
             yield "predictive", len(self.predictive), self.split.valid_rows
         if self.targets is not None:
             yield "targets", len(self.targets), self.split.valid_rows
+        if self.features is not None:
+            yield "features", len(self.features), self.split.valid_rows
         if self.embedding_map is not None:
             yield "embedding_map", len(self.embedding_map), self.split.rows
 

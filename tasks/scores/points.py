@@ -26,6 +26,7 @@ from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.recalibration.preview import is_wanted, preview, rows_to_try
 from congruence.tasks.scores.correction import CorrectionPreview
 from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, Metric, SplitSummary
+from congruence.tasks.scores.features import named_features
 from congruence.tasks.scores.looks import look_metrics
 from congruence.tasks.scores.names import requested_metrics
 from congruence.tasks.scores.picture import principal_plane
@@ -106,6 +107,7 @@ def score_version(
         influence=influence_table(result, keys),
         influence_noise=None if result.uncertainty is None else result.uncertainty.influence.noise,
         wrong=wrong,
+        features=named_features(split, valid),
         preview=tried,
     )
 

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, Metric, Run
+from mlflow.exceptions import MlflowException
 
 from congruence.tasks.masking import mask_secrets, mask_text
 from congruence.tasks.plots import evaluation_figures, png
@@ -21,11 +22,13 @@ from congruence.tasks.scores.meanings import HEADLINES, meaning, verdict
 from congruence.tasks.tracking.connection import TrackingError, connect, of_deleted_run, persist
 from congruence.tasks.tracking.finished import SECONDS
 from congruence.tasks.tracking.identity import COMPLETE, STATE, EvaluationIdentity, find_evaluation
+from congruence.tasks.tracking.links import list_page, run_page
 from congruence.tasks.tracking.reading import INFLUENCE_FILE, NOISE_FILE, SCORES_FILE
 from congruence.tasks.tracking.runs import MACHINE_PLACE, MACHINE_RUN, close_run, find_or_create, log_params, set_tags
 from congruence.tasks.tracking.settings import TrackingSettings
 from congruence.tasks.tracking.tables import points_table, table_json
 from congruence.tasks.tracking.version_tags import tag_version
+from congruence.tasks.tracking.views import KEY
 
 SLICES_FILE = "tables/slices.json"
 POINTS_FILE = "tables/points.json"
@@ -79,22 +82,25 @@ def _log(client: MlflowClient, identity: EvaluationIdentity, evaluation: Evaluat
     run = persist("opening the run", lambda: _run_with_params(client, identity, evaluation, settings), settings)
     run_id = str(run.info.run_id)
     with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
-        write_artifacts(evaluation, Path(folder), settings)
+        write_artifacts(evaluation, Path(folder), settings, _logged_as(client, evaluation))
         persist("logging tables, plots and report", lambda: client.log_artifacts(run_id, folder), settings)
     persist("logging the split", lambda: _log_inputs(client, run_id, evaluation), settings)
     metrics = _metrics(run, evaluation)
     persist("logging metrics", lambda: _log_metrics(client, run_id, metrics), settings)
     tables = [{"path": path, "type": "table"} for path in (POINTS_FILE, SLICES_FILE)]
     tags = {"mlflow.loggedArtifacts": json.dumps(tables[: 1 if evaluation.slices.empty else 2])}
-    tags |= {"mlflow.note.content": _note(evaluation), "cce_status": evaluation.status}
+    tags |= {"mlflow.note.content": _note(evaluation, run, settings), "cce_status": evaluation.status}
     persist("tagging the run", lambda: set_tags(client, run_id, tags), settings)
     persist("closing the run", lambda: close_run(client, run_id, COMPLETE), settings)
     _finish_version(client, evaluation, run_id, settings)
     return run_id
 
 
-def write_artifacts(evaluation: Evaluation, folder: Path, settings: TrackingSettings) -> None:
-    """Write what becomes the run's artifacts under ``folder``: all scores, small tables, plots, report, provenance."""
+def write_artifacts(evaluation: Evaluation, folder: Path, settings: TrackingSettings, logged_as: str = "") -> None:
+    """Write what becomes the run's artifacts under ``folder``: all scores, small tables, plots, report, provenance.
+
+    ``logged_as`` is the name of the version's logged model, for the report.
+    """
     texts = {
         POINTS_FILE: table_json(points_table(evaluation, settings.table_rows)),
         PROVENANCE_FILE: json.dumps(mask_secrets(provenance(evaluation)), indent=1, default=str),
@@ -103,7 +109,7 @@ def write_artifacts(evaluation: Evaluation, folder: Path, settings: TrackingSett
         texts[SLICES_FILE] = table_json(evaluation.slices.head(1000))
     if settings.report:
         figures = {name: png(figure) for name, figure in evaluation_figures(evaluation)}
-        texts[REPORT_FILE] = evaluation_report(evaluation, figures)
+        texts[REPORT_FILE] = evaluation_report(evaluation, figures, logged_as=logged_as)
         (folder / "plots").mkdir()
         for name, picture in figures.items():
             (folder / "plots" / f"{name}.png").write_bytes(picture)
@@ -117,6 +123,17 @@ def write_artifacts(evaluation: Evaluation, folder: Path, settings: TrackingSett
         evaluation.influence.astype(dict.fromkeys(numbers, "float32")).to_parquet(folder / INFLUENCE_FILE, index=False)
     if evaluation.influence_noise is not None:
         pd.DataFrame({"noise": evaluation.influence_noise}).to_parquet(folder / NOISE_FILE, index=False)
+
+
+def _logged_as(client: MlflowClient, evaluation: Evaluation) -> str:
+    """The name that the version's author gave the logged model; none where MLflow has none, or does not say."""
+    model_id = evaluation.model.model_id
+    if model_id is None:
+        return ""
+    try:
+        return str(client.get_logged_model(model_id).name or "")
+    except MlflowException:
+        return ""
 
 
 def _compact(scores: pd.DataFrame) -> pd.DataFrame:
@@ -218,8 +235,11 @@ def _log_inputs(client: MlflowClient, run_id: str, evaluation: Evaluation) -> No
         client.log_inputs(run_id, models=[LoggedModelInput(model_id)])
 
 
-def _note(evaluation: Evaluation) -> str:
+def _note(evaluation: Evaluation, run: Run, settings: TrackingSettings) -> str:
     split, metrics = evaluation.split, evaluation.metrics
+    experiment, run_id = str(run.info.experiment_id), str(run.info.run_id)
+    report = f"[report]({run_page(experiment, run_id, f'artifacts/{REPORT_FILE}')})"
+    versions = f"[all versions on this split]({list_page(experiment, KEY)})"
     lines = [
         f"**{verdict(metrics)}** ({evaluation.model.label} on {split.name}: {split.valid_rows:,} of "
         f"{split.rows:,} rows evaluated under protocol `{evaluation.protocol.name}`, `{evaluation.protocol.digest}`).",
@@ -227,7 +247,8 @@ def _note(evaluation: Evaluation) -> str:
         "",
         *(_described(name, metrics[name]) for name in HEADLINES if name in metrics),
         "",
-        f"Read `{REPORT_FILE}` first; every point is in `{SCORES_FILE}`, the extremes in `{POINTS_FILE}`.",
+        f"{f'Read the {report} first' if settings.report else 'It has no report'}; beside it stand {versions}. Every "
+        f"point is in `{SCORES_FILE}`, the extremes in `{POINTS_FILE}`.",
     ]
     return "\n".join(lines)
 

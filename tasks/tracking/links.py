@@ -24,7 +24,17 @@ def web_page(settings: TrackingSettings) -> str | None:
 
 def run_link(base: str, experiment: str, run_id: str, page: str = "") -> str:
     """The address of a run's page, or of one of its pages such as ``artifacts/report.html``."""
-    return f"{base.rstrip('/')}/#/experiments/{experiment}/runs/{run_id}{'/' + quote(page) if page else ''}?{_VIEW}"
+    return f"{base.rstrip('/')}/{run_page(experiment, run_id, page)}"
+
+
+def run_page(experiment: str, run_id: str, page: str = "") -> str:
+    """``run_link`` as texts on MLflow's own pages write it: without the server, whose name they need not know."""
+    return f"#/experiments/{experiment}/runs/{run_id}{'/' + quote(page) if page else ''}?{_VIEW}"
+
+
+def list_page(experiment: str, view: str) -> str:
+    """An experiment's list of runs in one of its saved views (``views.KEY``), as ``run_page`` is written."""
+    return f"#/experiments/{experiment}/runs?viewStateShareKey={quote(view)}&{_VIEW}"
 
 
 def run_place(settings: TrackingSettings, experiment: str, run_id: str) -> str:

@@ -1,4 +1,7 @@
-"""Opening and closing the run of an evaluation: whoever comes second finds the first one's run and goes on with it."""
+"""Opening and closing the run of an evaluation: whoever comes second finds the first one's run and goes on with it.
+
+A run whose attempt failed is replaced.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from mlflow.entities import Param, Run, RunTag, ViewType
 from congruence.tasks.tracking.connection import connect, experiment_id, persist
 from congruence.tasks.tracking.identity import IDENTITY, OPEN, PREFIX, STATE, EvaluationIdentity, find_runs
 from congruence.tasks.tracking.settings import TrackingSettings
+from congruence.tasks.tracking.views import prepare_experiment
 
 ERROR = PREFIX + "error"
 MACHINE_RUN, MACHINE_PLACE = PREFIX + "machine_run", "system_metrics"
@@ -30,10 +34,12 @@ def open_run(identity: EvaluationIdentity, settings: TrackingSettings) -> str:
 
 def find_or_create(client: MlflowClient, identity: EvaluationIdentity, settings: TrackingSettings) -> Run:
     """The one run of this evaluation. Of several made at the same moment the oldest stays, the others are deleted."""
-    runs = find_runs(client, identity, settings)
+    experiment = experiment_id(client, settings.experiment_name(identity.split_name), settings)
+    prepare_experiment(client, experiment, "evaluation", settings)
+    runs = _without_failed(client, find_runs(client, identity, settings))
     if not runs:
         client.create_run(
-            experiment_id(client, settings.experiment_name(identity.split_name), settings),
+            experiment,
             run_name=identity.run_name,
             tags={**identity.tags, **SOURCE, IDENTITY: identity.digest, STATE: OPEN},
         )
@@ -44,12 +50,21 @@ def find_or_create(client: MlflowClient, identity: EvaluationIdentity, settings:
     return _taken_up(client, first)
 
 
+def _without_failed(client: MlflowClient, runs: list[Run]) -> list[Run]:
+    """The runs but those whose attempt failed: these are deleted, so that a run's duration is that of its own attempt.
+
+    MLflow keeps a run's start for ever. What a failed attempt had logged is logged again.
+    """
+    failed = [run for run in runs if run.info.status == "FAILED" and run.data.tags.get(STATE) == OPEN]
+    for run in failed:
+        client.delete_run(run.info.run_id)
+    return [run for run in runs if run not in failed]
+
+
 def _taken_up(client: MlflowClient, run: Run) -> Run:
-    """A run that failed earlier goes on: it is running again, without the error of the last attempt."""
+    """A run that was cut off just before its end goes on: it is running again."""
     if run.data.tags.get(STATE) != OPEN or run.info.status == "RUNNING":
         return run
-    if ERROR in run.data.tags:
-        client.delete_tag(run.info.run_id, ERROR)
     client.update_run(run.info.run_id, status="RUNNING")
     return client.get_run(run.info.run_id)
 
@@ -59,6 +74,7 @@ def open_identified(
 ) -> Run:
     """The run of that identity in the experiment of that name, found or made; the oldest where there are several."""
     place = experiment_id(client, experiment, settings)
+    prepare_experiment(client, place, tags.get(PREFIX + "kind", ""), settings)
     found = client.search_runs([place], f"tags.`{IDENTITY}` = '{identity}'", ViewType.ACTIVE_ONLY)
     if found:
         return min(found, key=lambda run: (run.info.start_time, run.info.run_id))
@@ -66,7 +82,7 @@ def open_identified(
 
 
 def fail_run(identity: EvaluationIdentity, message: str, settings: TrackingSettings) -> None:
-    """Mark an opened run as failed with its error; the next attempt goes on with the same run."""
+    """Mark an opened run as failed with its error; the next attempt has a run of its own in its place."""
     client = connect(settings)
 
     def mark() -> None:

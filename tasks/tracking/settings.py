@@ -17,7 +17,7 @@ class TrackingSettings(Strict):
         registry_uri: the model registry, where it is another server.
         experiment: evaluations of split S go to the experiment ``<experiment>/S``.
         artifact_location: folder or bucket of new experiments; for an SQLite database ``mlartifacts`` beside it.
-        headline_split: the split whose numbers stand in the tags ``cce``, ``cce_noise_floor`` and ``cce_status`` of a
+        headline_split: the split whose numbers stand in the tags ``cce``, ``cce_status`` and ``what_is_wrong`` of a
             model version; by default the one evaluated last.
         source_run_metrics: write the headline metrics also to the run that trained the version (``<split>/cce_mean``)
             if no other version came from that run: MLflow's page that compares versions reads only those runs.

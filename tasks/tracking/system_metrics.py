@@ -20,6 +20,7 @@ from congruence.tasks.tracking.identity import PREFIX
 from congruence.tasks.tracking.links import run_place
 from congruence.tasks.tracking.runs import MACHINE_PLACE, MACHINE_RUN, SOURCE
 from congruence.tasks.tracking.settings import TrackingSettings
+from congruence.tasks.tracking.views import prepare_experiment
 
 INTERVAL = 10.0
 _LOGGER = "mlflow.system_metrics.system_metrics_monitor"
@@ -84,6 +85,7 @@ def _machine_run(client: MlflowClient, run_ids: Sequence[str], settings: Trackin
             client.set_terminated(str(left), RunStatus.to_string(RunStatus.KILLED))
     split = client.get_experiment(runs[0].info.experiment_id).name
     experiment = experiment_id(client, f"{split}/machine", settings)
+    prepare_experiment(client, experiment, "machine", settings)
     name = str(runs[0].info.run_name) + (f" and {len(runs) - 1} more" if len(runs) > 1 else "")
     made = client.create_run(experiment, run_name=name, tags={**SOURCE, PREFIX + "kind": "machine"})
     machine = str(made.info.run_id)

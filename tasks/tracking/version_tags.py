@@ -16,10 +16,12 @@ from congruence.tasks.tracking.connection import connect, persist
 from congruence.tasks.tracking.identity import PREFIX, EvaluationIdentity
 from congruence.tasks.tracking.links import run_link, web_page
 from congruence.tasks.tracking.settings import TrackingSettings
+from congruence.tasks.tracking.version_pages import described
 
 FAILURE = PREFIX + "failure."
 FAILED = "failed"
 _LONGEST_MESSAGE = 1000
+_FORMER = ("cce_expected", "cce_excess")  # of earlier releases: they stand in the verdict and in the run
 
 
 @dataclass(frozen=True)
@@ -32,31 +34,31 @@ class Failure:
 
 
 def tag_version(client: MlflowClient, evaluation: Evaluation, run_id: str, settings: TrackingSettings) -> None:
-    """Write the headline tags of a registered version; earlier failures of this evaluation are taken off."""
+    """Write headline tags and description of a registered version; earlier failures of this evaluation go."""
     model = evaluation.model
     if not model.version:
         return
+    experiment = str(client.get_run(run_id).info.experiment_id)
     headline = settings.headline_split in (None, evaluation.split.name)
     tags = {f"cce:{evaluation.split.name}": _summary(evaluation)}
     if headline:
-        metrics = evaluation.metrics
-        tags |= {
-            tag: f"{metrics[name].value:.4g}"
-            for tag, name in (("cce", "cce_mean"), ("cce_expected", "cce_expected"), ("cce_excess", "cce_excess"))
-            if name in metrics
-        }
         tags |= {"cce_status": evaluation.status, "cce_split": evaluation.split.name, "cce_run": run_id}
+        if "cce_mean" in evaluation.metrics:
+            tags["cce"] = f"{evaluation.metrics['cce_mean'].value:.4g}"
         if evaluation.wrong is not None:
             tags["what_is_wrong"] = " ".join(evaluation.wrong.sentences)[:_LONGEST_MESSAGE]
         base = web_page(settings)
         if base is not None:
-            tags["cce_link"] = run_link(base, client.get_run(run_id).info.experiment_id, run_id)
+            tags["cce_link"] = run_link(base, experiment, run_id)
     for key, value in tags.items():
         client.set_model_version_tag(model.name, model.version, key, mask_text(value))
-    present = client.get_model_version(model.name, model.version).tags
-    stale = ("what_is_wrong",) if headline and evaluation.wrong is None else ()
+    present = client.get_model_version(model.name, model.version)
+    text = described(present.description, evaluation, experiment, run_id, report=settings.report)
+    if text != present.description:
+        client.update_model_version(model.name, model.version, text)
+    stale = (*_FORMER, *(("what_is_wrong",) if headline and evaluation.wrong is None else ()))
     for key in (FAILURE + EvaluationIdentity.of(evaluation).digest, "cce_error", *stale):
-        if key in present:
+        if key in present.tags:
             client.delete_model_version_tag(model.name, model.version, key)
 
 

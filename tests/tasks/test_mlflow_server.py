@@ -12,6 +12,7 @@ from mlflow import MlflowClient
 from mlflow_pages import CHROMIUM, Browser
 
 from congruence.tasks.models.registry import resolve
+from congruence.tasks.scores.evaluation import Metric
 from congruence.tasks.tracking import (
     EvaluationIdentity,
     TrackingError,
@@ -22,6 +23,8 @@ from congruence.tasks.tracking import (
     read_version,
     run_link,
 )
+from congruence.tasks.tracking.links import list_page
+from congruence.tasks.tracking.views import KEY
 
 HEADLINES = ("cce_mean", "cce_noise_floor", "nll_mean", "ece")
 
@@ -139,5 +142,34 @@ def test_the_pages_people_open(make_evaluation, server, settings, browser, tmp_p
     browser.picture(tmp_path / "model.png")
 
     page = browser.read(f"{server.uri}/#/models/angle/versions/1", "cce_status")
-    for word in ("cce", "cce_excess", "as expected if true"):
+    for word in ("cce", "as expected if true", "seen: CCE", "Report · Run · All versions on this split"):
         assert word in page
+    browser.picture(tmp_path / "version.png")
+
+
+@pytest.mark.slow
+def test_the_list_of_evaluations_opens_with_its_columns_and_charts(
+    make_evaluation, server, settings, browser, tmp_path
+):
+    """As `congruence ui` and every link open it; pictures are kept in ``tmp_path``."""
+    for number, scale in ((1, 3.0), (2, 1.0)):
+        evaluation = make_evaluation(model=version(number), scale=scale, split="listed")
+        metrics = evaluation.metrics | {"cce_expected": Metric(0.05, 0.04, 0.06), "cce_p_value": Metric(0.4)}
+        log_evaluation(make_evaluation(model=version(number), scale=scale, split="listed", metrics=metrics), settings)
+    experiment = MlflowClient(server.uri).get_experiment_by_name("congruence/listed").experiment_id
+    listed = f"{server.uri}/{list_page(experiment, KEY)}"
+    page = browser.read(listed, "cce_mean", "cce_status", "angle/1 on listed")
+    # In the order in which they are seen, which is not that of the document; only what the window holds is there.
+    seen = (
+        "[...document.querySelectorAll('.ag-header-cell')]"
+        ".sort((a, b) => a.getBoundingClientRect().left - b.getBoundingClientRect().left)"
+        ".map(cell => cell.innerText.trim()).filter(name => name).join()"
+    )
+    assert browser.wait(f"{seen}.includes('cce_status,cce_mean,cce_expected,cce_p_value')"), browser.evaluate(seen)
+    assert page.index("angle/2 on listed") < page.index("angle/1 on listed")  # the better one first
+    assert "Open the list by CCE" in page
+    assert "does not exist" not in page
+    browser.picture(tmp_path / "list.png")
+    page = browser.read(f"{listed}&compareRunsMode=CHART", "Evaluation", "(12)", "Model metrics")
+    assert "(12)" in page  # charts in the section that is unfolded
+    browser.picture(tmp_path / "charts.png")

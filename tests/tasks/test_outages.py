@@ -57,23 +57,25 @@ def test_a_version_is_not_missing_because_nobody_answers(
             resolve(uri)
 
 
-def test_a_failed_run_that_is_taken_up_runs_again_without_its_error(
+def test_a_failed_run_is_replaced_so_that_its_duration_is_that_of_the_attempt_that_ended(
     make_evaluation: Any, tracked: TrackingSettings
 ) -> None:
     client, evaluation = MlflowClient(), make_evaluation()
     identity = EvaluationIdentity.of(evaluation)
-    run_id = open_run(identity, tracked)
+    failed_id = open_run(identity, tracked)
     fail_run(identity, "no licence", tracked)
-    failed = client.get_run(run_id)
+    failed = client.get_run(failed_id)
     assert (failed.info.status, failed.data.tags["congruence.error"]) == ("FAILED", "no licence")
-    assert open_run(identity, tracked) == run_id
-    again = client.get_run(run_id)
-    assert again.info.status == "RUNNING"
-    assert "congruence.error" not in again.data.tags
+    time.sleep(0.05)
+    run_id = open_run(identity, tracked)
+    assert client.get_run(failed_id).info.lifecycle_stage == "deleted"
+    assert client.get_run(run_id).info.start_time >= failed.info.end_time + 50
     client.create_registered_model("angle")
     client.create_model_version("angle", source="/nowhere")
     assert log_evaluation(evaluation, tracked) == run_id
-    assert client.get_run(run_id).info.status == "FINISHED"
+    ended = client.get_run(run_id)
+    assert ended.info.status == "FINISHED"
+    assert "congruence.error" not in ended.data.tags
 
 
 def test_refused_is_told_from_slow() -> None:

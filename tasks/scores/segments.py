@@ -1,0 +1,136 @@
+"""Weak segments: ranges of features in which a version is wrong, found on one half of the rows, shown on the other.
+
+A shallow tree looks for ranges in which the PIT scores have other means than 0. CCE itself would not do: the values of
+neighbours rest on the same targets, so a half that was held out would not be another sample. PIT values of a version
+that is true are independent uniforms at any inputs: the p-values of the held-out rows are exact, and Benjamini and
+Hochberg's false discovery rate runs over the leaves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.tree import DecisionTreeRegressor
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.local_reading import GroupReading, group_readings
+from congruence.kernels.conditional_calibration.pit_scores import pit_scores
+from congruence.kernels.conditional_calibration.wording import LEVEL, NEGLIGIBLE, reading_clause, short_name
+from congruence.kernels.streams import stream
+
+DEPTH, LEAVES = 3, 8
+FEWEST_ROWS = 400
+"""Rows below which halves are too small to find anything."""
+
+MOST_ROWS = 40_000
+"""Rows, drawn at random, beyond which more would cost time and find faults too small to matter."""
+
+_FEWEST_IN_LEAF, _SHARE_IN_LEAF = 50, 0.03
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A range of features in which the version is wrong.
+
+    Attributes:
+        name: "age up to 30, area from 3".
+        reading: of its held-out rows.
+        q_value: over the segments that were tried.
+        excess: root of the mean of CCE² less the expected square over its held-out rows, 0 where negative.
+    """
+
+    name: str
+    reading: GroupReading
+    q_value: float
+    excess: float
+
+    @property
+    def fault(self) -> str:
+        """In two to four words."""
+        return short_name(self.reading.dominant, self.reading.strength)
+
+    @property
+    def sentence(self) -> str:
+        """With its size and 95 % interval."""
+        return reading_clause(self.reading)
+
+
+def weak_segments(features: pd.DataFrame, pit: Array, cce: Array, floor: Array, *, seed: int = 0) -> list[Segment]:
+    """The segments in which the version is wrong on held-out rows, the most wrong first; none where none is.
+
+    Of a version that is true, 95 of 100 splits have none.
+
+    Args:
+        features: named columns of the rows, numbers, truth values or words, (n, k); missing values are allowed.
+        pit: PIT values, (n,).
+        cce: CCE at the rows, (n,).
+        floor: root of its expected square if the version is true, (n,).
+        seed: of the halves.
+    """
+    columns = _columns(features)
+    if len(pit) < FEWEST_ROWS or columns.empty:
+        return []
+    rows = stream(seed, "halves of weak segments").permutation(len(pit))[:MOST_ROWS]
+    first, second = np.array_split(rows, 2)
+    table = columns.to_numpy(np.float32)
+    fewest = max(_FEWEST_IN_LEAF, int(_SHARE_IN_LEAF * len(first)))
+    tree = DecisionTreeRegressor(max_depth=DEPTH, max_leaf_nodes=LEAVES, min_samples_leaf=fewest, random_state=0)
+    tree.fit(table[first], pit_scores(pit[first]))
+    if tree.tree_.node_count == 1:
+        return []
+    names = _leaf_names(tree, list(columns.columns))
+    leaves = tree.apply(table[second])
+    readings, q_values = group_readings(pit[second], {name: leaves == leaf for leaf, name in names.items()})
+    own = cce[second] ** 2 - floor[second] ** 2
+    excess = {name: float(np.sqrt(max(0.0, own[leaves == leaf].mean()))) for leaf, name in names.items()
+              if name in readings}  # fmt: skip
+    found = [
+        Segment(name, reading, q_values[name], excess[name])
+        for name, reading in readings.items()
+        if q_values[name] <= LEVEL and abs(reading.strength) >= NEGLIGIBLE
+    ]
+    return sorted(found, key=lambda segment: -(segment.reading.strength**2) * segment.reading.share)
+
+
+def _columns(features: pd.DataFrame) -> pd.DataFrame:
+    """Numbers as they are, words as one column of 0 and 1 for each, named ``column = word``."""
+    parts: dict[str, Any] = {}
+    for name in features.columns:
+        column = features[name]
+        if pd.api.types.is_bool_dtype(column) or not pd.api.types.is_numeric_dtype(column):
+            words = column.astype("string").fillna("missing")
+            parts |= {f"{name} = {word}": (words == word).to_numpy(np.float32) for word in sorted(words.unique())}
+        else:
+            parts[str(name)] = column.to_numpy(np.float32, na_value=np.nan)
+    frame = pd.DataFrame(parts, index=features.index)
+    return frame[[name for name in frame if len(frame[name].unique()) > 1]]
+
+
+def _leaf_names(tree: DecisionTreeRegressor, names: list[str]) -> dict[int, str]:
+    """The ranges that lead to each leaf, in the order of the questions, each feature once."""
+    inner = tree.tree_
+    found: dict[int, str] = {}
+    open_nodes: list[tuple[int, dict[str, tuple[float, float]]]] = [(0, {})]
+    while open_nodes:
+        node, ranges = open_nodes.pop()
+        left, right = int(inner.children_left[node]), int(inner.children_right[node])
+        if left == right:
+            found[node] = ", ".join(_range(name, *ends) for name, ends in ranges.items())
+            continue
+        name, threshold = names[int(inner.feature[node])], float(inner.threshold[node])
+        low, high = ranges.get(name, (-np.inf, np.inf))
+        open_nodes.append((left, ranges | {name: (low, min(high, threshold))}))
+        open_nodes.append((right, ranges | {name: (max(low, threshold), high)}))
+    return found
+
+
+def _range(name: str, low: float, high: float) -> str:
+    if " = " in name:
+        column, _, word = name.partition(" = ")
+        return f"{column} is {word}" if low > -np.inf else f"{column} is not {word}"
+    if low == -np.inf:
+        return f"{name} up to {high:.3g}"
+    return f"{name} above {low:.3g}" if high == np.inf else f"{name} {low:.3g} to {high:.3g}"

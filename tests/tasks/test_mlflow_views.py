@@ -1,0 +1,120 @@
+"""What MLflow is told to show: columns and charts of the list, descriptions of experiments and versions."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+from mlflow import MlflowClient
+
+from congruence.flows.ui import list_pages
+from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.scores.evaluation import Metric
+from congruence.tasks.tracking import TrackingSettings, log_evaluation, views
+from congruence.tasks.tracking.version_pages import described
+
+VERSION = ModelVersion("angle", "1", "models:/angle/1")
+LONGEST_TAG = 5000  # of an experiment, in every MLflow 3
+
+
+@pytest.fixture
+def tracked(tmp_path: Path) -> Iterator[TrackingSettings]:
+    before, uri = mlflow.get_tracking_uri(), f"sqlite:///{tmp_path / 'mlflow.db'}"
+    mlflow.set_tracking_uri(uri)
+    client = MlflowClient()
+    client.create_registered_model("angle")
+    client.create_model_version("angle", source="/nowhere", description="Trained on *Tuesday*.")
+    yield TrackingSettings(uri=uri, report=False)
+    mlflow.set_tracking_uri(before)
+
+
+def test_the_view_is_what_servers_with_and_without_named_views_read() -> None:
+    text = views.view_of_evaluations()
+    assert len(text) <= LONGEST_TAG
+    tag = json.loads(text)
+    packed = tag["state"].removeprefix("deflate;")
+    state = json.loads(zlib.decompress(base64.b64decode(packed)))
+    assert tag["name"] == "Evaluations"
+    assert isinstance(tag["createdAt"], int)
+    assert {name: tag[name] for name in state} == state
+    assert state["selectedColumns"][0] == state["orderByKey"] == "metrics.`cce_mean`"
+    assert "tags.`cce_status`" in state["selectedColumns"]
+    sections = {section["uuid"]: section for section in state["compareRunSections"]}
+    assert [section["name"] for section in sections.values() if section["display"]] == ["Evaluation"]
+    charts = state["compareRunCharts"]
+    assert len(charts) == 12
+    assert len({chart["uuid"] for chart in charts}) == 12
+    assert {sections[chart["metricSectionId"]]["name"] for chart in charts} == {"Evaluation"}
+
+
+def test_an_evaluation_prepares_its_experiment_and_describes_its_version(
+    make_evaluation: Any, tracked: TrackingSettings
+) -> None:
+    client = MlflowClient()
+    run_id = log_evaluation(make_evaluation(model=VERSION), tracked)
+    experiment = client.get_experiment_by_name("congruence/test")
+    assert experiment.tags[views.TAG] == views.view_of_evaluations()
+    opened = f"#/experiments/{experiment.experiment_id}/runs?viewStateShareKey=congruence"
+    assert "the split **test**" in experiment.tags["mlflow.note.content"]
+    assert opened in experiment.tags["mlflow.note.content"]
+    note = client.get_run(run_id).data.tags["mlflow.note.content"]
+    assert note.startswith("**CCE ")
+    assert opened in note
+    text = client.get_model_version("angle", "1").description
+    assert text.startswith("Trained on *Tuesday*.\n\n")
+    assert "- **test**: CCE" in text
+    assert f"/runs/{run_id}" in text
+    assert "report.html" not in text  # none was logged
+    assert "cce_excess" not in client.get_model_version("angle", "1").tags
+
+
+def test_the_ui_names_a_page_for_each_split_and_prepares_what_an_earlier_release_made(
+    make_evaluation: Any, tracked: TrackingSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", str(tracked.uri))
+    assert list_pages(tmp_path, "http://127.0.0.1:5000") == []
+    log_evaluation(make_evaluation(model=VERSION), tracked)
+    client = MlflowClient()
+    experiment = client.get_experiment_by_name("congruence/test").experiment_id
+    client.delete_experiment_tag(experiment, views.TAG)
+    views._prepared.clear()
+    (line,) = list_pages(tmp_path, "http://127.0.0.1:5000")
+    assert line.split() == [
+        "congruence/test:",
+        f"http://127.0.0.1:5000/#/experiments/{experiment}/runs?viewStateShareKey=congruence"
+        "&workflowType=machine_learning",
+    ]
+    assert views.TAG in client.get_experiment(experiment).tags
+
+
+def test_a_description_that_somebody_wrote_stays(make_evaluation: Any, tracked: TrackingSettings) -> None:
+    client = MlflowClient()
+    experiment = client.create_experiment("congruence/test", tags={"mlflow.note.content": "Ours."})
+    log_evaluation(make_evaluation(model=VERSION), tracked)
+    assert client.get_experiment(experiment).tags["mlflow.note.content"] == "Ours."
+    assert views.TAG in client.get_experiment(experiment).tags
+
+
+def test_a_version_has_one_entry_for_each_split_the_best_first(make_evaluation: Any) -> None:
+    def found(split: str, excess: float) -> Any:
+        return make_evaluation(
+            model=VERSION, split=split, metrics={"cce_mean": Metric(0.1), "cce_excess": Metric(excess)}
+        )
+
+    text = described(None, found("hard", 0.3), "1", "a" * 32)
+    text = described(text, found("easy", 0.1), "2", "b" * 32)
+    text = described(text + "\n\nAfter it.", found("hard", 0.2), "1", "c" * 32)
+    entries = [line for line in text.splitlines() if line.startswith("- ")]
+    assert [line.split("**")[1] for line in entries] == ["easy", "hard"]
+    assert "b" * 32 in entries[0]
+    assert "c" * 32 in entries[1]
+    assert "a" * 32 not in text
+    assert text.endswith("After it.")
+    again = described(text, found("hard", 0.2), "1", "c" * 32)
+    assert again == text
