@@ -105,7 +105,7 @@ def congruence_uncertainty(
     directions = smoothed / np.maximum(norms, _TINY)[:, None]
     points = len(smoothed)
     # The derivative has a row's product with itself, |r_i|^2, twice, and the mean square has it once.
-    own = smoother.column_squares() * np.einsum("ij,ij->i", residuals, residuals)
+    own = smoother.column_squares * np.einsum("ij,ij->i", residuals, residuals)
     squared = (2.0 * np.einsum("ij,ij->i", smoother.transposed(smoothed), residuals) - own) / points
     root = 1.0 / points * np.einsum("ij,ij->i", smoother.transposed(directions), residuals)
     chance = 0.0 if sampling_variance is None else float(np.mean(smoother.squared_weights(sampling_variance)))
@@ -212,13 +212,13 @@ def _multiplied(
     noise = (residuals @ axes).astype(np.float32)
     left_out = np.maximum(np.sum(residuals**2, axis=1) - np.sum(noise**2, axis=1, dtype=np.float64), 0.0)
     rows = mean_points(len(smoothed))
-    observed, synthesis = (smoothed[rows] @ axes).astype(np.float32), smoother.synthesis[rows]
+    observed, at_rows = (smoothed[rows] @ axes).astype(np.float32), smoother.at_points(rows)
     # Of directions by the hundred the noise hardly varies: it stands at its mean.
-    constant = smoother.squared_weights(left_out)[rows]
+    constant = at_rows.squared_weights(left_out)
     beside = np.maximum(np.sum(smoothed[rows] ** 2, axis=1) - np.sum(observed**2, axis=1), 0.0)
     # Not the evaluation's seed: two versions compare by the same signs.
     drawn = coefficients_under_signs(smoother, noise, multipliers, 0, "signs of residuals")
-    return means_under_signs(drawn, synthesis, observed, beside, constant)
+    return means_under_signs(drawn, at_rows.synthesis, observed, beside, constant)
 
 
 def coefficients_under_signs(smoother: SpectralSmoother, noise: Array, count: int, seed: int, purpose: str) -> Array:
