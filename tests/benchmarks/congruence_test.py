@@ -142,13 +142,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--splits", type=int, default=200)
     parser.add_argument("--sizes", type=int, nargs="*", default=[4000, 20_000, 100_000])
+    parser.add_argument("--level-draws", type=int, default=999)
     parser.add_argument("--level-sizes", type=int, nargs="*", default=[300])
     parser.add_argument("--parts", nargs="*", default=["level", "power", "cost"])
     arguments = parser.parse_args()
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, NumPy {np.__version__}")
     if "level" in arguments.parts:
         for rows in arguments.level_sizes:
-            level(arguments.splits, n=rows, draws=999)
+            level(arguments.splits, n=rows, draws=arguments.level_draws)
     if "power" in arguments.parts:
         power(max(1, arguments.splits // 20), n=4000, draws=999)
     if "cost" in arguments.parts:
