@@ -227,7 +227,8 @@ def simulated_errors(synthesis: Array, coefficients: Array) -> SimulatedErrors:
         squares += np.multiply(smoothed, smoothed, out=smoothed)
     values = np.sqrt(squares, out=squares)
     reached = np.count_nonzero(values[:, 1:] >= TIE * values[:, :1], axis=1)
-    return SimulatedErrors(values[:, 0].copy(), reached, np.sum(values, axis=0, dtype=np.float64))
+    totals = np.asarray(np.sum(values, axis=0, dtype=np.float64))
+    return SimulatedErrors(values[:, 0].copy(), reached, totals)
 
 
 def simulated_coefficients(

@@ -96,3 +96,24 @@ def test_statistics_of_the_test_are_those_of_the_chosen_targets(law):
     assert_allclose(found.observed, errors[:, 0], rtol=1e-4)
     assert_allclose(found.totals, errors.sum(axis=0), rtol=1e-5)
     assert np.abs(found.reached - np.sum(errors[:, 1:] >= errors[:, :1] * (1 - 1e-5), axis=1)).max() <= 1
+
+
+@pytest.mark.parametrize("kind", ["heavy tails", "counts"])
+def test_the_level_of_simulated_splits_holds(kind):
+    """p-values of pools that are exchangeable, by the smallest code that any test uses: 500 splits of 40 rows."""
+    rng = np.random.default_rng(5)
+    vectors = rng.normal(size=(40, 3)).astype(np.float32)
+    p_values = []
+    for split in range(500):
+        pool = (
+            rng.standard_t(3, size=(40, 16, 1)) if kind == "heavy tails" else rng.poisson(0.7, size=(40, 16, 1)) - 0.7
+        )
+        simulated = SimulatedSplits(19, 4, 3, seed=split)
+        sums = np.zeros((2**simulated.bits, 3, 1), dtype=np.float32)
+        simulated.add(sums, vectors, pool.astype(np.float32), np.arange(40))
+        errors = np.linalg.norm(simulated.coefficients(sums), axis=(1, 2))
+        p_values.append(np.mean(errors >= errors[0] * (1.0 - 1e-5)))
+    p = np.array(p_values)
+    assert np.mean(p <= 0.05) == pytest.approx(0.05, abs=0.03)
+    assert np.mean(p <= 0.1) == pytest.approx(0.1, abs=0.04)
+    assert np.mean(p) == pytest.approx(0.525, abs=0.04)
