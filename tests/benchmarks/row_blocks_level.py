@@ -106,12 +106,13 @@ def drawn(family: str, mean: np.ndarray, seed: int) -> tuple[np.ndarray, Distrib
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--splits", type=int, default=600)
+    parser.add_argument("--first", type=int, default=0, help="number of the first split")
     parser.add_argument("--rows", type=int, default=400)
     parser.add_argument("--families", nargs="*", default=["normal", "negative binomial", "mixture", "ensemble of 7"])
     arguments = parser.parse_args()
     found: dict[str, list[float]] = {family: [] for family in arguments.families}
-    for split in range(arguments.splits):
-        if split % SPLITS_PER_INPUTS == 0:
+    for split in range(arguments.first, arguments.first + arguments.splits):
+        if split == arguments.first or split % SPLITS_PER_INPUTS == 0:
             rng = np.random.default_rng([1, split])
             x = rng.standard_normal((arguments.rows, 8)) * np.arange(1.0, 9.0) ** -0.7
             mean = 2.0 + np.tanh(x[:, 0]) + np.sin(2.0 * x[:, 1])
