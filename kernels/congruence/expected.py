@@ -9,13 +9,13 @@ squares is known from the floor, and the norms are scaled by it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.congruence.influence import coefficients_under_signs, mean_points
+from congruence.kernels.congruence.coded_draws import row_codes, sums_by_code, walsh_hadamard
+from congruence.kernels.congruence.influence import mean_points
 from congruence.kernels.congruence.null_draws import null_draws
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.spectrum import SpectralSmoother
@@ -23,7 +23,7 @@ from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.streams import stream
 
 SPLITS = 16
-SIGNS = 16  # drawn for each split
+SIGN_BITS = 4  # 16 draws of the signs for each split
 BAND = (0.025, 0.975)
 
 
@@ -58,19 +58,29 @@ def expected_congruence(
         seed: of the drawn splits and signs.
     """
     delta = null_draws(y, predictive, kernel)
-    drawn_coefficients = []
-    for split in range(SPLITS):
-        rng = stream(seed, "targets of a true version", split)
-        drawn = delta.draw(1, rng)[:, 0].astype(np.float32)
-        if roots is not None:
-            drawn *= roots.astype(np.float32)[:, None]
-        drawn_coefficients += coefficients_under_signs(smoother, drawn, SIGNS, rng)
+    drawn = delta.draw(SPLITS, stream(seed, "targets of a true version"))
+    if roots is not None:
+        drawn = drawn * roots.astype(np.float32)[:, None, None]
+    codes = row_codes(np.arange(len(drawn)), SIGN_BITS, seed, "signs of a true version")
+    sums = sums_by_code(smoother.analysis, drawn.reshape(len(drawn), -1), codes, SIGN_BITS)
+    drawn_coefficients = splits_under_signs(sums, smoother.filters)
     synthesis = smoother.synthesis[mean_points(len(smoother.synthesis))]
     return expected_at(synthesis, drawn_coefficients, mean_squared_floor)
 
 
-def expected_at(synthesis: Array, drawn: Sequence[Array], mean_squared_floor: float) -> ExpectedCongruence:
-    """The same from what the smoother keeps of drawn Delta under signs, (k, r) each, at points U (p, k)."""
+def splits_under_signs(sums: Array, filters: Array) -> Array:
+    """What the smoother keeps of every drawn split under all signs, (splits x signs, k, r), from ``sums_by_code``.
+
+    The signs that leave a drawn split as it is are as good as any: it was drawn.
+    """
+    kept = walsh_hadamard(np.asarray(sums, dtype=np.float32)) * filters[:, None]
+    signs, k, columns = kept.shape
+    rank = columns // SPLITS
+    return np.ascontiguousarray(kept.reshape(signs, k, -1, rank).transpose(2, 0, 1, 3)).reshape(-1, k, rank)
+
+
+def expected_at(synthesis: Array, drawn: Array, mean_squared_floor: float) -> ExpectedCongruence:
+    """The same from what the smoother keeps of drawn Delta under signs, (B, k, r), at points U (p, k)."""
     means, squares = np.empty(len(drawn)), np.empty(len(drawn))
     for number, coefficients in enumerate(drawn):
         smoothed = synthesis @ coefficients

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.congruence.coded_draws import row_codes, sums_by_code, walsh_hadamard
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.streams import stream
 
@@ -37,7 +38,6 @@ ENERGY = 0.998  # of the residuals' features that the multipliers see
 RIDGES = np.geomspace(1e-6, 1e6, 37)  # relative to the metric's own n lambda
 MAX_AXES = 256  # of them: vector targets have thousands
 POINTS = 4096  # that means under drawn signs run over
-COLUMNS_AT_ONCE = 64  # of drawn signs in one product
 _INFLUENCES = ("root", "squared")
 _TINY = float(np.finfo(float).tiny)
 
@@ -105,7 +105,7 @@ def congruence_uncertainty(
     directions = smoothed / np.maximum(norms, _TINY)[:, None]
     points = len(smoothed)
     # The derivative has a row's product with itself, |r_i|^2, twice, and the mean square has it once.
-    own = smoother.column_squares() * np.einsum("ij,ij->i", residuals, residuals)
+    own = smoother.column_squares * np.einsum("ij,ij->i", residuals, residuals)
     squared = (2.0 * np.einsum("ij,ij->i", smoother.transposed(smoothed), residuals) - own) / points
     root = 1.0 / points * np.einsum("ij,ij->i", smoother.transposed(directions), residuals)
     chance = 0.0 if sampling_variance is None else float(np.mean(smoother.squared_weights(sampling_variance)))
@@ -208,58 +208,60 @@ def _multiplied(
     smoother: SpectralSmoother, residuals: Array, smoothed: Array, multipliers: int
 ) -> tuple[Array, Array, Array]:
     """Mean CCE, mean CCE^2 and mean |s_b|^2 for every draw of the signs, (B,) each."""
-    rng = stream(0, "signs of residuals")  # not the evaluation's seed: two versions compare by the same signs
     axes = leading_axes(residuals)
     noise = (residuals @ axes).astype(np.float32)
     left_out = np.maximum(np.sum(residuals**2, axis=1) - np.sum(noise**2, axis=1, dtype=np.float64), 0.0)
     rows = mean_points(len(smoothed))
-    observed, synthesis = (smoothed[rows] @ axes).astype(np.float32), smoother.synthesis[rows]
+    observed, at_rows = (smoothed[rows] @ axes).astype(np.float32), smoother.at_points(rows)
     # Of directions by the hundred the noise hardly varies: it stands at its mean.
-    constant = smoother.squared_weights(left_out)[rows]
+    constant = at_rows.squared_weights(left_out)
     beside = np.maximum(np.sum(smoothed[rows] ** 2, axis=1) - np.sum(observed**2, axis=1), 0.0)
-    drawn = coefficients_under_signs(smoother, noise, multipliers, rng)
-    return means_under_signs(drawn, synthesis, observed, beside, constant)
+    # Not the evaluation's seed: two versions compare by the same signs.
+    drawn = coefficients_under_signs(smoother, noise, multipliers, 0, "signs of residuals")
+    return means_under_signs(drawn, at_rows.synthesis, observed, beside, constant)
 
 
-def coefficients_under_signs(
-    smoother: SpectralSmoother, noise: Array, count: int, rng: np.random.Generator
-) -> list[Array]:
-    """What the smoother keeps of ``noise`` (n, c) under each of ``count`` draws of the rows' signs, (k, c) each.
+def coefficients_under_signs(smoother: SpectralSmoother, noise: Array, count: int, seed: int, purpose: str) -> Array:
+    """What the smoother keeps of ``noise`` (n, c) under each of ``count`` draws of the rows' signs, (count, k, c).
 
-    Several draws in one product: the directions, which take longer to read than to multiply, are read once for them.
+    Any two draws are independent (``coded_draws``). That of g = 0, which leaves every sign as it is, is not among them.
     """
-    drawn: list[Array] = []
-    while len(drawn) < count:
-        many = min(max(1, COLUMNS_AT_ONCE // noise.shape[1]), count - len(drawn))
-        signs = np.concatenate([random_signs(rng, len(noise)) for _ in range(many)], axis=1)
-        columns = (signs[:, :, None] * noise[:, None, :]).reshape(len(noise), -1)
-        kept = smoother.coefficients(columns).reshape(-1, many, noise.shape[1])
-        drawn += [np.ascontiguousarray(kept[:, number]) for number in range(many)]
+    bits = count.bit_length()
+    codes = row_codes(np.arange(len(noise)), bits, seed, purpose)
+    return kept_under_signs(sums_by_code(smoother.analysis, noise, codes, bits), smoother.filters, count)
+
+
+def kept_under_signs(sums: Array, filters: Array, count: int) -> Array:
+    """``coefficients_under_signs`` from ``sums_by_code``."""
+    drawn = walsh_hadamard(np.asarray(sums, dtype=np.float32))[1 : count + 1]
+    drawn *= filters[:, None]
     return drawn
 
 
 def means_under_signs(
-    drawn: Sequence[Array], synthesis: Array, observed: Array, beside: Array, constant: Array
+    drawn: Array, synthesis: Array, observed: Array, beside: Array, constant: Array
 ) -> tuple[Array, Array, Array]:
     """Mean CCE, mean CCE^2 and mean |s_b|^2 over some points for every draw of the signs, (B,) each.
 
     Args:
-        drawn: what the smoother keeps of the residuals under drawn signs, in their leading axes, (k, c) each.
+        drawn: what the smoother keeps of the residuals under drawn signs, in their leading axes, (B, k, c).
         synthesis: U at the points, (p, k).
         observed: e at the points in those axes, (p, c).
         beside: |e|^2 outside of them, (p,).
         constant: expected square of the noise outside of them, (p,).
     """
     multipliers = len(drawn)
-    of_noise = np.array([np.sum((synthesis @ coefficients) ** 2) for coefficients in drawn], dtype=np.float64)
-    of_noise += np.sum(constant)
+    moment = synthesis.T @ synthesis
+    of_noise = np.array([np.sum(part * (moment @ part)) for part in drawn], dtype=np.float64) + np.sum(constant)
     signal = float(np.sum(observed**2) + np.sum(beside))
     # Of e = b + s, E|e|^2 = |b|^2 + E|s|^2: what is left of e without its noise.
     kept = max(0.0, 1.0 - float(np.mean(of_noise)) / signal) if signal > 0.0 else 0.0
+    signal_kept, around = np.float32(np.sqrt(kept)) * observed, kept * beside + constant
     means, squares = np.empty(multipliers), np.empty(multipliers)
     for number, coefficients in enumerate(drawn):
-        values = synthesis @ coefficients + np.float32(np.sqrt(kept)) * observed
-        square = np.sum(values**2, axis=1) + kept * beside + constant
+        values = synthesis @ coefficients
+        values += signal_kept
+        square = np.einsum("ij,ij->i", values, values) + around
         means[number], squares[number] = np.mean(np.sqrt(square)), np.mean(square)
     return means, squares, of_noise / len(observed)
 
@@ -267,14 +269,6 @@ def means_under_signs(
 def mean_points(n: int) -> Array:
     """Evenly spaced points over which means under drawn signs run."""
     return np.linspace(0, n - 1, min(n, POINTS)).astype(np.intp)
-
-
-def random_signs(rng: np.random.Generator, n: int) -> Array:
-    """-1 or 1 for each of n rows, (n, 1)."""
-    signs = rng.integers(0, 2, size=(n, 1), dtype=np.int8).astype(np.float32)
-    signs *= 2.0
-    signs -= 1.0
-    return signs
 
 
 def leading_axes(residuals: Array) -> Array:

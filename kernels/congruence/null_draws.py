@@ -51,6 +51,9 @@ class NullDraws(Protocol):
     def of_values(self, values: Array) -> Array:
         """Delta of any targets, c per row: (n, c) or (n, c, q) to (n, c, r)."""
 
+    def of_rows(self, rows: slice) -> NullDraws:
+        """Of some rows alone."""
+
 
 @dataclass(frozen=True)
 class DistributionDraws:
@@ -85,6 +88,10 @@ class DistributionDraws:
         delta -= self.mean[:, None, :]
         return delta
 
+    def of_rows(self, rows: slice) -> DistributionDraws:
+        """See NullDraws."""
+        return DistributionDraws(self.y[rows], self.predictive[rows], self.features, self.mean[rows])
+
 
 @dataclass(frozen=True)
 class EnsembleDraws:
@@ -115,6 +122,10 @@ class EnsembleDraws:
     def of_values(self, values: Array) -> Array:
         """See NullDraws: values that are the row's target or members of its ensemble."""
         return self._against_the_others(self.features(values))
+
+    def of_rows(self, rows: slice) -> EnsembleDraws:
+        """See NullDraws."""
+        return EnsembleDraws(self.values[rows], self.features, self.total[rows])
 
     def _against_the_others(self, features: Array) -> Array:
         members = self.values.shape[1] - 1

@@ -8,30 +8,42 @@ drawn targets
 is a valid p-value at any n (Dwass 1957; Davison and Hinkley 1997, section 4.2). Only right-hand sides change. The
 statistic is the mean CCE over the points, smoothed in the leading directions of the Gram matrix and of the output
 features, which costs thin products instead of solves; a solver can be named to have it exactly.
+
+In the leading directions the simulated splits are drawn from pools. A row's observed target and 31 draws from its law
+are exchangeable if the model is the truth (an ensemble's target and members are, too), and every simulated split takes
+one of the 32 for each row. Which one is the action of a group on the pools, in which the observed split stands for the
+identity, and the draws are elements of that group chosen at random: p is exact for any number of them (Hemerik and
+Goeman 2018, theorem 2), and all of them together cost a few products (``coded_draws``). The observed target is in one
+of 32 rows of a simulated split: of a wrong model the simulated statistics lie a little closer to the observed one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from threading import Lock
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.bandwidths import OutputScale
+from congruence.kernels.congruence.coded_draws import SimulatedSplits
 from congruence.kernels.congruence.null_draws import NullDraws, null_draws
 from congruence.kernels.congruence.prepared import PreparedCongruence, prepare
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.landmarks import LEADING
+from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.solvers import Nystrom, Solver
 from congruence.kernels.streams import stream
 from congruence.kernels.threads import available_threads, map_on_threads
 
 BLOCK_BYTES = 2**26
+TILE_BYTES = 2**21  # of the simulated errors at some points: what a core keeps in its cache
+POOL_BITS = 5  # a row's pool holds 32 values
+ENTRY_BITS = 8  # rows share 256 matrices of codes
 TIE = 1.0 - 1e-5  # single precision must not make a tie with the observed value look smaller than it
 
 
@@ -117,7 +129,7 @@ def congruence_test(
         x: reference inputs (n, d).
         y: their targets, (n,) or (n, q).
         predictive: the model's predictive distributions at x, n rows. ``Samples`` count as draws from the model's law.
-        draws: simulated sets of targets B; the smallest p-value is 1 / (B + 1).
+        draws: simulated sets of targets B; the smallest p-value is 1 / (B + 1). Memory grows with B.
         seed: of the draws.
         query: points (m, d) at which to evaluate; by default x itself.
         input_kernel: k_X.
@@ -163,49 +175,119 @@ def congruence_tests(
     if draws < 1:
         raise InvalidInputError(f"draws: {draws}; a Monte-Carlo test needs at least 1, and 19 to reject at 5 %")
     y = require_targets(y, "y", prepared.operator.n)
-    if exact:
-        smooth: Callable[[Array], Array] = lambda rhs: prepared.smooth(np.asarray(rhs, dtype=np.float64))[0]  # noqa: E731
-        threads = 1
-    else:
-        smooth = prepared.smoother
-        threads = available_threads()
-    weighted = smooth if roots is None else _weighted(smooth, roots)
+    weights = None if roots is None else roots.astype(np.float32)[:, None]
     results = {}
     for name, predictive in versions.items():
         delta = null_draws(y, predictive, output_kernel, scale=output_scale)
-        results[name] = _test(delta, weighted, draws, seed, threads)
+        if exact:
+            results[name] = _solved_test(delta, prepared, weights, draws, seed)
+        else:
+            results[name] = _coded_test(delta, prepared.smoother, weights, draws, seed)
     return results
 
 
-def _weighted(smooth: Callable[[Array], Array], roots: Array) -> Callable[[Array], Array]:
-    column = roots.astype(np.float32)[:, None]
-    return lambda rhs: smooth(column * rhs)
+def _coded_test(
+    delta: NullDraws, smoother: SpectralSmoother, weights: Array | None, draws: int, seed: int
+) -> CongruenceTest:
+    """In the leading directions, from pools."""
+    threads = available_threads()
+    coefficients = simulated_coefficients(delta, smoother, weights, draws, seed, threads)
+    points = max(1, TILE_BYTES // (4 * (1 + draws)))
+
+    def at_points(start: int) -> SimulatedErrors:
+        return simulated_errors(smoother.synthesis[start : start + points], coefficients)
+
+    tiles = map_on_threads(at_points, range(0, len(smoother.synthesis), points), threads)
+    point_statistics = np.concatenate([tile.observed for tile in tiles])
+    reached = np.concatenate([tile.reached for tile in tiles])
+    means = np.sum([tile.totals for tile in tiles], axis=0) / len(point_statistics)
+    return _judged(float(means[0]), point_statistics, reached, means[1:])
 
 
-def _test(delta: NullDraws, smooth: Callable[[Array], Array], draws: int, seed: int, threads: int) -> CongruenceTest:
-    observed = delta.observed()
-    point_statistics = _point_statistics(smooth(observed), 1)[:, 0]
-    statistic = float(np.mean(point_statistics, dtype=np.float64))
-    reached = np.zeros(len(point_statistics), dtype=np.int64)
-    null = np.empty(draws)
-    lock = Lock()
-    per_block = int(np.clip(BLOCK_BYTES // (4 * observed.size), 1, 64))
+@dataclass(frozen=True)
+class SimulatedErrors:
+    """Smoothed errors at some points.
 
-    def block_of_draws(start: int) -> None:
-        count = min(per_block, draws - start)
-        drawn = delta.draw(count, stream(seed, "null draws", start))
-        values = _point_statistics(smooth(drawn.reshape(len(drawn), -1)), count)
-        null[start : start + count] = np.mean(values, axis=0, dtype=np.float64)
-        exceeds = np.count_nonzero(values >= TIE * point_statistics[:, None], axis=1)
-        with lock:
-            np.add(reached, exceeds, out=reached)
+    Attributes:
+        observed: of the observed split, (p,).
+        reached: how many of the simulated splits reach it there, (p,).
+        totals: sums over the points, of the observed split and of each simulated one, (1 + draws,).
+    """
 
-    map_on_threads(block_of_draws, range(0, draws, per_block), threads)
+    observed: Array
+    reached: Array
+    totals: Array
+
+
+def simulated_errors(synthesis: Array, coefficients: Array) -> SimulatedErrors:
+    """Errors at points U (p, k) from ``simulated_coefficients``, (r, k, 1 + draws)."""
+    squares = np.zeros((len(synthesis), coefficients.shape[2]), dtype=np.float32)
+    for of_feature in coefficients:
+        smoothed = synthesis @ of_feature
+        squares += np.multiply(smoothed, smoothed, out=smoothed)
+    values = np.sqrt(squares, out=squares)
+    reached = np.count_nonzero(values[:, 1:] >= TIE * values[:, :1], axis=1)
+    totals = np.asarray(np.sum(values, axis=0, dtype=np.float64))
+    return SimulatedErrors(values[:, 0].copy(), reached, totals)
+
+
+def simulated_coefficients(
+    delta: NullDraws, smoother: SpectralSmoother, weights: Array | None, draws: int, seed: int, threads: int = 1
+) -> Array:
+    """What the smoother keeps of the observed split and of each simulated one, (r, k, 1 + draws), observed first."""
+    n, k = smoother.analysis.shape
+    simulated = SimulatedSplits(draws, POOL_BITS, ENTRY_BITS, seed)
+    sums = np.zeros((2**simulated.bits, k, delta.rank), dtype=np.float32)
+    shares = [slice(start, start + -(-k // threads)) for start in range(0, k, -(-k // threads))]
+    rows_at_once = max(1, BLOCK_BYTES // (4 * 2**POOL_BITS * delta.rank))
+    for start in range(0, n, rows_at_once):
+        rows = slice(start, min(start + rows_at_once, n))
+        positions = np.arange(rows.start, rows.stop)
+        pool = _pool(delta, rows, weights, seed)
+        add = partial(_add_share, simulated, sums, smoother.analysis[rows], pool, positions)
+        map_on_threads(add, shares, threads)
+    kept = simulated.coefficients(sums) * smoother.filters[:, None]
+    return np.ascontiguousarray(kept.transpose(2, 1, 0))
+
+
+def _add_share(
+    simulated: SimulatedSplits, sums: Array, vectors: Array, pool: Array, positions: Array, share: slice
+) -> None:
+    simulated.add(sums[:, share], vectors[:, share], pool, positions)
+
+
+def _solved_test(
+    delta: NullDraws, prepared: PreparedCongruence, weights: Array | None, draws: int, seed: int
+) -> CongruenceTest:
+    """The same simulated splits by the prepared solver, some at a time."""
+    n = prepared.operator.n
+    chosen = SimulatedSplits(draws, POOL_BITS, ENTRY_BITS, seed).choices(np.arange(n))
+    pool = _pool(delta, slice(0, n), weights, seed)
+    at_once = int(np.clip(BLOCK_BYTES // (8 * pool.shape[0] * pool.shape[2]), 1, 64))
+    values = []
+    for start in range(0, 1 + draws, at_once):
+        rhs = np.take_along_axis(pool, chosen[:, start : start + at_once, None], axis=1)
+        smoothed, _ = prepared.smooth(rhs.reshape(n, -1).astype(np.float64))
+        parts = smoothed.reshape(len(smoothed), rhs.shape[1], -1)
+        values.append(np.sqrt(np.einsum("mbr,mbr->mb", parts, parts)))
+    errors = np.concatenate(values, axis=1)
+    reached = np.count_nonzero(errors[:, 1:] >= TIE * errors[:, :1], axis=1)
+    means = np.mean(errors, axis=0)
+    return _judged(float(means[0]), errors[:, 0], reached, means[1:])
+
+
+def _pool(delta: NullDraws, rows: slice, weights: Array | None, seed: int) -> Array:
+    """Delta of the observed target and of draws from the law, for some rows, (rows, 2^POOL_BITS, r)."""
+    some = delta.of_rows(rows)
+    pool = np.empty((rows.stop - rows.start, 2**POOL_BITS, delta.rank), dtype=np.float32)
+    pool[:, 0] = some.observed()
+    pool[:, 1:] = some.draw(2**POOL_BITS - 1, stream(seed, "null draws", rows.start))
+    if weights is not None:
+        pool *= weights[rows, :, None]
+    return pool
+
+
+def _judged(statistic: float, point_statistics: Array, reached: Array, null: Array) -> CongruenceTest:
+    draws = len(null)
     p_value = (1 + int(np.count_nonzero(null >= TIE * statistic))) / (draws + 1)
     return CongruenceTest(statistic, p_value, (1 + reached) / (draws + 1), point_statistics, null)
-
-
-def _point_statistics(smoothed: Array, count: int) -> Array:
-    """Norms over the features of ``count`` stacked right-hand sides, (m, count)."""
-    values = smoothed.reshape(len(smoothed), count, -1)
-    return np.asarray(np.sqrt(np.einsum("mbr,mbr->mb", values, values)))

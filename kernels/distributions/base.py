@@ -114,9 +114,15 @@ class Distribution(ABC):
         return np.asarray(self.quantile(KNOT_LEVELS[None, :]))
 
     def interval(self, tail: float) -> tuple[float, float]:
-        """An interval that holds, for every row, all but ``tail`` of its mass on each side."""
-        lower, upper = self.quantile(tail), self.quantile(1.0 - tail)
-        return float(np.min(lower)), float(np.max(upper))
+        """An interval that holds, for every row, all but ``tail`` of its mass on each side.
+
+        Kept beside the parameters: an evaluation asks for the same few, and two quantiles of every row are dear.
+        """
+        known: dict[float, tuple[float, float]] = vars(self).setdefault("_intervals", {})
+        if tail not in known:
+            lower, upper = self.quantile(tail), self.quantile(1.0 - tail)
+            known[tail] = float(np.min(lower)), float(np.max(upper))
+        return known[tail]
 
     @classmethod
     def parameter_names(cls) -> tuple[str, ...]:

@@ -7,7 +7,8 @@ statistic that is computed alike on observed and simulated targets it is as good
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -107,10 +108,15 @@ class SpectralSmoother:
         inner = self.filters[:, None] * (self.synthesis.T @ v.astype(self.synthesis.dtype))
         return np.asarray(self.analysis @ inner)
 
+    @cached_property
     def column_squares(self) -> Array:
         """sum_j L_ji^2 of this smoother L, (n,)."""
         inner = self.filters[:, None] * (self.synthesis.T @ self.synthesis) * self.filters
         return np.asarray(np.einsum("ik,ik->i", self.analysis @ inner, self.analysis), dtype=np.float64)
+
+    def at_points(self, points: Array) -> SpectralSmoother:
+        """The smoother at some of the query points, by their numbers."""
+        return replace(self, synthesis=self.synthesis[points])
 
     def squared_weights(self, variance: Array) -> Array:
         """sum_i L_ji^2 v_i of this smoother L, (m,), for v (n,): 2 (n + m) k^2 operations and no (m, n) array."""

@@ -36,6 +36,8 @@ from congruence.kernels.errors import InvalidInputError
 _CHUNK_ROWS = 16_384
 _PANELS, _ORDER = 20, 8  # 320 nodes, the outermost at 2^-20: what lies beyond weighs 1e-6 of a normal's variance
 _DROPPED = 1e-11  # relative to the largest direction
+_DROPPED_ENERGY = 1e-13  # the same from second moments, whose rounding is some 1e-15
+_MANY_ROWS = 5_000  # beyond, the triangular factor would be the dearest part
 _SCORES = 5.25  # normal scores over which a short rule reaches: beyond lies 1.5e-7 of the mass
 _SHORT_RULES = (43, 85)  # nodes
 _SAMPLED_ROWS = 200
@@ -165,6 +167,10 @@ def _quantile_values(part: Distribution, rule: Rule) -> Array:
 def _compressed(parts: list[Array]) -> list[Array]:
     """Rotate and cut: rows of quantile values span a handful of directions, and distances need no others."""
     center = np.concatenate(parts).mean(axis=0) if len(parts) > 1 else parts[0].mean(axis=0)
+    if sum(len(part) for part in parts) > _MANY_ROWS:
+        energy, axes = np.linalg.eigh(_moment(parts, center))
+        axes = axes[:, energy > _DROPPED_ENERGY * energy[-1]]
+        return [(part - center) @ axes for part in parts]
     triangle: Array = np.empty((0, len(center)))
     for part in parts:
         for start in range(0, len(part), _CHUNK_ROWS):
@@ -173,3 +179,13 @@ def _compressed(parts: list[Array]) -> list[Array]:
     _, singular, directions = np.linalg.svd(triangle, full_matrices=False)
     kept = max(1, int(np.sum(singular > _DROPPED * singular[0])))
     return [(part - center) @ directions[:kept].T for part in parts]
+
+
+def _moment(parts: list[Array], center: Array) -> Array:
+    """Second moments about ``center``, by chunks of rows."""
+    total = np.zeros((len(center), len(center)))
+    for part in parts:
+        for start in range(0, len(part), _CHUNK_ROWS):
+            block = part[start : start + _CHUNK_ROWS] - center
+            total += block.T @ block
+    return total

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.congruence.expected import ExpectedCongruence, expected_at
-from congruence.kernels.congruence.influence import means_under_signs
+from congruence.kernels.congruence.expected import ExpectedCongruence, expected_at, splits_under_signs
+from congruence.kernels.congruence.influence import MULTIPLIERS, kept_under_signs, means_under_signs
 from congruence.kernels.congruence.result import excess_interval, mean_interval
 from congruence.kernels.congruence.test import TIE
 from congruence.kernels.errors import BudgetError
@@ -174,8 +174,7 @@ def uncertainty(
     left_out = (filters[:, None] * influence.added["left out"] * filters).astype(np.float32)
     constant = np.asarray(np.einsum("jk,jk->j", synthesis @ left_out, synthesis), dtype=np.float64)
     beside = np.maximum(np.sum(smoothed**2, axis=1) - np.sum(observed**2, axis=1), 0.0)
-    signed = filters[:, None, None] * influence.added["signed"].astype(np.float32)
-    drawn = [np.ascontiguousarray(signed[:, number]) for number in range(signed.shape[1])]
+    drawn = kept_under_signs(influence.added["signed"], filters, MULTIPLIERS)
     means, squares, noise = means_under_signs(drawn, synthesis, observed, beside, constant)
     chance = 0.0
     if "sampling variance" in right_hand_sides.added:
@@ -202,8 +201,7 @@ def measurement(
     n, filters = system.inputs.n, system.inputs.filters
     assert filters is not None
     floor = scores.added["squared floor"] / n
-    expected = filters[:, None, None] * right_hand_sides.added["expected"].astype(np.float32)
-    drawn = [np.ascontiguousarray(expected[:, number]) for number in range(expected.shape[1])]
+    drawn = splits_under_signs(right_hand_sides.added["expected"], filters)
     version = answer.version
     return BlockMeasurement(
         rows=n,

@@ -11,15 +11,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.congruence.coded_draws import row_codes, sums_by_code
 from congruence.kernels.congruence.influence import MULTIPLIERS, axes_of, leave_one_out
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.row_blocks.keyed import row_signs
 from congruence.kernels.row_blocks.right_hand_sides import errors_of, weighted_squares
 from congruence.kernels.row_blocks.sums import BlockSums
 from congruence.kernels.row_blocks.system import BlockInputs, BlockSystem
 from congruence.kernels.row_blocks.versions import BlockVersion
-
-SIGNS_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -98,10 +96,6 @@ def _add_signed(sums: BlockSums, vectors: Array, residuals: Array, axes: Array, 
     left_out = np.maximum(np.sum(residuals**2, axis=1) - np.sum(noise**2, axis=1, dtype=np.float64), 0.0)
     sums.add("left out", weighted_squares(vectors, left_out))
     # Not the evaluation's seed: two versions compare by the same signs.
-    signs = row_signs(positions, MULTIPLIERS, 0, "signs of residuals")
-    result = np.empty((vectors.shape[1], MULTIPLIERS, noise.shape[1]))
-    for start in range(0, MULTIPLIERS, SIGNS_AT_ONCE):
-        some = slice(start, start + SIGNS_AT_ONCE)
-        rhs = (signs[:, some, None] * noise[:, None, :]).reshape(len(noise), -1)
-        result[:, some] = (vectors.T @ rhs).reshape(vectors.shape[1], -1, noise.shape[1])
-    sums.add("signed", result)
+    bits = MULTIPLIERS.bit_length()
+    codes = row_codes(positions, bits, 0, "signs of residuals")
+    sums.add("signed", sums_by_code(vectors, noise, codes, bits))

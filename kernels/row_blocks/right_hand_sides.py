@@ -1,10 +1,7 @@
 """The pass over right-hand sides: what the Delta, probes and drawn targets of a block add to the m x m system.
 
-The congruence test draws from a pool. A row's observed target and 15 draws from its law are exchangeable if the version
-is the truth (an ensemble's target and members are, too), and each simulated split takes one of them per row, uniformly.
-The observed split is then one more uniform choice, so that (1 + #{T* >= T}) / (B + 1) is a p-value for any number B of
-splits (Hemerik and Goeman 2018, theorem 2): exact as with fresh draws, at a tenth of the price. The observed target is
-in a sixteenth of every simulated split: of a wrong version those lie a little closer to what was observed.
+The congruence test draws from pools, as in memory (``congruence.test``): of a row's observed target and 15 draws from
+its law, since draws are dear where a row's random numbers must be its own.
 """
 
 from __future__ import annotations
@@ -14,16 +11,18 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.congruence.expected import SIGNS, SPLITS
+from congruence.kernels.congruence.coded_draws import SimulatedSplits, row_codes, sums_by_code
+from congruence.kernels.congruence.expected import SIGN_BITS, SPLITS
 from congruence.kernels.congruence.noise_floor import PROBES
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.mean_embeddings.residuals import TargetErrors, target_errors
-from congruence.kernels.row_blocks.keyed import NIBBLES, row_choices, row_draws, row_signs
+from congruence.kernels.row_blocks.keyed import row_choices, row_draws, row_signs
 from congruence.kernels.row_blocks.sums import BlockSums, chosen_in
 from congruence.kernels.row_blocks.system import BlockInputs, projected
 from congruence.kernels.row_blocks.versions import BlockVersion
 
-DRAWS_AT_ONCE = 256
+POOL_BITS = 4  # a row's pool holds 16 values
+ENTRY_BITS = 5  # 32 rows of a tile share a matrix of codes
 
 
 def right_hand_side_sums(
@@ -96,39 +95,24 @@ def _add_draws(
     """U'Delta* of targets drawn from the version, for its expected mean CCE and for its test."""
     expected = version.expected.draws(targets, law)
     if isinstance(law, Samples):
-        pool = np.concatenate([targets[:, None], law.values], axis=1)
-        chosen = row_choices(positions, SPLITS, pool.shape[1], version.seed, "targets of a true version")
-        drawn = pool[np.arange(len(pool))[:, None], chosen]
+        members = np.concatenate([targets[:, None], law.values], axis=1)
+        chosen = row_choices(positions, SPLITS, members.shape[1], version.seed, "targets of a true version")
+        drawn = members[np.arange(len(members))[:, None], chosen]
     else:
         drawn = row_draws(law, positions, SPLITS, version.seed, "targets of a true version")
-        pool = np.concatenate([targets[:, None], drawn[:, : NIBBLES - 1]], axis=1)
-    sums.add("expected", _signed(vectors, expected.of_values(drawn), positions, version.seed))
+    delta = expected.of_values(drawn).reshape(len(drawn), -1)
+    codes = row_codes(positions, SIGN_BITS, version.seed, "signs of a true version")
+    sums.add("expected", sums_by_code(vectors, delta, codes, SIGN_BITS))
     if version.tested is None:
         return
-    null = version.tested.draws(targets, law)
-    features = null.of_values(pool)
+    simulated = simulated_splits(version)
+    pool = np.concatenate([targets[:, None], drawn[:, : 2**POOL_BITS - 1]], axis=1)
+    features = version.tested.draws(targets, law).of_values(pool)
     vectors = np.ascontiguousarray(vectors[:, : version.directions])
-    sums.add("observed", np.asarray(vectors.T @ np.ascontiguousarray(features[:, 0]), dtype=np.float64))
-    sums.add("null", _simulated(vectors, features, positions, version))
+    shape = (2**simulated.bits, vectors.shape[1], features.shape[2])
+    simulated.add(sums.sum_of("null", shape), vectors, features, positions)
 
 
-def _signed(vectors: Array, delta: Array, positions: Array, seed: int) -> Array:
-    """U' of Delta (rows, splits, r) under signs drawn for the rows, (k, splits * SIGNS * r)."""
-    splits, r = delta.shape[1], delta.shape[2]
-    signs = row_signs(positions, splits * SIGNS, seed, "signs of a true version").reshape(len(delta), splits, SIGNS)
-    rhs = signs[:, :, :, None] * delta.astype(np.float32)[:, :, None, :]
-    return np.asarray(vectors.T @ rhs.reshape(len(delta), -1), dtype=np.float64).reshape(-1, splits * SIGNS, r)
-
-
-def _simulated(vectors: Array, features: Array, positions: Array, version: BlockVersion) -> Array:
-    """U'Delta* of the simulated splits, (k, draws, r), each taking one value of every row's pool (rows, pool, r)."""
-    n, pool, r = features.shape
-    flat = np.ascontiguousarray(features, dtype=np.float32).reshape(n * pool, r)
-    chosen = row_choices(positions, version.draws, pool, version.seed, "null draws")
-    chosen += (pool * np.arange(n))[:, None]
-    result = np.empty((vectors.shape[1], version.draws, r))
-    for start in range(0, version.draws, DRAWS_AT_ONCE):
-        some = chosen[:, start : start + DRAWS_AT_ONCE]
-        drawn = np.take(flat, some, axis=0)
-        result[:, start : start + DRAWS_AT_ONCE] = (vectors.T @ drawn.reshape(n, -1)).reshape(-1, some.shape[1], r)
-    return result
+def simulated_splits(version: BlockVersion) -> SimulatedSplits:
+    """Of the version's test."""
+    return SimulatedSplits(version.draws, POOL_BITS, ENTRY_BITS, version.seed)

@@ -13,10 +13,10 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.congruence.influence import leave_one_out, mean_points, residual_filters
-from congruence.kernels.congruence.test import TIE
+from congruence.kernels.congruence.test import simulated_errors
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.tiles import TileMaker, TilePoints
-from congruence.kernels.row_blocks.right_hand_sides import DRAWS_AT_ONCE, errors_of
+from congruence.kernels.row_blocks.right_hand_sides import errors_of, simulated_splits
 from congruence.kernels.row_blocks.sums import BlockSums, chosen_in
 from congruence.kernels.row_blocks.system import BlockInputs, BlockSystem, product, projected
 from congruence.kernels.row_blocks.versions import BlockVersion
@@ -34,7 +34,7 @@ class VersionAnswer:
         floor: filters U'diag(v)U filters, (k, k).
         coefficients: U'Delta, (k, r).
         chosen: filters of the fit that residuals are taken from, (k,).
-        observed, null: filters times U'Delta* of the observed and the simulated targets, (k, r) and (k, r, draws).
+        simulated: filters times U'Delta* of the observed targets and of every simulated split, (r, k, 1 + draws).
     """
 
     version: BlockVersion
@@ -44,8 +44,7 @@ class VersionAnswer:
     floor: Array = field(repr=False)
     coefficients: Array = field(repr=False)
     chosen: Array = field(repr=False)
-    observed: Array | None = field(repr=False)
-    null: Array | None = field(repr=False)
+    simulated: Array | None = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -62,11 +61,11 @@ def version_answer(system: BlockSystem, version: BlockVersion, sums: BlockSums) 
     assert filters is not None
     rank = version.features.rank
     coefficients = sums.added["coefficients"]
-    observed = null = None
+    simulated = None
     if version.tested is not None:
         tested = filters[: version.directions]
-        observed = (tested[:, None] * sums.added["observed"]).astype(np.float32)
-        null = np.ascontiguousarray((tested[:, None, None] * sums.added["null"]).swapaxes(1, 2), dtype=np.float32)
+        splits = simulated_splits(version).coefficients(sums.added["null"]) * tested[:, None]
+        simulated = np.ascontiguousarray(splits.transpose(2, 1, 0), dtype=np.float32)
     delta = coefficients[:, :rank]
     return VersionAnswer(
         version,
@@ -76,8 +75,7 @@ def version_answer(system: BlockSystem, version: BlockVersion, sums: BlockSums) 
         (filters[:, None] * sums.added["variance"] * filters).astype(np.float32),
         delta,
         residual_filters(filters, delta, sums.added["squares"], system.inputs.n),
-        observed,
-        null,
+        simulated,
     )
 
 
@@ -118,7 +116,7 @@ def score_sums(
             _add_directions(added, answer, vectors, delta, e, scored["cce"])
             added.keep("smoothed at points", e[shown])
             added.keep("vectors at points", vectors[shown])
-            if answer.null is not None:
+            if answer.simulated is not None:
                 scored |= _point_tests(added, answer, vectors)
             columns[name].append(scored)
     return sums, {
@@ -186,21 +184,8 @@ def _add_directions(
 
 def _point_tests(sums: BlockSums, answer: VersionAnswer, vectors: Array) -> dict[str, Array]:
     """The smoothed error of every row, and how many of the simulated splits reach it there."""
-    assert answer.null is not None
-    assert answer.observed is not None
-    vectors = np.ascontiguousarray(vectors[:, : answer.version.directions])
-    smoothed = vectors @ answer.observed
-    statistic = np.sqrt(np.einsum("ij,ij->i", smoothed, smoothed))
-    k, r, draws = answer.null.shape
-    reached = np.zeros(len(vectors), dtype=np.int64)
-    totals = np.empty(draws)
-    for start in range(0, draws, DRAWS_AT_ONCE):
-        null = np.ascontiguousarray(answer.null[:, :, start : start + DRAWS_AT_ONCE])
-        drawn = (vectors @ null.reshape(k, -1)).reshape(len(vectors), r, -1)
-        np.multiply(drawn, drawn, out=drawn)
-        values = np.sqrt(drawn.sum(axis=1))
-        totals[start : start + DRAWS_AT_ONCE] = np.sum(values, axis=0, dtype=np.float64)
-        reached += np.count_nonzero(values >= TIE * statistic[:, None], axis=1)
-    sums.add("statistic", float(np.sum(statistic, dtype=np.float64)))
-    sums.add("null statistics", totals)
-    return {"p_value": (1 + reached) / (draws + 1), "statistic": statistic}
+    assert answer.simulated is not None
+    found = simulated_errors(vectors[:, : answer.version.directions], answer.simulated)
+    sums.add("statistic", float(found.totals[0]))
+    sums.add("null statistics", found.totals[1:])
+    return {"p_value": (1 + found.reached) / len(found.totals), "statistic": found.observed}

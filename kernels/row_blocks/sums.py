@@ -37,6 +37,10 @@ class BlockSums:
         else:
             self.added[name] = self.added[name] + float(value)
 
+    def sum_of(self, name: str, shape: tuple[int, ...]) -> Array:
+        """The sum itself, to be added to in place."""
+        return np.asarray(self.added.setdefault(name, np.zeros(shape)))
+
     def raise_to(self, name: str, value: float) -> None:
         """Raise a maximum; NaN stays."""
         self.largest[name] = float(np.maximum(self.largest.get(name, -np.inf), value))

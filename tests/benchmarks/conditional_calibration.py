@@ -74,15 +74,16 @@ def prepared_split(n: int, seed: int, draws: int | None) -> tuple[PreparedCalibr
     return prepare_calibration(split, settings=CalibrationSettings(draws=draws), seed=seed), mean, spread
 
 
-def level(n: int, splits: int, cases: list[str], draws: int) -> None:
-    """p-values of true models: the whole test, and the four orders."""
+def level(n: int, splits: int, cases: list[str], draws: int, first: int = 0) -> None:
+    """p-values of true models: the whole test, and the four orders; the splits from number ``first`` on."""
     found: dict[str, list[list[float]]] = {}
-    for batch in range(-(-splits // SPLITS_PER_INPUTS)):
+    last = first + splits
+    for batch in range(first // SPLITS_PER_INPUTS, -(-last // SPLITS_PER_INPUTS)):
         prepared, mean, spread = prepared_split(n, batch, draws)
         for name, truth in true_models(mean, spread).items():
             if cases and name not in cases:
                 continue
-            for split in range(SPLITS_PER_INPUTS * batch, min(SPLITS_PER_INPUTS * (batch + 1), splits)):
+            for split in range(max(first, SPLITS_PER_INPUTS * batch), min(SPLITS_PER_INPUTS * (batch + 1), last)):
                 model = truth
                 if truth is None:
                     values = Normal(mean, spread).sample(11, seed=split)
@@ -300,6 +301,7 @@ def main() -> None:
     parser.add_argument("part", choices=["level", "power", "effects", "cost", "million"])
     parser.add_argument("--rows", type=int, default=300)
     parser.add_argument("--splits", type=int, default=40)
+    parser.add_argument("--first", type=int, default=0, help="number of the first split of ``level``")
     parser.add_argument("--draws", type=int, default=999)
     parser.add_argument("--null", choices=["exact", "gaussian"], default="exact", help="of ``million``")
     parser.add_argument("--cases", nargs="*", default=[])
@@ -308,7 +310,7 @@ def main() -> None:
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, NumPy {np.__version__}")
     started = time.process_time()
     if arguments.part == "level":
-        level(arguments.rows, arguments.splits, arguments.cases, arguments.draws)
+        level(arguments.rows, arguments.splits, arguments.cases, arguments.draws, arguments.first)
     if arguments.part == "power":
         power(arguments.rows, arguments.splits, arguments.cases, arguments.draws, arguments.without)
     if arguments.part == "effects":

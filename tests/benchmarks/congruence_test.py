@@ -19,7 +19,7 @@ import numpy as np
 import scipy.stats
 from cce_engine import embeddings
 
-from congruence.kernels import EXACT, Gamma, Mixture, Normal, Poisson, Samples, prepare
+from congruence.kernels import EXACT, Gamma, Mixture, Normal, Poisson, Samples, StudentT, ZeroInflatedPoisson, prepare
 from congruence.kernels.congruence.test import congruence_tests
 from congruence.kernels.protocol.output_scales import output_kernel
 
@@ -42,14 +42,16 @@ def level(splits: int, n: int, draws: int) -> None:
         "Normal": Normal(mean, spread),
         "Poisson": Poisson(mean),
         "Gamma": Gamma(mean, np.ones(n)),
+        "Student t, 3": StudentT(np.full(n, 3.0), mean, spread),
+        "zero-inflated Poisson": ZeroInflatedPoisson(0.2 * mean, np.full(n, 0.4)),
         "Mixture of two normals": Mixture(
             np.array([0.4, 0.6]), (Normal(mean - 3.0, spread), Normal(mean + 3.0, spread))
         ),
         "ensemble of 10": None,
     }
     print(f"\n## Level: {splits} simulated splits of n = {n:,}, {draws} draws\n")
-    print("| model | KS p-value of uniformity | rejected at 5 % | at 10 % | points with p <= .05 | with q <= .05 |")
-    print("|---|---:|---:|---:|---:|---:|")
+    print("| model | mean p | KS p of uniformity | rejected at 5 % | at 10 % | points with p <= .05 | with q <= .05 |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
     for name, truth in families.items():
         p_values, points, discoveries = [], [], []
         for split in range(splits):
@@ -65,8 +67,9 @@ def level(splits: int, n: int, draws: int) -> None:
         p = np.array(p_values)
         smooth = p - np.random.default_rng(0).uniform(size=splits) / (draws + 1)
         print(
-            f"| {name} | {scipy.stats.kstest(smooth, 'uniform').pvalue:.3f} | {np.mean(p <= 0.05):.3f} | "
-            f"{np.mean(p <= 0.1):.3f} | {np.mean(points):.3f} | {np.mean(discoveries):.3f} of splits |",
+            f"| {name} | {np.mean(p):.3f} | {scipy.stats.kstest(smooth, 'uniform').pvalue:.3f} | "
+            f"{np.mean(p <= 0.05):.3f} | {np.mean(p <= 0.1):.3f} | {np.mean(points):.3f} | "
+            f"{np.mean(discoveries):.3f} of splits |",
             flush=True,
         )
 
@@ -139,11 +142,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--splits", type=int, default=200)
     parser.add_argument("--sizes", type=int, nargs="*", default=[4000, 20_000, 100_000])
+    parser.add_argument("--level-draws", type=int, default=999)
+    parser.add_argument("--level-sizes", type=int, nargs="*", default=[300])
     parser.add_argument("--parts", nargs="*", default=["level", "power", "cost"])
     arguments = parser.parse_args()
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, NumPy {np.__version__}")
     if "level" in arguments.parts:
-        level(arguments.splits, n=300, draws=199)
+        for rows in arguments.level_sizes:
+            level(arguments.splits, n=rows, draws=arguments.level_draws)
     if "power" in arguments.parts:
         power(max(1, arguments.splits // 20), n=4000, draws=999)
     if "cost" in arguments.parts:

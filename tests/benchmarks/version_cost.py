@@ -3,9 +3,10 @@
 The kept record is version_cost.md.
 
 One split of 16 features, one prepared Gram system, and versions of five families that go the way of the flow after
-predicting: congruence, what it would be if true, its test, scores of every row, metrics, slices, tables, plots, report,
-MLflow (SQLite in a temporary folder). CPU seconds of the process with all its threads, part by part. The Gram system is
-solved by Nystrom features, so that the passes over K, which a group of versions shares, stay out of the account.
+predicting: congruence, what it would be if true, its test, calibration given the input and what it says is wrong,
+scores of every row, metrics, slices, tables, plots, report, MLflow (SQLite in a temporary folder). CPU seconds of the
+process with all its threads, part by part. The Gram system is solved by Nystrom features, so that the passes over K,
+which a group of versions shares, stay out of the account, as do the bases, draws and regions of the calibration.
 """
 
 from __future__ import annotations
@@ -20,15 +21,18 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest import mock
 
 import mlflow
 import numpy as np
 import pandas as pd
 from mlflow import MlflowClient
 
+from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
+from congruence.kernels.conditional_calibration.regions import Regions, regions
 from congruence.kernels.congruence.expected import expected_congruence
 from congruence.kernels.congruence.prepared import PreparedCongruence, prepare
 from congruence.kernels.congruence.test import congruence_tests
@@ -37,11 +41,23 @@ from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.protocol.evaluation import resolved_output_kernel
 from congruence.kernels.protocol.protocol import EXACT
 from congruence.kernels.solvers import Nystrom
+from congruence.kernels.streams import hashed_keys
+from congruence.tasks.linalg import calibration as measured_calibration
+from congruence.tasks.linalg.calibration import VersionCalibration
 from congruence.tasks.models.registry import ModelVersion, list_versions
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary
 from congruence.tasks.scores.names import METRICS
-from congruence.tasks.scores.points import influence_table, score_points, summarise
-from congruence.tasks.scores.summary import mean_columns, slice_table
+from congruence.tasks.scores.points import influence_table, score_points
+from congruence.tasks.scores.reading import read_what_is_wrong
+from congruence.tasks.scores.summary import (
+    calibration_metrics,
+    column_metrics,
+    congruence_metrics,
+    estimated,
+    kernel_calibration_error,
+    mean_columns,
+    slice_table,
+)
 from congruence.tasks.tracking import TrackingSettings, log_evaluation
 from congruence.tasks.tracking import evaluations as logging_of_evaluations
 
@@ -75,6 +91,8 @@ class Problem:
     prepared: PreparedCongruence
     kernel: Kernel
     picture: np.ndarray
+    calibration: PreparedCalibration
+    places: Regions
 
     @classmethod
     def of(cls, rows: int) -> Problem:
@@ -88,7 +106,9 @@ class Problem:
         slices = pd.DataFrame({"region": rng.integers(0, 20, rows).astype(str), "age": raw[:, 2]})
         keys = np.array([f"policy-{row}" for row in range(rows)], dtype=object)
         kernel = resolved_output_kernel(EXACT, y, x, prepared)
-        return cls(x, rate, y, keys, slices, prepared, kernel, np.ascontiguousarray(x[:, :2]))
+        picture = np.ascontiguousarray(x[:, :2])
+        calibration, places = prepare_calibration(prepared, seed=0), regions(x, seed=0)
+        return cls(x, rate, y, keys, slices, prepared, kernel, picture, calibration, places)
 
     def version(self, family: str, number: int) -> Distribution:
         """A version of a family: the numbers differ by a few per cent of the rate."""
@@ -124,16 +144,23 @@ def evaluated(problem: Problem, family: str, number: int, model: ModelVersion, a
         test = congruence_tests(
             prepared, y, {"": predictive}, output_kernel=EXACT.output_kernel, output_scale=EXACT.output_scale
         )[""]
+    with account.part("calibration given the input"):
+        calibration = calibration_of(problem, predictive)
     with account.part("scores of rows"):
-        points = score_points(result, predictive, y, seed=0, keys=keys, test=test)
+        hashed = hashed_keys(keys)
+        points = score_points(result, predictive, y, seed=0, keys=hashed, test=test, calibration=calibration)
+        named = calibration.regions.named({})
+        points["calibration_region"] = np.array(named.names)[named.labels]
     with account.part("metrics but SKCE"):
-        wanted = tuple(name for name in METRICS if name != "skce")
-        metrics = summarise(result, predictive, y, points, wanted, seed=0, keys=keys, test=test, expected=expected)
-    with account.part("SKCE"):
-        metrics |= summarise(result, predictive, y, points, ("skce",), seed=0, keys=keys)
-    with account.part("slices"):
         columns = mean_columns(METRICS, points, predictive, y, result.squared_values)
-        slices = slice_table(columns, problem.slices, keys)
+        metrics = congruence_metrics(result, test, expected) | estimated(columns, hashed, 0)
+        metrics |= column_metrics(METRICS, points) | calibration_metrics(calibration.test)
+    with account.part("SKCE"):
+        metrics |= kernel_calibration_error(predictive, y, 0)
+    with account.part("what is wrong"):
+        wrong = read_what_is_wrong(calibration, named, points["pit"], metrics, np.arange(len(y)), problem.slices)
+    with account.part("slices"):
+        slices = slice_table(columns, problem.slices, hashed)
     frame = pd.DataFrame({"key": keys, "valid": True, "reason": None, "target": y, **points, **problem.slices})
     return Evaluation(
         model=model,
@@ -149,7 +176,20 @@ def evaluated(problem: Problem, family: str, number: int, model: ModelVersion, a
         influence=influence_table(result, keys),
         influence_noise=result.uncertainty.influence.noise,
         settings_digest=f"{len(y)} {family} {number}",
+        wrong=wrong,
     )
+
+
+def calibration_of(problem: Problem, predictive: Distribution) -> VersionCalibration:
+    """``measure_calibration`` of a further version: what depends on the inputs alone is made already."""
+    made = {"prepare_calibration": problem.calibration, "regions": problem.places}
+    with ExitStack() as stack:
+        for name, value in made.items():
+            stack.enter_context(mock.patch.object(measured_calibration, name, return_value=value))
+        found = measured_calibration.measure_calibration(
+            problem.prepared, problem.x, problem.y, {"": predictive}, keys=problem.keys, seed=0
+        )
+    return found[""]
 
 
 def cost(problem: Problem, family: str, number: int, model: ModelVersion, settings: TrackingSettings) -> Account:

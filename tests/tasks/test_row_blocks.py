@@ -23,13 +23,14 @@ from congruence.kernels import (
     prepare,
 )
 from congruence.kernels.bandwidths import variance_gamma
-from congruence.kernels.congruence import influence, prepared
+from congruence.kernels.congruence import prepared
 from congruence.kernels.congruence.expected import expected_congruence
 from congruence.kernels.congruence.null_draws import DistributionDraws, EnsembleDraws
 from congruence.kernels.congruence.test import congruence_tests
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.protocol.output_scales import output_kernel
 from congruence.kernels.protocol.protocol import EXACT, PREPRINT
+from congruence.kernels.row_blocks import right_hand_sides
 from congruence.kernels.row_blocks.answer import BlockMeasurement
 from congruence.kernels.row_blocks.keyed import row_choices, row_draws, row_signs, row_uniforms
 from congruence.tasks.clusters import ClusterSettings, dask_client
@@ -135,47 +136,22 @@ class RowRandomness:
     """In memory, the random numbers that belong to the rows, instead of those that come one after the other."""
 
     n: int
-    asked: int = 0
 
     def probes(self, variance, smoother, rng, out):
         out[...] = row_signs(np.arange(self.n), out.shape[1], 0, "noise floor probes") * np.sqrt(variance)[:, None]
         return np.ones(out.shape[1])
 
-    def multipliers(self, rng, n):
-        self.asked += 1
-        return row_signs(np.arange(n), 200, 0, "signs of residuals")[:, [(self.asked - 1) % 200]]
 
-    def signs(self, rng, n):
-        self.asked += 1
-        return row_signs(np.arange(n), 256, 0, "signs of a true version")[:, [(self.asked - 1) % 256]]
-
-
-def rows_draws(kind: str, n: int):
-    """``draw`` of NullDraws with the choices of the row blocks: whole splits of the pool of each row, in order."""
-    count = {"asked": 0}
+def rows_draws(self, count, rng):
+    """``draw`` of NullDraws with the draws of the row blocks, which belong to the rows."""
+    n = len(self.values) if isinstance(self, EnsembleDraws) else len(self.y)
     positions = np.arange(n)
-
-    def pool_of(draws):
-        if isinstance(draws, EnsembleDraws):
-            return draws.values
-        drawn = row_draws(draws.predictive, positions, 16, 0, "targets of a true version")
-        return np.concatenate([draws.y[:, None], drawn[:, :15]], axis=1)
-
-    def draw(self, asked, rng):
-        start = count["asked"]
-        count["asked"] += asked
-        if kind == "expected" and not isinstance(self, EnsembleDraws):
-            return self.of_values(
-                row_draws(self.predictive, positions, 16, 0, "targets of a true version")[:, start, None]
-            )
-        pool = pool_of(self)
-        if kind == "expected":
-            chosen = row_choices(positions, 16, pool.shape[1], 0, "targets of a true version")[:, start, None]
-        else:
-            chosen = row_choices(positions, 99, pool.shape[1], 0, "null draws")[:, start : start + asked]
-        return self.of_values(pool[positions[:, None], chosen])
-
-    return draw
+    if isinstance(self, EnsembleDraws):
+        chosen = row_choices(positions, 16, self.values.shape[1], 0, "targets of a true version")
+        drawn = self.values[positions[:, None], chosen]
+    else:
+        drawn = row_draws(self.predictive, positions, 16, 0, "targets of a true version")
+    return self.of_values(drawn[:, :count])
 
 
 @pytest.mark.parametrize("family", ["normal", "counts", "ensemble"])
@@ -190,7 +166,6 @@ def test_every_number_is_that_of_a_split_in_memory(threads, tmp_path, monkeypatc
 
     random = RowRandomness(n)
     monkeypatch.setattr(prepared, "draw_probes", random.probes)
-    monkeypatch.setattr(influence, "random_signs", random.multipliers)
     held = prepare(
         EXACT.apply(x.astype(np.float64 if n <= 5000 else np.float32)),
         input_kernel=EXACT.input_kernel,
@@ -221,16 +196,14 @@ def test_every_number_is_that_of_a_split_in_memory(threads, tmp_path, monkeypatc
     assert said.excess_interval() == pytest.approx(result.excess_interval(), rel=1e-4, abs=1e-6)
 
     kinds = EnsembleDraws if family == "ensemble" else DistributionDraws
-    monkeypatch.setattr(kinds, "draw", rows_draws("expected", n))
+    monkeypatch.setattr(kinds, "draw", rows_draws)
     floor = float(np.mean(result.noise_floor_values**2))
-    monkeypatch.setattr(influence, "random_signs", RowRandomness(n).signs)
     there = expected_congruence(held.smoother, y, model, kernel, mean_squared_floor=floor)
     assert (said.expected.mean, said.expected.low, said.expected.high) == pytest.approx(
         (there.mean, there.low, there.high), rel=1e-5
     )
-    monkeypatch.setattr(kinds, "draw", rows_draws("test", n))
-    monkeypatch.setattr("congruence.kernels.congruence.test.BLOCK_BYTES", 4 * n * 99 * 48)
-    monkeypatch.setattr("congruence.kernels.congruence.test.available_threads", lambda: 1)
+    monkeypatch.setattr("congruence.kernels.congruence.test.POOL_BITS", right_hand_sides.POOL_BITS)
+    monkeypatch.setattr("congruence.kernels.congruence.test.ENTRY_BITS", right_hand_sides.ENTRY_BITS)
     test = congruence_tests(held, y, {"a": model}, draws=99)["a"]
     assert said.test is not None
     assert (said.test.statistic, said.test.p_value) == pytest.approx((test.statistic, test.p_value), rel=1e-5)

@@ -1,0 +1,119 @@
+"""Draws that share a linear code: the sums of all of them at once are those of each by its definition."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from congruence.kernels import EXACT, RBF, Normal, Samples, prepare
+from congruence.kernels.congruence.coded_draws import (
+    SimulatedSplits,
+    row_codes,
+    signs_of,
+    sums_by_code,
+    walsh_hadamard,
+)
+from congruence.kernels.congruence.expected import SIGN_BITS, SPLITS, splits_under_signs
+from congruence.kernels.congruence.influence import coefficients_under_signs
+from congruence.kernels.congruence.null_draws import null_draws
+from congruence.kernels.congruence.test import POOL_BITS, simulated_coefficients, simulated_errors
+
+
+def smoother_of(n, seed=0):
+    return prepare(np.random.default_rng(seed).normal(size=(n, 4)), input_kernel=EXACT.input_kernel).smoother
+
+
+def test_the_transform_is_its_definition():
+    values = np.random.default_rng(0).normal(size=(16, 3, 2))
+    signs = signs_of(np.arange(16), np.arange(16))
+    assert_allclose(walsh_hadamard(values), np.einsum("ga,akr->gkr", signs, values), atol=1e-12)
+
+
+@pytest.mark.parametrize(("n", "columns"), [(5, 1), (300, 7), (3000, 2)])
+def test_signs_of_all_draws_at_once_are_the_signs_one_by_one(n, columns):
+    smoother = smoother_of(n)
+    noise = np.random.default_rng(1).normal(size=(n, columns)).astype(np.float32)
+    together = coefficients_under_signs(smoother, noise, 21, 3, "a purpose")
+    signs = signs_of(row_codes(np.arange(n), 5, 3, "a purpose"), np.arange(1, 22))
+    one_by_one = [smoother.coefficients(signs[:, [draw]] * noise) for draw in range(21)]
+    assert_allclose(together, one_by_one, atol=1e-5 * np.abs(one_by_one).max())
+
+
+def test_drawn_splits_under_signs_are_what_they_say():
+    n, rank = 400, 3
+    smoother = smoother_of(n)
+    drawn = np.random.default_rng(1).normal(size=(n, SPLITS, rank)).astype(np.float32)
+    codes = row_codes(np.arange(n), SIGN_BITS, 0, "a purpose")
+    sums = sums_by_code(smoother.analysis, drawn.reshape(n, -1), codes, SIGN_BITS)
+    signs = signs_of(codes, np.arange(2**SIGN_BITS))
+    expected = [smoother.coefficients(signs[:, [g]] * drawn[:, s]) for s in range(SPLITS) for g in range(2**SIGN_BITS)]
+    assert_allclose(splits_under_signs(sums, smoother.filters), expected, atol=1e-5 * np.abs(expected).max())
+
+
+def test_any_two_draws_of_signs_are_independent_over_rows_with_all_codes():
+    signs = signs_of(np.arange(64), np.arange(64))
+    assert_array_equal(signs.T @ signs, 64 * np.eye(64))
+
+
+@pytest.mark.parametrize(("draws", "pool_bits", "entry_bits"), [(1, 5, 8), (99, 4, 5), (999, 5, 8), (300, 1, 0)])
+def test_simulated_splits_are_a_set_of_a_group_of_choices(draws, pool_bits, entry_bits):
+    simulated = SimulatedSplits(draws, pool_bits, entry_bits, seed=4)
+    positions = np.arange(500)
+    splits, choices = simulated.splits, simulated.choices(positions)
+    assert splits[0] == 0
+    assert len(np.unique(splits)) == 1 + draws
+    assert_array_equal(choices[:, 0], 0)  # the observed split is the identity
+    # g -> choices is linear over two elements: any two draws, combined, are again an element's choices.
+    places = {int(split): place for place, split in enumerate(splits)}
+    pairs = [(a, b) for a in splits[1:12] for b in splits[1:12] if int(a ^ b) in places]
+    for a, b in pairs:
+        both = choices[:, places[int(a)]] ^ choices[:, places[int(b)]]
+        assert_array_equal(choices[:, places[int(a ^ b)]], both)
+    if draws >= 99 and entry_bits:
+        shares = np.bincount(choices[:, 1:].ravel(), minlength=2**pool_bits) / choices[:, 1:].size
+        assert_allclose(shares, 2.0**-pool_bits, rtol=0.2)
+
+
+@pytest.mark.parametrize("law", ["normal", "ensemble"])
+def test_statistics_of_the_test_are_those_of_the_chosen_targets(law):
+    rng = np.random.default_rng(0)
+    n = 700
+    smoother, y = smoother_of(n), rng.normal(size=n)
+    model = Normal(np.full(n, 0.2), np.ones(n)) if law == "normal" else Samples(rng.normal(size=(n, 6)))
+    delta = null_draws(y, model, RBF(0.5))
+    kept = simulated_coefficients(delta, smoother, None, 50, 7, threads=2)
+    pools = []
+    original = type(delta).draw
+    try:
+        type(delta).draw = lambda self, *arguments: pools.append(original(self, *arguments)) or pools[-1]
+        simulated_coefficients(delta, smoother, None, 50, 7)
+    finally:
+        type(delta).draw = original
+    pool = np.concatenate([delta.observed()[:, None], pools[0]], axis=1)
+    chosen = SimulatedSplits(50, POOL_BITS, 8, 7).choices(np.arange(n))
+    rhs = np.take_along_axis(pool, chosen[:, :, None], axis=1)
+    errors = np.array([np.linalg.norm(smoother(rhs[:, split]), axis=1) for split in range(51)]).T
+    found = simulated_errors(smoother.synthesis, kept)
+    assert_allclose(found.observed, errors[:, 0], rtol=1e-4)
+    assert_allclose(found.totals, errors.sum(axis=0), rtol=1e-5)
+    assert np.abs(found.reached - np.sum(errors[:, 1:] >= errors[:, :1] * (1 - 1e-5), axis=1)).max() <= 1
+
+
+@pytest.mark.parametrize("kind", ["heavy tails", "counts"])
+def test_the_level_of_simulated_splits_holds(kind):
+    """p-values of pools that are exchangeable, by the smallest code that any test uses: 500 splits of 40 rows."""
+    rng = np.random.default_rng(5)
+    vectors = rng.normal(size=(40, 3)).astype(np.float32)
+    p_values = []
+    for split in range(500):
+        pool = (
+            rng.standard_t(3, size=(40, 16, 1)) if kind == "heavy tails" else rng.poisson(0.7, size=(40, 16, 1)) - 0.7
+        )
+        simulated = SimulatedSplits(19, 4, 3, seed=split)
+        sums = np.zeros((2**simulated.bits, 3, 1), dtype=np.float32)
+        simulated.add(sums, vectors, pool.astype(np.float32), np.arange(40))
+        errors = np.linalg.norm(simulated.coefficients(sums), axis=(1, 2))
+        p_values.append(np.mean(errors >= errors[0] * (1.0 - 1e-5)))
+    p = np.array(p_values)
+    assert np.mean(p <= 0.05) == pytest.approx(0.05, abs=0.03)
+    assert np.mean(p <= 0.1) == pytest.approx(0.1, abs=0.04)
+    assert np.mean(p) == pytest.approx(0.525, abs=0.04)
