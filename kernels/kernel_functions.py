@@ -67,6 +67,20 @@ class Kernel(ABC):
         return Product((self, other))
 
 
+def require_kernel(kernel: Any, name: str) -> Kernel:
+    """``kernel``, where it is one; ``name`` is the argument it was given as.
+
+    Raises:
+        InvalidInputError: it is something else, as scikit-learn's names of kernels are.
+    """
+    if isinstance(kernel, Kernel):
+        return kernel
+    raise InvalidInputError(
+        f"{name}: expected a kernel of congruence.kernels such as RBF(gamma=1.0) or Polynomial(degree=3, gamma=1.0, "
+        f"coef0=1.0), got {kernel!r}"
+    )
+
+
 def as_columns(x: Any) -> Any:
     """Points (n,) as one column (n, 1)."""
     return x[:, None] if x.ndim == 1 else x

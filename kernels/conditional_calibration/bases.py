@@ -23,7 +23,7 @@ from congruence.kernels.gram.columns import LandmarkColumns
 from congruence.kernels.gram.landmarks import choose_landmarks
 from congruence.kernels.gram.operator import RegularizedGram, centered
 from congruence.kernels.gram.spectrum import GramSpectrum, gram_spectrum, landmark_spectrum
-from congruence.kernels.kernel_functions import RBF, Kernel
+from congruence.kernels.kernel_functions import RBF, Kernel, require_kernel
 from congruence.kernels.scores import matched_targets
 from congruence.kernels.streams import stream
 
@@ -67,6 +67,8 @@ def shared_bases(
     Raises:
         InvalidInputError: inputs that cannot be evaluated.
     """
+    if input_kernel is not None:
+        require_kernel(input_kernel, "input_kernel")
     if isinstance(inputs, PreparedCongruence):
         n = inputs.operator.n
     else:

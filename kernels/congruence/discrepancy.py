@@ -11,7 +11,7 @@ from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.congruence.prepared import prepare
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.mean_embeddings.residuals import embedded_targets, marginal_kernel
+from congruence.kernels.mean_embeddings.residuals import embedded_targets, output_kernel_or_marginal
 from congruence.kernels.solvers import NormKind, Solver, weakest_kind
 
 
@@ -74,7 +74,7 @@ def maximum_conditional_mean_discrepancy(
             f"y_prime: targets of shape {y_prime.shape}, but y has {y.shape}; both samples need the same target columns"
         )
     pooled = np.concatenate([y, y_prime])
-    kernel = marginal_kernel(pooled) if output_kernel is None else output_kernel
+    kernel = output_kernel_or_marginal(output_kernel, pooled)
     psi, error = embedded_targets(kernel, pooled)
     embeddings, bounds, weights = [], [], 0.0
     second = regularization if regularization_prime is None else regularization_prime

@@ -31,10 +31,10 @@ from congruence.kernels.gram.spectrum import (
     spectral_smoother,
 )
 from congruence.kernels.gram.variation import warn_if_nearly_constant
-from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.kernel_functions import Kernel, require_kernel
 from congruence.kernels.mean_embeddings.residuals import (
     TargetErrors,
-    marginal_kernel,
+    output_kernel_or_marginal,
     shared_features,
     target_errors,
 )
@@ -97,7 +97,7 @@ class PreparedCongruence:
             InvalidInputError: y or a version does not fit the reference split.
         """
         y = require_targets(y, "y", self.operator.n)
-        kernel = marginal_kernel(y) if output_kernel is None else output_kernel
+        kernel = output_kernel_or_marginal(output_kernel, y)
         errors = self._errors_of(y, versions, kernel, samples, seed)
         return self.evaluate_errors(errors, rng=stream(seed, "noise floor probes"), uncertainty=uncertainty)
 
@@ -270,6 +270,7 @@ def prepare(
     """
     if not regularization > 0 or not np.isfinite(regularization):
         raise InvalidInputError(f"regularization: lambda is {regularization}, expected a positive number such as 0.1")
+    require_kernel(input_kernel, "input_kernel")
     if operator is None:
         operator = RegularizedGram(require_matrix(x, "x"), input_kernel, regularization)
     if operator.n < 2:

@@ -16,7 +16,7 @@ from congruence.kernels.solvers import NormKind
 STEPS = 30  # of a contraction that halves the error at each
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CongruenceResult:
     """CCE at m points, with what a perfect model would score there.
 
@@ -43,6 +43,13 @@ class CongruenceResult:
     iterations: int
     uncertainty: CongruenceUncertainty | None = field(default=None, repr=False, kw_only=True)
     bound_kind: NormKind = field(kw_only=True)
+
+    def __repr__(self) -> str:
+        error = self.standard_error
+        said = {"mean": self.mean, **({} if error is None else {"standard_error": error})}
+        said |= {"noise_floor": self.noise_floor, "excess": self.excess, "mean_error_bound": self.mean_error_bound}
+        numbers = ", ".join(f"{name}={value:.4g}" for name, value in said.items())
+        return f"{type(self).__name__}({numbers}, bound_kind={self.bound_kind!r}, points={len(self.values)})"
 
     @property
     def mean(self) -> float:

@@ -25,6 +25,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.stats import false_discovery_control
 
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.bandwidths import OutputScale
@@ -103,11 +104,7 @@ def benjamini_hochberg(p_values: Array) -> Array:
     p = np.asarray(p_values, dtype=np.float64)
     if p.ndim != 1 or not np.all((p >= 0.0) & (p <= 1.0)):
         raise InvalidInputError("p_values: expected a vector of probabilities inside [0, 1]")
-    order = np.argsort(p)[::-1]
-    scaled = p[order] * len(p) / np.arange(len(p), 0, -1)
-    adjusted = np.empty_like(p)
-    adjusted[order] = np.minimum(np.minimum.accumulate(scaled), 1.0)
-    return adjusted
+    return np.asarray(false_discovery_control(p))
 
 
 def congruence_test(

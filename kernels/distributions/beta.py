@@ -42,7 +42,8 @@ class Beta(ContinuousFamily):
     def crps(self, y: Any) -> Array:
         """See Distribution: (y - mean) (2 F - 1) + 2 mean y^a (1 - y)^b / (a B(a, b)) - E|Y - Y'| / 2.
 
-        Jordan et al. (2019), with F_(a+1) = F_a - y^a (1 - y)^b / (a B(a, b)), so that nothing cancels.
+        Jordan et al. (2019), with F_(a+1) = F_a - y^a (1 - y)^b / (a B(a, b)), so that nothing cancels (scoringrules'
+        takes the difference, and loses digits where a + b is large).
         """
         y, columns = align(y, len(self))
         a, b = self._arguments(columns)

@@ -24,27 +24,31 @@ _WIDEST = 1e6  # standard deviation of a row's counts, all of which are summed
 class DoublePoisson(Count):
     """P(y) proportional to sqrt(phi) e^(-phi mu) (e^-y y^y / y!) (e mu / y)^(phi y), Efron (1986, equation 2.2).
 
-    ``DoublePoisson(mean, dispersion)``: Efron's mu and theta, here ``mu`` and ``phi``; phi = 1 is Poisson(mu), a
-    larger phi is underdispersed. The mean is nearly mu, the variance nearly mu / phi; ``mean()`` and
-    ``std()`` are exact.
+    ``DoublePoisson(mean, inverse_dispersion)``: Efron's mu and theta, here ``mu`` and ``phi``; phi = 1 is
+    Poisson(mu), a larger phi is underdispersed (``NegativeBinomial``'s ``dispersion`` rises the other way). The mean
+    is nearly mu, the variance nearly mu / phi; ``mean()`` and ``std()`` are exact.
     """
 
-    _argument_names: ClassVar[dict[str, str]] = {"mu": "mean", "phi": "dispersion"}
+    _argument_names: ClassVar[dict[str, str]] = {"mu": "mean", "phi": "inverse_dispersion"}
 
     mu: Array
     phi: Array
 
-    def __init__(self, mean: Array, dispersion: Array) -> None:
+    def __init__(self, mean: Array, inverse_dispersion: Array) -> None:
         object.__setattr__(self, "mu", mean)
-        object.__setattr__(self, "phi", dispersion)
+        object.__setattr__(self, "phi", inverse_dispersion)
         self.__post_init__()
 
     def _check(self) -> None:
         require(self.mu > 0, self.mu, "mean", "DoublePoisson", "a positive mean")
-        require(self.phi > 0, self.phi, "dispersion", "DoublePoisson", "a positive dispersion")
+        require(self.phi > 0, self.phi, "inverse_dispersion", "DoublePoisson", "a positive number")
         narrow = np.sqrt(self.mu / self.phi) + 1.0 / self.phi <= _WIDEST
         require(
-            narrow, self.phi, "dispersion", "DoublePoisson", f"a spread (mean / dispersion)^(1/2) below {_WIDEST:g}"
+            narrow,
+            self.phi,
+            "inverse_dispersion",
+            "DoublePoisson",
+            f"a spread (mean / inverse_dispersion)^(1/2) below {_WIDEST:g}",
         )
 
     def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:

@@ -60,7 +60,8 @@ class Gamma(ContinuousFamily):
     def crps(self, y: Any) -> Array:
         """See Distribution: (y - mean) (2 F - 1) + 2 scale z^a e^-z / Gamma(a) - scale / B(1/2, a), z = y / scale.
 
-        Scheuerer and Moeller (2015), with F_(a+1) = F_a - z^a e^-z / Gamma(a + 1), so that nothing cancels.
+        Scheuerer and Moeller (2015), with F_(a+1) = F_a - z^a e^-z / Gamma(a + 1), so that nothing cancels
+        (scoringrules' takes the difference, and has 9 digits at a = 10^6).
         """
         y, columns = align(y, len(self))
         a, scale = self._arguments(columns)

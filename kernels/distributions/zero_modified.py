@@ -251,7 +251,7 @@ class HurdleNegativeBinomial(_Hurdle):
 
 @dataclass(frozen=True, init=False)
 class ZeroInflatedDoublePoisson(_ZeroInflated):
-    """0 with probability ``inflation``, else DoublePoisson(mean, dispersion), which may be 0 too."""
+    """0 with probability ``inflation``, else DoublePoisson(mean, inverse_dispersion), which may be 0 too."""
 
     _family = DoublePoisson
     _argument_names: ClassVar[dict[str, str]] = DoublePoisson._argument_names
@@ -260,13 +260,13 @@ class ZeroInflatedDoublePoisson(_ZeroInflated):
     phi: Array
     inflation: Array
 
-    def __init__(self, mean: Array, dispersion: Array, inflation: Array) -> None:
-        _set(self, mu=mean, phi=dispersion, inflation=inflation)
+    def __init__(self, mean: Array, inverse_dispersion: Array, inflation: Array) -> None:
+        _set(self, mu=mean, phi=inverse_dispersion, inflation=inflation)
 
 
 @dataclass(frozen=True, init=False)
 class HurdleDoublePoisson(_Hurdle):
-    """0 with ``zero_probability``, else DoublePoisson(mean, dispersion) given that it is positive."""
+    """0 with ``zero_probability``, else DoublePoisson(mean, inverse_dispersion) given that it is positive."""
 
     _family = DoublePoisson
     _argument_names: ClassVar[dict[str, str]] = DoublePoisson._argument_names
@@ -279,8 +279,8 @@ class HurdleDoublePoisson(_Hurdle):
     def _smallest_mean(self) -> Array:
         return np.exp(-575.0 / self.phi)  # the odds of 1 go as mean^phi
 
-    def __init__(self, mean: Array, dispersion: Array, zero_probability: Array) -> None:
-        _set(self, mu=mean, phi=dispersion, zero_probability=zero_probability)
+    def __init__(self, mean: Array, inverse_dispersion: Array, zero_probability: Array) -> None:
+        _set(self, mu=mean, phi=inverse_dispersion, zero_probability=zero_probability)
 
 
 def _set(family: ZeroModified, **fields: Array) -> None:

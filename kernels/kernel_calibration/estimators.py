@@ -24,7 +24,7 @@ from congruence.kernels.kernel_calibration.pairs import (
 )
 from congruence.kernels.kernel_calibration.prediction_kernels import PredictionKernel, Wasserstein
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.mean_embeddings.residuals import marginal_kernel
+from congruence.kernels.mean_embeddings.residuals import output_kernel_or_marginal
 from congruence.kernels.streams import stream
 
 Estimator: TypeAlias = Literal["unbiased", "biased", "block"]
@@ -35,7 +35,7 @@ def squared_kernel_calibration_error(
     y: Any,
     *,
     prediction_kernel: PredictionKernel | None = None,
-    target_kernel: Kernel | None = None,
+    output_kernel: Kernel | None = None,
     estimator: Estimator = "unbiased",
     block_size: int | None = None,
     shuffle: bool = True,
@@ -53,7 +53,7 @@ def squared_kernel_calibration_error(
         predictive: n predictive distributions.
         y: targets.
         prediction_kernel: k_P; Wasserstein() = exp(-W_2) by default.
-        target_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)).
+        output_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)).
         estimator: which of the three.
         block_size: rows of a block, 2 to n; floor(sqrt(n)) by default. Only for "block".
         shuffle: False makes blocks of consecutive rows, as other software does. Only for "block"; rows in an order that
@@ -70,7 +70,7 @@ def squared_kernel_calibration_error(
         raise InvalidInputError(f"block_size: {block_size} has no meaning for estimator={estimator!r}; use 'block'")
     if not shuffle and estimator != "block":
         raise InvalidInputError(f"shuffle: False has no meaning for estimator={estimator!r}; use 'block'")
-    terms = pair_terms(predictive, y, prediction_kernel, target_kernel)
+    terms = pair_terms(predictive, y, prediction_kernel, output_kernel)
     if estimator == "block":
         return float(np.mean(block_estimates(terms, block_size, seed, runner, shuffle=shuffle)))
     return unbiased_estimate(terms, runner) if estimator == "unbiased" else biased_estimate(terms, runner)
@@ -126,7 +126,7 @@ def unnormalized_calibration_mean_embedding(
     test_y: Any,
     *,
     prediction_kernel: PredictionKernel | None = None,
-    target_kernel: Kernel | None = None,
+    output_kernel: Kernel | None = None,
 ) -> float:
     """UCME^2 = mean over test locations t_j of (mean over i of k((p_i, y_i), t_j) - E_Z k((p_i, Z), t_j))^2.
 
@@ -136,7 +136,7 @@ def unnormalized_calibration_mean_embedding(
     Raises:
         InvalidInputError: lengths differ, or a value is not finite.
     """
-    mean = witness_values(predictive, y, test_predictive, test_y, prediction_kernel, target_kernel).mean(axis=0)
+    mean = witness_values(predictive, y, test_predictive, test_y, prediction_kernel, output_kernel).mean(axis=0)
     return float(np.mean(mean**2))
 
 
@@ -146,14 +146,14 @@ def witness_values(
     test_predictive: Distribution,
     test_y: Any,
     prediction_kernel: PredictionKernel | None = None,
-    target_kernel: Kernel | None = None,
+    output_kernel: Kernel | None = None,
 ) -> Array:
     """k_P(p_i, p'_j) (k_Y(y_i, y'_j) - E_Z k_Y(Z, y'_j)), (n, m): mean zero over i if calibrated."""
     y = require_targets(y, "y", len(predictive))
     test_y = require_targets(test_y, "test_y", len(test_predictive))
     if y.ndim != test_y.ndim or y.shape[1:] != test_y.shape[1:]:
         raise InvalidInputError(f"test_y: shape {test_y.shape} does not match y of shape {y.shape}")
-    kernel = marginal_kernel(y) if target_kernel is None else target_kernel
+    kernel = output_kernel_or_marginal(output_kernel, y)
     chosen = Wasserstein() if prediction_kernel is None else prediction_kernel
     coordinates, locations = chosen.coordinates([predictive, test_predictive], kernel)
     values = kernel(y, test_y) - predictive.kernel_expectation(kernel, test_y)

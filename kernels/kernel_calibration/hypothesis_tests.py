@@ -68,7 +68,7 @@ def calibration_test(
     *,
     method: Method = "asymptotic",
     prediction_kernel: PredictionKernel | None = None,
-    target_kernel: Kernel | None = None,
+    output_kernel: Kernel | None = None,
     replicates: int | None = None,
     block_size: int | None = None,
     shuffle: bool = True,
@@ -88,7 +88,7 @@ def calibration_test(
             estimates), "distribution_free" (Hoeffding's and McDiarmid's bounds), "cme" (Hotelling's test at test
             locations) or "consistency" (targets drawn anew from the predictions).
         prediction_kernel: k_P; Wasserstein() by default.
-        target_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)).
+        output_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)).
         replicates: bootstrap samples (1000) or drawn data sets (199).
         block_size: rows of a block for "block"; floor(sqrt(n)) by default.
         shuffle: for "block": deal rows to blocks at random; False makes blocks of consecutive rows.
@@ -112,8 +112,8 @@ def calibration_test(
         raise InvalidInputError(f"replicates: {count}, expected a whole number of at least 19 (p-values of 0.05)")
     if method == "cme":
         held = (test_predictive, test_y, locations)
-        return _mean_embedding_test(predictive, y, held, prediction_kernel, target_kernel, seed)
-    terms = pair_terms(predictive, y, prediction_kernel, target_kernel)
+        return _mean_embedding_test(predictive, y, held, prediction_kernel, output_kernel, seed)
+    terms = pair_terms(predictive, y, prediction_kernel, output_kernel)
     if method == "asymptotic":
         return asymptotic_test(terms, int(count), seed, runner)
     if method == "block":
@@ -195,7 +195,7 @@ def block_test(
 
 def _distribution_free_test(terms: PairTerms, estimator: str, runner: BlockRunner) -> CalibrationTest:
     """With B = 2 sup k: exp(-floor(n/2) (est/B)^2 / 2) unbiased, exp(-max(0, sqrt(n est/B) - 1)^2 / 2) biased."""
-    bound = 2.0 * kernel_supremum(terms.target_kernel)
+    bound = 2.0 * kernel_supremum(terms.output_kernel)
     if estimator == "biased":
         estimate = biased_estimate(terms, runner)
         statistic = max(0.0, float(np.sqrt(terms.n * estimate / bound)) - 1.0)
@@ -223,7 +223,7 @@ def kernel_supremum(kernel: Kernel) -> float:
     if isinstance(kernel, Product):
         return float(np.prod([kernel_supremum(part) for part in kernel.parts]))
     raise InvalidInputError(
-        f"target_kernel: {type(kernel).__name__} has no finite bound, which method='distribution_free' needs; use a "
+        f"output_kernel: {type(kernel).__name__} has no finite bound, which method='distribution_free' needs; use a "
         "bounded kernel such as RBF, or method='asymptotic'"
     )
 
@@ -233,7 +233,7 @@ def _mean_embedding_test(
     y: Any,
     held: tuple[Distribution | None, Any | None, int],
     prediction_kernel: PredictionKernel | None,
-    target_kernel: Kernel | None,
+    output_kernel: Kernel | None,
     seed: int,
 ) -> CalibrationTest:
     """Hotelling's T^2 of the witness values at m locations, n m' C^-1 m (Widmann et al. 2021, appendix C.3)."""
@@ -248,7 +248,7 @@ def _mean_embedding_test(
         rest, out = np.sort(order[locations:]), np.sort(order[:locations])
         test_predictive, test_y = predictive[out], y[out]
         predictive, y = predictive[rest], y[rest]
-    values = witness_values(predictive, y, test_predictive, test_y, prediction_kernel, target_kernel)
+    values = witness_values(predictive, y, test_predictive, test_y, prediction_kernel, output_kernel)
     n, m = values.shape
     if n <= m + 1:
         raise InvalidInputError(f"y: {n} rows for {m} test locations; give more rows or fewer locations")

@@ -35,7 +35,7 @@ class MixtureWasserstein(HilbertianKernel):
     and components keep their roles; elsewhere the choice that is always valid is ``Wasserstein``.
     """
 
-    def coordinates(self, parts: Sequence[Distribution], target_kernel: Kernel) -> list[Array]:  # noqa: ARG002
+    def coordinates(self, parts: Sequence[Distribution], output_kernel: Kernel) -> list[Array]:  # noqa: ARG002
         """Weight, location and scale of each component side by side, (n, 3K)."""
         return [_component_columns(part) for part in parts]
 

@@ -23,7 +23,7 @@ from congruence.kernels.kernel_calibration.execution import SERIAL, BlockRunner
 from congruence.kernels.kernel_calibration.prediction_kernels import PredictionKernel, Wasserstein
 from congruence.kernels.kernel_calibration.target_products import TargetProduct, TargetRows, target_rows
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.mean_embeddings.residuals import marginal_kernel
+from congruence.kernels.mean_embeddings.residuals import output_kernel_or_marginal
 
 BLOCK_ROWS = 8192  # one call: 0.6 s
 _TILE = 512  # one pass: stays in cache
@@ -53,14 +53,14 @@ class PairTerms:
         h: the function of two row blocks.
         coordinates: phi(p_i), (n, e).
         targets: the target rows, with their features where they have any.
-        target_kernel: k_Y.
+        output_kernel: k_Y.
         target_kernel_is_fitted: whether k_Y was read off the targets.
     """
 
     h: PairKernel
     coordinates: Array = field(repr=False)
     targets: TargetRows = field(repr=False)
-    target_kernel: Kernel
+    output_kernel: Kernel
     target_kernel_is_fitted: bool
 
     @property
@@ -81,7 +81,7 @@ def pair_terms(
     predictive: Distribution,
     y: Any,
     prediction_kernel: PredictionKernel | None = None,
-    target_kernel: Kernel | None = None,
+    output_kernel: Kernel | None = None,
 ) -> PairTerms:
     """The terms of n predictive distributions and targets y, (n,) or (n, q).
 
@@ -89,7 +89,7 @@ def pair_terms(
         predictive: n predictive distributions.
         y: targets.
         prediction_kernel: k_P; Wasserstein() by default.
-        target_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)), as for the conditional congruence error.
+        output_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)), as for the conditional congruence error.
 
     Raises:
         InvalidInputError: fewer than two rows, lengths differ, or a value is not finite.
@@ -97,12 +97,12 @@ def pair_terms(
     y = require_targets(y, "y", len(predictive))
     if len(y) < 2:
         raise InvalidInputError("y: the kernel calibration error compares pairs of rows; give at least two")
-    kernel = marginal_kernel(y) if target_kernel is None else target_kernel
+    kernel = output_kernel_or_marginal(output_kernel, y)
     chosen = Wasserstein() if prediction_kernel is None else prediction_kernel
     (coordinates,) = chosen.coordinates([predictive], kernel)
     targets = target_rows(predictive, y, kernel)
     h = PairKernel(chosen.fitted(coordinates), targets.product)
-    return PairTerms(h, coordinates, targets, kernel, target_kernel is None)
+    return PairTerms(h, coordinates, targets, kernel, output_kernel is None)
 
 
 def pair_sum(h: PairKernel, left: Rows, right: Rows | None = None) -> float:

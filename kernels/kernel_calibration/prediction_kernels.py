@@ -31,12 +31,12 @@ class PredictionKernel(ABC):
     """k_P with k_P(p, p) = 1: ``kernel(a, b)`` for coordinates a (n, e) and b (m, e) is the block [k_P(p_i, p'_j)]."""
 
     @abstractmethod
-    def coordinates(self, parts: Sequence[Distribution], target_kernel: Kernel) -> list[Array]:
+    def coordinates(self, parts: Sequence[Distribution], output_kernel: Kernel) -> list[Array]:
         """phi of the rows of each part, in one common system of coordinates.
 
         Args:
             parts: predictive distributions; more than one for test locations.
-            target_kernel: k_Y of the calibration error.
+            output_kernel: k_Y of the calibration error.
         """
 
     @abstractmethod
@@ -122,7 +122,7 @@ class Wasserstein(HilbertianKernel):
     included, W_2 is the L2 distance of the quantile functions, hence Hilbertian as well.
     """
 
-    def coordinates(self, parts: Sequence[Distribution], target_kernel: Kernel) -> list[Array]:  # noqa: ARG002
+    def coordinates(self, parts: Sequence[Distribution], output_kernel: Kernel) -> list[Array]:  # noqa: ARG002
         """See PredictionKernel."""
         return wasserstein_coordinates(parts)
 
@@ -137,10 +137,10 @@ class MaximumMeanDiscrepancy(HilbertianKernel):
 
     kernel: Kernel | None = None
 
-    def coordinates(self, parts: Sequence[Distribution], target_kernel: Kernel) -> list[Array]:
+    def coordinates(self, parts: Sequence[Distribution], output_kernel: Kernel) -> list[Array]:
         """See PredictionKernel."""
         predictive = concatenated(parts)
-        features = output_features(target_kernel if self.kernel is None else self.kernel, predictive.mean(), predictive)
+        features = output_features(output_kernel if self.kernel is None else self.kernel, predictive.mean(), predictive)
         return [features.expectation(part) for part in parts]
 
     def describe(self) -> dict[str, Any]:
@@ -169,7 +169,7 @@ class HilbertianEmbedding(HilbertianKernel):
 
     embedding: Callable[[Distribution], Array] = parameter_embedding
 
-    def coordinates(self, parts: Sequence[Distribution], target_kernel: Kernel) -> list[Array]:  # noqa: ARG002
+    def coordinates(self, parts: Sequence[Distribution], output_kernel: Kernel) -> list[Array]:  # noqa: ARG002
         """See PredictionKernel."""
         return [np.asarray(self.embedding(part), dtype=np.float64) for part in parts]
 

@@ -47,7 +47,7 @@ def consistency_statistics(
     if features is None:
         draws = predictive.sample(replicates, seed=rng)
         redrawn = (
-            replace(terms, targets=target_rows(predictive, drawn, terms.target_kernel))
+            replace(terms, targets=target_rows(predictive, drawn, terms.output_kernel))
             for drawn in np.moveaxis(draws, 1, 0)
         )
         return np.array([off_diagonal_sum(again, runner) / (n * (n - 1)) for again in redrawn])

@@ -16,7 +16,7 @@ from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.base import require_dimension
 from congruence.kernels.distributions.quadrature import probability_rule
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern, Sum
+from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern, Sum, require_kernel
 from congruence.kernels.mean_embeddings.base import EmbeddedErrors, FeatureError
 from congruence.kernels.mean_embeddings.feature_maps import SHORT, FeatureMap, output_features, target_range
 from congruence.kernels.mean_embeddings.fourier import (
@@ -231,6 +231,15 @@ def expected_diagonal(model: Distribution, kernel: Kernel) -> Array:
 def _is_stationary(kernel: Kernel) -> bool:
     parts = kernel.parts if isinstance(kernel, Sum) else (kernel,)
     return all(isinstance(part, (RBF, Laplacian, Matern)) for part in parts)
+
+
+def output_kernel_or_marginal(kernel: Kernel | None, y: Array) -> Kernel:
+    """k_Y where it is given, else ``marginal_kernel(y)``.
+
+    Raises:
+        InvalidInputError: it is no kernel, or as ``marginal_kernel``.
+    """
+    return marginal_kernel(y) if kernel is None else require_kernel(kernel, "output_kernel")
 
 
 def marginal_kernel(y: Array) -> Kernel:

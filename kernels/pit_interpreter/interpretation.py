@@ -21,7 +21,7 @@ from congruence.kernels.pit_interpreter.verdict import Estimate, Evidence, Verdi
 MEASURES = ("location", "spread", "skewness", "tails")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Interpretation:
     """A PIT histogram decomposed into a data-generating distribution against the standard normal predictive one.
 
@@ -48,6 +48,10 @@ class Interpretation:
     fault_probabilities: dict[str, float]
     calibrated_probability: float
     verdict: Verdict
+
+    def __repr__(self) -> str:
+        numbers = f"rows={self.rows}, uniformity p={self.uniformity.p_value:.3g}"
+        return f"{type(self).__name__}({self.verdict.text!r}, probability={self.verdict.probability:.2f}, {numbers})"
 
     def summary(self) -> dict[str, Any]:
         """The verdict and its numbers as plain values, for JSON."""

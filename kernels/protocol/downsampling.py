@@ -21,7 +21,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.gram.spectrum import gram_spectrum
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.mean_embeddings.residuals import marginal_kernel
+from congruence.kernels.mean_embeddings.residuals import output_kernel_or_marginal
 from congruence.kernels.protocol.protocol import Downsampling, DownsamplingChoice
 from congruence.kernels.protocol.repeats import RepeatedResult, repeated_evaluation
 from congruence.kernels.protocol.weighting import Reference, weighted_reference
@@ -74,7 +74,7 @@ def downsampled_congruence(
         seed=seed,
         prepare_inputs=partial(prepare, solver=solver),
     )
-    kernel = marginal_kernel(targets) if output_kernel is None else output_kernel
+    kernel = output_kernel_or_marginal(output_kernel, targets)
     return repeated_evaluation(references, targets, versions, kernel, repeats=repeats, seed=seed)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 from congruence.kernels.arrays import array_namespace
 from congruence.kernels.bandwidths import OutputScale
 from congruence.kernels.errors import InvalidInputError, ProtocolError
-from congruence.kernels.kernel_functions import Kernel, Polynomial
+from congruence.kernels.kernel_functions import Kernel, Polynomial, require_kernel
 
 DownsamplingChoice = Literal["uniform", "leverage", "rpcholesky"]
 
@@ -83,6 +83,9 @@ class Protocol:
     reference_split: str | None = None
 
     def __post_init__(self) -> None:
+        require_kernel(self.input_kernel, "input_kernel")
+        if self.output_kernel is not None:
+            require_kernel(self.output_kernel, "output_kernel")
         if self.bootstraps and self.downsampling is not None:
             raise ProtocolError(
                 f"protocol '{self.name}': bootstraps and downsampling both choose the reference points; use one of them"

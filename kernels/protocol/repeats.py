@@ -27,7 +27,7 @@ from congruence.kernels.streams import stream
 MIN_PROBES = 4  # of the noise floor, in each repeat
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RepeatedResult(CongruenceResult):
     """CCE averaged point by point over repeats of a protocol; its bounds hold in every repeat and in their mean.
 

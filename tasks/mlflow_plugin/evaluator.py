@@ -5,6 +5,12 @@
         evaluator_config={"input": "image", "encoder": {"kind": "open_clip", "model": "compact"}, "protocol": "exact"},
     )
 
+``evaluator_config`` (all optional but ``input`` or ``embeddings``):
+
+- ``input``: one column of images, texts or arrays, or a list of numeric columns; ``input_kind``: what they are.
+- ``encoder``, ``protocol``, ``predictions``, ``key``, ``metrics``, ``seed``: as in the evaluation file.
+- ``embeddings``: an array (n, d) in place of ``input`` and ``encoder``.
+
 The data are a table whose rows are the reference split; the metrics are those of the evaluation flow, computed by the
 same code, and the scores of all rows are logged as ``congruence_scores.parquet``.
 """

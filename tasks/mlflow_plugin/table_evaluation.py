@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -36,6 +36,9 @@ class TableEvaluationSettings(Strict):
     """
 
     input: str | list[str] | None = None
+    input_kind: Literal["image", "text", "features"] | None = Field(
+        default=None, description="as in the evaluation file; the encoder's kind, where given, must be the same"
+    )
     encoder: EncoderSettings | None = None
     protocol: ProtocolSettings = ProtocolSettings()
     predictions: PredictionSettings | None = Field(default=None, description="where the model's metadata do not say")
@@ -119,13 +122,24 @@ def _encoder(frame: pd.DataFrame, settings: TableEvaluationSettings) -> Encoder 
     if chosen is not None and chosen.needs_statistics:
         mean, scale = standardisation(_raw_inputs(frame, settings.input), chosen.dimension)
         chosen = chosen.model_copy(update={"mean": mean, "scale": scale})
-    return None if chosen is None else load_encoder(chosen)
+    encoder = None if chosen is None else load_encoder(chosen)
+    kind, read = settings.input_kind, "features" if encoder is None else encoder.input_kind
+    if kind is not None and kind != read:
+        reader = "without an encoder" if encoder is None else f"encoder {encoder.id}"
+        raise InvalidInputError(
+            f"evaluator_config.input_kind: is {kind!r}, but {reader} the inputs are read as {read!r}; set "
+            f"evaluator_config['encoder'] to one that reads {kind!r}, such as {{'kind': 'open_clip', 'model': "
+            f"'compact'}} for images, or input_kind to {read!r}"
+        )
+    return encoder
 
 
 def _raw_inputs(frame: pd.DataFrame, columns: str | list[str] | None) -> Any:
     if columns is None:
         raise InvalidInputError(
-            "input: not given; name the column(s) that the error is conditional on, or give embeddings"
+            "evaluator_config.input: not given; name the column(s) that the error is conditional on, as in "
+            "evaluator_config={'input': ['age', 'income']}, or give their embeddings (n, d) as "
+            "evaluator_config={'embeddings': x}"
         )
     if isinstance(columns, list):
         return np.column_stack([_column(frame, name).to_numpy() for name in columns])

@@ -83,7 +83,7 @@ def test_published_values(loc, scale, y, unbiased, biased):
     for estimator, value in (("unbiased", unbiased), ("biased", biased), ("block", unbiased)):
         options = {"block_size": 2} if estimator == "block" else {}
         result = squared_kernel_calibration_error(
-            predictive, np.array(y, float), target_kernel=SQUARED_EXPONENTIAL, estimator=estimator, **options
+            predictive, np.array(y, float), output_kernel=SQUARED_EXPONENTIAL, estimator=estimator, **options
         )
         assert result == pytest.approx(value, abs=2e-13)
 
@@ -93,14 +93,14 @@ def test_blocks_of_consecutive_rows_have_the_published_values(size, value):
     numbers = random.Random(1234)
     loc, scale = np.transpose([(numbers.gauss(0, 1), numbers.random()) for _ in range(100)])
     y = np.array([numbers.gauss(0, 1) for _ in range(100)])
-    options = {"prediction_kernel": Wasserstein(), "target_kernel": RBF(0.5), "estimator": "block", "block_size": size}
+    options = {"prediction_kernel": Wasserstein(), "output_kernel": RBF(0.5), "estimator": "block", "block_size": size}
     result = squared_kernel_calibration_error(Normal(loc, scale), y, shuffle=False, **options)
     assert result == pytest.approx(value, abs=1e-14)
     assert result != squared_kernel_calibration_error(Normal(loc, scale), y, **options)
     terms = pair_terms(Normal(loc, scale), y, Wasserstein(), RBF(0.5))
     assert block_test(terms, size, shuffle=False).estimate == pytest.approx(value, abs=1e-14)
     test = calibration_test(
-        Normal(loc, scale), y, method="block", block_size=size, target_kernel=RBF(0.5), shuffle=False
+        Normal(loc, scale), y, method="block", block_size=size, output_kernel=RBF(0.5), shuffle=False
     )
     assert test.estimate == pytest.approx(value, abs=1e-14)
     with pytest.raises(InvalidInputError, match="no meaning"):
@@ -112,7 +112,7 @@ def test_estimators_equal_their_definitions(exponent):
     predictive, y = normal_data(40)
     parameters = np.column_stack([predictive.loc, predictive.scale])
     h = definition(predictive, y, 0.7, np.exp(-0.8 * cdist(parameters, parameters) ** exponent))
-    options = {"prediction_kernel": Wasserstein(0.8, exponent), "target_kernel": RBF(0.7)}
+    options = {"prediction_kernel": Wasserstein(0.8, exponent), "output_kernel": RBF(0.7)}
     off = h - np.diag(np.diag(h))
     assert squared_kernel_calibration_error(predictive, y, **options) == pytest.approx(off.sum() / (40 * 39), abs=1e-13)
     biased = squared_kernel_calibration_error(predictive, y, estimator="biased", **options)
@@ -149,7 +149,7 @@ def test_unbiased_estimates_of_a_calibrated_model_average_to_zero():
     loc, scale = rng.normal(size=(200, 20)), rng.uniform(0.5, 2, size=(200, 20))
     y = loc + scale * rng.normal(size=(200, 20))
     estimates = [
-        squared_kernel_calibration_error(Normal(*row[:2]), row[2], target_kernel=SQUARED_EXPONENTIAL)
+        squared_kernel_calibration_error(Normal(*row[:2]), row[2], output_kernel=SQUARED_EXPONENTIAL)
         for row in zip(loc, scale, y, strict=True)
     ]
     assert abs(np.mean(estimates)) < 4 * np.std(estimates) / np.sqrt(200)
@@ -201,7 +201,7 @@ def test_laplace_with_its_kernel_agrees_with_samples():
     predictive = Laplace(rng.normal(size=30), rng.uniform(0.5, 2, 30))
     y = rng.normal(size=30)
     exact = squared_kernel_calibration_error(
-        predictive, y, prediction_kernel=HilbertianEmbedding(embedding=moment_embedding), target_kernel=Laplacian(0.7)
+        predictive, y, prediction_kernel=HilbertianEmbedding(embedding=moment_embedding), output_kernel=Laplacian(0.7)
     )
     draws = predictive.sample(2000, seed=2)
     kernel = Laplacian(0.7)
@@ -324,7 +324,7 @@ def test_vector_normals_equal_the_definition():
     )
     rows = location_scale_rows(pair, targets)
     assert NormalProduct((0.7,))(rows[[i]], rows[[j]])[0, 0] == pytest.approx(expected, abs=0.01)
-    exact = squared_kernel_calibration_error(pair, targets, target_kernel=RBF(0.7), estimator="biased")
+    exact = squared_kernel_calibration_error(pair, targets, output_kernel=RBF(0.7), estimator="biased")
     assert 0 < exact < 1
 
 
@@ -333,7 +333,7 @@ def test_vector_targets():
     center = rng.normal(size=(60, 1, 3))
     predictive = Samples(center + rng.normal(size=(60, 20, 3)))
     good, bad = center[:, 0] + rng.normal(size=(60, 3)), center[:, 0] + 1.0 + rng.normal(size=(60, 3))
-    options = {"prediction_kernel": MaximumMeanDiscrepancy(scale=None), "target_kernel": RBF(0.1)}
+    options = {"prediction_kernel": MaximumMeanDiscrepancy(scale=None), "output_kernel": RBF(0.1)}
     calibrated = squared_kernel_calibration_error(predictive, good, **options)
     assert abs(calibrated) < 0.01 < squared_kernel_calibration_error(predictive, bad, **options)
     with pytest.raises(InvalidInputError, match="MaximumMeanDiscrepancy"):
@@ -349,7 +349,7 @@ def test_ucme_equals_its_definition():
     mean = np.sqrt(v / spread) * np.exp(-((predictive.loc[:, None] - test_y) ** 2) / (2 * spread))
     expected = np.mean(np.mean(k_p * (np.exp(-0.5 * (y[:, None] - test_y) ** 2) - mean), axis=0) ** 2)
     result = unnormalized_calibration_mean_embedding(
-        predictive, y, test_predictive, test_y, target_kernel=SQUARED_EXPONENTIAL
+        predictive, y, test_predictive, test_y, output_kernel=SQUARED_EXPONENTIAL
     )
     assert result == pytest.approx(expected, rel=1e-12)
 
@@ -364,7 +364,7 @@ def wasserstein_grid(a: Normal, b: Normal) -> np.ndarray:
         (lambda p, y: squared_kernel_calibration_error(p, y[:-1]), "9 rows"),
         (lambda p, y: squared_kernel_calibration_error(p, np.full(10, 3.0)), "all 10 values"),
         (lambda p, y: squared_kernel_calibration_error(p, np.where(y == y[4], np.nan, y)), "row 4"),
-        (lambda p, y: squared_kernel_calibration_error(p[:1], y[:1], target_kernel=RBF(1.0)), "at least two"),
+        (lambda p, y: squared_kernel_calibration_error(p[:1], y[:1], output_kernel=RBF(1.0)), "at least two"),
         (lambda p, y: squared_kernel_calibration_error(p, y, estimator="linear"), "unknown"),
         (lambda p, y: squared_kernel_calibration_error(p, y, block_size=4), "no meaning"),
         (lambda p, y: squared_kernel_calibration_error(p, y, estimator="block", block_size=11), "2 to the 10"),
@@ -381,6 +381,6 @@ def test_bad_input_is_named(call, message):
 
 def test_unbounded_kernels_are_estimated_too():
     predictive, y = normal_data(20)
-    moments = squared_kernel_calibration_error(predictive, y, target_kernel=Polynomial(degree=2), estimator="biased")
+    moments = squared_kernel_calibration_error(predictive, y, output_kernel=Polynomial(degree=2), estimator="biased")
     assert np.isfinite(moments)
     assert moments > 0

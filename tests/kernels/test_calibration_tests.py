@@ -38,7 +38,7 @@ def test_level_on_calibrated_models(method, n, repetitions, options):
     for seed in range(repetitions):
         predictive, y = synthetic(n, seed, calibrated=True)
         rejected += (
-            calibration_test(predictive, y, method=method, target_kernel=KERNEL, seed=seed, **options).p_value <= 0.05
+            calibration_test(predictive, y, method=method, output_kernel=KERNEL, seed=seed, **options).p_value <= 0.05
         )
     assert rejected / repetitions <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / repetitions)
 
@@ -47,7 +47,7 @@ def test_level_on_calibrated_models(method, n, repetitions, options):
 def test_power_on_the_uncalibrated_model(method):
     for seed in range(5):
         predictive, y = synthetic(256, seed, calibrated=False)
-        assert calibration_test(predictive, y, method=method, target_kernel=KERNEL, seed=seed).p_value <= 0.05
+        assert calibration_test(predictive, y, method=method, output_kernel=KERNEL, seed=seed).p_value <= 0.05
 
 
 @pytest.mark.parametrize("method", ["asymptotic", "consistency", "cme"])
@@ -57,7 +57,7 @@ def test_ten_targets(method):
     center = np.repeat(rng.uniform(size=(200, 1)), 10, axis=1)
     predictive = MultivariateNormal(center, np.full((200, 10), 0.1))
     y = center + 0.1 * rng.normal(size=(200, 10))
-    options = {"method": method, "target_kernel": KERNEL, "replicates": 39}
+    options = {"method": method, "output_kernel": KERNEL, "replicates": 39}
     assert calibration_test(predictive, y, **options).p_value > 0.05
     y[:, 0] = 0.1 + 0.1 * rng.normal(size=200)
     assert calibration_test(predictive, y, **options).p_value <= 0.05
@@ -67,14 +67,14 @@ def test_distribution_free_bounds_reject_only_gross_errors():
     predictive, y = synthetic(1024, 0, calibrated=True)
     far = Normal(predictive.loc + 5.0, predictive.scale)
     for estimator in ("unbiased", "biased"):
-        options = {"method": "distribution_free", "target_kernel": KERNEL, "estimator": estimator}
+        options = {"method": "distribution_free", "output_kernel": KERNEL, "estimator": estimator}
         assert calibration_test(predictive, y, **options).p_value > 0.5
         assert calibration_test(far, y, **options).p_value < 1e-3
 
 
 def test_an_estimate_below_zero_is_no_evidence():
     predictive, y = Normal(np.array([0.0, 1.0]), np.array([1.0, 2.0])), np.array([1.0, 0.0])
-    result = calibration_test(predictive, y, method="distribution_free", target_kernel=KERNEL)
+    result = calibration_test(predictive, y, method="distribution_free", output_kernel=KERNEL)
     assert result.estimate < 0
     assert result.p_value == 1.0
 
@@ -89,7 +89,7 @@ def test_ordinary_least_squares_illustration_is_rejected():
         slope, intercept = np.polyfit(x[:100], y[:100], 1)
         spread = np.std(y[:100] - intercept - slope * x[:100], ddof=1)
         predictive = Normal(intercept + slope * x[100:], np.full(50, spread))
-        rejections.append(calibration_test(predictive, y[100:], target_kernel=KERNEL, seed=seed).p_value < 0.05)
+        rejections.append(calibration_test(predictive, y[100:], output_kernel=KERNEL, seed=seed).p_value < 0.05)
     assert np.mean(rejections) >= 0.75
 
 
@@ -155,7 +155,7 @@ def test_trust_sees_a_kernel_on_predictions_of_the_wrong_scale():
 def test_trust_of_consistency_says_where_the_kernel_came_from():
     predictive, y = synthetic(64, 0, calibrated=True)
     assert "read off the targets" in str(calibration_test(predictive, y, method="consistency").trust)
-    assert calibration_test(predictive, y, method="consistency", target_kernel=KERNEL).trust.reasons == ()
+    assert calibration_test(predictive, y, method="consistency", output_kernel=KERNEL).trust.reasons == ()
 
 
 def test_two_blocks_are_refused():
@@ -174,7 +174,7 @@ def test_locations_may_be_given():
         method="cme",
         test_predictive=Normal(centers, np.full(2, 0.1)),
         test_y=centers,
-        target_kernel=KERNEL,
+        output_kernel=KERNEL,
     )
     assert result.p_value < 1e-6
 
@@ -191,7 +191,7 @@ def test_bounds_of_kernels():
     assert kernel_supremum(RBF(1.0) + Laplacian(2.0) * RBF(0.1)) == 2.0
     predictive, y = synthetic(20, 0, calibrated=True)
     with pytest.raises(InvalidInputError, match="no finite bound"):
-        calibration_test(predictive, y, method="distribution_free", target_kernel=Polynomial())
+        calibration_test(predictive, y, method="distribution_free", output_kernel=Polynomial())
 
 
 @pytest.mark.parametrize(
@@ -217,5 +217,5 @@ def test_ensembles_are_tested_as_the_empirical_law_they_are():
     y = center[:, 0] + rng.normal(size=200)
     wide = Samples(center + rng.normal(size=(200, 30)))
     narrow = Samples(center + 0.2 * rng.normal(size=(200, 30)))
-    assert calibration_test(wide, y, target_kernel=RBF(1.0)).p_value > 0.05
-    assert calibration_test(narrow, y, target_kernel=RBF(1.0)).p_value < 0.01
+    assert calibration_test(wide, y, output_kernel=RBF(1.0)).p_value > 0.05
+    assert calibration_test(narrow, y, output_kernel=RBF(1.0)).p_value < 0.01

@@ -224,7 +224,7 @@ def test_mismatched_arguments_are_refused(law: Distribution) -> None:
         (lambda: families.Normal([0.0, 0.0], [1.0, 1.0, 1.0]), "different lengths"),
         (lambda: families.Normal(["a"], [1.0]), "expected numbers"),
         (lambda: families.NegativeBinomial([1.0, -2.0], 0.5), "NegativeBinomial.mean: row 1 is -2"),
-        (lambda: families.DoublePoisson(1.0, 0.0), "DoublePoisson.dispersion: row 0"),
+        (lambda: families.DoublePoisson(1.0, 0.0), "DoublePoisson.inverse_dispersion: row 0"),
         (lambda: families.Binomial(2.5, 0.5), "whole number"),
         (lambda: families.TruncatedNormal(0.0, 1.0, 2.0, 1.0), "bound below upper"),
         (lambda: families.ZeroInflatedPoisson(-1.0, 0.5), "Poisson.rate"),

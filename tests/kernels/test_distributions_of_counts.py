@@ -162,7 +162,10 @@ def test_laws_of_one_value(law: Distribution, value: int) -> None:
         ),
         (lambda: families.HurdlePoisson(1.0, 1.1), r"zero_probability: row 0 is 1\.1"),
         (lambda: families.DoublePoisson(0.0, 1.0), "DoublePoisson.mean: row 0 is 0, expected a positive"),
-        (lambda: families.DoublePoisson(3.0, 1e-9), r"DoublePoisson.dispersion: row 0 is 1e-09, expected a spread"),
+        (
+            lambda: families.DoublePoisson(3.0, 1e-9),
+            r"DoublePoisson.inverse_dispersion: row 0 is 1e-09, expected a spread",
+        ),
         (lambda: families.Binomial(1e17, 0.5), "Binomial.n: row 0 is 1e.17, expected a whole number of trials"),
         (lambda: families.NegativeBinomial(1.0, -1e-9), "NegativeBinomial.dispersion: row 0 is -1e-09"),
     ],

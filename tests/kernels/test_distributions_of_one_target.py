@@ -41,8 +41,8 @@ def test_one_target_is_scalar(law: families.Distribution, scalar: families.Distr
 
 def test_one_target_in_the_kernel_calibration_error() -> None:
     law, scalar = PAIRS[0]
-    of_vectors = squared_kernel_calibration_error(law, Y[:, None], target_kernel=RBF(0.5))
-    assert of_vectors == pytest.approx(squared_kernel_calibration_error(scalar, Y, target_kernel=RBF(0.5)), rel=1e-9)
+    of_vectors = squared_kernel_calibration_error(law, Y[:, None], output_kernel=RBF(0.5))
+    assert of_vectors == pytest.approx(squared_kernel_calibration_error(scalar, Y, output_kernel=RBF(0.5)), rel=1e-9)
 
 
 def test_rows_of_a_one_target_law() -> None:
@@ -72,7 +72,7 @@ def test_another_number_of_targets_is_refused(law: families.Distribution, target
         lambda: scores.point_scores(law, y),
         lambda: conditional_congruence_error(X, y, law, input_kernel=RBF(0.3)),
         lambda: congruence_test(X, y, law, draws=19, input_kernel=RBF(0.3)),
-        lambda: squared_kernel_calibration_error(law, y, target_kernel=RBF(0.5)),
+        lambda: squared_kernel_calibration_error(law, y, output_kernel=RBF(0.5)),
     ):
         with pytest.raises(InvalidInputError, match=message):
             evaluate()

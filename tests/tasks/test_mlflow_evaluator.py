@@ -139,6 +139,7 @@ def test_images_go_through_an_encoder() -> None:
     [
         ({"input": "w"}, "column 'w' is missing; the table has 'u', 'v'"),
         ({"input": None}, "input: not given"),
+        ({"input_kind": "image"}, "input_kind: is 'image', but without an encoder"),
         ({"inputs": ["u"]}, "Extra inputs"),
         ({"embeddings": np.ones((3, 2))}, "3 rows for a table of 80"),
         ({"predictions": None}, "evaluator_config.predictions: missing"),

@@ -91,7 +91,7 @@ KINDS: dict[str, dict[str, st.SearchStrategy[float]]] = {
     "poisson": {"rate": positive},
     "binomial": {"n": st.integers(1, 50), "p": unit},
     "negative_binomial": {"mean": positive, "dispersion": positive},
-    "double_poisson": {"mean": positive, "dispersion": positive},
+    "double_poisson": {"mean": positive, "inverse_dispersion": positive},
     "deterministic": {"value": real},
     "truncated_normal": {"loc": real, "scale": positive, **BOUNDED},
     "censored_normal": {"loc": real, "scale": positive, **BOUNDED},
@@ -103,7 +103,7 @@ KINDS: dict[str, dict[str, st.SearchStrategy[float]]] = {
             "poisson": {"rate": positive},
             "binomial": {"n": st.integers(1, 50), "p": unit},
             "negative_binomial": {"mean": positive, "dispersion": positive},
-            "double_poisson": {"mean": positive, "dispersion": positive},
+            "double_poisson": {"mean": positive, "inverse_dispersion": positive},
         }.items()
     },
 }

@@ -1,0 +1,57 @@
+"""What a person at a prompt reads: results that say their mean, arguments that say what they should be."""
+
+import numpy as np
+import pytest
+
+from congruence.kernels import (
+    EXACT,
+    RBF,
+    DoublePoisson,
+    InvalidInputError,
+    NegativeBinomial,
+    Normal,
+    calibration_test,
+    conditional_calibration_test,
+    conditional_congruence_error,
+    evaluate_protocol,
+    interpret_pit,
+)
+
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(80, 2))
+Y = X[:, 0] + RNG.normal(size=80)
+LAW = Normal(X[:, 0], np.ones(80))
+
+
+def test_a_result_says_its_mean_and_what_it_rests_on():
+    result = conditional_congruence_error(X, Y, LAW, input_kernel=RBF(1.0), uncertainty=True)
+    said = repr(result)
+    assert f"mean={result.mean:.4g}, standard_error={result.standard_error:.4g}" in said
+    assert "points=80" in said
+    assert repr(evaluate_protocol(EXACT, X, Y, {"a": LAW})["a"]).startswith("RepeatedResult(mean=")
+
+
+def test_an_interpretation_says_its_verdict():
+    interpretation = interpret_pit(RNG.uniform(size=300), resamples=20)
+    assert repr(interpretation).startswith(f"Interpretation({interpretation.verdict.text!r}")
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: conditional_congruence_error(X, Y, LAW, input_kernel="rbf"), "input_kernel"),
+        (lambda: conditional_congruence_error(X, Y, LAW, input_kernel=RBF(1.0), output_kernel="rbf"), "output_kernel"),
+        (lambda: conditional_calibration_test(X, Y, LAW, input_kernel="rbf"), "input_kernel"),
+        (lambda: calibration_test(LAW, Y, output_kernel="rbf"), "output_kernel"),
+    ],
+)
+def test_a_kernel_by_name_is_one_sentence(call, name):
+    with pytest.raises(InvalidInputError, match=f"^{name}: expected a kernel .* got 'rbf'$"):
+        call()
+
+
+def test_dispersion_rises_with_the_spread():
+    """Of the negative binomial law; the double Poisson law's parameter falls, and is named so."""
+    assert NegativeBinomial(5.0, 0.5).std() > NegativeBinomial(5.0, 0.1).std()
+    wide, narrow = (DoublePoisson(mean=5.0, inverse_dispersion=value).std() for value in (0.5, 2.0))
+    assert wide > narrow
