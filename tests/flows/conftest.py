@@ -10,6 +10,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+from databases import mlflow_database
 from prefect.testing.utilities import prefect_test_harness
 
 from congruence.tasks.contract import log_predictive_model
@@ -36,7 +37,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def home(tmp_path: Path) -> Path:
     folder = tmp_path / "home"
     folder.mkdir()
-    mlflow.set_tracking_uri(f"sqlite:///{folder / 'mlflow.db'}")
+    mlflow.set_tracking_uri(mlflow_database(folder))
     return folder
 
 
