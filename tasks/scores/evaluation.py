@@ -37,6 +37,7 @@ SCORES = (
     "squared_error",
     "pit",
 )
+ROW_COLUMNS = ("key", "valid", "reason", "target")
 INFLUENCE = ("key", "cce_squared_influence", "cce_influence")
 SIGNIFICANCE = 0.05
 EACH_OF_TWO = SIGNIFICANCE / 2.0
@@ -192,6 +193,11 @@ def cce_status(metrics: Mapping[str, Metric]) -> str:
     if above:
         return NOT_AS_IF_TRUE
     return NOT_CALIBRATED if calibration is not None and calibration.value < EACH_OF_TWO else AS_IF_TRUE
+
+
+def is_of_the_version(column: str) -> bool:
+    """Whether a version's predictions make this column of ``Evaluation.scores``; the others are of the split's rows."""
+    return (column in SCORES and column not in ROW_COLUMNS) or column.startswith(("cce_", "calibration_"))
 
 
 def metric_list_digest(names: Iterable[str]) -> str:
