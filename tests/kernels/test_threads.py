@@ -4,13 +4,21 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from congruence.kernels.gram.thin_products import padded_columns, transposed_product
 from congruence.kernels.threads import map_on_threads, single_threaded_blas
+
+
+@pytest.fixture(autouse=True)
+def _two_threads() -> Iterator[None]:
+    """Else one thread, which the tests run with, could not be told from what is to be shown."""
+    with threadpool_limits(2, user_api="blas"):
+        yield
 
 
 def blas_threads():
@@ -19,6 +27,7 @@ def blas_threads():
 
 def test_users_inside_each_other_leave_blas_as_the_first_one_found_it():
     before = blas_threads()
+    assert before == [2]
     with single_threaded_blas():
         assert map_on_threads(lambda _: blas_threads(), range(4), 2) == [[1]] * 4
         with single_threaded_blas():
