@@ -15,7 +15,6 @@ from mlflow import MlflowClient
 from congruence.flows.evaluate import evaluate
 from congruence.flows.outcomes import VersionOutcome
 from congruence.kernels import EXACT, Normal, conditional_congruence_error
-from congruence.tasks.digits import write_digits
 from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders import load_encoder
 from congruence.tasks.mlflow_plugin.table_evaluation import TableEvaluationSettings, evaluate_table
@@ -92,35 +91,6 @@ def test_the_flow_gives_the_numbers_of_the_plain_call(
     np.testing.assert_allclose(scores["cce"], points["cce"], rtol=1e-6)
     for name in NUMBERS:
         assert plugin[name] == pytest.approx(outcome.metrics[name].value, abs=1e-9), name
-
-
-@pytest.mark.usefixtures("prefect_server")
-def test_a_version_that_fails_does_not_stop_the_others(
-    content: Content, home: Path, register_law: Register, register_broken: Register
-) -> None:
-    good = register_law()
-    bad = register_broken()
-    outcomes = {outcome.label: outcome for outcome in run(content, home, [good, bad], cluster={"kind": "threads"})}
-    assert outcomes["angle/1"].status == "evaluated"
-    assert outcomes["broken/1"].status == "failed"
-    assert "scale" in str(outcomes["broken/1"].error)
-
-
-@pytest.mark.usefixtures("prefect_server")
-def test_a_protocol_with_a_bootstrapped_validation_reference(
-    content: Content, home: Path, digits: Path, register_law: Register
-) -> None:
-    write_digits(digits / "train", "train", rows=120)
-    reference = content()["splits"][0] | {"name": "digits-validation", "uri": str(digits / "train")}
-    protocol = {"base": "ecai", "bootstraps": 3, "draws": 2}
-    threads = {"kind": "threads"}
-    outcome = run(
-        content, home, [register_law()], cluster=threads, protocol=protocol, reference=reference, metrics=["nll"]
-    )[0]
-    assert outcome.status == "evaluated"
-    assert outcome.metrics["cce_std"].value > 0
-    assert outcome.run_id is not None
-    assert len(read_scores(outcome.run_id)) == ROWS
 
 
 def files(run_id: str, folder: str | None = None) -> list[str]:
