@@ -14,8 +14,8 @@ for name, value in {
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
     "PREFECT_LOGGING_LEVEL": "ERROR",
     "DASK_LOGGING__DISTRIBUTED": "error",
-    "OMP_NUM_THREADS": "1",  # test processes share the cores: threads of several would wait for each other
-    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "2",
+    "OPENBLAS_NUM_THREADS": "1",  # test processes share the cores: BLAS threads of several wait for each other
 }.items():
     os.environ.setdefault(name, value)
 
