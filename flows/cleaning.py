@@ -10,7 +10,8 @@ from congruence.flows.splits import open_planned, with_fitted_encoder
 from congruence.flows.stages.addresses import store_uri
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.store import plan_of
-from congruence.tasks.embeddings.worker import encoder_key, warm_encoder
+from congruence.tasks.embeddings.worker import encoder_key
+from congruence.tasks.encoders.loading import warm_encoder
 from congruence.tasks.in_use import alone
 from congruence.tasks.leftovers import Leftover, Named, leftovers
 from congruence.tasks.settings.evaluation import EvaluationSettings

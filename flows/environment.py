@@ -14,6 +14,7 @@ from pathlib import Path
 
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.settings.home import home_store
+from congruence.tasks.whole_files import write_whole
 
 _QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -62,8 +63,7 @@ def _quiet_connection_pool(prefect_home: Path) -> None:
     wanted = default.replace("\nloggers:\n", "\nloggers:\n  sqlalchemy.pool:\n    level: CRITICAL\n\n", 1)
     path = prefect_home / "logging.yml"
     if not path.exists() or path.read_text() != wanted:
-        prefect_home.mkdir(parents=True, exist_ok=True)
-        path.write_text(wanted)
+        write_whole(path, wanted.encode())  # several commands may start at once in one home folder
 
 
 def log_to_prefect() -> None:

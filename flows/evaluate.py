@@ -22,7 +22,7 @@ from prefect_dask.task_runners import DaskTaskRunner
 from congruence.flows.conditions import encoder_protocol, evaluation_identity
 from congruence.flows.found import asked_versions, divide, left_out, protocol_name
 from congruence.flows.outcomes import VersionOutcome
-from congruence.flows.splits import open_planned, with_fitted_encoder
+from congruence.flows.splits import open_planned
 from congruence.flows.stages.addresses import local_stores, rows_of, store_uri
 from congruence.flows.stages.embed import embed
 from congruence.flows.stages.failures import reason
@@ -30,13 +30,14 @@ from congruence.flows.stages.index import index
 from congruence.flows.stages.predict import check, kept_predictions, predict
 from congruence.flows.stages.score import Logged, score
 from congruence.flows.stages.solve import groups_of, solve
+from congruence.flows.stages.standardise import standardise
 from congruence.flows.stages.waiting import told
 from congruence.flows.tracking import for_workers
 from congruence.kernels.protocol.protocol import Protocol
 from congruence.tasks.clusters import dask_client, scheduler_address
 from congruence.tasks.embeddings.addresses import share_options
-from congruence.tasks.embeddings.worker import warm_encoder
 from congruence.tasks.encoders.identity import keep_identity
+from congruence.tasks.encoders.loading import warm_encoder
 from congruence.tasks.in_use import in_use
 from congruence.tasks.linalg.measured import MeasurementAddress
 from congruence.tasks.linalg.solve import SolveWork
@@ -92,7 +93,7 @@ def evaluate(
 
         for part in (*settings.splits, *([settings.reference] if settings.reference else [])):
             index(settings, part, cluster)
-        settings = with_fitted_encoder(settings)
+        settings = standardise(settings, cluster)
         for split_settings in settings.splits:
             work = _work_on(settings, split_settings, versions, again)
             outcomes += work.found

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from congruence.flows.conditions import encoder_protocol, evaluation_identity
 from congruence.flows.outcomes import VersionOutcome
-from congruence.flows.splits import open_planned, with_fitted_encoder
+from congruence.flows.splits import open_planned, with_encoder_at_hand
 from congruence.flows.tracking import use_tracking
 from congruence.kernels.protocol.protocol import Protocol
 from congruence.tasks.encoders.identity import encoder_identity
@@ -56,7 +56,10 @@ def find_all(settings: EvaluationSettings) -> list[VersionOutcome] | None:
         wanted = {version.uri for version in versions if FITTED_ON not in version.tags}
         if not wanted <= {item.model_uri for item in held.values()}:
             return None  # known without opening the data
-    settings = with_fitted_encoder(settings)
+    fitted = with_encoder_at_hand(settings)
+    if fitted is None:
+        return None  # the flow has workers to read the features
+    settings = fitted
     encoder = encoder_identity(settings.encoder, settings.home_folder / "encoders")
     outcomes: list[VersionOutcome] = []
     for split_settings in settings.splits:

@@ -177,6 +177,9 @@ def _decide(candidate: Candidate, gate_settings: GateSettings, settings: Evaluat
             version, gate_settings.baseline, settings.tracking, first_version=gate_settings.first_version
         )
         parts[split] = apply_gate(version, baseline, gate_settings, seed=settings.seed)
+        for read in (version, baseline):
+            if read is not None:
+                read.release()
     first = next(iter(parts.values()))
     if len(parts) == 1 and not candidate.errors:
         return first

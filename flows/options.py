@@ -8,17 +8,20 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from congruence.flows.environment import embed_servers
+from congruence.flows.environment import embed_servers, tracking_uri
+from congruence.flows.terminated import SENTENCE, STATUS, Termination
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.settings.home import DEFAULT, VARIABLE
 
 if TYPE_CHECKING:
     from congruence.tasks.comparison import GateDecision
     from congruence.tasks.settings.evaluation import EvaluationSettings
+    from congruence.tasks.tracking.settings import TrackingSettings
 
 Home = Annotated[
     Path | None,
@@ -92,6 +95,17 @@ def start(home: Path | None, *, announce: bool = True) -> Path:
     return embed_servers(chosen.folder)
 
 
+def use_home_store(home: Path | None) -> TrackingSettings:
+    """Point MLflow at the environment's server, else at the home folder, for commands without an evaluation file."""
+    folder = start(home)
+    import mlflow
+
+    from congruence.tasks.tracking.settings import TrackingSettings
+
+    mlflow.set_tracking_uri(tracking_uri(folder))
+    return TrackingSettings()
+
+
 def open_file(file: Path, home: Path | None, **overrides: Any) -> EvaluationSettings:
     """The settings of an evaluation file, its home folder made if need be, with embedded servers pointed at it.
 
@@ -114,16 +128,26 @@ def print_json(content: Any) -> None:
 
 
 class Errors:
-    """Prints our own errors as one readable message; others keep their traceback, which a report of a defect needs."""
+    """Prints our own errors as one readable message; others keep their traceback, which a report of a defect needs.
+
+    A command that is ended by SIGTERM says so in a sentence and leaves with status 143.
+    """
 
     def __init__(self, debug: bool, as_json: bool = False) -> None:
         self.debug = debug
         self.as_json = as_json
+        self._termination = Termination()
 
     def __enter__(self) -> None:
-        pass
+        self._termination.__enter__()
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._termination.__exit__(kind, error, trace)
+        if error is not None and self._termination.asked:
+            typer.secho(SENTENCE, err=True)
+            sys.exit(STATUS)
         if not isinstance(error, CongruenceError) or self.debug:
             return
         typer.secho(f"Error: {error}", err=True, fg=typer.colors.RED)

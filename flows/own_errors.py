@@ -16,6 +16,7 @@ from congruence.kernels.errors import CongruenceError
 _EXPLAINED = (CongruenceError, CancelledError, KilledWorker)  # the last two become a ClusterError, see dask_client
 _LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
 _MARK = "congruence_explained"
+_TOLD = ("Finished in state", "Crash detected! Execution was aborted by a termination signal")
 _COMMAND = "CONGRUENCE_ERRORS_TOLD"
 
 
@@ -33,13 +34,13 @@ class OwnErrors(logging.Filter):
 
 
 class ToldElsewhere(logging.Filter):
-    """Drops, from the terminal of a command, the errors that the command prints itself, and that its run failed."""
+    """Drops, from the terminal of a command, what the command says itself: its errors and how its run ended."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the record is news."""
         if getattr(record, _MARK, False):
             return False
-        return not (record.name in _LOGGERS and record.getMessage().startswith("Finished in state"))
+        return not (record.name in _LOGGERS and record.getMessage().startswith(_TOLD))
 
 
 def told_by_a_command() -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import uuid
 from hashlib import sha256
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,6 +11,7 @@ from congruence.flows.splits import open_planned
 from congruence.kernels.streams import stream
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Split, SplitSettings
+from congruence.tasks.whole_files import whole_file
 
 ROWS = 2_000
 SHARDS = 32
@@ -44,7 +42,8 @@ def _sampled(settings: SplitSettings, evaluation: EvaluationSettings, rows: int)
     named = sha256(f"{split.digest} {rows} {settings.model_dump_json()}".encode()).hexdigest()[:16]
     path = evaluation.home_folder / "quick" / f"{named}.parquet"
     if not path.exists():
-        _write(_sample(split, rows), path)
+        with whole_file(path) as stream:
+            _sample(split, rows).to_parquet(stream, index=False)
     key = settings.key or split.key_column
     changes = {"name": f"{settings.name}-quick", "uri": str(path), "format": "parquet", "key": key, "image_root": None}
     return settings.model_copy(update=changes)
@@ -62,11 +61,3 @@ def _sample(split: Split, rows: int) -> pd.DataFrame:
     wanted = list(dict.fromkeys([*columns, *settings.input_columns]))
     frames = [split.frame(shard, wanted) for shard in shards]
     return pd.concat([frame.loc[frame.index.isin(chosen)] for frame in frames], ignore_index=True)
-
-
-def _write(sample: pd.DataFrame, path: Path) -> None:
-    """The sample as a file, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{uuid.uuid4().hex}")
-    sample.to_parquet(temporary, index=False)
-    os.replace(temporary, path)

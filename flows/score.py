@@ -26,7 +26,7 @@ from congruence.flows.tracking import for_workers
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.clusters import dask_client, scheduler_address
 from congruence.tasks.embeddings.addresses import share_options
-from congruence.tasks.embeddings.worker import warm_encoder
+from congruence.tasks.encoders.loading import warm_encoder
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.in_use import in_use
 from congruence.tasks.linalg.measured import MeasurementAddress

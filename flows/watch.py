@@ -23,7 +23,7 @@ from congruence.flows.splits import open_planned, with_fitted_encoder
 from congruence.flows.tracking import use_tracking
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.comparison import GateDecision
-from congruence.tasks.embeddings.worker import warm_encoder
+from congruence.tasks.encoders.loading import warm_encoder
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.models.registry import ModelVersion, matching_versions
 from congruence.tasks.scores.names import requested_metrics

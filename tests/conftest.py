@@ -1,4 +1,4 @@
-"""The environment that every test runs in: quiet, offline, few BLAS threads."""
+"""The environment that every test runs in: quiet, offline, one BLAS thread."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ for name, value in {
     "PREFECT_LOGGING_LEVEL": "ERROR",
     "DASK_LOGGING__DISTRIBUTED": "error",
     "OMP_NUM_THREADS": "2",
-    "OPENBLAS_NUM_THREADS": "2",
+    "OPENBLAS_NUM_THREADS": "1",  # test processes share the cores: BLAS threads of several wait for each other
 }.items():
     os.environ.setdefault(name, value)
 

@@ -17,6 +17,8 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
+from databases import mlflow_database
+
 QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
 
 
@@ -96,7 +98,7 @@ class MlflowServer(HttpServer):
         self.uri = f"http://127.0.0.1:{port}"
         self.url = f"{self.uri}/health"
         command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", "127.0.0.1"]
-        command += ["--port", str(port), "--backend-store-uri", store or f"sqlite:///{folder / 'mlflow.db'}"]
+        command += ["--port", str(port), "--backend-store-uri", store or mlflow_database(folder)]
         command += ["--artifacts-destination", str(folder / "artifacts")]
         allowed = {"MLFLOW_WEBHOOK_ALLOWED_SCHEMES": "http,https", "MLFLOW_WEBHOOK_ALLOW_PRIVATE_IPS": "true"}
         # 32 bytes in URL-safe base64; without it every process of the server makes up its own.

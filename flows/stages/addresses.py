@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from congruence.tasks.embeddings.worker import open_store, warm_encoder
+from congruence.tasks.embeddings.worker import open_store
+from congruence.tasks.encoders.loading import warm_encoder
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Split

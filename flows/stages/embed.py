@@ -11,8 +11,9 @@ from congruence.tasks.embeddings.addresses import StoreAddress
 from congruence.tasks.embeddings.decoding import decode_threads
 from congruence.tasks.embeddings.shard import ShardReport, require_few_invalid
 from congruence.tasks.embeddings.standardisation import require_features
-from congruence.tasks.embeddings.worker import embed_shards, find_batch_size, warm_encoder
+from congruence.tasks.embeddings.worker import embed_shards, find_batch_size
 from congruence.tasks.encoders import EncoderSettings
+from congruence.tasks.encoders.loading import warm_encoder
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Shard, Split

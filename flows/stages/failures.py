@@ -7,6 +7,7 @@ from typing import Any
 from distributed import CancelledError, KilledWorker
 from prefect.futures import PrefectFuture
 
+from congruence.flows.terminated import SENTENCE, terminated
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.errors import ClusterError
 from congruence.tasks.masking import mask_text
@@ -30,6 +31,8 @@ def why(future: PrefectFuture[Any]) -> str | None:
 
 
 def reason(error: BaseException) -> str:
-    """An error in one line: our own as they are, others with their type."""
+    """An error in one line: our own as they are, others with their type; any error after a SIGTERM comes from that."""
+    if terminated():
+        return SENTENCE
     text = str(error) if isinstance(error, CongruenceError) else f"{type(error).__name__}: {error}"
     return mask_text(text)

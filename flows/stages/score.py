@@ -11,7 +11,7 @@ from congruence.flows.progress import stage
 from congruence.flows.stages.failures import why
 from congruence.flows.stages.waiting import as_completed
 from congruence.kernels.protocol.protocol import Protocol
-from congruence.tasks.embeddings.worker import warm_encoder
+from congruence.tasks.encoders.loading import warm_encoder
 from congruence.tasks.linalg.measured import MeasurementAddress
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion

@@ -1,6 +1,6 @@
 """A compact CLIP for the demonstration and the tests, shipped with the package and loaded by open_clip itself.
 
-It knows rotated handwritten digits only; `congruence.tasks.compact_clip.train` says how it was made.
+It knows rotated handwritten digits only; `congruence.tasks.compact_clip_training.train` says how it was made.
 """
 
 from typing import TYPE_CHECKING

@@ -13,6 +13,6 @@ def model_name(folder: Path = WEIGHTS) -> str:
         if not (folder / name).is_file():
             raise CongruenceError(
                 f"the compact CLIP is incomplete: {name} is missing in {folder}; install the package again, "
-                "or make the weights with `python -m congruence.tasks.compact_clip.train`"
+                "or make the weights with `python -m congruence.tasks.compact_clip_training.train`"
             )
     return f"local-dir:{folder}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.tasks.comparison.compared import ComparedVersion
@@ -14,7 +13,7 @@ _SENTENCES = 3
 _FEWEST = 30
 
 
-def changes(first: ComparedVersion, second: ComparedVersion, one: pd.DataFrame, two: pd.DataFrame) -> tuple[str, ...]:
+def changes(first: ComparedVersion, second: ComparedVersion, rows: Array) -> tuple[str, ...]:
     """What ``first`` changes against ``second``: over all rows if that can be said, else in up to three regions.
 
     Nothing where neither version's calibration is contradicted by its test, or where an evaluation holds no regions or
@@ -22,16 +21,19 @@ def changes(first: ComparedVersion, second: ComparedVersion, one: pd.DataFrame, 
 
     Args:
         first, second: the versions.
-        one, two: their scores at the rows that are valid in both.
+        rows: which rows are valid in both, (rows,).
     """
     tested = [version.metrics.get("calibration_p_value") for version in (first, second)]
     p_values = [metric.value for metric in tested if metric is not None]
-    if len(p_values) < 2 or min(p_values) >= EACH_OF_TWO or len(one) < _FEWEST:
+    if len(p_values) < 2 or min(p_values) >= EACH_OF_TWO or np.count_nonzero(rows) < _FEWEST:
         return ()
-    if REGION not in one or REGION not in two or list(one[REGION]) != list(two[REGION]):
+    if REGION not in first.scores or REGION not in second.scores:
         return ()
-    new, old = (frame["pit"].to_numpy(float) for frame in (one, two))
-    return _said(first.label, second.label, new, old, one[REGION].to_numpy(str))
+    regions, others = (version.scores[REGION].to_numpy()[rows].astype(str) for version in (first, second))
+    if not np.array_equal(regions, others):
+        return ()
+    new, old = (version.scores["pit"].to_numpy(float)[rows] for version in (first, second))
+    return _said(first.label, second.label, new, old, regions)
 
 
 def _said(first: str, second: str, new: Array, old: Array, labels: Array) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 import pandas as pd
 
@@ -11,20 +12,41 @@ from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import Evaluation, Metric, SplitSummary
 
 
+class Columns(Protocol):
+    """A table that is read column by column: a data frame, or one that fetches each column when it is asked for."""
+
+    def __contains__(self, name: object, /) -> bool: ...
+
+    def __getitem__(self, name: str, /) -> pd.Series: ...
+
+
+@runtime_checkable
+class Releasable(Protocol):
+    """A table that holds something of what was read."""
+
+    def release(self) -> None:
+        """Give it back; it is read again where it is asked for."""
+
+
 @dataclass(frozen=True)
 class ComparedVersion:
-    """What a comparison reads of an evaluation, fresh or logged: see ``Evaluation`` for the fields."""
+    """What a comparison reads of an evaluation, fresh or logged: see ``Evaluation`` for the fields.
+
+    Versions with the same ``rows_digest`` (not "") share their rows and their reference rows: the same keys, valid in
+    the same places.
+    """
 
     model: ModelVersion
     split: SplitSummary
     protocol_name: str
     protocol_digest: str
     metrics: dict[str, Metric]
-    scores: pd.DataFrame = field(repr=False)
+    scores: Columns = field(repr=False)
     run_id: str | None = None
     settings_digest: str = ""
-    influence: pd.DataFrame | None = field(default=None, repr=False)
+    influence: Columns | None = field(default=None, repr=False)
     influence_noise: Array | None = field(default=None, repr=False)
+    rows_digest: str = ""
 
     @classmethod
     def of(cls, evaluation: Evaluation, run_id: str | None = None) -> ComparedVersion:
@@ -46,3 +68,13 @@ class ComparedVersion:
     def label(self) -> str:
         """``name/version``."""
         return self.model.label
+
+    def shares_rows(self, other: ComparedVersion) -> bool:
+        """Whether both are known to be of the same rows without looking at them."""
+        return self.rows_digest != "" and self.rows_digest == other.rows_digest
+
+    def release(self) -> None:
+        """Give back what reading brought onto this machine; it is read again where it is asked for."""
+        for table in (self.scores, self.influence):
+            if isinstance(table, Releasable):
+                table.release()

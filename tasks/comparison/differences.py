@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 from scipy.special import ndtri
 
 from congruence.kernels.arrays import Array
@@ -21,7 +20,7 @@ from congruence.kernels.congruence.difference import LEVEL, difference_of_influe
 from congruence.kernels.congruence.influence import CongruenceInfluence
 from congruence.kernels.errors import ProtocolError
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of, root_of
-from congruence.tasks.comparison.compared import ComparedVersion
+from congruence.tasks.comparison.compared import Columns, ComparedVersion
 from congruence.tasks.scores.names import MEANS
 
 CCE, SQUARED_CCE = "cce_mean", "cce_squared_mean"
@@ -78,7 +77,7 @@ def cce_differences(first: ComparedVersion, second: ComparedVersion) -> dict[str
     one, two = _influence(first), _influence(second)
     assert first.influence is not None
     assert second.influence is not None
-    if list(first.influence["key"]) != list(second.influence["key"]):
+    if not first.shares_rows(second) and list(first.influence["key"]) != list(second.influence["key"]):
         raise MissingInfluenceError(
             f"CCE of {first.label} and {second.label} was estimated on other reference rows, so its difference has no "
             f"interval; evaluate both again: {_again(first)}; {_again(second)}"
@@ -117,39 +116,36 @@ def _again(version: ComparedVersion) -> str:
 
 
 def point_differences(
-    one: pd.DataFrame, two: pd.DataFrame, *, resamples: int, seed: int
+    first: ComparedVersion, second: ComparedVersion, rows: Array, *, resamples: int, seed: int
 ) -> dict[str, MetricDifference]:
     """The metrics that are functions of means over points, from the scores of the points valid in both versions.
+
+    One metric at a time: no more than its two columns are in memory.
+
+    Args:
+        first, second: the versions.
+        rows: which rows are valid in both, (rows,).
+        resamples: of the bootstrap and of the permutation test.
+        seed: of both.
 
     Raises:
         InvalidInputError: fewer than two points.
     """
-    metrics = _point_metrics(one, two)
-    if not metrics:
-        return {}
-    found = PairedResampling(len(one), resamples, seed).compare_all(metrics)
-    return {name: MetricDifference(**vars(item), rows=len(one)) for name, item in found.items()}
+    points = int(np.count_nonzero(rows))
+    resampling = PairedResampling(points, resamples, seed)
+    found: dict[str, MetricDifference] = {}
+    for name, (column, prepare, summary) in _POINT_METRICS.items():
+        if column in first.scores and column in second.scores:
+            one, two = (version.scores[column].to_numpy(float)[rows] for version in (first, second))
+            if np.isfinite(one).all() and np.isfinite(two).all():
+                item = resampling.compare(PointMetric(prepare(one), prepare(two), summary))
+                found[name] = MetricDifference(**vars(item), rows=points)
+    return found
 
 
-def infinite_metrics(scores: pd.DataFrame) -> frozenset[str]:
+def infinite_metrics(scores: Columns) -> frozenset[str]:
     """The means that are infinite: a target to which the prediction gave no probability makes the NLL so."""
     return frozenset(name for name, column in MEANS.items() if column in scores and np.isposinf(scores[column]).any())
-
-
-def _point_metrics(one: pd.DataFrame, two: pd.DataFrame) -> dict[str, PointMetric]:
-    metrics: dict[str, PointMetric] = {}
-
-    def add(name: str, column: str, prepare: Callable[[Array], Array], summary: Callable[[Array], Array]) -> None:
-        if column in one and column in two:
-            values = [frame[column].to_numpy(float) for frame in (one, two)]
-            if all(np.isfinite(item).all() for item in values):
-                metrics[name] = PointMetric(prepare(values[0]), prepare(values[1]), summary)
-
-    for name, column in MEANS.items():
-        add(name, column, np.asarray, mean_of)
-    add("rmse", "squared_error", np.asarray, root_of)
-    add("ece", "pit", _below_levels, _calibration_error)
-    return metrics
 
 
 def _below_levels(pit: Array) -> Array:
@@ -158,3 +154,12 @@ def _below_levels(pit: Array) -> Array:
 
 def _calibration_error(observed: Array) -> Array:
     return np.asarray(np.abs(observed - even_levels()).mean(axis=-1))
+
+
+_Function = Callable[[Array], Array]
+_POINT_METRICS: dict[str, tuple[str, _Function, _Function]] = {
+    **{name: (column, np.asarray, mean_of) for name, column in MEANS.items()},
+    "rmse": ("squared_error", np.asarray, root_of),
+    "ece": ("pit", _below_levels, _calibration_error),
+}
+"""By name: the column of scores, what is taken of each point's, and what is made of the means."""

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from congruence.kernels.arrays import Array
 from congruence.kernels.errors import InvalidInputError, ProtocolError
 from congruence.kernels.protocol.protocol import require_same
 from congruence.kernels.resampling.paired import RESAMPLES
@@ -142,11 +144,12 @@ def compare_versions(
     if baseline is not None and baseline not in labels:
         raise InvalidInputError(f"baseline: {baseline} is not among the compared versions {', '.join(labels)}")
     chosen = ordered[0] if baseline is None else ordered[labels.index(baseline)]
-    pairs = {
-        version.label: compare_pair(version, chosen, resamples=resamples, seed=seed)
-        for version in ordered
-        if version is not chosen
-    }
+    pairs: dict[str, PairedComparison] = {}
+    for version in ordered:
+        if version is not chosen:
+            pairs[version.label] = compare_pair(version, chosen, resamples=resamples, seed=seed)
+            version.release()
+    chosen.release()
     return Comparison(ordered, chosen, pairs, resamples, seed)
 
 
@@ -166,23 +169,35 @@ def compare_pair(
         InvalidInputError: fewer than two common valid points.
     """
     require_comparable([first, second])
-    if list(first.scores["key"]) != list(second.scores["key"]):
+    if not first.shares_rows(second) and list(first.scores["key"]) != list(second.scores["key"]):
         raise ProtocolError(
             f"scores: the rows of {first.label} and {second.label} have other keys; evaluate both again"
         )
-    valid = (first.scores["valid"] & second.scores["valid"]).to_numpy(bool)
-    one, two = first.scores[valid], second.scores[valid]
+    rows = _valid_in_both(first, second)
     differences: dict[str, MetricDifference] = {}
     notes: tuple[str, ...] = ()
     try:
         differences |= cce_differences(first, second)
     except MissingInfluenceError as error:
         notes = (str(error),)
-    differences |= point_differences(one, two, resamples=resamples, seed=seed)
+    differences |= point_differences(first, second, rows, resamples=resamples, seed=seed)
     columns = {CCE: "cce", **{name: column for name, column in MEANS.items() if name in differences}}
-    points = {name: _points_won(one[column], two[column]) for name, column in columns.items()}
-    said = changes(first, second, one, two)
-    return PairedComparison(first, second, int(valid.sum()), differences, points, _largest(one, two), notes, said)
+    points = {name: _points_won(first, second, column, rows) for name, column in columns.items()}
+    return PairedComparison(
+        first,
+        second,
+        rows=int(rows.sum()),
+        differences=differences,
+        points=points,
+        largest=_largest(first, second, rows),
+        notes=notes,
+        changes=changes(first, second, rows),
+    )
+
+
+def _valid_in_both(first: ComparedVersion, second: ComparedVersion) -> Array:
+    valid = second.scores["valid"].to_numpy(bool)
+    return valid if first.shares_rows(second) else valid & first.scores["valid"].to_numpy(bool)
 
 
 def _cce(version: ComparedVersion) -> float:
@@ -190,18 +205,29 @@ def _cce(version: ComparedVersion) -> float:
     return metric.value if metric is not None else float(version.scores["cce"].mean())
 
 
-def _points_won(one: pd.Series, two: pd.Series) -> PointsWon:
-    difference = one.to_numpy(float) - two.to_numpy(float)
+def _points_won(first: ComparedVersion, second: ComparedVersion, column: str, rows: Array) -> PointsWon:
+    difference = _difference(first, second, column)[rows]
     return PointsWon(int((difference < 0).sum()), int((difference > 0).sum()), int((difference == 0).sum()))
 
 
-def _largest(one: pd.DataFrame, two: pd.DataFrame) -> pd.DataFrame:
-    difference = one["cce"] - two["cce"]
-    order = difference.abs().sort_values(ascending=False, kind="stable").index[:_LARGEST]
-    table = pd.DataFrame({"row": order, "key": one.loc[order, "key"], "cce_difference": difference.loc[order]})
-    for column in ("target", "cce", "mean", "std", "nll", "crps"):
-        if column == "target" and "target" in one:
-            table["target"] = one.loc[order, "target"]
-        elif column in one and column in two:
-            table[f"{column}_first"], table[f"{column}_second"] = one.loc[order, column], two.loc[order, column]
-    return table.reset_index(drop=True)
+def _difference(first: ComparedVersion, second: ComparedVersion, column: str) -> Array:
+    return np.asarray(first.scores[column].to_numpy(float) - second.scores[column].to_numpy(float))
+
+
+def _largest(first: ComparedVersion, second: ComparedVersion, rows: Array) -> pd.DataFrame:
+    """The rows on which they differ most in CCE; what is the rows' own is read of ``second``, which has the same."""
+    difference = _difference(first, second, "cce")
+    valid = np.flatnonzero(rows)
+    order = valid[np.argsort(-np.abs(difference[valid]), kind="stable")[:_LARGEST]]
+    table: dict[str, Any] = {
+        "row": order,
+        "key": second.scores["key"].to_numpy()[order],
+        "cce_difference": difference[order],
+    }
+    if "target" in second.scores:
+        table["target"] = second.scores["target"].to_numpy()[order]
+    for column in ("cce", "mean", "std", "nll", "crps"):
+        if column in first.scores and column in second.scores:
+            table[f"{column}_first"] = first.scores[column].to_numpy()[order]
+            table[f"{column}_second"] = second.scores[column].to_numpy()[order]
+    return pd.DataFrame(table)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from congruence.kernels.arrays import Array
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.encoders import EncoderSettings, InvalidRow, standardisation
-from congruence.tasks.sources import Split
+from congruence.tasks.encoders import EncoderSettings, InvalidRow
+from congruence.tasks.encoders.moments import Moments, moments, origin_of, statistics
+from congruence.tasks.sources import Shard, Split
 from congruence.tasks.sources.errors import SplitError
 from congruence.tasks.whole_files import write_whole
 
@@ -22,30 +24,68 @@ logger = logging.getLogger(__name__)
 _FORMAT = 1
 
 
-def with_statistics(settings: EncoderSettings, split: Split, folder: Path) -> EncoderSettings:
+PART_ROWS = 2**16
+"""Rows whose moments are taken together. Parts begin at the same rows however the split is cut into shards."""
+
+Part = tuple[int, int]
+"""The first row of a part, and one past its last."""
+Fit = Callable[[Split, list[Part], Array], list[Moments | None]]
+"""Takes the moments of parts of a split, seen from a row, in the parts' order."""
+
+
+def with_statistics(settings: EncoderSettings, split: Split, folder: Path, fit: Fit | None = None) -> EncoderSettings:
     """The settings with mean and scale, fitted to the valid rows of ``split`` where they are not given.
 
-    One stream over the split; what is found is kept in ``folder`` under the digest of the split's content, and enters
-    the encoder's preprocessing digest, so that embeddings by other statistics never meet these.
+    One pass over the split, part by part; what is found is kept in ``folder`` under the digest of the split's content,
+    and enters the encoder's preprocessing digest, so that embeddings by other statistics never meet these.
+
+    Args:
+        settings: the encoder's.
+        split: that they are fitted to.
+        folder: where they are kept.
+        fit: takes the moments of the parts; by default one after the other, here. The numbers do not depend on it.
 
     Raises:
         SplitError: no row of the split can be used.
     """
+    known = with_kept_statistics(settings, split, folder)
+    if known is not None:
+        return known
+    try:
+        origin = origin_of(_valid_inputs(split, split.shards), settings.dimension)
+        found = [] if origin is None else (fit or fit_here)(split, parts_of(split), origin)
+        mean, scale = statistics(origin, found, settings.dimension)
+    except InvalidInputError as error:
+        raise SplitError(f"split {split.name!r}: {error}") from error
+    path = _path(settings, split, folder)
+    _keep(path, {"split": split.name, "digest": split.digest, "mean": mean, "scale": scale})
+    logger.info("standardising by the %d features of split %s: %s", len(mean), split.name, path)
+    return settings.model_copy(update={"mean": mean, "scale": scale})
+
+
+def with_kept_statistics(settings: EncoderSettings, split: Split, folder: Path) -> EncoderSettings | None:
+    """The settings with the mean and scale that are given, or that ``folder`` keeps; None where neither is."""
     if not settings.needs_statistics:
         return settings
-    named = sha256(f"{_FORMAT} {split.digest} {settings.dimension} {split.settings.input_columns}".encode()).hexdigest()
-    path = folder / f"{named[:32]}.json"
-    found = _kept(path)
+    found = _kept(_path(settings, split, folder))
     if found is None:
-        try:
-            mean, scale = standardisation(_valid_inputs(split), settings.dimension)
-        except InvalidInputError as error:
-            raise SplitError(f"split {split.name!r}: {error}") from error
-        found = {"split": split.name, "digest": split.digest, "mean": mean, "scale": scale}
-        _keep(path, found)
-        logger.info("standardising by the %d features of split %s: %s", len(mean), split.name, path)
-    update = {"mean": tuple(found["mean"]), "scale": tuple(found["scale"])}
-    return settings.model_copy(update=update)
+        return None
+    return settings.model_copy(update={"mean": tuple(found["mean"]), "scale": tuple(found["scale"])})
+
+
+def parts_of(split: Split) -> list[Part]:
+    """Rows 0 to 65,536 of a split, those after them, and so on."""
+    return [(start, min(start + PART_ROWS, split.rows)) for start in range(0, split.rows, PART_ROWS)]
+
+
+def fit_here(split: Split, parts: list[Part], origin: Array) -> list[Moments | None]:
+    """The moments of parts of a split, seen from a row; None of a part without a valid row."""
+    return [moments(_valid_inputs(split, [Shard(0, start, stop - start, "")]), origin) for start, stop in parts]
+
+
+def _path(settings: EncoderSettings, split: Split, folder: Path) -> Path:
+    named = sha256(f"{_FORMAT} {split.digest} {settings.dimension} {split.settings.input_columns}".encode()).hexdigest()
+    return folder / f"{named[:32]}.json"
 
 
 def require_features(split: Split, dimension: int, fitted_on: str) -> None:
@@ -56,7 +96,7 @@ def require_features(split: Split, dimension: int, fitted_on: str) -> None:
         dimension: what the encoder standardises.
         fitted_on: name of the split that statistics are fitted to where they are not given.
     """
-    size = next((part.shape[-1] for part in _valid_inputs(split) if len(part)), dimension)
+    size = next((part.shape[-1] for part in _valid_inputs(split, split.shards) if len(part)), dimension)
     if size != dimension:
         raise SplitError(
             f"split {split.name!r}: its rows have {size} features, but the encoder standardises {dimension} (those of "
@@ -65,9 +105,9 @@ def require_features(split: Split, dimension: int, fitted_on: str) -> None:
         )
 
 
-def _valid_inputs(split: Split) -> Iterator[Any]:
+def _valid_inputs(split: Split, shards: Sequence[Shard]) -> Iterator[Any]:
     """Vectors of features, or matrices of them."""
-    for shard in split.shards:
+    for shard in shards:
         matrix, reasons = split.features(shard)
         valid = np.ones(len(matrix), dtype=bool)
         valid[list(reasons)] = False

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from threading import Lock
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,11 +33,10 @@ import zarr
 from zarr.storage import MemoryStore
 
 from congruence.tasks.embeddings.addresses import StoreAddress, options_of, reference_to
-from congruence.tasks.embeddings.arrays import DATA, METADATA, array_metadata, decoded, encoded
+from congruence.tasks.embeddings.arrays import METADATA, encoded
 from congruence.tasks.embeddings.errors import NotEmbeddedError, StoreError
 from congruence.tasks.embeddings.markers import (
     DamagedError,
-    Entry,
     Marker,
     Summary,
     content_digest,
@@ -47,11 +46,12 @@ from congruence.tasks.embeddings.markers import (
     unsealed,
 )
 from congruence.tasks.embeddings.objects import ObjectStore
+from congruence.tasks.embeddings.rows_to_store import DType, RowsToStore
+from congruence.tasks.embeddings.shard_files import ShardFiles
 from congruence.tasks.sources.split import Shard
 
 __all__ = ["DType", "EmbeddingStore", "StoreError", "open_store_cached"]
 
-DType = Literal["float32", "float16"]
 _FORMAT = 2
 _CACHED_SHARDS = 2
 _OPENED_AT_ONCE = 8
@@ -105,6 +105,7 @@ class EmbeddingStore:
         self.dimension: int = header["dimension"]
         self.dtype: DType = header["dtype"]
         self.encoder_key = address.encoder_key
+        self._files = ShardFiles(objects, self.encoder_key, self.dimension, self.dtype)
 
     @classmethod
     def open(
@@ -162,11 +163,7 @@ class EmbeddingStore:
 
     def is_done(self, shard: Shard) -> bool:
         """Whether the shard's marker is whole and its data of the size that the marker says; data are not read."""
-        try:
-            marker = self._read_marker(shard)
-        except StoreError:
-            return False
-        return self._objects.size(self._data_key(shard, marker.content)) == marker.size
+        return self._files.is_whole(shard)
 
     def pending(self) -> list[Shard]:
         """The shards that are still to be embedded, or to be embedded again because they were found damaged.
@@ -177,7 +174,7 @@ class EmbeddingStore:
         if self._load_summary() is not None:
             return []
         sizes = self._objects.sizes(f"{self.encoder_key}/done", depth=1)
-        missing = [shard for shard in self._shards if not sizes.get(self._marker_key(shard))]
+        missing = [shard for shard in self._shards if not sizes.get(self._files.marker_key(shard))]
         return missing or self._summarise()
 
     def batch_size(self, device: str) -> int | None:
@@ -221,21 +218,16 @@ class EmbeddingStore:
             StoreError: another shape, a valid row that is not finite or overflows the dtype, a row without a reason.
         """
         self._require_known(shard)
-        exact, flags = _require_rows(shard, embeddings, valid, reasons, self.dimension)
-        with np.errstate(over="ignore"):
-            stored = exact.astype(self.dtype, copy=False)
-        if stored is not exact:
-            self._require_no_overflow(shard, exact, stored, flags)
-        data = encoded(stored)
+        rows = RowsToStore.of(shard, embeddings, valid, reasons, self.dimension, self.dtype)
+        data = encoded(rows.stored)
         content = content_digest(data)
-        error = _rounding_error(exact, stored, flags)
-        marker = Marker(content, len(data), int(flags.sum()), error, batch_size, dict(reasons))
-        self._objects.put_if_other(self._data_key(shard, content), data)
-        self._objects.put_if_other(self._data_key(shard, content, METADATA), self._metadata(shard))
+        marker = Marker(content, len(data), int(rows.valid.sum()), rows.rounding_error, batch_size, dict(reasons))
+        self._objects.put_if_other(self._files.data_key(shard, content), data)
+        self._objects.put_if_other(self._files.data_key(shard, content, METADATA), self._files.metadata(shard))
         self._forget(shard)
         sealed_marker = marker.to_bytes(self.encoder_key, shard)
-        before = self._objects.get(self._marker_key(shard))
-        self._objects.put(self._marker_key(shard), sealed_marker)
+        before = self._objects.get(self._files.marker_key(shard))
+        self._objects.put(self._files.marker_key(shard), sealed_marker)
         if before is not None and before != sealed_marker:
             self._remove_summaries()
 
@@ -295,10 +287,12 @@ class EmbeddingStore:
         wrong: dict[int, str] = {}
         for shard in self._shards:
             try:
-                marker = self._read_marker(shard)
-                self._checked(shard, marker.entry)
-                if self._objects.get(self._data_key(shard, marker.content, METADATA)) != self._metadata(shard):
-                    raise self._error(shard, "has damaged metadata, which other programs read")
+                marker = self._files.read_marker(shard)
+                self._files.checked(shard, marker.entry)
+                if self._objects.get(self._files.data_key(shard, marker.content, METADATA)) != self._files.metadata(
+                    shard
+                ):
+                    raise self._files.error(shard, "has damaged metadata, which other programs read")
             except StoreError as error:
                 wrong[shard.index] = str(error)
                 if not isinstance(error, NotEmbeddedError):
@@ -325,7 +319,7 @@ class EmbeddingStore:
 
         def read(shard: Shard) -> Marker | None:
             try:
-                return self._read_marker(shard)
+                return self._files.read_marker(shard)
             except StoreError:
                 return None
 
@@ -352,29 +346,11 @@ class EmbeddingStore:
     def _batch_size_key(self, device: str) -> str:
         return f"{self.encoder_key}/batch_size/{device}.json"
 
-    def _marker_key(self, shard: Shard) -> str:
-        return f"{self.encoder_key}/done/{shard.digest}.json"
-
-    def _data_key(self, shard: Shard, content: str, name: str = DATA) -> str:
-        return f"{self.encoder_key}/shards/{shard.digest}-{content}/{name}"
-
-    def _metadata(self, shard: Shard) -> bytes:
-        return array_metadata(shard.rows, self.dimension, self.dtype)
-
-    def _read_marker(self, shard: Shard) -> Marker:
-        data = self._objects.get(self._marker_key(shard))
-        if data is None:
-            raise NotEmbeddedError(str(self._error(shard, "is not embedded yet")))
-        try:
-            return Marker.parse(data, self.encoder_key, shard)
-        except DamagedError as error:
-            raise self._error(shard, f"has a marker that {error}") from error
-
     def _marker(self, shard: Shard) -> Marker:
         """The shard's marker, read once; `_forget` it where it may have changed."""
         known = self._markers.get(shard.digest)
         if known is None:
-            known = self._markers[shard.digest] = self._read_marker(shard)
+            known = self._markers[shard.digest] = self._files.read_marker(shard)
         return known
 
     def _rows_of(self, shard: Shard, summary: Summary | None) -> npt.NDArray[np.float32]:
@@ -393,11 +369,11 @@ class EmbeddingStore:
         if summary is not None or shard.digest in self._markers:
             entry = self._marker(shard).entry if summary is None else summary.entry(shard)
             try:
-                return self._checked(shard, entry)
+                return self._files.checked(shard, entry)
             except StoreError:
                 self._forget(shard)
         try:
-            rows = self._checked(shard, self._marker(shard).entry)
+            rows = self._files.checked(shard, self._marker(shard).entry)
         except NotEmbeddedError:
             if summary is not None:  # it vouches for what is gone
                 self._remove_summaries()
@@ -409,22 +385,11 @@ class EmbeddingStore:
             self._remove_summaries()
         return rows
 
-    def _checked(self, shard: Shard, entry: Entry) -> npt.NDArray[np.float32]:
-        data = self._objects.get(self._data_key(shard, entry.content))
-        if data is None:
-            raise self._error(shard, "lacks its data")
-        if content_digest(data) != entry.content:
-            raise self._error(shard, "is damaged: its data do not have their checksum")
-        rows = decoded(data, shard.rows, self.dimension, self.dtype)
-        if set(np.flatnonzero(np.isnan(rows[:, 0])).tolist()) != entry.invalid:
-            raise self._error(shard, "contradicts its marker")
-        return rows
-
     def _distrust(self, shard: Shard) -> None:
         """Take the marker off a shard whose data are damaged, so that the next run embeds it again."""
         self._forget(shard)
         self._remove_summaries()
-        self._remove([self._marker_key(shard)])
+        self._remove([self._files.marker_key(shard)])
 
     def _remove_summaries(self) -> None:
         """Those of all splits of this encoder: which of them share a shard is not known. Markers tell the same."""
@@ -472,20 +437,6 @@ class EmbeddingStore:
                 f"shard {shard.index} ({shard.digest}) is not part of this split; open the store for its split"
             )
 
-    def _require_no_overflow(
-        self, shard: Shard, exact: npt.NDArray[np.float32], stored: npt.NDArray[Any], valid: npt.NDArray[np.bool_]
-    ) -> None:
-        overflow = np.flatnonzero(valid & ~np.isfinite(stored).all(axis=1))
-        if len(overflow):
-            largest = float(np.abs(exact[overflow[0]]).max())
-            raise StoreError(f"row {shard.start + int(overflow[0])}: {largest:.6g} overflows {self.dtype}; use float32")
-
-    def _error(self, shard: Shard, what: str) -> StoreError:
-        return StoreError(
-            f"{self._objects.uri}: shard {shard.index} (rows {shard.start} to {shard.start + shard.rows}) {what}; "
-            "run the embedding step again: it redoes this shard and keeps the others"
-        )
-
 
 def open_store_cached(address: StoreAddress) -> EmbeddingStore:
     """The store at ``address``, opened at most once in this process; it may be read from any thread.
@@ -500,36 +451,6 @@ def open_store_cached(address: StoreAddress) -> EmbeddingStore:
 @lru_cache(maxsize=_OPENED_AT_ONCE)
 def _opened(address: StoreAddress) -> EmbeddingStore:
     return EmbeddingStore.at(address)
-
-
-def _require_rows(
-    shard: Shard, embeddings: npt.ArrayLike, valid: npt.ArrayLike, reasons: Mapping[int, str], dimension: int
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
-    values = np.array(embeddings, dtype=np.float32)
-    flags = np.asarray(valid, dtype=bool)
-    if values.shape != (shard.rows, dimension) or flags.shape != (shard.rows,):
-        raise StoreError(
-            f"shard {shard.index}: embeddings {values.shape} and valid {flags.shape}, expected "
-            f"({shard.rows}, {dimension}) and ({shard.rows},); one shard is written whole"
-        )
-    if set(reasons) != set(np.flatnonzero(~flags).tolist()):
-        raise StoreError(f"shard {shard.index}: give a reason for each invalid row and for no other")
-    bad = np.flatnonzero(flags & ~np.isfinite(values).all(axis=1))
-    if len(bad):
-        raise StoreError(
-            f"row {shard.start + int(bad[0])}: marked valid, but its embedding is not finite; mark it invalid"
-        )
-    values[~flags] = np.nan
-    return values, flags
-
-
-def _rounding_error(exact: npt.NDArray[np.float32], stored: npt.NDArray[Any], valid: npt.NDArray[np.bool_]) -> float:
-    if stored.dtype == np.float32 or not valid.any():
-        return 0.0
-    reference = exact[valid].astype(np.float64)
-    norms = np.linalg.norm(reference, axis=1)
-    errors = np.linalg.norm(stored[valid].astype(np.float64) - reference, axis=1)
-    return float((errors / np.where(norms > 0, norms, 1.0)).max())
 
 
 def _split_key(address: StoreAddress) -> str:

@@ -1,27 +1,21 @@
-"""What a Dask worker keeps warm between shards: the encoder, loaded once per process."""
+"""What a Dask worker does with shards: it embeds them by the encoder and the store that its process keeps warm."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from functools import lru_cache
 
 from congruence.tasks.embeddings.addresses import StoreAddress
 from congruence.tasks.embeddings.decoding import own_threads
 from congruence.tasks.embeddings.markers import digest_of
 from congruence.tasks.embeddings.shard import ShardReport, embed_shard
 from congruence.tasks.embeddings.store import EmbeddingStore, open_store_cached, store_header
-from congruence.tasks.encoders import Encoder, EncoderSettings, load_encoder
+from congruence.tasks.encoders import Encoder, EncoderSettings
+from congruence.tasks.encoders.loading import warm_encoder
 from congruence.tasks.settings.evaluation import StoreSettings
 from congruence.tasks.sources import Shard, Split
 
 logger = logging.getLogger(__name__)
-
-
-@lru_cache(maxsize=2)
-def warm_encoder(settings: str) -> Encoder:
-    """The encoder of these settings (as JSON), loaded at most once in this process."""
-    return load_encoder(EncoderSettings.model_validate_json(settings))
 
 
 def encoder_key(encoder: Encoder, settings: StoreSettings) -> str:

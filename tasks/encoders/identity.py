@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -14,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from congruence.tasks.encoders.base import Encoder
-from congruence.tasks.encoders.loading import load_encoder
+from congruence.tasks.encoders.loading import load_encoder, warm_encoder
 from congruence.tasks.encoders.settings import EncoderSettings
+from congruence.tasks.whole_files import write_whole
 
 _FORMAT = 1
 _LIBRARIES = ("torch", "torchvision", "open_clip_torch", "timm", "transformers", "pillow", "numpy")
@@ -48,9 +48,9 @@ def encoder_identity(settings: EncoderSettings, folder: Path) -> EncoderIdentity
     found = kept_identity(settings, folder)
     if found is not None:
         return found
-    from congruence.tasks.embeddings.worker import warm_encoder  # which the work in this process then uses, too
-
-    encoder = warm_encoder(settings.model_dump_json(exclude_unset=True))
+    encoder = warm_encoder(
+        settings.model_dump_json(exclude_unset=True)
+    )  # which the work in this process then uses, too
     keep_identity(settings, encoder, folder)
     return EncoderIdentity(encoder.id, encoder.preprocessing_digest)
 
@@ -77,11 +77,7 @@ def keep_identity(settings: EncoderSettings, encoder: Encoder, folder: Path) -> 
     try:
         files = _states(encoder.weight_files)
         content = {"encoder": asdict(EncoderIdentity(encoder.id, encoder.preprocessing_digest)), "files": files}
-        folder.mkdir(parents=True, exist_ok=True)
-        path = _path(settings, folder)
-        temporary = path.with_suffix(f".{uuid.uuid4().hex}")
-        temporary.write_text(json.dumps(content | {"checksum": _checksum(content)}, indent=1))
-        os.replace(temporary, path)
+        write_whole(_path(settings, folder), json.dumps(content | {"checksum": _checksum(content)}, indent=1).encode())
     except OSError:
         return  # it only saves time
 

@@ -1,6 +1,7 @@
 """From settings to an encoder."""
 
 import importlib
+from functools import lru_cache
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.encoders.base import Encoder
@@ -37,6 +38,12 @@ def load_encoder(settings: EncoderSettings) -> Encoder:
     if settings.kind == "identity":
         return FeatureEncoder(settings)
     return _custom(settings)
+
+
+@lru_cache(maxsize=2)
+def warm_encoder(settings: str) -> Encoder:
+    """The encoder of these settings (as JSON), loaded at most once in this process."""
+    return load_encoder(EncoderSettings.model_validate_json(settings))
 
 
 def _custom(settings: EncoderSettings) -> Encoder:

@@ -38,6 +38,7 @@ SCORES = (
     "squared_error",
     "pit",
 )
+ROW_COLUMNS = ("key", "valid", "reason", "target")
 INFLUENCE = ("key", "cce_squared_influence", "cce_influence")
 SIGNIFICANCE = 0.05
 EACH_OF_TWO = SIGNIFICANCE / 2.0
@@ -221,6 +222,11 @@ def truth_p_value(metrics: Mapping[str, Metric]) -> float | None:
     if congruence is None:
         return None
     return congruence.value if calibration is None else min(1.0, 2.0 * min(congruence.value, calibration.value))
+
+
+def is_of_the_version(column: str) -> bool:
+    """Whether a version's predictions make this column of ``Evaluation.scores``; the others are of the split's rows."""
+    return (column in SCORES and column not in ROW_COLUMNS) or column.startswith(("cce_", "calibration_"))
 
 
 def metric_list_digest(names: Iterable[str]) -> str:

@@ -22,8 +22,7 @@ from congruence.tasks.settings.solver import SolverSettings
 from congruence.tasks.settings.strict import Strict
 from congruence.tasks.sources.settings import SplitSettings
 from congruence.tasks.tracking.settings import TrackingSettings
-from congruence.tasks.watching.notification import NotificationSettings
-from congruence.tasks.watching.settings import WatchSettings
+from congruence.tasks.watching.settings import NotificationSettings, WatchSettings
 
 
 class StoreSettings(Strict):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from congruence.tasks.sources.arrays import describe_npy, describe_npz, describe_zarr, one_npz, open_arrays, zarr_files
+from congruence.tasks.sources.arrays import describe_npy, describe_npz, describe_zarr, one_npz, open_arrays
 from congruence.tasks.sources.errors import SplitError
 from congruence.tasks.sources.files import file_state, joint_state
 from congruence.tasks.sources.huggingface import HuggingFaceTable, is_saved_dataset
@@ -15,6 +15,7 @@ from congruence.tasks.sources.parquet import ParquetTable
 from congruence.tasks.sources.settings import SplitSettings
 from congruence.tasks.sources.tables import Table
 from congruence.tasks.sources.webdataset import WebDatasetTable
+from congruence.tasks.sources.zarr_array import zarr_files
 
 _SUFFIXES = {
     ".parquet": "parquet",

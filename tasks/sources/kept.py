@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from congruence.tasks.sources.digests import combine
-
-
-@contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
-    """A name to write to, which becomes ``path`` at the end: whoever looks sees all of it, or what was there before.
-
-    Each writer has a name of its own, so that several may write the same content at once.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+from congruence.tasks.whole_files import write_whole
 
 
 def save_record(path: Path, content: Mapping[str, Any]) -> None:
     """Keep ``content`` as JSON, with a checksum."""
     text = json.dumps(content, sort_keys=True)
-    with written_whole(path) as temporary:
-        temporary.write_text(json.dumps({"checksum": combine([text.encode()]), "content": text}))
+    write_whole(path, json.dumps({"checksum": combine([text.encode()]), "content": text}).encode())
 
 
 def load_record(path: Path) -> dict[str, Any] | None:

@@ -28,10 +28,11 @@ import pyarrow.parquet as pq
 from congruence.tasks.sources.digests import ROW_BYTES, canonical_bytes, combine, digest_of, is_number
 from congruence.tasks.sources.errors import SplitError
 from congruence.tasks.sources.inputs import InputColumns
-from congruence.tasks.sources.kept import load_record, save_record, written_whole
+from congruence.tasks.sources.kept import load_record, save_record
 from congruence.tasks.sources.roles import described_columns
 from congruence.tasks.sources.settings import SplitSettings
 from congruence.tasks.sources.tables import Table
+from congruence.tasks.whole_files import whole_file
 
 PART_GROUP = 2**15
 """Rows of a row group of the index."""
@@ -115,13 +116,14 @@ def write_part(
         SplitError: an empty key.
     """
     part = _Part(file, settings, table, inputs, _known(known, table.rows) if inputs.lie_outside else None)
-    with written_whole(path) as temporary:
+    with whole_file(path) as stream:
         with pq.ParquetWriter(
-            temporary, part.schema, compression="zstd", use_dictionary=part.repeating, write_page_checksum=True
+            stream, part.schema, compression="zstd", use_dictionary=part.repeating, write_page_checksum=True
         ) as writer:
             for group in _grouped(part.batches(), part.schema):
                 writer.write_table(group, row_group_size=PART_GROUP)
-        footer = _footer(temporary)
+        stream.flush()
+        footer = _footer(Path(stream.name))
     save_record(_record(path), {"footer": footer, "facts": asdict(part.facts)})
     return part.facts
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from typing import BinaryIO
+
+from congruence.tasks.whole_files import sweep, whole_file
 
 PIECE_BYTES = 2**22
 _UNUSED_SECONDS = 24 * 3600
@@ -43,12 +45,9 @@ def unpacked(folder: Path, source: str, state: str, size: int, pieces: Iterator[
             os.utime(copy)
             return copy
         _sweep(home)
-        temporary = home / uuid.uuid4().hex
-        try:
-            _write(temporary, pieces)
-            os.replace(temporary, copy)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with whole_file(copy) as stream:
+            for piece in pieces:
+                _write(stream, piece, home)
     return copy
 
 
@@ -65,18 +64,17 @@ def _alone(home: Path) -> Iterator[None]:
         yield
 
 
-def _write(path: Path, pieces: Iterator[bytes]) -> None:
-    with path.open("xb") as stream:
-        for piece in pieces:
-            try:
-                stream.write(piece)
-                stream.flush()
-            except OSError as error:
-                raise UnpackingError(f"{path.parent}: {error.strerror}") from error
+def _write(stream: BinaryIO, piece: bytes, home: Path) -> None:
+    try:
+        stream.write(piece)
+        stream.flush()
+    except OSError as error:
+        raise UnpackingError(f"{home}: {error.strerror}") from error
 
 
 def _sweep(home: Path) -> None:
     """Remove copies that nobody asked for lately, and what killed processes left."""
+    sweep(home)
     for path in home.iterdir():
         if path.name != _LOCK and time.time() - path.stat().st_mtime > _UNUSED_SECONDS:
             path.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from congruence.tasks.tracking.gates import log_decision
     from congruence.tasks.tracking.identity import EvaluationIdentity, find_evaluation
     from congruence.tasks.tracking.links import compare_runs_link, compare_versions_link, place_of, run_link, web_page
-    from congruence.tasks.tracking.reading import logged_metrics, logged_versions, read_version
+    from congruence.tasks.tracking.reading import logged_metrics, logged_versions, read_scores, read_version
     from congruence.tasks.tracking.reliability import log_reliability
     from congruence.tasks.tracking.runs import fail_run, open_run
     from congruence.tasks.tracking.selecting import comparable_versions, finished_identities
@@ -50,6 +50,7 @@ __all__ = [
     "open_run",
     "place_of",
     "read_failure",
+    "read_scores",
     "read_version",
     "run_link",
     "set_alias",

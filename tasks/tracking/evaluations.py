@@ -16,14 +16,15 @@ from mlflow.exceptions import MlflowException
 from congruence.tasks.masking import mask_secrets, mask_text
 from congruence.tasks.plots import evaluation_figures, png
 from congruence.tasks.report.evaluation import evaluation_report
-from congruence.tasks.scores.evaluation import SCORES, Evaluation
+from congruence.tasks.scores.evaluation import Evaluation, is_of_the_version
 from congruence.tasks.scores.evaluation import Metric as EvaluationMetric
 from congruence.tasks.scores.meanings import HEADLINES, meaning, verdict
 from congruence.tasks.tracking.connection import TrackingError, connect, of_deleted_run, persist
 from congruence.tasks.tracking.finished import SECONDS
 from congruence.tasks.tracking.identity import COMPLETE, STATE, EvaluationIdentity, find_evaluation
 from congruence.tasks.tracking.links import list_page, run_page
-from congruence.tasks.tracking.reading import INFLUENCE_FILE, NOISE_FILE, SCORES_FILE
+from congruence.tasks.tracking.logged_scores import COLUMNS_FILE, INFLUENCE_FILE, NOISE_FILE
+from congruence.tasks.tracking.rows import log_rows
 from congruence.tasks.tracking.runs import MACHINE_PLACE, MACHINE_RUN, close_run, find_or_create, log_params, set_tags
 from congruence.tasks.tracking.settings import TrackingSettings
 from congruence.tasks.tracking.tables import points_table, table_json
@@ -37,7 +38,6 @@ REPORT_FILE = "report.html"
 _DATASET_DIGEST = 36
 _LONGEST_PARAM = 500
 _WRITERS = 3
-_DOUBLE_ROWS = 300_000
 
 
 def log_evaluation(evaluation: Evaluation, settings: TrackingSettings, *, replace: bool = False) -> str:
@@ -81,6 +81,7 @@ def _replace_run(client: MlflowClient, done: str, identity: EvaluationIdentity, 
 def _log(client: MlflowClient, identity: EvaluationIdentity, evaluation: Evaluation, settings: TrackingSettings) -> str:
     run = persist("opening the run", lambda: _run_with_params(client, identity, evaluation, settings), settings)
     run_id = str(run.info.run_id)
+    rows = log_rows(evaluation, settings)
     with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
         write_artifacts(evaluation, Path(folder), settings, _logged_as(client, evaluation))
         persist("logging tables, plots and report", lambda: client.log_artifacts(run_id, folder), settings)
@@ -90,6 +91,7 @@ def _log(client: MlflowClient, identity: EvaluationIdentity, evaluation: Evaluat
     tables = [{"path": path, "type": "table"} for path in (POINTS_FILE, SLICES_FILE)]
     tags = {"mlflow.loggedArtifacts": json.dumps(tables[: 1 if evaluation.slices.empty else 2])}
     tags |= {"mlflow.note.content": _note(evaluation, run, settings), "cce_status": evaluation.status}
+    tags |= rows.tags
     persist("tagging the run", lambda: set_tags(client, run_id, tags), settings)
     persist("closing the run", lambda: close_run(client, run_id, COMPLETE), settings)
     _finish_version(client, evaluation, run_id, settings)
@@ -97,9 +99,10 @@ def _log(client: MlflowClient, identity: EvaluationIdentity, evaluation: Evaluat
 
 
 def write_artifacts(evaluation: Evaluation, folder: Path, settings: TrackingSettings, logged_as: str = "") -> None:
-    """Write what becomes the run's artifacts under ``folder``: all scores, small tables, plots, report, provenance.
+    """Write what becomes the run's artifacts under ``folder``: its scores, small tables, plots, report, provenance.
 
-    ``logged_as`` is the name of the version's logged model, for the report.
+    What evaluations on a split share, its keys, targets and slices, is not among it: see ``log_rows``. ``logged_as`` is
+    the name of the version's logged model, for the report.
     """
     texts = {
         POINTS_FILE: table_json(points_table(evaluation, settings.table_rows)),
@@ -116,11 +119,11 @@ def write_artifacts(evaluation: Evaluation, folder: Path, settings: TrackingSett
     for path, text in texts.items():
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_text(text)
-    (folder / SCORES_FILE).parent.mkdir()
-    _compact(evaluation.scores).to_parquet(folder / SCORES_FILE, index=False)
+    (folder / COLUMNS_FILE).parent.mkdir()
+    own = [name for name in evaluation.scores.columns if is_of_the_version(str(name))]
+    _single(evaluation.scores[own]).to_parquet(folder / COLUMNS_FILE, index=False)
     if evaluation.influence is not None:
-        numbers = [name for name in evaluation.influence.columns if name != "key"]
-        evaluation.influence.astype(dict.fromkeys(numbers, "float32")).to_parquet(folder / INFLUENCE_FILE, index=False)
+        _single(evaluation.influence.drop(columns="key")).to_parquet(folder / INFLUENCE_FILE, index=False)
     if evaluation.influence_noise is not None:
         pd.DataFrame({"noise": evaluation.influence_noise}).to_parquet(folder / NOISE_FILE, index=False)
 
@@ -136,13 +139,9 @@ def _logged_as(client: MlflowClient, evaluation: Evaluation) -> str:
         return ""
 
 
-def _compact(scores: pd.DataFrame) -> pd.DataFrame:
-    """Of a long split the scores in single precision, which halves the file; targets and other columns as they are."""
-    if len(scores) <= _DOUBLE_ROWS:
-        return scores
-    made = [name for name in scores.columns if name in SCORES and name != "target"]
-    doubles = scores[made].select_dtypes("float64").columns
-    return scores.astype(dict.fromkeys(doubles, "float32"))
+def _single(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with its double precision numbers in single precision, which halves the file."""
+    return table.astype(dict.fromkeys(table.select_dtypes("float64").columns, "float32"))
 
 
 def provenance(evaluation: Evaluation) -> dict[str, Any]:
@@ -247,8 +246,9 @@ def _note(evaluation: Evaluation, run: Run, settings: TrackingSettings) -> str:
         "",
         *(_described(name, metrics[name]) for name in HEADLINES if name in metrics),
         "",
-        f"{f'Read the {report} first' if settings.report else 'It has no report'}; beside it stand {versions}. Every "
-        f"point is in `{SCORES_FILE}`, the extremes in `{POINTS_FILE}`.",
+        f"{f'Read the {report} first' if settings.report else 'It has no report'}; beside it stand {versions}. The "
+        f"extremes are in `{POINTS_FILE}`, every point's scores in `{COLUMNS_FILE}`; "
+        "`congruence.tasks.tracking.read_scores(run_id)` sets them beside the rows' keys and targets.",
     ]
     return "\n".join(lines)
 

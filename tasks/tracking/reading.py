@@ -1,16 +1,16 @@
-"""Reading logged evaluations back, for comparison."""
+"""Reading logged evaluations back, for comparison and for people."""
 
 from __future__ import annotations
 
-import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
-import mlflow.artifacts
+import numpy as np
 import pandas as pd
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
+from congruence.kernels.arrays import Array
 from congruence.tasks.comparison import ComparedVersion
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import Metric, SplitSummary
@@ -18,17 +18,24 @@ from congruence.tasks.tracking.conditions import Conditions
 from congruence.tasks.tracking.connection import TrackingError, connect, persist
 from congruence.tasks.tracking.finished import complete_runs, run_metrics
 from congruence.tasks.tracking.identity import COMPLETE, PREFIX, STATE
+from congruence.tasks.tracking.logged_scores import (
+    COLUMNS_FILE,
+    INFLUENCE_FILE,
+    NOISE_FILE,
+    WHOLE_FILE,
+    LoggedFile,
+    LoggedInfluence,
+    LoggedScores,
+    SharedRows,
+)
+from congruence.tasks.tracking.rows import ROWS_DIGEST
 from congruence.tasks.tracking.settings import TrackingSettings
-
-SCORES_FILE = "scores/scores.parquet"
-INFLUENCE_FILE = "scores/influence.parquet"
-NOISE_FILE = "scores/influence_noise.parquet"
 
 
 def logged_versions(
     split: str, settings: TrackingSettings, *, model: str | None = None, conditions: Conditions | None = None
 ) -> list[ComparedVersion]:
-    """The latest complete evaluation of every version on ``split``, oldest version first, with all of its scores.
+    """The latest complete evaluation of every version on ``split``, oldest version first.
 
     Args:
         split: the split's name.
@@ -56,7 +63,7 @@ def logged_versions(
 
 
 def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
-    """The logged evaluation in a run, with the scores of all rows.
+    """The logged evaluation in a run; its scores are read column by column, when they are asked for.
 
     Raises:
         TrackingError: MLflow does not answer, or the run holds no complete evaluation.
@@ -64,9 +71,10 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
     client = connect(settings)
     run = persist("reading the run", lambda: client.get_run(run_id), settings)
     tags, params = run.data.tags, run.data.params
-    if tags.get(STATE) != COMPLETE or tags.get(PREFIX + "kind") != "evaluation":
-        raise TrackingError(f"run {run_id}: holds no complete evaluation; run `congruence evaluate` on its version")
-    influence, noise = persist("reading the influence", lambda: _influence(client, run_id, settings), settings)
+    _require_complete(run)
+    split = _split_of(run)
+    files = _score_files(client, run_id, settings)
+    rows = _shared_rows(run, settings)
     return ComparedVersion(
         model=ModelVersion(
             name=tags[PREFIX + "model"],
@@ -74,21 +82,93 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
             uri=tags[PREFIX + "model_uri"],
             model_id=tags[PREFIX + "model_id"] or None,
         ),
-        split=SplitSummary(
-            name=tags[PREFIX + "split"],
-            digest=tags[PREFIX + "split_digest"],
-            rows=int(params["rows"]),
-            valid_rows=int(params["valid_rows"]),
-        ),
+        split=split,
         protocol_name=params["protocol"],
         protocol_digest=tags[PREFIX + "protocol_digest"],
         metrics=run_metrics(run),
-        scores=persist("reading the scores", lambda: _table(run_id, SCORES_FILE, settings), settings),
+        scores=_scores(run_id, rows, settings),
         run_id=run_id,
         settings_digest=tags.get(PREFIX + "settings_digest", ""),
-        influence=influence,
-        influence_noise=None if noise is None else noise["noise"].to_numpy(),
+        influence=_influence(run_id, rows, settings) if INFLUENCE_FILE in files else None,
+        influence_noise=_noise(run_id, settings) if NOISE_FILE in files else None,
+        rows_digest=tags.get(ROWS_DIGEST, ""),
     )
+
+
+def read_scores(
+    run_id: str, settings: TrackingSettings | None = None, columns: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """The scores of every row of a logged evaluation: its own, beside the keys, targets and slices of the rows.
+
+    One row per row of the split, in its order; see ``Evaluation.scores`` for the columns. Numbers that the version made
+    are in single precision.
+
+    Args:
+        run_id: the run of the evaluation in MLflow.
+        settings: where it is logged; by default where MLflow points.
+        columns: these alone; by default all.
+
+    Raises:
+        TrackingError: MLflow does not answer, the run holds no complete evaluation or no such column, or the run of the
+            rows, which the evaluations on a split share, was deleted.
+    """
+    where = settings or TrackingSettings()
+    run = persist("reading the run", lambda: connect(where).get_run(run_id), where)
+    _require_complete(run)
+    scores = _scores(run_id, _shared_rows(run, where), where)
+    try:
+        present = scores.columns
+        if missing := [name for name in columns or () if name not in present]:
+            raise TrackingError(f"run {run_id}: no score {', '.join(missing)}; there are {', '.join(present)}")
+        return pd.DataFrame({name: scores[name] for name in (present if columns is None else columns)})
+    finally:
+        scores.release()
+
+
+def _require_complete(run: Run) -> None:
+    if run.data.tags.get(STATE) != COMPLETE or run.data.tags.get(PREFIX + "kind") != "evaluation":
+        raise TrackingError(
+            f"run {run.info.run_id}: holds no complete evaluation; run `congruence evaluate` on its version"
+        )
+
+
+def _split_of(run: Run) -> SplitSummary:
+    tags, params = run.data.tags, run.data.params
+    return SplitSummary(
+        name=tags[PREFIX + "split"],
+        digest=tags[PREFIX + "split_digest"],
+        rows=int(params["rows"]),
+        valid_rows=int(params["valid_rows"]),
+    )
+
+
+def _shared_rows(run: Run, settings: TrackingSettings) -> SharedRows | None:
+    """The rows that the evaluation shares with others; None for one of an earlier release, which holds its own."""
+    digest = run.data.tags.get(ROWS_DIGEST)
+    return None if digest is None else SharedRows(digest, _split_of(run), settings)
+
+
+def _scores(run_id: str, rows: SharedRows | None, settings: TrackingSettings) -> LoggedScores:
+    return LoggedScores(LoggedFile(run_id, WHOLE_FILE if rows is None else COLUMNS_FILE, settings), rows)
+
+
+def _influence(run_id: str, rows: SharedRows | None, settings: TrackingSettings) -> LoggedInfluence:
+    return LoggedInfluence(LoggedFile(run_id, INFLUENCE_FILE, settings), rows)
+
+
+def _score_files(client: MlflowClient, run_id: str, settings: TrackingSettings) -> set[str]:
+    """The files of scores that the run holds; one of an earlier release holds no influence."""
+    folder = INFLUENCE_FILE.partition("/")[0]
+    found = persist("looking for the influence", lambda: client.list_artifacts(run_id, folder), settings)
+    return {item.path for item in found}
+
+
+def _noise(run_id: str, settings: TrackingSettings) -> Array:
+    file = LoggedFile(run_id, NOISE_FILE, settings)
+    try:
+        return np.asarray(file.read(["noise"])["noise"])
+    finally:
+        file.release()
 
 
 def logged_metrics(run_id: str, settings: TrackingSettings) -> dict[str, Metric]:
@@ -99,20 +179,6 @@ def logged_metrics(run_id: str, settings: TrackingSettings) -> dict[str, Metric]
     """
     client = connect(settings)
     return run_metrics(persist("reading the run", lambda: client.get_run(run_id), settings))
-
-
-def _influence(client: MlflowClient, run_id: str, settings: TrackingSettings) -> list[pd.DataFrame | None]:
-    """The influence of the reference rows and its noise; None for what an evaluation of before does not hold."""
-    present = {item.path for item in client.list_artifacts(run_id, INFLUENCE_FILE.partition("/")[0])}
-    return [_table(run_id, file, settings) if file in present else None for file in (INFLUENCE_FILE, NOISE_FILE)]
-
-
-def _table(run_id: str, file: str, settings: TrackingSettings) -> pd.DataFrame:
-    with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
-        path = mlflow.artifacts.download_artifacts(
-            run_id=run_id, artifact_path=file, dst_path=folder, tracking_uri=settings.uri
-        )
-        return pd.read_parquet(Path(path))
 
 
 def _version_order(run: Run) -> tuple[str, int, str]:

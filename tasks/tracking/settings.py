@@ -47,6 +47,10 @@ class TrackingSettings(Strict):
         """The experiment of the comparisons on a split, apart so that the columns of the evaluations stay clear."""
         return f"{self.experiment}/{split}/comparisons"
 
+    def rows_experiment_name(self, split: str) -> str:
+        """The experiment of what the evaluations on a split share: its rows' keys, targets and slices."""
+        return f"{self.experiment}/{split}/rows"
+
     def scores_experiment_name(self, split: str) -> str:
         """The experiment of new inputs that were judged by a split."""
         return f"{self.experiment}/{split}/scores"

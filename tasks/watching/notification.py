@@ -5,29 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import subprocess
-from typing import Annotated
-
-from pydantic import Field
 
 from congruence.tasks.masking import mask_text
-from congruence.tasks.settings.strict import Strict
+from congruence.tasks.watching.settings import NotificationSettings
 
 log = logging.getLogger(__name__)
 _LONGEST = 2000
-
-
-class NotificationSettings(Strict):
-    """Where notices go. A notice is JSON with ``text`` (as Slack and Mattermost read it), ``title`` and ``message``.
-
-    Attributes:
-        webhook: address to which it is posted.
-        command: program and arguments to which it is given on standard input.
-        timeout: seconds to wait for either.
-    """
-
-    webhook: Annotated[str | None, Field(repr=False)] = None
-    command: list[str] = []
-    timeout: float = Field(default=20.0, gt=0)
 
 
 def notify(settings: NotificationSettings | None, title: str, message: str) -> None:

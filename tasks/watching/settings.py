@@ -1,4 +1,4 @@
-"""The evaluation file's ``watch:``."""
+"""The evaluation file's ``watch:`` and ``notify:``."""
 
 from __future__ import annotations
 
@@ -69,3 +69,17 @@ class WatchSettings(Strict):
     retry_after: Seconds = 300.0
     retry_at_most: Seconds = 86400.0
     lease: Annotated[float, BeforeValidator(parse_duration), Field(ge=3)] = 600.0
+
+
+class NotificationSettings(Strict):
+    """Where notices go. A notice is JSON with ``text`` (as Slack and Mattermost read it), ``title`` and ``message``.
+
+    Attributes:
+        webhook: address to which it is posted.
+        command: program and arguments to which it is given on standard input.
+        timeout: seconds to wait for either.
+    """
+
+    webhook: Annotated[str | None, Field(repr=False)] = None
+    command: list[str] = []
+    timeout: float = Field(default=20.0, gt=0)

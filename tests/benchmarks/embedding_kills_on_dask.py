@@ -30,7 +30,8 @@ from congruence.flows.stages.addresses import rows_of
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.clusters import dask_client, scheduler_address
 from congruence.tasks.embeddings.store import EmbeddingStore
-from congruence.tasks.embeddings.worker import open_store, warm_encoder
+from congruence.tasks.embeddings.worker import open_store
+from congruence.tasks.encoders.loading import warm_encoder
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import open_split

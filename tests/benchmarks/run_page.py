@@ -96,7 +96,7 @@ def pages(page: Callable[[str], str], report: Path) -> dict[str, tuple[str, str]
         "artifacts: slices": (page("artifacts/tables/slices.json"), f"{text}('cce_mean')"),
         "artifacts: CCE histogram": (page("artifacts/plots/cce_histogram.png"), drawn),
         "artifacts: map": (page("artifacts/plots/embedding_map.png"), drawn),
-        "artifacts: the Parquet file": (page("artifacts/scores/scores.parquet"), f"{text}('scores.parquet')"),
+        "artifacts: the Parquet file": (page("artifacts/scores/columns.parquet"), f"{text}('columns.parquet')"),
         "artifacts: HTML report": (page("artifacts/report.html"), "document.querySelector('iframe') !== null"),
         "HTML report, opened as a file": (report.as_uri(), f"{text}('Provenance') && {drawn}"),
     }
@@ -155,7 +155,7 @@ def main() -> None:
                 logging[rows] = time.perf_counter() - started
                 experiment = MlflowClient(server.uri).get_run(run_id).info.experiment_id
                 kept = {path.name: path for path in Path(folder, "artifacts", experiment, run_id).rglob("*.*")}
-                names = ("scores.parquet", "points.json", "slices.json", "report.html")
+                names = ("columns.parquet", "points.json", "slices.json", "report.html")
                 sizes[rows] = {name: kept[name].stat().st_size for name in names}
                 opened[rows] = pages(partial(run_link, server.uri, experiment, run_id), kept["report.html"])
 

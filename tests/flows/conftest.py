@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
-import numpy as np
 import pandas as pd
 import pytest
+from databases import mlflow_database
 from prefect.testing.utilities import prefect_test_harness
 
 from congruence.tasks.contract import log_predictive_model
@@ -36,7 +36,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def home(tmp_path: Path) -> Path:
     folder = tmp_path / "home"
     folder.mkdir()
-    mlflow.set_tracking_uri(f"sqlite:///{folder / 'mlflow.db'}")
+    mlflow.set_tracking_uri(mlflow_database(folder))
     return folder
 
 
@@ -64,16 +64,6 @@ def register_callable(predict: Callable[[pd.DataFrame], pd.DataFrame], name: str
     example = pd.DataFrame({"angle": [0.0, 10.0], "digit": [2.0, 4.0]})
     info = log_predictive_model(predict, name=name, family="normal", input_example=example, registered_model_name=name)
     return f"models:/{name}/{info.registered_model_version}"
-
-
-@pytest.fixture
-def register_broken(home: Path) -> Register:
-    """A version that is right for the rows of its example, which have even digits, and wrong for others."""
-
-    def predict(frame: pd.DataFrame) -> pd.DataFrame:
-        return pd.DataFrame({"loc": frame["angle"], "scale": np.where(frame["digit"] % 2 == 0, 5.0, -5.0)})
-
-    return lambda: register_callable(predict, "broken")
 
 
 @pytest.fixture

@@ -15,12 +15,12 @@ from mlflow import MlflowClient
 from congruence.flows.evaluate import evaluate
 from congruence.flows.outcomes import VersionOutcome
 from congruence.kernels import EXACT, Normal, conditional_congruence_error
-from congruence.tasks.digits import write_digits
 from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders import load_encoder
 from congruence.tasks.mlflow_plugin.table_evaluation import TableEvaluationSettings, evaluate_table
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import open_split
+from congruence.tasks.tracking import read_scores
 
 ROWS = 240
 NUMBERS = ("cce_mean", "cce_noise_floor", "nll_mean", "crps_mean", "ece", "mae")
@@ -84,42 +84,13 @@ def test_the_flow_gives_the_numbers_of_the_plain_call(
     law = Normal(frame["angle"].to_numpy(), 5 + 2.5 * frame["digit"].to_numpy())
     x = EXACT.apply(embeddings.astype(np.float64))
     expected = conditional_congruence_error(x, frame["target"], law, input_kernel=EXACT.input_kernel)
-    np.testing.assert_allclose(scores["cce"], expected.values, atol=1e-9)
+    np.testing.assert_allclose(scores["cce"], expected.values, rtol=1e-6)  # logged in single precision
     plugin, points = evaluate_table(
         frame, frame["target"], law, TableEvaluationSettings(key="key", protocol="exact"), embeddings=embeddings
     )
-    np.testing.assert_allclose(scores["cce"], points["cce"], atol=1e-9)
+    np.testing.assert_allclose(scores["cce"], points["cce"], rtol=1e-6)
     for name in NUMBERS:
         assert plugin[name] == pytest.approx(outcome.metrics[name].value, abs=1e-9), name
-
-
-@pytest.mark.usefixtures("prefect_server")
-def test_a_version_that_fails_does_not_stop_the_others(
-    content: Content, home: Path, register_law: Register, register_broken: Register
-) -> None:
-    good = register_law()
-    bad = register_broken()
-    outcomes = {outcome.label: outcome for outcome in run(content, home, [good, bad], cluster={"kind": "threads"})}
-    assert outcomes["angle/1"].status == "evaluated"
-    assert outcomes["broken/1"].status == "failed"
-    assert "scale" in str(outcomes["broken/1"].error)
-
-
-@pytest.mark.usefixtures("prefect_server")
-def test_a_protocol_with_a_bootstrapped_validation_reference(
-    content: Content, home: Path, digits: Path, register_law: Register
-) -> None:
-    write_digits(digits / "train", "train", rows=120)
-    reference = content()["splits"][0] | {"name": "digits-validation", "uri": str(digits / "train")}
-    protocol = {"base": "ecai", "bootstraps": 3, "draws": 2}
-    threads = {"kind": "threads"}
-    outcome = run(
-        content, home, [register_law()], cluster=threads, protocol=protocol, reference=reference, metrics=["nll"]
-    )[0]
-    assert outcome.status == "evaluated"
-    assert outcome.metrics["cce_std"].value > 0
-    assert outcome.run_id is not None
-    assert len(read_scores(outcome.run_id)) == ROWS
 
 
 def files(run_id: str, folder: str | None = None) -> list[str]:
@@ -127,11 +98,6 @@ def files(run_id: str, folder: str | None = None) -> list[str]:
     for item in MlflowClient().list_artifacts(run_id, folder):
         found += files(run_id, item.path) if item.is_dir else [item.path]
     return found
-
-
-def read_scores(run_id: str) -> pd.DataFrame:
-    path = next(file for file in files(run_id) if file.endswith("scores.parquet"))
-    return pd.read_parquet(mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path=path))
 
 
 def stored_embeddings(settings: EvaluationSettings) -> np.ndarray:

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 MAKERS = {"default_rng", "SeedSequence", "RandomState", "Generator", "PCG64", "seed"}
 # Data sets and training runs that are published bit by bit: no evaluation draws from these.
 PUBLISHED = {
-    "tasks/compact_clip/train.py",
+    "tasks/compact_clip_training/train.py",
     "tasks/digits/dataset.py",
     "tasks/digits/images.py",
     "tasks/pit_training/comparison.py",

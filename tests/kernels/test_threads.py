@@ -54,6 +54,14 @@ def test_users_in_two_threads_leave_blas_as_the_first_one_found_it(first_leaves_
     assert blas_threads() == before
 
 
+def test_both_hold_where_blas_has_two_threads_to_begin_with():
+    """As it has not in tests, where test processes share the cores."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "leave_blas_as", __file__]
+    done = subprocess.run(command, env=os.environ | {"OPENBLAS_NUM_THREADS": "2"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert "3 passed" in done.stdout
+
+
 FORK = """
 import multiprocessing, numpy
 from threadpoolctl import threadpool_info

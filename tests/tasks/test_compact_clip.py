@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from congruence.tasks.compact_clip import WEIGHTS, model_name
-from congruence.tasks.compact_clip.captions import DIGIT_NAMES, caption, turn
-from congruence.tasks.compact_clip.probe import probe
-from congruence.tasks.compact_clip.train import save, train
+from congruence.tasks.compact_clip_training.captions import DIGIT_NAMES, caption, turn
+from congruence.tasks.compact_clip_training.probe import probe
+from congruence.tasks.compact_clip_training.train import save, train
 from congruence.tasks.digits import digit_rows, draw
 from congruence.tasks.encoders.open_clip_import import open_clip
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections import Counter
 from dataclasses import replace
 
 import mlflow
 import numpy as np
+import pandas as pd
 import pytest
+from databases import mlflow_database
 from mlflow import MlflowClient
 
 from congruence.kernels.errors import InvalidInputError, ProtocolError
@@ -142,7 +146,7 @@ def test_the_report_stands_alone(compared):
 
 
 def test_comparisons_in_mlflow(make_evaluation, tmp_path):
-    before, uri = mlflow.get_tracking_uri(), f"sqlite:///{tmp_path}/mlflow.db"
+    before, uri = mlflow.get_tracking_uri(), mlflow_database(tmp_path)
     settings = tracking.TrackingSettings(uri=uri, report=False)
     client = MlflowClient(uri)
     client.create_registered_model("angle")
@@ -166,3 +170,53 @@ def test_comparisons_in_mlflow(make_evaluation, tmp_path):
         assert {item.path for item in client.list_artifacts(run_id)} >= {"comparison.html", "versions.json"}
     finally:
         mlflow.set_tracking_uri(before)
+
+
+class Counted:
+    """A version's scores that are made anew for every column asked for, as a logged evaluation's are read."""
+
+    def __init__(self, rows: int, version: int, reads: Counter[str]) -> None:
+        self.rows, self.version, self.reads = rows, version, reads
+        self.columns = {"valid", "key", "target", "cce", "nll", "crps", "absolute_error", "squared_error", "pit", "std"}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.columns
+
+    def __getitem__(self, name: str) -> pd.Series:
+        self.reads[f"{self.version} {name}"] += 1
+        if name == "valid":
+            return pd.Series(np.ones(self.rows, dtype=bool))
+        return pd.Series(np.random.default_rng([self.version, len(name)]).random(self.rows))
+
+    def release(self) -> None:
+        self.reads[f"{self.version} released"] += 1
+
+
+def test_versions_are_read_pair_by_pair_and_no_more_than_the_columns_needed(compared):
+    def peak(versions: int, reads: Counter[str], rows: int = 60_000) -> int:
+        items = [
+            replace(compared[0], model=model(str(number)), scores=Counted(rows, number, reads), rows_digest="same",
+                    influence=None, influence_noise=None)
+            for number in range(versions)
+        ]  # fmt: skip
+        tracemalloc.start()
+        compare_versions(items, resamples=20)
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    reads: Counter[str] = Counter()
+    few, many = peak(2, Counter()), peak(12, reads)
+    assert many < 1.1 * few
+    read = {name.split()[1] for name in reads if name.startswith("7 ")}
+    assert read == {
+        "cce",
+        "nll",
+        "crps",
+        "absolute_error",
+        "squared_error",
+        "pit",
+        "std",
+        "released",
+    }  # no rows of its own
+    assert reads["7 pit"] == reads["7 std"] == reads["7 released"] == 1

@@ -9,6 +9,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+from databases import mlflow_database
 
 from congruence.kernels.calibration import expected_calibration_error
 from congruence.kernels.congruence.prepared import prepare
@@ -43,7 +44,7 @@ def test_table(folder: Path) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def versions(folder: Path) -> Iterator[list[ModelVersion]]:
     before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(f"sqlite:///{folder / 'mlflow.db'}")
+    mlflow.set_tracking_uri(mlflow_database(folder))
     mlflow.create_experiment("digit-angle training", artifact_location=(folder / "artifacts").as_uri())
     yield register_versions(folder / "train")
     mlflow.set_tracking_uri(before)

@@ -10,6 +10,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+from databases import mlflow_database
 from mlflow import MlflowClient
 from pydantic import ValidationError
 
@@ -190,7 +191,7 @@ def test_an_infinite_likelihood_fails(compared):
 @pytest.fixture
 def logged(make_evaluation, tmp_path):
     """Two logged versions, the first much worse, and the settings of their MLflow."""
-    before, uri = mlflow.get_tracking_uri(), f"sqlite:///{tmp_path}/mlflow.db"
+    before, uri = mlflow.get_tracking_uri(), mlflow_database(tmp_path)
     settings = tracking.TrackingSettings(uri=uri, report=False)
     client = MlflowClient(uri)
     client.create_registered_model("angle")

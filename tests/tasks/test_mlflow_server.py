@@ -86,7 +86,7 @@ def test_a_server_that_stops_and_starts_again_loses_and_doubles_nothing(make_eva
     assert run.info.run_id == run_id
     assert run.info.status == "FINISHED"
     assert len(client.get_metric_history(run_id, "cce_mean")) == 1
-    assert read_version(run_id, settings).scores["cce"].equals(evaluation.scores["cce"])
+    assert read_version(run_id, settings).scores["cce"].equals(evaluation.scores["cce"].astype("float32"))
     again = log_evaluation(other, settings)
     assert find_evaluation(EvaluationIdentity.of(other), settings) == again
 

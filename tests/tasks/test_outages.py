@@ -10,6 +10,7 @@ from typing import Any
 import mlflow
 import pytest
 import requests
+from databases import mlflow_database
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST, RESOURCE_DOES_NOT_EXIST
@@ -29,7 +30,7 @@ from congruence.tasks.tracking import (
 
 @pytest.fixture
 def tracked(tmp_path: Path) -> Iterator[TrackingSettings]:
-    before, uri = mlflow.get_tracking_uri(), f"sqlite:///{tmp_path / 'mlflow.db'}"
+    before, uri = mlflow.get_tracking_uri(), mlflow_database(tmp_path)
     mlflow.set_tracking_uri(uri)
     yield TrackingSettings(uri=uri, report=False)
     mlflow.set_tracking_uri(before)

@@ -13,11 +13,13 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+from databases import mlflow_database
 from mlflow import MlflowClient
 
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
 from congruence.kernels.protocol.protocol import PREPRINT
 from congruence.tasks import tracking
+from congruence.tasks.comparison import ComparedVersion, compare_pair
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.wrong import WhatIsWrong
@@ -31,6 +33,7 @@ from congruence.tasks.tracking import (
     read_failure,
 )
 from congruence.tasks.tracking.evaluations import REPORT_FILE, write_artifacts
+from congruence.tasks.tracking.rows import ROWS_DIGEST, log_rows
 from congruence.tasks.tracking.system_metrics import system_metrics
 
 counter = itertools.count()
@@ -45,7 +48,7 @@ class Constant(mlflow.pyfunc.PythonModel):
 def settings(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mlflow")
     before = mlflow.get_tracking_uri()
-    uri = f"sqlite:///{folder}/mlflow.db"
+    uri = mlflow_database(folder)
     mlflow.set_tracking_uri(uri)
     yield TrackingSettings(uri=uri, report=False, patience=5)
     mlflow.set_tracking_uri(before)
@@ -101,7 +104,7 @@ def test_everything_is_there(make_evaluation, versions, settings, client, split)
     assert (dataset.dataset.name, dataset.dataset.digest) == (split, "s" * 36)
     assert [item.model_id for item in run.inputs.model_inputs] == [versions[0].model_id]
     assert {path for path in artifacts(client, run_id) if not path.startswith("plots/")} == {
-        "provenance.json", REPORT_FILE, "scores/scores.parquet", "scores/influence.parquet",
+        "provenance.json", REPORT_FILE, "scores/columns.parquet", "scores/influence.parquet",
         "scores/influence_noise.parquet", "tables/points.json", "tables/slices.json",
     }  # fmt: skip
     assert len([path for path in artifacts(client, run_id) if path.startswith("plots/")]) == 8
@@ -293,13 +296,27 @@ def test_all_rows_are_in_the_scores_and_few_in_the_table(make_evaluation, versio
     content = json.loads(table.read_text())
     assert content["columns"][:3] == ["part", "row", "key"]
     assert len(content["data"]) == 50 + 50 + 11
-    assert len(pd.read_parquet(tmp_path / "scores" / "scores.parquet")) == 240_000
+    assert len(pd.read_parquet(tmp_path / "scores" / "columns.parquet")) == 240_000
 
 
 def test_scores_come_back_as_they_were(make_evaluation, versions, settings, split):
     evaluation = make_evaluation(model=versions[0], split=split)
-    version = tracking.read_version(log_evaluation(evaluation, settings), settings)
-    pd.testing.assert_frame_equal(version.scores, evaluation.scores)
+    run_id = log_evaluation(evaluation, settings)
+    version, scores = tracking.read_version(run_id, settings), tracking.read_scores(run_id, settings)
+    assert set(scores.columns) == set(evaluation.scores.columns)
+    for name in scores.columns:
+        expected = evaluation.scores[name]
+        if name in ("key", "valid", "reason", "target", "half"):
+            pd.testing.assert_series_equal(scores[name], expected)
+        else:
+            assert scores[name].dtype == np.float32
+            np.testing.assert_allclose(scores[name], expected, rtol=1e-6)
+        pd.testing.assert_series_equal(version.scores[name], scores[name])
+        assert name in version.scores
+    assert "calibration_region" not in version.scores
+    assert list(tracking.read_scores(run_id, settings, ["cce", "key"]).columns) == ["cce", "key"]
+    with pytest.raises(TrackingError, match="no score cec; there are key, valid"):
+        tracking.read_scores(run_id, settings, ["cec"])
     assert version.metrics == evaluation.metrics
     assert version.split == evaluation.split
     assert version.label == "angle/1"
@@ -311,6 +328,61 @@ def test_scores_come_back_as_they_were(make_evaluation, versions, settings, spli
     assert [item.label for item in tracking.logged_versions(split, settings)] == ["angle/1"]
     with pytest.raises(TrackingError, match="no complete evaluation"):
         tracking.logged_versions("nowhere", settings)
+
+
+def test_what_versions_share_is_logged_once_and_outlives_any_of_them(
+    make_evaluation, versions, settings, client, split
+):
+    first = log_evaluation(make_evaluation(model=versions[0], split=split), settings)
+    second = log_evaluation(make_evaluation(model=versions[1], split=split, bias=1.0), settings)
+    (shared,) = client.search_runs([client.get_experiment_by_name(settings.rows_experiment_name(split)).experiment_id])
+    assert list(artifacts(client, shared.info.run_id)) == ["rows.parquet"]
+    own = pd.read_parquet(
+        mlflow.artifacts.download_artifacts(
+            run_id=second, artifact_path="scores/columns.parquet", tracking_uri=settings.uri
+        )
+    )
+    assert not {"key", "valid", "reason", "target", "half"} & set(own.columns)
+    assert set(own.dtypes) == {np.dtype("float32")}
+    assert client.get_run(second).data.tags["rows"] == f"run {shared.info.run_id} (see it with: congruence ui)"
+    client.delete_run(first)
+    assert tracking.read_scores(second, settings)["key"].iloc[0] == "image-0"
+    client.delete_run(shared.info.run_id)
+    said = rf"'{split}'.* is deleted .*mlflow runs restore --run-id {shared.info.run_id}\), or evaluate .* --again"
+    with pytest.raises(TrackingError, match=said):
+        tracking.read_scores(second, settings)
+    log_evaluation(make_evaluation(model=versions[0], split=split), settings)  # whichever comes next brings them back
+    assert list(tracking.read_scores(second, settings)["key"])[:2] == ["image-0", "image-1"]
+
+
+def test_writers_at_once_leave_the_rows_once_and_reference_rows_of_another_split_are_kept(
+    make_evaluation, versions, settings, client, split
+):
+    evaluation = make_evaluation(model=versions[0], split=split)
+    elsewhere = replace(evaluation, influence=evaluation.influence.assign(key=lambda table: "other-" + table["key"]))
+    with ThreadPoolExecutor(4) as pool:
+        logged = set(pool.map(lambda _: log_rows(elsewhere, settings).digest, range(4)))
+    assert len(logged) == 1
+    (shared,) = client.search_runs([client.get_experiment_by_name(settings.rows_experiment_name(split)).experiment_id])
+    assert shared.info.status == "FINISHED"
+    version = tracking.read_version(log_evaluation(elsewhere, settings), settings)
+    assert list(version.influence["key"])[:2] == ["other-image-0", "other-image-1"]
+    assert log_rows(evaluation, settings).digest not in logged
+
+
+def test_an_evaluation_that_holds_its_own_rows_is_read(make_evaluation, versions, settings, client, split, tmp_path):
+    """As evaluations of earlier releases do."""
+    evaluation = make_evaluation(model=versions[0], split=split)
+    run_id = log_evaluation(evaluation, settings)
+    evaluation.scores.to_parquet(tmp_path / "scores.parquet")
+    evaluation.influence.to_parquet(tmp_path / "influence.parquet")
+    client.log_artifacts(run_id, str(tmp_path), "scores")
+    client.delete_tag(run_id, ROWS_DIGEST)
+    pd.testing.assert_frame_equal(tracking.read_scores(run_id, settings), evaluation.scores)
+    version = tracking.read_version(run_id, settings)
+    assert list(version.influence["key"]) == list(evaluation.influence["key"])
+    assert not version.shares_rows(version)
+    assert compare_pair(version, ComparedVersion.of(evaluation)).differences["mae"].difference == 0
 
 
 def test_an_evaluation_of_an_earlier_release_is_read_without_influence(make_evaluation, versions, settings, split):

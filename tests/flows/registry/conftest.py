@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from databases import mlflow_database
 
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -98,7 +99,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     made = Registry(tmp_path_factory.mktemp("registry"))
     write_rows(made.split, seed=0)
     before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(f"sqlite:///{made.folder / 'mlflow.db'}")
+    mlflow.set_tracking_uri(mlflow_database(made.folder))
     yield made
     mlflow.set_tracking_uri(before)
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import mlflow
 import pytest
+from databases import mlflow_database
 
 
 @pytest.fixture(scope="session")
 def registry_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder: Path = tmp_path_factory.mktemp("registry")
-    uri = f"sqlite:///{folder / 'mlflow.db'}"
+    uri = mlflow_database(folder)
     before = mlflow.get_tracking_uri()
     mlflow.set_tracking_uri(uri)
     mlflow.create_experiment("contract", artifact_location=(folder / "artifacts").as_uri())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from congruence.flows.splits import with_fitted_encoder
-from congruence.tasks.embeddings.standardisation import require_features, with_statistics
+from congruence.flows import splits
+from congruence.flows.splits import with_encoder_at_hand, with_fitted_encoder
+from congruence.kernels.arrays import Array
+from congruence.tasks.embeddings import standardisation
+from congruence.tasks.embeddings.standardisation import fit_here, require_features, with_statistics
 from congruence.tasks.encoders import load_encoder
+from congruence.tasks.encoders.moments import Moments
+from congruence.tasks.encoders.moments import standardisation as in_one_pass
 from congruence.tasks.mlflow_plugin.table_evaluation import TableEvaluationSettings, embed_table
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.sources import open_split
+from congruence.tasks.sources import Split, open_split
 from congruence.tasks.sources.errors import SplitError
 
 COLUMNS = ["a", "b", "c"]
@@ -99,3 +105,37 @@ def test_a_table_in_memory_is_standardised_by_its_own(tmp_path: Path) -> None:
     np.testing.assert_allclose(x.mean(axis=0), 0, atol=1e-6)
     np.testing.assert_allclose(x.std(axis=0), [1, 0, 1], atol=1e-5)
     assert TableEvaluationSettings.model_validate({"encoder": {"kind": "identity"}}).encoder is not None
+
+
+def test_the_numbers_do_not_depend_on_who_takes_the_moments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standardisation, "PART_ROWS", 256)
+    frame = write(tmp_path / "one.parquet", 1)
+    chosen = settings(tmp_path, ["one"])
+    opened = open_split(chosen.splits[0])
+
+    def backwards(split: Split, parts: list[standardisation.Part], origin: Array) -> list[Moments | None]:
+        return [pickle.loads(pickle.dumps(fit_here(split, [part], origin)[0])) for part in reversed(parts)][::-1]
+
+    assert len(standardisation.parts_of(opened)) == 12
+    here = with_statistics(chosen.encoder, opened, tmp_path / "here")
+    there = with_statistics(chosen.encoder, opened, tmp_path / "there", backwards)
+    assert (here.mean, here.scale) == (there.mean, there.scale)
+    other = settings(tmp_path, ["one"], splits=[split(tmp_path, "one", shard_rows=64)])
+    assert with_statistics(chosen.encoder, open_split(other.splits[0]), tmp_path / "shards").mean == here.mean
+    one_pass = in_one_pass(frame[COLUMNS].dropna().to_numpy())
+    assert here.mean is not None
+    assert here.scale is not None
+    np.testing.assert_allclose(here.mean, one_pass[0], rtol=1e-12)
+    np.testing.assert_allclose(here.scale, one_pass[1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [100, 300])
+def test_a_long_split_is_not_read_to_look_for_what_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr(splits, "PART_ROWS", 200)
+    write(tmp_path / "one.parquet", 1, rows)
+    chosen = settings(tmp_path, ["one"])
+    assert (with_encoder_at_hand(chosen) is None) == (rows > 200)
+    fitted = with_fitted_encoder(chosen)
+    assert with_encoder_at_hand(chosen) == fitted

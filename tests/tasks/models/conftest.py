@@ -10,6 +10,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+from databases import mlflow_database
 
 from congruence.tasks.contract.resolved import contract_digest, resolved_contract
 from congruence.tasks.contract.settings import PredictionSettings
@@ -29,7 +30,7 @@ FRAME = pd.DataFrame(
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder: Path = tmp_path_factory.mktemp("models")
-    uri = f"sqlite:///{folder / 'mlflow.db'}"
+    uri = mlflow_database(folder)
     before = mlflow.get_tracking_uri()
     mlflow.set_tracking_uri(uri)
     mlflow.create_experiment("models", artifact_location=(folder / "artifacts").as_uri())

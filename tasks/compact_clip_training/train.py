@@ -1,10 +1,10 @@
-"""Train the compact CLIP from nothing: `python -m congruence.tasks.compact_clip.train`.
+"""Train the compact CLIP from nothing: `python -m congruence.tasks.compact_clip_training.train`.
 
 Images are the *training* digits under fresh random rotations, captions name the digit and the rotation in words, and
 the loss is CLIP's symmetric contrastive cross-entropy (Radford et al. 2021, section 2.3) as open_clip implements it.
-The architecture is open_clip's own ModifiedResNet, read from `weights/open_clip_config.json`. One thread and one seed
-make a run repeatable on one machine. It takes a few minutes on one core and writes the weights and a record of what
-linear probes find in the embeddings.
+The architecture is open_clip's own ModifiedResNet, read from `compact_clip/weights/open_clip_config.json`. One thread
+and one seed make a run repeatable on one machine. It takes a few minutes on one core and writes the weights and a
+record of what linear probes find in the embeddings.
 """
 
 import argparse
@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from congruence.tasks.compact_clip.captions import TEMPLATES, caption
 from congruence.tasks.compact_clip.location import WEIGHTS, model_name
-from congruence.tasks.compact_clip.probe import Preprocess, Probe, probe
+from congruence.tasks.compact_clip_training.captions import TEMPLATES, caption
+from congruence.tasks.compact_clip_training.probe import Preprocess, Probe, probe
 from congruence.tasks.digits import base_images, draw, labels
 from congruence.tasks.digits.images import MAX_ANGLE
 from congruence.tasks.encoders.open_clip_import import open_clip
@@ -121,7 +121,7 @@ def _record(found: Probe, *, steps: int, seed: int, seconds: float, size: int) -
     lines = [
         "# How the compact CLIP was made",
         "",
-        f"`python -m congruence.tasks.compact_clip.train --steps {steps} --seed {seed}`",
+        f"`python -m congruence.tasks.compact_clip_training.train --steps {steps} --seed {seed}`",
         "",
         "Probes are linear, fitted on unit-norm embeddings of 4,000 rotations of the training digits and judged on",
         "4,000 rotations of test digits, whose base images neither the encoder nor the probes have seen.",
