@@ -36,7 +36,7 @@ from congruence.kernels.protocol.protocol import Protocol
 from congruence.tasks.clusters import dask_client, scheduler_address
 from congruence.tasks.contract.resolved import resolved_contract
 from congruence.tasks.embeddings.addresses import share_options
-from congruence.tasks.embeddings.worker import warm_encoder
+from congruence.tasks.encoders.loading import warm_encoder
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.in_use import in_use
 from congruence.tasks.models.evaluated_rows import EvaluatedRows

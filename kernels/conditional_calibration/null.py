@@ -86,7 +86,7 @@ class DrawnNull:
             drawn = rng.random((len(rows), count), dtype=np.float32)
             total += rows.T @ monomials_in_place(drawn).reshape(len(rows), -1)
         scores = np.einsum("js,ksd->kjd", SCORES_OF_MONOMIALS, total.reshape(k, len(ORDERS), count))
-        return scores.astype(np.float32)
+        return np.asarray(scores, dtype=np.float32)
 
 
 def monomials_in_place(u: Array) -> Array:

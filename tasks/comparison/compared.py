@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import pandas as pd
 
@@ -18,14 +18,6 @@ class Columns(Protocol):
     def __contains__(self, name: object, /) -> bool: ...
 
     def __getitem__(self, name: str, /) -> pd.Series: ...
-
-
-@runtime_checkable
-class Releasable(Protocol):
-    """A table that holds something of what was read."""
-
-    def release(self) -> None:
-        """Give it back; it is read again where it is asked for."""
 
 
 @dataclass(frozen=True)
@@ -76,5 +68,6 @@ class ComparedVersion:
     def release(self) -> None:
         """Give back what reading brought onto this machine; it is read again where it is asked for."""
         for table in (self.scores, self.influence):
-            if isinstance(table, Releasable):
-                table.release()
+            release = getattr(table, "release", None)  # a data frame has nothing to give back
+            if release is not None:
+                release()

@@ -91,7 +91,8 @@ class SharedRows:
             finally:
                 kept.release()
         rows = self.file.read(["key", "valid"])
-        return rows.loc[rows["valid"].to_numpy(bool), "key"].reset_index(drop=True)
+        keys: pd.Series = rows.loc[rows["valid"].to_numpy(bool), "key"].reset_index(drop=True)
+        return keys
 
     def release(self) -> None:
         """Remove what was read of them from this machine's disk."""
@@ -131,6 +132,9 @@ class LoggedInfluence:
 
     def __init__(self, own: LoggedFile, rows: SharedRows | None) -> None:
         self._own, self._rows = own, rows
+
+    def __contains__(self, name: object) -> bool:
+        return (name == "key" and self._rows is not None) or name in self._own.columns
 
     def __getitem__(self, name: str) -> pd.Series:
         if name == "key" and self._rows is not None:
