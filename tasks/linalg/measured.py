@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.block_reading import PREFIX
 from congruence.kernels.conditional_calibration.effects import Effect
 from congruence.kernels.conditional_calibration.faults import Faults
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
@@ -26,6 +27,7 @@ from congruence.kernels.row_blocks.answer import BlockCertificate, BlockMeasurem
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.store import StoreError
 from congruence.tasks.linalg.calibration import VersionCalibration
+from congruence.tasks.linalg.calibration_in_blocks import CalibrationInBlocks
 
 _DESCRIPTION = "description"
 
@@ -62,10 +64,12 @@ class MeasurementInBlocks:
     Attributes:
         measurement: all that is of constant size.
         seconds: wall time of each pass.
+        calibration: given the input, where it was asked for.
     """
 
     measurement: BlockMeasurement
     seconds: dict[str, float] = field(default_factory=dict)
+    calibration: CalibrationInBlocks | VersionCalibration | None = None
 
     def whole(self, columns: Mapping[str, Array]) -> VersionMeasurement:
         """The measurement with the columns of all blocks.
@@ -97,9 +101,22 @@ class MeasurementInBlocks:
             null = found.test.null_statistics
             p_values, statistics = columns["p_value"], columns["statistic"]
             test = CongruenceTest(found.test.statistic, found.test.p_value, p_values, statistics, null)
+        read = {name: values for name, values in columns.items() if name.startswith(PREFIX)}
         return VersionMeasurement(
-            result, found.solver, found.output_kernel, test, found.expected, seconds=dict(self.seconds)
+            result,
+            found.solver,
+            found.output_kernel,
+            test,
+            found.expected,
+            seconds=dict(self.seconds),
+            calibration=_whole(self.calibration, read),
         )
+
+
+def _whole(
+    calibration: CalibrationInBlocks | VersionCalibration | None, columns: dict[str, Array]
+) -> VersionCalibration | None:
+    return calibration.whole(columns) if isinstance(calibration, CalibrationInBlocks) else calibration
 
 
 _KINDS: dict[str, Any] = {
@@ -118,6 +135,7 @@ _KINDS: dict[str, Any] = {
         CongruenceTest,
         ExpectedCongruence,
         VersionCalibration,
+        CalibrationInBlocks,
         ConditionalCalibrationTest,
         Effect,
         LocalReading,

@@ -15,6 +15,8 @@ from congruence.tasks.scores.meanings import CERTIFICATE_KINDS, MEANINGS, meanin
 CAPTIONS = {
     "fault_map": "The fault that explains best what is seen around each input, where chance does not explain it (false "
     "discovery rate 5 %).",
+    "order_maps": "One map for each kind of fault: how far the smoothed score around each input is from what a version "
+    "that is right would have. Beyond 3 is more than chance gives at one input.",
     "local_reliability": "At a typical input of the region that is most wrong: above the diagonal the version predicts "
     "too high, below it too low, across it the wrong spread.",
     "cce_histogram": "A version that is right everywhere spreads around the green outline, with its mean inside the "
@@ -31,7 +33,7 @@ CAPTIONS = {
 }
 _POINTS = 10
 _SLICES = 60
-FAULTS = ("fault_map", "local_reliability")
+FAULTS = ("fault_map", "local_reliability", "order_maps")
 """The pictures that stand with what is wrong, above the others."""
 
 _UNSHOWN = ("valid", "reason", "squared_error")

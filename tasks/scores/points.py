@@ -26,7 +26,7 @@ from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, Metric, SplitSummary
 from congruence.tasks.scores.names import requested_metrics
 from congruence.tasks.scores.picture import principal_plane
-from congruence.tasks.scores.reading import read_what_is_wrong
+from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong
 from congruence.tasks.scores.summary import (
     calibration_metrics,
     congruence_metrics,
@@ -66,8 +66,9 @@ def score_version(
     points = score_points(
         result, predictive, targets, seed=settings.seed, keys=hashed, test=test, calibration=calibration
     )
-    regions = None if calibration is None else calibration.regions.named(features_of(split, valid))
-    if regions is not None:
+    regions = None
+    if calibration is not None and calibration.regions is not None:
+        regions = calibration.regions.named(features_of(split, valid))
         points["calibration_region"] = np.array(regions.names)[regions.labels]
     for name, values in points.items():
         frame[name] = over_all_rows(values, valid)
@@ -78,10 +79,14 @@ def score_version(
     if measurement.repeat_std is not None:
         summary["cce_std"] = Metric(measurement.repeat_std)
     wrong: WhatIsWrong | None = None
-    if calibration is not None and regions is not None:
+    if calibration is not None:
         summary |= calibration_metrics(calibration.test)
-        inputs_only = labels.drop(columns=split.settings.target_columns, errors="ignore")
-        wrong = read_what_is_wrong(calibration, regions, points["pit"], summary, np.flatnonzero(valid), inputs_only)
+        if regions is not None:
+            inputs_only = labels.drop(columns=split.settings.target_columns, errors="ignore")
+            wrong = read_what_is_wrong(calibration, regions, points["pit"], summary, np.flatnonzero(valid), inputs_only)
+        else:
+            names = target_names(split, targets.shape[1])
+            wrong = read_vector_targets(calibration, predictive, targets, names, summary, hashed, settings.seed)
     return Evaluation(
         model=version,
         split=SplitSummary(split.name, split.digest, split.rows, int(valid.sum())),
@@ -117,6 +122,12 @@ def features_of(split: Split, valid: Array) -> dict[str, Array]:
         return {}
     frame = split.frame(Shard(0, 0, split.rows, ""), split.settings.input_columns)
     return {name: frame.loc[valid, name].to_numpy() for name in frame.select_dtypes("number").columns}
+
+
+def target_names(split: Split, count: int) -> list[str]:
+    """What ``count`` targets are called: by their columns, or numbered where one column holds all of them."""
+    columns = split.settings.target_columns
+    return list(columns) if len(columns) == count else [f"{columns[0]} {number + 1}" for number in range(count)]
 
 
 def influence_table(result: CongruenceResult, keys: Array) -> pd.DataFrame | None:
@@ -162,7 +173,7 @@ def score_points(
     if test is not None:
         points["cce_p_value"] = test.point_p_values
         points["cce_q_value"] = benjamini_hochberg(test.point_p_values)
-    if calibration is not None:
+    if calibration is not None and calibration.reading is not None:
         points |= calibration.reading.columns()
     names = np.arange(len(targets)) if keys is None else keys
     parts: dict[str, list[Array]] = {}
