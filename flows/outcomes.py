@@ -15,6 +15,7 @@ class VersionOutcome:
     """What became of one version on one split: ``evaluated`` now, ``found`` finished earlier, or ``failed``.
 
     ``protocol`` is its name and digest, with the encoder and the reference split: numbers compare under equal ones.
+    ``wrong`` says what is wrong with the version, in sentences, where calibration given the input was measured.
     """
 
     label: str
@@ -24,6 +25,7 @@ class VersionOutcome:
     metrics: dict[str, Metric] = field(default_factory=dict)
     error: str | None = None
     protocol: str = ""
+    wrong: tuple[str, ...] = ()
 
 
 def outcome_json(outcome: VersionOutcome) -> dict[str, Any]:

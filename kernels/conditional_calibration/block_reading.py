@@ -29,6 +29,7 @@ COLUMNS = ("p_value", "named", "shift", "factor", "region")
 evidence suffices and else -1, shift, factor and region."""
 
 PREFIX = "calibration_"
+INFLUENCE = f"{PREFIX}influence_"
 
 
 def reading_sums(
@@ -49,10 +50,10 @@ def reading_sums(
     names = tuple(name for name in dict.fromkeys((PROTOCOL, reference)) if name in told.kernels)
     for rows, tile in told.tiles(x, names):
         for name, version in versions.items():
-            _add_effects(sums[name], version, tile, rows_of[name].scores[rows])
+            influence = _add_effects(sums[name], version, tile, rows_of[name].scores[rows])
             _, coordinates = version.plan.smoother
             vectors = tile[PROTOCOL] @ coordinates.astype(tile[PROTOCOL].dtype)
-            columns[name].append(_read(version, vectors))
+            columns[name].append(_read(version, vectors) | influence)
     written = {
         name: {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
         | {f"{PREFIX}region": regions}
@@ -62,8 +63,10 @@ def reading_sums(
     return sums, written
 
 
-def _add_effects(sums: BlockSums, version: ProjectedVersion, tile: Mapping[str, Array], scores: Array) -> None:
-    """``effects.LeaveOneOut`` with its sums cut at the rows of a tile."""
+def _add_effects(
+    sums: BlockSums, version: ProjectedVersion, tile: Mapping[str, Array], scores: Array
+) -> dict[str, Array]:
+    """``effects.LeaveOneOut`` with its sums cut at the rows of a tile; gives its influence there."""
     vectors, leverage = regression_at(version.plan, tile)
     _, weights, _ = version.plan.reference
     lift = 1.0 / (1.0 - leverage)
@@ -85,6 +88,8 @@ def _add_effects(sums: BlockSums, version: ProjectedVersion, tile: Mapping[str, 
         for j in range(len(ORDERS)):
             weighted = vectors * (variance[:, j] * lift**power)[:, None].astype(vectors.dtype)
             sums.add(f"inner {power} {j}", np.asarray(weighted.T @ vectors, dtype=np.float64))
+    influence = (scores - predicted) * (predicted + lifted)
+    return {f"{INFLUENCE}{order}": influence[:, j] for j, order in enumerate(ORDERS)}
 
 
 def _read(version: ProjectedVersion, vectors: Array) -> dict[str, Array]:
@@ -146,6 +151,7 @@ class BlockReading:
         q_values = benjamini_hochberg(self.written[f"{PREFIX}p_value"])
         numbers = self.written[f"{PREFIX}named"].astype(np.intp)
         names = np.array([*ORDERS, ""])  # -1 is the last
-        kept = {f"{PREFIX}{name}": self.written[f"{PREFIX}{name}"] for name in (*ORDERS, "shift", "factor")}
+        names_kept = (*ORDERS, "shift", "factor", *(f"influence_{order}" for order in ORDERS))
+        kept = {f"{PREFIX}{name}": self.written[f"{PREFIX}{name}"] for name in names_kept}
         named = np.where(q_values <= level, names[numbers], "")
         return {**kept, f"{PREFIX}q_value": q_values, f"{PREFIX}fault": named}

@@ -78,6 +78,8 @@ def planned_calibration(prepared: PreparedBlocks, name: str, said: BlockSums) ->
     own = None
     gamma = typical_gamma(points, told.seed) if points.shape[1] and np.isfinite(points).all() else None
     if gamma is not None:
+        # In the precision of the shared columns: what is rounding in products with them must not become a direction.
+        points = points.astype(told.dtype)
         kernel, center = RBF(gamma), np.median(points, axis=0)
         operator = RegularizedGram(points - center, kernel, _RIDGE)
         chosen = choose_landmarks(operator, LANDMARKS_PER_DIRECTION * settings.own_directions, seed=told.seed)
@@ -137,7 +139,8 @@ def version_sums(
     sums = {plan.name: BlockSums() for plan in plans}
     own = {plan.name: _own_columns(plan, rows_of[plan.name], sums[plan.name]) for plan in plans}
     for rows, columns in told.tiles(x):
-        stacked = with_constant(columns)
+        # float64: coordinates of the smallest directions are a thousand times larger than of the first.
+        stacked = with_constant(columns).astype(np.float64)
         for plan in plans:
             added, scores = sums[plan.name], rows_of[plan.name].scores[rows]
             vectors, leverage = regression_at(plan, columns)
@@ -149,11 +152,10 @@ def version_sums(
             added.add("below", _product(with_constant({PROTOCOL: columns[PROTOCOL]}), below))
             mine = own[plan.name]
             if mine is not None:
-                beside = mine.at(rows)[""].astype(stacked.dtype)
+                beside = mine.at(rows)[""].astype(np.float64)
                 added.add("own projected", _product(beside, scores))
                 added.add("own shared", _product(beside, stacked))
-                exact = beside.astype(np.float64)
-                added.add("own products", exact.T @ exact)
+                added.add("own products", beside.T @ beside)
     return sums
 
 
@@ -164,7 +166,7 @@ def _own_columns(plan: BlockCalibration, rows: BlockRows, sums: BlockSums) -> Bl
     bad = ~np.isfinite(said).all(axis=1)
     sums.add("endless", float(np.count_nonzero(bad)))
     # Rows without quantiles are counted: with any of them the version has no basis of its own.
-    return BlockColumns(np.where(bad[:, None], plan.own.center, said), {"": plan.own})
+    return BlockColumns(np.where(bad[:, None], plan.own.center, said).astype(plan.own.landmarks.dtype), {"": plan.own})
 
 
 def _product(left: Array, right: Array) -> Array:

@@ -62,6 +62,12 @@ def explained_shares(basis: InputBasis, ridge: float, scores: Array, *, level: f
     return {name: regression.effect(scores[:, j], level) for j, name in enumerate(ORDERS)}
 
 
+def effect_influence(basis: InputBasis, ridge: float, scores: Array) -> Array:
+    """``LeaveOneOut.influence`` of scores (n, 4), (n, 4): by which the effects of two versions are compared."""
+    regression = LeaveOneOut.of(basis, ridge)
+    return np.column_stack([regression.influence(column) for column in scores.T])
+
+
 @dataclass(frozen=True)
 class LeaveOneOut:
     """H = U diag(w) U' without its diagonal: what the other rows say of a row.
@@ -92,10 +98,23 @@ class LeaveOneOut:
 
     def effect(self, score: Array, level: float) -> Effect:
         """theta of one score (n,)."""
+        predicted, lifted = self.predictions(score)
+        return self.sums(float(score @ predicted), (score - predicted) ** 2, predicted + lifted).effect(level)
+
+    def predictions(self, score: Array) -> tuple[Array, Array]:
+        """m_-i(x_i), and (H - diag H) of the scores over 1 - H_ii: together twice A phi, (n,) each."""
         lift = 1.0 / (1.0 - self.leverage)
         others, lifted = self.of_others(np.column_stack([score, lift * score])).T
-        predicted = lift * others
-        return self.sums(float(score @ predicted), (score - predicted) ** 2, predicted + lifted).effect(level)
+        return lift * others, lifted
+
+    def influence(self, score: Array) -> Array:
+        """What each row contributes to the estimate beyond its mean, to first order, (n,).
+
+        The sum of their squares over n^2 is its variance, with the quadratic part counted twice: where the effect is
+        near 0 it is on the safe side. Those of two versions on the same rows subtract.
+        """
+        predicted, lifted = self.predictions(score)
+        return np.asarray((score - predicted) * (predicted + lifted))
 
     def sums(self, signal: float, variance: Array, products: Array) -> EffectSums:
         """Of all rows, from v and (A phi)_i twice over, (n,) each."""

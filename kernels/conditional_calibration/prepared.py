@@ -18,7 +18,7 @@ from congruence.kernels.conditional_calibration.bases import (
     shared_bases,
     stacked,
 )
-from congruence.kernels.conditional_calibration.effects import Effect, explained_shares
+from congruence.kernels.conditional_calibration.effects import Effect, effect_influence, explained_shares
 from congruence.kernels.conditional_calibration.hypotheses import basis_hypotheses
 from congruence.kernels.conditional_calibration.null import DrawnNull, GaussianNull, Null, projected_scores
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
@@ -114,6 +114,10 @@ class PreparedCalibration:
         hypotheses = basis_hypotheses(own.eigenvalues, self.settings)
         blocks = map_on_threads(lambda block: hypotheses.evidence(draw(block)), self.null.blocks(), available_threads())
         return np.concatenate(blocks, axis=1)
+
+    def effect_influence(self, pit: Any) -> Array:
+        """What each row contributes to the effect of each order, (n, 4), see ``effects.LeaveOneOut.influence``."""
+        return effect_influence(self._reference, min(self.settings.ridges), pit_scores(pit))
 
     @property
     def _reference(self) -> InputBasis:

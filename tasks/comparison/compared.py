@@ -13,7 +13,10 @@ from congruence.tasks.scores.evaluation import Evaluation, Metric, SplitSummary
 
 @dataclass(frozen=True)
 class ComparedVersion:
-    """What a comparison reads of an evaluation, fresh or logged: see ``Evaluation`` for the fields."""
+    """What a comparison reads of an evaluation, fresh or logged: see ``Evaluation`` for the fields.
+
+    ``slices`` are the names of its slice columns.
+    """
 
     model: ModelVersion
     split: SplitSummary
@@ -25,6 +28,7 @@ class ComparedVersion:
     settings_digest: str = ""
     influence: pd.DataFrame | None = field(default=None, repr=False)
     influence_noise: Array | None = field(default=None, repr=False)
+    slices: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, evaluation: Evaluation, run_id: str | None = None) -> ComparedVersion:
@@ -40,6 +44,7 @@ class ComparedVersion:
             settings_digest=evaluation.settings_digest,
             influence=evaluation.influence,
             influence_noise=evaluation.influence_noise,
+            slices=evaluation.slice_names,
         )
 
     @property

@@ -19,6 +19,7 @@ from congruence.tasks.comparison.differences import (
     MetricDifference,
     MissingInfluenceError,
     cce_differences,
+    effect_differences,
     point_differences,
 )
 from congruence.tasks.scores.evaluation import SplitSummary
@@ -179,6 +180,7 @@ def compare_pair(
     except MissingInfluenceError as error:
         notes = (str(error),)
     differences |= point_differences(one, two, resamples=resamples, seed=seed)
+    differences |= effect_differences(first, second, one, two)
     columns = {CCE: "cce", **{name: column for name, column in MEANS.items() if name in differences}}
     points = {name: _points_won(one[column], two[column]) for name, column in columns.items()}
     said = changes(first, second, one, two)

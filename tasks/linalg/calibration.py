@@ -13,9 +13,10 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.conditional_calibration.bases import own_quantiles
-from congruence.kernels.conditional_calibration.block_reading import BlockReading
+from congruence.kernels.conditional_calibration.block_reading import INFLUENCE, BlockReading
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution, local_distribution
 from congruence.kernels.conditional_calibration.local_reading import LocalReading, local_reading
+from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.regions import Regions, regions
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
@@ -40,6 +41,7 @@ class VersionCalibration:
         regions: of the inputs, the same for all versions; unnamed. None without a reading.
         curves: the local P-P plot at each region's medoid.
         rows: that were tested, where these are not all.
+        influence: of every row on the effects, (n, 4), where the reading does not hold it; see ``effects``.
     """
 
     test: ConditionalCalibrationTest
@@ -47,6 +49,14 @@ class VersionCalibration:
     regions: Regions | None = field(default=None, repr=False)
     curves: LocalDistribution | None = field(default=None, repr=False)
     rows: int | None = None
+    influence: Array | None = field(default=None, repr=False)
+
+    def columns(self) -> dict[str, Array]:
+        """What is known of every row, by the names of the scores; ``calibration_fault`` is text."""
+        found = {} if self.reading is None else self.reading.columns()
+        if self.influence is not None:
+            found |= {f"{INFLUENCE}{order}": self.influence[:, j] for j, order in enumerate(ORDERS)}
+        return found
 
 
 VECTOR_ROWS = 4_000
@@ -94,7 +104,8 @@ def measure_calibration(
         # A law with a tenth of itself at infinity has no distances between its quantiles; the inputs' bases remain.
         test = split.test(pit, said if said is not None and np.isfinite(said).all() else None)
         curves = local_distribution(at_medoids, pit)
-        found[name] = VersionCalibration(test, local_reading(smoother, pit), places, curves)
+        influence = split.effect_influence(pit).astype(np.float32)
+        found[name] = VersionCalibration(test, local_reading(smoother, pit), places, curves, influence=influence)
     return found
 
 

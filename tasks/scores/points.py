@@ -173,8 +173,8 @@ def score_points(
     if test is not None:
         points["cce_p_value"] = test.point_p_values
         points["cce_q_value"] = benjamini_hochberg(test.point_p_values)
-    if calibration is not None and calibration.reading is not None:
-        points |= calibration.reading.columns()
+    if calibration is not None:
+        points |= calibration.columns()
     names = np.arange(len(targets)) if keys is None else keys
     parts: dict[str, list[Array]] = {}
     for start in range(0, max(1, len(targets)), CHUNK_ROWS):

@@ -19,7 +19,7 @@ from congruence.tasks.scores.evaluation import SCORES, Evaluation
 from congruence.tasks.scores.evaluation import Metric as EvaluationMetric
 from congruence.tasks.scores.meanings import HEADLINES, meaning, verdict
 from congruence.tasks.tracking.connection import TrackingError, connect, of_deleted_run, persist
-from congruence.tasks.tracking.finished import SECONDS
+from congruence.tasks.tracking.finished import SECONDS, SLICES, WRONG
 from congruence.tasks.tracking.identity import COMPLETE, STATE, EvaluationIdentity, find_evaluation
 from congruence.tasks.tracking.reading import INFLUENCE_FILE, NOISE_FILE, SCORES_FILE
 from congruence.tasks.tracking.runs import MACHINE_PLACE, MACHINE_RUN, close_run, find_or_create, log_params, set_tags
@@ -87,6 +87,9 @@ def _log(client: MlflowClient, identity: EvaluationIdentity, evaluation: Evaluat
     tables = [{"path": path, "type": "table"} for path in (POINTS_FILE, SLICES_FILE)]
     tags = {"mlflow.loggedArtifacts": json.dumps(tables[: 1 if evaluation.slices.empty else 2])}
     tags |= {"mlflow.note.content": _note(evaluation), "cce_status": evaluation.status}
+    tags[SLICES] = json.dumps(evaluation.slice_names)
+    if evaluation.wrong is not None:
+        tags[WRONG] = "\n".join(evaluation.wrong.sentences)
     persist("tagging the run", lambda: set_tags(client, run_id, tags), settings)
     persist("closing the run", lambda: close_run(client, run_id, COMPLETE), settings)
     _finish_version(client, evaluation, run_id, settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import Metric, SplitSummary
 from congruence.tasks.tracking.conditions import Conditions
 from congruence.tasks.tracking.connection import TrackingError, connect, persist
-from congruence.tasks.tracking.finished import complete_runs, run_metrics
+from congruence.tasks.tracking.finished import SLICES, complete_runs, run_metrics
 from congruence.tasks.tracking.identity import COMPLETE, PREFIX, STATE
 from congruence.tasks.tracking.settings import TrackingSettings
 
@@ -88,6 +89,7 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
         settings_digest=tags.get(PREFIX + "settings_digest", ""),
         influence=influence,
         influence_noise=None if noise is None else noise["noise"].to_numpy(),
+        slices=tuple(json.loads(tags.get(SLICES, "[]"))),
     )
 
 

@@ -102,9 +102,8 @@ def cost(rows: int, features: int) -> None:
             print(f"{versions}: {time.process_time() - started:.1f} CPU s in all; {passes}")
             for name, one in found.items():
                 effect = one.test.effects["spread"]
-                print(
-                    f"  {name}: p {one.test.p_value:.3f}, spread {effect.estimate:.5f} [{effect.low:.5f}, {effect.high:.5f}]"
-                )
+                share = f"{effect.estimate:.5f} [{effect.low:.5f}, {effect.high:.5f}]"
+                print(f"  {name}: p {one.test.p_value:.3f}, spread {share}; {one.test.by_basis}")
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         print(f"peak {peak:.2f} GiB")
 

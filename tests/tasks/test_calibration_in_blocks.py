@@ -184,7 +184,9 @@ def test_single_precision_counts_and_laws_without_ends(blocks: KeptBlocks) -> No
     models: dict[str, Distribution] = {"counts": Poisson(rate), "endless": Endless(rate, np.sqrt(rate))}
     few = KeptBlocks(blocks.x.astype(np.float32), y, models, blocks.cuts)
     found, _ = calibrated(few, np.float32, settings=SETTINGS)
+    double, _ = calibrated(few, np.float64, settings=SETTINGS)
     assert found["counts"].test.p_value > 0.05
+    assert found["counts"].test.by_basis == pytest.approx(double["counts"].test.by_basis, abs=0.1)
     assert "own quantiles" not in found["endless"].test.by_basis
     same = KeptBlocks(np.ones_like(few.x), y, models, blocks.cuts)
     assert set(calibrated(same, np.float32, settings=SETTINGS)[0]["counts"].test.by_basis) <= {
