@@ -79,7 +79,8 @@ def _said(
         if min(was.p_value, now.p_value) * len(places) <= SIGNIFICANCE and (kind := change(was, now)) is not None:
             changed.setdefault(kind, []).append((abs(now.strength**2 - was.strength**2) * now.share, name))
     ordered = sorted(changed.items(), key=lambda item: -sum(size for size, _ in item[1]))
-    return tuple(
-        f"{first} {verb} the {fault} of {second} on {places_in_words([name for _, name in sorted(found, reverse=True)])}."
-        for (verb, fault), found in ordered[:_SENTENCES]
-    )
+    sentences = []
+    for (verb, fault), found in ordered[:_SENTENCES]:
+        named = places_in_words([name for _, name in sorted(found, reverse=True)])
+        sentences.append(f"{first} {verb} the {fault} of {second} on {named}.")
+    return tuple(sentences)

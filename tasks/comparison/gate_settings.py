@@ -82,7 +82,8 @@ class GateSettings(Strict):
         better_on: metrics in which the version must be better.
         margin: by metric of ``not_worse_on``: a number in the metric's units (``0.01``; nats for ``nll_mean``), or a
             share of the baseline's value (``"5 %"``). By default 5 % of CCE, CRPS, MAE and RMSE, 0.05 nats (each target
-            5 % less likely), 0.01 of ECE and 0.01 of each effect. That of ``cce_mean`` is one of the root mean squared CCE.
+            5 % less likely), 0.01 of ECE and 0.01 of each effect. That of ``cce_mean`` is one of the root mean squared
+            CCE.
         resamples: of the bootstrap of the metrics other than CCE.
         set_alias: alias to move to a version that passes; none is touched by default.
     """

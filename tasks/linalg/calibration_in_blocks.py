@@ -1,4 +1,4 @@
-"""Calibration given the input of a split in blocks of rows: passes on the workers, whose sums the client makes tests of.
+"""Calibration given the input by blocks of rows: passes on the workers, of whose sums the tests are made.
 
     sample   5,000 rows of the inputs            -> landmarks, median distance, regions
     bases    products of the kernels' columns    -> bases and null, once for all versions

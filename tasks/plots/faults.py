@@ -65,7 +65,7 @@ def fault_map(evaluation: Evaluation, *, points: int = POINTS) -> Figure:
 
 
 def order_maps(evaluation: Evaluation, *, points: int = SMALL_POINTS) -> Figure:
-    """Four small maps: the smoothed scores of bias, spread, skew and tails in their standard deviations under the truth.
+    """Four small maps: the smoothed scores of each order in their standard deviations under the truth.
 
     Red: targets above the predictions, spread too small, skewed to the right, heavier tails; blue the other side.
 

@@ -23,7 +23,7 @@ SECONDS = "seconds_"  # no slash: MLflow would draw the group before all other m
 
 @dataclass(frozen=True)
 class FinishedEvaluation:
-    """A complete evaluation that MLflow holds: its run, the version's exact URI, its numbers and what is wrong, in sentences."""
+    """A complete evaluation that MLflow holds: its run, the version's exact URI, its numbers and what is wrong."""
 
     run_id: str
     model_uri: str

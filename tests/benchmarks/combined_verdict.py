@@ -2,8 +2,8 @@
 
     python tests/benchmarks/combined_verdict.py --rows 120 --splits 400 --family normal
 
-Each test at 2.5 %, as ``cce_status`` holds them; "named" are true versions of which the sentence names a fault. The record is
-``combined_verdict.md``.
+Each test at 2.5 %, as ``cce_status`` holds them; "named" are true versions of which the sentence names a fault. The
+record is ``combined_verdict.md``.
 """
 
 from __future__ import annotations
