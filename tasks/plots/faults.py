@@ -28,7 +28,7 @@ from congruence.tasks.scores.evaluation import Evaluation
 POINTS = 20_000
 SMALL_POINTS = 4_000
 FARTHEST = 5.0
-DIVERGING = "RdBu_r"
+DIVERGING = "coolwarm"
 _SIDES = {(order, sign): short_name(order, sign) for order in ORDERS for sign in (1.0, -1.0)}
 
 

@@ -79,8 +79,9 @@ def main() -> None:
                 said = " ".join(wrong.sentences)
                 counts["named"] += said != CONTRADICTED and "by enough to name it" not in said
             made += 1
-    shares = ", ".join(f"{name} {count / made:.3f}" for name, count in counts.items())
-    print(f"{arguments.family}, n = {n}: {shares} of {made} true versions; {time.process_time() - started:.0f} CPU s")
+        shares = ", ".join(f"{name} {count / made:.3f}" for name, count in counts.items())
+        spent = time.process_time() - started
+        print(f"{arguments.family}, n = {n}: {shares} of {made} true versions; {spent:.0f} CPU s", flush=True)
 
 
 if __name__ == "__main__":

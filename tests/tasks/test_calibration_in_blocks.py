@@ -3,15 +3,16 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from congruence.kernels import EXACT, Distribution, Normal, Poisson, Samples
+from congruence.kernels import EXACT, Distribution, MultivariateNormal, Normal, Poisson, Samples
 from congruence.kernels.calibration.pit import pit_values
-from congruence.kernels.conditional_calibration.bases import InputBasis, own_quantiles
+from congruence.kernels.conditional_calibration.bases import InputBasis
 from congruence.kernels.conditional_calibration.block_bases import BlockBases, basis_sums, prepared_blocks
 from congruence.kernels.conditional_calibration.effects import explained_shares
 from congruence.kernels.conditional_calibration.hypotheses import basis_hypotheses
@@ -22,9 +23,18 @@ from congruence.kernels.conditional_calibration.pit_scores import pit_scores
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.row_blocks.sums import BlockSums
+from congruence.tasks.clusters import ClusterSettings, dask_client
 from congruence.tasks.linalg.block_passes import Pass
+from congruence.tasks.linalg.calibration import (
+    VECTOR_ROWS,
+    VersionCalibration,
+    measure_vector_calibration,
+    vector_rows,
+)
 from congruence.tasks.linalg.calibration_in_blocks import CalibrationInBlocks, calibrate_blocks
 from congruence.tasks.linalg.measured import MeasurementInBlocks, from_bytes, to_bytes
+from congruence.tasks.linalg.plan import BlockAccuracy
+from congruence.tasks.linalg.row_blocks import measure_blocks
 from congruence.tasks.scores.reading import read_what_is_wrong
 from congruence.tasks.scores.summary import calibration_metrics
 
@@ -205,7 +215,35 @@ def test_it_is_kept_with_the_measurement(made: Any) -> None:
     assert found.calibration.test.effects == made[0]["even"].test.effects
 
 
-def test_own_quantiles_are_those_of_the_version(blocks: KeptBlocks) -> None:
-    said = own_quantiles(blocks.y, blocks.models["even"], SETTINGS.levels)
-    assert said is not None
-    assert said.shape == (N, 3)
+def test_on_a_cluster_beside_the_cce_and_for_vector_targets(blocks: KeptBlocks) -> None:
+    rng, n = np.random.default_rng(2), 240
+    x, mean = blocks.x[:n], blocks.x[:n, 1:3]
+    scalar = KeptBlocks(x, blocks.y[:n], {"even": blocks.models["even"][slice(0, n)]}, (0, 100, n))
+    laws: dict[str, Distribution] = {
+        "right": MultivariateNormal(mean, np.ones((n, 2))),
+        "narrow": MultivariateNormal(mean, np.full((n, 2), 0.5)),
+    }
+    vector = KeptBlocks(x, mean + rng.standard_normal((n, 2)), laws, (0, 100, n))
+    asked, accuracy = SimpleNamespace(seed=0, metrics=["cce"]), BlockAccuracy(first=40, largest=40)
+    written: list[tuple[int, str]] = []
+
+    def write(block: int, version: str, columns: dict[str, np.ndarray]) -> None:
+        written.extend((block, name) for name in columns)
+
+    with dask_client(ClusterSettings(kind="threads", workers=1)) as client:
+        one, two = (
+            measure_blocks(client, some, asked, EXACT, list(some.models), write, accuracy=accuracy, calibrated=True)
+            for some in (scalar, vector)
+        )
+        without = measure_blocks(client, scalar, asked, EXACT, ["even"], write, accuracy=accuracy)
+    assert one.calibration["even"].test.null == "gaussian"
+    assert {(0, "calibration_shift"), (1, "calibration_shift")} <= set(written)
+    assert without.calibration == {}
+    direct = measure_vector_calibration(EXACT.input_kernel, EXACT.apply(x), vector.y, laws, n, 0)
+    for name, p_value in (("right", 0.05), ("narrow", 0.005)):
+        found = two.calibration[name]
+        assert isinstance(found, VersionCalibration)
+        assert found.rows is None
+        assert found.test.by_order == direct[name].test.by_order
+        assert (found.test.p_value > p_value) == (name == "right")
+    assert len(vector_rows(10_000, 0)) == VECTOR_ROWS
