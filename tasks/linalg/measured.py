@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 from collections.abc import Mapping
@@ -30,6 +31,7 @@ from congruence.tasks.linalg.calibration import VersionCalibration
 from congruence.tasks.linalg.calibration_in_blocks import CalibrationInBlocks
 
 _DESCRIPTION = "description"
+_LONGEST_NAME = 128
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ class MeasurementAddress:
         """Keep columns of one block of rows; the measurement itself is written when all of them are there."""
         stream = io.BytesIO()
         np.savez(stream, allow_pickle=False, **{name: np.asarray(values) for name, values in columns.items()})
-        self._objects().put(f"{self._blocks}/{block:06d}-{'+'.join(sorted(columns))}.npz", stream.getvalue())
+        self._objects().put(f"{self._blocks}/{block:06d}-{_named(columns)}.npz", stream.getvalue())
 
     def read(self) -> VersionMeasurement | None:
         """What is kept, None where nothing is or it is damaged."""
@@ -205,6 +207,12 @@ class MeasurementAddress:
 
     def _objects(self) -> ObjectStore:
         return ObjectStore(self.uri, self.storage_options)
+
+
+def _named(columns: Mapping[str, Array]) -> str:
+    """The names of columns, or their digest where a file could not be called so."""
+    names = "+".join(sorted(columns))
+    return names if len(names) <= _LONGEST_NAME else hashlib.sha256(names.encode()).hexdigest()[:16]
 
 
 def to_bytes(measurement: VersionMeasurement | MeasurementInBlocks) -> bytes:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,7 +33,7 @@ from congruence.tasks.linalg.calibration import (
     vector_rows,
 )
 from congruence.tasks.linalg.calibration_in_blocks import CalibrationInBlocks, calibrate_blocks
-from congruence.tasks.linalg.measured import MeasurementInBlocks, from_bytes, to_bytes
+from congruence.tasks.linalg.measured import MeasurementAddress, MeasurementInBlocks, from_bytes, to_bytes
 from congruence.tasks.linalg.plan import BlockAccuracy
 from congruence.tasks.linalg.row_blocks import measure_blocks
 from congruence.tasks.scores.reading import read_what_is_wrong
@@ -204,18 +205,22 @@ def test_single_precision_counts_and_laws_without_ends(blocks: KeptBlocks) -> No
     }  # fmt: skip
 
 
-def test_it_is_kept_with_the_measurement(made: Any) -> None:
+def test_it_is_kept_with_the_measurement_and_its_columns(made: Any, tmp_path: Path) -> None:
     kept = MeasurementInBlocks.__new__(MeasurementInBlocks)
-    object.__setattr__(kept, "measurement", None)
-    object.__setattr__(kept, "seconds", {})
-    object.__setattr__(kept, "calibration", made[0]["even"])
+    for name, value in (("measurement", None), ("seconds", {}), ("calibration", made[0]["even"])):
+        object.__setattr__(kept, name, value)
     found = from_bytes(to_bytes(kept))
     assert isinstance(found, MeasurementInBlocks)
     assert found.calibration is not None
     assert found.calibration.test.effects == made[0]["even"].test.effects
+    address = MeasurementAddress(str(tmp_path), "measurements/split/version.npz")
+    address.write_columns(3, made[1]["even"])  # under a name that a file can have
+    (file,) = tmp_path.rglob("000003-*.npz")
+    with np.load(file) as columns:
+        assert set(columns.files) == set(made[1]["even"])
 
 
-def test_on_a_cluster_beside_the_cce_and_for_vector_targets(blocks: KeptBlocks) -> None:
+def test_on_a_cluster_beside_the_cce_and_for_vector_targets(blocks: KeptBlocks, tmp_path: Path) -> None:
     rng, n = np.random.default_rng(2), 240
     x, mean = blocks.x[:n], blocks.x[:n, 1:3]
     scalar = KeptBlocks(x, blocks.y[:n], {"even": blocks.models["even"][slice(0, n)]}, (0, 100, n))
@@ -237,7 +242,7 @@ def test_on_a_cluster_beside_the_cce_and_for_vector_targets(blocks: KeptBlocks) 
         )
         without = measure_blocks(client, scalar, asked, EXACT, ["even"], write, accuracy=accuracy)
     assert one.calibration["even"].test.null == "gaussian"
-    assert {(0, "calibration_shift"), (1, "calibration_shift")} <= set(written)
+    assert [len(np.load(tmp_path / f"even-calibration_shift-{block}.npy")) for block in (0, 1)] == [100, 140]
     assert without.calibration == {}
     direct = measure_vector_calibration(EXACT.input_kernel, EXACT.apply(x), vector.y, laws, n, 0)
     for name, p_value in (("right", 0.05), ("narrow", 0.005)):
