@@ -135,7 +135,13 @@ def evaluate_split(settings: EvaluationSettings, work: SplitWork, again: bool) -
             ended[label] = VersionOutcome(label, work.split.name, "failed", error=message)
         for label, made in logged.items():
             ended[label] = VersionOutcome(
-                label, work.split.name, "evaluated", made.run_id, made.metrics, protocol=protocol_name(work.protocol)
+                label,
+                work.split.name,
+                "evaluated",
+                made.run_id,
+                made.metrics,
+                protocol=protocol_name(work.protocol),
+                wrong=made.wrong,
             )
 
     def left() -> list[ModelVersion]:

@@ -103,7 +103,13 @@ def divide(
         else:
             outcomes.append(
                 VersionOutcome(
-                    version.label, split.name, "found", held.run_id, held.metrics, protocol=protocol_name(protocol)
+                    version.label,
+                    split.name,
+                    "found",
+                    held.run_id,
+                    held.metrics,
+                    protocol=protocol_name(protocol),
+                    wrong=held.wrong,
                 )
             )
     return outcomes, missing

@@ -17,6 +17,7 @@ class VersionOutcome:
     Or ``left out``: a version that has seen the targets of the split.
 
     ``protocol`` is its name and digest, with the encoder and the reference split: numbers compare under equal ones.
+    ``wrong`` says what is wrong with the version, in sentences, where calibration given the input was measured.
     """
 
     label: str
@@ -26,6 +27,7 @@ class VersionOutcome:
     metrics: dict[str, Metric] = field(default_factory=dict)
     error: str | None = None
     protocol: str = ""
+    wrong: tuple[str, ...] = ()
 
 
 def outcome_json(outcome: VersionOutcome) -> dict[str, Any]:

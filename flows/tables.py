@@ -6,7 +6,9 @@ import sys
 from collections.abc import Sequence
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from congruence.flows.outcomes import VersionOutcome
 from congruence.tasks.scores.evaluation import AS_IF_TRUE, NOT_AS_IF_TRUE, NOT_CALIBRATED, cce_status
@@ -22,6 +24,8 @@ VERDICTS = {
     NOT_CALIBRATED: "not calibrated",
 }
 """``cce_status`` in as few words as a column has room for; the report and MLflow say it in full."""
+SENTENCES = 2
+"""Of what is wrong with a version, under the table."""
 
 _NARROW_STATUS = {"evaluated": "new", "found": "found"}
 
@@ -29,7 +33,7 @@ _NARROW_STATUS = {"evaluated": "new", "found": "found"}
 def print_outcomes(
     outcomes: list[VersionOutcome], descriptions: dict[str, str] | None = None, out: Console | None = None
 ) -> None:
-    """Print one table per split, best CCE first, then what failed.
+    """Print one table per split, best CCE first, what is wrong with each version, then what failed.
 
     Metrics for which the terminal has no room are left out, the least important first, and named below.
     """
@@ -38,10 +42,22 @@ def print_outcomes(
         rows = [outcome for outcome in outcomes if outcome.split == split and outcome.status in STATUS]
         if rows:
             _print_fitting(split, rows, descriptions or {}, out)
+            _print_wrong(rows, out)
     for outcome in outcomes:
         if outcome.status not in STATUS:
             out.print(outcome.status, style="red" if outcome.status == "failed" else "yellow", end=" ")
             out.print(f"{outcome.label} on {outcome.split}: {outcome.error}", soft_wrap=True, markup=False)
+
+
+def _print_wrong(outcomes: list[VersionOutcome], out: Console) -> None:
+    """What is wrong with each version, in its first sentences, as wide as the terminal."""
+    for outcome in sorted(outcomes, key=_by_error):
+        if outcome.wrong:
+            more = len(outcome.wrong) - SENTENCES
+            rest = f" ({more} more in its report)" if more > 0 else ""
+            said = Text(f"{outcome.label}: ", style="bold")
+            said.append(" ".join(outcome.wrong[:SENTENCES]) + rest, style="not bold")
+            out.print(Padding(said, (0, 0, 0, 2)))
 
 
 def _print_fitting(split: str, outcomes: list[VersionOutcome], descriptions: dict[str, str], out: Console) -> None:

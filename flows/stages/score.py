@@ -24,10 +24,11 @@ from congruence.tasks.tracking.connection import use_tracking
 
 @dataclass(frozen=True)
 class Logged:
-    """A logged evaluation: its run and its metrics."""
+    """A logged evaluation: its run, its metrics, and what is wrong with the version, in sentences."""
 
     run_id: str
     metrics: dict[str, Metric]
+    wrong: tuple[str, ...] = ()
 
 
 @task(
@@ -56,7 +57,7 @@ def score_task(
     evaluation = score_version(settings, rows, encoder, version, protocol, kept.require())
     run_id = log_task(version.label, evaluation, settings, again)
     kept.remove()
-    return Logged(run_id, evaluation.metrics)
+    return Logged(run_id, evaluation.metrics, () if evaluation.wrong is None else evaluation.wrong.sentences)
 
 
 def score(

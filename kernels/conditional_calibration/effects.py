@@ -23,7 +23,8 @@ chi-squares: the interval holds every theta under which a gamma law of these mom
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import scipy.optimize
@@ -34,7 +35,7 @@ from congruence.kernels.conditional_calibration.bases import InputBasis
 from congruence.kernels.conditional_calibration.null import inner_products, projected_scores, row_blocks
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 
-_LARGEST_LEVERAGE = 0.99
+LARGEST_LEVERAGE = 0.99
 _SMALLEST = 1e-12
 _NEGLIGIBLE_WEIGHT = 1e-2  # directions that H hardly keeps cost as much as others
 
@@ -61,6 +62,12 @@ def explained_shares(basis: InputBasis, ridge: float, scores: Array, *, level: f
     return {name: regression.effect(scores[:, j], level) for j, name in enumerate(ORDERS)}
 
 
+def effect_influence(basis: InputBasis, ridge: float, scores: Array) -> Array:
+    """``LeaveOneOut.influence`` of scores (n, 4), (n, 4): by which the effects of two versions are compared."""
+    regression = LeaveOneOut.of(basis, ridge)
+    return np.column_stack([regression.influence(column) for column in scores.T])
+
+
 @dataclass(frozen=True)
 class LeaveOneOut:
     """H = U diag(w) U' without its diagonal: what the other rows say of a row.
@@ -78,11 +85,10 @@ class LeaveOneOut:
     @classmethod
     def of(cls, basis: InputBasis, ridge: float) -> LeaveOneOut:
         """The regression on a basis."""
-        weights = basis.eigenvalues / (basis.eigenvalues + ridge)
-        keep = max(1, int(np.count_nonzero(weights >= _NEGLIGIBLE_WEIGHT)))
-        vectors, weights = basis.vectors[:, :keep], weights[:keep]
+        weights = kept_weights(basis.eigenvalues, ridge)
+        vectors = basis.vectors[:, : len(weights)]
         leverage = np.concatenate([vectors[rows] ** 2 @ weights for rows in row_blocks(len(vectors))])
-        return cls(vectors, weights, np.minimum(leverage, _LARGEST_LEVERAGE))
+        return cls(vectors, weights, np.minimum(leverage, LARGEST_LEVERAGE))
 
     def of_others(self, values: Array) -> Array:
         """(H - diag H) values, (n, r), for values (n, r)."""
@@ -92,29 +98,85 @@ class LeaveOneOut:
 
     def effect(self, score: Array, level: float) -> Effect:
         """theta of one score (n,)."""
-        n, lift = len(score), 1.0 / (1.0 - self.leverage)
-        others, lifted = self.of_others(np.column_stack([score, lift * score])).T
-        predicted = lift * others
-        signal = float(score @ predicted)
-        variance = (score - predicted) ** 2
-        quadratic = max(self._quadratic(variance, lift), _SMALLEST)
-        # Products of scores hold the quadratic part twice over.
-        linear = float(variance @ (predicted + lifted) ** 2) - 2.0 * quadratic
-        least = float(np.mean(variance))
-        slope = max(linear / (4.0 * signal), least) if signal > 0 else least
-        diagonal = max(float(np.sum(self.leverage * lift * variance)), _SMALLEST)
-        low, high = _interval(signal, diagonal, quadratic, slope, level)
-        return Effect(signal / n, low / n, high / n, level)
+        predicted, lifted = self.predictions(score)
+        return self.sums(float(score @ predicted), (score - predicted) ** 2, predicted + lifted).effect(level)
 
-    def _quadratic(self, variance: Array, lift: Array) -> float:
-        """2 sum A_ik^2 v_i v_k with A_ik = H_ik (lift_i + lift_k) / 2 off the diagonal."""
-        plain, once, twice = (self._inner(variance * lift**power) for power in (0, 1, 2))
-        whole = float(np.sum(plain * twice.T) + np.sum(once * once.T))
-        return whole - 2.0 * float(np.sum((self.leverage * lift * variance) ** 2))
+    def predictions(self, score: Array) -> tuple[Array, Array]:
+        """m_-i(x_i), and (H - diag H) of the scores over 1 - H_ii: together twice A phi, (n,) each."""
+        lift = 1.0 / (1.0 - self.leverage)
+        others, lifted = self.of_others(np.column_stack([score, lift * score])).T
+        return lift * others, lifted
+
+    def influence(self, score: Array) -> Array:
+        """What each row contributes to the estimate beyond its mean, to first order, (n,).
+
+        The sum of their squares over n^2 is its variance, with the quadratic part counted twice: where the effect is
+        near 0 it is on the safe side. Those of two versions on the same rows subtract.
+        """
+        predicted, lifted = self.predictions(score)
+        return np.asarray((score - predicted) * (predicted + lifted))
+
+    def sums(self, signal: float, variance: Array, products: Array) -> EffectSums:
+        """Of all rows, from v and (A phi)_i twice over, (n,) each."""
+        lift = 1.0 / (1.0 - self.leverage)
+        own = self.leverage * lift * variance
+        return EffectSums(
+            len(variance),
+            signal,
+            float(variance @ products**2),
+            float(np.sum(variance)),
+            float(np.sum(own)),
+            float(np.sum(own**2)),
+            [self._inner(variance * lift**power) for power in (0, 1, 2)],
+        )
 
     def _inner(self, values: Array) -> Array:
         """diag(w) U' diag(values) U, (k, k)."""
         return self.weights[:, None] * inner_products(self.vectors, self.vectors, values)
+
+
+def kept_weights(eigenvalues: Array, ridge: float) -> Array:
+    """w = e / (e + ridge) of the directions that H keeps, from e = eigenvalues / n, decreasing."""
+    weights = eigenvalues / (eigenvalues + ridge)
+    return np.asarray(weights[: max(1, int(np.count_nonzero(weights >= _NEGLIGIBLE_WEIGHT)))])
+
+
+@dataclass(frozen=True)
+class EffectSums:
+    """What the estimate and its interval need of the rows, summed over them.
+
+    Attributes:
+        rows: n.
+        signal: sum of phi_i m_-i(x_i).
+        products: sum of v_i (predicted_i + lifted_i)^2.
+        variance: sum of v_i.
+        diagonal, diagonal_squares: sums of H_ii lift_i v_i and of its square.
+        inner: diag(w) U' diag(v lift^p) U for p = 0, 1, 2, (k, k) each.
+    """
+
+    rows: int
+    signal: float
+    products: float
+    variance: float
+    diagonal: float
+    diagonal_squares: float
+    inner: Sequence[Array] = field(repr=False)
+
+    @property
+    def quadratic(self) -> float:
+        """2 sum A_ik^2 v_i v_k with A_ik = H_ik (lift_i + lift_k) / 2 off the diagonal."""
+        plain, once, twice = self.inner
+        return float(np.sum(plain * twice.T) + np.sum(once * once.T)) - 2.0 * self.diagonal_squares
+
+    def effect(self, level: float) -> Effect:
+        """theta with its interval."""
+        quadratic = max(self.quadratic, _SMALLEST)
+        # Products of scores hold the quadratic part twice over.
+        linear = self.products - 2.0 * quadratic
+        least = self.variance / self.rows
+        slope = max(linear / (4.0 * self.signal), least) if self.signal > 0 else least
+        low, high = _interval(self.signal, max(self.diagonal, _SMALLEST), quadratic, slope, level)
+        return Effect(self.signal / self.rows, low / self.rows, high / self.rows, level)
 
 
 def _interval(signal: float, diagonal: float, quadratic: float, slope: float, level: float) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.spectrum import SpectralSmoother
 
 LEVELS = np.linspace(0.0, 1.0, 51)
-_QUANTILE_95 = 1.959963984540054
+QUANTILE_95 = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -61,5 +61,5 @@ def local_distribution(smoother: SpectralSmoother, pit: Any, levels: Any = LEVEL
         )
     mean = LocalMean(smoother)
     shares = mean((values[:, None] <= at).astype(np.float32))
-    spread = _QUANTILE_95 * np.sqrt(np.multiply.outer(mean.squared_weights(), at * (1.0 - at)))
+    spread = QUANTILE_95 * np.sqrt(np.multiply.outer(mean.squared_weights(), at * (1.0 - at)))
     return LocalDistribution(at, shares, np.clip(at - spread, 0.0, 1.0), np.clip(at + spread, 0.0, 1.0))

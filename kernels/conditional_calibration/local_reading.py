@@ -63,6 +63,11 @@ class LocalReading:
         """Points at which the model is wrong, (m,) booleans: q at most ``level``, and evidence of ``EVIDENCE``."""
         return (self.q_values <= level) & (self.evidence >= EVIDENCE)
 
+    @property
+    def mixing(self) -> float:
+        """Variance of the local spread scores over the points, see ``faults``."""
+        return float(np.var(self.faults.scores[:, SPREAD]))
+
     def columns(self, level: float = 0.05) -> dict[str, Array]:
         """The reading as named columns (m,) for tables and stores; ``fault`` is "" where nothing is significant."""
         named = np.where(self.significant(level), np.array(self.faults.names), "")
@@ -175,8 +180,8 @@ def group_reading(pit: Any, rows: Any | None = None, *, mixing: float = 0.0) -> 
     Raises:
         InvalidInputError: fewer than two rows, or values that are no probabilities.
     """
-    values = pit_scores(pit)
-    chosen = values if rows is None else values[np.asarray(rows)]
+    values = require_pit(pit)
+    chosen = pit_scores(values if rows is None else values[np.asarray(rows)])
     count = len(chosen)
     if count < 2:
         raise InvalidInputError(f"rows: a group of {count} rows; a reading needs at least 2, and some 30 to say much")

@@ -133,6 +133,11 @@ class GaussianNull:
         """The limit for directions U (n, k)."""
         return cls(vectors, draws, seed, _root(inner_products(vectors, vectors)))
 
+    @classmethod
+    def of_products(cls, products: Array, draws: int, seed: int) -> GaussianNull:
+        """The limit where U'U (k, k) alone is known: a version's own directions are then ``given``."""
+        return cls(np.empty((0, len(products)), dtype=np.float32), draws, seed, _root(products))
+
     def blocks(self) -> list[int]:
         """See Null."""
         return list(range(0, self.draws, DRAWS_AT_ONCE))
@@ -142,10 +147,17 @@ class GaussianNull:
         return self._normal("null coefficients", block, self.root)
 
     def with_own(self, own: Array) -> OwnNull:
-        """See Null: given the shared coefficients R z, the own ones are A z and an independent rest."""
+        """See Null."""
+        return self.given(inner_products(own, self.vectors), inner_products(own, own))
+
+    def given(self, shared: Array, own: Array) -> OwnNull:
+        """Of own directions V by V'U (q, k) and V'V (q, q).
+
+        Given the shared coefficients R z, the own ones are A z and an independent rest.
+        """
         lengths = np.sum(self.root**2, axis=0)
-        regression = inner_products(own, self.vectors) @ self.root / lengths
-        rest = _root(inner_products(own, own) - regression @ regression.T)
+        regression = shared @ self.root / lengths
+        rest = _root(own - regression @ regression.T)
         return lambda block: (
             self._normal("null coefficients", block, regression) + self._normal("own null coefficients", block, rest)
         )

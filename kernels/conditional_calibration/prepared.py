@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,12 +18,13 @@ from congruence.kernels.conditional_calibration.bases import (
     shared_bases,
     stacked,
 )
-from congruence.kernels.conditional_calibration.effects import explained_shares
+from congruence.kernels.conditional_calibration.effects import Effect, effect_influence, explained_shares
 from congruence.kernels.conditional_calibration.hypotheses import basis_hypotheses
 from congruence.kernels.conditional_calibration.null import DrawnNull, GaussianNull, Null, projected_scores
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.settings import GAUSSIAN_ROWS, CalibrationSettings
+from congruence.kernels.conditional_calibration.settings import Null as NullKind
 from congruence.kernels.conditional_calibration.vector_targets import vector_test
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.distributions import Distribution
@@ -103,7 +105,9 @@ class PreparedCalibration:
                 for basis in bases
             ]
         )
-        return self._result(bases, observed, null, scores)
+        effects = explained_shares(self._reference, min(self.settings.ridges), scores)
+        means = dict(zip(ORDERS, np.mean(scores, axis=0).tolist(), strict=True))
+        return judged([basis.name for basis in bases], observed, null, self.settings.null, effects, means)
 
     def _own_null(self, own: InputBasis) -> Array:
         draw = self.null.with_own(own.vectors)
@@ -111,36 +115,59 @@ class PreparedCalibration:
         blocks = map_on_threads(lambda block: hypotheses.evidence(draw(block)), self.null.blocks(), available_threads())
         return np.concatenate(blocks, axis=1)
 
-    def _result(
-        self, bases: tuple[InputBasis, ...], observed: Array, null: Array, scores: Array
-    ) -> ConditionalCalibrationTest:
-        def p_value(axes: Any) -> float:
-            """Of the maximum over the bases and orders at ``axes``."""
-            reached = np.max(null[axes], axis=(0, 1)) >= np.max(observed[axes])
-            return float((1 + np.count_nonzero(reached)) / (null.shape[2] + 1))
-
-        reference = self._reference
-        return ConditionalCalibrationTest(
-            statistic=float(np.max(observed)),
-            p_value=p_value(np.s_[:]),
-            by_order={name: p_value(np.s_[:, j : j + 1]) for j, name in enumerate(ORDERS)},
-            by_basis={basis.name: p_value(np.s_[b : b + 1]) for b, basis in enumerate(bases)},
-            effects=explained_shares(reference, min(self.settings.ridges), scores),
-            means=dict(zip(ORDERS, np.mean(scores, axis=0).tolist(), strict=True)),
-            draws=null.shape[2],
-            null=self.settings.null,
-            null_statistics=np.max(null, axis=(0, 1)),
-        )
+    def effect_influence(self, pit: Any) -> Array:
+        """What each row contributes to the effect of each order, (n, 4), see ``effects.LeaveOneOut.influence``."""
+        return effect_influence(self._reference, min(self.settings.ridges), pit_scores(pit))
 
     @property
     def _reference(self) -> InputBasis:
         """The basis of the effects: the RBF at the middle bandwidth; the constant where the inputs are all equal."""
-        middle = distance_name(sorted(self.settings.distances)[len(self.settings.distances) // 2])
-        return next((basis for basis in self.bases if basis.name == middle), self.bases[0])
+        return next((basis for basis in self.bases if basis.name == reference_name(self.settings)), self.bases[0])
 
     def _require_rows(self, rows: int, name: str) -> None:
         if rows != self.n:
             raise InvalidInputError(f"{name}: {rows} rows, but the split has {self.n}; they must match row by row")
+
+
+def reference_name(settings: CalibrationSettings) -> str:
+    """The name of the basis on which effects are estimated."""
+    return distance_name(sorted(settings.distances)[len(settings.distances) // 2])
+
+
+def judged(
+    names: Sequence[str],
+    observed: Array,
+    null: Array,
+    null_kind: NullKind,
+    effects: Mapping[str, Effect],
+    means: Mapping[str, float],
+) -> ConditionalCalibrationTest:
+    """The outcome, from the evidence of every basis and order.
+
+    Args:
+        names: of the bases.
+        observed: (bases, 5, 1), each order, then all.
+        null: of the draws, (bases, 5, B).
+        null_kind: what drew them.
+        effects, means: by order.
+    """
+
+    def p_value(axes: Any) -> float:
+        """Of the maximum over the bases and orders at ``axes``."""
+        reached = np.max(null[axes], axis=(0, 1)) >= np.max(observed[axes])
+        return float((1 + np.count_nonzero(reached)) / (null.shape[2] + 1))
+
+    return ConditionalCalibrationTest(
+        statistic=float(np.max(observed)),
+        p_value=p_value(np.s_[:]),
+        by_order={name: p_value(np.s_[:, j : j + 1]) for j, name in enumerate(ORDERS)},
+        by_basis={name: p_value(np.s_[b : b + 1]) for b, name in enumerate(names)},
+        effects=effects,
+        means=means,
+        draws=null.shape[2],
+        null=null_kind,
+        null_statistics=np.max(null, axis=(0, 1)),
+    )
 
 
 def prepare_calibration(
@@ -170,7 +197,7 @@ def prepare_calibration(
             f"null: the gaussian limit is for more than {GAUSSIAN_ROWS:,} rows, here are {n:,}; use null='exact'"
         )
     null: Null = (DrawnNull if settings.null == "exact" else GaussianNull.of)(vectors, draws, seed)
-    return PreparedCalibration(settings, seed, bases, null, _shared_evidence(bases, null, settings))
+    return PreparedCalibration(settings, seed, bases, null, shared_evidence(bases, null, settings))
 
 
 def conditional_calibration_test(
@@ -201,10 +228,10 @@ def conditional_calibration_test(
     return prepared.test_version(y, predictive, keys=keys, seed=seed)
 
 
-def _shared_evidence(bases: tuple[InputBasis, ...], null: Null, settings: CalibrationSettings) -> Array:
+def shared_evidence(bases: tuple[InputBasis, ...], null: Null, settings: CalibrationSettings) -> Array:
     """Evidence of every basis in every draw, (bases, 5, B)."""
     hypotheses = [basis_hypotheses(basis.eigenvalues, settings) for basis in bases]
-    ends = np.cumsum([basis.vectors.shape[1] for basis in bases])[:-1]
+    ends = np.cumsum([len(basis.eigenvalues) for basis in bases])[:-1]
 
     def evidence(block: int) -> Array:
         parts = np.split(null.shared(block), ends)

@@ -85,6 +85,19 @@ def regions(x: Any, *, number: int | None = None, features: Mapping[str, Any] | 
     count = number_of_regions(len(points)) if number is None else number
     if not 1 <= count <= len(points):
         raise InvalidInputError(f"number: {count} regions of {len(points)} rows; give 1 to {len(points)}")
+    labels, centers = _clusters(points, count, seed)
+    medoids = np.array([_nearest(points, labels == k, center) for k, center in enumerate(centers)])
+    return Regions(labels, medoids, _names(labels, len(centers), _numeric(features or {}, len(points))))
+
+
+def region_centers(x: Array, number: int, seed: int) -> Array:
+    """The centres of at most ``number`` clusters of rows x (n, d), the largest first, (k, d)."""
+    points = np.asarray(x, dtype=np.float32)
+    return _clusters(points, min(number, len(points)), seed)[1]
+
+
+def _clusters(points: Array, count: int, seed: int) -> tuple[Array, Array]:
+    """The cluster of each row, numbered by size, and their centres."""
     rng = stream(seed, "regions")
     model = MiniBatchKMeans(count, n_init=3, batch_size=2048, random_state=int(rng.integers(2**31)))
     found = model.fit_predict(points)
@@ -92,9 +105,7 @@ def regions(x: Any, *, number: int | None = None, features: Mapping[str, Any] | 
     by_size = present[np.argsort([-np.count_nonzero(found == k) for k in present], kind="stable")]
     place = np.empty(count, dtype=np.intp)
     place[by_size] = np.arange(len(by_size))
-    labels, centers = place[found], model.cluster_centers_[by_size]
-    medoids = np.array([_nearest(points, labels == k, center) for k, center in enumerate(centers)])
-    return Regions(labels, medoids, _names(labels, len(by_size), _numeric(features or {}, len(points))))
+    return place[found], model.cluster_centers_[by_size]
 
 
 def read_regions(found: Regions, pit: Any) -> list[RegionReading]:

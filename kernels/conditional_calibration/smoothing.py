@@ -57,25 +57,40 @@ class LocalMean:
 
 def with_ridge(smoother: SpectralSmoother, ridge: float) -> SpectralSmoother:
     """The smoother with ``ridge`` times its n lambda: e / (e + ridge n lambda) in every direction."""
-    kept = smoother.filters.astype(np.float64)
+    return replace(smoother, filters=ridged(smoother.filters, ridge))
+
+
+def ridged(filters: Array, ridge: float) -> Array:
+    """Filters e / (e + n lambda) with ``ridge`` times that n lambda; 0 for an infinite one."""
+    kept = filters.astype(np.float64)
     relative = kept / np.maximum(1.0 - kept, np.finfo(np.float64).eps)
-    return replace(smoother, filters=(relative / (relative + ridge)).astype(np.float32))
+    return np.asarray(relative / (relative + ridge), dtype=np.float32)
 
 
 def chosen_local_mean(smoother: SpectralSmoother, values: Array) -> LocalMean:
     """The local mean whose ridge suits values (n,), by generalised cross-validation."""
     centred = values - values.mean()
-    n, total = len(values), float(np.sum(centred**2))
     energy = np.asarray(smoother.analysis.T @ centred.astype(np.float32), dtype=np.float64) ** 2
+    chosen = chosen_ridge(smoother.filters, energy, float(np.sum(centred**2)), len(values))
+    return LocalMean(smoother, constant=True) if np.isinf(chosen) else LocalMean(with_ridge(smoother, chosen))
+
+
+def chosen_ridge(filters: Array, energy: Array, total: float, n: int) -> float:
+    """Of ``RIDGES``, the one that generalised cross-validation chooses.
+
+    Args:
+        filters: of the smoother's own n lambda, (k,).
+        energy: squares of U' of the centred values, (k,).
+        total: sum of squares of the centred values.
+        n: of them.
+    """
     best, chosen = np.inf, np.inf
     for ridge in RIDGES[::-1]:
-        filters = with_ridge(smoother, ridge).filters.astype(np.float64)
-        freedom = n - _INFLATION * (1.0 + float(np.sum(filters)))
+        kept = ridged(filters, ridge).astype(np.float64)
+        freedom = n - _INFLATION * (1.0 + float(np.sum(kept)))
         if freedom < 0.2 * n:
             continue
-        score = max(total - float(np.sum((2.0 * filters - filters**2) * energy)), 0.0) / freedom**2
+        score = max(total - float(np.sum((2.0 * kept - kept**2) * energy)), 0.0) / freedom**2
         if score < best:
             best, chosen = score, ridge
-    if np.isinf(chosen):
-        return LocalMean(smoother, constant=True)
-    return LocalMean(with_ridge(smoother, chosen))
+    return float(chosen)

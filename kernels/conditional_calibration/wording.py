@@ -104,6 +104,21 @@ def what_is_wrong(
 def change_sentence(before: str, after: str, place: str, first: GroupReading, second: GroupReading) -> str | None:
     """What ``after`` changes against ``before`` at one place, as "version 5 mends the spread of version 3 on digit 7".
 
+    None where ``change`` is.
+    """
+    found = change(first, second)
+    return None if found is None else f"{after} {found[0]} the {found[1]} of {before} on {place}."
+
+
+def places_in_words(places: Sequence[str], most: int = 4) -> str:
+    """ "digit 7, digit 8 and digit 9"; of more than ``most`` the first, and how many there are beside."""
+    shown = list(places) if len(places) <= most else [*places[:most], f"{len(places) - most} more"]
+    return _listed(shown)
+
+
+def change(first: GroupReading, second: GroupReading) -> tuple[str, str] | None:
+    """Whether ``second`` mends or spoils a fault of ``first``, and which: ("mends", "spread").
+
     None where neither has a certain fault, or where the fault is neither halved nor doubled.
     """
     fault = first if abs(first.strength) >= abs(second.strength) else second
@@ -111,12 +126,9 @@ def change_sentence(before: str, after: str, place: str, first: GroupReading, se
         return None
     kind = fault.dominant
     sizes = [abs(float(reading.fault.scores[0][_place(kind)])) for reading in (first, second)]
-    noun = {"bias": "bias", "spread": "spread", "skew": "skew", "tails": "tails"}[kind]
     if sizes[1] <= 0.5 * sizes[0]:
-        return f"{after} mends the {noun} of {before} on {place}."
-    if sizes[0] <= 0.5 * sizes[1]:
-        return f"{after} spoils the {noun} of {before} on {place}."
-    return None
+        return "mends", kind
+    return ("spoils", kind) if sizes[0] <= 0.5 * sizes[1] else None
 
 
 def preview_sentence(before: Mapping[str, float], after: Mapping[str, float], certain: Mapping[str, bool]) -> str:

@@ -293,8 +293,8 @@ def solved_system(inputs: BlockInputs, sums: BlockSums, checked: Array, checked_
             f"is below rounding; {SCALE_FEATURES}, use a larger regularization, or float64 inputs"
         )
     few = RegularizedGram(inputs.landmarks, inputs.kernel, inputs.regularization)
-    whole = LandmarkColumns(np.arange(len(corner)), _Unread(), corner, gram).thinned(LEADING)  # type: ignore[arg-type]
-    spectrum = landmark_spectrum(_Scaled(few, n), whole)  # type: ignore[arg-type]
+    whole = LandmarkColumns(np.arange(len(corner)), UnreadColumns(), corner, gram).thinned(LEADING)  # type: ignore[arg-type]
+    spectrum = landmark_spectrum(ScaledLandmarks(few, n), whole)  # type: ignore[arg-type]
     filters = spectrum.eigenvalues / (spectrum.eigenvalues + inputs.shift)
     keep = max(1, int(np.count_nonzero(filters >= MIN_FILTER)))
     coordinates = np.zeros((len(corner), len(spectrum.eigenvalues)))
@@ -328,16 +328,16 @@ def _longest(rows: Array) -> Array:
     return np.asarray(rows[np.union1d(by_norm, by_diagonal)])
 
 
-class _Unread:
+class UnreadColumns:
     """Columns whose sums are known: nothing else is asked of them."""
 
-    def thinned(self, step: int) -> _Unread:  # noqa: ARG002
+    def thinned(self, step: int) -> UnreadColumns:  # noqa: ARG002
         """See GramColumns."""
         return self
 
 
 @dataclass(frozen=True)
-class _Scaled:
+class ScaledLandmarks:
     """The landmarks standing for n rows: their k(x, x) is that of a typical one."""
 
     landmarks: RegularizedGram

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.tasks.comparison.compared import ComparedVersion
@@ -14,7 +17,7 @@ _FEWEST = 30
 
 
 def changes(first: ComparedVersion, second: ComparedVersion, rows: Array) -> tuple[str, ...]:
-    """What ``first`` changes against ``second``: over all rows if that can be said, else in up to three regions.
+    """What ``first`` changes against ``second``: over all rows if that can be said, else on slices, else in regions.
 
     Nothing where neither version's calibration is contradicted by its test, or where an evaluation holds no regions or
     (under another seed) others.
@@ -33,31 +36,55 @@ def changes(first: ComparedVersion, second: ComparedVersion, rows: Array) -> tup
     if not np.array_equal(regions, others):
         return ()
     new, old = (version.scores["pit"].to_numpy(float)[rows] for version in (first, second))
-    return _said(first.label, second.label, new, old, regions)
+    sliced = {name: first.scores[name][rows] for name in first.slices if name in first.scores}
+    places = [place for name, labels in sliced.items() for place in _places(labels, f"{name} ")]
+    of_regions = _places(pd.Series(regions), "")
+    return _said(first.label, second.label, new, old, places or of_regions, of_regions)
 
 
-def _said(first: str, second: str, new: Array, old: Array, labels: Array) -> tuple[str, ...]:
-    """By PIT values (v,) of both and the region of each row; p-values are held against 5 % over all regions."""
+Place = tuple[str, Array]
+
+
+def _places(labels: pd.Series[Any], prefix: str) -> list[Place]:
+    """Names and rows of the groups of enough rows."""
+    # Loaded here, as below.
+    from congruence.tasks.scores.summary import slice_labels
+
+    codes, values = pd.factorize(slice_labels(labels), sort=True)
+    found = [(f"{prefix}{value}", codes == code) for code, value in enumerate(values)]
+    return [place for place in found if np.count_nonzero(place[1]) >= _FEWEST]
+
+
+def _said(
+    first: str, second: str, new: Array, old: Array, places: list[Place], regions: list[Place]
+) -> tuple[str, ...]:
+    """By PIT values (v,) of both; p-values are held against 5 % over all places that are told of.
+
+    ``regions`` are those over which an average may mix faults.
+    """
     # Loaded here: SciPy's laws and scikit-learn take a second that a comparison without calibration need not wait.
     from congruence.kernels.conditional_calibration.local_reading import group_reading
     from congruence.kernels.conditional_calibration.pit_scores import ORDERS
-    from congruence.kernels.conditional_calibration.wording import change_sentence
+    from congruence.kernels.conditional_calibration.wording import change, change_sentence, places_in_words
 
-    places = [labels == name for name in np.unique(labels)]
-    places = [rows for rows in places if np.count_nonzero(rows) >= _FEWEST]
-    before, after = ([group_reading(pit, rows) for rows in places] for pit in (old, new))
     spread = ORDERS.index("spread")
-    whole = [
-        group_reading(pit, mixing=float(np.var([place.fault.scores[0, spread] for place in found])) if found else 0.0)
-        for pit, found in ((old, before), (new, after))
-    ]
+
+    def mixing(pit: Array) -> float:
+        found = [group_reading(pit, rows).fault.scores[0, spread] for _, rows in regions]
+        return float(np.var(found)) if found else 0.0
+
+    whole = [group_reading(pit, mixing=mixing(pit)) for pit in (old, new)]
     overall = change_sentence(second, first, "all rows", *whole)
     if overall is not None:
         return (overall,)
-    found = []
-    for rows, was, now in zip(places, before, after, strict=True):
-        if min(was.p_value, now.p_value) * len(places) <= SIGNIFICANCE:
-            sentence = change_sentence(second, first, str(labels[rows][0]), was, now)
-            if sentence is not None:
-                found.append((abs(now.strength**2 - was.strength**2) * now.share, sentence))
-    return tuple(sentence for _, sentence in sorted(found, reverse=True)[:_SENTENCES])
+    changed: dict[tuple[str, str], list[tuple[float, str]]] = {}
+    for name, rows in places:
+        was, now = group_reading(old, rows), group_reading(new, rows)
+        if min(was.p_value, now.p_value) * len(places) <= SIGNIFICANCE and (kind := change(was, now)) is not None:
+            changed.setdefault(kind, []).append((abs(now.strength**2 - was.strength**2) * now.share, name))
+    ordered = sorted(changed.items(), key=lambda item: -sum(size for size, _ in item[1]))
+    sentences = []
+    for (verb, fault), found in ordered[:_SENTENCES]:
+        named = places_in_words([name for _, name in sorted(found, reverse=True)])
+        sentences.append(f"{first} {verb} the {fault} of {second} on {named}.")
+    return tuple(sentences)

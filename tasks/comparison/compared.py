@@ -25,7 +25,7 @@ class ComparedVersion:
     """What a comparison reads of an evaluation, fresh or logged: see ``Evaluation`` for the fields.
 
     Versions with the same ``rows_digest`` (not "") share their rows and their reference rows: the same keys, valid in
-    the same places.
+    the same places. ``slices`` are the names of the slice columns.
     """
 
     model: ModelVersion
@@ -39,6 +39,7 @@ class ComparedVersion:
     influence: Columns | None = field(default=None, repr=False)
     influence_noise: Array | None = field(default=None, repr=False)
     rows_digest: str = ""
+    slices: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, evaluation: Evaluation, run_id: str | None = None) -> ComparedVersion:
@@ -54,6 +55,7 @@ class ComparedVersion:
             settings_digest=evaluation.settings_digest,
             influence=evaluation.influence,
             influence_noise=evaluation.influence_noise,
+            slices=evaluation.slice_names,
         )
 
     @property

@@ -21,7 +21,7 @@ from congruence.kernels.congruence.influence import CongruenceInfluence
 from congruence.kernels.errors import ProtocolError
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of, root_of
 from congruence.tasks.comparison.compared import Columns, ComparedVersion
-from congruence.tasks.scores.names import MEANS
+from congruence.tasks.scores.names import EFFECTS, MEANS
 
 CCE, SQUARED_CCE = "cce_mean", "cce_squared_mean"
 REACH = float(ndtri((1.0 + LEVEL) / 2.0))  # standard errors from a normal interval's middle to its end
@@ -92,6 +92,28 @@ def cce_differences(first: ComparedVersion, second: ComparedVersion) -> dict[str
             one.squared_mean, two.squared_mean, found.difference, found.low, found.high, found.p_value, rows
         ),
     }
+
+
+def effect_differences(first: ComparedVersion, second: ComparedVersion, rows: Array) -> dict[str, MetricDifference]:
+    """The effects of calibration given the input, by what each row contributes to them; none where it is not known.
+
+    ``rows`` says which rows are valid in both, (rows,).
+
+    Linear in the rows, which are independent; the quadratic part is counted twice, so that intervals are wide enough
+    where both effects are near 0 (``effects.LeaveOneOut.influence``).
+    """
+    found = {}
+    for name, column in EFFECTS.items():
+        a, b = first.metrics.get(name), second.metrics.get(name)
+        if a is None or b is None or column not in first.scores or column not in second.scores:
+            continue
+        one, two = (version.scores[column].to_numpy(np.float64)[rows] for version in (first, second))
+        error = float(np.sqrt(np.sum((one - two) ** 2))) / len(one)
+        difference = a.value - b.value
+        p_value = math.erfc(abs(difference) / error / math.sqrt(2.0)) if error > 0.0 else 1.0
+        ends = difference - REACH * error, difference + REACH * error
+        found[name] = MetricDifference(a.value, b.value, difference, *ends, p_value, len(one))
+    return found
 
 
 def _influence(version: ComparedVersion) -> CongruenceInfluence:

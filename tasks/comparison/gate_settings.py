@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from congruence.tasks.scores.names import EFFECTS
 from congruence.tasks.settings.strict import Strict
 
-COMPARABLE = ("cce_mean", "nll_mean", "crps_mean", "mae", "rmse", "ece")
+COMPARABLE = ("cce_mean", "nll_mean", "crps_mean", "mae", "rmse", "ece", *EFFECTS)
 DEFAULT_MARGINS: dict[str, float | str] = {
     "cce_mean": "5 %",
     "nll_mean": 0.05,  # nats: the targets are 5 % less likely, row by row
@@ -19,6 +20,7 @@ DEFAULT_MARGINS: dict[str, float | str] = {
     "mae": "5 %",
     "rmse": "5 %",
     "ece": 0.01,  # a share would vanish for a calibrated baseline
+    **dict.fromkeys(EFFECTS, 0.01),  # of the variance of the score: a spread wrong by a tenth has 0.015
 }
 _SHARE = re.compile(r"^\s*(?P<number>\d+(\.\d*)?|\.\d+)\s*%\s*$")
 Limit = Annotated[float, Field(allow_inf_nan=False)]
@@ -64,6 +66,10 @@ class GateSettings(Strict):
 
     Attributes:
         maximum: largest value allowed, by metric: ``{cce_mean: 0.05, ece: 0.03, calibration_effect_spread: 0.02}``.
+            The effects of calibration given the input (``calibration_effect_bias``, ``_spread``, ``_skew``, ``_tails``)
+            are shares of the variance of a score that the inputs explain: 0 if the version is true, whatever the size
+            of the split. A bias of 0.1 predicted spreads has 0.010 of ``_bias``, a spread wrong by a factor of 1.1
+            some 0.015 of ``_spread``, by 1.5 some 0.25.
         at_noise_floor: the CCE must be as expected if the version were true, and the version calibrated given its input
             (neither exact test contradicts it). A small split contradicts little: it belongs beside a ``maximum`` or a
             baseline.
@@ -76,7 +82,8 @@ class GateSettings(Strict):
         better_on: metrics in which the version must be better.
         margin: by metric of ``not_worse_on``: a number in the metric's units (``0.01``; nats for ``nll_mean``), or a
             share of the baseline's value (``"5 %"``). By default 5 % of CCE, CRPS, MAE and RMSE, 0.05 nats (each target
-            5 % less likely) and 0.01 of ECE. That of ``cce_mean`` is one of the root mean squared CCE.
+            5 % less likely), 0.01 of ECE and 0.01 of each effect. That of ``cce_mean`` is one of the root mean squared
+            CCE.
         resamples: of the bootstrap of the metrics other than CCE.
         set_alias: alias to move to a version that passes; none is touched by default.
     """

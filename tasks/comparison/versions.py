@@ -21,6 +21,7 @@ from congruence.tasks.comparison.differences import (
     MetricDifference,
     MissingInfluenceError,
     cce_differences,
+    effect_differences,
     point_differences,
 )
 from congruence.tasks.scores.evaluation import SplitSummary
@@ -181,6 +182,7 @@ def compare_pair(
     except MissingInfluenceError as error:
         notes = (str(error),)
     differences |= point_differences(first, second, rows, resamples=resamples, seed=seed)
+    differences |= effect_differences(first, second, rows)
     columns = {CCE: "cce", **{name: column for name, column in MEANS.items() if name in differences}}
     points = {name: _points_won(first, second, column, rows) for name, column in columns.items()}
     return PairedComparison(

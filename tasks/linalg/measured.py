@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.block_reading import PREFIX
 from congruence.kernels.conditional_calibration.effects import Effect
 from congruence.kernels.conditional_calibration.faults import Faults
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
@@ -26,8 +28,10 @@ from congruence.kernels.row_blocks.answer import BlockCertificate, BlockMeasurem
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.store import StoreError
 from congruence.tasks.linalg.calibration import VersionCalibration
+from congruence.tasks.linalg.calibration_in_blocks import CalibrationInBlocks
 
 _DESCRIPTION = "description"
+_LONGEST_NAME = 128
 
 
 @dataclass(frozen=True)
@@ -62,10 +66,12 @@ class MeasurementInBlocks:
     Attributes:
         measurement: all that is of constant size.
         seconds: wall time of each pass.
+        calibration: given the input, where it was asked for.
     """
 
     measurement: BlockMeasurement
     seconds: dict[str, float] = field(default_factory=dict)
+    calibration: CalibrationInBlocks | VersionCalibration | None = None
 
     def whole(self, columns: Mapping[str, Array]) -> VersionMeasurement:
         """The measurement with the columns of all blocks.
@@ -97,9 +103,22 @@ class MeasurementInBlocks:
             null = found.test.null_statistics
             p_values, statistics = columns["p_value"], columns["statistic"]
             test = CongruenceTest(found.test.statistic, found.test.p_value, p_values, statistics, null)
+        read = {name: values for name, values in columns.items() if name.startswith(PREFIX)}
         return VersionMeasurement(
-            result, found.solver, found.output_kernel, test, found.expected, seconds=dict(self.seconds)
+            result,
+            found.solver,
+            found.output_kernel,
+            test,
+            found.expected,
+            seconds=dict(self.seconds),
+            calibration=_whole(self.calibration, read),
         )
+
+
+def _whole(
+    calibration: CalibrationInBlocks | VersionCalibration | None, columns: dict[str, Array]
+) -> VersionCalibration | None:
+    return calibration.whole(columns) if isinstance(calibration, CalibrationInBlocks) else calibration
 
 
 _KINDS: dict[str, Any] = {
@@ -118,6 +137,7 @@ _KINDS: dict[str, Any] = {
         CongruenceTest,
         ExpectedCongruence,
         VersionCalibration,
+        CalibrationInBlocks,
         ConditionalCalibrationTest,
         Effect,
         LocalReading,
@@ -144,7 +164,7 @@ class MeasurementAddress:
         """Keep columns of one block of rows; the measurement itself is written when all of them are there."""
         stream = io.BytesIO()
         np.savez(stream, allow_pickle=False, **{name: np.asarray(values) for name, values in columns.items()})
-        self._objects().put(f"{self._blocks}/{block:06d}-{'+'.join(sorted(columns))}.npz", stream.getvalue())
+        self._objects().put(f"{self._blocks}/{block:06d}-{_named(columns)}.npz", stream.getvalue())
 
     def read(self) -> VersionMeasurement | None:
         """What is kept, None where nothing is or it is damaged."""
@@ -187,6 +207,12 @@ class MeasurementAddress:
 
     def _objects(self) -> ObjectStore:
         return ObjectStore(self.uri, self.storage_options)
+
+
+def _named(columns: Mapping[str, Array]) -> str:
+    """The names of columns, or their digest where a file could not be called so."""
+    names = "+".join(sorted(columns))
+    return names if len(names) <= _LONGEST_NAME else hashlib.sha256(names.encode()).hexdigest()[:16]
 
 
 def to_bytes(measurement: VersionMeasurement | MeasurementInBlocks) -> bytes:

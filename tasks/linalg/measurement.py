@@ -108,8 +108,7 @@ def measure(
     It is measured at the same points, or at the embeddings ``query`` (m, d).
     ``prepare_inputs`` says where Gram systems are prepared: in this process by default, or on a Dask cluster
     (``on_cluster``). ``keys`` name the rows for the randomised PIT of counts, as in the scores. Calibration given the
-    input is measured for scalar targets at their own rows under protocols without repeats (``can_be_tested``); splits
-    that are solved by blocks of rows do not come here, and have none.
+    input is measured at the targets' own rows under protocols without repeats (``can_be_tested``).
     """
     # Small systems in double precision, wherever they are solved: the flow, the plugin and a plain call agree to 1e-9.
     dtype = np.float64 if len(embeddings) <= DENSE_LIMIT else np.float32

@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 from typing import Protocol as Interface
@@ -52,6 +52,12 @@ from congruence.kernels.solvers.planning import DENSE_LIMIT
 from congruence.kernels.threads import single_threaded_blas
 from congruence.tasks.linalg import block_passes as passes
 from congruence.tasks.linalg.block_passes import Pass, RowBlocks, Write
+from congruence.tasks.linalg.calibration import VersionCalibration
+from congruence.tasks.linalg.calibration_in_blocks import (
+    CalibrationInBlocks,
+    calibrate_blocks,
+    calibrate_vector_blocks,
+)
 from congruence.tasks.linalg.plan import BlockAccuracy
 from congruence.tasks.scores.names import MetricName, requested_metrics
 
@@ -81,12 +87,14 @@ class BlockRun:
         seconds: of each pass, summed over the landmark counts that were tried.
         landmarks: of the answer.
         accurate: whether the certificate of every version's mean CCE meets what was asked for.
+        calibration: given the input, by version, where it was asked for.
     """
 
     measurements: dict[str, BlockMeasurement]
     seconds: dict[str, float] = field(default_factory=dict)
     landmarks: int = 0
     accurate: bool = True
+    calibration: Mapping[str, CalibrationInBlocks | VersionCalibration] = field(default_factory=dict)
 
 
 def measure_blocks(
@@ -99,6 +107,7 @@ def measure_blocks(
     *,
     accuracy: BlockAccuracy | None = None,
     draws: int | None = None,
+    calibrated: bool = False,
     announce: Callable[[str], None] = lambda _: None,
 ) -> BlockRun:
     """CCE of every version on a split that is its own reference, with everything a version is told.
@@ -114,6 +123,8 @@ def measure_blocks(
             ``influence_squared`` (of the mean CCE^2). It may be called again with better or the same numbers.
         accuracy: landmarks, and how they grow until the certificate holds.
         draws: simulated splits of the test; by default 999 up to 50,000 rows and 199 beyond.
+        calibrated: with the test of calibration given the input and, for scalar targets, its reading, whose columns
+            ``calibration_...`` are written in a call of their own.
         announce: told in one line what is done next.
 
     Raises:
@@ -141,7 +152,8 @@ def measure_blocks(
             break
         announce(said)
     assert best is not None
-    return split.finish(best, write)
+    run = split.finish(best, write)
+    return replace(run, calibration=split.calibration(versions, write)) if calibrated else run
 
 
 def _require_served(protocol: Protocol) -> None:
@@ -199,7 +211,7 @@ class _Split:
 
     def look_at(self, versions: Sequence[str]) -> None:
         """Where targets and predictions lie."""
-        self.looks = self._pass("look", passes.look, list(versions), self.n, FIRST_TAILS, False)
+        self.looks = self.run("look", passes.look, list(versions), self.n, FIRST_TAILS, False)
 
     def solve(
         self, landmarks: int, versions: Sequence[str], write: Write, *, draws: int | None, tested: bool
@@ -207,7 +219,7 @@ class _Split:
         """Landmarks, C'C, right-hand sides and scores."""
         system, positions = self._system(landmarks)
         plans = self._plans(system, versions, draws, tested)
-        sums = self._pass("right-hand sides", passes.right_hand_sides, system.inputs, plans, positions)
+        sums = self.run("right-hand sides", passes.right_hand_sides, system.inputs, plans, positions)
         answers = [version_answer(system, plan, sums[plan.name]) for plan in plans]
         checked = None
         if self.dtype.itemsize == 4:
@@ -217,7 +229,7 @@ class _Split:
                 system.checked if center is None else system.checked - center.astype(self.dtype),
                 double if center is None else double - center,
             )
-        scores = self._pass("scores", passes.scores, system.inputs, answers, checked, write)
+        scores = self.run("scores", passes.scores, system.inputs, answers, checked, write)
         stated = {a.version.name: certificate(system, a, sums[a.version.name], scores[a.version.name]) for a in answers}
         return _Solved(system, answers, sums, scores, stated)
 
@@ -227,7 +239,7 @@ class _Split:
             version_influence(solved.system, a.version, a.coefficients, a.chosen, solved.scores[a.version.name])
             for a in solved.answers
         ]
-        influence = self._pass("influence", passes.influence, solved.system.inputs, known, write)
+        influence = self.run("influence", passes.influence, solved.system.inputs, known, write)
         measurements = {}
         for answer, influences in zip(solved.answers, known, strict=True):
             name = answer.version.name
@@ -237,9 +249,17 @@ class _Split:
         landmarks = len(solved.system.inputs.landmarks)
         return BlockRun(measurements, self.seconds, landmarks, solved.worst <= self.accuracy.share)
 
+    def calibration(
+        self, versions: Sequence[str], write: Write
+    ) -> Mapping[str, CalibrationInBlocks | VersionCalibration]:
+        """Of every version, given the input."""
+        if np.ndim(self.looks[""].moments["targets"][1]):
+            return calibrate_vector_blocks(self.run, self.n, self.protocol, versions, seed=self.seed, dtype=self.dtype)
+        return calibrate_blocks(self.run, self.n, self.protocol, versions, write, seed=self.seed, dtype=self.dtype)
+
     def _system(self, landmarks: int) -> tuple[BlockSystem, Array]:
         sample = RowSample.draw(self.n, landmarks, self.seed)
-        rows = self._pass("sample", passes.sample, self.protocol, self.dtype, sample.positions)[""].rows("inputs")
+        rows = self.run("sample", passes.sample, self.protocol, self.dtype, sample.positions)[""].rows("inputs")
         inputs, checked = chosen_inputs(self.protocol, sample, rows, self.n, landmarks, self.seed)
         variation = kernel_variation(inputs.residual, self.protocol.input_kernel)
         if variation < NEARLY_CONSTANT:
@@ -248,7 +268,7 @@ class _Split:
                 NearlyConstantKernelWarning,
                 stacklevel=4,
             )
-        sums = self._pass("inputs", passes.inputs, inputs)[""]
+        sums = self.run("inputs", passes.inputs, inputs)[""]
         return solved_system(inputs, sums, checked, sample.checked), sample.residual
 
     def _plans(
@@ -276,14 +296,14 @@ class _Split:
                 except MissingTailError:
                     if attempt:
                         raise
-                    ends = self._pass("look", passes.look, [name], self.n, ALL_TAILS, True)[f"version {name}"]
+                    ends = self.run("look", passes.look, [name], self.n, ALL_TAILS, True)[f"version {name}"]
                     self.looks[f"version {name}"].largest |= ends.largest
                 else:
                     plans.append(plan)
                     break
         return plans
 
-    def _pass(self, name: str, function: Callable[..., Pass], *context: Any) -> Pass:
+    def run(self, name: str, function: Callable[..., Pass], *context: Any) -> Pass:
         """``function`` of every block that has rows, merged; at most so many tasks wait or run at a time."""
         started = time.perf_counter()
         firsts = [0, *accumulate(self.sizes)]

@@ -10,7 +10,6 @@ from distributed import Client
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.protocol.protocol import Protocol
-from congruence.kernels.streams import hashed_keys
 from congruence.tasks.linalg.capacity import cluster_capacity
 from congruence.tasks.linalg.checkpoint import sweep_iterates
 from congruence.tasks.linalg.measured import MeasurementAddress, MeasurementInBlocks
@@ -18,8 +17,8 @@ from congruence.tasks.linalg.measurement import measure, on_cluster
 from congruence.tasks.linalg.plan import BlockAccuracy, is_by_row_blocks
 from congruence.tasks.linalg.row_blocks import measure_blocks
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
+from congruence.tasks.scores.names import requested_metrics
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.sources import Shard
 
 EXPECTED_COLUMNS = 60  # per version: features of one RBF at the papers' bandwidth, and the noise floor's probes
 VERSIONS_BY_BLOCKS = 8  # what they have in common is read and made once for all of them
@@ -73,10 +72,11 @@ def _solve_by_blocks(
         labels,
         _Keep({label: work.kept[label] for label in labels}),
         accuracy=BlockAccuracy.of(settings.solver),
+        calibrated="calibration" in requested_metrics(settings.metrics),
         announce=announce,
     )
     for label, measurement in found.measurements.items():
-        work.kept[label].write(MeasurementInBlocks(measurement, found.seconds))
+        work.kept[label].write(MeasurementInBlocks(measurement, found.seconds, found.calibration.get(label)))
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,7 @@ def _solve_in_memory(
 
 def _keys(rows: EvaluatedRows) -> Array:
     """The keys of the valid rows, by which their scores are randomised too."""
-    split = rows.split
-    frame = split.frame(Shard(0, 0, split.rows, ""), [split.key_column])
-    return np.asarray(hashed_keys(frame.loc[rows.valid, split.key_column].to_numpy()))
+    return np.concatenate([rows.keys(block) for block in range(len(rows.blocks))])
 
 
 def versions_at_once(settings: EvaluationSettings, work: SolveWork, worker_bytes: int) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.streams import hashed_keys
 from congruence.tasks.embeddings.addresses import StoreAddress
 from congruence.tasks.embeddings.store import EmbeddingStore, open_store_cached
 from congruence.tasks.models.address import PredictionAddress
@@ -103,6 +104,14 @@ class EvaluatedRows:
     def targets(self, block: int) -> Array:
         """Of the valid rows of a block, (rows,) or (rows, q)."""
         return self._targets(self.blocks[block])
+
+    def keys(self, block: int) -> Array:
+        """Numbers that stand for the keys of the valid rows of a block, (rows,): scores are randomised by them."""
+        column = self.split.key_column
+        parts = [
+            self.split.frame(shard, [column])[column].to_numpy()[self._mask(shard)] for shard in self.blocks[block]
+        ]
+        return hashed_keys(np.concatenate(parts))
 
     def predictive(self, block: int, version: str) -> Distribution:
         """What a version predicts for the valid rows of a block."""

@@ -10,7 +10,7 @@ from congruence.kernels.pit_interpreter import interpret_pit
 from congruence.tasks.plots.cce_histogram import cce_histogram
 from congruence.tasks.plots.embedding_map import embedding_map
 from congruence.tasks.plots.extremes import extreme_rows, extremes
-from congruence.tasks.plots.faults import fault_map, local_reliability
+from congruence.tasks.plots.faults import fault_map, local_reliability, order_maps
 from congruence.tasks.plots.pit_interpretation import pit_interpretation
 from congruence.tasks.plots.rejection import rejection_curves, rejection_figure, rejection_panels
 from congruence.tasks.plots.reliability import pit_histogram, pit_of, reliability_diagram
@@ -30,6 +30,7 @@ __all__ = [
     "extremes",
     "fault_map",
     "local_reliability",
+    "order_maps",
     "pit_histogram",
     "pit_interpretation",
     "png",
@@ -47,9 +48,13 @@ FEWEST_INTERPRETED = 30  # what the PIT interpreter has been trained on
 def evaluation_figures(evaluation: Evaluation) -> Iterator[tuple[str, Figure]]:
     """Every plot that this evaluation has the data for, by its name, drawn one at a time."""
     if evaluation.wrong is not None:
-        if evaluation.embedding_map is not None:
+        has_maps = evaluation.embedding_map is not None and "calibration_fault" in evaluation.scores
+        if has_maps:
             yield "fault_map", fault_map(evaluation)
-        yield "local_reliability", local_reliability(evaluation)
+        if evaluation.wrong.curve is not None:
+            yield "local_reliability", local_reliability(evaluation)
+        if has_maps:
+            yield "order_maps", order_maps(evaluation)
     yield "cce_histogram", cce_histogram(evaluation)
     if evaluation.embedding_map is not None:
         yield "embedding_map", embedding_map(evaluation)

@@ -9,10 +9,26 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.wording import short_name
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.plots.style import BLUE, CYCLE, GRID, INK, MUTED, RED, figure_of, legend, new_axes, spread
+from congruence.tasks.plots.style import (
+    BLUE,
+    CYCLE,
+    GRID,
+    INK,
+    MUTED,
+    RED,
+    dress,
+    figure_of,
+    legend,
+    new_axes,
+    new_figure,
+    spread,
+)
 from congruence.tasks.scores.evaluation import Evaluation
 
 POINTS = 20_000
+SMALL_POINTS = 4_000
+FARTHEST = 5.0
+DIVERGING = "coolwarm"
 _SIDES = {(order, sign): short_name(order, sign) for order in ORDERS for sign in (1.0, -1.0)}
 
 
@@ -48,6 +64,38 @@ def fault_map(evaluation: Evaluation, *, points: int = POINTS) -> Figure:
     return figure_of(axes)
 
 
+def order_maps(evaluation: Evaluation, *, points: int = SMALL_POINTS) -> Figure:
+    """Four small maps: the smoothed scores of each order in their standard deviations under the truth.
+
+    Red: targets above the predictions, spread too small, skewed to the right, heavier tails; blue the other side.
+
+    Raises:
+        InvalidInputError: the evaluation has no map, or no local reading.
+    """
+    scores = evaluation.valid_scores
+    if evaluation.embedding_map is None or "calibration_bias" not in scores:
+        raise InvalidInputError("order_maps: this evaluation has no 2-D map or no local reading of its calibration")
+    place = np.asarray(evaluation.embedding_map)[scores.index.to_numpy()]
+    shown = spread(np.arange(len(place)), points)
+    figure = new_figure(6.4, 5.2)
+    size = float(np.clip(2500.0 / max(len(shown), 1), 1.5, 10.0))
+    dots = None
+    for order, axes in zip(ORDERS, figure.subplots(2, 2).ravel(), strict=True):
+        values = scores[f"calibration_{order}"].to_numpy(float)[shown]
+        drawn = shown[np.argsort(np.abs(values), kind="stable")]
+        values = scores[f"calibration_{order}"].to_numpy(float)[drawn]
+        dots = axes.scatter(place[drawn, 0], place[drawn, 1], c=values, s=size, cmap=DIVERGING, vmin=-FARTHEST,
+                            vmax=FARTHEST, linewidths=0)  # fmt: skip
+        dress(axes, f"{order}: red is {_SIDES[order, 1.0]}")
+        axes.set_xticks([])
+        axes.set_yticks([])
+    assert dots is not None
+    bar = figure.colorbar(dots, ax=figure.axes, extend="both", shrink=0.8)
+    bar.set_label("standard deviations of a version that is right", fontsize=9.5, color=INK)
+    bar.ax.tick_params(labelsize=8.5)
+    return figure
+
+
 def local_reliability(evaluation: Evaluation) -> Figure:
     """The P-P plot at the medoid of the region that is most wrong, with the 95 % band of a version that is right there.
 
@@ -55,7 +103,7 @@ def local_reliability(evaluation: Evaluation) -> Figure:
         InvalidInputError: the evaluation has no local reading.
     """
     wrong = evaluation.wrong
-    if wrong is None:
+    if wrong is None or wrong.curve is None or wrong.row is None:
         raise InvalidInputError("local_reliability: this evaluation has no local reading of its calibration")
     curve = wrong.curve
     axes = new_axes(

@@ -19,6 +19,8 @@ from congruence.tasks.scores.segments import FEWEST_ROWS, Segment, weak_segments
 CAPTIONS = {
     "fault_map": "The fault that explains best what is seen around each input, where chance does not explain it (false "
     "discovery rate 5 %).",
+    "order_maps": "One map for each kind of fault: how far the smoothed score around each input is from what a version "
+    "that is right would have. Beyond 3 is more than chance gives at one input.",
     "local_reliability": "At a typical input of the region that is most wrong: above the diagonal the version predicts "
     "too high, below it too low, across it the wrong spread.",
     "cce_histogram": "A version that is right everywhere spreads around the green outline, with its mean inside the "
@@ -43,7 +45,7 @@ _FEATURES = 12
 BROAD = ("extremes", "rejection", "pit_interpretation", "cce_by_slice")
 """The pictures that take the width of the page."""
 
-FAULTS = ("fault_map", "local_reliability")
+FAULTS = ("fault_map", "local_reliability", "order_maps")
 """The pictures that stand with what is wrong, above the others."""
 
 _UNSHOWN = ("valid", "reason", "squared_error")

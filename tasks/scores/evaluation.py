@@ -165,6 +165,11 @@ class Evaluation:
         """The metric list by which this evaluation is found again."""
         return tuple(sorted(self.metric_list or self.metrics))
 
+    @property
+    def slice_names(self) -> tuple[str, ...]:
+        """The slice columns."""
+        return () if self.slices.empty else tuple(dict.fromkeys(self.slices["slice"].astype(str)))
+
     @cached_property
     def valid_scores(self) -> pd.DataFrame:
         """The scores of the valid rows; the index is the row number in the split."""

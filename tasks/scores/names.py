@@ -24,6 +24,11 @@ MetricName = Literal[
 MEANS = {"nll_mean": "nll", "crps_mean": "crps", "mae": "absolute_error"}
 """The metrics that are the mean of a column of the scores, and that column."""
 
+EFFECTS = {
+    f"calibration_effect_{order}": f"calibration_influence_{order}" for order in ("bias", "spread", "skew", "tails")
+}
+"""The effects of calibration given the input, and the column of what each row contributes to them."""
+
 METRICS: tuple[MetricName, ...] = get_args(MetricName)
 
 

@@ -30,7 +30,7 @@ from congruence.tasks.scores.features import named_features
 from congruence.tasks.scores.looks import look_metrics
 from congruence.tasks.scores.names import requested_metrics
 from congruence.tasks.scores.picture import principal_plane
-from congruence.tasks.scores.reading import read_what_is_wrong
+from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong
 from congruence.tasks.scores.summary import (
     calibration_metrics,
     congruence_metrics,
@@ -70,8 +70,9 @@ def score_version(
     points = score_points(
         result, predictive, targets, seed=settings.seed, keys=hashed, test=test, calibration=calibration
     )
-    regions = None if calibration is None else calibration.regions.named(features_of(split, valid))
-    if regions is not None:
+    regions = None
+    if calibration is not None and calibration.regions is not None:
+        regions = calibration.regions.named(features_of(split, valid))
         points["calibration_region"] = np.array(regions.names)[regions.labels]
     for name, values in points.items():
         frame[name] = over_all_rows(values, valid)
@@ -83,10 +84,14 @@ def score_version(
         summary["cce_std"] = Metric(measurement.repeat_std)
     summary |= look_metrics(version.tags, split.digest, protocol.digest)
     wrong: WhatIsWrong | None = None
-    if calibration is not None and regions is not None:
+    if calibration is not None:
         summary |= calibration_metrics(calibration.test)
-        inputs_only = labels.drop(columns=split.settings.target_columns, errors="ignore")
-        wrong = read_what_is_wrong(calibration, regions, points["pit"], summary, np.flatnonzero(valid), inputs_only)
+        if regions is not None:
+            inputs_only = labels.drop(columns=split.settings.target_columns, errors="ignore")
+            wrong = read_what_is_wrong(calibration, regions, points["pit"], summary, np.flatnonzero(valid), inputs_only)
+        else:
+            names = target_names(split, targets.shape[1])
+            wrong = read_vector_targets(calibration, predictive, targets, names, summary, hashed, settings.seed)
     tried = _preview(settings, rows, protocol, requested, summary, targets, predictive, hashed)
     return Evaluation(
         model=version,
@@ -145,6 +150,12 @@ def features_of(split: Split, valid: Array) -> dict[str, Array]:
     return {name: frame.loc[valid, name].to_numpy() for name in frame.select_dtypes("number").columns}
 
 
+def target_names(split: Split, count: int) -> list[str]:
+    """What ``count`` targets are called: by their columns, or numbered where one column holds all of them."""
+    columns = split.settings.target_columns
+    return list(columns) if len(columns) == count else [f"{columns[0]} {number + 1}" for number in range(count)]
+
+
 def influence_table(result: CongruenceResult, keys: Array) -> pd.DataFrame | None:
     """What each reference row contributes (``INFLUENCE``); rows of another split than ``keys`` go by their number."""
     if result.uncertainty is None:
@@ -189,7 +200,7 @@ def score_points(
         points["cce_p_value"] = test.point_p_values
         points["cce_q_value"] = benjamini_hochberg(test.point_p_values)
     if calibration is not None:
-        points |= calibration.reading.columns()
+        points |= calibration.columns()
     names = np.arange(len(targets)) if keys is None else keys
     parts: dict[str, list[Array]] = {}
     for start in range(0, max(1, len(targets)), CHUNK_ROWS):

@@ -9,14 +9,25 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
 from congruence.kernels.conditional_calibration.local_reading import group_reading, group_readings
-from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.regions import RegionReading, Regions, read_regions
-from congruence.kernels.conditional_calibration.wording import LEVEL, NEGLIGIBLE, short_name, what_is_wrong
+from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
+from congruence.kernels.conditional_calibration.wording import (
+    LEVEL,
+    MOST_SENTENCES,
+    NEGLIGIBLE,
+    reading_clause,
+    short_name,
+    what_is_wrong,
+)
+from congruence.kernels.congruence.test import benjamini_hochberg
+from congruence.kernels.distributions import Distribution, MultivariateNormal, Normal, Samples
 from congruence.tasks.linalg.calibration import VersionCalibration
 from congruence.tasks.scores.evaluation import NOT_AS_IF_TRUE, Metric, cce_status, significance
 from congruence.tasks.scores.meanings import probability
+from congruence.tasks.scores.reading_pit import interpreted_places
 from congruence.tasks.scores.summary import slice_labels
 from congruence.tasks.scores.wrong import WhatIsWrong
 
@@ -35,38 +46,112 @@ def read_what_is_wrong(
     """Read one version. Faults are named where the test of the whole split finds one: what is true is seldom blamed.
 
     Args:
-        calibration: as it was measured.
+        calibration: as it was measured, with a reading.
         regions: those of ``calibration``, named.
         pit: PIT values of the valid rows, (v,).
         metrics: of the version, for what its CCE says.
         rows: numbers of the valid rows in the split, (v,).
         slices: labels of the valid rows, one column per slice; none that is a function of the target.
     """
-    by_region = read_regions(regions, pit)
-    places = _read_slices(slices, pit) or by_region
+    assert calibration.reading is not None
+    assert calibration.curves is not None
+    by_region, groups = read_regions(regions, pit), regions.rows()
+    of_slices = _slice_groups(slices)
+    places = _read_groups(of_slices, pit) or by_region
     if calibration.test.p_value < significance(metrics) / 2.0:
-        mixing = float(np.var(calibration.reading.faults.scores[:, ORDERS.index("spread")]))
-        sentences = what_is_wrong(group_reading(pit, mixing=mixing), places, p_value=calibration.test.p_value)
-    elif cce_status(metrics) == NOT_AS_IF_TRUE:
-        sentences = [CONTRADICTED]
+        overall = group_reading(pit, mixing=calibration.reading.mixing)
+        sentences = what_is_wrong(overall, places, p_value=calibration.test.p_value)
     else:
-        sentences = [NOTHING.format(probability(calibration.test.p_value))]
+        sentences = _unnamed(calibration.test, metrics)
     worst = by_region[0]
     return WhatIsWrong(
         tuple(sentences),
-        _table(places),
+        _table(places).assign(pit=interpreted_places(places, pit, of_slices or groups)),
+        method_of(calibration),
         worst.name,
         int(rows[worst.medoid]),
         _at(calibration.curves, regions.names.index(worst.name)),
     )
 
 
-def _read_slices(slices: pd.DataFrame, pit: Array) -> list[RegionReading]:
-    """The reading of each value of each slice column, the most wrong first."""
+def read_vector_targets(
+    calibration: VersionCalibration,
+    predictive: Distribution,
+    targets: Array,
+    names: Sequence[str],
+    metrics: dict[str, Metric],
+    keys: Array,
+    seed: int,
+) -> WhatIsWrong:
+    """Read one version of vector targets: the test of all of them together, and the fault of each by itself.
+
+    Args:
+        calibration: as it was measured.
+        predictive: of the v valid rows.
+        targets: (v, q).
+        names: of the targets, (q,).
+        metrics: of the version, for what its CCE says.
+        keys: of the rows, for randomised PIT values.
+        seed: of the same.
+    """
+    read = {}
+    for column, name in enumerate(names):
+        law = marginal(predictive, column)
+        if law is not None:
+            read[name] = group_reading(pit_values(law, targets[:, column], seed=seed, keys=keys))
+    q_values = benjamini_hochberg(np.array([found.p_value for found in read.values()])) if read else np.empty(0)
+    places = [RegionReading(name, 0, float(q), found) for (name, found), q in zip(read.items(), q_values, strict=True)]
+    places.sort(key=lambda place: -abs(place.reading.strength))
+    wrong = [place for place in places if _is_named(place)]
+    if calibration.test.p_value >= significance(metrics) / 2.0:
+        sentences = _unnamed(calibration.test, metrics)
+    else:
+        sentences = [f"The predictions are wrong given the input (p = {probability(calibration.test.p_value)})."]
+        sentences += [f"Of {place.name}, {reading_clause(place.reading)}." for place in wrong[: MOST_SENTENCES - 1]]
+        if not wrong:
+            scale = min(calibration.test.by_order, key=lambda name: calibration.test.by_order[name])
+            sentences.append(
+                "No target is wrong by itself on average over all rows: how they go together is, or where "
+                f"(seen best at a scale of {scale})."
+            )
+    return WhatIsWrong(tuple(sentences), _table(places), method_of(calibration))
+
+
+def marginal(predictive: Distribution, column: int) -> Distribution | None:
+    """The law of one of several targets, (n,); None of families that do not have it in closed form."""
+    if isinstance(predictive, MultivariateNormal):
+        return Normal(predictive.loc[:, column], predictive.scale[:, column])
+    if isinstance(predictive, Samples):
+        return Samples(predictive.values[:, :, column])
+    return None
+
+
+def method_of(calibration: VersionCalibration) -> str:
+    """How a version was tested, in a sentence."""
+    test = calibration.test
+    if test.null == "gaussian":
+        return f"Tested against {test.draws:,} draws of the null in its gaussian limit, the limit of many rows."
+    where = "" if calibration.rows is None else f"on {calibration.rows:,} rows drawn at random "
+    return f"Tested {where}against {test.draws:,} draws of the null, which is exact at any number of rows."
+
+
+def _unnamed(test: ConditionalCalibrationTest, metrics: dict[str, Metric]) -> list[str]:
+    if cce_status(metrics) == NOT_AS_IF_TRUE:
+        return [CONTRADICTED]
+    return [NOTHING.format(probability(test.p_value))]
+
+
+def _slice_groups(slices: pd.DataFrame) -> dict[str, Array]:
+    """The rows of each value of each slice column."""
     groups: dict[str, Array] = {}
     for column in slices.columns:
         codes, values = pd.factorize(slice_labels(slices[column]), sort=True)
         groups |= {f"{column} {value}": np.flatnonzero(codes == code) for code, value in enumerate(values)}
+    return groups
+
+
+def _read_groups(groups: dict[str, Array], pit: Array) -> list[RegionReading]:
+    """The reading of each group of rows, the most wrong first."""
     readings, q_values = group_readings(pit, groups)
     read = [RegionReading(name, int(groups[name][0]), q_values[name], found) for name, found in readings.items()]
     return sorted(read, key=lambda place: -(place.reading.strength**2) * place.reading.share)
@@ -87,8 +172,11 @@ def _table(places: Sequence[RegionReading]) -> pd.DataFrame:
 
 
 def _named(place: RegionReading) -> str:
-    found = place.q_value <= LEVEL and abs(place.reading.strength) >= NEGLIGIBLE
-    return short_name(place.reading.dominant, place.reading.strength) if found else ""
+    return short_name(place.reading.dominant, place.reading.strength) if _is_named(place) else ""
+
+
+def _is_named(place: RegionReading) -> bool:
+    return place.q_value <= LEVEL and abs(place.reading.strength) >= NEGLIGIBLE
 
 
 def _at(curves: LocalDistribution, place: int) -> LocalDistribution:

@@ -15,16 +15,19 @@ class WhatIsWrong:
 
     Attributes:
         sentences: at most five: the fault over all rows, the places that differ, the rest.
-        places: the slices, or regions where the split has none, the most wrong first: ``place``, ``rows``, ``fault`` in
-            words ("" where none is found), ``shift`` in predicted spreads, ``factor`` of the targets' spread over the
-            predicted, ``q_value``.
-        region: name of the region of the inputs that is most wrong.
+        places: the slices, or regions where the split has none, or the single targets of vector targets, the most wrong
+            first: ``place``, ``rows``, ``fault`` in words ("" where none is found), ``shift`` in predicted spreads,
+            ``factor`` of the targets' spread over the predicted, ``q_value``, and for slices and regions ``pit``, what
+            the PIT interpreter says.
+        method: how it was tested, in a sentence.
+        region: name of the region of the inputs that is most wrong; None for vector targets.
         row: the number of its medoid in the split.
         curve: the local P-P plot there, one row.
     """
 
     sentences: tuple[str, ...]
     places: pd.DataFrame = field(repr=False)
-    region: str
-    row: int
-    curve: LocalDistribution = field(repr=False)
+    method: str = ""
+    region: str | None = None
+    row: int | None = None
+    curve: LocalDistribution | None = field(default=None, repr=False)

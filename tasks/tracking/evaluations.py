@@ -20,7 +20,7 @@ from congruence.tasks.scores.evaluation import Evaluation, is_of_the_version
 from congruence.tasks.scores.evaluation import Metric as EvaluationMetric
 from congruence.tasks.scores.meanings import HEADLINES, meaning, verdict
 from congruence.tasks.tracking.connection import TrackingError, connect, of_deleted_run, persist
-from congruence.tasks.tracking.finished import SECONDS
+from congruence.tasks.tracking.finished import SECONDS, SLICES, WRONG
 from congruence.tasks.tracking.identity import COMPLETE, STATE, EvaluationIdentity, find_evaluation
 from congruence.tasks.tracking.links import list_page, run_page
 from congruence.tasks.tracking.logged_scores import COLUMNS_FILE, INFLUENCE_FILE, NOISE_FILE
@@ -92,6 +92,9 @@ def _log(client: MlflowClient, identity: EvaluationIdentity, evaluation: Evaluat
     tags = {"mlflow.loggedArtifacts": json.dumps(tables[: 1 if evaluation.slices.empty else 2])}
     tags |= {"mlflow.note.content": _note(evaluation, run, settings), "cce_status": evaluation.status}
     tags |= rows.tags
+    tags[SLICES] = json.dumps(evaluation.slice_names)
+    if evaluation.wrong is not None:
+        tags[WRONG] = "\n".join(evaluation.wrong.sentences)
     persist("tagging the run", lambda: set_tags(client, run_id, tags), settings)
     persist("closing the run", lambda: close_run(client, run_id, COMPLETE), settings)
     _finish_version(client, evaluation, run_id, settings)

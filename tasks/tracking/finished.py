@@ -12,16 +12,23 @@ from congruence.tasks.tracking.connection import connect, persist
 from congruence.tasks.tracking.identity import COMPLETE, IDENTITY, PREFIX, STATE
 from congruence.tasks.tracking.settings import TrackingSettings
 
+SLICES = "congruence.slices"
+"""The tag of a run with the names of the split's slice columns, a JSON list."""
+
+WRONG = "what_is_wrong"
+"""The tag of a run with what is wrong with its version, a sentence a line."""
+
 SECONDS = "seconds_"  # no slash: MLflow would draw the group before all other metrics
 
 
 @dataclass(frozen=True)
 class FinishedEvaluation:
-    """A complete evaluation that MLflow holds: its run, the version's exact URI, and its numbers."""
+    """A complete evaluation that MLflow holds: its run, the version's exact URI, its numbers and what is wrong."""
 
     run_id: str
     model_uri: str
     metrics: dict[str, Metric]
+    wrong: tuple[str, ...] = ()
 
 
 def finished_evaluations(split: str, settings: TrackingSettings) -> dict[str, FinishedEvaluation]:
@@ -34,7 +41,10 @@ def finished_evaluations(split: str, settings: TrackingSettings) -> dict[str, Fi
     runs = persist("looking for finished evaluations", lambda: complete_runs(client, split, settings), settings)
     return {
         run.data.tags[IDENTITY]: FinishedEvaluation(
-            str(run.info.run_id), run.data.tags[PREFIX + "model_uri"], run_metrics(run)
+            str(run.info.run_id),
+            run.data.tags[PREFIX + "model_uri"],
+            run_metrics(run),
+            tuple(run.data.tags.get(WRONG, "").splitlines()),
         )
         for run in runs  # latest first: of two of one identity the older one stays
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import Metric, SplitSummary
 from congruence.tasks.tracking.conditions import Conditions
 from congruence.tasks.tracking.connection import TrackingError, connect, persist
-from congruence.tasks.tracking.finished import complete_runs, run_metrics
+from congruence.tasks.tracking.finished import SLICES, complete_runs, run_metrics
 from congruence.tasks.tracking.identity import COMPLETE, PREFIX, STATE
 from congruence.tasks.tracking.logged_scores import (
     COLUMNS_FILE,
@@ -92,6 +93,7 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
         influence=_influence(run_id, rows, settings) if INFLUENCE_FILE in files else None,
         influence_noise=_noise(run_id, settings) if NOISE_FILE in files else None,
         rows_digest=tags.get(ROWS_DIGEST, ""),
+        slices=tuple(json.loads(tags.get(SLICES, "[]"))),
     )
 
 

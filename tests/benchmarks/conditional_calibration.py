@@ -156,6 +156,48 @@ def rivals() -> dict[str, Callable[..., float]]:
         "PIT: KS": lambda x, y, model, pit, seed: kolmogorov_smirnov(pit).p_value,
         "PIT: CvM": lambda x, y, model, pit, seed: cramer_von_mises(pit).p_value,
         "PIT: chi2": lambda x, y, model, pit, seed: chi_square(pit).p_value,
+        **mapie_rivals(),
+    }
+
+
+MAPIE_SHUFFLES = 49
+MAPIE_LEVEL = 0.9
+MAPIE_ROWS = 1000
+
+
+def mapie_rivals() -> dict[str, Callable[..., float]]:
+    """MAPIE's conditional coverage of central 90 % intervals, each coefficient as a permutation test.
+
+    HSIC of coverage and width (Feldman et al. 2021), and the least coverage of three strata of width (Angelopoulos and
+    Bates 2021). MAPIE reports the coefficients; given the inputs, coverage is exchangeable if the model is the truth,
+    so shuffling it makes them p-values. On at most 1,000 rows: HSIC has matrices of n^2 entries. None without MAPIE.
+    """
+    try:
+        from mapie.metrics.regression import hsic, regression_ssc_score
+    except ImportError:
+        return {}
+
+    def rival(coefficient: Callable[[np.ndarray, np.ndarray], float]) -> Callable[..., float]:
+        def test(x: np.ndarray, y: np.ndarray, model: Distribution, pit: np.ndarray, seed: int) -> float:
+            margin, rows = (1.0 - MAPIE_LEVEL) / 2.0, slice(0, MAPIE_ROWS)
+            low, high = model.quantile(np.array([[margin, 1.0 - margin]]))[rows].T
+            rng, inside = np.random.default_rng(seed), (y[rows] >= low) & (y[rows] <= high)
+            # All that they read: widths, and whether a target lies in its interval. Ties of width are broken.
+            width = (high - low) * (1.0 + 1e-3 * rng.standard_normal(len(low)))
+            intervals = np.stack([np.zeros(len(width)), width], axis=1)
+
+            def value(covered: np.ndarray) -> float:
+                return coefficient(np.where(covered, 0.5 * width, 2.0 * width), intervals)
+
+            observed = value(inside)
+            drawn = [value(rng.permutation(inside)) for _ in range(MAPIE_SHUFFLES)]
+            return (1 + sum(one >= observed for one in drawn)) / (MAPIE_SHUFFLES + 1)
+
+        return test
+
+    return {
+        "MAPIE: HSIC": rival(lambda y, intervals: float(hsic(y, intervals)[0])),
+        "MAPIE: SSC": rival(lambda y, intervals: -float(regression_ssc_score(y, intervals, num_bins=3)[0])),
     }
 
 

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from congruence.flows.outcomes import VersionOutcome
+from congruence.flows.outcomes import VersionOutcome, outcome_json
 from congruence.flows.progress import Lines, pace_of
 from congruence.flows.tables import print_outcomes
 from congruence.tasks.scores.evaluation import Metric
@@ -103,3 +103,26 @@ def test_the_table_says_in_words_what_each_version_is() -> None:
     rows = {line.split()[1]: line for line in out.file.getvalue().splitlines() if line.startswith("│")}
     words = ("as if true", "not true", "not calibrated", "not measured")
     assert all(word in rows[f"m/{v}"] for v, word in zip(said, words, strict=True))
+
+
+@pytest.mark.parametrize("width", [60, 120])
+def test_what_is_wrong_stands_under_the_table_in_lines_that_fit(width: int) -> None:
+    sentences = (
+        "The predictions are wrong (p < 0.001): over all rows, the predicted spread is too small by a factor of 1.6.",
+        "On digit 7 (10 % of the rows) the targets lie 0.4 predicted spreads above the predictions.",
+        "In 3 of 12 regions no fault was found.",
+    )
+    outcomes = [
+        VersionOutcome("[red]claims[/red]/2", "test", "found", "r2", {"cce_mean": Metric(0.2)}, wrong=sentences),
+        VersionOutcome("claims/1", "test", "evaluated", "r1", {"cce_mean": Metric(0.1)}, wrong=("No fault found.",)),
+        VersionOutcome("claims/0", "test", "found", "r0", {"cce_mean": Metric(0.3)}),
+    ]
+    out = Console(file=io.StringIO(), width=width, highlight=False)
+    print_outcomes(outcomes, out=out)
+    below = [line for line in out.file.getvalue().splitlines() if line.startswith("  ")]
+    assert max(len(line) for line in below) <= width
+    said = " ".join(line.strip() for line in below)
+    assert said.startswith("claims/1: No fault found. [red]claims[/red]/2: The predictions are wrong")
+    assert said.endswith("above the predictions. (1 more in its report)")
+    assert "claims/0:" not in said
+    assert outcome_json(outcomes[1])["wrong"] == ("No fault found.",)

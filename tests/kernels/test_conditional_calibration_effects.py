@@ -42,8 +42,7 @@ def test_the_estimate_is_the_sum_over_pairs_of_rows(basis: InputBasis) -> None:
 def test_the_quadratic_part_of_its_variance_is_the_sum_over_pairs(basis: InputBasis) -> None:
     H = smoothing(basis, 1e-2)
     A, variance = form(H), np.random.default_rng(2).uniform(0.5, 2.0, 120)
-    others = LeaveOneOut.of(basis, 1e-2)
-    computed = others._quadratic(variance, 1.0 / (1.0 - others.leverage))
+    computed = LeaveOneOut.of(basis, 1e-2).sums(0.0, variance, np.zeros(120)).quadratic
     assert computed == pytest.approx(2.0 * variance @ A**2 @ variance, rel=1e-4)
 
 

@@ -20,6 +20,7 @@ from congruence.tasks.comparison import ComparedVersion, GateSettings, apply_gat
 from congruence.tasks.comparison.gate_settings import DEFAULT_MARGINS
 from congruence.tasks.models.registry import ModelVersion, RegistryError
 from congruence.tasks.scores.evaluation import INFLUENCE, Metric
+from congruence.tasks.scores.names import EFFECTS
 
 MARGIN = {"baseline": "champion", "not_worse_on": ["cce_mean"]}
 
@@ -116,7 +117,7 @@ def test_a_margin_is_a_share_or_a_number(compared):
     checks = {check.metric: check for check in apply_gate(compared[2], compared[0], gate).checks}
     assert checks["mae"].limit == pytest.approx(1.1 * compared[0].metrics["mae"].value)
     assert checks["nll_mean"].limit == pytest.approx(compared[0].metrics["nll_mean"].value + 0.2)
-    assert set(DEFAULT_MARGINS) == {"cce_mean", "nll_mean", "crps_mean", "mae", "rmse", "ece"}
+    assert set(DEFAULT_MARGINS) == {"cce_mean", "nll_mean", "crps_mean", "mae", "rmse", "ece", *EFFECTS}
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,13 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from congruence.kernels import EXACT, Normal, Poisson, prepare
+from congruence.kernels import EXACT, MultivariateNormal, Normal, Poisson, Samples, prepare
 from congruence.kernels.calibration import pit_values
 from congruence.kernels.conditional_calibration import prepare_calibration
 from congruence.kernels.streams import hashed_keys
 from congruence.tasks import plots
 from congruence.tasks.comparison import ComparedVersion, GateSettings, apply_gate, compare_pair, compare_versions
+from congruence.tasks.linalg.measured import VersionMeasurement, from_bytes, to_bytes
 from congruence.tasks.linalg.measurement import Measurement, measure
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.report.comparison import comparison_report
@@ -34,7 +35,7 @@ from congruence.tasks.scores.evaluation import (
 from congruence.tasks.scores.meanings import meaning, verdict
 from congruence.tasks.scores.names import METRICS
 from congruence.tasks.scores.points import features_of, over_all_rows, score_points, summarise
-from congruence.tasks.scores.reading import CONTRADICTED, read_what_is_wrong
+from congruence.tasks.scores.reading import CONTRADICTED, read_vector_targets, read_what_is_wrong
 from congruence.tasks.scores.summary import calibration_metrics
 from congruence.tasks.sources import SplitSettings, open_split
 
@@ -177,14 +178,69 @@ def test_the_report_begins_with_what_is_wrong(evaluations: dict[str, Evaluation]
     found = evaluations["homoscedastic"]
     figures = {name: plots.png(figure) for name, figure in plots.evaluation_figures(found)}
     assert list(figures)[:2] == ["fault_map", "local_reliability"]
-    for name in ("fault_map", "local_reliability"):
+    assert list(figures)[2] == "order_maps"
+    for name in ("fault_map", "local_reliability", "order_maps"):
         picture = np.asarray(Image.open(io.BytesIO(figures[name])).convert("L"))
         assert picture.std() > 5
     page = evaluation_report(found, figures)
     assert page.index("What is wrong</h2>") < page.index('alt="local_reliability"') < page.index("<h2>Metrics</h2>")
     assert "the predicted spread is too large by a factor of" in page
     assert "predicted spread too small" in page
-    assert page.count('alt="fault_map"') == 1
+    assert page.count('alt="fault_map"') == page.count('alt="order_maps"') == 1
+    assert page.index('alt="order_maps"') < page.index("<h2>Metrics</h2>")
+    assert "against 9,999 draws of the null, which is exact" in page
+    assert "The predictive distribution is too narrow" in page, "the interpreter reads the regions"
+
+
+def test_the_pit_interpreter_reads_slices_and_regions(
+    evaluations: dict[str, Evaluation], measurement: Measurement
+) -> None:
+    homoscedastic, right = evaluations["homoscedastic"].wrong, evaluations["right"].wrong
+    assert homoscedastic is not None
+    assert right is not None
+    said = homoscedastic.places.loc[homoscedastic.places["fault"] == "predicted spread too small", "pit"]
+    assert said.str.contains("too narrow").any()
+    assert set(right.places["pit"]) <= {"no evidence of miscalibration", "abstained", ""}
+    halves = pd.DataFrame({"half": np.where(X[:, 0] < 0.0, "left", "right")})
+    halves.loc[:9, "half"] = "few"
+    wrong = evaluated("homoscedastic", measurement, halves).wrong
+    assert wrong is not None
+    words = dict(zip(wrong.places["place"], wrong.places["pit"], strict=True))
+    assert "too wide" in words["half left"]
+    assert "too narrow" in words["half right"]
+    assert words["half few"] == ""
+
+
+def test_vector_targets_are_tested_and_each_target_is_read() -> None:
+    n = 120
+    rng = np.random.default_rng(4)
+    mean = np.column_stack([X[:n, 0], X[:n, 1]])
+    y = mean + rng.normal(size=(n, 2)) * np.array([1.0, 2.0])
+    laws = {
+        "right": MultivariateNormal(mean, np.broadcast_to([1.0, 2.0], (n, 2))),
+        "narrow": MultivariateNormal(mean, np.broadcast_to([1.0, 1.0], (n, 2))),
+        "members": Samples(mean[:, None] + rng.normal(size=(n, 12, 2)) * np.array([1.0, 2.0])),
+    }
+    found = measure(Asked(), EXACT, X[:n], y, laws)
+    said = {}
+    for name, law in laws.items():
+        calibration = found.of(name).calibration
+        assert calibration is not None
+        assert calibration.columns() == {}
+        metrics = calibration_metrics(calibration.test)
+        assert list(metrics) == ["calibration_p_value"]
+        said[name] = read_vector_targets(calibration, law, y, ["width", "height"], metrics, np.arange(n), 0)
+    assert said["right"].sentences[0].startswith("No fault found")
+    assert said["members"].sentences[0].startswith("No fault found")
+    assert said["narrow"].sentences[0].startswith("The predictions are wrong given the input (p = 0.005")
+    assert "Of height, the predicted spread is too small by a factor of" in said["narrow"].sentences[1]
+    assert said["narrow"].places["place"].tolist() == ["height", "width"]
+    assert "199 draws" in said["narrow"].method
+    kept = from_bytes(to_bytes(found.of("narrow")))
+    assert isinstance(kept, VersionMeasurement)
+    assert kept.calibration is not None
+    assert kept.calibration.reading is None
+    assert kept.calibration.test.by_order == found.calibration["narrow"].test.by_order
 
 
 def test_a_comparison_says_what_a_version_mends_and_where(evaluations: dict[str, Evaluation]) -> None:
@@ -196,10 +252,14 @@ def test_a_comparison_says_what_a_version_mends_and_where(evaluations: dict[str,
     # Too narrow here and too wide there by as much: on average over all rows the spread is right.
     balanced = replace(even, scores=even.scores.assign(pit=pit_values(Normal(X[:, 1], np.ones(ROWS)), Y)))
     regional = compare_pair(right, balanced, resamples=100).changes
-    assert len(regional) == 3
-    assert all(sentence.startswith("model/0 mends the spread of model/2 on ") for sentence in regional)
+    assert len(regional) == 1
+    assert regional[0].startswith("model/0 mends the spread of model/2 on ")
+    assert " and " in regional[0]
     old = replace(even, scores=even.scores.drop(columns="calibration_region"))
     assert compare_pair(right, old, resamples=100).changes == ()
+    halves = np.where(X[:, 0] < 0.0, "a", "b")
+    sliced = [replace(found, scores=found.scores.assign(half=halves), slices=("half",)) for found in (right, balanced)]
+    assert "model/0 mends the spread of model/2 on half b." in compare_pair(*sliced, resamples=100).changes
     page = comparison_report(compare_versions([right, narrow], baseline="model/1", resamples=100), {})
     assert "As expected if true: model/0" in page
     assert "model/0 mends the spread of model/1 on all rows." in page
@@ -210,6 +270,14 @@ def test_a_gate_holds_effects_to_a_limit(evaluations: dict[str, Evaluation]) -> 
     right, narrow = (ComparedVersion.of(evaluations[name]) for name in ("right", "overconfident"))
     assert apply_gate(right, None, gate).passed
     assert apply_gate(narrow, None, gate).outcome == "failed"
+    compared = compare_pair(right, narrow, resamples=100).differences["calibration_effect_spread"]
+    assert compared.high < 0.0
+    assert compared.p_value is not None
+    assert compared.p_value < 1e-6
+    assert not [name for name in compare_pair(right, right, resamples=100).differences.values() if name.difference]
+    against = GateSettings(baseline="1", not_worse_on=["calibration_effect_spread"])
+    assert apply_gate(right, narrow, against).passed
+    assert apply_gate(narrow, right, against).outcome == "failed"
     uncalibrated = replace(right, metrics=right.metrics | {"calibration_p_value": Metric(0.001)})
     found = apply_gate(uncalibrated, None, GateSettings(at_noise_floor=True))
     assert found.reasons == ["the version is not calibrated given the input"]

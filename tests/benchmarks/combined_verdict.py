@@ -1,0 +1,88 @@
+"""True versions that are called wrong: by the test of congruence, by that of calibration given the input, by either.
+
+    python tests/benchmarks/combined_verdict.py --rows 120 --splits 400 --family normal
+
+Each test at 2.5 %, as ``cce_status`` holds them; "named" are true versions of which the sentence names a fault. The
+record is ``combined_verdict.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+import pandas as pd
+
+from congruence.kernels import EXACT, Distribution, Normal, Poisson, Samples, prepare
+from congruence.kernels.calibration.pit import pit_values
+from congruence.kernels.conditional_calibration import CalibrationSettings, prepare_calibration
+from congruence.kernels.conditional_calibration.bases import own_quantiles
+from congruence.kernels.conditional_calibration.local_distribution import local_distribution
+from congruence.kernels.conditional_calibration.local_reading import local_reading
+from congruence.kernels.conditional_calibration.regions import regions
+from congruence.kernels.congruence.test import congruence_tests
+from congruence.tasks.linalg.calibration import VersionCalibration
+from congruence.tasks.scores.evaluation import AS_IF_TRUE, EACH_OF_TWO, Metric, cce_status
+from congruence.tasks.scores.reading import CONTRADICTED, read_what_is_wrong
+
+PER_INPUTS = 50  # splits that share inputs and draws
+
+
+def truth(family: str, x: np.ndarray, rng: np.random.Generator) -> tuple[Distribution, np.ndarray]:
+    mean, spread = 2.0 * x[:, 0], np.exp(0.5 * x[:, 1])
+    n = len(x)
+    if family == "poisson":
+        rate = np.exp(1.0 + 0.5 * x[:, 0])
+        return Poisson(rate), rng.poisson(rate).astype(float)
+    if family == "ensemble":
+        values = mean[:, None] + spread[:, None] * rng.standard_normal((n, 11))
+        return Samples(values[:, 1:]), values[:, 0]
+    return Normal(mean, spread), rng.normal(mean, spread)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, required=True)
+    parser.add_argument("--splits", type=int, default=400)
+    parser.add_argument("--family", choices=["normal", "poisson", "ensemble"], default="normal")
+    arguments = parser.parse_args()
+    n, started = arguments.rows, time.process_time()
+    settings = CalibrationSettings(draws=999)
+    counts = dict.fromkeys(("cce", "calibration", "either", "named"), 0)
+    made = 0
+    while made < arguments.splits:
+        rng = np.random.default_rng([n, made])
+        x = EXACT.apply(rng.standard_normal((n, 16)) * np.arange(1, 17) ** -0.5)
+        inputs = np.random.default_rng([n, made]).standard_normal((n, 2))
+        x[:, :2] = inputs / 4.0
+        prepared = prepare(x, input_kernel=EXACT.input_kernel, regularization=EXACT.regularization)
+        split, places = prepare_calibration(prepared, settings=settings, seed=made), regions(x, seed=made)
+        smoother = prepared.smoother
+        for _ in range(min(PER_INPUTS, arguments.splits - made)):
+            law, y = truth(arguments.family, 4.0 * x, rng)
+            congruence = congruence_tests(prepared, y, {"": law}, draws=199, seed=int(rng.integers(2**31)))[""]
+            pit = pit_values(law, y, seed=int(rng.integers(2**31)))
+            test = split.test(pit, own_quantiles(y, law, settings.levels))
+            metrics = {
+                "cce_mean": Metric(congruence.statistic),
+                "cce_p_value": Metric(congruence.p_value),
+                "calibration_p_value": Metric(test.p_value),
+            }
+            counts["cce"] += congruence.p_value < EACH_OF_TWO
+            counts["calibration"] += test.p_value < EACH_OF_TWO
+            counts["either"] += cce_status(metrics) != AS_IF_TRUE
+            if test.p_value < EACH_OF_TWO:
+                curves = local_distribution(smoother, pit)
+                found = VersionCalibration(test, local_reading(smoother, pit), places, curves)
+                wrong = read_what_is_wrong(found, places, pit, metrics, np.arange(n), pd.DataFrame())
+                said = " ".join(wrong.sentences)
+                counts["named"] += said != CONTRADICTED and "by enough to name it" not in said
+            made += 1
+        shares = ", ".join(f"{name} {count / made:.3f}" for name, count in counts.items())
+        spent = time.process_time() - started
+        print(f"{arguments.family}, n = {n}: {shares} of {made} true versions; {spent:.0f} CPU s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
