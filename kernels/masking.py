@@ -19,18 +19,19 @@ _NAME = re.compile(_WORDS.replace("pwd|", "").replace("signature|", ""), re.IGNO
 _NAMED = rf"[\w\-]*(?:{_WORDS})[\w\-]*"
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _ASSIGNED = re.compile(
-    rf"(?P<key>(?:^|[?&;,\s({{])(?:{_NAMED}|sig|key)=)(?:{_QUOTED}|[^&\s]+?(?=[)\]}}'\",;.]*(?:[&\s]|$)))", re.IGNORECASE
+    rf"(?P<key>(?:^|[?&;,\s({{])(?:{_NAMED}|sig|key)=)(?:{_QUOTED}|[^&\s]+?(?=[)\]}}'\",;.]*(?:[&\s]|$)))",
+    re.IGNORECASE,
 )
-_QUOTED_KEY = re.compile(rf"""(?P<key>(?P<q>\\?['"]){_NAMED}(?P=q)\s*[:,=]\s*(?:[bru](?=['"]))?)(?:{_QUOTED})""", re.IGNORECASE)
+_QUOTED_KEY = re.compile(
+    rf"""(?P<key>(?P<q>\\?['"]){_NAMED}(?P=q)\s*[:,=]\s*(?:[bru](?=['"]))?)(?:{_QUOTED})""", re.IGNORECASE
+)
 _HEADER = re.compile(
     r"(?P<key>\b(?:(?:proxy-)?authorization|(?:set-)?cookie|x-[\w\-]*(?:token|key|secret|signature|auth)[\w\-]*)"
     rf"""\\?['"]?\s*[:,]\s*(?:[bru](?=['"]))?)(?:{_QUOTED}|[^\r\n]+)""",
     re.IGNORECASE,
 )
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.\-]*$")
-_PLAIN_HOST = re.compile(
-    r"(?:[\w.\-]*|\[[0-9a-fA-F:.%]+\])(?P<port>:\d{1,5})?(?=[/?#@]|['\"`)\]}>,;|.!]*:?(?:\s|$))"
-)
+_PLAIN_HOST = re.compile(r"(?:[\w.\-]*|\[[0-9a-fA-F:.%]+\])(?P<port>:\d{1,5})?(?=[/?#@]|['\"`)\]}>,;|.!]*:?(?:\s|$))")
 _ALIAS = re.compile(r"models:/[^\s@:]+@")
 _WITH_PASSWORD = re.compile(r"[a-zA-Z][a-zA-Z0-9+.\-]*://[^:/@]*:(?P<password>.*)@[^@]*")
 _WITH_PATHS = frozenset("s3 s3a gs gcs az abfs abfss adl hf file memory zip hdfs dbfs github git+file".split())

@@ -59,7 +59,12 @@ def test_no_password_of_an_address_is_left(secret: str, scheme: str, around: tup
 @given(secret=SECRETS, name=st.sampled_from(["Authorization", "X-MLflow-Signature", "Cookie", "x-goog-api-key"]))
 def test_no_header_is_left(secret: str, name: str) -> None:
     value = f"Bearer {secret}" if name == "Authorization" else secret
-    for shown in (f"{name}: {value}", f"POST /x\n{name}: {value}\nHost: h", str({name: value}), json.dumps({name: value})):
+    for shown in (
+        f"{name}: {value}",
+        f"POST /x\n{name}: {value}\nHost: h",
+        str({name: value}),
+        json.dumps({name: value}),
+    ):
         assert not leaks(secret, mask_text(shown).replace("Host: h", ""))
 
 
