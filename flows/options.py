@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from congruence.flows.environment import embed_servers
-from congruence.kernels.errors import CongruenceError
 from congruence.tasks.settings.home import DEFAULT, VARIABLE
 
 if TYPE_CHECKING:
@@ -124,7 +123,12 @@ class Errors:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if not isinstance(error, CongruenceError) or self.debug:
+        if error is None or self.debug:
+            return
+        from congruence.flows.explained import explained
+
+        error = explained(error)
+        if error is None:
             return
         typer.secho(f"Error: {error}", err=True, fg=typer.colors.RED)
         if self.as_json:

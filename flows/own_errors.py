@@ -11,10 +11,10 @@ import os
 from distributed import CancelledError, KilledWorker
 from prefect.logging.handlers import PrefectConsoleHandler
 
-from congruence.kernels.errors import CongruenceError
+from congruence.flows.explained import explained
 from congruence.tasks.masking import mask_text
 
-_EXPLAINED = (CongruenceError, CancelledError, KilledWorker)  # the last two become a ClusterError, see dask_client
+_LATER = (CancelledError, KilledWorker)  # which become a ClusterError, see dask_client
 _LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
 _FORMATTER = logging.Formatter()
 _MARK = "congruence_explained"
@@ -30,8 +30,9 @@ class OwnErrors(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Every record passes."""
         error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, _EXPLAINED):
-            record.msg, record.args = f"{type(error).__name__}: %s", (error,)
+        told = error if isinstance(error, _LATER) or error is None else explained(error)
+        if told is not None:
+            record.msg, record.args = f"{type(told).__name__}: %s", (told,)
             record.exc_info = record.exc_text = None
             setattr(record, _MARK, True)
         elif record.exc_info:

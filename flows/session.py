@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from congruence.flows.explained import explaining
 from congruence.flows.found import find_all
 from congruence.flows.outcomes import VersionOutcome
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -30,7 +31,8 @@ def session() -> Iterator[None]:
     """Flows run inside, on the Prefect server that is configured or else on one of our own."""
     from congruence.flows.prefect_server import prefect_server
 
-    with prefect_server():
+    # Explained inside as well: the server's address is known there, and how it ended.
+    with explaining(), prefect_server(), explaining():
         from congruence.flows.own_errors import told_by_a_command
 
         told_by_a_command()
