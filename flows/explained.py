@@ -1,4 +1,4 @@
-"""Errors that are none of ours but tell of something that a person can mend: a disk, a database file, a Prefect server."""
+"""Errors that are none of ours but tell of something that a person can mend: a disk, a file, a Prefect server."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def explained(error: BaseException) -> CongruenceError | None:
         return SurroundingsError(told)
     if any(_of_prefect(cause) for cause in chain(error)):
         return ClusterError(
-            f"the Prefect server at {_address()} was lost, or cannot do its work ({_in_a_line(error)}); see its log and "
-            "its disk, start it again where that is yours to do, or unset PREFECT_API_URL to run without it; everything "
-            "that was finished is kept, so run again"
+            f"the Prefect server at {_address()} was lost, or cannot do its work ({_in_a_line(error)}); see its log "
+            "and its disk, start it again where that is yours to do, or unset PREFECT_API_URL to run without it; "
+            "everything that was finished is kept, so run again"
         )
     return None
 

@@ -34,7 +34,26 @@ _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.\-]*$")
 _PLAIN_HOST = re.compile(r"(?:[\w.\-]*|\[[0-9a-fA-F:.%]+\])(?P<port>:\d{1,5})?(?=[/?#@]|['\"`)\]}>,;|.!]*:?(?:\s|$))")
 _ALIAS = re.compile(r"models:/[^\s@:]+@")
 _WITH_PASSWORD = re.compile(r"[a-zA-Z][a-zA-Z0-9+.\-]*://[^:/@]*:(?P<password>.*)@[^@]*")
-_WITH_PATHS = frozenset("s3 s3a gs gcs az abfs abfss adl hf file memory zip hdfs dbfs github git+file".split())
+_WITH_PATHS = frozenset(
+    [
+        "s3",
+        "s3a",
+        "gs",
+        "gcs",
+        "az",
+        "abfs",
+        "abfss",
+        "adl",
+        "hf",
+        "file",
+        "memory",
+        "zip",
+        "hdfs",
+        "dbfs",
+        "github",
+        "git+file",
+    ]
+)
 """Schemes in whose paths an @ is nothing unusual."""
 
 

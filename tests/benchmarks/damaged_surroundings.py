@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -519,7 +518,8 @@ def main(arguments: list[str]) -> None:
         try:
             told = damage(place)
         except TimeoutError as error:
-            print(f"| {name} | | | {error} | |", flush=True)
+            assert place.command is not None
+            print(f"| {name} | | | {error}: {finish(place.command, 5.0).sentence} | |", flush=True)
             continue
         (folder / "said.txt").open("a").write(f"\n===== {name}: {told.status}, {told.seconds:.0f} s\n{told.said}")
         if told.numbers and told.status == 0:
