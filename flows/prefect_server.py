@@ -204,19 +204,15 @@ def _last(output: IO[bytes]) -> str:
 
 
 def _set_aside_damage() -> None:
-    """Put a damaged database of our own server out of the way: it holds a record of runs, and nothing that a run needs."""
-    if os.environ.get("PREFECT_API_DATABASE_CONNECTION_URL") or os.environ.get(
-        "PREFECT_SERVER_DATABASE_CONNECTION_URL"
-    ):
+    """Put a damaged database of our own server out of the way: it holds past runs' pages, no results."""
+    if any(os.environ.get(f"PREFECT_{kind}_DATABASE_CONNECTION_URL") for kind in ("API", "SERVER")):
         return
     database = _home() / "prefect.db"
     try:
         require_database(database, "the embedded Prefect server's")
     except SurroundingsError as error:
         aside = database.with_name(f"prefect.db.damaged-{time.time():.0f}")
-        say(
-            f"{str(error).partition(';')[0]}; moved to {aside.name}, a new one is begun: past runs' pages are not in it"
-        )
+        say(f"{str(error).partition(';')[0]}; moved to {aside.name}, a new one is begun, without past runs' pages")
         for ending in ("-wal", "-shm"):
             database.with_name(f"prefect.db{ending}").unlink(missing_ok=True)
         database.rename(aside)

@@ -61,9 +61,9 @@ def mask_text(text: str) -> str:
     """``text`` without the secrets of every address, query, header and ``password=...`` in it.
 
     Of an address everything before the last @ is masked, whatever stands there: a password with a slash, an @ or a
-    blank is no URI by the letter of RFC 3986, but databases take it. A blank in a secret that begins like a port or with
-    a blank (``user:80 x@host``) is beyond what a text can tell. What the environment keeps under a name that tells of a secret,
-    or as the password of an address, is masked wherever it stands.
+    blank is no URI by the letter of RFC 3986, but databases take it. A blank in a secret that begins like a port
+    or with a blank (``user:80 x@host``) is beyond what a text can tell. What the environment keeps under a name that
+    tells of a secret, or as the password of an address, is masked wherever it stands.
     """
     for secret in _known_secrets():
         if secret in text:
@@ -119,7 +119,7 @@ def _addresses(text: str) -> Iterator[tuple[int, int, str]]:
         if scheme is None:
             continue
         before = text[scheme.start() - 1 : scheme.start()]
-        if not found or before in "" or before.isspace() or before in "'\"`([{<,;=|:":
+        if not found or not before or before.isspace() or before in "'\"`([{<,;=|:":
             found.append((match.end(), scheme.start(), scheme.group().lower()))
     at = 0
     while at < len(found):

@@ -84,9 +84,12 @@ def dask_client(settings: ClusterSettings, announce: Callable[[str], None] = log
 @contextmanager
 def _connected(settings: ClusterSettings, announce: Callable[[str], None]) -> Iterator[Client]:
     if settings.kind == "local":
-        with _closing(_local(settings, announce)) as started, kept_workers(started, announce):
-            with _closing(Client(started)) as client:
-                yield client
+        with (
+            _closing(_local(settings, announce)) as started,
+            kept_workers(started, announce),
+            _closing(Client(started)) as client,
+        ):
+            yield client
         return
     if settings.kind != "address":
         try:
@@ -111,7 +114,7 @@ def _connected(settings: ClusterSettings, announce: Callable[[str], None]) -> It
 
 
 def _local(settings: ClusterSettings, announce: Callable[[str], None]) -> Any:
-    """A cluster of processes on this machine, or of threads where those do not come up: an embedded part is our affair."""
+    """A cluster of processes on this machine, or of threads where those do not come up."""
     for left in (1, 0):
         try:
             return _started(settings)

@@ -1,4 +1,4 @@
-"""The worker processes of a local cluster, kept alive: on a busy machine they start slowly, and some end while they do."""
+"""The worker processes of a local cluster, kept alive: on a busy machine they start slowly, and some die."""
 
 from __future__ import annotations
 

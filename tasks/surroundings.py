@@ -55,7 +55,7 @@ def database_trouble(error: BaseException) -> str | None:
 
 
 def require_database(path: Path, whose: str = "MLflow's") -> None:
-    """Refuse an SQLite file that is none, is cut off or is damaged; a file that is not there is made by whoever opens it.
+    """Refuse an SQLite file that is none, is cut off or is damaged; one that is not there is made later.
 
     Raises:
         SurroundingsError: says what is wrong and what to do.

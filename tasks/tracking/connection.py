@@ -106,8 +106,8 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
                 ) from error
             if elapsed + wait > settings.patience and "database is locked" in str(error):
                 raise TrackingError(
-                    f"{step}: another process has held the database {server(settings)} for {elapsed:.0f} s; wait for it "
-                    "or end it, and run the same command again: what was computed is kept"
+                    f"{step}: another process has held the database {server(settings)} for {elapsed:.0f} s; wait "
+                    "for it or end it, and run the same command again: what was computed is kept"
                 ) from error
             if elapsed + wait > settings.patience:
                 raise TrackingError(

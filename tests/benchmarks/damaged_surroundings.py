@@ -1,8 +1,8 @@
 """Damaged surroundings, for real: what a command says, after how many seconds, and the numbers of the next run.
 
-Each case starts from the same home folder with one registered model, does one thing to what surrounds the run (before it
-starts, or while it works), and runs `congruence evaluate`. Then what the message asks for is done, and the same command
-runs again: its numbers must be those of the run that nothing disturbed, to the last bit.
+Each case starts from the same home folder with one registered model, does one thing to what surrounds the run (before
+it starts, or while it works), and runs `congruence evaluate`. Then what the message asks for is done, and the same
+command runs again: its numbers must be those of the run that nothing disturbed, to the last bit.
 
     python tests/benchmarks/damaged_surroundings.py [--once] [FOLDER] [CASE ...]
 
@@ -391,7 +391,7 @@ def dask(place: Place, port: int, stack: ExitStack) -> list[subprocess.Popen[byt
     ):
         process = subprocess.Popen(
             [sys.executable, "-m", "dask", *arguments], env=environment(), cwd=place.folder,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=open(place.folder / "servers.txt", "ab"),
         )  # fmt: skip
         stack.callback(process.kill)
         started.append(process)
