@@ -28,6 +28,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.landmarks import LEADING
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.solvers import Nystrom, Solver
+from congruence.kernels.steps import Advance, step
 from congruence.kernels.streams import stream
 from congruence.kernels.threads import available_threads, map_on_threads
 
@@ -191,7 +192,7 @@ def _test(delta: NullDraws, smooth: Callable[[Array], Array], draws: int, seed: 
     lock = Lock()
     per_block = int(np.clip(BLOCK_BYTES // (4 * observed.size), 1, 64))
 
-    def block_of_draws(start: int) -> None:
+    def block_of_draws(start: int, advance: Advance) -> None:
         count = min(per_block, draws - start)
         drawn = delta.draw(count, stream(seed, "null draws", start))
         values = _point_statistics(smooth(drawn.reshape(len(drawn), -1)), count)
@@ -199,8 +200,10 @@ def _test(delta: NullDraws, smooth: Callable[[Array], Array], draws: int, seed: 
         exceeds = np.count_nonzero(values >= TIE * point_statistics[:, None], axis=1)
         with lock:
             np.add(reached, exceeds, out=reached)
+        advance(count)
 
-    map_on_threads(block_of_draws, range(0, draws, per_block), threads)
+    with step("Monte-Carlo test", draws, "draws") as advance:
+        map_on_threads(lambda start: block_of_draws(start, advance), range(0, draws, per_block), threads)
     p_value = (1 + int(np.count_nonzero(null >= TIE * statistic))) / (draws + 1)
     return CongruenceTest(statistic, p_value, (1 + reached) / (draws + 1), point_statistics, null)
 
