@@ -113,7 +113,7 @@ def _without_user_info(text: str) -> str:
 
 def _addresses(text: str) -> Iterator[tuple[int, int, str]]:
     """Where what follows each ``scheme://`` begins, where it ends at the latest (the next address), and its scheme."""
-    found = []
+    found: list[tuple[int, int, str]] = []
     for match in re.finditer("://", text):
         scheme = _SCHEME.search(text, max(0, match.start() - 40), match.start())
         if scheme is None:

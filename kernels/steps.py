@@ -31,13 +31,17 @@ def about(subject: str) -> Iterator[None]:
         _subject.reset(token)
 
 
+def _unheard(_done: int) -> None:
+    """Nobody listens."""
+
+
 @contextmanager
 def step(title: str, total: int, unit: str) -> Iterator[Advance]:
     """A step of ``total`` units; the value is called with the number just done, from any thread."""
     subject = _subject.get()
     heard = None if _listener is None else _listener(f"{title} of {subject}" if subject else title, total, unit)
     if heard is None:
-        yield lambda done: None
+        yield _unheard
         return
     lock = Lock()
 

@@ -125,10 +125,14 @@ class Place:
         }  # fmt: skip
         file = self.folder / "evaluation.yaml"
         file.write_text(yaml.safe_dump(content))
+        server = {} if self.embedded or not self.server else {"PREFECT_API_URL": self.server}
         self.command = subprocess.Popen(
             [sys.executable, "-m", "congruence.flows.cli", "evaluate", str(file), "--home", str(self.home), "--json"],
-            env=environment(**({} if self.embedded or not self.server else {"PREFECT_API_URL": self.server}) | self.variables), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            env=environment(**server | self.variables),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         return self.command
 
     def run(self, seconds: float = 300.0) -> Told:

@@ -142,13 +142,9 @@ def test_a_file_where_a_folder_is_needed_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_disk_refuses_is_said(number: int, said: str, tmp_path: Path) -> None:
-    try:
-        try:
-            raise OSError(number, os.strerror(number), str(tmp_path / "measurements" / "a.npz"))
-        except OSError as error:
-            raise RuntimeError("a task failed") from error
-    except RuntimeError as error:
-        assert said in str(trouble(error))
+    task = RuntimeError("a task failed")
+    task.__cause__ = OSError(number, os.strerror(number), str(tmp_path / "measurements" / "a.npz"))
+    assert said in str(trouble(task))
     assert trouble(FileNotFoundError(errno.ENOENT, "No such file", "/nowhere")) is None
     assert explained(ZeroDivisionError("nobody foresaw it")) is None
 
