@@ -99,7 +99,8 @@ def _first_line(text: str) -> str:
 
 
 def _of_the_disk(error: OSError) -> str | None:
-    path = Path(str(error.filename)) if error.filename else None
+    name = error.filename2 or error.filename  # of a file that is put in place: where it should go
+    path = Path(str(name)) if name else None
     if error.errno in _FULL:
         return f"the disk {_free(path)}is full; make room; {_KEPT}"
     if path is None:

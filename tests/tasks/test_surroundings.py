@@ -23,6 +23,7 @@ from congruence.tasks.errors import SettingsError
 from congruence.tasks.surroundings import SurroundingsError, require_database, trouble
 from congruence.tasks.tracking import TrackingError, TrackingSettings
 from congruence.tasks.tracking.connection import connect, persist, use_tracking
+from congruence.tasks.whole_files import write_whole
 
 
 @pytest.fixture
@@ -131,6 +132,13 @@ def test_a_file_where_a_folder_is_needed_is_named(tmp_path: Path) -> None:
     told = explained(error.value)
     assert isinstance(told, CongruenceError)
     assert f"{tmp_path / 'predictions'} is a file where a folder is needed; move it away" in str(told)
+
+
+def test_a_folder_where_a_file_is_needed_is_named(tmp_path: Path) -> None:
+    (tmp_path / "complete.json").mkdir()
+    with pytest.raises(OSError, match="directory") as error:
+        write_whole(tmp_path / "complete.json", b"{}")
+    assert f"{tmp_path / 'complete.json'} is a folder where a file is needed; move it away" in str(trouble(error.value))
 
 
 @pytest.mark.parametrize(
