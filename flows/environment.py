@@ -7,8 +7,11 @@ variables (PREFECT_API_URL, MLFLOW_TRACKING_URI).
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import shutil
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -30,6 +33,8 @@ _QUIET = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # we wait for an MLflow that is away ourselves, and say so
 }
 
+_LEAST_BYTES = 16 * 2**20
+
 
 def embed_servers(home: Path) -> Path:
     """Point Prefect at ``home`` unless the user has pointed it elsewhere; returns ``home``, made if need be."""
@@ -38,7 +43,14 @@ def embed_servers(home: Path) -> Path:
         home.mkdir(parents=True, exist_ok=True)
         if "PREFECT_HOME" not in os.environ:
             _quiet_connection_pool(home / "prefect")
+        _reserve(home)
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            free = shutil.disk_usage(home).free / 2**20
+            raise SettingsError(
+                f"home: the disk of {home} is full ({free:.0f} MiB free, a run needs at least {_LEAST_BYTES // 2**20} "
+                "beside what it keeps); make room, or give a folder on another disk with --home"
+            ) from error
         raise SettingsError(
             f"home: {home} cannot be written ({error.strerror}); give another folder with --home"
         ) from error
@@ -48,6 +60,12 @@ def embed_servers(home: Path) -> Path:
     # It tells every single attempt at a server that is away; we tell each pause.
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     return home
+
+
+def _reserve(home: Path) -> None:
+    """Take and give back what the databases of a run need, so that a full disk is said before anything is started."""
+    with tempfile.TemporaryFile(dir=home) as probe:
+        os.posix_fallocate(probe.fileno(), 0, _LEAST_BYTES)
 
 
 def _quiet_connection_pool(prefect_home: Path) -> None:

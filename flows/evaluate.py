@@ -22,6 +22,7 @@ from prefect_dask.task_runners import DaskTaskRunner
 from congruence.flows.conditions import encoder_protocol, evaluation_identity
 from congruence.flows.found import asked_versions, divide, left_out, protocol_name
 from congruence.flows.outcomes import VersionOutcome
+from congruence.flows.progress import say
 from congruence.flows.splits import open_planned
 from congruence.flows.stages.addresses import local_stores, rows_of, store_uri
 from congruence.flows.stages.embed import embed
@@ -89,7 +90,7 @@ def evaluate(
         @cache
         def cluster() -> Client:
             """Started when there is something for it to do."""
-            return opened.enter_context(dask_client(settings.cluster))
+            return opened.enter_context(dask_client(settings.cluster, say))
 
         for part in (*settings.splits, *([settings.reference] if settings.reference else [])):
             index(settings, part, cluster)

@@ -15,7 +15,6 @@ import typer
 
 from congruence.flows.environment import embed_servers, tracking_uri
 from congruence.flows.terminated import SENTENCE, STATUS, Termination
-from congruence.kernels.errors import CongruenceError
 from congruence.tasks.settings.home import DEFAULT, VARIABLE
 
 if TYPE_CHECKING:
@@ -148,7 +147,12 @@ class Errors:
         if error is not None and self._termination.asked:
             typer.secho(SENTENCE, err=True)
             sys.exit(STATUS)
-        if not isinstance(error, CongruenceError) or self.debug:
+        if error is None or self.debug:
+            return
+        from congruence.flows.explained import explained
+
+        error = explained(error)
+        if error is None:
             return
         typer.secho(f"Error: {error}", err=True, fg=typer.colors.RED)
         if self.as_json:

@@ -11,25 +11,35 @@ import os
 from distributed import CancelledError, KilledWorker
 from prefect.logging.handlers import PrefectConsoleHandler
 
-from congruence.kernels.errors import CongruenceError
+from congruence.flows.explained import explained
+from congruence.tasks.masking import mask_text
 
-_EXPLAINED = (CongruenceError, CancelledError, KilledWorker)  # the last two become a ClusterError, see dask_client
+_LATER = (CancelledError, KilledWorker)  # which become a ClusterError, see dask_client
 _LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
+_FORMATTER = logging.Formatter()
 _MARK = "congruence_explained"
 _TOLD = ("Finished in state", "Crash detected! Execution was aborted by a termination signal")
 _COMMAND = "CONGRUENCE_ERRORS_TOLD"
 
 
 class OwnErrors(logging.Filter):
-    """Turns a record of an error that we explain into its message; what nobody foresaw keeps its traceback."""
+    """Turns a record of an error that we explain into its message; what nobody foresaw keeps its traceback.
+
+    Neither tells a secret: a run's page is read by more people than its terminal.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Every record passes."""
         error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, _EXPLAINED):
-            record.msg, record.args = f"{type(error).__name__}: %s", (error,)
+        told = error if isinstance(error, _LATER) or error is None else explained(error)
+        if told is not None:
+            record.msg, record.args = f"{type(told).__name__}: %s", (told,)
             record.exc_info = record.exc_text = None
             setattr(record, _MARK, True)
+        elif record.exc_info:
+            # A formatter takes the text that it finds in place of one of its own.
+            record.exc_text = mask_text(_FORMATTER.formatException(record.exc_info))
+        record.msg, record.args = mask_text(record.getMessage()), None
         return True
 
 

@@ -78,29 +78,48 @@ def _bar() -> Progress:
 
 
 class Lines:
-    """Plain lines, at most one every few seconds and always one at the end."""
+    """Plain lines, at most one every few seconds and always one at the end.
+
+    Args:
+        title: what is done.
+        total: units of it.
+        unit: in the plural.
+        found: units that were done before.
+        clock: seconds.
+        out: takes the lines.
+        shortest: work that takes fewer seconds than that has no line at all; the first comes after that time.
+    """
 
     def __init__(
-        self, title: str, total: int, unit: str, found: int = 0, clock: Callable[[], float] = time.monotonic
+        self,
+        title: str,
+        total: int,
+        unit: str,
+        found: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+        out: Callable[[str], None] = say,
+        shortest: float = 0.0,
     ) -> None:
+        self._out, self._shortest = out, shortest
         self.title, self.total, self.unit, self.found = title, total, unit, min(found, total)
         self.made = 0
         self._clock = clock
         self._started = self._last = clock()
         if found and self.found == total:
-            say(f"{title}: all {total:,} {unit} found done")
+            out(f"{title}: all {total:,} {unit} found done")
 
     def advance(self, done: int) -> None:
         """``done`` more units are done."""
         self.made += done
         now = self._clock()
         complete = self.found + self.made >= self.total
-        if not done or (not complete and now - self._last < _LINE_SECONDS):
+        pause = self._shortest if self._shortest and self._last == self._started else _LINE_SECONDS
+        if not done or now - self._started < self._shortest or (not complete and now - self._last < pause):
             return
         self._last = now
         counted = f"{self.found + self.made:,} of {self.total:,} {self.unit}"
         found = f" ({self.found:,} found done)" if self.found else ""
-        say(f"{self.title}: {counted}{found}{self._pace(now - self._started, complete)}")
+        self._out(f"{self.title}: {counted}{found}{self._pace(now - self._started, complete)}")
 
     def _pace(self, seconds: float, complete: bool) -> str:
         if seconds < _SHORTEST_SECONDS or not self.made:

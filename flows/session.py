@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from congruence.flows.explained import explaining
 from congruence.flows.found import find_all
 from congruence.flows.outcomes import VersionOutcome
+from congruence.flows.splits import plans_folder
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.sources.index import require_columns
 
 
 def run_evaluation(settings: EvaluationSettings, *, again: bool = False) -> list[VersionOutcome]:
     """The outcomes of an evaluation: of the flow, unless everything that it would do is done already.
 
     Raises:
-        CongruenceError: settings, data or models that cannot be evaluated.
+        CongruenceError: settings, data or models that cannot be evaluated; what the files' first rows show, before a
+            server is started.
     """
     found = None if again else find_all(settings)
     if found is not None:
         return found
+    for split in (*settings.splits, *([settings.reference] if settings.reference else [])):
+        require_columns(split, plans_folder(settings))
     with session():
         from congruence.flows.evaluate import evaluate
 
@@ -30,7 +36,8 @@ def session() -> Iterator[None]:
     """Flows run inside, on the Prefect server that is configured or else on one of our own."""
     from congruence.flows.prefect_server import prefect_server
 
-    with prefect_server():
+    # Explained inside as well: the server's address is known there, and how it ended.
+    with explaining(), prefect_server(), explaining():
         from congruence.flows.own_errors import told_by_a_command
 
         told_by_a_command()

@@ -20,7 +20,11 @@ _GRACE_SECONDS = 5.0
 
 
 def start_tied(
-    command: Sequence[str], environment: Mapping[str, str] | None = None, output: IO[bytes] | None = None
+    command: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    output: IO[bytes] | None = None,
+    *,
+    files: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start ``command``; it ends with this process, or with ``end`` of what is returned.
 
@@ -28,6 +32,7 @@ def start_tied(
         command: the program and its arguments.
         environment: by default this process's.
         output: where both of its streams go; by default where this process's go.
+        files: open file descriptors that it is handed, under the same numbers.
     """
     return subprocess.Popen(
         [sys.executable, "-I", __file__, *command],
@@ -35,6 +40,7 @@ def start_tied(
         stdout=output,
         stderr=subprocess.STDOUT if output is not None else None,
         env=dict(environment) if environment is not None else None,
+        pass_fds=files,
     )
 
 
@@ -51,7 +57,7 @@ def main(command: Sequence[str]) -> int:
     told: list[int] = []
     for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(name, lambda number, _frame: told.append(number))
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, close_fds=False)
     watched: list[int] = [sys.stdin.fileno()]
     while child.poll() is None and not told:
         readable, _, _ = select.select(watched, [], [], _LOOK_SECONDS)

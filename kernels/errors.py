@@ -1,8 +1,17 @@
 """The exceptions of the package: each message says what was found, where, the limit, and the remedy."""
 
+from congruence.kernels.masking import mask_text
+
 
 class CongruenceError(Exception):
-    """Root of every error that the package raises on purpose: the command line prints it without a traceback."""
+    """Root of every error that the package raises on purpose: the command line prints it without a traceback.
+
+    Its text is without secrets wherever it goes: terminals, logs, Prefect's states, MLflow's tags.
+    """
+
+    def __str__(self) -> str:
+        """The message, masked."""
+        return mask_text(super().__str__())
 
 
 class InvalidInputError(CongruenceError, ValueError):

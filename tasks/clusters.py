@@ -20,6 +20,7 @@ from distributed import Client, KilledWorker, LocalCluster
 from distributed.comm.core import CommClosedError
 
 from congruence.tasks.errors import ClusterError, SettingsError
+from congruence.tasks.own_workers import are_kept, kept_workers
 from congruence.tasks.settings.cluster import ClusterSettings
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,10 @@ _NO_SPILLING = {
     "distributed.scheduler.worker-saturation": 1.1,
     "distributed.scheduler.allowed-failures": 10,
     "distributed.comm.timeouts.connect": "60s",
+    # A lost worker that is not back by then is never started again. Loading its libraries takes longer than the
+    # default, 15 s, where the machine is busy.
+    "distributed.deploy.lost-worker-timeout": "1 hour",
+    "distributed.scheduler.worker-ttl": "1 hour",  # one that computes long in a busy machine is not dead
 }
 WITHOUT_WORKERS_SECONDS = 300.0
 """How long work waits for a worker: a nanny or an operator starts one again in less."""
@@ -40,14 +45,21 @@ _KEPT = "everything that was finished is kept, so run again"
 
 
 @contextmanager
-def dask_client(settings: ClusterSettings) -> Iterator[Client]:
+def dask_client(settings: ClusterSettings, announce: Callable[[str], None] = logger.warning) -> Iterator[Client]:
     """A client of the configured cluster; a cluster that this call started ends with it.
+
+    Worker processes of a local cluster are started again where they end, and give way to threads in this process where
+    they do not come up.
+
+    Args:
+        settings: of the cluster.
+        announce: takes lines for the person who waits.
 
     Raises:
         SettingsError: the cluster cannot be reached, or its package is not installed.
         ClusterError: the scheduler was lost inside the ``with``, or a task with every worker that took it.
     """
-    with dask.config.set(_NO_SPILLING), _connected(settings) as client:
+    with dask.config.set(_NO_SPILLING), _connected(settings, announce) as client:
         address = scheduler_address(client)
         # When a scheduler is lost, each client prints the traceback of its attempt to connect again.
         logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
@@ -70,7 +82,15 @@ def dask_client(settings: ClusterSettings) -> Iterator[Client]:
 
 
 @contextmanager
-def _connected(settings: ClusterSettings) -> Iterator[Client]:
+def _connected(settings: ClusterSettings, announce: Callable[[str], None]) -> Iterator[Client]:
+    if settings.kind == "local":
+        with (
+            _closing(_local(settings, announce)) as started,
+            kept_workers(started, announce),
+            _closing(Client(started)) as client,
+        ):
+            yield client
+        return
     if settings.kind != "address":
         try:
             started = _started(settings)
@@ -91,6 +111,20 @@ def _connected(settings: ClusterSettings) -> Iterator[Client]:
         ) from error
     with _closing(client):
         yield client
+
+
+def _local(settings: ClusterSettings, announce: Callable[[str], None]) -> Any:
+    """A cluster of processes on this machine, or of threads where those do not come up."""
+    for left in (1, 0):
+        try:
+            return _started(settings)
+        except (RuntimeError, OSError) as error:  # a nanny's, for a worker that ended before it was ready
+            why = str(error.__cause__ or error).strip().splitlines()
+            announce(
+                f"the worker processes did not start ({why[0][:150] if why else type(error).__name__}); "
+                + ("trying once more" if left else "going on with threads in this process")
+            )
+    return _started(settings.model_copy(update={"kind": "threads"}))
 
 
 @contextmanager
@@ -122,6 +156,8 @@ class Workers:
         if self._client.nthreads():
             self._lost = None
             return
+        if are_kept(scheduler_address(self._client)):
+            return  # who keeps them says so, and they come, as processes or as threads
         now = time.monotonic()
         if self._lost is None:
             self._lost = now

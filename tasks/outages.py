@@ -10,6 +10,8 @@ _CODES = {"INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "RESOURCE_EXHAUSTED", "RE
 
 def is_transient(error: BaseException) -> bool:
     """Whether the same request may succeed a little later."""
+    if "database is locked" in str(error):  # another process writes
+        return True
     if isinstance(error, MlflowException):
         return error.error_code in _CODES or _is_race(error)
     response = getattr(error, "response", None)

@@ -9,7 +9,8 @@ from congruence.flows.progress import say, stage
 from congruence.flows.stages.waiting import as_completed, flow_client
 from congruence.tasks.embeddings.addresses import StoreAddress
 from congruence.tasks.embeddings.decoding import decode_threads
-from congruence.tasks.embeddings.shard import ShardReport, require_few_invalid
+from congruence.tasks.embeddings.invalid_rows import require_few_invalid
+from congruence.tasks.embeddings.shard import ShardReport
 from congruence.tasks.embeddings.standardisation import require_features
 from congruence.tasks.embeddings.worker import embed_shards, find_batch_size
 from congruence.tasks.encoders import EncoderSettings
@@ -87,5 +88,7 @@ def embed(settings: EvaluationSettings, rows: EvaluatedRows) -> None:
             for future in as_completed(futures):
                 advance(sum(report.rows for report in future.result()))
             pending = store.pending()  # with all markers there they are read: damaged ones are done again
-    require_few_invalid(store.reasons(), split, settings.max_invalid)
+    left_out = require_few_invalid(store.reasons(), split, settings.max_invalid, settings.home_folder / "invalid-rows")
+    if left_out is not None:
+        say(left_out)
     store.sweep()

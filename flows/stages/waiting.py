@@ -13,12 +13,16 @@ from prefect.futures import PrefectFuture
 from prefect_dask.task_runners import DaskTaskRunner
 
 from congruence.flows.own_errors import settle
-from congruence.flows.progress import say
+from congruence.flows.progress import Lines, say
+from congruence.kernels.steps import Advance, listen
 from congruence.tasks.clusters import Workers
 
 settle()
+listen(lambda title, total, unit: _lines(title, total, unit))
 _LOOK_SECONDS = 5.0
 _LINES = "congruence-lines"
+_STEP_SECONDS = 5.0
+"""Of a worker's step that is told: shorter ones are over before anybody wonders."""
 
 
 def as_completed(futures: list[PrefectFuture[Any]]) -> Iterator[PrefectFuture[Any]]:
@@ -49,6 +53,15 @@ def flow_client() -> Client:
 def tell(line: str) -> None:
     """Say a line from a worker: it is shown where the flow runs."""
     get_worker().log_event(_LINES, line)
+
+
+def _lines(title: str, total: int, unit: str) -> Advance | None:
+    """What a long step on a worker tells of itself."""
+    try:
+        worker = get_worker()
+    except ValueError:  # no worker: a plain call
+        return None
+    return Lines(title, total, unit, out=lambda line: worker.log_event(_LINES, line), shortest=_STEP_SECONDS).advance
 
 
 @contextmanager

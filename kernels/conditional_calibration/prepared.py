@@ -30,6 +30,7 @@ from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.steps import Advance, step
 from congruence.kernels.threads import available_threads, map_on_threads
 
 
@@ -112,8 +113,16 @@ class PreparedCalibration:
     def _own_null(self, own: InputBasis) -> Array:
         draw = self.null.with_own(own.vectors)
         hypotheses = basis_hypotheses(own.eigenvalues, self.settings)
-        blocks = map_on_threads(lambda block: hypotheses.evidence(draw(block)), self.null.blocks(), available_threads())
-        return np.concatenate(blocks, axis=1)
+        blocks = self.null.blocks()
+
+        def evidence(block: int, advance: Advance) -> Array:
+            found = hypotheses.evidence(draw(block))
+            advance(1)
+            return found
+
+        with step("calibration test", len(blocks), "blocks") as advance:
+            found = map_on_threads(lambda block: evidence(block, advance), blocks, available_threads())
+        return np.concatenate(found, axis=1)
 
     def effect_influence(self, pit: Any) -> Array:
         """What each row contributes to the effect of each order, (n, 4), see ``effects.LeaveOneOut.influence``."""
@@ -233,8 +242,13 @@ def shared_evidence(bases: tuple[InputBasis, ...], null: Null, settings: Calibra
     hypotheses = [basis_hypotheses(basis.eigenvalues, settings) for basis in bases]
     ends = np.cumsum([len(basis.eigenvalues) for basis in bases])[:-1]
 
-    def evidence(block: int) -> Array:
+    def evidence(block: int, advance: Advance) -> Array:
         parts = np.split(null.shared(block), ends)
-        return np.stack([each.evidence(part) for each, part in zip(hypotheses, parts, strict=True)])
+        found = np.stack([each.evidence(part) for each, part in zip(hypotheses, parts, strict=True)])
+        advance(1)
+        return found
 
-    return np.concatenate(map_on_threads(evidence, null.blocks(), available_threads()), axis=2)
+    blocks = null.blocks()
+    with step("null of the calibration test", len(blocks), "blocks") as advance:
+        found = map_on_threads(lambda block: evidence(block, advance), blocks, available_threads())
+    return np.concatenate(found, axis=2)

@@ -38,6 +38,7 @@ from congruence.kernels.gram.landmarks import LEADING
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.solvers import Nystrom, Solver
+from congruence.kernels.steps import Advance, step
 from congruence.kernels.streams import stream
 from congruence.kernels.threads import available_threads, map_on_threads
 
@@ -191,10 +192,15 @@ def _coded_test(
     coefficients = simulated_coefficients(delta, smoother, weights, draws, seed, threads)
     points = max(1, TILE_BYTES // (4 * (1 + draws)))
 
-    def at_points(start: int) -> SimulatedErrors:
-        return simulated_errors(smoother.synthesis[start : start + points], coefficients)
+    def at_points(start: int, advance: Advance) -> SimulatedErrors:
+        some = smoother.synthesis[start : start + points]
+        found = simulated_errors(some, coefficients)
+        advance(len(some))
+        return found
 
-    tiles = map_on_threads(at_points, range(0, len(smoother.synthesis), points), threads)
+    total = len(smoother.synthesis)
+    with step("Monte-Carlo test", total, "points") as advance:
+        tiles = map_on_threads(lambda start: at_points(start, advance), range(0, total, points), threads)
     point_statistics = np.concatenate([tile.observed for tile in tiles])
     reached = np.concatenate([tile.reached for tile in tiles])
     means = np.sum([tile.totals for tile in tiles], axis=0) / len(point_statistics)
@@ -262,11 +268,13 @@ def _solved_test(
     pool = _pool(delta, slice(0, n), weights, seed)
     at_once = int(np.clip(BLOCK_BYTES // (8 * pool.shape[0] * pool.shape[2]), 1, 64))
     values = []
-    for start in range(0, 1 + draws, at_once):
-        rhs = np.take_along_axis(pool, chosen[:, start : start + at_once, None], axis=1)
-        smoothed, _ = prepared.smooth(rhs.reshape(n, -1).astype(np.float64))
-        parts = smoothed.reshape(len(smoothed), rhs.shape[1], -1)
-        values.append(np.sqrt(np.einsum("mbr,mbr->mb", parts, parts)))
+    with step("Monte-Carlo test", 1 + draws, "draws") as advance:
+        for start in range(0, 1 + draws, at_once):
+            rhs = np.take_along_axis(pool, chosen[:, start : start + at_once, None], axis=1)
+            smoothed, _ = prepared.smooth(rhs.reshape(n, -1).astype(np.float64))
+            parts = smoothed.reshape(len(smoothed), rhs.shape[1], -1)
+            values.append(np.sqrt(np.einsum("mbr,mbr->mb", parts, parts)))
+            advance(rhs.shape[1])
     errors = np.concatenate(values, axis=1)
     reached = np.count_nonzero(errors[:, 1:] >= TIE * errors[:, :1], axis=1)
     means = np.mean(errors, axis=0)

@@ -1,7 +1,6 @@
 """Embedding one shard: reading and decoding in threads while the encoder computes, every row accounted for."""
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -15,14 +14,11 @@ import numpy.typing as npt
 from congruence.tasks.embeddings.decoding import usable_cores
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.encoders.errors import InvalidRow
-from congruence.tasks.errors import TooManyInvalidRowsError
 from congruence.tasks.sources.inputs import Reader
 from congruence.tasks.sources.split import Shard, Split
 
 Progress = Callable[[int, int], None]
 """Called with the rows of the shard that are done and the rows that it has."""
-
-_LISTED_ROWS = 20
 
 
 class RowEncoder(Protocol):
@@ -149,23 +145,6 @@ def _embed_features(
             else:
                 embeddings[row] = encoder.encode([decoded])[0]
     return waiting
-
-
-def require_few_invalid(reasons: Mapping[int, str], split: Split, max_invalid: float = 0.01) -> None:
-    """Raise TooManyInvalidRowsError where more than the fraction ``max_invalid`` of the rows has no embedding."""
-    if len(reasons) <= max_invalid * split.rows:
-        return
-    kinds = Counter(reasons.values())
-    listed = [f"  row {row} ({split.place(row)}): {reasons[row]}" for row in sorted(reasons)[:_LISTED_ROWS]]
-    more = len(reasons) - len(listed)
-    if more > 0:
-        listed.append(f"  and {more} more; the commonest reason: {kinds.most_common(1)[0][0]}")
-    raise TooManyInvalidRowsError(
-        f"split {split.name!r}: {len(reasons)} of {split.rows} rows have no embedding "
-        f"({len(reasons) / split.rows:.2%}, allowed {max_invalid:.2%}):\n"
-        + "\n".join(listed)
-        + "\nRepair these inputs, or raise max_invalid if the evaluation may leave them out."
-    )
 
 
 def _batches(

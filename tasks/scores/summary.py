@@ -34,6 +34,7 @@ from congruence.kernels.kernel_calibration import (
 )
 from congruence.kernels.resampling.aggregation import Estimate, ScoreStatistics, sliced_statistics
 from congruence.kernels.scores import central_interval, covered, sharpness_of
+from congruence.kernels.steps import step
 from congruence.kernels.streams import hashed_keys, stream
 from congruence.tasks.scores.evaluation import Metric
 from congruence.tasks.scores.names import MEANS
@@ -248,7 +249,11 @@ def kernel_calibration_error(predictive: Distribution, targets: Array, seed: int
     # Where most predictions are the same one, their median distance is 0 and any scale will do.
     scale = None if _differ(predictive) else 1.0
     kernel = Wasserstein(scale) if targets.ndim == 1 else MaximumMeanDiscrepancy(scale)
-    terms = pair_terms(predictive, targets, kernel)  # the quantiles of a mixture cost more than both that follow
-    estimate = unbiased_estimate(terms) if n <= SKCE_PAIRS_ROWS else np.mean(block_estimates(terms))
-    test = asymptotic_test(terms, seed=seed) if n <= ASYMPTOTIC_ROWS else block_test(terms, seed=seed)
+    with step("kernel calibration error", 3, "parts") as advance:
+        terms = pair_terms(predictive, targets, kernel)  # the quantiles of a mixture cost more than both that follow
+        advance(1)
+        estimate = unbiased_estimate(terms) if n <= SKCE_PAIRS_ROWS else np.mean(block_estimates(terms))
+        advance(1)
+        test = asymptotic_test(terms, seed=seed) if n <= ASYMPTOTIC_ROWS else block_test(terms, seed=seed)
+        advance(1)
     return _finite({"skce": float(estimate), "skce_p_value": test.p_value})

@@ -14,6 +14,6 @@ def unknown_column(name: str, role: str, available: Iterable[str], where: str) -
     """The error for a column that does not exist: lists those that do and points at the nearest name."""
     names = list(available)
     near = difflib.get_close_matches(name, names, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = f"; did you mean {near[0]!r}?" if near else ";"
     listed = ", ".join(names[:40]) + (f" and {len(names) - 40} more" if len(names) > 40 else "")
-    return SplitError(f"{where}: there is no column {name!r} ({role}){hint} The columns are: {listed or 'none'}")
+    return SplitError(f"{where}: there is no column {name!r} ({role}){hint} the columns are: {listed or 'none'}")

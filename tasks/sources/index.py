@@ -73,6 +73,22 @@ def check_files(settings: SplitSettings, folder: str | Path) -> dict[str, str]:
     return _Plan.of(settings, Path(folder), None).kinds
 
 
+def require_columns(settings: SplitSettings, folder: str | Path) -> None:
+    """Refuse a split whose first file lacks a column: it alone is looked at, as ``describe_file`` does.
+
+    Raises:
+        SplitError: no such file, a file that is not of its format, a column that does not exist or of another type.
+    """
+    form, folder = Format.of(settings), Path(folder)
+    first, *others = form.paths()
+    if form.joins_types and others:
+        return  # the types of its columns follow from all files
+    layout = _layout(form, first, form.state(first), folder)
+    table = form.table([_typed(layout, joined_kinds([layout]))])
+    if table.rows:  # an empty file may be one of many
+        checked_inputs(settings, table, form.location)
+
+
 def index_file(settings: SplitSettings, file: str, folder: str | Path, kinds: Mapping[str, str] | None = None) -> str:
     """Index one of ``source_files``, unless that was done in its present state; returns the path of its part.
 

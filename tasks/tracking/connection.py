@@ -19,6 +19,7 @@ from mlflow.exceptions import MlflowException
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.masking import mask_text
 from congruence.tasks.outages import is_refusal, is_transient
+from congruence.tasks.surroundings import require_database, trouble
 from congruence.tasks.tracking.settings import TrackingSettings
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,7 @@ REFUSED_SECONDS = 10.0
 """How long a server that refuses connections, and never answered this process, is asked: nothing listens there."""
 
 _answered: set[str] = set()
+_looked_at: set[str] = set()
 
 
 class TrackingError(CongruenceError):
@@ -43,10 +45,24 @@ def connect(settings: TrackingSettings) -> MlflowClient:
 
 def use_tracking(settings: TrackingSettings) -> None:
     """Point this process's MLflow at the servers of ``settings``, where they name any: models are loaded from there."""
+    # It shows the traceback of every error of a database; we say what the error means.
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
+    require_local_store(settings.uri or mlflow.get_tracking_uri())
     if settings.uri:
         mlflow.set_tracking_uri(settings.uri)
     if settings.registry_uri:
         mlflow.set_registry_uri(settings.registry_uri)
+
+
+def require_local_store(uri: str) -> None:
+    """Look once at a database file before MLflow opens it: MLflow tries a damaged one for two minutes.
+
+    Raises:
+        SurroundingsError: it is none, or is damaged.
+    """
+    if uri.startswith("sqlite:///") and uri not in _looked_at:
+        require_database(Path(uri.removeprefix("sqlite:///").partition("?")[0]).absolute())
+        _looked_at.add(uri)
 
 
 def server(settings: TrackingSettings) -> str:
@@ -72,7 +88,11 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
                 result = operation()
             _answered.add(server(settings))
             return result
-        except (MlflowException, requests.RequestException, OSError) as error:
+        except Exception as error:
+            if not _of_a_server(error):
+                raise
+            if (told := trouble(error)) is not None:
+                raise TrackingError(f"{step}: {server(settings)}: {told}") from error
             message = mask_text(str(error)).strip().splitlines()[0][:400] if str(error) else type(error).__name__
             if not is_transient(error):
                 raise TrackingError(f"{step}: MLflow at {server(settings)} refused: {message}") from error
@@ -84,6 +104,11 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
                     "so no server listens there; start one (`congruence ui`, `mlflow server`), or correct tracking.uri "
                     "of the evaluation file or MLFLOW_TRACKING_URI"
                 ) from error
+            if elapsed + wait > settings.patience and "database is locked" in str(error):
+                raise TrackingError(
+                    f"{step}: another process has held the database {server(settings)} for {elapsed:.0f} s; wait "
+                    "for it or end it, and run the same command again: what was computed is kept"
+                ) from error
             if elapsed + wait > settings.patience:
                 raise TrackingError(
                     f"{step}: MLflow at {server(settings)} did not answer for {elapsed:.0f} s ({message}). "
@@ -93,6 +118,12 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
             log.warning("%s: MLflow at %s does not answer; trying again in %.1f s", step, server(settings), wait)
         time.sleep(wait)
         wait = min(2.0 * wait, _LONGEST_WAIT)
+
+
+def _of_a_server(error: Exception) -> bool:
+    # MLflow lets some errors of its database pass as they are.
+    is_own = isinstance(error, (MlflowException, requests.RequestException, OSError))
+    return is_own or type(error).__module__.partition(".")[0] in ("sqlalchemy", "sqlite3", "alembic", "psycopg2")
 
 
 def of_deleted_run(error: TrackingError) -> bool:

@@ -12,6 +12,8 @@ import base64
 import hashlib
 import hmac
 import json
+import logging
+import re
 import threading
 import time
 import uuid
@@ -19,7 +21,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import uvicorn
 from prefect.events import emit_event
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -28,12 +29,17 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from congruence.kernels.errors import CongruenceError, InvalidInputError
+from congruence.tasks.masking import mask_text
+from congruence.tasks.watching.bounded_server import serve_bounded
 
+log = logging.getLogger(__name__)
 PATH = "/mlflow"
 EVENT = "mlflow.model_version.created"
 MAX_AGE = 300.0
 MAX_BODY = 1_000_000
+MAX_DEPTH = 32
 MIN_SECRET = 16
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 
 
 class DeliveryError(CongruenceError):
@@ -88,17 +94,33 @@ def read_announcement(body: bytes, delivery: str) -> NewVersion | None:
     Raises:
         DeliveryError: 400 where the body is not what MLflow sends.
     """
+    require_shallow(body)
     try:
         message = json.loads(body)
         if (message["entity"], message["action"]) != ("model_version", "created"):
             return None
         data = message["data"]
         tags = {str(key): str(value) for key, value in (data.get("tags") or {}).items()}
-        return NewVersion(str(data["name"]), str(data["version"]), str(data.get("source") or ""), delivery, tags)
+        found = NewVersion(str(data["name"]), str(data["version"]), str(data.get("source") or ""), delivery, tags)
+        json.dumps(vars(found), ensure_ascii=False).encode()  # half of a surrogate pair cannot be passed on
+        return found
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DeliveryError(
             400, f"the body is not an MLflow webhook payload ({type(error).__name__}: {error})"
         ) from error
+
+
+def require_shallow(body: bytes) -> None:
+    """Refuse JSON that is nested so deeply that reading it would exhaust the stack.
+
+    Raises:
+        DeliveryError: 400 where brackets are open in more than ``MAX_DEPTH`` levels.
+    """
+    depth = 0
+    for bracket in re.finditer(rb"[\[{]|[\]}]", _STRING.sub(b"", body)):
+        depth += 1 if bracket[0] in b"[{" else -1
+        if depth > MAX_DEPTH:
+            raise DeliveryError(400, f"the body is nested more than {MAX_DEPTH} levels deep")
 
 
 def emit_new_version(announced: NewVersion) -> None:
@@ -160,7 +182,8 @@ def create_receiver(
     Args:
         secret: that of the webhook in MLflow, at least 16 characters.
         handle: called once for each announced version, in a thread; by default it emits the Prefect event. If it
-            raises, the answer is 500 and MLflow's next attempt is handled anew.
+            raises, the answer is 503 for what a later attempt may mend (an error of ours, a server that is away), else
+            500; MLflow's next attempt is handled anew.
         clock: seconds since the epoch.
 
     Raises:
@@ -187,6 +210,10 @@ def create_receiver(
             return JSONResponse({"status": "known"})
         try:
             await run_in_threadpool(handle, announced)
+        except (CongruenceError, OSError) as error:
+            deliveries.forget(delivery)
+            log.warning("%s was not passed on: %s", announced.uri, mask_text(str(error)))
+            return JSONResponse({"error": "not passed on; try again"}, 503, {"Retry-After": "5"})
         except BaseException:
             deliveries.forget(delivery)
             raise
@@ -197,7 +224,10 @@ def create_receiver(
 
 async def _body(request: Request) -> bytes:
     """The body, read no further than ``MAX_BODY``: nobody has signed it yet."""
-    body = b""
+    stated = request.headers.get("content-length", "")
+    if stated.isdigit() and int(stated[:20]) > MAX_BODY:
+        raise DeliveryError(413, f"the body is larger than {MAX_BODY} bytes")
+    body = bytearray()
     try:
         async for chunk in request.stream():
             body += chunk
@@ -205,7 +235,7 @@ async def _body(request: Request) -> bytes:
                 raise DeliveryError(413, f"the body is larger than {MAX_BODY} bytes")
     except ClientDisconnect as error:
         raise DeliveryError(400, "the sender went away") from error
-    return body
+    return bytes(body)
 
 
 def serve_receiver(secret: str, *, host: str = "127.0.0.1", port: int = 4280) -> None:
@@ -214,5 +244,9 @@ def serve_receiver(secret: str, *, host: str = "127.0.0.1", port: int = 4280) ->
     MLflow itself refuses plain http and private addresses as webhook targets unless its server has
     ``MLFLOW_WEBHOOK_ALLOWED_SCHEMES=http,https`` and ``MLFLOW_WEBHOOK_ALLOW_PRIVATE_IPS=true``; from other machines put
     a TLS proxy before the receiver.
+
+    Raises:
+        InvalidInputError: the secret is too short.
+        SettingsError: nothing can listen there.
     """
-    uvicorn.run(create_receiver(secret), host=host, port=port, log_level="warning")
+    serve_bounded(create_receiver(secret), host, port)

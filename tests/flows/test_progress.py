@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from congruence.flows.outcomes import VersionOutcome, outcome_json
 from congruence.flows.progress import Lines, pace_of
 from congruence.flows.tables import print_outcomes
+from congruence.kernels import RBF, Normal, congruence_test
+from congruence.kernels.steps import about, listen, step
 from congruence.tasks.scores.evaluation import Metric
+from congruence.tasks.scores.summary import kernel_calibration_error
 
 
 class Clock:
@@ -42,6 +47,46 @@ def test_the_rate_is_that_of_the_work(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_stage_of_no_time_states_no_rate(capsys: pytest.CaptureFixture[str]) -> None:
     Lines("predicting test", 2, "versions", clock=Clock()).advance(2)
     assert capsys.readouterr().err.strip() == "predicting test: 2 of 2 versions"
+
+
+def test_a_step_tells_its_forecast_and_how_long_it_took_unless_it_is_short() -> None:
+    clock, told = Clock(), []
+
+    def hear(title: str, total: int, unit: str) -> Callable[[int], None]:
+        return Lines(title, total, unit, clock=clock, out=told.append, shortest=5.0).advance
+
+    listen(hear)
+    try:
+        with about("law/3"), step("Monte-Carlo test", 999, "draws") as advance:
+            for seconds, draws in ((2.0, 100), (8.0, 100), (10.0, 100), (40.0, 699)):
+                clock.now = seconds
+                advance(draws)
+        with step("kernel calibration error", 3, "parts") as advance:
+            clock.now += 1.0
+            advance(3)
+    finally:
+        listen(None)
+    assert told == [
+        "Monte-Carlo test of law/3: 200 of 999 draws, 25 draws/s, 32 s left",
+        "Monte-Carlo test of law/3: 999 of 999 draws, 25 draws/s, took 40 s",
+    ]
+
+
+def test_the_test_and_the_kernel_calibration_error_tell_their_steps() -> None:
+    heard: dict[str, list[int]] = {}
+    listen(lambda title, total, unit: heard.setdefault(f"{title}: {total} {unit}", []).append)
+    try:
+        draw = np.random.default_rng(0)
+        x, y = draw.normal(size=(60, 2)), draw.normal(size=60)
+        law = Normal(np.zeros(60), np.ones(60))
+        congruence_test(x, y, law, draws=19, input_kernel=RBF(1.0))
+        kernel_calibration_error(law, y, 0)
+    finally:
+        listen(None)
+    assert {name: sum(units) for name, units in heard.items()} == {
+        "Monte-Carlo test: 19 draws": 19,
+        "kernel calibration error: 3 parts": 3,
+    }
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from distributed import LocalCluster
 from loopback import Process, free_port
 
-from congruence.tasks import clusters
+from congruence.tasks import clusters, own_workers
 from congruence.tasks.clusters import Workers, dask_client
 from congruence.tasks.errors import ClusterError
 from congruence.tasks.linalg import capacity
@@ -71,3 +71,49 @@ def test_work_that_kills_its_workers_is_named_with_a_remedy() -> None:
             client.submit(os._exit, 1).result()
         with pytest.raises(FileNotFoundError), dask_client(settings):
             Path("/nowhere/at/all").read_bytes()
+
+
+def own_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """What Python processes that are started from now on do before anything else."""
+    (tmp_path / "sitecustomize.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+
+
+def test_worker_processes_that_do_not_come_up_give_way_to_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_start(tmp_path, monkeypatch, "import os; os._exit(3)")
+    said: list[str] = []
+    with dask_client(ClusterSettings(kind="local", workers=1), said.append) as client:
+        assert client.submit(os.getpid).result(timeout=60) == os.getpid()
+    assert "trying once more" in said[0]
+    assert "going on with threads in this process" in said[1]
+
+
+def test_a_worker_process_that_is_killed_comes_back_however_slowly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with dask_client(ClusterSettings(kind="local", workers=1)) as client:
+        first = client.submit(os.getpid, pure=False).result(timeout=60)
+        # What is lost for longer is never started again: a busy machine takes minutes to load a worker's libraries.
+        assert dask.config.get("distributed.deploy.lost-worker-timeout") == "1 hour"
+        own_start(tmp_path, monkeypatch, "import time; time.sleep(1)")
+        os.kill(first, 9)
+        workers = Workers(client, pytest.fail)
+        workers.require()  # no countdown: they are this process's own
+        second = client.submit(os.getpid, pure=False).result(timeout=60)
+        assert second not in (first, os.getpid())
+
+
+def test_worker_processes_that_end_whenever_they_are_started_again_give_way_to_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_workers, "_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(own_workers, "MOST_STARTS", 1)
+    said: list[str] = []
+    with dask_client(ClusterSettings(kind="local", workers=1), said.append) as client:
+        first = client.submit(os.getpid, pure=False).result(timeout=60)
+        own_start(tmp_path, monkeypatch, "import os; os._exit(3)")
+        os.kill(first, 9)
+        assert client.submit(os.getpid, pure=False).result(timeout=60) == os.getpid()
+    assert ["going on with threads in this process" in line for line in said] == [True]

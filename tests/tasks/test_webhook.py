@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import secrets
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 import uvicorn
 from loopback import MlflowServer, free_port, wait_until
 from mlflow import MlflowClient
 from mlflow.webhooks.delivery import _generate_hmac_signature
 from starlette.testclient import TestClient
 
-from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.watching.webhook import MAX_BODY, NewVersion, create_receiver
+from congruence.kernels.errors import CongruenceError, InvalidInputError
+from congruence.tasks.errors import SettingsError
+from congruence.tasks.watching.bounded_server import bounded_server
+from congruence.tasks.watching.webhook import MAX_BODY, NewVersion, create_receiver, serve_receiver
 
 SECRET = "a secret of some length"
 NOW = 1_800_000_000
@@ -151,3 +156,96 @@ def test_a_real_registry_announces_its_new_version(
     assert mlflow_server.test_webhook(webhook.webhook_id).success
     server.should_exit = True
     thread.join(timeout=10)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "[" * 400_000,
+        '{"a":' * 100_000,
+        payload(tags=json.loads("[" * 40 + "]" * 40)),
+        payload(name="\ud800"),
+        '{"entity": ' + "1" * 10_000 + "}",
+        payload(tags=[1, 2]),
+        '"' + "\\" * 300_000,
+    ],
+    ids=["brackets", "objects", "deep tags", "surrogate", "long number", "tags a list", "open string"],
+)
+def test_what_would_exhaust_the_reader_is_answered_400(receiver: Receiver, body: str) -> None:
+    assert receiver.post(body, signed(body)) == 400
+    good = payload(source="]" * 50 + "[" * 50)
+    assert receiver.post(good, signed(good)) == 202
+
+
+def test_what_may_pass_is_answered_503_and_handled_when_it_comes_again() -> None:
+    failures: list[Exception] = [CongruenceError("set PREFECT_API_URL"), ConnectionRefusedError("gone")]
+    handled: list[NewVersion] = []
+
+    def handle(version: NewVersion) -> None:
+        if failures:
+            raise failures.pop()
+        handled.append(version)
+
+    client = TestClient(create_receiver(SECRET, handle=handle, clock=lambda: NOW))
+    body = payload()
+    answers = [client.post("/mlflow", content=body, headers=signed(body)).status_code for _ in range(3)]
+    assert answers == [503, 503, 202]
+    assert len(handled) == 1
+
+
+@pytest.fixture
+def bounded() -> Iterator[int]:
+    """The port of a receiver that takes eight connections and waits a second for a request."""
+    app = create_receiver(SECRET, handle=lambda version: None, clock=lambda: NOW)
+    server = bounded_server(app, connections=8, seconds=1.5)
+    listener = socket.create_server(("127.0.0.1", 0), backlog=32)
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+    thread.start()
+    wait_until(lambda: server.started)
+    yield int(listener.getsockname()[1])
+    server.should_exit = True
+    thread.join(timeout=10)
+
+
+def received(connection: socket.socket) -> bytes:
+    """What comes before the other side closes."""
+    connection.settimeout(10)
+    with suppress(ConnectionResetError):
+        return connection.recv(100)
+    return b""
+
+
+def status(port: int, body: str) -> int:
+    answer = requests.post(
+        f"http://127.0.0.1:{port}/mlflow",
+        data=body,
+        headers={**signed(body, delivery=secrets.token_hex()), "Connection": "close"},
+        timeout=10,
+    )
+    return answer.status_code
+
+
+def test_many_open_connections_are_answered_503_and_the_receiver_stays_alive(
+    bounded: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    silent = [socket.create_connection(("127.0.0.1", bounded)) for _ in range(8)]
+    for at, half in enumerate(
+        (b"", b"POST /mlflow HTTP/1.1\r\nX-Slow: ", b"POST /mlflow HTTP/1.1\r\nContent-Length: 9\r\n\r\n")
+    ):
+        silent[at].sendall(half)
+    more = [socket.create_connection(("127.0.0.1", bounded)) for _ in range(24)]
+    refused = [received(connection).startswith(b"HTTP/1.1 503 ") for connection in more]
+    assert sum(refused) >= 16  # on a busy machine some of the silent ones are closed before all of them have come
+    assert not any(b"202" in received(connection) for connection in silent)  # none has made its request in its time
+    assert status(bounded, payload()) == 202
+    assert status(bounded, "x" * (MAX_BODY + 1)) == 413
+    assert status(bounded, "[" * 400_000) == 400
+    assert status(bounded, payload()) == 202
+    for connection in (*silent, *more):
+        connection.close()
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_port_that_is_taken_is_said() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(SettingsError, match="choose another port"):
+        serve_receiver(SECRET, port=int(taken.getsockname()[1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import subprocess
@@ -15,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from congruence.tasks.embeddings.shard import embed_shard, require_few_invalid
+from congruence.tasks.embeddings.invalid_rows import require_few_invalid
+from congruence.tasks.embeddings.shard import embed_shard
 from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.errors import TooManyInvalidRowsError
 from congruence.tasks.sources import SplitSettings, open_split
@@ -147,13 +149,22 @@ def test_a_failure_that_is_not_the_rows_fault_is_raised_and_nothing_counts_as_do
     assert not list((tmp_path / "store").rglob("done/*.json"))
 
 
-def test_too_many_invalid_rows_stop_the_run_with_a_list(numbers: Any, tmp_path: Path) -> None:
+def test_invalid_rows_are_five_lines_and_a_file(numbers: Any, tmp_path: Path) -> None:
     store, _ = _embed(numbers, Erratic(0), tmp_path / "store")
-    require_few_invalid(store.reasons(), numbers, max_invalid=0.11)
+    reasons, folder = store.reasons(), tmp_path / "invalid-rows"
+    left_out = require_few_invalid(reasons, numbers, max_invalid=0.11, folder=folder)
+    assert left_out is not None
+    assert "11 of 100 rows have no embedding (11.00%) and are left out" in left_out
     with pytest.raises(TooManyInvalidRowsError) as error:
-        require_few_invalid(store.reasons(), numbers)
-    assert "11 of 100 rows have no embedding (11.00%, allowed 1.00%)" in str(error.value)
-    assert f"row 13 ({tmp_path}/numbers.csv, line 15): 13 ends in three" in str(error.value)
+        require_few_invalid(reasons, numbers, folder=folder)
+    said = str(error.value)
+    assert "11 of 100 rows have no embedding (11.00%, allowed 1.00%)" in said
+    assert f"row 13 ({tmp_path}/numbers.csv, line 15): 13 ends in three" in said
+    assert sum(line.startswith("  row ") for line in said.splitlines()) == 5
+    (listing,) = folder.iterdir()
+    assert f"; all of them: {listing}" in said
+    assert [json.loads(line)["row"] for line in listing.read_text().splitlines()] == sorted(reasons)
+    assert require_few_invalid({}, numbers) is None
 
 
 def test_killed_at_any_moment_the_next_run_ends_with_the_same_bytes(

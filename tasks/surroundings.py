@@ -1,0 +1,131 @@
+"""What is wrong around a run rather than in it: a full or read-only disk, a file in the way, a damaged SQLite file."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from congruence.kernels.errors import CongruenceError
+
+_KEPT = "everything that was finished is kept, so run the same command again"
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_REFUSED = {errno.EROFS, errno.EACCES, errno.EPERM}
+_IN_THE_WAY = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
+_RESTORE = (
+    "restore it from a backup, or move it away to begin with an empty one, which knows none of the models and runs "
+    "that were logged"
+)
+_SQLITE = {
+    "database or disk is full": f"the disk is full; make room; {_KEPT}",
+    "file is not a database": f"it is no SQLite database; {_RESTORE}",
+    "malformed": f"it is damaged; {_RESTORE}",
+    "unsupported file format": f"it is damaged; {_RESTORE}",
+    "unable to open database file": "it cannot be opened as a file; see what stands there, and who may write it",
+    "readonly database": "it is read-only; make it and its folder writable",
+    "disk i/o error": "the disk does not read or write it; see whether the disk is full or failing",
+    "no such table": f"tables are missing in it; {_RESTORE}",
+}
+
+
+class SurroundingsError(CongruenceError, OSError):
+    """A disk, a folder or a file around a run that it cannot go on with: waiting changes nothing."""
+
+
+def trouble(error: BaseException) -> str | None:
+    """What is wrong with a disk, a folder or a database file, with the remedy; None where the error tells of none."""
+    for cause in chain(error):
+        if isinstance(cause, SurroundingsError):
+            return str(cause)
+        if isinstance(cause, OSError) and (told := _of_the_disk(cause)) is not None:
+            return told
+        if (told := database_trouble(cause)) is not None:
+            return f"MLflow's database: {told}"
+    return None
+
+
+def database_trouble(error: BaseException) -> str | None:
+    """What is wrong with an SQLite file, by SQLite's words in ``error``."""
+    text = str(error).lower()
+    if not isinstance(error, sqlite3.Error) and "sqlite" not in text:
+        return None
+    return next((remedy for words, remedy in _SQLITE.items() if words in text), None)
+
+
+def require_database(path: Path, whose: str = "MLflow's") -> None:
+    """Refuse an SQLite file that is none, is cut off or is damaged; one that is not there is made later.
+
+    Raises:
+        SurroundingsError: says what is wrong and what to do.
+    """
+    if not path.exists():
+        return
+    if path.is_dir():
+        raise SurroundingsError(f"{path}: {whose} database is expected there, found a folder; move it away")
+    with path.open("rb") as file:
+        header = file.read(100)
+    if not header:
+        return
+    if not header.startswith(b"SQLite format 3\0"):
+        raise SurroundingsError(f"{path}: {whose} database cannot be used: {_SQLITE['file is not a database']}")
+    page = int.from_bytes(header[16:18], "big")
+    stated = int.from_bytes(header[28:32], "big") * (65536 if page == 1 else page)
+    if header[24:28] == header[92:96] and path.stat().st_size < stated:
+        raise SurroundingsError(
+            f"{path}: {whose} database is cut off, {path.stat().st_size:,} of {stated:,} bytes; {_RESTORE}"
+        )
+    try:
+        with sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=0.1) as database:
+            found = database.execute("PRAGMA quick_check(1)").fetchone() if stated < _CHECKED_BYTES else ("ok",)
+            tables = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        database.close()
+    except sqlite3.Error as error:
+        told = database_trouble(error)
+        if told is None:  # locked by another process, which whoever opens it waits for
+            return
+        raise SurroundingsError(f"{path}: {whose} database cannot be used: {told}") from error
+    if found[0] != "ok" or not tables[0]:
+        raise SurroundingsError(f"{path}: {whose} database is damaged ({_first_line(found[0])}); {_RESTORE}")
+
+
+_CHECKED_BYTES = 64 * 2**20
+"""Up to this size a database is read through once: a tenth of a second."""
+
+
+def _first_line(text: str) -> str:
+    return text.strip().splitlines()[-1][:120]
+
+
+def _of_the_disk(error: OSError) -> str | None:
+    name = error.filename2 or error.filename  # of a file that is put in place: where it should go
+    path = Path(str(name)) if name else None
+    if error.errno in _FULL:
+        return f"the disk {_free(path)}is full; make room; {_KEPT}"
+    if path is None:
+        return None
+    if error.errno in _REFUSED:
+        return f"{path} cannot be written ({error.strerror}); make it writable, or give another folder with --home"
+    if error.errno in _IN_THE_WAY:
+        blocking = next((part for part in (path, *path.parents) if part.exists() and not part.is_dir()), None)
+        if blocking is not None:
+            return f"{blocking} is a file where a folder is needed; move it away, and run again"
+        if path.is_dir() and error.errno == errno.EISDIR:
+            return f"{path} is a folder where a file is needed; move it away, and run again"
+    return None
+
+
+def _free(path: Path | None) -> str:
+    place = next((part for part in (path, *path.parents) if part.exists()), None) if path is not None else None
+    return "" if place is None else f"that holds {place} ({shutil.disk_usage(place).free / 2**20:.0f} MiB free) "
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """The error, what it was raised from, and so on."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = cause.__cause__ or cause.__context__

@@ -1,0 +1,45 @@
+"""What is wrong with files and data is said once, before a Prefect server or a cluster is started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from congruence.flows import session
+from congruence.flows.options import Errors
+from congruence.tasks.settings.evaluation import EvaluationSettings
+
+Content = Callable[..., dict[str, Any]]
+Register = Callable[..., str]
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"target": "targt"}, "there is no column 'targt' (target); did you mean 'target'? the columns are:"),
+    ({"slices": ["weather"]}, "there is no column 'weather' (slices); the columns are:"),
+    ({"target": "key"}, "column 'key' (target) holds"),
+    ({"uri": "nowhere.parquet"}, "nowhere.parquet"),
+]
+
+
+def test_a_wrong_column_is_said_once_and_starts_nothing(
+    content: Content,
+    home: Path,
+    register_law: Register,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    uri = register_law()
+    monkeypatch.setattr(session, "session", lambda: pytest.fail("a server was started"))
+    for change, said in WRONG:
+        changed = content(models=[uri], home=str(home))
+        changed["splits"][0] |= change
+        settings = EvaluationSettings.model_validate(changed)
+        capsys.readouterr()
+        with pytest.raises(SystemExit), Errors(debug=False):
+            session.run_evaluation(settings)
+        shown = capsys.readouterr()
+        assert (shown.out + shown.err).count(said) == 1
+        assert shown.err.startswith("Error: ")

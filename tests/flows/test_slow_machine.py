@@ -1,0 +1,97 @@
+"""Embedded parts come up on a slow machine: at the lowest priority, on a quarter of the processor's time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+SHARE, SLICE_SECONDS = 0.25, 0.2
+
+WORKERS = """
+import os
+from congruence.tasks.clusters import dask_client
+from congruence.tasks.settings.cluster import ClusterSettings
+if __name__ == "__main__":
+    with dask_client(ClusterSettings(kind="local", workers=2), print) as client:
+        assert os.getpid() not in client.run(os.getpid).values()
+        print("workers", len(client.run(os.getpid)))
+"""
+SERVER = """
+import os, urllib.request
+import psutil
+from congruence.flows.prefect_server import prefect_server
+with prefect_server():
+    tied, = psutil.Process().children()
+    server, = tied.children()
+    server.kill()
+    tied.wait()
+    with urllib.request.urlopen(os.environ["PREFECT_API_URL"] + "/health", timeout=200) as answer:
+        print("health", answer.status)
+"""
+
+
+@contextmanager
+def a_quarter_of_the_processor(process: psutil.Process) -> Iterator[None]:
+    """Stops the process and all that it started for three quarters of the time, as a limit of a container does."""
+    ended = threading.Event()
+
+    def family() -> list[psutil.Process]:
+        with suppress(psutil.Error):
+            return [process, *process.children(recursive=True)]
+        return []
+
+    def limit() -> None:
+        while not ended.is_set():
+            stopped = family()
+            for one in stopped:
+                with suppress(psutil.Error):
+                    one.suspend()
+            time.sleep((1 - SHARE) * SLICE_SECONDS)
+            for one in stopped:
+                with suppress(psutil.Error):
+                    one.resume()
+            time.sleep(SHARE * SLICE_SECONDS)
+
+    limiter = threading.Thread(target=limit, daemon=True)
+    limiter.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        limiter.join()
+
+
+def said_by(code: str, folder: Path, *, limited: bool) -> str:
+    script = folder / "script.py"
+    script.write_text(code)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_API")}
+    environment |= {"PREFECT_HOME": str(folder / "prefect"), "PREFECT_LOGGING_LEVEL": "ERROR"}
+    command = ["nice", "-n", "19", sys.executable, str(script)]
+    started = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder
+    )
+    if limited:
+        with a_quarter_of_the_processor(psutil.Process(started.pid)):
+            return started.communicate(timeout=280)[0]
+    return started.communicate(timeout=280)[0]
+
+
+@pytest.mark.slow
+def test_worker_processes_come_up(tmp_path: Path) -> None:
+    assert "workers 2" in said_by(WORKERS, tmp_path, limited=True)
+
+
+@pytest.mark.slow
+def test_an_embedded_prefect_server_that_is_killed_is_started_again_while_requests_wait(tmp_path: Path) -> None:
+    said = said_by(SERVER, tmp_path, limited=False)
+    assert "health 200" in said
+    assert said.count("it is started again") == 1

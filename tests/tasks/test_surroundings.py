@@ -1,0 +1,200 @@
+"""Damaged databases, full disks and files in the way are said in a sentence, at once, with the remedy."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import mlflow
+import pytest
+
+from congruence.flows import prefect_server
+from congruence.flows.environment import embed_servers
+from congruence.flows.explained import explained
+from congruence.flows.options import Errors
+from congruence.kernels.errors import CongruenceError
+from congruence.tasks.embeddings.objects import ObjectStore
+from congruence.tasks.errors import SettingsError
+from congruence.tasks.surroundings import SurroundingsError, require_database, trouble
+from congruence.tasks.tracking import TrackingError, TrackingSettings
+from congruence.tasks.tracking.connection import connect, persist, use_tracking
+from congruence.tasks.whole_files import write_whole
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """One of some pages."""
+    path = tmp_path / "mlflow.db"
+    with sqlite3.connect(path) as made:
+        made.execute("CREATE TABLE runs (name TEXT PRIMARY KEY, note TEXT)")
+        made.executemany("INSERT INTO runs VALUES (?, ?)", ((f"run {row}", "x" * 300) for row in range(200)))
+    made.close()
+    return path
+
+
+def no_database(path: Path) -> None:
+    path.write_text("these are notes\n" * 100)
+
+
+def half(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def zeroed(path: Path) -> None:
+    with path.open("r+b") as file:
+        for page in range(1, 8):
+            file.seek(4096 * page)
+            file.write(bytes(4096))
+
+
+def a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (no_database, "it is no SQLite database; restore it from a backup, or move it away"),
+        (half, "is cut off, "),
+        (zeroed, "is damaged .*restore it from a backup"),
+        (a_folder, "found a folder; move it away"),
+    ],
+)
+def test_a_damaged_database_is_refused_at_once_with_a_remedy(
+    damage: Callable[[Path], None], said: str, database: Path
+) -> None:
+    require_database(database)
+    damage(database)
+    started = time.monotonic()
+    with pytest.raises(SurroundingsError, match=said):
+        use_tracking(TrackingSettings(uri=f"sqlite:///{database}"))
+    assert time.monotonic() - started < 5.0
+
+
+def test_databases_that_are_new_empty_or_in_use_are_none_of_our_business(database: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty.db").touch()
+    require_database(tmp_path / "empty.db")
+    require_database(tmp_path / "absent.db")
+    assert not (tmp_path / "absent.db").exists()
+    with sqlite3.connect(database, isolation_level=None) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        require_database(database)
+        other.execute("ROLLBACK")
+    other.close()
+
+
+def test_a_database_that_breaks_in_the_run_is_not_waited_for(tmp_path: Path) -> None:
+    settings = TrackingSettings(uri=f"sqlite:///{tmp_path / 'notes.db'}", patience=600.0)
+    no_database(tmp_path / "notes.db")
+    client = connect(TrackingSettings(uri="http://127.0.0.1:9"))
+
+    def full() -> None:
+        raise mlflow.MlflowException("(sqlite3.OperationalError) database or disk is full")
+
+    started = time.monotonic()
+    with pytest.raises(TrackingError, match="the disk is full; make room"):
+        persist("opening the run", full, settings)
+
+    def malformed() -> None:
+        with sqlite3.connect(tmp_path / "notes.db") as opened:
+            opened.execute("SELECT 1 FROM runs")
+
+    with pytest.raises(TrackingError, match="no SQLite database; restore it"):
+        persist("opening the run", malformed, settings)
+    assert time.monotonic() - started < 5.0
+    assert client is not None
+
+
+def test_a_database_that_another_process_holds_is_waited_for_and_then_said(database: Path) -> None:
+    settings = TrackingSettings(uri=f"sqlite:///{database}", patience=0.1)
+    holder = sqlite3.connect(database, isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+
+    def read() -> None:
+        with sqlite3.connect(database, timeout=0.01) as opened:
+            opened.execute("SELECT count(*) FROM runs").fetchone()
+
+    with pytest.raises(TrackingError, match="another process has held the database"):
+        persist("looking up law", read, settings)
+    holder.close()
+
+
+def test_a_file_where_a_folder_is_needed_is_named(tmp_path: Path) -> None:
+    (tmp_path / "predictions").write_text("x")
+    with pytest.raises(OSError, match="predictions") as error:
+        ObjectStore(str(tmp_path), {}).put("predictions/split/model/done/1.json", b"{}")
+    told = explained(error.value)
+    assert isinstance(told, CongruenceError)
+    assert f"{tmp_path / 'predictions'} is a file where a folder is needed; move it away" in str(told)
+
+
+def test_a_folder_where_a_file_is_needed_is_named(tmp_path: Path) -> None:
+    (tmp_path / "complete.json").mkdir()
+    with pytest.raises(OSError, match="directory") as error:
+        write_whole(tmp_path / "complete.json", b"{}")
+    assert f"{tmp_path / 'complete.json'} is a folder where a file is needed; move it away" in str(trouble(error.value))
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.ENOSPC, "is full; make room; everything that was finished is kept"),
+        (errno.EROFS, "cannot be written"),
+        (errno.EACCES, "make it writable, or give another folder with --home"),
+    ],
+)
+def test_what_a_disk_refuses_is_said(number: int, said: str, tmp_path: Path) -> None:
+    task = RuntimeError("a task failed")
+    task.__cause__ = OSError(number, os.strerror(number), str(tmp_path / "measurements" / "a.npz"))
+    assert said in str(trouble(task))
+    assert trouble(FileNotFoundError(errno.ENOENT, "No such file", "/nowhere")) is None
+    assert explained(ZeroDivisionError("nobody foresaw it")) is None
+
+
+def test_a_command_says_it_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left, Errors(debug=False):
+        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
+    assert left.value.code == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Of one MiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("only root may mount a small disk")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_is_said_before_anything_is_started(small_disk: Path) -> None:
+    with pytest.raises(SettingsError, match=r"full \(.* MiB free, a run needs at least 16 .*; make room"):
+        embed_servers(small_disk / "home")
+
+
+def test_a_prefect_server_that_was_named_but_is_not_there_is_refused_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefect_server, "REFUSED_SECONDS", 0.1)
+    with pytest.raises(SettingsError, match=r"PREFECT_API_URL: no Prefect server listens at .*; start one"):
+        prefect_server._require("http://127.0.0.1:9/api")
+
+
+def test_a_damaged_database_of_our_own_prefect_server_is_put_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    monkeypatch.delenv("PREFECT_API_DATABASE_CONNECTION_URL", raising=False)
+    monkeypatch.delenv("PREFECT_SERVER_DATABASE_CONNECTION_URL", raising=False)
+    no_database(tmp_path / "prefect.db")
+    prefect_server._set_aside_damage()
+    assert not (tmp_path / "prefect.db").exists()
+    assert len(list(tmp_path.glob("prefect.db.damaged-*"))) == 1
+    assert "a new one is begun" in capsys.readouterr().err.replace("\n", " ")
