@@ -160,21 +160,55 @@ def congruence_tests(
         exact: compute every statistic with the prepared solver, at ``draws`` times the price of an evaluation.
         roots: of the weights of the reference points, (n,), where they count unequally (see ``weighting.Reference``).
     """
-    if draws < 1:
-        raise InvalidInputError(f"draws: {draws}; a Monte-Carlo test needs at least 1, and 19 to reject at 5 %")
-    y = require_targets(y, "y", prepared.operator.n)
     if exact:
         smooth: Callable[[Array], Array] = lambda rhs: prepared.smooth(np.asarray(rhs, dtype=np.float64))[0]  # noqa: E731
         threads = 1
     else:
         smooth = prepared.smoother
         threads = available_threads()
+    y = require_targets(y, "y", prepared.operator.n)
+    return {
+        name: smoothed_test(
+            smooth,
+            y,
+            predictive,
+            draws=draws,
+            seed=seed,
+            output_kernel=output_kernel,
+            output_scale=output_scale,
+            roots=roots,
+            threads=threads,
+        )
+        for name, predictive in versions.items()
+    }
+
+
+def smoothed_test(
+    smooth: Callable[[Array], Array],
+    y: Array,
+    predictive: Distribution,
+    *,
+    draws: int = 999,
+    seed: int = 0,
+    output_kernel: Kernel | None = None,
+    output_scale: OutputScale = "marginal",
+    roots: Array | None = None,
+    threads: int | None = None,
+) -> CongruenceTest:
+    """The test of one version wherever the smoother of its split is; see ``congruence_tests``.
+
+    Args:
+        smooth: k(x)' A^-1 of right-hand sides (n, c) at the points, (m, c).
+        y: targets of the n reference rows.
+        predictive: of these rows.
+        draws, seed, output_kernel, output_scale, roots: see ``congruence_tests``.
+        threads: blocks of draws at a time; by default ``available_threads``.
+    """
+    if draws < 1:
+        raise InvalidInputError(f"draws: {draws}; a Monte-Carlo test needs at least 1, and 19 to reject at 5 %")
+    delta = null_draws(y, predictive, output_kernel, scale=output_scale)
     weighted = smooth if roots is None else _weighted(smooth, roots)
-    results = {}
-    for name, predictive in versions.items():
-        delta = null_draws(y, predictive, output_kernel, scale=output_scale)
-        results[name] = _test(delta, weighted, draws, seed, threads)
-    return results
+    return _test(delta, weighted, draws, seed, available_threads() if threads is None else threads)
 
 
 def _weighted(smooth: Callable[[Array], Array], roots: Array) -> Callable[[Array], Array]:

@@ -5,7 +5,6 @@ Bases, null and regions depend on the inputs alone: they are made once for all v
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,11 +14,12 @@ from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.conditional_calibration.bases import own_quantiles
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution, local_distribution
 from congruence.kernels.conditional_calibration.local_reading import LocalReading, local_reading
-from congruence.kernels.conditional_calibration.prepared import prepare_calibration
+from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
 from congruence.kernels.conditional_calibration.regions import Regions, regions
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.protocol.protocol import Protocol
 
 FEWEST_ROWS = 30
@@ -49,34 +49,50 @@ def can_be_tested(protocol: Protocol, targets: Array, query: Array | None) -> bo
     return query is None and targets.ndim == 1 and not repeated and len(targets) >= FEWEST_ROWS
 
 
-def measure_calibration(
-    prepared: PreparedCongruence,
-    x: Array,
-    targets: Array,
-    versions: Mapping[str, Distribution],
-    *,
-    keys: Array | None,
-    seed: int,
-) -> dict[str, VersionCalibration]:
-    """Test and read every version.
+@dataclass(frozen=True)
+class SplitCalibration:
+    """What depends on the inputs alone, and so serves every version of a split; picklable.
+
+    Attributes:
+        prepared: bases and null of the test.
+        places: the regions.
+    """
+
+    prepared: PreparedCalibration = field(repr=False)
+    places: Regions = field(repr=False)
+
+    def of_version(
+        self,
+        smoother: SpectralSmoother,
+        targets: Array,
+        predictive: Distribution,
+        *,
+        keys: Array | None,
+        seed: int,
+    ) -> VersionCalibration:
+        """Test and read one version.
+
+        Args:
+            smoother: of the split's system, at its own rows.
+            targets: (n,).
+            predictive: n predictive distributions.
+            keys: one per row, for the randomisation of PIT values; row numbers by default.
+            seed: of that randomisation.
+        """
+        pit = pit_values(predictive, targets, seed=seed, keys=np.arange(len(targets)) if keys is None else keys)
+        said = own_quantiles(targets, predictive, self.prepared.settings.levels)
+        # A law with a tenth of itself at infinity has no distances between its quantiles; the inputs' bases remain.
+        test = self.prepared.test(pit, said if said is not None and np.isfinite(said).all() else None)
+        curves = local_distribution(replace(smoother, synthesis=smoother.synthesis[self.places.medoids]), pit)
+        return VersionCalibration(test, local_reading(smoother, pit), self.places, curves)
+
+
+def calibration_of_split(prepared: PreparedCongruence, x: Array, *, seed: int) -> SplitCalibration:
+    """Bases, null and regions, made once for all versions.
 
     Args:
         prepared: the split's system, without query points.
         x: the inputs it is made of, (n, d).
-        targets: (n,).
-        versions: n predictive distributions each.
-        keys: one per row, for the randomisation of PIT values; row numbers by default.
-        seed: of landmarks, draws, regions and that randomisation.
+        seed: of landmarks, draws and regions.
     """
-    split, places = prepare_calibration(prepared, seed=seed), regions(x, seed=seed)
-    smoother = prepared.smoother
-    at_medoids = replace(smoother, synthesis=smoother.synthesis[places.medoids])
-    found = {}
-    for name, predictive in versions.items():
-        pit = pit_values(predictive, targets, seed=seed, keys=np.arange(len(targets)) if keys is None else keys)
-        said = own_quantiles(targets, predictive, split.settings.levels)
-        # A law with a tenth of itself at infinity has no distances between its quantiles; the inputs' bases remain.
-        test = split.test(pit, said if said is not None and np.isfinite(said).all() else None)
-        curves = local_distribution(at_medoids, pit)
-        found[name] = VersionCalibration(test, local_reading(smoother, pit), places, curves)
-    return found
+    return SplitCalibration(prepare_calibration(prepared, seed=seed), regions(x, seed=seed))

@@ -77,6 +77,10 @@ class EvaluatedRows:
         """Remove the kept predictions of a version, so that the model is asked again."""
         forget(self.predictions[version].address)
 
+    def of_version(self, version: str) -> EvaluatedRows:
+        """These rows with the predictions of one version alone: what a task on it needs to be told."""
+        return EvaluatedRows(self.split, self.address, {version: self.predictions[version]})
+
     @cached_property
     def blocks(self) -> list[list[Shard]]:
         """Neighbouring shards, in groups of some 65,536 rows with at least one valid one."""
