@@ -45,6 +45,15 @@ class SolveWork:
     query: EvaluatedRows | None = field(repr=False)
     kept: Mapping[str, MeasurementAddress] = field(repr=False)
 
+    def of_versions(self, labels: list[str]) -> SolveWork:
+        """The same for some versions: what a worker is told does not grow with the others."""
+        return SolveWork(
+            self.protocol,
+            self.reference.of_versions(labels),
+            None if self.query is None else self.query.of_versions(labels),
+            {label: self.kept[label] for label in labels},
+        )
+
 
 def solve_versions(
     client: Client,
@@ -106,7 +115,7 @@ def _solve_in_memory(
         gpu=settings.cluster.kind == "cuda",
     )
     versions = {
-        label: StoredVersion(work.reference.of_version(label), label, work.kept[label], work.query is None)
+        label: StoredVersion(work.reference.of_versions([label]), label, work.kept[label], work.query is None)
         for label in labels
     }
     _, checkpoints = measure_versions(

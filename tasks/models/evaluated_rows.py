@@ -77,9 +77,9 @@ class EvaluatedRows:
         """Remove the kept predictions of a version, so that the model is asked again."""
         forget(self.predictions[version].address)
 
-    def of_version(self, version: str) -> EvaluatedRows:
-        """These rows with the predictions of one version alone: what a task on it needs to be told."""
-        return EvaluatedRows(self.split, self.address, {version: self.predictions[version]})
+    def of_versions(self, versions: Sequence[str]) -> EvaluatedRows:
+        """These rows with the predictions of some versions alone: what a task on them needs to be told."""
+        return EvaluatedRows(self.split, self.address, {version: self.predictions[version] for version in versions})
 
     @cached_property
     def blocks(self) -> list[list[Shard]]:
