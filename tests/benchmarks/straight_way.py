@@ -84,7 +84,7 @@ def run(folder: Path, again: bool, workers: int) -> None:
     started = time.monotonic()
     process = psutil.Popen(command, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True)
     used: dict[tuple[int, str], Used] = {}
-    sampler = threading.Thread(target=_sample, args=(process, used), daemon=True)
+    sampler = threading.Thread(target=sample, args=(process, used), daemon=True)
     sampler.start()
     for line in process.stdout:
         held = [f"{one.cpu:.0f}" for (_, kind), one in sorted(used.items()) if kind == "worker"]
@@ -104,7 +104,8 @@ class Used:
     cpu: float = 0.0
 
 
-def _sample(process: psutil.Popen, used: dict[tuple[int, str], Used]) -> None:
+def sample(process: psutil.Popen, used: dict[tuple[int, str], Used]) -> None:
+    """Fill ``used`` by process and kind (flow, worker or other), until ``process`` ends."""
     while process.poll() is None:
         try:
             processes = (process, *process.children(recursive=True))
