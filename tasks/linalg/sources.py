@@ -50,9 +50,9 @@ class _Matrix(RowSource):
 class ArrayRows(_Matrix):
     """x in the client's memory: sent once, and again to whoever replaces a lost worker."""
 
-    def future(self, client: Client, rows: slice, **where: Any) -> Any:
-        """See RowSource."""
-        return client.scatter(self.x[rows], hash=False, workers=where.get("workers"))
+    def future(self, client: Client, rows: slice, **where: Any) -> Any:  # noqa: ARG002
+        """See RowSource: to any worker, since one that was named may be gone, and from there to where it is wanted."""
+        return client.scatter(self.x[rows], hash=False)
 
     def some(self, client: Client, indices: Array) -> Array:  # noqa: ARG002
         """See RowSource."""
