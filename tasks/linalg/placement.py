@@ -28,7 +28,7 @@ from congruence.tasks.linalg.sources import RowSource
 
 SENT_ROWS_BYTES = 2**26
 COPY_SHARE = 4  # of a worker's memory, one part in so many: as much again while it is put together
-PIECE_SHARE = 32  # of it for one block of rows: a task has two, some are on their way, as they were given and centred
+PIECE_SHARE = 16  # of it for one block of rows: a task has two, some are on their way, as they were given and centred
 UNDER_WAY = 2  # tasks with rows of their own for each worker
 ATTEMPTS = 4
 Result = TypeVar("Result")
