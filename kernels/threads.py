@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from threading import Event, Lock
 from typing import TypeVar
@@ -20,11 +21,25 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+_SHARE: ContextVar[int] = ContextVar("share of the cores")
+
+
+@contextmanager
+def share_of_cores(users: int) -> Iterator[None]:
+    """Inside, ``available_threads`` is this thread's share where so many pieces of work run on this host at a time."""
+    token = _SHARE.set(max(1, users))
+    try:
+        yield
+    finally:
+        _SHARE.reset(token)
+
+
 def available_threads() -> int:
-    """Cores that this process may use, or OMP_NUM_THREADS where it is smaller."""
+    """Cores that this process may use, inside ``share_of_cores`` one share of them; OMP_NUM_THREADS where smaller."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores //= _SHARE.get(1)
     wanted = os.environ.get("OMP_NUM_THREADS", "")
-    return max(1, min(cores, int(wanted))) if wanted.isdigit() else cores
+    return max(1, min(cores, int(wanted)) if wanted.isdigit() else cores)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""solve: the Gram system of a split, for groups of versions, by one worker that lends the tiles to all of them."""
+"""solve: the Gram system of a split for groups of versions: one worker prepares it, all take tiles and versions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from distributed import worker_client
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from congruence.flows.progress import say
+from congruence.flows.progress import say, stage
 from congruence.flows.stages.failures import why
 from congruence.flows.stages.waiting import as_completed, flow_client, tell
 from congruence.tasks.linalg.solve import SolveWork, solve_versions, versions_at_once
@@ -50,9 +50,11 @@ def solve(
 
     A group that fails is solved again one by one: the failure of one version is not that of its neighbours.
     """
-    failure = _solved(settings, work, versions, split_name)
-    if failure is None:
-        return {}
+    with stage(f"solving {split_name}", len(versions), "versions") as advance:
+        failure = _solved(settings, work, versions, split_name)
+        if failure is None:
+            advance(len(versions))
+            return {}
     first, *others = versions
     alone = _solved(settings, work, [first], split_name) if others else failure
     if alone == failure:  # of the reference inputs, then, or of the cluster: it would be said of every version
@@ -65,6 +67,6 @@ def solve(
 def _solved(settings: EvaluationSettings, work: SolveWork, versions: list[ModelVersion], split_name: str) -> str | None:
     first, last = versions[0].label, versions[-1].label
     labels = first if len(versions) == 1 else f"{first} to {last}"
-    future = solve_task.submit(split_name, labels, settings, work, versions)
+    future = solve_task.submit(split_name, labels, settings, work.of_versions([v.label for v in versions]), versions)
     (ended,) = as_completed([future])
     return why(ended)

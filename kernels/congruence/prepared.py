@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_matrix, require_targets
-from congruence.kernels.congruence.influence import CongruenceUncertainty, congruence_uncertainty
+from congruence.kernels.congruence.influence import congruence_uncertainty
 from congruence.kernels.congruence.noise_floor import PROBES, draw_probes, squared_floor
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.distributions import Distribution, Samples
@@ -45,6 +45,30 @@ from congruence.kernels.threads import single_threaded_blas
 
 EXACT_FLOOR_ENTRIES = 2000**2  # n more right-hand sides cost six times the factor
 Name = TypeVar("Name")
+
+
+@dataclass(frozen=True)
+class SolvedErrors:
+    """What the solution of a system says of one version, and what its uncertainty is made of.
+
+    Attributes:
+        error: Delta of the n reference rows, with its variance.
+        smoothed: e = k(x)' A^-1 Delta, (m, r).
+        result: CCE with its noise floor and certificate.
+    """
+
+    error: TargetErrors = field(repr=False)
+    smoothed: Array = field(repr=False)
+    result: CongruenceResult
+
+    def with_uncertainty(self, smoother: SpectralSmoother) -> CongruenceResult:
+        """The result with standard errors and the influence of each reference row; ``smoother`` is the system's."""
+        with single_threaded_blas():
+            error = self.error
+            known = congruence_uncertainty(
+                smoother, error.delta, self.smoothed, sampling_variance=error.sampling_variance
+            )
+        return replace(self.result, uncertainty=known)
 
 
 @dataclass(frozen=True)
@@ -85,6 +109,8 @@ class PreparedCongruence:
     ) -> dict[str, CongruenceResult]:
         """CCE of many model versions in one solve: their right-hand sides are stacked.
 
+        What is said of a version is the same in whatever company, up to the solver's tolerance.
+
         Args:
             y: targets of the reference split, (n,) or (n, q).
             versions: predictive distributions of each version at the reference inputs, n rows each.
@@ -99,7 +125,12 @@ class PreparedCongruence:
         y = require_targets(y, "y", self.operator.n)
         kernel = output_kernel_or_marginal(output_kernel, y)
         errors = self._errors_of(y, versions, kernel, samples, seed)
-        return self.evaluate_errors(errors, rng=stream(seed, "noise floor probes"), uncertainty=uncertainty)
+        solved = self.solve_versions(errors, seed=seed)
+        return {name: self._told(version, uncertainty) for name, version in solved.items()}
+
+    def solve_versions(self, errors: Mapping[Name, TargetErrors], *, seed: int = 0) -> dict[Name, SolvedErrors]:
+        """One solve for the target errors of many versions (n rows each), each with the probes that ``seed`` draws."""
+        return self._solved(errors, {name: stream(seed, "noise floor probes") for name in errors}, None)
 
     def evaluate_errors(
         self,
@@ -117,12 +148,21 @@ class PreparedCongruence:
             probes: to take for the noise floor; by default none where it is read off a factor, else 16.
             uncertainty: with standard errors and the influence of each reference row.
         """
+        solved = self._solved(errors, dict.fromkeys(errors, rng), probes)
+        return {name: self._told(version, uncertainty) for name, version in solved.items()}
+
+    def _told(self, version: SolvedErrors, uncertainty: bool) -> CongruenceResult:
+        return version.with_uncertainty(self.smoother) if uncertainty else version.result
+
+    def _solved(
+        self, errors: Mapping[Name, TargetErrors], rngs: Mapping[Name, np.random.Generator], probes: int | None
+    ) -> dict[Name, SolvedErrors]:
         exact = probes is None and self._floor_is_exact
         probes = 0 if exact else probes or PROBES
         with single_threaded_blas():
-            rhs, limits, errors = self._right_hand_sides(errors, probes, rng)
+            rhs, limits, errors = self._right_hand_sides(errors, probes, rngs)
         smoothed, solution = self.smooth(rhs, tolerances=limits)
-        results: dict[Name, CongruenceResult] = {}
+        found: dict[Name, SolvedErrors] = {}
         start = 0
         for name, error in errors.items():
             stop = start + error.delta.shape[1]
@@ -132,11 +172,9 @@ class PreparedCongruence:
                 columns = slice(stop, stop + probes)
                 floor = squared_floor(error.variance, self.smoother, rhs[:, columns], smoothed[:, columns])
             result = self._result(error, smoothed[:, start:stop], floor, solution, slice(start, stop))
-            if uncertainty:
-                result = replace(result, uncertainty=self._uncertainty(error, smoothed[:, start:stop]))
-            results[name] = result
+            found[name] = SolvedErrors(error, smoothed[:, start:stop], result)
             start = stop + probes
-        return results
+        return found
 
     def smooth(self, rhs: Array, *, tolerances: Array | None = None) -> tuple[Array, Solution]:
         """k(x)' A^-1 rhs at the query points, (m, c), for right-hand sides (n, c), and the solution it comes from.
@@ -153,7 +191,7 @@ class PreparedCongruence:
         return smoothed, solution
 
     def _right_hand_sides(
-        self, errors: Mapping[Name, TargetErrors], probes: int, rng: np.random.Generator
+        self, errors: Mapping[Name, TargetErrors], probes: int, rngs: Mapping[Name, np.random.Generator]
     ) -> tuple[Array, Array, dict[Name, TargetErrors]]:
         """Delta and probes of each version side by side, when to stop on them, and ``errors`` as views of them.
 
@@ -169,7 +207,7 @@ class PreparedCongruence:
             viewed[name] = replace(error, delta=rhs[:, start:stop])
             if probes:
                 columns = slice(stop, stop + probes)
-                limits[columns] = draw_probes(error.variance, self.smoother, rng, out=rhs[:, columns])
+                limits[columns] = draw_probes(error.variance, self.smoother, rngs[name], out=rhs[:, columns])
             start = stop + probes
         return rhs, limits, viewed
 
@@ -201,12 +239,6 @@ class PreparedCongruence:
             solution.iterations,
             bound_kind="sampled" if error.feature_error.kind == "sampled" else bounds.kind,
         )
-
-    def _uncertainty(self, error: TargetErrors, smoothed: Array) -> CongruenceUncertainty:
-        with single_threaded_blas():
-            return congruence_uncertainty(
-                self.smoother, error.delta, smoothed, sampling_variance=error.sampling_variance
-            )
 
     @property
     def _floor_is_exact(self) -> bool:

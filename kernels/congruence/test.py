@@ -170,26 +170,64 @@ def congruence_tests(
         exact: compute every statistic with the prepared solver, at ``draws`` times the price of an evaluation.
         roots: of the weights of the reference points, (n,), where they count unequally (see ``weighting.Reference``).
     """
+    if exact:
+        y = require_targets(y, "y", prepared.operator.n)
+        return {
+            name: _solved_test(_delta(y, predictive, output_kernel, output_scale, draws), prepared, roots, draws, seed)
+            for name, predictive in versions.items()
+        }
+    return {
+        name: smoothed_test(
+            prepared.smoother,
+            y,
+            predictive,
+            draws=draws,
+            seed=seed,
+            output_kernel=output_kernel,
+            output_scale=output_scale,
+            roots=roots,
+        )
+        for name, predictive in versions.items()
+    }
+
+
+def smoothed_test(
+    smoother: SpectralSmoother,
+    y: Any,
+    predictive: Distribution,
+    *,
+    draws: int = 999,
+    seed: int = 0,
+    output_kernel: Kernel | None = None,
+    output_scale: OutputScale = "marginal",
+    roots: Array | None = None,
+) -> CongruenceTest:
+    """The test of one version wherever the smoother of its split is; see ``congruence_tests``.
+
+    Args:
+        smoother: k(x)' A^-1 in the leading directions, from n reference rows to m points.
+        y: targets of the n reference rows.
+        predictive: of these rows.
+        draws, seed, output_kernel, output_scale, roots: see ``congruence_tests``.
+    """
+    y = require_targets(y, "y", len(smoother.analysis))
+    return _coded_test(_delta(y, predictive, output_kernel, output_scale, draws), smoother, roots, draws, seed)
+
+
+def _delta(
+    y: Array, predictive: Distribution, output_kernel: Kernel | None, output_scale: OutputScale, draws: int
+) -> NullDraws:
     if draws < 1:
         raise InvalidInputError(f"draws: {draws}; a Monte-Carlo test needs at least 1, and 19 to reject at 5 %")
-    y = require_targets(y, "y", prepared.operator.n)
-    weights = None if roots is None else roots.astype(np.float32)[:, None]
-    results = {}
-    for name, predictive in versions.items():
-        delta = null_draws(y, predictive, output_kernel, scale=output_scale)
-        if exact:
-            results[name] = _solved_test(delta, prepared, weights, draws, seed)
-        else:
-            results[name] = _coded_test(delta, prepared.smoother, weights, draws, seed)
-    return results
+    return null_draws(y, predictive, output_kernel, scale=output_scale)
 
 
 def _coded_test(
-    delta: NullDraws, smoother: SpectralSmoother, weights: Array | None, draws: int, seed: int
+    delta: NullDraws, smoother: SpectralSmoother, roots: Array | None, draws: int, seed: int
 ) -> CongruenceTest:
     """In the leading directions, from pools."""
     threads = available_threads()
-    coefficients = simulated_coefficients(delta, smoother, weights, draws, seed, threads)
+    coefficients = simulated_coefficients(delta, smoother, _weights(roots), draws, seed, threads)
     points = max(1, TILE_BYTES // (4 * (1 + draws)))
 
     def at_points(start: int, advance: Advance) -> SimulatedErrors:
@@ -260,10 +298,10 @@ def _add_share(
 
 
 def _solved_test(
-    delta: NullDraws, prepared: PreparedCongruence, weights: Array | None, draws: int, seed: int
+    delta: NullDraws, prepared: PreparedCongruence, roots: Array | None, draws: int, seed: int
 ) -> CongruenceTest:
     """The same simulated splits by the prepared solver, some at a time."""
-    n = prepared.operator.n
+    n, weights = prepared.operator.n, _weights(roots)
     chosen = SimulatedSplits(draws, POOL_BITS, ENTRY_BITS, seed).choices(np.arange(n))
     pool = _pool(delta, slice(0, n), weights, seed)
     at_once = int(np.clip(BLOCK_BYTES // (8 * pool.shape[0] * pool.shape[2]), 1, 64))
@@ -279,6 +317,10 @@ def _solved_test(
     reached = np.count_nonzero(errors[:, 1:] >= TIE * errors[:, :1], axis=1)
     means = np.mean(errors, axis=0)
     return _judged(float(means[0]), errors[:, 0], reached, means[1:])
+
+
+def _weights(roots: Array | None) -> Array | None:
+    return None if roots is None else roots.astype(np.float32)[:, None]
 
 
 def _pool(delta: NullDraws, rows: slice, weights: Array | None, seed: int) -> Array:

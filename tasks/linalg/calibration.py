@@ -5,7 +5,6 @@ Bases, null and regions depend on the inputs alone: they are made once for all v
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,12 +16,13 @@ from congruence.kernels.conditional_calibration.block_reading import INFLUENCE, 
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution, local_distribution
 from congruence.kernels.conditional_calibration.local_reading import LocalReading, local_reading
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS
-from congruence.kernels.conditional_calibration.prepared import prepare_calibration
+from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
 from congruence.kernels.conditional_calibration.regions import Regions, regions
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.protocol.protocol import Protocol
 from congruence.kernels.streams import stream
@@ -71,42 +71,60 @@ def can_be_tested(protocol: Protocol, targets: Array, query: Array | None) -> bo
     return query is None and not repeated and len(targets) >= FEWEST_ROWS
 
 
-def measure_calibration(
-    prepared: PreparedCongruence,
-    x: Array,
-    targets: Array,
-    versions: Mapping[str, Distribution],
-    *,
-    keys: Array | None,
-    seed: int,
-) -> dict[str, VersionCalibration]:
-    """Test and read every version.
+@dataclass(frozen=True)
+class SplitCalibration:
+    """What depends on the inputs alone, and so serves every version of a split; picklable.
+
+    Attributes:
+        prepared: bases and null of the test.
+        places: the regions.
+    """
+
+    prepared: PreparedCalibration = field(repr=False)
+    places: Regions = field(repr=False)
+
+    def of_version(
+        self,
+        smoother: SpectralSmoother,
+        targets: Array,
+        predictive: Distribution,
+        *,
+        keys: Array | None,
+        seed: int,
+    ) -> VersionCalibration:
+        """Test and read one version.
+
+        Args:
+            smoother: of the split's system, at its own rows.
+            targets: (n,).
+            predictive: n predictive distributions.
+            keys: one per row, for the randomisation of PIT values; row numbers by default.
+            seed: of that randomisation.
+        """
+        pit = pit_values(predictive, targets, seed=seed, keys=np.arange(len(targets)) if keys is None else keys)
+        said = own_quantiles(targets, predictive, self.prepared.settings.levels)
+        # A law with a tenth of itself at infinity has no distances between its quantiles; the inputs' bases remain.
+        test = self.prepared.test(pit, said if said is not None and np.isfinite(said).all() else None)
+        curves = local_distribution(replace(smoother, synthesis=smoother.synthesis[self.places.medoids]), pit)
+        influence = self.prepared.effect_influence(pit).astype(np.float32)
+        return VersionCalibration(test, local_reading(smoother, pit), self.places, curves, influence=influence)
+
+
+def calibration_of_split(
+    prepared: PreparedCongruence, x: Array, targets: Array, *, seed: int
+) -> SplitCalibration | VectorCalibration:
+    """Bases, null and regions, made once for all versions.
 
     Args:
         prepared: the split's system, without query points.
         x: the inputs it is made of, (n, d).
-        targets: (n,), or (n, q): see ``measure_vector_calibration``.
-        versions: n predictive distributions each.
-        keys: one per row, for the randomisation of PIT values; row numbers by default.
-        seed: of landmarks, draws, regions and that randomisation.
+        targets: (n,), or (n, q): then only some rows are tested.
+        seed: of landmarks, draws and regions.
     """
     if targets.ndim == 2:
         rows = vector_rows(len(targets), seed)
-        laws = {name: predictive[rows] for name, predictive in versions.items()}
-        return measure_vector_calibration(prepared.operator.kernel, x[rows], targets[rows], laws, len(targets), seed)
-    split, places = prepare_calibration(prepared, seed=seed), regions(x, seed=seed)
-    smoother = prepared.smoother
-    at_medoids = replace(smoother, synthesis=smoother.synthesis[places.medoids])
-    found = {}
-    for name, predictive in versions.items():
-        pit = pit_values(predictive, targets, seed=seed, keys=np.arange(len(targets)) if keys is None else keys)
-        said = own_quantiles(targets, predictive, split.settings.levels)
-        # A law with a tenth of itself at infinity has no distances between its quantiles; the inputs' bases remain.
-        test = split.test(pit, said if said is not None and np.isfinite(said).all() else None)
-        curves = local_distribution(at_medoids, pit)
-        influence = split.effect_influence(pit).astype(np.float32)
-        found[name] = VersionCalibration(test, local_reading(smoother, pit), places, curves, influence=influence)
-    return found
+        return VectorCalibration(prepared_vectors(prepared.operator.kernel, x[rows], seed), rows, len(targets))
+    return SplitCalibration(prepare_calibration(prepared, seed=seed), regions(x, seed=seed))
 
 
 def vector_rows(n: int, seed: int) -> Array:
@@ -114,23 +132,38 @@ def vector_rows(n: int, seed: int) -> Array:
     return np.sort(stream(seed, "rows of vector targets").choice(n, min(n, VECTOR_ROWS), replace=False))
 
 
-def measure_vector_calibration(
-    kernel: Kernel, x: Array, targets: Array, versions: Mapping[str, Distribution], n: int, seed: int
-) -> dict[str, VersionCalibration]:
-    """Test every version on some rows with vector targets: exact, and blind to what the other rows show.
+def prepared_vectors(kernel: Kernel, x: Array, seed: int) -> PreparedCalibration:
+    """Bases of the rows ``vector_rows`` with inputs x (m, d), under the protocol's kernel."""
+    return prepare_calibration(x, input_kernel=kernel, settings=CalibrationSettings(draws=VECTOR_DRAWS), seed=seed)
 
-    Args:
-        kernel: the protocol's.
-        x: inputs of the rows of ``vector_rows``, (m, d).
-        targets: (m, q).
-        versions: m predictive distributions each.
-        n: rows of the split.
-        seed: of landmarks and draws.
+
+@dataclass(frozen=True)
+class VectorCalibration:
+    """Of vector targets: exact on some rows, and blind to what the others show. It has no reading; picklable.
+
+    Attributes:
+        prepared: bases of these rows, from ``prepared_vectors``.
+        rows: their numbers, (m,).
+        total: rows of the split, n.
     """
-    settings = CalibrationSettings(draws=VECTOR_DRAWS)
-    split = prepare_calibration(x, input_kernel=kernel, settings=settings, seed=seed)
-    tested = len(x) if len(x) < n else None
-    return {
-        name: VersionCalibration(split.test_version(targets, law, seed=seed), rows=tested)
-        for name, law in versions.items()
-    }
+
+    prepared: PreparedCalibration = field(repr=False)
+    rows: Array = field(repr=False)
+    total: int
+
+    def of_version(
+        self,
+        smoother: SpectralSmoother,  # noqa: ARG002 - of no use where nothing is read
+        targets: Array,
+        predictive: Distribution,
+        *,
+        keys: Array | None,  # noqa: ARG002
+        seed: int,
+    ) -> VersionCalibration:
+        """Test one version; see SplitCalibration."""
+        return self.of_rows(targets[self.rows], predictive[self.rows], seed)
+
+    def of_rows(self, targets: Array, predictive: Distribution, seed: int) -> VersionCalibration:
+        """Test one version by the targets (m, q) and predictive distributions of the rows alone."""
+        test = self.prepared.test_version(targets, predictive, seed=seed)
+        return VersionCalibration(test, rows=len(self.rows) if len(self.rows) < self.total else None)

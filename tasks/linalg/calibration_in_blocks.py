@@ -45,8 +45,9 @@ from congruence.kernels.row_blocks.sums import BlockSums, chosen_in
 from congruence.tasks.linalg.block_passes import Pass, RowBlocks, Write, inputs_of, sample, targets_of
 from congruence.tasks.linalg.calibration import (
     FEWEST_ROWS,
+    VectorCalibration,
     VersionCalibration,
-    measure_vector_calibration,
+    prepared_vectors,
     vector_rows,
 )
 
@@ -133,7 +134,9 @@ def calibrate_vector_blocks(
     kept = run("calibration sample", _vector_sample, protocol, dtype, list(versions), vector_rows(n, seed))
     laws = {name: kept[f"version {name}"].rows("predictive") for name in versions}
     x, targets = kept[""].rows("inputs"), kept[""].rows("targets")
-    return measure_vector_calibration(protocol.input_kernel, x, targets, laws, n, seed)
+    rows = vector_rows(n, seed)
+    split = VectorCalibration(prepared_vectors(protocol.input_kernel, x, seed), rows, n)
+    return {name: split.of_rows(targets, law, seed) for name, law in laws.items()}
 
 
 def _vector_sample(

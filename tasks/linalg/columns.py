@@ -69,7 +69,9 @@ class DaskColumns:
             return
         landmarks = place.client.scatter(self._landmarks, hash=False, broadcast=True)
         self._futures = [
-            place.submit(place.workers[number % len(place.workers)], _columns, rows, landmarks, self._kernel)
+            place.submit(
+                place.workers[number % len(place.workers)], _columns, rows, landmarks, self._kernel, rows=[rows]
+            )
             for number, rows in enumerate(self._blocks)
         ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,7 +19,7 @@ from congruence.kernels.gram.tiles import TileMaker, TilePoints, block_tiles, mu
 from congruence.kernels.kernel_functions import Kernel
 from congruence.tasks.linalg.columns import DaskColumns
 from congruence.tasks.linalg.kept_tiles import KeptTiles, Tiles
-from congruence.tasks.linalg.placement import Placement
+from congruence.tasks.linalg.placement import UNDER_WAY, Placement
 from congruence.tasks.linalg.sources import RowSource, row_source
 
 
@@ -72,21 +73,22 @@ class DaskGram:
         center = self.placement.center
         points = to_numpy(query) if center is None else to_numpy(query) - center
         vectors = np.asarray(v, dtype=self.dtype)
+        return self.placement.run(lambda: self._crossed(points, vectors))
 
-        def product() -> Array:
-            result = np.zeros((len(points), v.shape[1]))
-            weights = self.client.scatter(vectors, hash=False)
-            pieces = tile_slices(slice(0, len(points)), max(1, -(-len(points) // (4 * self.placement.threads))))
+    def _crossed(self, points: Array, vectors: Array) -> Array:
+        place, result = self.placement, np.zeros((len(points), vectors.shape[1]))
+        pieces = tile_slices(slice(0, len(points)), max(1, -(-len(points) // (4 * place.threads))))
+        for rows in place.pieces(slice(0, self.n)):
+            weights = self.client.scatter(vectors[rows], hash=False)
             futures = []
             for number, piece in enumerate(pieces):
                 block = self.client.scatter(points[piece], hash=False)
-                worker = self.placement.workers[number % len(self.placement.workers)]
-                futures.append(self.placement.submit(worker, _cross, block, weights, self.kernel, self.tile_size))
+                worker = place.workers[number % len(place.workers)]
+                given = (rows, block, weights, self.kernel, self.tile_size)
+                futures.append(place.submit(worker, _cross, *given, rows=[rows]))
             for piece, value in zip(pieces, self.client.gather(futures), strict=True):
-                result[piece] = value
-            return result
-
-        return self.placement.run(product)
+                result[piece] += value
+        return result
 
     def restricted(self, indices: Array) -> RegularizedGram:
         """See Operator."""
@@ -103,11 +105,11 @@ class DaskGram:
 
     def gram_diagonal(self) -> Array:
         """k(x_i, x_i)."""
-        return np.asarray(self._beside_a_copy(_diagonal, self.kernel))
+        return np.concatenate(self._of_blocks(_diagonal, self.kernel))
 
     def row_norms(self) -> Array:
         """See Operator."""
-        return np.asarray(self._beside_a_copy(_norms))
+        return np.concatenate(self._of_blocks(_norms))
 
     def rows(self, indices: Array) -> Array:
         """x[indices] on the client, from their source."""
@@ -123,9 +125,14 @@ class DaskGram:
 
         def blocks() -> list[Array]:
             sent = self.client.scatter(_in_float64(points, center), hash=False)
-            given = [self._source.future(self.client, rows) for rows in place.sent_rows()]
-            made = [self.client.submit(_exact_block, b, sent, center, self.kernel, pure=False) for b in given]
-            return list(self.client.gather(made))
+            made: list[Array] = []
+            waiting: deque[Any] = deque()
+            for rows in place.sent_rows():
+                given = self._source.future(self.client, rows)
+                waiting.append(self.client.submit(_exact_block, given, sent, center, self.kernel, pure=False))
+                if len(waiting) > UNDER_WAY * len(place.workers):  # what was given is let go with what is made of it
+                    made.append(waiting.popleft().result())
+            return made + [each.result() for each in waiting]
 
         return np.concatenate(place.run(blocks), axis=1)
 
@@ -138,19 +145,18 @@ class DaskGram:
 
     @cached_property
     def _rounding(self) -> float:
-        return float(self._beside_a_copy(_kernel_rounding, self.kernel))
+        return float(max(self._of_blocks(_kernel_rounding, self.kernel)))
 
     def _placed_rows(self, indices: Array) -> Array:
         """x[indices] on the client as workers have them: centred, in ``dtype``."""
-        return np.asarray(self._beside_a_copy(_rows, np.asarray(indices)))
+        return self.placement.run(lambda: self.placement.rows(np.asarray(indices)))
 
-    def _beside_a_copy(self, function: Callable[..., Any], *args: Any) -> Any:
-        place = self.placement
-        return place.run(lambda: place.submit(place.workers[0], function, *args).result())
+    def _of_blocks(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+        return self.placement.run(lambda: self.placement.map_blocks(function, *args))
 
     @cached_property
     def placement(self) -> Placement:
-        """Where the copies of x are."""
+        """Where the rows of x are."""
         return Placement(self.client, self._source, np.dtype(self.dtype), self.gpu, self.kernel)
 
     @property
@@ -162,7 +168,8 @@ class DaskGram:
     def row_blocks(self) -> list[slice]:
         """Row blocks whose pairs are tasks: some six pairs a thread, so that the last ones do not idle the others."""
         count = max(1, int(np.ceil(np.sqrt(12 * self.placement.threads))))
-        return tile_slices(slice(0, self.n), max(1, -(-self.n // count)))
+        size = max(1, -(-self.n // count))
+        return tile_slices(slice(0, self.n), min(size, self.placement.piece_rows or size))
 
     @cached_property
     def _kept(self) -> KeptTiles:
@@ -179,13 +186,23 @@ class DaskGram:
         pairs = [(i, j) for i in range(len(blocks)) for j in range(i, len(blocks))]
         pairs.sort(key=lambda pair: pair[0] == pair[1])  # diagonal blocks cost half: last, to even out the end
         kept = self._kept.of([(blocks[i], blocks[j]) for i, j in pairs])
+        products = (
+            place.submit(
+                place.workers[number % len(place.workers)],
+                *((_pair, self.kernel, self.tile_size) if kept is None else (_kept_pair, kept[number])),
+                blocks[i],
+                blocks[j],
+                vectors,
+                rows=[blocks[i], blocks[j]] if kept is None else [],
+            )
+            for number, (i, j) in enumerate(pairs)
+        )
+        result = self.shift * v
+        if place.piece_rows is not None:
+            self._add_in_turn(result, [(blocks[i], blocks[j]) for i, j in pairs], products)
+            return np.asarray(result)
         parts: list[list[tuple[Any, int]]] = [[] for _ in blocks]
-        for number, (i, j) in enumerate(pairs):
-            worker, rows, columns = place.workers[number % len(place.workers)], blocks[i], blocks[j]
-            if kept is None:
-                product = place.submit(worker, _pair, rows, columns, vectors, self.kernel, self.tile_size)
-            else:
-                product = place.submit(worker, _kept_pair, kept[number], rows, columns, vectors)
+        for (i, j), product in zip(pairs, products, strict=True):
             parts[i].append((product, 0))
             if j != i:
                 parts[j].append((product, 1))
@@ -193,14 +210,30 @@ class DaskGram:
             self.client.submit(_sum, [product for product, _ in part], [side for _, side in part], pure=False)
             for part in parts
         ]
-        result = self.shift * v
         for rows, value in zip(blocks, self.client.gather(sums), strict=True):
             result[rows] += value
         return np.asarray(result)
 
+    def _add_in_turn(self, result: Array, places: list[tuple[slice, slice]], products: Iterable[Any]) -> None:
+        """Add products as they come: blocks are many, and kept until the end they would be many times n x r."""
+        waiting: deque[Any] = deque()
+
+        def add(rows: slice, columns: slice, product: Any) -> None:
+            forward, mirrored = product.result()
+            result[rows] += forward
+            if mirrored is not None:
+                result[columns] += mirrored
+
+        for (rows, columns), product in zip(places, products, strict=True):
+            waiting.append((rows, columns, product))
+            if len(waiting) > 2 * UNDER_WAY * len(self.placement.workers):
+                add(*waiting.popleft())
+        for each in waiting:
+            add(*each)
+
 
 def _pair(
-    points: TilePoints, rows: slice, columns: slice, v: Array, kernel: Kernel, tile_rows: int
+    points: TilePoints, kernel: Kernel, tile_rows: int, rows: slice, columns: slice, v: Array
 ) -> tuple[Array, Array | None]:
     return _multiplied(points, block_tiles(kernel, points, rows, columns, tile_rows), rows, columns, v)
 
@@ -224,7 +257,7 @@ def _sum(products: list[tuple[Array, Array]], sides: list[int]) -> Array:
     return total
 
 
-def _cross(points: TilePoints, query: Array, v: Array, kernel: Kernel, tile_rows: int) -> Array:
+def _cross(points: TilePoints, within: slice, query: Array, v: Array, kernel: Kernel, tile_rows: int) -> Array:
     x = points.x
     xp = array_namespace(x)
     others = TilePoints(xp.asarray(query, dtype=x.dtype))
@@ -232,17 +265,14 @@ def _cross(points: TilePoints, query: Array, v: Array, kernel: Kernel, tile_rows
     maker = TileMaker(kernel, int(x.shape[1]))
     result = xp.zeros((len(query), v.shape[1]), dtype=np.float64)
     for rows in tile_slices(slice(0, len(query)), tile_rows):
-        for columns in tile_slices(slice(0, int(x.shape[0])), tile_rows):
-            result[rows] += maker.tile(others, rows, points, columns) @ vectors[columns]
+        for columns in tile_slices(within, tile_rows):
+            weights = vectors[columns.start - within.start : columns.stop - within.start]
+            result[rows] += maker.tile(others, rows, points, columns) @ weights
     return to_numpy(result)
 
 
 def _diagonal(points: TilePoints, kernel: Kernel) -> Array:
     return to_numpy(kernel.diagonal(points.x))
-
-
-def _rows(points: TilePoints, indices: Array) -> Array:
-    return to_numpy(points.x[array_namespace(points.x).asarray(indices)])
 
 
 def _norms(points: TilePoints) -> Array:

@@ -46,7 +46,9 @@ class KeptTiles:
         for number, (key, (rows, columns)) in enumerate(zip(keys, pairs, strict=True)):
             if key not in usable:
                 worker = place.workers[number % len(place.workers)]
-                usable[key] = place.submit(worker, _block, rows, columns, self._kernel, self._tile_rows)
+                usable[key] = place.submit(
+                    worker, _block, rows, columns, self._kernel, self._tile_rows, rows=[rows, columns]
+                )
         self._blocks = usable
         return [usable[key] for key in keys]
 

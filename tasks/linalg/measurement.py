@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -13,22 +13,34 @@ from typing import Protocol as Interface
 import numpy as np
 from distributed import Client
 
-from congruence.kernels.arrays import Array
-from congruence.kernels.congruence.expected import ExpectedCongruence, expected_congruence
-from congruence.kernels.congruence.prepared import Prepare, PreparedCongruence, prepare
+from congruence.kernels.arrays import Array, require_targets
+from congruence.kernels.congruence.expected import ExpectedCongruence
+from congruence.kernels.congruence.prepared import Prepare, PreparedCongruence, SolvedErrors, prepare
 from congruence.kernels.congruence.result import CongruenceResult
-from congruence.kernels.congruence.test import CongruenceTest, congruence_tests
+from congruence.kernels.congruence.test import CongruenceTest
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.protocol.evaluation import evaluate_references, protocol_references, resolved_output_kernel
 from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.protocol.repeats import RepeatedResult
 from congruence.kernels.protocol.weighting import Reference
 from congruence.kernels.solvers import Checkpoint, ConjugateGradient
 from congruence.kernels.solvers.planning import DENSE_LIMIT
 from congruence.tasks.linalg import cluster_capacity, prepare_on_dask
-from congruence.tasks.linalg.calibration import VersionCalibration, can_be_tested, measure_calibration
+from congruence.tasks.linalg.calibration import VersionCalibration, calibration_of_split, can_be_tested
+from congruence.tasks.linalg.calls import HERE, Calls
 from congruence.tasks.linalg.measured import VersionMeasurement
 from congruence.tasks.linalg.plan import plan_solver
+from congruence.tasks.linalg.version_parts import (
+    HeldVersion,
+    JudgedSplit,
+    Kept,
+    VersionRows,
+    calibrated_version,
+    judged_version,
+    keep_version,
+    version_errors,
+)
 from congruence.tasks.scores.names import MetricName, requested_metrics
 from congruence.tasks.settings.solver import SolverSettings
 
@@ -38,41 +50,44 @@ class Measurement:
     """What the Gram system of a split said of each version.
 
     Attributes:
-        results: CCE with its uncertainty, noise floor and certificate by version.
+        versions: what it said, by version.
         protocol: under which they compare.
-        solver: what solved the system, in words.
-        output_kernel: k_Y with its resolved bandwidth.
-        tests: the Monte-Carlo test of congruence by version, where it was asked for.
-        expected: what the mean CCE of each version would be if it were the truth.
-        repeat_std: standard deviation of the mean CCE over the repeats of a protocol that has them, by version.
-        seconds: wall time of the preparation and of the solve.
         checkpoints: iterates of long solves, kept until their answer is logged.
-        calibration: test of calibration given the input and local reading by version, where asked for and possible.
     """
 
-    results: dict[str, CongruenceResult]
+    versions: dict[str, VersionMeasurement]
     protocol: Protocol
-    solver: str
-    output_kernel: dict[str, Any]
-    tests: dict[str, CongruenceTest] = field(default_factory=dict)
-    expected: dict[str, ExpectedCongruence] = field(default_factory=dict)
-    repeat_std: dict[str, float] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
     checkpoints: list[Checkpoint] = field(default_factory=list)
-    calibration: dict[str, VersionCalibration] = field(default_factory=dict)
 
     def of(self, version: str) -> VersionMeasurement:
         """What was said of one version."""
-        return VersionMeasurement(
-            self.results[version],
-            self.solver,
-            self.output_kernel,
-            self.tests.get(version),
-            self.expected.get(version),
-            self.repeat_std.get(version),
-            self.seconds,
-            self.calibration.get(version),
-        )
+        return self.versions[version]
+
+    @property
+    def results(self) -> dict[str, CongruenceResult]:
+        """CCE with its uncertainty, noise floor and certificate."""
+        return {name: version.result for name, version in self.versions.items()}
+
+    @property
+    def tests(self) -> dict[str, CongruenceTest]:
+        """The Monte-Carlo test of congruence, where it was asked for."""
+        return {name: version.test for name, version in self.versions.items() if version.test is not None}
+
+    @property
+    def expected(self) -> dict[str, ExpectedCongruence]:
+        """What the mean CCE of each version would be if it were the truth."""
+        return {name: version.expected for name, version in self.versions.items() if version.expected is not None}
+
+    @property
+    def repeat_std(self) -> dict[str, float]:
+        """Standard deviation of the mean CCE over the repeats of a protocol that has them."""
+        return {name: version.repeat_std for name, version in self.versions.items() if version.repeat_std is not None}
+
+    @property
+    def calibration(self) -> dict[str, VersionCalibration]:
+        """Test of calibration given the input and local reading, where asked for and possible."""
+        found = {name: version.calibration for name, version in self.versions.items()}
+        return {name: calibration for name, calibration in found.items() if calibration is not None}
 
     def clear_checkpoints(self) -> None:
         """Remove the iterates: the answer is where it was wanted."""
@@ -103,49 +118,75 @@ def measure(
     keys: Array | None = None,
     prepare_inputs: Prepare = prepare,
 ) -> Measurement:
-    """CCE of every version, estimated on ``embeddings`` (n, d) with ``targets`` (n,) or (n, q).
+    """CCE of every version, estimated on ``embeddings`` (n, d) with ``targets`` (n,) or (n, q), in this process.
 
     It is measured at the same points, or at the embeddings ``query`` (m, d).
     ``prepare_inputs`` says where Gram systems are prepared: in this process by default, or on a Dask cluster
     (``on_cluster``). ``keys`` name the rows for the randomised PIT of counts, as in the scores. Calibration given the
     input is measured at the targets' own rows under protocols without repeats (``can_be_tested``).
     """
+    held = {name: HeldVersion(targets, predictive, keys) for name, predictive in versions.items()}
+    found, checkpoints = measure_versions(
+        settings, protocol, embeddings, targets, held, query=query, prepare_inputs=prepare_inputs
+    )
+    return Measurement(found, protocol, checkpoints)
+
+
+def measure_versions(
+    settings: MeasurementSettings,
+    protocol: Protocol,
+    embeddings: Array,
+    targets: Array,
+    versions: Mapping[str, VersionRows[Kept]],
+    *,
+    query: Array | None = None,
+    prepare_inputs: Prepare = prepare,
+    calls: Calls | None = None,
+) -> tuple[dict[str, Kept], list[Checkpoint]]:
+    """What every version's ``keep`` made of its measurement, and where long solves keep their iterates.
+
+    The systems are prepared and solved for all versions together; what is of one version alone is done where ``calls``
+    takes it, which is told where the version's rows are and what all versions share, and ends with ``keep``.
+    """
+    calls = HERE if calls is None else calls
     # Small systems in double precision, wherever they are solved: the flow, the plugin and a plain call agree to 1e-9.
     dtype = np.float64 if len(embeddings) <= DENSE_LIMIT else np.float32
     x = protocol.apply(np.asarray(embeddings, dtype=dtype))
     points = None if query is None else protocol.apply(np.asarray(query, dtype=dtype))
+    targets = require_targets(targets, "y", len(x))
     checkpoints: list[Checkpoint] = []
-    remembering = _remembering(prepare_inputs, checkpoints)
     started = time.perf_counter()
-    judged, references = _references(protocol, x, points, settings.seed, remembering)
+    judged, references = _references(protocol, x, points, settings.seed, _remembering(prepare_inputs, checkpoints))
     ready = time.perf_counter()
     kernel = resolved_output_kernel(protocol, targets, x, judged.prepared if protocol.downsampling is None else None)
-    results: dict[str, CongruenceResult] = {}
-    spread: dict[str, float] = {}
+    solved: Mapping[str, SolvedErrors | RepeatedResult]
     if protocol.samples is not None or protocol.bootstraps or protocol.downsampling is not None:
-        repeated = evaluate_references(
-            protocol, references, targets, versions, kernel, seed=settings.seed, uncertainty=True
-        )
-        results.update(repeated)
-        spread = {name: result.std for name, result in repeated.items()}
+        laws = {name: rows.predictive() for name, rows in versions.items()}
+        solved = evaluate_references(protocol, references, targets, laws, kernel, seed=settings.seed, uncertainty=True)
     else:
-        results = judged.prepared.evaluate(
-            targets, versions, output_kernel=kernel, seed=settings.seed, uncertainty=True
-        )
-    solved = time.perf_counter()
-    chosen = {name: _rows_of(predictive, judged.rows, len(targets)) for name, predictive in versions.items()}
-    expected = _expected(settings, judged, targets, chosen, kernel, results)
+        begun = {name: calls.begin(version_errors, rows, kernel) for name, rows in versions.items()}
+        errors = {name: calls.result(call) for name, call in begun.items()}
+        del begun
+        solved = judged.prepared.solve_versions(errors, seed=settings.seed)
+        del errors
+    seconds = {"prepare": ready - started, "solve": time.perf_counter() - ready}
     tested = "congruence_test" in requested_metrics(settings.metrics)
-    tests = _tests(settings, protocol, judged, targets, chosen) if tested else {}
-    tested_at = time.perf_counter()
-    seconds = {"prepare": ready - started, "solve": solved - ready, "test": tested_at - solved}
-    calibration: dict[str, VersionCalibration] = {}
+    split = calls.share(JudgedSplit.of(settings.seed, protocol, judged, kernel, seconds, tested=tested))
+    congruence = {
+        name: calls.begin(judged_version, rows, split, calls.share(solved[name])) for name, rows in versions.items()
+    }
+    del solved
+    calibration: dict[str, Any] = {}
     if "calibration" in requested_metrics(settings.metrics) and can_be_tested(protocol, targets, query):
-        calibration = measure_calibration(judged.prepared, x, targets, versions, keys=keys, seed=settings.seed)
-        seconds["calibration"] = time.perf_counter() - tested_at
-    solver = type(judged.prepared.solver).__name__
-    described = kernel.describe()
-    return Measurement(results, protocol, solver, described, tests, expected, spread, seconds, checkpoints, calibration)
+        # Here, while workers judge the versions: the bases are made of the operator.
+        shared = calls.share(calibration_of_split(judged.prepared, x, targets, seed=settings.seed))
+        calibration = {name: calls.begin(calibrated_version, rows, split, shared) for name, rows in versions.items()}
+    del x, judged, references  # and with them what the workers keep of the system
+    kept = {
+        name: calls.begin(keep_version, rows, congruence[name], calibration.get(name))
+        for name, rows in versions.items()
+    }
+    return calls.results(kept), checkpoints
 
 
 def _remembering(prepare_inputs: Prepare, checkpoints: list[Checkpoint]) -> Prepare:
@@ -216,53 +257,3 @@ def on_cluster(
         )
 
     return prepare_inputs
-
-
-def _tests(
-    settings: MeasurementSettings,
-    protocol: Protocol,
-    judged: Reference,
-    targets: Array,
-    versions: dict[str, Distribution],
-) -> dict[str, CongruenceTest]:
-    """By each version's own kernel at the protocol's scale: one that is read off the targets is not exact."""
-    return congruence_tests(
-        judged.prepared,
-        targets[judged.rows],
-        versions,
-        output_kernel=protocol.output_kernel,
-        output_scale=protocol.output_scale,
-        seed=settings.seed,
-        roots=_unequal(judged.roots),
-    )
-
-
-def _expected(
-    settings: MeasurementSettings,
-    judged: Reference,
-    targets: Array,
-    versions: dict[str, Distribution],
-    kernel: Kernel,
-    results: dict[str, CongruenceResult],
-) -> dict[str, ExpectedCongruence]:
-    """By the kernel of the mean CCE itself, beside which it stands."""
-    return {
-        name: expected_congruence(
-            judged.prepared.smoother,
-            targets[judged.rows],
-            predictive,
-            kernel,
-            mean_squared_floor=float(np.mean(results[name].noise_floor_values ** 2)),
-            roots=_unequal(judged.roots),
-            seed=settings.seed,
-        )
-        for name, predictive in versions.items()
-    }
-
-
-def _unequal(roots: Array) -> Array | None:
-    return None if np.all(roots == 1.0) else roots
-
-
-def _rows_of(predictive: Distribution, rows: Array, total: int) -> Distribution:
-    return predictive if len(rows) == total else predictive[rows]

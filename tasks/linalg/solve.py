@@ -9,11 +9,13 @@ import numpy as np
 from distributed import Client
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.distributions import Distribution
 from congruence.kernels.protocol.protocol import Protocol
+from congruence.tasks.linalg.calls import WorkerCalls
 from congruence.tasks.linalg.capacity import cluster_capacity
 from congruence.tasks.linalg.checkpoint import sweep_iterates
-from congruence.tasks.linalg.measured import MeasurementAddress, MeasurementInBlocks
-from congruence.tasks.linalg.measurement import measure, on_cluster
+from congruence.tasks.linalg.measured import MeasurementAddress, MeasurementInBlocks, VersionMeasurement
+from congruence.tasks.linalg.measurement import measure_versions, on_cluster
 from congruence.tasks.linalg.plan import BlockAccuracy, is_by_row_blocks
 from congruence.tasks.linalg.row_blocks import measure_blocks
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
@@ -21,7 +23,7 @@ from congruence.tasks.scores.names import requested_metrics
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 EXPECTED_COLUMNS = 60  # per version: features of one RBF at the papers' bandwidth, and the noise floor's probes
-VERSIONS_BY_BLOCKS = 8  # what they have in common is read and made once for all of them
+VERSIONS_AT_ONCE = 8  # what they have in common is read and made once for all of them; memory is of so many
 _VECTORS = 5  # right-hand side, solution, residual, smoothed values, and one on its way
 _SHARE = 4  # of a worker's memory that the vectors of a group may take
 
@@ -41,6 +43,15 @@ class SolveWork:
     reference: EvaluatedRows = field(repr=False)
     query: EvaluatedRows | None = field(repr=False)
     kept: Mapping[str, MeasurementAddress] = field(repr=False)
+
+    def of_versions(self, labels: list[str]) -> SolveWork:
+        """The same for some versions: what a worker is told does not grow with the others."""
+        return SolveWork(
+            self.protocol,
+            self.reference.of_versions(labels),
+            None if self.query is None else self.query.of_versions(labels),
+            {label: self.kept[label] for label in labels},
+        )
 
 
 def solve_versions(
@@ -103,19 +114,55 @@ def _solve_in_memory(
         announce,
         gpu=settings.cluster.kind == "cuda",
     )
-    measurement = measure(
+    versions = {
+        label: StoredVersion(work.reference.of_versions([label]), label, work.kept[label], work.query is None)
+        for label in labels
+    }
+    _, checkpoints = measure_versions(
         settings,
         work.protocol,
         work.reference.embeddings(),
         work.reference.all_targets(),
-        {label: work.reference.all_predictive(label) for label in labels},
+        versions,
         query=None if work.query is None else work.query.embeddings(),
-        keys=_keys(work.reference) if work.query is None else None,
         prepare_inputs=place,
+        calls=WorkerCalls(client),
     )
-    for label in labels:
-        work.kept[label].write(measurement.of(label))
-    measurement.clear_checkpoints()
+    for checkpoint in checkpoints:
+        checkpoint.clear()
+
+
+@dataclass(frozen=True)
+class StoredVersion:
+    """A version's rows and its measurement by their addresses (see VersionRows).
+
+    Attributes:
+        rows: with the predictions of this version alone.
+        label: of the version.
+        kept: where its measurement goes.
+        keyed: whether it is judged at these rows, whose keys then randomise its PIT values as in the scores.
+    """
+
+    rows: EvaluatedRows = field(repr=False)
+    label: str
+    kept: MeasurementAddress = field(repr=False)
+    keyed: bool
+
+    def targets(self) -> Array:
+        """See VersionRows."""
+        return self.rows.all_targets()
+
+    def predictive(self) -> Distribution:
+        """See VersionRows."""
+        return self.rows.all_predictive(self.label)
+
+    def keys(self) -> Array | None:
+        """See VersionRows."""
+        return _keys(self.rows) if self.keyed else None
+
+    def keep(self, measurement: VersionMeasurement) -> None:
+        """See VersionRows: nothing goes back."""
+        self.kept.write(measurement)
 
 
 def _keys(rows: EvaluatedRows) -> Array:
@@ -126,12 +173,13 @@ def _keys(rows: EvaluatedRows) -> Array:
 def versions_at_once(settings: EvaluationSettings, work: SolveWork, worker_bytes: int) -> int:
     """How many versions are solved together: their vectors take at most a quarter of a worker's memory.
 
-    By row blocks nothing has as many rows as the split, and what is of each version is small.
+    And at most VERSIONS_AT_ONCE, so that memory does not grow with the versions. By row blocks nothing has as many rows
+    as the split, and what is of each version is small.
     """
     if _by_row_blocks(settings, work, worker_bytes):
-        return VERSIONS_BY_BLOCKS
+        return VERSIONS_AT_ONCE
     per_version = 8 * _VECTORS * EXPECTED_COLUMNS * max(1, sum(work.reference.sizes))
-    return max(1, worker_bytes // _SHARE // per_version)
+    return int(np.clip(worker_bytes // _SHARE // per_version, 1, VERSIONS_AT_ONCE))
 
 
 def _by_row_blocks(settings: EvaluationSettings, work: SolveWork, worker_bytes: int) -> bool:

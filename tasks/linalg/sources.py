@@ -22,8 +22,8 @@ class RowSource(ABC):
     dimension: int
 
     @abstractmethod
-    def future(self, client: Client, rows: slice) -> Any:
-        """x[rows] on some worker."""
+    def future(self, client: Client, rows: slice, **where: Any) -> Any:
+        """x[rows] on some worker, by default; ``where`` as in ``Client.submit``."""
 
     @abstractmethod
     def some(self, client: Client, indices: Array) -> Array:
@@ -50,8 +50,8 @@ class _Matrix(RowSource):
 class ArrayRows(_Matrix):
     """x in the client's memory: sent once, and again to whoever replaces a lost worker."""
 
-    def future(self, client: Client, rows: slice) -> Any:
-        """See RowSource."""
+    def future(self, client: Client, rows: slice, **where: Any) -> Any:  # noqa: ARG002
+        """See RowSource: to any worker, since one that was named may be gone, and from there to where it is wanted."""
         return client.scatter(self.x[rows], hash=False)
 
     def some(self, client: Client, indices: Array) -> Array:  # noqa: ARG002
@@ -62,9 +62,9 @@ class ArrayRows(_Matrix):
 class DaskRows(_Matrix):
     """x as a Dask array."""
 
-    def future(self, client: Client, rows: slice) -> Any:
+    def future(self, client: Client, rows: slice, **where: Any) -> Any:
         """See RowSource."""
-        return client.compute(self.x[rows].rechunk(-1))
+        return client.compute(self.x[rows].rechunk(-1), **where)
 
     def some(self, client: Client, indices: Array) -> Array:
         """See RowSource."""
@@ -85,9 +85,9 @@ class StoredRows(RowSource):
     n: int
     dimension: int
 
-    def future(self, client: Client, rows: slice) -> Any:
+    def future(self, client: Client, rows: slice, **where: Any) -> Any:
         """See RowSource."""
-        return client.submit(self.read, rows, pure=False)
+        return client.submit(self.read, rows, pure=False, **where)
 
     def some(self, client: Client, indices: Array) -> Array:
         """See RowSource."""

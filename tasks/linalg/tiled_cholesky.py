@@ -157,7 +157,14 @@ def _submit_factorization(operator: DaskGram, rows: list[slice]) -> Tiles:
         for j in range(i + 1):
             worker = place.workers[(i + j) % len(place.workers)]
             tiles[i, j] = place.submit(
-                worker, _gram_tile, rows[i], rows[j], operator.kernel, operator.shift, priority=-i
+                worker,
+                _gram_tile,
+                rows[i],
+                rows[j],
+                operator.kernel,
+                operator.shift,
+                rows=[rows[i], rows[j]],
+                priority=-i,
             )
     for k in range(count):
         # Panels first: every later update waits for them. A replaced future is the last hold on its tile.

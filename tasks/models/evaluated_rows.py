@@ -78,6 +78,10 @@ class EvaluatedRows:
         """Remove the kept predictions of a version, so that the model is asked again."""
         forget(self.predictions[version].address)
 
+    def of_versions(self, versions: Sequence[str]) -> EvaluatedRows:
+        """These rows with the predictions of some versions alone: what a task on them needs to be told."""
+        return EvaluatedRows(self.split, self.address, {version: self.predictions[version] for version in versions})
+
     @cached_property
     def blocks(self) -> list[list[Shard]]:
         """Neighbouring shards, in groups of some 65,536 rows with at least one valid one."""

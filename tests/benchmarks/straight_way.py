@@ -1,11 +1,12 @@
 """A whole evaluation by the command line, on a table of any length: seconds, and the memory of every process.
 
     python tests/benchmarks/straight_way.py make FOLDER ROWS [--features 64] [--versions 2] [--file-rows 500000]
-    python tests/benchmarks/straight_way.py run FOLDER [--again]
+    python tests/benchmarks/straight_way.py run FOLDER [--again] [--workers 2]
 
 ``make`` writes Parquet files of one row group each, registers versions of one model (the first is the truth) and an
-evaluation file. ``run`` evaluates, prints what the command said, and the largest memory of the process that was
-started and of each of its workers, sampled every second.
+evaluation file. ``run`` evaluates, prints what the command said and when, and of the process that was started and of
+each of its workers the largest memory and the seconds of CPU, sampled every half second: on a shared machine wall time
+tells of the neighbours, too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -70,26 +73,55 @@ def make(folder: Path, rows: int, features: int, versions: int, file_rows: int) 
     (folder / "evaluation.yaml").write_text(yaml.safe_dump(content))
 
 
-def run(folder: Path, again: bool) -> None:
-    """Evaluate, and print seconds and peaks."""
-    command = [sys.executable, "-m", "congruence.flows.cli", "evaluate", str(folder / "evaluation.yaml")]
-    command += ["--home", str(folder / "home"), *(["--again"] if again else [])]
+def run(folder: Path, again: bool, workers: int) -> None:
+    """Evaluate, and print when each stage ended, and peaks and CPU seconds of every process."""
+    content = yaml.safe_load((folder / "evaluation.yaml").read_text())
+    content["cluster"]["workers"] = workers
+    file = folder / f"evaluation-{workers}.yaml"
+    file.write_text(yaml.safe_dump(content))
+    command = [sys.executable, "-m", "congruence.flows.cli", "evaluate", str(file), "--home", str(folder / "home")]
+    command += ["--again"] if again else []
     started = time.monotonic()
-    process = psutil.Popen(command, stderr=subprocess.STDOUT)
-    peaks: dict[tuple[int, str], float] = {}
+    process = psutil.Popen(command, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True)
+    used: dict[tuple[int, str], Used] = {}
+    sampler = threading.Thread(target=sample, args=(process, used), daemon=True)
+    sampler.start()
+    for line in process.stdout:
+        held = [f"{one.cpu:.0f}" for (_, kind), one in sorted(used.items()) if kind == "worker"]
+        print(
+            f"{time.monotonic() - started:6.1f} s, workers' CPU {' '.join(held) or '-'} s | {line}", end="", flush=True
+        )
+    print(f"exit status {process.wait()}, {time.monotonic() - started:.0f} s")
+    for (_, kind), one in sorted(used.items(), key=lambda item: -item[1].peak)[: workers + 3]:
+        print(f"{kind}: at most {one.peak:.2f} GiB, {one.cpu:.0f} s of CPU")
+
+
+@dataclass
+class Used:
+    """What a process used so far."""
+
+    peak: float = 0.0
+    cpu: float = 0.0
+
+
+def sample(process: psutil.Popen, used: dict[tuple[int, str], Used]) -> None:
+    """Fill ``used`` by process and kind (flow, worker or other), until ``process`` ends."""
     while process.poll() is None:
-        for one in (process, *process.children(recursive=True)):
+        try:
+            processes = (process, *process.children(recursive=True))
+        except psutil.NoSuchProcess:
+            return
+        for one in processes:
             try:
                 kind = (
                     "flow" if one.pid == process.pid else "worker" if "spawn_main" in one.cmdline()[-2:][0] else "other"
                 )
-                peaks[one.pid, kind] = max(peaks.get((one.pid, kind), 0.0), one.memory_info().rss / 2**30)
+                held = used.setdefault((one.pid, kind), Used())
+                held.peak = max(held.peak, one.memory_info().rss / 2**30)
+                held.cpu = sum(one.cpu_times()[:2])
             except (psutil.NoSuchProcess, IndexError):
                 continue
-        time.sleep(1.0)
-    print(f"exit status {process.returncode}, {time.monotonic() - started:.0f} s")
-    for (_, kind), peak in sorted(peaks.items(), key=lambda item: -item[1])[:4]:
-        print(f"{kind}: at most {peak:.2f} GiB")
+        time.sleep(0.5)
 
 
 if __name__ == "__main__":
@@ -100,9 +132,10 @@ if __name__ == "__main__":
     parser.add_argument("--features", type=int, default=64)
     parser.add_argument("--versions", type=int, default=2)
     parser.add_argument("--file-rows", type=int, default=500_000)
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--again", action="store_true")
     given = parser.parse_args()
     if given.command == "make":
         make(given.folder, given.rows, given.features, given.versions, given.file_rows)
     else:
-        run(given.folder, given.again)
+        run(given.folder, given.again, given.workers)

@@ -109,3 +109,13 @@ def test_thinned_landmarks_are_every_other_column():
     np.testing.assert_allclose(few.corner, C[few.indices])
     w = np.random.default_rng(0).standard_normal((len(few.indices), 3))
     np.testing.assert_allclose(few.columns.matmul(w), C @ w, atol=1e-10)
+
+
+def test_a_version_has_the_same_floor_in_whatever_company():
+    x, y = inputs(300), np.random.default_rng(1).standard_normal(300)
+    solver = ConjugateGradient(1e-10, landmarks=100)  # has no factor: the floor is by probes
+    prepared = prepare(x, input_kernel=RBF(0.3), solver=solver)
+    versions = {name: Normal(np.zeros(300), np.full(300, scale)) for name, scale in (("a", 0.8), ("b", 1.2))}
+    together = prepared.evaluate(y, versions)
+    alone = prepared.evaluate(y, {"b": versions["b"]})["b"]
+    np.testing.assert_allclose(together["b"].noise_floor_values, alone.noise_floor_values, rtol=1e-6)

@@ -10,7 +10,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from congruence.kernels.gram.thin_products import padded_columns, transposed_product
-from congruence.kernels.threads import map_on_threads, single_threaded_blas
+from congruence.kernels.threads import available_threads, map_on_threads, share_of_cores, single_threaded_blas
 
 
 def blas_threads():
@@ -109,3 +109,17 @@ def test_products_of_any_width_are_those_of_numpy():
         v, w = rng.standard_normal((30, r)), rng.standard_normal((20, r))
         np.testing.assert_allclose(transposed_product(tile, padded_columns(v, tile))[:, :r], tile.T @ v, atol=1e-13)
         np.testing.assert_allclose((tile @ padded_columns(w, tile))[:, :r], tile @ w, atol=1e-13)
+
+
+def test_neighbours_on_a_host_share_its_cores_within_what_the_environment_allows(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8))
+    assert available_threads() == 8
+    with share_of_cores(3):
+        assert available_threads() == 2
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")
+        assert available_threads() == 1
+        monkeypatch.delenv("OMP_NUM_THREADS")
+    with share_of_cores(20):
+        assert available_threads() == 1
+    assert available_threads() == 8

@@ -28,8 +28,9 @@ from congruence.tasks.clusters import ClusterSettings, dask_client
 from congruence.tasks.linalg.block_passes import Pass
 from congruence.tasks.linalg.calibration import (
     VECTOR_ROWS,
+    VectorCalibration,
     VersionCalibration,
-    measure_vector_calibration,
+    prepared_vectors,
     vector_rows,
 )
 from congruence.tasks.linalg.calibration_in_blocks import CalibrationInBlocks, calibrate_blocks
@@ -244,7 +245,8 @@ def test_on_a_cluster_beside_the_cce_and_for_vector_targets(blocks: KeptBlocks, 
     assert one.calibration["even"].test.null == "gaussian"
     assert [len(np.load(tmp_path / f"even-calibration_shift-{block}.npy")) for block in (0, 1)] == [100, 140]
     assert without.calibration == {}
-    direct = measure_vector_calibration(EXACT.input_kernel, EXACT.apply(x), vector.y, laws, n, 0)
+    split = VectorCalibration(prepared_vectors(EXACT.input_kernel, EXACT.apply(x), 0), vector_rows(n, 0), n)
+    direct = {name: split.of_rows(vector.y, law, 0) for name, law in laws.items()}
     for name, p_value in (("right", 0.05), ("narrow", 0.005)):
         found = two.calibration[name]
         assert isinstance(found, VersionCalibration)

@@ -1,6 +1,7 @@
 """Every solver on a cluster of worker processes against the definition in float64, with workers lost on the way."""
 
 import os
+import resource
 import signal
 
 import dask.array as da
@@ -12,11 +13,16 @@ from congruence.kernels.distributions import Normal
 from congruence.kernels.errors import BudgetError, ConvergenceError, InvalidInputError
 from congruence.kernels.gram.variation import NearlyConstantKernelWarning
 from congruence.kernels.kernel_functions import RBF, Laplacian, Linear, Polynomial
+from congruence.kernels.protocol.protocol import EXACT
 from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom
 from congruence.tasks.clusters import dask_client
 from congruence.tasks.linalg import CheckpointFile, DaskGram, TiledCholesky, prepare_on_dask
+from congruence.tasks.linalg.calls import WorkerCalls
+from congruence.tasks.linalg.measurement import measure, measure_versions, on_cluster
 from congruence.tasks.linalg.sources import StoredRows
+from congruence.tasks.linalg.version_parts import HeldVersion
 from congruence.tasks.settings.cluster import ClusterSettings
+from congruence.tasks.settings.solver import SolverSettings
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +64,65 @@ def test_the_operator_is_the_matrix_wherever_its_rows_come_from(client, kernel):
     np.testing.assert_allclose(columns.gram(), C.T @ C, rtol=1e-10)
     np.testing.assert_allclose(columns.transposed_matmul(v), C.T @ v, rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(columns.row_norms(np.eye(3)), (C**2).sum(axis=1))
+
+
+def test_rows_in_pieces_are_the_same_matrix(client):
+    kernel, x, v, query = RBF(0.3), inputs(60) + 5.0, right_hand_sides(60), inputs(31, seed=4)
+    for source in (x, da.from_array(x, chunks=(40, 6)), StoredRows(lambda rows: x[rows], *x.shape)):
+        operator = DaskGram(client, source, kernel, 0.1, np.float64, tile_rows=10, held_bytes=0)
+        operator.placement.piece_rows = 25
+        np.testing.assert_allclose(operator.matmul(v), dense(x, kernel, 0.1) @ v, rtol=1e-10, atol=1e-9)
+        assert not operator.placement._copies
+    np.testing.assert_allclose(operator.cross(query, v), kernel(query, x) @ v, rtol=1e-10, atol=1e-9)
+    np.testing.assert_allclose(operator.gram_diagonal(), kernel.diagonal(x))
+    np.testing.assert_allclose(operator.exact_gram(query), kernel(query, x), rtol=1e-10)
+    indices = np.array([0, 7, 59])
+    np.testing.assert_allclose(operator.columns(indices).matmul(np.eye(3)), kernel(x)[:, indices], rtol=1e-10)
+    solver = TiledCholesky(tile_rows=25, tolerance=1e-11)
+    assert_solves(solver.solve(solver.prepare(operator), v).value, x, kernel, 0.1, v)
+
+
+def test_inputs_that_do_not_fit_a_worker_are_never_there_as_a_whole(tmp_path):
+    n, d, path = 300, 160_000, tmp_path / "x"
+    x = np.random.default_rng(0).standard_normal((n, d), dtype=np.float32)
+    x.tofile(path)
+
+    def read(rows):
+        count = (rows.stop - rows.start) * d
+        return np.fromfile(path, np.float32, count, offset=4 * d * rows.start).reshape(-1, d)
+
+    def peak_bytes():
+        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    v, kernel = right_hand_sides(n), Polynomial()
+    with dask_client(ClusterSettings(kind="local", workers=1, memory_per_worker="500MB")) as client:
+        before = max(client.run(peak_bytes).values())
+        found = DaskGram(client, StoredRows(read, n, d), kernel, 0.1, held_bytes=0).matmul(v)
+        grown = max(client.run(peak_bytes).values()) - before
+    np.testing.assert_allclose(found, dense(x, kernel, 0.1) @ v, rtol=1e-5, atol=1e-4)
+    assert grown < x.nbytes
+
+
+def test_versions_are_judged_by_every_worker_as_in_one_process(client, tmp_path):
+    class Kept(HeldVersion):
+        def keep(self, measurement):
+            return os.getpid(), measurement
+
+    class Asked:
+        seed, metrics = 0, None
+
+    x, y = inputs(), inputs(d=1, seed=2)[:, 0]
+    laws = {f"{scale}": Normal(np.zeros(230), np.full(230, scale)) for scale in (0.7, 0.9, 1.0, 1.2, 1.5, 1.7)}
+    expected = measure(Asked(), EXACT, x, y, laws)
+    place = on_cluster(client, SolverSettings(), 100, tmp_path, lambda _: None, gpu=False)
+    versions = {name: Kept(y, law) for name, law in laws.items()}
+    found, _ = measure_versions(Asked(), EXACT, x, y, versions, prepare_inputs=place, calls=WorkerCalls(client))
+    assert {pid for pid, _ in found.values()} == set(client.run(os.getpid).values())
+    for name, (_, measured) in found.items():
+        np.testing.assert_allclose(measured.result.values, expected.results[name].values, rtol=1e-9)
+        assert measured.result.standard_error == pytest.approx(expected.results[name].standard_error, rel=1e-5)
+        assert measured.test.p_value == expected.tests[name].p_value
+        assert measured.calibration.test.p_value == expected.calibration[name].test.p_value
 
 
 SOLVERS = [ConjugateGradient(1e-11, landmarks=120), TiledCholesky(tile_rows=64, tolerance=1e-11)]
