@@ -63,6 +63,10 @@ class DaskGram:
         """n lambda."""
         return self.n * self.regularization
 
+    def vectors(self, v: Array) -> Array:
+        """v: n x r arrays are the client's, and move to the workers for each product."""
+        return v
+
     def matmul(self, v: Array) -> Array:
         """A v: a task makes the tiles of one pair of row blocks, for both triangles; n x r vectors move."""
         return self.placement.run(lambda: self._product(v))
