@@ -116,7 +116,7 @@ extern "C" __global__ void congruence_laplacian(
         }
 }
 """
-"""exp(-gamma |x - z|_1) by tiles of 64 x 64 in shared memory: feature by feature, NumPy's way writes the tile d times."""
+"""exp(-gamma |x - z|_1) by tiles of 64 x 64 in shared memory; NumPy's operations would write the tile d times."""
 
 
 def l1_source(dtype: Any) -> str:

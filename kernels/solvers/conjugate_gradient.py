@@ -38,9 +38,7 @@ class Iterate:
 
     def moved(self, move: Callable[[Any], Any]) -> Iterate:
         """The same iterate with its (n, r) arrays moved."""
-        return replace(
-            self, value=move(self.value), residual=move(self.residual), direction=move(self.direction)
-        )
+        return replace(self, value=move(self.value), residual=move(self.residual), direction=move(self.direction))
 
 
 class Checkpoint(Protocol):

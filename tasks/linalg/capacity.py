@@ -26,7 +26,8 @@ class Capacity:
 def cluster_capacity(client: Client, *, gpu: bool = False) -> Capacity:
     """What the workers of ``client`` offer now.
 
-    Memory is the sum of their limits, on GPUs that of their shares of their cards; of workers on this machine, no more than is free.
+    Memory is the sum of their limits, on GPUs that of their shares of their cards; of workers on this machine, no more
+    than is free.
 
     Raises:
         ClusterError: no worker has come within WORKERS_SECONDS.
