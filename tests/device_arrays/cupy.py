@@ -1,8 +1,8 @@
 """CuPy's manners without a GPU: arrays that never become NumPy's by themselves and never mix with them.
 
 It computes with NumPy and raises where CuPy does, so that a machine without a GPU finds host and device arrays mixed
-in one operation. Kernels of our own (ElementwiseKernel, RawKernel) are compiled for the processor and run there. It says
-nothing about speed, memory or CuPy's own routines: that is for the tests on a GPU.
+in one operation. Kernels of our own (ElementwiseKernel, RawKernel) are compiled for the processor and run there. It
+says nothing about speed, memory or CuPy's own routines: that is for the tests on a GPU.
 """
 
 import sys

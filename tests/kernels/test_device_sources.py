@@ -33,7 +33,8 @@ def test_nvcc_compiles_every_kernel_without_a_warning_or_spills(tmp_path: Path):
     code = "#include <cstddef>\n"
     for kind in ("float", "double"):
         code += "".join(elementwise(source, kind) for source in ELEMENTWISE)
-        code += f"namespace l1_{kind} {{ typedef {kind} T;\n{L1_SOURCE.replace('congruence_laplacian', f'laplacian_{kind}')} }}\n"
+        laplacian = L1_SOURCE.replace("congruence_laplacian", f"laplacian_{kind}")
+        code += f"namespace l1_{kind} {{ typedef {kind} T;\n{laplacian} }}\n"
     file = tmp_path / "kernels.cu"
     file.write_text(code)
     command = [

@@ -1,4 +1,4 @@
-"""Cards are found on the workers, whatever started them; what a cluster of them is given, and who may have which part."""
+"""Cards are found on the workers, whatever started them; what a cluster of them is given, and who has which part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which names of the GPU packages the code uses and with which parameters, read off its source; and whether they exist."""
+"""Which names of the GPU packages the code uses, with which parameters, read off its source; and whether they exist."""
 
 from __future__ import annotations
 

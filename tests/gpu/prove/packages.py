@@ -203,7 +203,7 @@ def check(folder: Path | None = None) -> dict[str, Any]:
     if not said["refused"]:
         write_names(said["versions"])
     gpu = {name: version for name, (version, _) in sorted(found.items()) if name in WANTED or _is_of_the_block(name)}
-    return {**said, "resolved": len(found), "gpu": gpu, "bytes of the environment": None}
+    return {**said, "resolved": len(found), "gpu": gpu}
 
 
 def write_names(versions: dict[str, str]) -> None:
@@ -214,6 +214,15 @@ def write_names(versions: dict[str, str]) -> None:
 
 def _normal(name: str) -> str:
     return name.lower().replace("_", "-")
+
+
+def run(record: Any, name: str, device: str, small: bool) -> None:
+    """As a piece; a rehearsal resolves and downloads as well."""
+    with record.sampler.stage("resolving, downloading and asking"):
+        said = check()
+    record.note(**said)
+    if said["refused"]:
+        raise RuntimeError("; ".join(said["refused"]))
 
 
 if __name__ == "__main__":
