@@ -80,7 +80,22 @@ MATERN = ElementwiseSource(
 """Matern of smoothness twice_nu / 2 at t^2 = block + weight |x|^2 + weight |z|^2, block = -2 weight x.z; for nu = 1/2 a
 square far below the norms is computed again from differences (see ``recompute_near``), without asking the host."""
 
-ELEMENTWISE = (POLYNOMIAL, RBF_TILE, MATERN)
+PIT_SCORES = ElementwiseSource(
+    "congruence_pit_scores",
+    "T u, T root1, T root2, T root3, T root4",
+    "T bias, T spread, T skew, T tails",
+    """
+    const T t = (T)2 * u - (T)1;
+    const T square = t * t;
+    bias = root1 * t;
+    spread = root2 * ((T)1.5 * square - (T)0.5);
+    skew = root3 * ((T)2.5 * square - (T)1.5) * t;
+    tails = root4 * (((T)4.375 * square - (T)3.75) * square + (T)0.375);
+    """,
+)
+"""sqrt(2j + 1) P_j(2u - 1) for j = 1 to 4, see ``pit_scores``; root_j = sqrt(2j + 1)."""
+
+ELEMENTWISE = (POLYNOMIAL, RBF_TILE, MATERN, PIT_SCORES)
 
 L1_SOURCE = r"""
 extern "C" __global__ void congruence_laplacian(

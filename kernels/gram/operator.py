@@ -52,6 +52,10 @@ class Operator(Protocol):
     def kernel(self) -> Kernel:
         """k_X."""
 
+    @property
+    def has_card(self) -> bool:
+        """Whether what follows from a solve may be computed on a card by the process that asks."""
+
     def vectors(self, v: Array) -> Any:
         """v (n, r) where a solve should keep its vectors: on the card that holds x if that has room, else as it is."""
 
@@ -134,6 +138,11 @@ class RegularizedGram:
     def triangle_bytes(self) -> int:
         """Bytes of one triangle of K with tiles of half the rows on the diagonal."""
         return int(self.x.dtype.itemsize) * self.n * (self.n + self._block_rows // 2) // 2
+
+    @property
+    def has_card(self) -> bool:
+        """Whether x is on one."""
+        return array_namespace(self.x) is not np
 
     def vectors(self, v: Array) -> Any:
         """See Operator."""

@@ -120,9 +120,10 @@ class Raw:
                 kind = {"int32": ctypes.c_int, "float32": ctypes.c_float, "float64": ctypes.c_double}[value.dtype.name]
                 calls.append((f"{_C_TYPES[value.dtype.name]} a{number}", kind(value.item())))
         names = ", ".join(f"a{number}" for number in range(len(args)))
+        heads = ", ".join(head for head, _ in calls)
         source = (
             f"{_THREADS}{self._code}\n"
-            f'extern "C" void run(unsigned columns, unsigned rows, unsigned threads, {", ".join(c for c, _ in calls)}) {{\n'
+            f'extern "C" void run(unsigned columns, unsigned rows, unsigned threads, {heads}) {{\n'
             "barrier<> one(threads), between(threads); all_threads = &one;\n"
             "vector<thread> running;\n"
             "for (unsigned t = 0; t < threads; ++t) running.emplace_back([=, &between] {\n"
