@@ -4,8 +4,8 @@
     python tests/gpu/prove all --device cpu --size small        the rehearsal, on any machine
 
 Needs the repository, Python and the packages that a piece names; nothing is installed. With ``--device cpu`` the
-stand-in for CuPy (tests/device_arrays) computes what a card would, at small sizes, so that no minute of a card goes into
-a mistake of the script's own. A record is a JSON file: versions, machine, numbers, goals, and how busy the card was.
+stand-in for CuPy (tests/device_arrays) computes what a card would, at small sizes, so that no minute of a card is lost
+to a mistake of the script's own. A record is a JSON file: versions, machine, numbers, goals, how busy the card was.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-SMALL_ROWS = 512
+SMALL_ROWS = 256
 TOLERANCE = 1e-3
 COMPARED = "cce"
 
@@ -34,7 +34,8 @@ def run(record: Any, name: str, device: str, small: bool) -> None:
             demo._write_data(home / "demo")
             demo._register(home / "demo")
             file = demo._write_evaluation(home / "demo")
-        found = {kind: _evaluated(record, file, home, kind) for kind in kinds}
+        models = [f"models:/{demo.MODEL_NAME}/1"] if small else None
+        found = {kind: _evaluated(record, file, home, kind, models) for kind in kinds}
     first, second = (found[kind] for kind in kinds)
     record.note(versions=len(first), scores={label: values.get(COMPARED) for label, values in first.items()})
     worst = max(
@@ -46,7 +47,7 @@ def run(record: Any, name: str, device: str, small: bool) -> None:
         raise AssertionError(f"the scores of {kinds[0]} and {kinds[1]} differ by {worst:.3g}")
 
 
-def _evaluated(record: Any, file: Path, home: Path, kind: str) -> dict[str, dict[str, float]]:
+def _evaluated(record: Any, file: Path, home: Path, kind: str, models: list[str] | None) -> dict[str, dict[str, float]]:
     from congruence.flows.session import run_evaluation
     from congruence.tasks.settings.cluster import ClusterSettings
     from congruence.tasks.settings.evaluation import load_settings
@@ -56,6 +57,8 @@ def _evaluated(record: Any, file: Path, home: Path, kind: str) -> dict[str, dict
     cluster = ClusterSettings(kind=kind, workers=None if kind == "cuda" else 2)  # type: ignore[arg-type]
     solver = settings.solver.model_copy(update={"kind": "conjugate_gradient"})
     settings = settings.model_copy(update={"cluster": cluster, "store": store, "solver": solver})
+    if models is not None:
+        settings = settings.model_copy(update={"models": models})
     started = time.perf_counter()
     with record.sampler.stage(f"evaluation on {kind}"):
         outcomes = run_evaluation(settings, again=True)
