@@ -114,7 +114,7 @@ def install(found: dict[str, tuple[str, str]], folder: Path) -> Path:
         if name in NEEDED or (name not in NOT_ASKED and _is_of_the_block(name))
     ]
     command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps"]
-    subprocess.run([*command, "--only-binary", ":all:", *chosen], check=True)
+    subprocess.run([*command, "--no-compile", "--only-binary", ":all:", *chosen], check=True)
     return python
 
 
