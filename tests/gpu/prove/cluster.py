@@ -26,7 +26,7 @@ def run(record: Any, name: str, device: str, small: bool) -> None:
     if small:
         demo.TRAIN_ROWS = demo.TEST_ROWS = SMALL_ROWS
         demo.SHARD_ROWS = 128
-    kinds = ("cuda", "local") if device == "cuda" else ("local", "threads")
+    kinds = ("cuda", "local") if device == "cuda" else ("threads", "local")
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         mlflow.set_tracking_uri(tracking_uri(home))

@@ -20,6 +20,7 @@ import psutil
 from utilisation import Sampler, card_names
 
 LIMIT_SECONDS = 520
+REHEARSAL_SECONDS = 1800  # a machine without a card may be busy with other things
 PACKAGES = (
     "numpy",
     "scipy",
@@ -84,7 +85,7 @@ def recorded(name: str, arguments: argparse.Namespace) -> Iterator[Record]:
     record = Record(name, arguments)
     started = time.monotonic()
     signal.signal(signal.SIGALRM, _out_of_time)
-    signal.alarm(LIMIT_SECONDS)
+    signal.alarm(LIMIT_SECONDS if arguments.device == "cuda" else REHEARSAL_SECONDS)
     try:
         with record.sampler:
             yield record
@@ -101,7 +102,7 @@ def recorded(name: str, arguments: argparse.Namespace) -> Iterator[Record]:
 
 
 def _out_of_time(*_: object) -> None:
-    raise TimeoutError(f"a piece may take {LIMIT_SECONDS} s")
+    raise TimeoutError("the piece took longer than it may")
 
 
 def machine() -> dict[str, Any]:
