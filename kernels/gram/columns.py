@@ -129,7 +129,8 @@ class BlockColumns:
                 total += xp.matmul(block.T, block, out=square)
             return to_numpy(total)
 
-        return _sum(self._on_threads(squares))
+        gram: Array = _sum(self._on_threads(squares))
+        return gram
 
     def transposed_matmul(self, v: Any) -> Any:
         """C'v."""
