@@ -51,7 +51,8 @@ class GramSpectrum:
 
     def vectors(self, keep: int) -> Array:
         """The first ``keep`` columns of U, (n, keep)."""
-        return self.columns.matmul(np.ascontiguousarray(self.basis[:, :keep]))
+        vectors: Array = self.columns.matmul(np.ascontiguousarray(self.basis[:, :keep]))
+        return vectors
 
     def vectors_at(self, query: Any, keep: int) -> Array:
         """Nystrom's extension of them to query points, (m, keep)."""

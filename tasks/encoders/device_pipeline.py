@@ -41,7 +41,7 @@ class DevicePipeline:
     def __init__(self, device: torch.device, forward: Callable[[torch.Tensor], torch.Tensor]) -> None:
         self._device = device
         self._forward = forward
-        self._copies = torch.cuda.Stream(device)
+        self._copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._slots: list[_Slot] = []
         self._next = 0
 
@@ -101,4 +101,5 @@ class DevicePipeline:
     def _made(self, count: int, shape: tuple[int, ...], dtype: torch.dtype) -> _Slot:
         host = torch.empty((count, *shape), dtype=dtype, pin_memory=self._device.type == "cuda")
         device = torch.empty((count, *shape), dtype=dtype, device=self._device)
-        return _Slot(host, device, torch.cuda.Event(), torch.cuda.Event())
+        copied, computed = (torch.cuda.Event() for _ in range(2))  # type: ignore[no-untyped-call]
+        return _Slot(host, device, copied, computed)
