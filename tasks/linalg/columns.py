@@ -92,7 +92,7 @@ def _transposed_matmul(columns: BlockColumns, v: Array) -> Array:
 
 
 def _matmul(columns: BlockColumns, w: Array) -> Array:
-    return columns.matmul(w)
+    return to_numpy(columns.matmul(w))
 
 
 def _row_norms(columns: BlockColumns, factor: Array) -> Array:

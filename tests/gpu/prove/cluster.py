@@ -9,7 +9,7 @@ from typing import Any
 
 SMALL_ROWS = 256
 TOLERANCE = 1e-3
-COMPARED = "cce"
+COMPARED = "cce_mean"
 
 
 def run(record: Any, name: str, device: str, small: bool) -> None:
