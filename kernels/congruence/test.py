@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import false_discovery_control
 
-from congruence.kernels.arrays import Array, require_targets
+from congruence.kernels.arrays import Array, array_namespace, on_card, require_targets, to_numpy
 from congruence.kernels.bandwidths import OutputScale
 from congruence.kernels.congruence.coded_draws import SimulatedSplits
 from congruence.kernels.congruence.null_draws import NullDraws, null_draws
@@ -176,9 +176,11 @@ def congruence_tests(
             name: _solved_test(_delta(y, predictive, output_kernel, output_scale, draws), prepared, roots, draws, seed)
             for name, predictive in versions.items()
         }
+    smoother = prepared.smoother
+    synthesis = on_card(smoother.synthesis) if prepared.operator.has_card else None
     return {
         name: smoothed_test(
-            prepared.smoother,
+            smoother,
             y,
             predictive,
             draws=draws,
@@ -186,6 +188,7 @@ def congruence_tests(
             output_kernel=output_kernel,
             output_scale=output_scale,
             roots=roots,
+            synthesis=synthesis,
         )
         for name, predictive in versions.items()
     }
@@ -201,6 +204,7 @@ def smoothed_test(
     output_kernel: Kernel | None = None,
     output_scale: OutputScale = "marginal",
     roots: Array | None = None,
+    synthesis: Any | None = None,
 ) -> CongruenceTest:
     """The test of one version wherever the smoother of its split is; see ``congruence_tests``.
 
@@ -209,9 +213,11 @@ def smoothed_test(
         y: targets of the n reference rows.
         predictive: of these rows.
         draws, seed, output_kernel, output_scale, roots: see ``congruence_tests``.
+        synthesis: that of the smoother, where it is on a card.
     """
     y = require_targets(y, "y", len(smoother.analysis))
-    return _coded_test(_delta(y, predictive, output_kernel, output_scale, draws), smoother, roots, draws, seed)
+    delta = _delta(y, predictive, output_kernel, output_scale, draws)
+    return _coded_test(delta, smoother, roots, draws, seed, smoother.synthesis if synthesis is None else synthesis)
 
 
 def _delta(
@@ -223,20 +229,21 @@ def _delta(
 
 
 def _coded_test(
-    delta: NullDraws, smoother: SpectralSmoother, roots: Array | None, draws: int, seed: int
+    delta: NullDraws, smoother: SpectralSmoother, roots: Array | None, draws: int, seed: int, synthesis: Any
 ) -> CongruenceTest:
-    """In the leading directions, from pools."""
+    """In the leading directions, from pools; the targets are the host's, the errors at the points the card's if any."""
     threads = available_threads()
-    coefficients = simulated_coefficients(delta, smoother, _weights(roots), draws, seed, threads)
+    kept = simulated_coefficients(delta, smoother, _weights(roots), draws, seed, threads)
+    coefficients = kept if array_namespace(synthesis) is np else on_card(kept)
     points = max(1, TILE_BYTES // (4 * (1 + draws)))
 
     def at_points(start: int, advance: Advance) -> SimulatedErrors:
-        some = smoother.synthesis[start : start + points]
+        some = synthesis[start : start + points]
         found = simulated_errors(some, coefficients)
         advance(len(some))
         return found
 
-    total = len(smoother.synthesis)
+    total = len(synthesis)
     with step("Monte-Carlo test", total, "points") as advance:
         tiles = map_on_threads(lambda start: at_points(start, advance), range(0, total, points), threads)
     point_statistics = np.concatenate([tile.observed for tile in tiles])
@@ -260,16 +267,17 @@ class SimulatedErrors:
     totals: Array
 
 
-def simulated_errors(synthesis: Array, coefficients: Array) -> SimulatedErrors:
-    """Errors at points U (p, k) from ``simulated_coefficients``, (r, k, 1 + draws)."""
-    squares = np.zeros((len(synthesis), coefficients.shape[2]), dtype=np.float32)
+def simulated_errors(synthesis: Any, coefficients: Any) -> SimulatedErrors:
+    """Errors at points U (p, k) from ``simulated_coefficients``, (r, k, 1 + draws), where these are; host arrays."""
+    xp = array_namespace(synthesis)
+    squares = xp.zeros((len(synthesis), coefficients.shape[2]), dtype=np.float32)
     for of_feature in coefficients:
         smoothed = synthesis @ of_feature
-        squares += np.multiply(smoothed, smoothed, out=smoothed)
-    values = np.sqrt(squares, out=squares)
-    reached = np.count_nonzero(values[:, 1:] >= TIE * values[:, :1], axis=1)
-    totals = np.asarray(np.sum(values, axis=0, dtype=np.float64))
-    return SimulatedErrors(values[:, 0].copy(), reached, totals)
+        squares += xp.multiply(smoothed, smoothed, out=smoothed)
+    values = xp.sqrt(squares, out=squares)
+    reached = (values[:, 1:] >= TIE * values[:, :1]).sum(axis=1)
+    totals = values.sum(axis=0, dtype=np.float64)
+    return SimulatedErrors(to_numpy(values[:, 0]).copy(), to_numpy(reached), to_numpy(totals))
 
 
 def simulated_coefficients(

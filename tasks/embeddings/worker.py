@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from congruence.tasks.embeddings.addresses import StoreAddress
 from congruence.tasks.embeddings.decoding import own_threads
 from congruence.tasks.embeddings.markers import digest_of
-from congruence.tasks.embeddings.shard import ShardReport, embed_shard
+from congruence.tasks.embeddings.shard import ShardReport, embed_each
 from congruence.tasks.embeddings.store import EmbeddingStore, open_store_cached, store_header
 from congruence.tasks.encoders import Encoder, EncoderSettings
 from congruence.tasks.encoders.loading import warm_encoder
@@ -75,4 +75,4 @@ def embed_shards(
     opened = open_store_cached(store)
     settle_batch_size(warm, opened)
     own = threads if isinstance(threads, int) else own_threads(threads)
-    return [embed_shard(split, shard, warm, opened, threads=own) for shard in shards]
+    return embed_each(split, shards, warm, opened, threads=own)

@@ -46,6 +46,19 @@ def warm_encoder(settings: str) -> Encoder:
     return load_encoder(EncoderSettings.model_validate_json(settings))
 
 
+def asking_encoder(settings: EncoderSettings) -> Encoder:
+    """The encoder as a process needs it that embeds nothing and asks for its names alone: on the processor.
+
+    A flow beside a card would take memory of it that its workers then lack; or has no card, where they have.
+    """
+    if settings.device != "cpu" and settings.kind in ("open_clip", "open_clip_text", "timm"):
+        import torch
+
+        if settings.device != "auto" or torch.cuda.is_available():
+            settings = settings.model_copy(update={"device": "cpu"})
+    return warm_encoder(settings.model_dump_json(exclude_unset=True))
+
+
 def _custom(settings: EncoderSettings) -> Encoder:
     path = str(settings.path)
     module_name, separator, name = path.partition(":")
