@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test lint types unit ui clean
+.PHONY: demo test lint types unit docs ui clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/congruence demo
@@ -21,6 +21,10 @@ types: $(VENV)/.installed-dev
 unit: $(VENV)/.installed-dev
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --site-dir build/docs
+	@echo "open build/docs/index.html"
+
 ui: $(VENV)/.installed
 	@$(BIN)/congruence ui
 
@@ -34,6 +38,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[docs]'
 	@touch $@
 
 clean:
