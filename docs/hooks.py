@@ -80,10 +80,10 @@ def _section(fault: dict[str, Any]) -> str:
 
 
 _ADVICE = {
-    "none": "CCE lies inside the band that a true version keeps: nothing can be told apart from the truth. It is not 0, "
-    "because the truth is estimated from finitely many targets.",
-    "biased": "The targets lie on one side of the predictions everywhere. Look for a shift between training and test, a "
-    "missing offset, a loss that is not a proper score. `congruence recalibrate` mends it.",
+    "none": "CCE lies inside the band that a true version keeps: nothing can be told apart from the truth. It is not "
+    "0, because the truth is estimated from finitely many targets.",
+    "biased": "The targets lie on one side of the predictions everywhere. Look for a shift between training and test, "
+    "a missing offset, a loss that is not a proper score. `congruence recalibrate` mends it.",
     "overconfident": "Spread too small, everywhere by the same factor: the usual end of training by NLL for too long. "
     "MAE does not see it; ECE, CRPS and CCE do. `congruence recalibrate` mends it.",
     "underconfident": "Spread too large. Points are predicted well, so MAE is that of the truth.",
