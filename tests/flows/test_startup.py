@@ -111,6 +111,8 @@ import sys
 class Without:
     def __init__(self, finder):
         self.finder = finder
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
     def find_spec(self, name, *place):
         return None if name.split(".")[0] in {PIPELINE} else self.finder.find_spec(name, *place)
 sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
