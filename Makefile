@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test lint types unit ui check-gpu-packages clean
+.PHONY: demo test lint types unit docs dist ui check-gpu-packages clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/congruence demo
@@ -21,6 +21,14 @@ types: $(VENV)/.installed-dev
 unit: $(VENV)/.installed-dev
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --site-dir build/docs
+	@echo "open build/docs/index.html"
+
+# The same commit gives the same bytes.
+dist: $(VENV)/.installed-dev
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m build --quiet --no-isolation --outdir build/dist
+
 ui: $(VENV)/.installed
 	@$(BIN)/congruence ui
 
@@ -33,11 +41,15 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) install --quiet --constraint constraints.txt --editable .
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[pipeline]'
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[pipeline,dev]'
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[pipeline,docs]'
 	@touch $@
 
 clean:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -83,3 +85,45 @@ def test_served_runs_keep_their_data_where_serve_was_told_to(tmp_path: Path, mon
     assert scheduled._settings(file, None, None).home_folder == tmp_path / "file"
     monkeypatch.setenv("CONGRUENCE_SERVED_HOME", str(tmp_path / "option"))
     assert scheduled._settings(file, None, None).home_folder == tmp_path / "option"
+
+
+PIPELINE = [
+    *(
+        "dask",
+        "distributed",
+        "fsspec",
+        "jinja2",
+        "mlflow",
+        "open_clip",
+        "prefect",
+        "prefect_dask",
+        "pyarrow",
+        "pydantic",
+    ),
+    *("rich", "timm", "torch", "typer", "yaml", "zarr"),
+]
+
+
+def test_the_kernels_need_nothing_of_the_pipelines() -> None:
+    """``pip install congruence`` brings them alone."""
+    absent = f"""
+import sys
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+    def find_spec(self, name, *place):
+        return None if name.split(".")[0] in {PIPELINE} else self.finder.find_spec(name, *place)
+sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
+"""
+    every_name = "import congruence.kernels as kernels\nfor name in kernels.__all__: getattr(kernels, name)"
+    subprocess.run([sys.executable, "-c", absent + every_name], check=True)
+
+
+def test_without_the_pipelines_packages_the_command_says_what_is_missing() -> None:
+    code = "import congruence.flows.command as command\ncommand.find_spec = lambda name: None\ncommand.main()"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert said.returncode == 1
+    assert "run: pip install 'congruence[pipeline]'" in said.stderr
+    assert "Traceback" not in said.stderr

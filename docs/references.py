@@ -1,0 +1,140 @@
+"""The reference pages that the program itself knows: commands, keys of the evaluation file, metrics."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from congruence.flows.cli import app
+from congruence.tasks.scores.meanings import MEANINGS
+from congruence.tasks.settings.evaluation import EvaluationSettings
+
+
+def commands() -> str:
+    """Every command with its arguments and options, as ``--help`` has them."""
+    group = typer.main.get_command(app)
+    parts = []
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        if command.hidden:
+            continue
+        parts.append(f"## congruence {name}\n\n{inspect.cleandoc(command.help or '')}\n")
+        rows = []
+        for parameter in command.params:
+            if getattr(parameter, "hidden", False) or parameter.name == "help":
+                continue
+            spelled = ", ".join(parameter.opts) if parameter.param_type_name == "option" else parameter.name.upper()
+            rows.append((f"`{spelled}`", _default(parameter), getattr(parameter, "help", None) or ""))
+        parts.append(_table(("argument or option", "default", "what it does"), rows))
+    return "\n".join(parts)
+
+
+def settings() -> str:
+    """Every key of the evaluation file, section by section, in the order in which the file is read."""
+    parts, waiting, seen = [], [("", EvaluationSettings)], set()
+    while waiting:
+        path, model = waiting.pop(0)
+        if (path, model) in seen:
+            continue
+        seen.add((path, model))
+        title = f"`{path}`" if path else "The file"
+        if path:
+            title += f": {_kind(model)}" if _kind(model) else ""
+        parts.append(f"## {title}\n\n{inspect.cleandoc(model.__doc__ or '')}\n")
+        documented = _attribute_docstrings(model)
+        rows = []
+        for name, info in model.model_fields.items():
+            description = info.description or documented.get(name, "")
+            rows.append((f"`{name}`", f"`{_type(info.annotation)}`", _default_of(info), description))
+            inner = [(f"{path}.{name}".strip("."), found) for found in _models(info.annotation)]
+            waiting.extend(inner)
+        parts.append(_table(("key", "type", "default", "meaning"), rows))
+    return "\n".join(parts)
+
+
+def metrics() -> str:
+    """Every metric with a meaning, as reports and MLflow explain it."""
+    rows = [
+        (f"`{name}`", said.label, said.unit, said.better, f"{said.reading} {said.interval}")
+        for name, said in MEANINGS.items()
+    ]
+    return _table(("metric", "in tables", "unit", "better", "how to read it"), rows)
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    if not rows:
+        return ""
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _default(parameter: Any) -> str:
+    value = parameter.default
+    if parameter.required:
+        return "required"
+    return "" if value is None or value is False or value == () or callable(value) else f"`{value}`"
+
+
+def _default_of(info: FieldInfo) -> str:
+    if info.is_required():
+        return "required"
+    value = info.default if info.default is not PydanticUndefined else None
+    return "" if value is None or value in ({}, []) or isinstance(value, BaseModel) else f"`{value}`"
+
+
+def _kind(model: type[BaseModel]) -> str:
+    kind = model.model_fields.get("kind")
+    values = typing.get_args(kind.annotation) if kind is not None else ()
+    return f"kind {values[0]}" if len(values) == 1 else ""
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in typing.get_args(annotation):
+        yield from _models(inner)
+
+
+def _type(annotation: Any) -> str:
+    if annotation is type(None):
+        return "null"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "section"
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _type(inner[0])
+    if origin is typing.Literal:
+        return " or ".join(str(value) for value in inner)
+    if origin is list:
+        return f"list of {_type(inner[0])}"
+    if origin is dict:
+        return "mapping"
+    if inner:
+        return " or ".join(dict.fromkeys(_type(item) for item in inner if item is not type(None)))
+    return str(getattr(annotation, "__name__", annotation))
+
+
+def _attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """Strings that stand below a field, which Python itself throws away."""
+    found: dict[str, str] = {}
+    for owner in model.__mro__:
+        if owner in (BaseModel, object) or not owner.__module__.startswith("congruence"):
+            continue
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+        assert isinstance(body, ast.ClassDef)
+        for field, text in zip(body.body, body.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                found.setdefault(ast.unparse(field.target), str(text.value.value))
+    return found

@@ -1,0 +1,81 @@
+"""The documentation says what the program does: its examples run, its files are read, its commands exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import mlflow
+import pytest
+import typer
+import yaml
+from markdown_it import MarkdownIt
+
+from congruence.flows.cli import app
+from congruence.tasks.settings.evaluation import EvaluationSettings
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "infra" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+COMMAND = re.compile(r"^(?:\S*/)?(congruence .*)$")
+NOT_COMMANDS = {"congruence &&"}  # as in `cd congruence && make demo`
+
+
+def fences(page: Path, language: str) -> list[str]:
+    tokens = MarkdownIt().parse(page.read_text())
+    return [token.content for token in tokens if token.type == "fence" and token.info.strip() == language]
+
+
+def pages_with(language: str, *folders: str) -> list[Path]:
+    return [page for page in PAGES if fences(page, language) and (not folders or page.parent.name in folders)]
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.fixture
+def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CONGRUENCE_HOME", str(tmp_path / "home"))
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    yield
+    mlflow.set_tracking_uri(before)
+
+
+@pytest.mark.usefixtures("own_store")
+@pytest.mark.parametrize("page", [page for page in pages_with("python") if page.name != "README.md"], ids=name)
+def test_python_runs(page: Path) -> None:
+    """All examples of a page, in their order, as a reader would run them."""
+    known: dict[str, object] = {"__name__": "__main__"}
+    for number, code in enumerate(fences(page, "python")):
+        exec(compile(code, f"{page.name}, example {number + 1}", "exec"), known)
+
+
+@pytest.mark.parametrize("page", pages_with("yaml"), ids=name)
+def test_evaluation_files_are_read(page: Path) -> None:
+    for text in fences(page, "yaml"):
+        written = yaml.safe_load(text)
+        if not isinstance(written, dict) or not set(written) <= set(EvaluationSettings.model_fields):
+            continue  # of another program
+        if not {"splits", "encoder"} <= set(written):  # a section by itself
+            written = {"splits": [{"uri": "test.parquet", "input": "photo", "target": "y"}], "encoder": _SOME} | written
+        EvaluationSettings.model_validate(written)
+
+
+_SOME = {"kind": "open_clip", "model": "compact"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_commands_exist(page: Path) -> None:
+    group = typer.main.get_command(app)
+    for line in (line for text in [*fences(page, ""), *fences(page, "bash")] for line in text.splitlines()):
+        match = COMMAND.match(line.strip().removesuffix("&").split("#")[0].strip())
+        if match is None or any(match[1].startswith(other) for other in NOT_COMMANDS):
+            continue
+        _, command, *arguments = shlex.split(match[1])
+        assert command in group.commands, f"{line}: no such command"
+        spelled = {option for parameter in group.commands[command].params for option in parameter.opts}
+        assert {item for item in arguments if item.startswith("-")} <= spelled | {"--help"}, line
