@@ -140,7 +140,7 @@ def examine(fault: Fault) -> tuple[dict[str, Any], Figure]:
     result = prepared.conditional_congruence_error(y, version)
     test = congruence_test(x[:, None], y, version, input_kernel=prepared.operator.kernel)
     calibration = conditional_calibration_test(x[:, None], y, version)
-    pit = pit_values(version, y)
+    pit = pit_values(y, version)
     reading = local_reading(prepared.smoother, pit)
     places = read_regions(regions(x[:, None], number=5, features={"x": x}), pit)
     said = what_is_wrong(group_reading(pit), places, p_value=calibration.p_value)
@@ -153,7 +153,7 @@ def examine(fault: Fault) -> tuple[dict[str, Any], Figure]:
         "p": test.p_value,
         "calibration_p": calibration.p_value,
         "effects": {order: effect.estimate for order, effect in calibration.effects.items()},
-        "ece": expected_calibration_error(version, y),
+        "ece": expected_calibration_error(y, version),
         "crps": float(np.mean(version.crps(y))),
         "said": said,
     }

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Protocol as Structure
 
 from congruence.flows.splits import open_planned, with_fitted_encoder
-from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.encoders.identity import encoder_identity
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.names import requested_metrics
@@ -31,7 +31,7 @@ class NamedEncoder(Structure):
         ...
 
 
-def encoder_protocol(settings: EvaluationSettings, encoder: NamedEncoder) -> Protocol:
+def encoder_protocol(settings: EvaluationSettings, encoder: NamedEncoder) -> EvaluationProtocol:
     """The settings' protocol with its encoder and reference split, without which its numbers do not compare."""
     protocol = replace(settings.protocol.protocol(), encoder=f"{encoder.id} {encoder.preprocessing_digest}")
     if settings.reference is None:
@@ -40,7 +40,7 @@ def encoder_protocol(settings: EvaluationSettings, encoder: NamedEncoder) -> Pro
 
 
 def evaluation_identity(
-    settings: EvaluationSettings, split: Split, protocol: Protocol, version: ModelVersion
+    settings: EvaluationSettings, split: Split, protocol: EvaluationProtocol, version: ModelVersion
 ) -> EvaluationIdentity:
     """What makes an evaluation of ``version`` by these settings the same as one that is logged already."""
     return EvaluationIdentity(

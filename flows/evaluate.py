@@ -34,7 +34,7 @@ from congruence.flows.stages.solve import groups_of, solve
 from congruence.flows.stages.standardise import standardise
 from congruence.flows.stages.waiting import told
 from congruence.flows.tracking import for_workers
-from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.cards import devices_in_words, worker_devices
 from congruence.tasks.clusters import dask_client, scheduler_address
 from congruence.tasks.embeddings.addresses import share_options
@@ -58,7 +58,7 @@ class SplitWork:
     """What is to be done on one split: the versions whose evaluation MLflow lacks, with their identities by label."""
 
     split: Split
-    protocol: Protocol
+    protocol: EvaluationProtocol
     versions: list[ModelVersion]
     identities: dict[str, EvaluationIdentity]
     found: list[VersionOutcome]

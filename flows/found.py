@@ -8,7 +8,7 @@ from congruence.flows.conditions import encoder_protocol, evaluation_identity
 from congruence.flows.outcomes import VersionOutcome
 from congruence.flows.splits import open_planned, with_encoder_at_hand
 from congruence.flows.tracking import use_tracking
-from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.encoders.identity import encoder_identity
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.models.registry import ModelVersion, select
@@ -75,7 +75,7 @@ def find_all(settings: EvaluationSettings) -> list[VersionOutcome] | None:
 def divide(
     settings: EvaluationSettings,
     split: Split,
-    protocol: Protocol,
+    protocol: EvaluationProtocol,
     versions: Sequence[ModelVersion],
     finished: dict[str, FinishedEvaluation] | None = None,
 ) -> tuple[list[VersionOutcome], list[ModelVersion]]:
@@ -134,6 +134,6 @@ def left_out(versions: Sequence[ModelVersion], split: Split) -> tuple[list[Versi
     return outcomes, [version for version in versions if version not in seen]
 
 
-def protocol_name(protocol: Protocol) -> str:
+def protocol_name(protocol: EvaluationProtocol) -> str:
     """Name and digest of a protocol, as people read it: numbers compare under equal ones."""
     return f"{protocol.name} ({protocol.digest})"

@@ -32,7 +32,7 @@ from congruence.flows.stages.waiting import as_completed, told
 from congruence.flows.tables import print_outcomes
 from congruence.flows.tracking import for_workers
 from congruence.kernels.errors import CongruenceError
-from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.clusters import dask_client, scheduler_address
 from congruence.tasks.contract.resolved import resolved_contract
 from congruence.tasks.embeddings.addresses import share_options
@@ -213,7 +213,7 @@ def _indexed(settings: EvaluationSettings, labelled: SplitSettings) -> Evaluatio
 
 
 def _fitted(
-    settings: EvaluationSettings, protocol: Protocol, split: Split, parent: ModelVersion, *, half: bool
+    settings: EvaluationSettings, protocol: EvaluationProtocol, split: Split, parent: ModelVersion, *, half: bool
 ) -> FittedVersion:
     locks = in_use(settings.home_folder, *local_stores(settings))
     with locks, dask_client(settings.cluster) as client, told(client):
@@ -224,7 +224,7 @@ def _fitted(
 
 @flow(name="fit-recalibration", flow_run_name="recalibrate {parent.label} on {split.name}", validate_parameters=False)
 def fit_recalibrated(
-    settings: EvaluationSettings, protocol: Protocol, split: Split, parent: ModelVersion, half: bool
+    settings: EvaluationSettings, protocol: EvaluationProtocol, split: Split, parent: ModelVersion, half: bool
 ) -> FittedVersion:
     """Embed and predict the split, as far as that is not kept, and fit on a worker."""
     rows = rows_of(settings, split)
@@ -242,7 +242,7 @@ def fit_recalibrated(
 
 @task(name="fit", task_run_name="fit {label}", cache_policy=NO_CACHE)
 def fit_task(
-    settings: EvaluationSettings, protocol: Protocol, rows: EvaluatedRows, label: str, half: bool
+    settings: EvaluationSettings, protocol: EvaluationProtocol, rows: EvaluatedRows, label: str, half: bool
 ) -> FittedVersion:
     """Fit the correction of one version on this worker."""
     use_tracking(settings.tracking)
@@ -255,7 +255,7 @@ def _raise(failures: dict[str, str]) -> None:
 
 
 def _described(
-    settings: EvaluationSettings, protocol: Protocol, split: Split, fitted: FittedVersion
+    settings: EvaluationSettings, protocol: EvaluationProtocol, split: Split, fitted: FittedVersion
 ) -> DescribedEmbedding | None:
     if not fitted.depends_on_input:
         return None

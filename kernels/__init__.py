@@ -93,7 +93,7 @@ if TYPE_CHECKING:
     from congruence.kernels.protocol.downsampling import downsampled_congruence
     from congruence.kernels.protocol.evaluation import evaluate_protocol
     from congruence.kernels.protocol.output_scales import output_kernel, scale_sensitivity
-    from congruence.kernels.protocol.protocol import ECAI, EXACT, PREPRINT, Downsampling, Protocol
+    from congruence.kernels.protocol.protocol import ECAI, EXACT, PREPRINT, Downsampling, EvaluationProtocol
     from congruence.kernels.protocol.repeats import RepeatedResult
     from congruence.kernels.resampling.aggregation import Estimate, ScoreStatistics
     from congruence.kernels.scores import (
@@ -136,6 +136,7 @@ __all__ = [
     "DoublePoisson",
     "Downsampling",
     "Estimate",
+    "EvaluationProtocol",
     "Gamma",
     "HilbertianEmbedding",
     "HurdleBinomial",
@@ -163,7 +164,6 @@ __all__ = [
     "Polynomial",
     "PredictionKernel",
     "PreparedCongruence",
-    "Protocol",
     "ProtocolError",
     "Quantiles",
     "RepeatedResult",

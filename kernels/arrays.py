@@ -101,8 +101,13 @@ def require_targets(array: Any, name: str, rows: int | None = None) -> Array:
     """``array`` as finite float64 targets (n,) or (n, q) in host memory, with ``rows`` rows if given.
 
     Raises:
-        InvalidInputError: not numeric, of another shape or length, or not finite.
+        InvalidInputError: not numeric, of another shape or length, or not finite; or predictive distributions.
     """
+    if hasattr(array, "log_prob"):
+        raise InvalidInputError(
+            f"{name}: holds predictive distributions ({type(array).__name__}), expected targets; the order is "
+            "(y, predictive), with inputs (x, y, predictive)"
+        )
     targets = to_numpy(_as_floating(array, name)).astype(np.float64)
     if targets.ndim == 2 and targets.shape[1] == 1:
         targets = targets[:, 0]

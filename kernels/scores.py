@@ -28,7 +28,7 @@ def matched_targets(predictive: Distribution, y: Any) -> Array:
     return targets
 
 
-def negative_log_likelihood(predictive: Distribution, y: Any, *, infinite: Literal["raise", "keep"] = "raise") -> Array:
+def negative_log_likelihood(y: Any, predictive: Distribution, *, infinite: Literal["raise", "keep"] = "raise") -> Array:
     """-log f_i(y_i): density for continuous laws, mass for counts.
 
     Raises:
@@ -47,23 +47,24 @@ def negative_log_likelihood(predictive: Distribution, y: Any, *, infinite: Liter
     return np.asarray(scores)
 
 
-def crps(predictive: Distribution, y: Any) -> Array:
+def crps(y: Any, predictive: Distribution) -> Array:
     """Continuous ranked probability score; the energy score for vector targets. Fair for draws (``Samples``)."""
-    return predictive.crps(matched_targets(predictive, y))
+    targets = matched_targets(predictive, y)
+    return predictive.crps(targets)
 
 
-def squared_error(predictive: Distribution, y: Any) -> Array:
+def squared_error(y: Any, predictive: Distribution) -> Array:
     """(y_i - E Y_i)^2; for vectors the squared Euclidean distance."""
     error = (matched_targets(predictive, y) - predictive.mean()) ** 2
     return np.asarray(error if error.ndim == 1 else error.sum(axis=1))
 
 
-def absolute_error(predictive: Distribution, y: Any) -> Array:
+def absolute_error(y: Any, predictive: Distribution) -> Array:
     """|y_i - E Y_i|; for vectors the Euclidean distance."""
-    return np.sqrt(squared_error(predictive, y))
+    return np.sqrt(squared_error(y, predictive))
 
 
-def pinball_score(predictive: Distribution, y: Any, level: float) -> Array:
+def pinball_score(y: Any, predictive: Distribution, level: float) -> Array:
     """(1[y <= Q(level)] - level) (Q(level) - y): the quantile score, minimal in expectation at the true quantile.
 
     Q is ``predictive_quantile``.
@@ -76,7 +77,7 @@ def pinball_score(predictive: Distribution, y: Any, level: float) -> Array:
     return np.asarray(np.maximum(level * error, (level - 1.0) * error))
 
 
-def interval_score(predictive: Distribution, y: Any, level: float) -> Array:
+def interval_score(y: Any, predictive: Distribution, level: float) -> Array:
     """Winkler score of the central interval that holds ``level``: width + (2 / (1 - level)) distance outside.
 
     Gneiting and Raftery (2007), equation 43.
@@ -141,8 +142,8 @@ def point_scores(predictive: Distribution, y: Any) -> dict[str, Array]:
     targets = matched_targets(predictive, y)
     scores = {"mean": predictive.mean(), "std": predictive.std(), "crps": predictive.crps(targets)}
     if predictive.has_density():
-        scores["nll"] = negative_log_likelihood(predictive, targets, infinite="keep")
-    scores["squared_error"] = squared_error(predictive, targets)
+        scores["nll"] = negative_log_likelihood(targets, predictive, infinite="keep")
+    scores["squared_error"] = squared_error(targets, predictive)
     scores["absolute_error"] = np.sqrt(scores["squared_error"])
     return scores
 

@@ -10,7 +10,7 @@ from prefect.cache_policies import NO_CACHE
 from congruence.flows.progress import stage
 from congruence.flows.stages.failures import why
 from congruence.flows.stages.waiting import as_completed
-from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.steps import about
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.linalg.measured import MeasurementAddress
@@ -46,7 +46,7 @@ def log_task(label: str, evaluation: Evaluation, settings: EvaluationSettings, a
 @task(name="score", task_run_name="score {version.label} on {rows.split.name}", cache_policy=NO_CACHE)
 def score_task(
     settings: EvaluationSettings,
-    protocol: Protocol,
+    protocol: EvaluationProtocol,
     rows: EvaluatedRows,
     version: ModelVersion,
     kept: MeasurementAddress,
@@ -64,7 +64,7 @@ def score_task(
 
 def score(
     settings: EvaluationSettings,
-    protocol: Protocol,
+    protocol: EvaluationProtocol,
     rows: EvaluatedRows,
     versions: list[ModelVersion],
     kept: dict[str, MeasurementAddress],

@@ -22,7 +22,7 @@ _BLOCK_ROWS = 8_192
 
 
 def regression_metrics(
-    predictive: Distribution, y: Any, *, bins: int = 100, seed: int = 0, keys: Any | None = None
+    y: Any, predictive: Distribution, *, bins: int = 100, seed: int = 0, keys: Any | None = None
 ) -> dict[str, float]:
     """mae, rmse, mdae, marpd, r2, corr, rms_cal, ma_cal, miscal_area, sharp, nll, crps, check, interval.
 
@@ -38,13 +38,13 @@ def regression_metrics(
     """
     targets = matched_targets(predictive, y)
     metrics = accuracy(predictive.mean(), targets)
-    expected, observed = proportions(pit_values(predictive, targets, seed=seed, keys=keys), bins=bins)
+    expected, observed = proportions(pit_values(targets, predictive, seed=seed, keys=keys), bins=bins)
     metrics["rms_cal"] = calibration_error(expected, observed, "root_mean_sq")
     metrics["ma_cal"] = calibration_error(expected, observed, "mean_abs")
     metrics["miscal_area"] = miscalibration_area(expected, observed)
     metrics["sharp"] = sharpness(predictive)
     if predictive.has_density():
-        metrics["nll"] = float(np.mean(negative_log_likelihood(predictive, targets, infinite="keep")))
+        metrics["nll"] = float(np.mean(negative_log_likelihood(targets, predictive, infinite="keep")))
     metrics["crps"] = float(np.mean(predictive.crps(targets)))
     metrics["check"] = float(np.mean(check_score(predictive, targets)))
     metrics["interval"] = float(np.mean(mean_interval_score(predictive, targets)))

@@ -20,7 +20,7 @@ PitKind = Literal["randomized", "mid", "nonrandomized"]
 
 
 def pit_values(
-    predictive: Distribution, y: Any, *, kind: PitKind = "randomized", seed: int = 0, keys: Any | None = None
+    y: Any, predictive: Distribution, *, kind: PitKind = "randomized", seed: int = 0, keys: Any | None = None
 ) -> Array:
     """PIT of y_i under the i-th distribution, (n,), in [0, 1].
 

@@ -22,8 +22,8 @@ def even_levels(count: int = LEVELS) -> Array:
 
 
 def expected_calibration_error(
-    predictive: Distribution,
     y: Any,
+    predictive: Distribution,
     *,
     levels: int | np.integer[Any] | Sequence[float] | Array = LEVELS,
     weights: Literal["uniform", "frequency"] = "uniform",
@@ -48,7 +48,7 @@ def expected_calibration_error(
     Raises:
         InvalidInputError: levels outside [0, 1], an unknown weighting, or alpha not positive.
     """
-    values = pit_values(predictive, y, kind=pit, seed=seed, keys=keys)
+    values = pit_values(y, predictive, kind=pit, seed=seed, keys=keys)
     return calibration_error_of_pit(values, levels=levels, weights=weights, alpha=alpha)
 
 

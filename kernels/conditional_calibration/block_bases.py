@@ -32,7 +32,7 @@ from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.gram.spectrum import MIN_FILTER, landmark_spectrum
 from congruence.kernels.gram.tiles import TileMaker, TilePoints, tile_slices
 from congruence.kernels.kernel_functions import RBF, Kernel
-from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.row_blocks.sums import BlockSums
 from congruence.kernels.row_blocks.system import ScaledLandmarks, UnreadColumns, protocol_inputs
 from congruence.kernels.streams import stream
@@ -110,7 +110,7 @@ class BlockBases:
         dtype: of the arithmetic inside a tile.
     """
 
-    protocol: Protocol
+    protocol: EvaluationProtocol
     settings: CalibrationSettings
     kernels: Mapping[str, BlockKernel] = field(repr=False)
     centers: Array = field(repr=False)
@@ -121,7 +121,7 @@ class BlockBases:
 
     @classmethod
     def of(
-        cls, protocol: Protocol, settings: CalibrationSettings, x: Array, positions: Array, n: int, seed: int
+        cls, protocol: EvaluationProtocol, settings: CalibrationSettings, x: Array, positions: Array, n: int, seed: int
     ) -> BlockBases:
         """From the sampled rows x, as the protocol wants them, and their positions in the split."""
         gamma = typical_gamma(x, seed)

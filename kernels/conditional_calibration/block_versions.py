@@ -107,7 +107,7 @@ class BlockRows:
     @classmethod
     def of(cls, told: BlockBases, targets: Array, predictive: Distribution, keys: Array, *, has_own: bool) -> BlockRows:
         """From targets and predictions."""
-        pit = pit_values(predictive, targets, seed=told.seed, keys=keys)
+        pit = pit_values(targets, predictive, seed=told.seed, keys=keys)
         said = own_quantiles(targets, predictive, told.settings.levels) if has_own else None
         return cls(pit, pit_scores(pit), said)
 

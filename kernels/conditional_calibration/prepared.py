@@ -74,7 +74,7 @@ class PreparedCalibration:
         self._require_rows(len(predictive), "predictive")
         if predictive.dimension > 1:
             return vector_test(self.bases, y, predictive, self.settings, seed=self.seed)
-        pit = pit_values(predictive, y, seed=seed, keys=keys)
+        pit = pit_values(y, predictive, seed=seed, keys=keys)
         return self.test(pit, own_quantiles(y, predictive, self.settings.levels))
 
     def test(self, pit: Any, predictive_quantiles: Any | None = None) -> ConditionalCalibrationTest:

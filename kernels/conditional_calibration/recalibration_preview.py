@@ -160,7 +160,7 @@ def _scored(y: Array, before: Distribution, after: Distribution) -> dict[str, Ch
     """The changes of CRPS and, where both laws have a finite one, of NLL."""
     changes = {"crps": _paired(_crps(before, y), _crps(after, y))}
     if before.has_density() and after.has_density():
-        scores = [negative_log_likelihood(law, y, infinite="keep") for law in (before, after)]
+        scores = [negative_log_likelihood(y, law, infinite="keep") for law in (before, after)]
         if all(np.isfinite(score).all() for score in scores):
             changes["nll"] = _paired(*scores)
     return changes
@@ -169,7 +169,7 @@ def _scored(y: Array, before: Distribution, after: Distribution) -> dict[str, Ch
 def _crps(law: Distribution, y: Array) -> Array:
     """The CRPS; of draws that of their empirical law, as the fair one flatters draws that are no longer independent."""
     if not isinstance(law, Samples):
-        return crps(law, y)
+        return crps(y, law)
     size = law.values.shape[1]
     half_difference = np.sort(law.values, axis=1) @ ((2.0 * np.arange(1, size + 1) - size - 1.0) / size**2)
     return np.asarray(np.mean(np.abs(law.values - y[:, None]), axis=1) - half_difference)

@@ -31,8 +31,8 @@ Estimator: TypeAlias = Literal["unbiased", "biased", "block"]
 
 
 def squared_kernel_calibration_error(
-    predictive: Distribution,
     y: Any,
+    predictive: Distribution,
     *,
     prediction_kernel: PredictionKernel | None = None,
     output_kernel: Kernel | None = None,
@@ -120,10 +120,10 @@ def default_block_size(n: int) -> int:
 
 
 def unnormalized_calibration_mean_embedding(
-    predictive: Distribution,
     y: Any,
-    test_predictive: Distribution,
+    predictive: Distribution,
     test_y: Any,
+    test_predictive: Distribution,
     *,
     prediction_kernel: PredictionKernel | None = None,
     output_kernel: Kernel | None = None,

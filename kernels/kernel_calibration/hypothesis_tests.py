@@ -63,8 +63,8 @@ class CalibrationTest:
 
 
 def calibration_test(
-    predictive: Distribution,
     y: Any,
+    predictive: Distribution,
     *,
     method: Method = "asymptotic",
     prediction_kernel: PredictionKernel | None = None,

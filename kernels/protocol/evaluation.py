@@ -18,7 +18,7 @@ from congruence.kernels.gram.landmarks import LEADING
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.protocol.downsampling import downsampled_references
 from congruence.kernels.protocol.output_scales import output_kernel
-from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.protocol.repeats import RepeatedResult, repeated_evaluation
 from congruence.kernels.protocol.weighting import Reference, weighted_reference
 from congruence.kernels.solvers import Nystrom
@@ -26,7 +26,7 @@ from congruence.kernels.streams import stream
 
 
 def evaluate_protocol(
-    protocol: Protocol,
+    protocol: EvaluationProtocol,
     x_reference: Any,
     y: Any,
     versions: Mapping[str, Distribution],
@@ -65,7 +65,7 @@ def evaluate_protocol(
 
 
 def evaluate_references(
-    protocol: Protocol,
+    protocol: EvaluationProtocol,
     references: Iterable[Reference],
     y: Array,
     versions: Mapping[str, Distribution],
@@ -89,7 +89,7 @@ def evaluate_references(
 
 
 def protocol_references(
-    protocol: Protocol,
+    protocol: EvaluationProtocol,
     x: Any,
     query: Any | None,
     *,
@@ -134,12 +134,14 @@ def protocol_references(
         )
 
 
-def _prepared(protocol: Protocol, x: Array, query: Array | None, prepare_inputs: Prepare) -> PreparedCongruence:
+def _prepared(
+    protocol: EvaluationProtocol, x: Array, query: Array | None, prepare_inputs: Prepare
+) -> PreparedCongruence:
     return prepare_inputs(x, query=query, input_kernel=protocol.input_kernel, regularization=protocol.regularization)
 
 
 def resolved_output_kernel(
-    protocol: Protocol, y: Array, x: Array, prepared: PreparedCongruence | None = None
+    protocol: EvaluationProtocol, y: Array, x: Array, prepared: PreparedCongruence | None = None
 ) -> Kernel:
     """k_Y of a protocol, its bandwidth read off the whole reference split x (n, d) whichever points are used."""
     residual = protocol.output_kernel is None and protocol.output_scale == "residual"

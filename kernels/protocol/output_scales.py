@@ -20,13 +20,15 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.spectrum import residual_variance
 from congruence.kernels.kernel_functions import RBF, Kernel
-from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 
 SCALES: tuple[OutputScale, ...] = get_args(OutputScale)
 FINEST = 1e-4  # of var(y): a residual variance below it is taken as this much
 
 
-def output_kernel(scale: OutputScale | Protocol, y: Any, prepared: PreparedCongruence | None = None) -> Kernel:
+def output_kernel(
+    scale: OutputScale | EvaluationProtocol, y: Any, prepared: PreparedCongruence | None = None
+) -> Kernel:
     """k_Y at a scale, or that of a protocol.
 
     ``marginal``: RBF with gamma = 1 / (2 var y), ddof 1, as in the papers. ``residual``: gamma = 1 / (2 v), with v the
@@ -36,7 +38,7 @@ def output_kernel(scale: OutputScale | Protocol, y: Any, prepared: PreparedCongr
     Raises:
         InvalidInputError: an unknown scale, constant targets, or the residual scale without prepared inputs.
     """
-    if isinstance(scale, Protocol):
+    if isinstance(scale, EvaluationProtocol):
         return scale.output_kernel or output_kernel(scale.output_scale, y, prepared)
     targets = require_targets(y, "y")
     if scale == "marginal":

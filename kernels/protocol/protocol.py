@@ -48,7 +48,7 @@ class Downsampling:
 
 
 @dataclass(frozen=True)
-class Protocol:
+class EvaluationProtocol:
     """What a CCE value depends on beside the data and the model.
 
     Attributes:
@@ -151,8 +151,8 @@ class Protocol:
             )
 
 
-EXACT = Protocol("exact", normalize=True, input_kernel=Polynomial(degree=3, gamma=1.0, coef0=1.0))
-PREPRINT = Protocol(
+EXACT = EvaluationProtocol("exact", normalize=True, input_kernel=Polynomial(degree=3, gamma=1.0, coef0=1.0))
+PREPRINT = EvaluationProtocol(
     "preprint", normalize=False, input_kernel=Polynomial(degree=3, gamma=None, coef0=1.0), samples=1, draws=5
 )
 ECAI = replace(EXACT, name="ecai", reference="validation", samples=1, draws=5, bootstraps=10)

@@ -22,7 +22,7 @@ from congruence.kernels.gram.spectrum import MIN_FILTER, landmark_spectrum
 from congruence.kernels.gram.thin_products import padded_columns, transposed_product
 from congruence.kernels.gram.tiles import TileMaker, TilePoints, tile_slices
 from congruence.kernels.kernel_functions import CENTER_ROWS, Kernel
-from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.row_blocks.sums import BlockSums, chosen_in
 from congruence.kernels.solvers.base import residual_rows
 from congruence.kernels.solvers.low_rank import SCALE_FEATURES, inner_factor
@@ -65,7 +65,7 @@ class RowSample:
         return np.unique(np.concatenate([self.candidates, self.center, self.residual, self.checked]))
 
 
-def protocol_inputs(protocol: Protocol, inputs: Array, first: int, dtype: Any) -> Array:
+def protocol_inputs(protocol: EvaluationProtocol, inputs: Array, first: int, dtype: Any) -> Array:
     """x (n, d) of a block that begins at row ``first``: checked, in ``dtype``, as the protocol wants them.
 
     Raises:
@@ -115,7 +115,7 @@ class BlockInputs:
     """
 
     kernel: Kernel
-    protocol: Protocol
+    protocol: EvaluationProtocol
     dtype: Any
     center: Array | None = field(repr=False)
     landmarks: Array = field(repr=False)
@@ -225,7 +225,7 @@ class BlockSystem:
 
 
 def chosen_inputs(
-    protocol: Protocol, sample: RowSample, rows: Array, n: int, landmarks: int, seed: int
+    protocol: EvaluationProtocol, sample: RowSample, rows: Array, n: int, landmarks: int, seed: int
 ) -> tuple[BlockInputs, Array]:
     """What blocks are told for the pass over C'C, and the inputs (s, d) of the sample's checked rows.
 

@@ -34,7 +34,7 @@ from congruence.kernels.mean_embeddings.gram import require_share
 from congruence.kernels.mean_embeddings.model_scales import stated_kernel
 from congruence.kernels.mean_embeddings.residuals import target_errors
 from congruence.kernels.protocol.output_scales import FINEST
-from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.row_blocks.sums import BlockSums, chosen_in
 from congruence.kernels.row_blocks.system import BlockSystem
 
@@ -157,7 +157,7 @@ class _Reach:
         return self.ends[tail]
 
 
-def resolved_kernel(protocol: Protocol, targets: BlockSums, system: BlockSystem) -> Kernel:
+def resolved_kernel(protocol: EvaluationProtocol, targets: BlockSums, system: BlockSystem) -> Kernel:
     """k_Y of the protocol, its bandwidth read off all targets (``protocol.output_scales.output_kernel``).
 
     Raises:

@@ -11,7 +11,7 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.row_blocks.influence import influence_sums
 from congruence.kernels.row_blocks.right_hand_sides import right_hand_side_sums
 from congruence.kernels.row_blocks.scores import CheckedInputs, VersionAnswer, score_sums
@@ -57,7 +57,9 @@ def look(
     return found
 
 
-def sample(blocks: RowBlocks, block: int, first: int, protocol: Protocol, dtype: Any, positions: Array) -> Pass:
+def sample(
+    blocks: RowBlocks, block: int, first: int, protocol: EvaluationProtocol, dtype: Any, positions: Array
+) -> Pass:
     """The rows of the split that all blocks are judged by: landmarks, checked points."""
     return {
         "": sampled_rows(protocol_inputs(protocol, inputs_of(blocks, block, first), first, dtype), first, positions)

@@ -24,7 +24,7 @@ from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.streams import stream
 
 FEWEST_ROWS = 30
@@ -65,7 +65,7 @@ VECTOR_ROWS = 4_000
 VECTOR_DRAWS = 199
 
 
-def can_be_tested(protocol: Protocol, targets: Array, query: Array | None) -> bool:
+def can_be_tested(protocol: EvaluationProtocol, targets: Array, query: Array | None) -> bool:
     """Whether calibration given the input is measured: of targets judged at their own rows, all of them, once."""
     repeated = protocol.samples is not None or protocol.bootstraps or protocol.downsampling is not None
     return query is None and not repeated and len(targets) >= FEWEST_ROWS
@@ -101,7 +101,7 @@ class SplitCalibration:
             keys: one per row, for the randomisation of PIT values; row numbers by default.
             seed: of that randomisation.
         """
-        pit = pit_values(predictive, targets, seed=seed, keys=np.arange(len(targets)) if keys is None else keys)
+        pit = pit_values(targets, predictive, seed=seed, keys=np.arange(len(targets)) if keys is None else keys)
         said = own_quantiles(targets, predictive, self.prepared.settings.levels)
         # A law with a tenth of itself at infinity has no distances between its quantiles; the inputs' bases remain.
         test = self.prepared.test(pit, said if said is not None and np.isfinite(said).all() else None)

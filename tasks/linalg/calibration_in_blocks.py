@@ -40,7 +40,7 @@ from congruence.kernels.conditional_calibration.local_distribution import LocalD
 from congruence.kernels.conditional_calibration.regions import Regions
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
-from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.row_blocks.sums import BlockSums, chosen_in
 from congruence.tasks.linalg.block_passes import Pass, RowBlocks, Write, inputs_of, sample, targets_of
 from congruence.tasks.linalg.calibration import (
@@ -93,7 +93,7 @@ class CalibrationInBlocks:
 def calibrate_blocks(
     run: RunPass,
     n: int,
-    protocol: Protocol,
+    protocol: EvaluationProtocol,
     versions: Sequence[str],
     write: Write,
     *,
@@ -126,7 +126,7 @@ def calibrate_blocks(
 
 
 def calibrate_vector_blocks(
-    run: RunPass, n: int, protocol: Protocol, versions: Sequence[str], *, seed: int, dtype: Any
+    run: RunPass, n: int, protocol: EvaluationProtocol, versions: Sequence[str], *, seed: int, dtype: Any
 ) -> dict[str, VersionCalibration]:
     """Test every version of a split with vector targets on the rows of ``vector_rows``, fetched from the blocks."""
     if n < FEWEST_ROWS:
@@ -140,7 +140,13 @@ def calibrate_vector_blocks(
 
 
 def _vector_sample(
-    blocks: RowBlocks, block: int, first: int, protocol: Protocol, dtype: Any, versions: list[str], positions: Array
+    blocks: RowBlocks,
+    block: int,
+    first: int,
+    protocol: EvaluationProtocol,
+    dtype: Any,
+    versions: list[str],
+    positions: Array,
 ) -> Pass:
     found = sample(blocks, block, first, protocol, dtype, positions)
     targets = targets_of(blocks, block, first)

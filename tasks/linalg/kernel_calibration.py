@@ -33,9 +33,9 @@ class DaskBlocks:
 
 def distributed_kernel_calibration_error(client: Client, predictive: Distribution, y: Any, **options: Any) -> float:
     """``squared_kernel_calibration_error(predictive, y, **options)`` with its pairs on the workers of ``client``."""
-    return squared_kernel_calibration_error(predictive, y, runner=DaskBlocks(client), **options)
+    return squared_kernel_calibration_error(y, predictive, runner=DaskBlocks(client), **options)
 
 
 def distributed_calibration_test(client: Client, predictive: Distribution, y: Any, **options: Any) -> CalibrationTest:
     """``calibration_test(predictive, y, **options)`` with its pairs on the workers of ``client``."""
-    return calibration_test(predictive, y, runner=DaskBlocks(client), **options)
+    return calibration_test(y, predictive, runner=DaskBlocks(client), **options)

@@ -21,7 +21,7 @@ from congruence.kernels.congruence.test import CongruenceTest
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.protocol.evaluation import evaluate_references, protocol_references, resolved_output_kernel
-from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.protocol.repeats import RepeatedResult
 from congruence.kernels.protocol.weighting import Reference
 from congruence.kernels.solvers import Checkpoint, ConjugateGradient
@@ -56,7 +56,7 @@ class Measurement:
     """
 
     versions: dict[str, VersionMeasurement]
-    protocol: Protocol
+    protocol: EvaluationProtocol
     checkpoints: list[Checkpoint] = field(default_factory=list)
 
     def of(self, version: str) -> VersionMeasurement:
@@ -109,7 +109,7 @@ class MeasurementSettings(Interface):
 
 def measure(
     settings: MeasurementSettings,
-    protocol: Protocol,
+    protocol: EvaluationProtocol,
     embeddings: Array,
     targets: Array,
     versions: dict[str, Distribution],
@@ -134,7 +134,7 @@ def measure(
 
 def measure_versions(
     settings: MeasurementSettings,
-    protocol: Protocol,
+    protocol: EvaluationProtocol,
     embeddings: Array,
     targets: Array,
     versions: Mapping[str, VersionRows[Kept]],
@@ -204,7 +204,7 @@ def _remembering(prepare_inputs: Prepare, checkpoints: list[Checkpoint]) -> Prep
 
 
 def _references(
-    protocol: Protocol, x: Array, query: Array | None, seed: int, prepare_inputs: Prepare
+    protocol: EvaluationProtocol, x: Array, query: Array | None, seed: int, prepare_inputs: Prepare
 ) -> tuple[Reference, Iterator[Reference]]:
     """The reference that the test judges by, and those that the protocol's repeats average over."""
     if protocol.downsampling is None:

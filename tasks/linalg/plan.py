@@ -13,7 +13,7 @@ from dask.utils import parse_bytes
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import BudgetError
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom, Solver, choose_solver
 from congruence.kernels.solvers.planning import DENSE_LIMIT, NYSTROM_LANDMARKS, Plan
 from congruence.tasks.linalg import Capacity, CheckpointFile, TiledCholesky
@@ -71,7 +71,7 @@ class BlockAccuracy:
 
 
 def is_by_row_blocks(
-    settings: SolverSettings, protocol: Protocol, n: int, d: int, *, has_query: bool, memory_bytes: int
+    settings: SolverSettings, protocol: EvaluationProtocol, n: int, d: int, *, has_query: bool, memory_bytes: int
 ) -> bool:
     """Whether a split of n rows is measured by row blocks, which no memory limits, or held in memory.
 

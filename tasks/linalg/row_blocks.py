@@ -23,7 +23,7 @@ from distributed import Client
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.variation import NEARLY_CONSTANT, NearlyConstantKernelWarning, kernel_variation
-from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.row_blocks.answer import (
     BlockCertificate,
     BlockMeasurement,
@@ -101,7 +101,7 @@ def measure_blocks(
     client: Client,
     blocks: RowBlocks,
     settings: BlockSettings,
-    protocol: Protocol,
+    protocol: EvaluationProtocol,
     versions: Sequence[str],
     write: Write,
     *,
@@ -156,7 +156,7 @@ def measure_blocks(
     return replace(run, calibration=split.calibration(versions, write)) if calibrated else run
 
 
-def _require_served(protocol: Protocol) -> None:
+def _require_served(protocol: EvaluationProtocol) -> None:
     refused = {
         "samples": protocol.samples is not None,
         "bootstraps": protocol.bootstraps > 0,
@@ -194,7 +194,12 @@ class _Split:
     """The passes over one split, in their order."""
 
     def __init__(
-        self, client: Client, blocks: RowBlocks, protocol: Protocol, settings: BlockSettings, accuracy: BlockAccuracy
+        self,
+        client: Client,
+        blocks: RowBlocks,
+        protocol: EvaluationProtocol,
+        settings: BlockSettings,
+        accuracy: BlockAccuracy,
     ) -> None:
         self.client, self.blocks, self.protocol, self.accuracy = client, blocks, protocol, accuracy
         self.seed = settings.seed

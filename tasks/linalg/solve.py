@@ -10,7 +10,7 @@ from distributed import Client
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.cards import solves_on_cards, worker_devices
 from congruence.tasks.linalg.calls import WorkerCalls
 from congruence.tasks.linalg.capacity import cluster_capacity
@@ -40,7 +40,7 @@ class SolveWork:
         kept: where each version's measurement goes, by its label.
     """
 
-    protocol: Protocol
+    protocol: EvaluationProtocol
     reference: EvaluatedRows = field(repr=False)
     query: EvaluatedRows | None = field(repr=False)
     kept: Mapping[str, MeasurementAddress] = field(repr=False)

@@ -21,7 +21,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.mean_embeddings.residuals import TargetErrors, target_errors
-from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.protocol.repeats import RepeatedResult
 from congruence.kernels.protocol.weighting import Reference
 from congruence.kernels.threads import single_threaded_blas
@@ -89,7 +89,7 @@ class JudgedSplit:
     """
 
     seed: int
-    protocol: Protocol
+    protocol: EvaluationProtocol
     kernel: Kernel
     solver: str
     smoother: SpectralSmoother = field(repr=False)
@@ -102,7 +102,7 @@ class JudgedSplit:
     def of(
         cls,
         seed: int,
-        protocol: Protocol,
+        protocol: EvaluationProtocol,
         judged: Reference,
         kernel: Kernel,
         seconds: dict[str, float],

@@ -198,7 +198,7 @@ def _score(
         aggregates = {part: values[f"cce_{part}"] for part in ("mean", "noise_floor", "excess")}
         return MetricValue(scores=scores["cce"].tolist(), aggregate_results=aggregates)
     if name == "ece":
-        pit = pit_values(predictive, y, seed=settings.seed)
+        pit = pit_values(y, predictive, seed=settings.seed)
         return MetricValue(aggregate_results={"ece": calibration_error_of_pit(pit)})
     points = point_scores(predictive, y)[name]
     return MetricValue(scores=points.tolist(), aggregate_results={"mean": float(np.mean(points))})

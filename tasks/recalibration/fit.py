@@ -14,7 +14,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.gram.spectrum import gram_spectrum
-from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.streams import hashed_keys, keyed_uniforms
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.recalibration.model import map_bytes
@@ -43,7 +43,9 @@ class FittedVersion:
     depends_on_input: bool
 
 
-def fit_version(protocol: Protocol, rows: EvaluatedRows, version: str, *, half: bool, seed: int) -> FittedVersion:
+def fit_version(
+    protocol: EvaluationProtocol, rows: EvaluatedRows, version: str, *, half: bool, seed: int
+) -> FittedVersion:
     """Fit the correction of a version, whose embeddings and predictions are kept.
 
     Args:
@@ -80,7 +82,7 @@ def _chosen(keys: Array, half: bool, seed: int) -> Array:
 
 
 def _fit(
-    protocol: Protocol, x: Array, targets: Array, predictive: Distribution, keys: Array, seed: int
+    protocol: EvaluationProtocol, x: Array, targets: Array, predictive: Distribution, keys: Array, seed: int
 ) -> RecalibrationMap:
     operator = RegularizedGram(x, protocol.input_kernel, protocol.regularization)
     features = input_features(gram_spectrum(operator, seed=seed))

@@ -12,7 +12,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.recalibration_preview import Change, recalibration_rehearsal
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.deterministic import Deterministic
-from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.streams import keyed_uniforms
 from congruence.tasks.recalibration.fit import in_words
 from congruence.tasks.recalibration.rows import is_for_fitting
@@ -43,7 +43,13 @@ def rows_to_try(keys: Array, seed: int) -> tuple[Array, Array]:
 
 
 def preview(
-    protocol: Protocol, embeddings: Array, targets: Array, predictive: Distribution, keys: Array, half: Array, seed: int
+    protocol: EvaluationProtocol,
+    embeddings: Array,
+    targets: Array,
+    predictive: Distribution,
+    keys: Array,
+    half: Array,
+    seed: int,
 ) -> CorrectionPreview | None:
     """Fit on the rows of ``half`` and judge on the others; None where they are too few.
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from congruence.kernels.distributions import Distribution
-    from congruence.kernels.protocol.protocol import Protocol
+    from congruence.kernels.protocol.protocol import EvaluationProtocol
     from congruence.tasks.scores.correction import CorrectionPreview
     from congruence.tasks.scores.wrong import WhatIsWrong
 
@@ -105,7 +105,7 @@ class Evaluation:
 
     model: ModelVersion
     split: SplitSummary
-    protocol: Protocol
+    protocol: EvaluationProtocol
     metrics: dict[str, Metric]
     scores: pd.DataFrame = field(repr=False)
     predictive: Distribution | None = field(default=None, repr=False)

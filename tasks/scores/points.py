@@ -14,7 +14,7 @@ from congruence.kernels.congruence.expected import ExpectedCongruence
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.congruence.test import CongruenceTest, benjamini_hochberg
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.scores import point_scores
 from congruence.kernels.streams import hashed_keys
 from congruence.tasks.embeddings.store import EmbeddingStore
@@ -54,7 +54,7 @@ def score_version(
     rows: EvaluatedRows,
     encoder: Encoder,
     version: ModelVersion,
-    protocol: Protocol,
+    protocol: EvaluationProtocol,
     measurement: VersionMeasurement,
 ) -> Evaluation:
     """One version's evaluation: scores for every row of the split, invalid ones with their reason."""
@@ -120,7 +120,7 @@ def score_version(
 def _preview(
     settings: EvaluationSettings,
     rows: EvaluatedRows,
-    protocol: Protocol,
+    protocol: EvaluationProtocol,
     requested: tuple[str, ...],
     metrics: dict[str, Metric],
     targets: Array,
@@ -207,7 +207,7 @@ def score_points(
         chunk = slice(start, start + CHUNK_ROWS)
         scores = point_scores(predictive[chunk], targets[chunk])
         if targets.ndim == 1:
-            scores["pit"] = pit_values(predictive[chunk], targets[chunk], seed=seed, keys=names[chunk])
+            scores["pit"] = pit_values(targets[chunk], predictive[chunk], seed=seed, keys=names[chunk])
         for name, values in scores.items():
             parts.setdefault(name, []).append(values)
     # A score that a part of the rows does not have (a density, for example) is no column.

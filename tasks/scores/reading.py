@@ -98,7 +98,7 @@ def read_vector_targets(
     for column, name in enumerate(names):
         law = marginal(predictive, column)
         if law is not None:
-            read[name] = group_reading(pit_values(law, targets[:, column], seed=seed, keys=keys))
+            read[name] = group_reading(pit_values(targets[:, column], law, seed=seed, keys=keys))
     q_values = benjamini_hochberg(np.array([found.p_value for found in read.values()])) if read else np.empty(0)
     places = [RegionReading(name, 0, float(q), found) for (name, found), q in zip(read.items(), q_values, strict=True)]
     places.sort(key=lambda place: -abs(place.reading.strength))

@@ -12,7 +12,7 @@ from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.congruence.test import CongruenceTest, benjamini_hochberg
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.protocol.protocol import Protocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.rejection import RejectionCurve, rejection_curve
 from congruence.kernels.scores import point_scores
 from congruence.tasks.models.registry import ModelVersion
@@ -38,7 +38,7 @@ class Reliability:
     model: ModelVersion
     reference: SplitSummary
     inputs: SplitSummary
-    protocol: Protocol
+    protocol: EvaluationProtocol
     scores: pd.DataFrame = field(repr=False)
     threshold: float | None
     curves: dict[str, RejectionCurve] = field(repr=False)
@@ -81,7 +81,7 @@ class Reliability:
 
 def reliability(
     model: ModelVersion,
-    protocol: Protocol,
+    protocol: EvaluationProtocol,
     reference: SplitSummary,
     inputs: SplitSummary,
     rows: pd.DataFrame,

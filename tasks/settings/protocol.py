@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from congruence.kernels.bandwidths import OutputScale
 from congruence.kernels.errors import ProtocolError
 from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Linear, Matern, Polynomial
-from congruence.kernels.protocol.protocol import PROTOCOLS, Downsampling, DownsamplingChoice, Protocol
+from congruence.kernels.protocol.protocol import PROTOCOLS, Downsampling, DownsamplingChoice, EvaluationProtocol
 from congruence.tasks.settings.strict import Strict
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -89,7 +89,7 @@ class ProtocolSettings(Strict):
     def _by_name(cls, value: Any) -> Any:
         return {"base": value} if isinstance(value, str) else value
 
-    def protocol(self) -> Protocol:
+    def protocol(self) -> EvaluationProtocol:
         """The protocol as a value."""
         given = {key: value for key, value in self if value is not None and key not in ("base", "name")}
         changes: dict[str, Any] = {

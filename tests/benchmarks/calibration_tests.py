@@ -62,14 +62,14 @@ def rejection_table(repetitions: int) -> None:
             errors, trusted = 0, True
             for seed in range(count):
                 predictive, y = synthetic(n, np.random.default_rng(seed), calibrated=True)
-                result = calibration_test(predictive, y, output_kernel=KERNEL, seed=seed, **options)
+                result = calibration_test(y, predictive, output_kernel=KERNEL, seed=seed, **options)
                 errors += result.p_value <= LEVEL
                 trusted &= result.trust.reliable
             seconds = (time.perf_counter() - started) / count
             power = 0
             for seed in range(50):
                 predictive, y = synthetic(n, np.random.default_rng(seed), calibrated=False)
-                power += calibration_test(predictive, y, output_kernel=KERNEL, seed=seed, **options).p_value <= LEVEL
+                power += calibration_test(y, predictive, output_kernel=KERNEL, seed=seed, **options).p_value <= LEVEL
             shown = "yes" if trusted else "no"
             print(
                 f"| {name} | {n} | {count} | {errors / count:.3f} | {power / 50:.2f} | {shown} | {1e3 * seconds:.0f} |",
@@ -84,7 +84,7 @@ def least_squares_table(repetitions: int) -> None:
         rejected = 0
         for seed in range(repetitions):
             predictive, y = least_squares(np.random.default_rng(seed))
-            rejected += calibration_test(predictive, y, output_kernel=KERNEL, seed=seed, **TESTS[name]).p_value < LEVEL
+            rejected += calibration_test(y, predictive, output_kernel=KERNEL, seed=seed, **TESTS[name]).p_value < LEVEL
         print(f"| {name} | {rejected / repetitions:.3f} of {repetitions} |", flush=True)
 
 
@@ -94,7 +94,7 @@ def cost_table(rows: int) -> None:
     for n in (10_000, rows):
         predictive, y = synthetic(n, np.random.default_rng(0), calibrated=True)
         started = time.perf_counter()
-        serial = squared_kernel_calibration_error(predictive, y, output_kernel=KERNEL)
+        serial = squared_kernel_calibration_error(y, predictive, output_kernel=KERNEL)
         print(f"| unbiased, one process | {n} | {time.perf_counter() - started:.1f} |", flush=True)
         with (
             LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
@@ -105,11 +105,11 @@ def cost_table(rows: int) -> None:
             print(f"| unbiased, two Dask workers | {n} | {time.perf_counter() - started:.1f} |", flush=True)
         assert spread == serial
         started = time.perf_counter()
-        squared_kernel_calibration_error(predictive, y, output_kernel=KERNEL, estimator="block")
+        squared_kernel_calibration_error(y, predictive, output_kernel=KERNEL, estimator="block")
         print(f"| block, B = sqrt(n) | {n} | {time.perf_counter() - started:.2f} |", flush=True)
     predictive, y = synthetic(10_000, np.random.default_rng(0), calibrated=True)
     started = time.perf_counter()
-    calibration_test(predictive, y, output_kernel=KERNEL)
+    calibration_test(y, predictive, output_kernel=KERNEL)
     print(f"| asymptotic test, 1000 bootstrap samples | 10000 | {time.perf_counter() - started:.1f} |")
 
 

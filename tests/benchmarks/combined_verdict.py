@@ -62,7 +62,7 @@ def main() -> None:
         for _ in range(min(PER_INPUTS, arguments.splits - made)):
             law, y = truth(arguments.family, 4.0 * x, rng)
             congruence = congruence_tests(prepared, y, {"": law}, draws=199, seed=int(rng.integers(2**31)))[""]
-            pit = pit_values(law, y, seed=int(rng.integers(2**31)))
+            pit = pit_values(y, law, seed=int(rng.integers(2**31)))
             test = split.test(pit, own_quantiles(y, law, settings.levels))
             metrics = {
                 "cce_mean": Metric(congruence.statistic),

@@ -147,7 +147,7 @@ def rivals() -> dict[str, Callable[..., float]]:
 
     def skce(method: str) -> Callable[..., float]:
         options = {"replicates": 199} if method == "asymptotic" else {}
-        return lambda x, y, model, pit, seed: calibration_test(model, y, method=method, seed=seed, **options).p_value
+        return lambda x, y, model, pit, seed: calibration_test(y, model, method=method, seed=seed, **options).p_value
 
     return {
         "CCE": congruence,
@@ -218,7 +218,7 @@ def power(n: int, splits: int, cases: list[str], draws: int, without: list[str])
             test = prepared.test_version(y, model, seed=split)
             seconds[0] += time.process_time() - started
             row = [test.p_value, *test.by_order.values()]
-            pit = pit_values(model, y, seed=split)
+            pit = pit_values(y, model, seed=split)
             for index, rival in enumerate(tests.values(), 1):
                 started = time.process_time()
                 row.append(rival(x, y, model, pit, split))

@@ -44,7 +44,7 @@ def gaussian_trap(n: int = 1000) -> None:
     print(f"\n## Figure 1, the Gaussian trap (n = {n})\n")
     print("| model | ECE | mean CCE | noise floor | p |\n|---|---:|---:|---:|---:|")
     for name, model in models.items():
-        ece = calibration_error_of_pit(pit_values(model, y))
+        ece = calibration_error_of_pit(pit_values(y, model))
         result = conditional_congruence_error(x, y, model, input_kernel=RBF(0.5))
         p = congruence_test(x, y, model, input_kernel=RBF(0.5)).p_value
         print(f"| {name} | {ece:.4f} | {result.mean:.4f} | {result.noise_floor:.4f} | {p:.3f} |")
@@ -188,7 +188,7 @@ def rejection(n: int = 2000) -> None:
     print(f"\n## Rejection (appendix C.1): {n} rows each to train, as reference, and to test\n")
     print("| withheld | MAE kept | random | NLL kept | random |\n|---:|---:|---:|---:|---:|")
     mae = rejection_curve(result.values, np.abs(y[test] - model.mean()))
-    nll = rejection_curve(result.values, negative_log_likelihood(model, y[test]))
+    nll = rejection_curve(result.values, negative_log_likelihood(y[test], model))
     for share in (0.0, 0.2, 0.4, 0.6, 0.8):
         at = int(np.argmin(np.abs(mae.withheld - share)))
         print(

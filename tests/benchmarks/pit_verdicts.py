@@ -42,7 +42,7 @@ def _two_modes(rng: np.random.Generator, n: int, distance: float) -> np.ndarray:
 def poisson(rng: np.random.Generator, n: int) -> np.ndarray:
     """Randomised PIT values of counts under their own law."""
     rate = rng.uniform(0.2, 3.0, n)
-    return pit_values(Poisson(rate), rng.poisson(rate), seed=int(rng.integers(2**31)))
+    return pit_values(rng.poisson(rate), Poisson(rate), seed=int(rng.integers(2**31)))
 
 
 def false_alarms(repetitions: int) -> None:

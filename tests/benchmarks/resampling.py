@@ -55,7 +55,7 @@ def calibration_intervals(repetitions: int) -> None:
             for i in range(count):
                 rng = np.random.default_rng([n, i])
                 if law is None:
-                    pit = pit_values(Poisson(np.full(n, 0.5)), rng.poisson(0.5, n), seed=i)
+                    pit = pit_values(rng.poisson(0.5, n), Poisson(np.full(n, 0.5)), seed=i)
                 else:
                     pit = ndtr(rng.normal(*law, n))
                 statistics = ScoreStatistics.of({key: pit <= level for key, level in CENTERS.items()})

@@ -62,7 +62,7 @@ def evaluation_of(rows: int, model: ModelVersion) -> Evaluation:
     points = {"cce": floor + rng.gamma(2, 0.01, rows), "cce_noise_floor": floor, "cce_p_value": p_values}
     points["cce_excess"] = np.sqrt(points["cce"] ** 2 - floor**2)
     points |= point_scores(predictive, targets)
-    points["pit"] = pit_values(predictive, targets, seed=0, keys=keys)
+    points["pit"] = pit_values(targets, predictive, seed=0, keys=keys)
     scores = pd.DataFrame({"key": keys, "valid": True, "reason": None, "target": targets})
     scores["city"] = rng.choice([f"city {number}" for number in range(CITIES)], rows)
     scores["half"] = np.where(angle < np.pi / 2, "left", "right")

@@ -95,7 +95,7 @@ def test_intervals_of_a_calibration_error_cover_that_of_the_population(law: str)
     for seed in range(repetitions):
         rng = np.random.default_rng(seed)
         if law == "poisson":
-            pit = pit_values(Poisson(np.full(500, 0.5)), rng.poisson(0.5, 500), seed=seed)
+            pit = pit_values(rng.poisson(0.5, 500), Poisson(np.full(500, 0.5)), seed=seed)
         else:
             pit = ndtr(rng.normal(0.0, 1.5 if law == "overconfident" else 1.0, 500))
         found = _calibration_statistics(pit).mean_absolute_deviation(CENTERS, resamples=300)

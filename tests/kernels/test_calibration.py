@@ -19,10 +19,10 @@ POISSON, COUNTS = families.Poisson(RATE), RNG.poisson(RATE).astype(float)
 
 
 def test_a_perfect_poisson_is_calibrated_only_by_randomised_pit_values() -> None:
-    assert cal.expected_calibration_error(POISSON, COUNTS) < 0.01
-    assert cal.expected_calibration_error(POISSON, COUNTS, pit="mid") < 0.01
-    assert cal.expected_calibration_error(POISSON, COUNTS, pit="nonrandomized") == pytest.approx(0.071, abs=0.004)
-    assert cal.expected_calibration_error(POISSON, COUNTS, weights="frequency") < 0.01
+    assert cal.expected_calibration_error(COUNTS, POISSON) < 0.01
+    assert cal.expected_calibration_error(COUNTS, POISSON, pit="mid") < 0.01
+    assert cal.expected_calibration_error(COUNTS, POISSON, pit="nonrandomized") == pytest.approx(0.071, abs=0.004)
+    assert cal.expected_calibration_error(COUNTS, POISSON, weights="frequency") < 0.01
 
 
 def test_frequency_weights_are_the_public_codes_variant() -> None:
@@ -30,19 +30,19 @@ def test_frequency_weights_are_the_public_codes_variant() -> None:
     levels = np.linspace(1e-5, 1 - 1e-5, 50)
     observed = np.array([np.mean(law.cdf(y) <= level) for level in levels])
     expected = np.sum(observed / observed.sum() * np.abs(levels - observed))
-    assert cal.expected_calibration_error(law, y, weights="frequency") == pytest.approx(expected, rel=1e-12)
-    uniform = cal.expected_calibration_error(law, y, alpha=2.0)
+    assert cal.expected_calibration_error(y, law, weights="frequency") == pytest.approx(expected, rel=1e-12)
+    uniform = cal.expected_calibration_error(y, law, alpha=2.0)
     assert uniform == pytest.approx(np.mean((levels - observed) ** 2), rel=1e-12)
 
 
 def test_randomised_pit_repeats_in_any_sharding() -> None:
     keys = np.array([f"image-{i}" for i in range(3000)], dtype=object)
     law, y = POISSON[:3000], COUNTS[:3000]
-    whole = cal.pit_values(law, y, keys=keys, seed=5)
+    whole = cal.pit_values(y, law, keys=keys, seed=5)
     order = RNG.permutation(3000)
-    parts = [cal.pit_values(law[rows], y[rows], keys=keys[rows], seed=5) for rows in np.array_split(order, 4)]
+    parts = [cal.pit_values(y[rows], law[rows], keys=keys[rows], seed=5) for rows in np.array_split(order, 4)]
     np.testing.assert_array_equal(np.concatenate(parts), whole[order])
-    assert not np.array_equal(whole, cal.pit_values(law, y, keys=keys, seed=6))
+    assert not np.array_equal(whole, cal.pit_values(y, law, keys=keys, seed=6))
     for test in (cal.kolmogorov_smirnov, cal.cramer_von_mises, cal.chi_square):
         assert test(whole).p_value > 0.001
 
@@ -58,7 +58,7 @@ def test_keyed_uniforms_are_uniform_for_neighbouring_keys() -> None:
 
 
 def test_uniformity_tests_reject_a_biased_model() -> None:
-    pit = cal.pit_values(families.Normal(np.full(400, 0.3), 1.0), RNG.normal(size=400))
+    pit = cal.pit_values(RNG.normal(size=400), families.Normal(np.full(400, 0.3), 1.0))
     for test in (cal.kolmogorov_smirnov, cal.cramer_von_mises, cal.chi_square):
         assert test(pit).p_value < 0.01
     with pytest.raises(InvalidInputError, match="values per bin"):
@@ -75,7 +75,7 @@ def normal_case() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def test_metrics_agree_with_uncertainty_toolbox(normal_case: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
     mean, std, y = normal_case
-    ours = cal.regression_metrics(families.Normal(mean, std), y)
+    ours = cal.regression_metrics(y, families.Normal(mean, std))
     theirs = uct.get_all_metrics(mean, std, y, verbose=False)
     expected = {**theirs["accuracy"], **theirs["avg_calibration"], **theirs["sharpness"], **theirs["scoring_rule"]}
     assert set(ours) == set(expected)
@@ -85,7 +85,7 @@ def test_metrics_agree_with_uncertainty_toolbox(normal_case: tuple[np.ndarray, n
 
 def test_quantile_proportions_agree_too(normal_case: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
     mean, std, y = normal_case
-    pit = cal.pit_values(families.Normal(mean, std), y)
+    pit = cal.pit_values(y, families.Normal(mean, std))
     expected, observed = cal.proportions(pit, kind="quantile")
     theirs = uct.mean_absolute_calibration_error(mean, std, y, prop_type="quantile")
     assert cal.calibration_error(expected, observed) == pytest.approx(theirs, rel=1e-9)
@@ -93,7 +93,7 @@ def test_quantile_proportions_agree_too(normal_case: tuple[np.ndarray, np.ndarra
 
 def test_adversarial_groups_agree(normal_case: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
     mean, std, y = (values[:200] for values in normal_case)
-    pit = cal.pit_values(families.Normal(mean, std), y)
+    pit = cal.pit_values(y, families.Normal(mean, std))
     ours = cal.adversarial_group_calibration(pit, sizes=4, trials=20)
     np.random.seed(0)  # noqa: NPY002 - the toolbox draws from the global state
     theirs = uct.adversarial_group_calibration(mean, std, y, "mean_abs", num_group_bins=4, num_trials=20)
@@ -104,7 +104,7 @@ def test_adversarial_groups_agree(normal_case: tuple[np.ndarray, np.ndarray, np.
 
 
 def test_metrics_that_do_not_exist_are_left_out() -> None:
-    metrics = cal.regression_metrics(families.Deterministic(np.arange(5.0)), np.ones(5))
+    metrics = cal.regression_metrics(np.ones(5), families.Deterministic(np.arange(5.0)))
     assert not {"nll", "r2", "corr"} & set(metrics)
     assert all(np.isfinite(value) for value in metrics.values())
 
@@ -113,7 +113,7 @@ def test_unknown_settings_are_refused() -> None:
     law, y = POISSON[:10], COUNTS[:10]
     for arguments in ({"weights": "odd"}, {"alpha": 0.0}, {"levels": [0.5, 1.5]}, {"pit": "odd"}, {"keys": [1, 2]}):
         with pytest.raises(InvalidInputError):
-            cal.expected_calibration_error(law, y, **arguments)
+            cal.expected_calibration_error(y, law, **arguments)
 
 
 def test_levels_are_a_number_of_any_kind() -> None:

@@ -83,7 +83,7 @@ def test_published_values(loc, scale, y, unbiased, biased):
     for estimator, value in (("unbiased", unbiased), ("biased", biased), ("block", unbiased)):
         options = {"block_size": 2} if estimator == "block" else {}
         result = squared_kernel_calibration_error(
-            predictive, np.array(y, float), output_kernel=SQUARED_EXPONENTIAL, estimator=estimator, **options
+            np.array(y, float), predictive, output_kernel=SQUARED_EXPONENTIAL, estimator=estimator, **options
         )
         assert result == pytest.approx(value, abs=2e-13)
 
@@ -94,17 +94,17 @@ def test_blocks_of_consecutive_rows_have_the_published_values(size, value):
     loc, scale = np.transpose([(numbers.gauss(0, 1), numbers.random()) for _ in range(100)])
     y = np.array([numbers.gauss(0, 1) for _ in range(100)])
     options = {"prediction_kernel": Wasserstein(), "output_kernel": RBF(0.5), "estimator": "block", "block_size": size}
-    result = squared_kernel_calibration_error(Normal(loc, scale), y, shuffle=False, **options)
+    result = squared_kernel_calibration_error(y, Normal(loc, scale), shuffle=False, **options)
     assert result == pytest.approx(value, abs=1e-14)
-    assert result != squared_kernel_calibration_error(Normal(loc, scale), y, **options)
+    assert result != squared_kernel_calibration_error(y, Normal(loc, scale), **options)
     terms = pair_terms(Normal(loc, scale), y, Wasserstein(), RBF(0.5))
     assert block_test(terms, size, shuffle=False).estimate == pytest.approx(value, abs=1e-14)
     test = calibration_test(
-        Normal(loc, scale), y, method="block", block_size=size, output_kernel=RBF(0.5), shuffle=False
+        y, Normal(loc, scale), method="block", block_size=size, output_kernel=RBF(0.5), shuffle=False
     )
     assert test.estimate == pytest.approx(value, abs=1e-14)
     with pytest.raises(InvalidInputError, match="no meaning"):
-        squared_kernel_calibration_error(Normal(loc, scale), y, shuffle=False)
+        squared_kernel_calibration_error(y, Normal(loc, scale), shuffle=False)
 
 
 @pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0])
@@ -114,21 +114,21 @@ def test_estimators_equal_their_definitions(exponent):
     h = definition(predictive, y, 0.7, np.exp(-0.8 * cdist(parameters, parameters) ** exponent))
     options = {"prediction_kernel": Wasserstein(0.8, exponent), "output_kernel": RBF(0.7)}
     off = h - np.diag(np.diag(h))
-    assert squared_kernel_calibration_error(predictive, y, **options) == pytest.approx(off.sum() / (40 * 39), abs=1e-13)
-    biased = squared_kernel_calibration_error(predictive, y, estimator="biased", **options)
+    assert squared_kernel_calibration_error(y, predictive, **options) == pytest.approx(off.sum() / (40 * 39), abs=1e-13)
+    biased = squared_kernel_calibration_error(y, predictive, estimator="biased", **options)
     assert biased == pytest.approx(h.mean(), abs=1e-13)
     order = stream(3, "blocks of rows").permutation(40)
     blocks = [off[np.ix_(rows, rows)].sum() / 12 for rows in order.reshape(10, 4)]
-    block = squared_kernel_calibration_error(predictive, y, estimator="block", block_size=4, seed=3, **options)
+    block = squared_kernel_calibration_error(y, predictive, estimator="block", block_size=4, seed=3, **options)
     assert block == pytest.approx(np.mean(blocks), abs=1e-13)
 
 
 def test_blocks_and_tiles_change_nothing(monkeypatch):
     predictive, y = normal_data(120)
-    whole = squared_kernel_calibration_error(predictive, y)
+    whole = squared_kernel_calibration_error(y, predictive)
     monkeypatch.setattr(pairs, "BLOCK_ROWS", 50)
     monkeypatch.setattr(pairs, "_TILE", 7)
-    assert squared_kernel_calibration_error(predictive, y) == pytest.approx(whole, rel=1e-12, abs=1e-16)
+    assert squared_kernel_calibration_error(y, predictive) == pytest.approx(whole, rel=1e-12, abs=1e-16)
 
 
 @given(st.integers(2, 30), st.integers(0, 10**6), st.floats(0.05, 5.0), st.sampled_from([0.7, 1.0, 2.0]))
@@ -137,10 +137,10 @@ def test_biased_is_never_negative_and_rows_have_no_order(n, seed, scale, exponen
     predictive, y = normal_data(n, seed)
     kernel = Wasserstein(scale, exponent)
     order = np.random.default_rng(seed).permutation(n)
-    biased = squared_kernel_calibration_error(predictive, y, prediction_kernel=kernel, estimator="biased")
+    biased = squared_kernel_calibration_error(y, predictive, prediction_kernel=kernel, estimator="biased")
     assert biased >= 0.0
-    assert squared_kernel_calibration_error(predictive[order], y[order], prediction_kernel=kernel) == pytest.approx(
-        squared_kernel_calibration_error(predictive, y, prediction_kernel=kernel), rel=1e-9, abs=1e-13
+    assert squared_kernel_calibration_error(y[order], predictive[order], prediction_kernel=kernel) == pytest.approx(
+        squared_kernel_calibration_error(y, predictive, prediction_kernel=kernel), rel=1e-9, abs=1e-13
     )
 
 
@@ -149,7 +149,7 @@ def test_unbiased_estimates_of_a_calibrated_model_average_to_zero():
     loc, scale = rng.normal(size=(200, 20)), rng.uniform(0.5, 2, size=(200, 20))
     y = loc + scale * rng.normal(size=(200, 20))
     estimates = [
-        squared_kernel_calibration_error(Normal(*row[:2]), row[2], output_kernel=SQUARED_EXPONENTIAL)
+        squared_kernel_calibration_error(row[2], Normal(*row[:2]), output_kernel=SQUARED_EXPONENTIAL)
         for row in zip(loc, scale, y, strict=True)
     ]
     assert abs(np.mean(estimates)) < 4 * np.std(estimates) / np.sqrt(200)
@@ -201,7 +201,7 @@ def test_laplace_with_its_kernel_agrees_with_samples():
     predictive = Laplace(rng.normal(size=30), rng.uniform(0.5, 2, 30))
     y = rng.normal(size=30)
     exact = squared_kernel_calibration_error(
-        predictive, y, prediction_kernel=HilbertianEmbedding(embedding=moment_embedding), output_kernel=Laplacian(0.7)
+        y, predictive, prediction_kernel=HilbertianEmbedding(embedding=moment_embedding), output_kernel=Laplacian(0.7)
     )
     draws = predictive.sample(2000, seed=2)
     kernel = Laplacian(0.7)
@@ -291,9 +291,9 @@ def test_every_kernel_works_for_every_kind_of_prediction(kernel):
     ]
     for predictive in kinds:
         y = predictive.sample(1, seed=1)[:, 0]
-        biased = squared_kernel_calibration_error(predictive, y, prediction_kernel=kernel, estimator="biased")
+        biased = squared_kernel_calibration_error(y, predictive, prediction_kernel=kernel, estimator="biased")
         assert 0.0 < biased < 1.0
-        assert np.isfinite(squared_kernel_calibration_error(predictive, y, prediction_kernel=kernel))
+        assert np.isfinite(squared_kernel_calibration_error(y, predictive, prediction_kernel=kernel))
 
 
 def test_vector_normals_equal_the_definition():
@@ -324,7 +324,7 @@ def test_vector_normals_equal_the_definition():
     )
     rows = location_scale_rows(pair, targets)
     assert NormalProduct((0.7,))(rows[[i]], rows[[j]])[0, 0] == pytest.approx(expected, abs=0.01)
-    exact = squared_kernel_calibration_error(pair, targets, output_kernel=RBF(0.7), estimator="biased")
+    exact = squared_kernel_calibration_error(targets, pair, output_kernel=RBF(0.7), estimator="biased")
     assert 0 < exact < 1
 
 
@@ -334,10 +334,10 @@ def test_vector_targets():
     predictive = Samples(center + rng.normal(size=(60, 20, 3)))
     good, bad = center[:, 0] + rng.normal(size=(60, 3)), center[:, 0] + 1.0 + rng.normal(size=(60, 3))
     options = {"prediction_kernel": MaximumMeanDiscrepancy(scale=None), "output_kernel": RBF(0.1)}
-    calibrated = squared_kernel_calibration_error(predictive, good, **options)
-    assert abs(calibrated) < 0.01 < squared_kernel_calibration_error(predictive, bad, **options)
+    calibrated = squared_kernel_calibration_error(good, predictive, **options)
+    assert abs(calibrated) < 0.01 < squared_kernel_calibration_error(bad, predictive, **options)
     with pytest.raises(InvalidInputError, match="MaximumMeanDiscrepancy"):
-        squared_kernel_calibration_error(predictive, good)
+        squared_kernel_calibration_error(good, predictive)
 
 
 def test_ucme_equals_its_definition():
@@ -349,7 +349,7 @@ def test_ucme_equals_its_definition():
     mean = np.sqrt(v / spread) * np.exp(-((predictive.loc[:, None] - test_y) ** 2) / (2 * spread))
     expected = np.mean(np.mean(k_p * (np.exp(-0.5 * (y[:, None] - test_y) ** 2) - mean), axis=0) ** 2)
     result = unnormalized_calibration_mean_embedding(
-        predictive, y, test_predictive, test_y, output_kernel=SQUARED_EXPONENTIAL
+        y, predictive, test_y, test_predictive, output_kernel=SQUARED_EXPONENTIAL
     )
     assert result == pytest.approx(expected, rel=1e-12)
 
@@ -361,16 +361,16 @@ def wasserstein_grid(a: Normal, b: Normal) -> np.ndarray:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda p, y: squared_kernel_calibration_error(p, y[:-1]), "9 rows"),
-        (lambda p, y: squared_kernel_calibration_error(p, np.full(10, 3.0)), "all 10 values"),
-        (lambda p, y: squared_kernel_calibration_error(p, np.where(y == y[4], np.nan, y)), "row 4"),
-        (lambda p, y: squared_kernel_calibration_error(p[:1], y[:1], output_kernel=RBF(1.0)), "at least two"),
-        (lambda p, y: squared_kernel_calibration_error(p, y, estimator="linear"), "unknown"),
-        (lambda p, y: squared_kernel_calibration_error(p, y, block_size=4), "no meaning"),
-        (lambda p, y: squared_kernel_calibration_error(p, y, estimator="block", block_size=11), "2 to the 10"),
+        (lambda p, y: squared_kernel_calibration_error(y[:-1], p), "9 rows"),
+        (lambda p, y: squared_kernel_calibration_error(np.full(10, 3.0), p), "all 10 values"),
+        (lambda p, y: squared_kernel_calibration_error(np.where(y == y[4], np.nan, y), p), "row 4"),
+        (lambda p, y: squared_kernel_calibration_error(y[:1], p[:1], output_kernel=RBF(1.0)), "at least two"),
+        (lambda p, y: squared_kernel_calibration_error(y, p, estimator="linear"), "unknown"),
+        (lambda p, y: squared_kernel_calibration_error(y, p, block_size=4), "no meaning"),
+        (lambda p, y: squared_kernel_calibration_error(y, p, estimator="block", block_size=11), "2 to the 10"),
         (lambda p, y: Wasserstein(scale=0.0), "scale is 0"),
         (lambda p, y: Wasserstein(exponent=2.5), r"\(0, 2\]"),
-        (lambda p, y: unnormalized_calibration_mean_embedding(p, y, p[:3], y[:2]), "2 rows"),
+        (lambda p, y: unnormalized_calibration_mean_embedding(y, p, y[:2], p[:3]), "2 rows"),
     ],
 )
 def test_bad_input_is_named(call, message):
@@ -381,6 +381,6 @@ def test_bad_input_is_named(call, message):
 
 def test_unbounded_kernels_are_estimated_too():
     predictive, y = normal_data(20)
-    moments = squared_kernel_calibration_error(predictive, y, output_kernel=Polynomial(degree=2), estimator="biased")
+    moments = squared_kernel_calibration_error(y, predictive, output_kernel=Polynomial(degree=2), estimator="biased")
     assert np.isfinite(moments)
     assert moments > 0

@@ -38,7 +38,7 @@ def test_level_on_calibrated_models(method, n, repetitions, options):
     for seed in range(repetitions):
         predictive, y = synthetic(n, seed, calibrated=True)
         rejected += (
-            calibration_test(predictive, y, method=method, output_kernel=KERNEL, seed=seed, **options).p_value <= 0.05
+            calibration_test(y, predictive, method=method, output_kernel=KERNEL, seed=seed, **options).p_value <= 0.05
         )
     assert rejected / repetitions <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / repetitions)
 
@@ -47,7 +47,7 @@ def test_level_on_calibrated_models(method, n, repetitions, options):
 def test_power_on_the_uncalibrated_model(method):
     for seed in range(5):
         predictive, y = synthetic(256, seed, calibrated=False)
-        assert calibration_test(predictive, y, method=method, output_kernel=KERNEL, seed=seed).p_value <= 0.05
+        assert calibration_test(y, predictive, method=method, output_kernel=KERNEL, seed=seed).p_value <= 0.05
 
 
 @pytest.mark.parametrize("method", ["asymptotic", "consistency", "cme"])
@@ -58,9 +58,9 @@ def test_ten_targets(method):
     predictive = MultivariateNormal(center, np.full((200, 10), 0.1))
     y = center + 0.1 * rng.normal(size=(200, 10))
     options = {"method": method, "output_kernel": KERNEL, "replicates": 39}
-    assert calibration_test(predictive, y, **options).p_value > 0.05
+    assert calibration_test(y, predictive, **options).p_value > 0.05
     y[:, 0] = 0.1 + 0.1 * rng.normal(size=200)
-    assert calibration_test(predictive, y, **options).p_value <= 0.05
+    assert calibration_test(y, predictive, **options).p_value <= 0.05
 
 
 def test_distribution_free_bounds_reject_only_gross_errors():
@@ -68,13 +68,13 @@ def test_distribution_free_bounds_reject_only_gross_errors():
     far = Normal(predictive.loc + 5.0, predictive.scale)
     for estimator in ("unbiased", "biased"):
         options = {"method": "distribution_free", "output_kernel": KERNEL, "estimator": estimator}
-        assert calibration_test(predictive, y, **options).p_value > 0.5
-        assert calibration_test(far, y, **options).p_value < 1e-3
+        assert calibration_test(y, predictive, **options).p_value > 0.5
+        assert calibration_test(y, far, **options).p_value < 1e-3
 
 
 def test_an_estimate_below_zero_is_no_evidence():
     predictive, y = Normal(np.array([0.0, 1.0]), np.array([1.0, 2.0])), np.array([1.0, 0.0])
-    result = calibration_test(predictive, y, method="distribution_free", output_kernel=KERNEL)
+    result = calibration_test(y, predictive, method="distribution_free", output_kernel=KERNEL)
     assert result.estimate < 0
     assert result.p_value == 1.0
 
@@ -89,7 +89,7 @@ def test_ordinary_least_squares_illustration_is_rejected():
         slope, intercept = np.polyfit(x[:100], y[:100], 1)
         spread = np.std(y[:100] - intercept - slope * x[:100], ddof=1)
         predictive = Normal(intercept + slope * x[100:], np.full(50, spread))
-        rejections.append(calibration_test(predictive, y[100:], output_kernel=KERNEL, seed=seed).p_value < 0.05)
+        rejections.append(calibration_test(y[100:], predictive, output_kernel=KERNEL, seed=seed).p_value < 0.05)
     assert np.mean(rejections) >= 0.75
 
 
@@ -123,54 +123,54 @@ def test_consistency_draws_have_mean_zero_and_follow_the_estimator(kernel):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_seed_repeats_the_result(method):
     predictive, y = synthetic(256, 0, calibrated=True)
-    first, second = (calibration_test(predictive, y, method=method, seed=7) for _ in range(2))
+    first, second = (calibration_test(y, predictive, method=method, seed=7) for _ in range(2))
     assert first == second
     assert 0.0 < first.p_value <= 1.0
 
 
 def test_trust_names_few_rows_few_blocks_and_few_rows_per_location():
     predictive, y = synthetic(40, 0, calibrated=True)
-    assert "40 rows" in str(calibration_test(predictive, y).trust)
-    assert not calibration_test(predictive, y).trust.reliable
-    block = calibration_test(predictive, y, method="block", block_size=2)
+    assert "40 rows" in str(calibration_test(y, predictive).trust)
+    assert not calibration_test(y, predictive).trust.reliable
+    block = calibration_test(y, predictive, method="block", block_size=2)
     assert "20 blocks" in str(block.trust)
-    cme = calibration_test(predictive, y, method="cme")
+    cme = calibration_test(y, predictive, method="cme")
     assert "35 rows for 5 locations" in str(cme.trust)
     assert not cme.trust
-    assert calibration_test(*synthetic(1024, 0, calibrated=True), method="cme").trust
-    assert calibration_test(*synthetic(256, 0, calibrated=True)).trust
+    assert calibration_test(*reversed(synthetic(1024, 0, calibrated=True)), method="cme").trust
+    assert calibration_test(*reversed(synthetic(256, 0, calibrated=True))).trust
 
 
 def test_trust_sees_a_kernel_on_predictions_of_the_wrong_scale():
     predictive, y = synthetic(256, 0, calibrated=True)
-    narrow = calibration_test(predictive, y, prediction_kernel=Wasserstein(scale=1e5)).trust
+    narrow = calibration_test(y, predictive, prediction_kernel=Wasserstein(scale=1e5)).trust
     assert not narrow.reliable
     assert "scale=None" in str(narrow)
-    wide = calibration_test(predictive, y, prediction_kernel=Wasserstein(scale=1e-4)).trust
+    wide = calibration_test(y, predictive, prediction_kernel=Wasserstein(scale=1e-4)).trust
     assert wide.reliable
     assert "nearly constant" in str(wide)
-    assert calibration_test(predictive, y, prediction_kernel=Wasserstein(scale=None)).trust.reasons == ()
+    assert calibration_test(y, predictive, prediction_kernel=Wasserstein(scale=None)).trust.reasons == ()
 
 
 def test_trust_of_consistency_says_where_the_kernel_came_from():
     predictive, y = synthetic(64, 0, calibrated=True)
-    assert "read off the targets" in str(calibration_test(predictive, y, method="consistency").trust)
-    assert calibration_test(predictive, y, method="consistency", output_kernel=KERNEL).trust.reasons == ()
+    assert "read off the targets" in str(calibration_test(y, predictive, method="consistency").trust)
+    assert calibration_test(y, predictive, method="consistency", output_kernel=KERNEL).trust.reasons == ()
 
 
 def test_two_blocks_are_refused():
     """Two blocks of a calibrated model can give p = 1e-63."""
     predictive, y = synthetic(256, 0, calibrated=True)
     with pytest.raises(InvalidInputError, match="leave 2 blocks"):
-        calibration_test(predictive, y, method="block", block_size=128)
+        calibration_test(y, predictive, method="block", block_size=128)
 
 
 def test_locations_may_be_given():
     predictive, y = synthetic(500, 0, calibrated=False)
     centers = np.array([0.2, 0.8])
     result = calibration_test(
-        predictive,
         y,
+        predictive,
         method="cme",
         test_predictive=Normal(centers, np.full(2, 0.1)),
         test_y=centers,
@@ -182,7 +182,7 @@ def test_locations_may_be_given():
 def test_equal_locations_count_once():
     predictive, y = synthetic(500, 0, calibrated=True)
     same = Normal(np.full(3, 0.5), np.full(3, 0.1))
-    result = calibration_test(predictive, y, method="cme", test_predictive=same, test_y=np.full(3, 0.5))
+    result = calibration_test(y, predictive, method="cme", test_predictive=same, test_y=np.full(3, 0.5))
     assert "only 1 directions" in str(result.trust)
     assert 0.001 < result.p_value < 1.0
 
@@ -191,7 +191,7 @@ def test_bounds_of_kernels():
     assert kernel_supremum(RBF(1.0) + Laplacian(2.0) * RBF(0.1)) == 2.0
     predictive, y = synthetic(20, 0, calibrated=True)
     with pytest.raises(InvalidInputError, match="no finite bound"):
-        calibration_test(predictive, y, method="distribution_free", output_kernel=Polynomial())
+        calibration_test(y, predictive, method="distribution_free", output_kernel=Polynomial())
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_bounds_of_kernels():
 def test_bad_options_are_named(options, message):
     predictive, y = synthetic(40, 0, calibrated=True)
     with pytest.raises(InvalidInputError, match=message):
-        calibration_test(predictive, y, **options)
+        calibration_test(y, predictive, **options)
 
 
 def test_ensembles_are_tested_as_the_empirical_law_they_are():
@@ -217,5 +217,5 @@ def test_ensembles_are_tested_as_the_empirical_law_they_are():
     y = center[:, 0] + rng.normal(size=200)
     wide = Samples(center + rng.normal(size=(200, 30)))
     narrow = Samples(center + 0.2 * rng.normal(size=(200, 30)))
-    assert calibration_test(wide, y, output_kernel=RBF(1.0)).p_value > 0.05
-    assert calibration_test(narrow, y, output_kernel=RBF(1.0)).p_value < 0.01
+    assert calibration_test(y, wide, output_kernel=RBF(1.0)).p_value > 0.05
+    assert calibration_test(y, narrow, output_kernel=RBF(1.0)).p_value < 0.01

@@ -74,7 +74,7 @@ def test_statistic_and_null_are_the_definition(uneven) -> None:
     test = prepared.test_version(y, model)
     quantiles = model.quantile(np.array([[0.1, 0.5, 0.9]]))
     spectra = spectra_by_definition(x, quantiles, 3)
-    direct = evidence_by_definition(spectra, pit_scores(pit_values(model, y)))
+    direct = evidence_by_definition(spectra, pit_scores(pit_values(y, model)))
     assert test.statistic == pytest.approx(direct.max(), rel=1e-4)
     drawn = stream(3, "null PIT values", 0).random((90, 29), dtype=np.float32).astype(np.float64)
     null = np.stack([evidence_by_definition(spectra, pit_scores(column)) for column in drawn.T], axis=2)

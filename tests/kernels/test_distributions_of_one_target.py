@@ -36,13 +36,13 @@ def test_one_target_is_scalar(law: families.Distribution, scalar: families.Distr
     expected = scores.point_scores(scalar, Y)
     for name, values in scores.point_scores(law, y).items():
         np.testing.assert_allclose(values, expected[name], err_msg=name)
-    assert expected_calibration_error(law, y) == expected_calibration_error(scalar, Y)
+    assert expected_calibration_error(y, law) == expected_calibration_error(Y, scalar)
 
 
 def test_one_target_in_the_kernel_calibration_error() -> None:
     law, scalar = PAIRS[0]
-    of_vectors = squared_kernel_calibration_error(law, Y[:, None], output_kernel=RBF(0.5))
-    assert of_vectors == pytest.approx(squared_kernel_calibration_error(scalar, Y, output_kernel=RBF(0.5)), rel=1e-9)
+    of_vectors = squared_kernel_calibration_error(Y[:, None], law, output_kernel=RBF(0.5))
+    assert of_vectors == pytest.approx(squared_kernel_calibration_error(Y, scalar, output_kernel=RBF(0.5)), rel=1e-9)
 
 
 def test_rows_of_a_one_target_law() -> None:
@@ -67,12 +67,12 @@ def test_another_number_of_targets_is_refused(law: families.Distribution, target
     y = RNG.normal(size=(N, targets))
     message = rf"y: has {targets} targets per row .* {type(law).__name__} predictions have {law.dimension}"
     for evaluate in (
-        lambda: scores.negative_log_likelihood(law, y),
-        lambda: scores.crps(law, y),
+        lambda: scores.negative_log_likelihood(y, law),
+        lambda: scores.crps(y, law),
         lambda: scores.point_scores(law, y),
         lambda: conditional_congruence_error(X, y, law, input_kernel=RBF(0.3)),
         lambda: congruence_test(X, y, law, draws=19, input_kernel=RBF(0.3)),
-        lambda: squared_kernel_calibration_error(law, y, output_kernel=RBF(0.5)),
+        lambda: squared_kernel_calibration_error(y, law, output_kernel=RBF(0.5)),
     ):
         with pytest.raises(InvalidInputError, match=message):
             evaluate()

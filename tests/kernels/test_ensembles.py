@@ -25,17 +25,17 @@ def perfect_ensemble(size: int, seed: int = 0) -> tuple[families.Samples, np.nda
 @SIZES
 def test_a_perfect_ensemble_has_uniform_pit_values(size: int) -> None:
     ensemble, y = perfect_ensemble(size)
-    pit = cal.pit_values(ensemble, y)
+    pit = cal.pit_values(y, ensemble)
     assert cal.kolmogorov_smirnov(pit).p_value > 1e-3
     assert cal.chi_square(pit).p_value > 1e-3
-    assert cal.expected_calibration_error(ensemble, y) < 0.01
-    assert cal.expected_calibration_error(ensemble, y, pit="mid") < 0.5 / (size + 1)
+    assert cal.expected_calibration_error(y, ensemble) < 0.01
+    assert cal.expected_calibration_error(y, ensemble, pit="mid") < 0.5 / (size + 1)
 
 
 def test_ties_are_broken_at_random() -> None:
     rng = np.random.default_rng(3)
     values = rng.poisson(rng.uniform(0, 3, (N, 1)), (N, 6)).astype(float)
-    pit = cal.pit_values(families.Samples(values[:, 1:]), values[:, 0])
+    pit = cal.pit_values(values[:, 0], families.Samples(values[:, 1:]))
     assert cal.chi_square(pit).p_value > 1e-3
     lower, upper = families.Samples([[1.0, 2.0, 2.0, 5.0]]).pit_range(2.0)
     np.testing.assert_allclose((lower[0], upper[0]), (1 / 5, 4 / 5))
@@ -46,15 +46,15 @@ def test_wrong_ensembles_are_found(size: int) -> None:
     ensemble, y = perfect_ensemble(size)
     narrow = families.Samples(ensemble.mean()[:, None] + 0.5 * (ensemble.values - ensemble.mean()[:, None]))
     for wrong in (families.Samples(ensemble.values + 0.3), narrow):
-        assert cal.kolmogorov_smirnov(cal.pit_values(wrong, y)).p_value < 1e-6
-        assert cal.expected_calibration_error(wrong, y) > 0.04
+        assert cal.kolmogorov_smirnov(cal.pit_values(y, wrong)).p_value < 1e-6
+        assert cal.expected_calibration_error(y, wrong) > 0.04
 
 
 @SIZES
 def test_crps_is_the_fair_one(size: int) -> None:
     rng = np.random.default_rng(2)
     values, y = rng.normal(size=(N, size)), rng.normal(size=N)
-    result = scores.crps(families.Samples(values), y)
+    result = scores.crps(y, families.Samples(values))
     expected = np.abs(values[:, 0] - y) if size == 1 else sr.crps_ensemble(y, values, estimator="fair")
     np.testing.assert_allclose(result, expected, atol=1e-13)
     if size > 1:  # one draw knows nothing of its spread
@@ -94,6 +94,6 @@ def test_order_statistics_stand_at_their_expected_levels() -> None:
 
 def test_toolbox_metrics_follow() -> None:
     ensemble, y = perfect_ensemble(5)
-    metrics = cal.regression_metrics(ensemble, y)
+    metrics = cal.regression_metrics(y, ensemble)
     assert metrics["ma_cal"] < 0.01
     assert metrics["miscal_area"] < 0.01

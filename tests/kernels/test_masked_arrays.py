@@ -35,8 +35,8 @@ ENTRIES = masked(np.sort(RNG.normal(size=(N, 3)), axis=1), 7, 1)
         (lambda: conditional_congruence_error(X, masked(Y, 7), LAW, input_kernel=KERNEL), "y"),
         (lambda: conditional_congruence_error(X, Y, LAW, query=masked(X, 7, 0), input_kernel=KERNEL), "query"),
         (lambda: congruence_test(X, masked(Y, 7), LAW, draws=9, input_kernel=KERNEL), "y"),
-        (lambda: scores.crps(LAW, masked(Y, 7)), "y"),
-        (lambda: pit_values(LAW, masked(Y, 7)), "y"),
+        (lambda: scores.crps(masked(Y, 7), LAW), "y"),
+        (lambda: pit_values(masked(Y, 7), LAW), "y"),
         (lambda: LAW.cdf(masked(Y, 7)), "y"),
         (lambda: LAW.quantile(ROWS), "q"),
         (lambda: families.Normal(ROWS, 1.0), "Normal.loc"),
@@ -61,5 +61,5 @@ def test_a_mask_that_hides_nothing_changes_nothing() -> None:
     y = np.ma.array(Y, mask=False)
     np.testing.assert_array_equal(require_targets(y, "y"), Y)
     assert type(require_targets(y, "y")) is np.ndarray
-    np.testing.assert_array_equal(scores.crps(LAW, y), scores.crps(LAW, Y))
+    np.testing.assert_array_equal(scores.crps(y, LAW), scores.crps(Y, LAW))
     assert type(families.Normal(y, 1.0).loc) is np.ndarray

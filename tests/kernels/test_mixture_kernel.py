@@ -49,10 +49,10 @@ def test_one_component_is_that_component():
     component = Laplace(rng.normal(size=20), rng.uniform(0.5, 2, 20))
     y = component.sample(1)[:, 0]
     lifted = squared_kernel_calibration_error(
-        Mixture(np.ones(1), (component,)), y, prediction_kernel=MixtureWasserstein()
+        y, Mixture(np.ones(1), (component,)), prediction_kernel=MixtureWasserstein()
     )
     assert lifted == pytest.approx(
-        squared_kernel_calibration_error(component, y, prediction_kernel=Wasserstein()), abs=1e-8
+        squared_kernel_calibration_error(y, component, prediction_kernel=Wasserstein()), abs=1e-8
     )
 
 
@@ -61,7 +61,7 @@ def test_the_order_of_components_means_nothing():
     turned = Mixture(predictive.weights[:, [2, 0, 1]], tuple(predictive.components[k] for k in (2, 0, 1)))
     y = predictive.sample(1)[:, 0]
     values = [
-        squared_kernel_calibration_error(part, y, prediction_kernel=MixtureWasserstein(scale=None))
+        squared_kernel_calibration_error(y, part, prediction_kernel=MixtureWasserstein(scale=None))
         for part in (predictive, turned)
     ]
     assert values[0] == pytest.approx(values[1], abs=1e-9)
@@ -77,4 +77,4 @@ def test_the_order_of_components_means_nothing():
 )
 def test_what_it_cannot_compare_is_named(predictive, message):
     with pytest.raises(InvalidInputError, match=message):
-        squared_kernel_calibration_error(predictive, np.arange(3.0), prediction_kernel=MixtureWasserstein())
+        squared_kernel_calibration_error(np.arange(3.0), predictive, prediction_kernel=MixtureWasserstein())

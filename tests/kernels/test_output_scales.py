@@ -6,7 +6,7 @@ import pytest
 from congruence.kernels import RBF, Normal, Polynomial, multiscale_rbf, prepare, variance_gamma
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol.output_scales import output_kernel, scale_sensitivity
-from congruence.kernels.protocol.protocol import EXACT, Protocol
+from congruence.kernels.protocol.protocol import EXACT, EvaluationProtocol
 from congruence.kernels.solvers import ConjugateGradient
 
 
@@ -65,7 +65,7 @@ def test_a_protocol_names_its_output_kernel():
     _, y, _ = split(100)
     assert output_kernel(EXACT, y) == RBF(variance_gamma(y))
     assert output_kernel("multiscale", y) == multiscale_rbf(y)
-    fixed = Protocol("fixed", normalize=True, input_kernel=Polynomial(), output_kernel=RBF(2.0))
+    fixed = EvaluationProtocol("fixed", normalize=True, input_kernel=Polynomial(), output_kernel=RBF(2.0))
     assert output_kernel(fixed, y) == RBF(2.0)
 
 

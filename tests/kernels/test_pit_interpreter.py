@@ -74,9 +74,9 @@ def test_counts_are_read_through_the_randomised_pit() -> None:
     rng = np.random.default_rng(5)
     rate = rng.uniform(0.5, 5.0, ROWS)
     counts = rng.poisson(rate).astype(float)
-    assert interpret_pit(pit_values(Poisson(rate), counts, seed=0)).verdict.label == CALIBRATED
+    assert interpret_pit(pit_values(counts, Poisson(rate), seed=0)).verdict.label == CALIBRATED
     overdispersed = rng.poisson(rng.gamma(1.0, rate)).astype(float)
-    assert "underdispersed" in kinds(pit_values(Poisson(rate), overdispersed, seed=0))
+    assert "underdispersed" in kinds(pit_values(overdispersed, Poisson(rate), seed=0))
 
 
 def test_repeated_values_are_not_read() -> None:
@@ -184,7 +184,7 @@ def test_verdicts_on_uniform_values_and_on_counts_are_no_faults():
         rng = np.random.default_rng(seed)
         n = (100, 1000, 10_000)[seed % 3]
         counts = rng.poisson(0.5, n)
-        values = rng.uniform(size=n) if seed % 2 else pit_values(Poisson(np.full(n, 0.5)), counts, seed=seed)
+        values = rng.uniform(size=n) if seed % 2 else pit_values(counts, Poisson(np.full(n, 0.5)), seed=seed)
         faulty += bool(interpret_pit(values, resamples=20, seed=seed).verdict.findings)
     assert faulty <= 2  # at most 0.3 expected
 

@@ -38,13 +38,13 @@ COUNT = RNG.integers(0, 12, N).astype(float)
     ids=lambda value: type(value).__name__ if isinstance(value, families.Distribution) else "",
 )
 def test_crps_agrees_with_scoringrules(law: families.Distribution, y: np.ndarray, expected: np.ndarray) -> None:
-    np.testing.assert_allclose(scores.crps(law, y), expected, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(scores.crps(y, law), expected, rtol=1e-9, atol=1e-11)
 
 
 def test_crps_of_samples_is_the_energy_form() -> None:
     draws = RNG.normal(size=(N, 9))
     expected = sr.crps_ensemble(Y, draws, estimator="fair")
-    np.testing.assert_allclose(scores.crps(families.Samples(draws), Y), expected, atol=1e-13)
+    np.testing.assert_allclose(scores.crps(Y, families.Samples(draws)), expected, atol=1e-13)
 
 
 def test_crps_of_quantiles_is_the_integrated_pinball_score() -> None:
@@ -98,20 +98,20 @@ def test_interval_pinball_and_coverage_follow_their_definitions() -> None:
     law = families.Normal(np.zeros(4000), 1.0)
     y = np.random.default_rng(1).normal(size=4000)
     lower, upper = scores.central_interval(law, 0.8)
-    np.testing.assert_allclose(scores.interval_score(law, y, 0.8), sr.interval_score(y, lower, upper, 0.2))
-    np.testing.assert_allclose(scores.pinball_score(law, y, 0.3), sr.quantile_score(y, law.quantile(0.3), 0.3))
+    np.testing.assert_allclose(scores.interval_score(y, law, 0.8), sr.interval_score(y, lower, upper, 0.2))
+    np.testing.assert_allclose(scores.pinball_score(y, law, 0.3), sr.quantile_score(y, law.quantile(0.3), 0.3))
     assert scores.covered(law, y, 0.8).mean() == pytest.approx(0.8, abs=0.03)
     np.testing.assert_allclose(scores.width(law, 0.8), 2 * 1.2815515655)
     assert scores.sharpness(law) == pytest.approx(1.0)
     with pytest.raises(InvalidInputError, match=r"level: is 1\.5"):
-        scores.interval_score(law, y, 1.5)
+        scores.interval_score(y, law, 1.5)
 
 
 def test_an_infinite_log_score_is_refused_or_kept_never_nan() -> None:
     law, y = families.Uniform(np.zeros(3), 1.0), np.array([0.5, 2.0, 0.1])
     with pytest.raises(InvalidInputError, match=r"1 of 3 rows .* row 1 with y = 2.0"):
-        scores.negative_log_likelihood(law, y)
-    np.testing.assert_array_equal(scores.negative_log_likelihood(law, y, infinite="keep"), [0.0, np.inf, 0.0])
+        scores.negative_log_likelihood(y, law)
+    np.testing.assert_array_equal(scores.negative_log_likelihood(y, law, infinite="keep"), [0.0, np.inf, 0.0])
     assert np.isinf(scores.point_scores(law, y)["nll"][1])
 
 
@@ -130,9 +130,9 @@ def test_log_score_of_many_samples_nears_that_of_their_law() -> None:
 def test_targets_must_match_and_be_finite() -> None:
     law = families.Normal(np.zeros(3), 1.0)
     with pytest.raises(InvalidInputError, match="2 rows"):
-        scores.crps(law, [1.0, 2.0])
+        scores.crps([1.0, 2.0], law)
     with pytest.raises(InvalidInputError, match="row 1"):
-        scores.crps(law, [1.0, np.nan, 2.0])
+        scores.crps([1.0, np.nan, 2.0], law)
 
 
 def test_vector_targets_have_energy_scores_and_joint_densities() -> None:
@@ -145,7 +145,7 @@ def test_vector_targets_have_energy_scores_and_joint_densities() -> None:
     np.testing.assert_allclose(law.crps(y), draws.crps(y), rtol=0.1)
     point = families.Deterministic(loc)
     np.testing.assert_allclose(point.crps(y), np.linalg.norm(loc - y, axis=1))
-    np.testing.assert_allclose(scores.squared_error(law, y), np.sum((loc - y) ** 2, axis=1))
+    np.testing.assert_allclose(scores.squared_error(y, law), np.sum((loc - y) ** 2, axis=1))
     assert set(scores.point_scores(law, y)) >= {"nll", "crps", "squared_error"}
     for refused in (law.quantile, law.characteristic_function, draws.cdf, draws.quantile, point.cdf):
         with pytest.raises(InvalidInputError, match="scalar targets"):

@@ -13,8 +13,12 @@ from congruence.kernels import (
     calibration_test,
     conditional_calibration_test,
     conditional_congruence_error,
+    crps,
     evaluate_protocol,
+    expected_calibration_error,
     interpret_pit,
+    negative_log_likelihood,
+    pit_values,
 )
 
 RNG = np.random.default_rng(3)
@@ -42,7 +46,7 @@ def test_an_interpretation_says_its_verdict():
         (lambda: conditional_congruence_error(X, Y, LAW, input_kernel="rbf"), "input_kernel"),
         (lambda: conditional_congruence_error(X, Y, LAW, input_kernel=RBF(1.0), output_kernel="rbf"), "output_kernel"),
         (lambda: conditional_calibration_test(X, Y, LAW, input_kernel="rbf"), "input_kernel"),
-        (lambda: calibration_test(LAW, Y, output_kernel="rbf"), "output_kernel"),
+        (lambda: calibration_test(Y, LAW, output_kernel="rbf"), "output_kernel"),
     ],
 )
 def test_a_kernel_by_name_is_one_sentence(call, name):
@@ -55,3 +59,10 @@ def test_dispersion_rises_with_the_spread():
     assert NegativeBinomial(5.0, 0.5).std() > NegativeBinomial(5.0, 0.1).std()
     wide, narrow = (DoublePoisson(mean=5.0, inverse_dispersion=value).std() for value in (0.5, 2.0))
     assert wide > narrow
+
+
+@pytest.mark.parametrize("measure", [crps, negative_log_likelihood, pit_values, expected_calibration_error])
+def test_targets_come_first_and_the_old_order_is_told_so(measure):
+    measure(Y, LAW)
+    with pytest.raises(InvalidInputError, match=r"the order is \(y, predictive\)"):
+        measure(LAW, Y)

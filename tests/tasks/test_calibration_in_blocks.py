@@ -130,7 +130,7 @@ def test_they_are_the_numbers_of_the_definition(blocks: KeptBlocks, made: Any) -
     ]
     filters, _ = prepared.smoother
     kept = bases[1].vectors[:, : len(filters)]
-    pit = pit_values(blocks.models["even"], blocks.y, seed=3)
+    pit = pit_values(blocks.y, blocks.models["even"], seed=3)
     scores = pit_scores(pit)
     evidence = [
         basis_hypotheses(b.eigenvalues, SETTINGS).evidence(projected_scores(b.vectors, scores)[:, :, None])
@@ -177,7 +177,7 @@ def test_faults_are_found_and_a_true_version_is_left_alone(blocks: KeptBlocks, m
     calibration = found["narrow"].whole(columns["narrow"])
     metrics = calibration_metrics(calibration.test)
     assert metrics["calibration_effect_spread"].low > 0.1
-    pit = pit_values(blocks.models["narrow"], blocks.y)
+    pit = pit_values(blocks.y, blocks.models["narrow"])
     wrong = read_what_is_wrong(calibration, calibration.regions, pit, metrics, np.arange(N), pd.DataFrame())
     assert "the predicted spread is too small by a factor of 1.5" in wrong.sentences[0]
     assert "limit of many rows" in wrong.method

@@ -96,7 +96,7 @@ def test_the_marginal_error_falls_for_the_version_that_ignores_its_input(
     predicted: dict[str, Distribution], test_table: pd.DataFrame
 ) -> None:
     y = test_table["target"].to_numpy()
-    error = {kind: expected_calibration_error(distribution, y) for kind, distribution in predicted.items()}
+    error = {kind: expected_calibration_error(y, distribution) for kind, distribution in predicted.items()}
     assert error["marginal"] < 0.03
     assert error["overconfident"] > 3 * error["marginal"]
 

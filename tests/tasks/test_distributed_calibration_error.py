@@ -24,8 +24,8 @@ def test_equal_to_one_process(client, monkeypatch):
     predictive = Normal(rng.normal(size=500), rng.uniform(0.5, 2, 500))
     y = predictive.loc + 0.3 + predictive.scale * rng.normal(size=500)
     for estimator in ("unbiased", "biased", "block"):
-        expected = squared_kernel_calibration_error(predictive, y, estimator=estimator)
+        expected = squared_kernel_calibration_error(y, predictive, estimator=estimator)
         assert distributed_kernel_calibration_error(client, predictive, y, estimator=estimator) == expected
     for method in ("asymptotic", "block", "consistency"):
-        expected = calibration_test(predictive, y, method=method)
+        expected = calibration_test(y, predictive, method=method)
         assert distributed_calibration_test(client, predictive, y, method=method) == expected

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from congruence.kernels import EXACT, Normal
-from congruence.kernels.protocol.protocol import ECAI, Protocol
+from congruence.kernels.protocol.protocol import ECAI, EvaluationProtocol
 from congruence.tasks.embeddings.store import StoreError
 from congruence.tasks.linalg.measured import MeasurementAddress, VersionMeasurement, from_bytes, to_bytes
 from congruence.tasks.linalg.measurement import measure
@@ -19,7 +19,7 @@ class Asked:
     metrics = None
 
 
-def measured(protocol: Protocol) -> VersionMeasurement:
+def measured(protocol: EvaluationProtocol) -> VersionMeasurement:
     rng = np.random.default_rng(5)
     x = rng.standard_normal((60, 3))
     y = x[:, 0] + rng.standard_normal(60)
@@ -29,7 +29,7 @@ def measured(protocol: Protocol) -> VersionMeasurement:
 
 
 @pytest.mark.parametrize("protocol", [EXACT, ECAI], ids=["exact", "repeats"])
-def test_a_measurement_comes_back_as_it_was(protocol: Protocol, tmp_path: Path) -> None:
+def test_a_measurement_comes_back_as_it_was(protocol: EvaluationProtocol, tmp_path: Path) -> None:
     made = measured(protocol)
     address = MeasurementAddress(str(tmp_path), "measurements/split/version.npz")
     assert address.read() is None

@@ -7,7 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from congruence.kernels import ECAI, EXACT, PREPRINT, Downsampling, Normal, Protocol, congruence_tests, prepare
+from congruence.kernels import (
+    ECAI,
+    EXACT,
+    PREPRINT,
+    Downsampling,
+    EvaluationProtocol,
+    Normal,
+    congruence_tests,
+    prepare,
+)
 from congruence.kernels.mean_embeddings.model_scales import model_output_kernel
 from congruence.tasks.clusters import dask_client
 from congruence.tasks.linalg import sweep_iterates
@@ -28,7 +37,7 @@ class OnlyCongruence:
     metrics = None
 
 
-def measured(protocol: Protocol, **options) -> Measurement:
+def measured(protocol: EvaluationProtocol, **options) -> Measurement:
     return measure(OnlyCongruence(), protocol, X, Y, VERSIONS, **options)
 
 

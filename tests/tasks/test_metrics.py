@@ -101,7 +101,7 @@ def test_the_interval_of_a_calibrated_models_ece_begins_at_zero_not_at_its_own_v
     rng = np.random.default_rng(0)
     rate = rng.uniform(0.5, 3.0, 2000)
     predictive, y = Poisson(rate), rng.poisson(rate).astype(float)
-    points = {"cce": np.ones(2000), "cce_noise_floor": np.ones(2000), "pit": pit_values(predictive, y)}
+    points = {"cce": np.ones(2000), "cce_noise_floor": np.ones(2000), "pit": pit_values(y, predictive)}
     found = estimated(mean_columns(("ece",), points, predictive, y), None, 0)["ece"]
     assert found.low is not None
     assert found.high is not None

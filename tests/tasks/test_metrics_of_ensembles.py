@@ -18,7 +18,7 @@ def test_a_perfect_ensemble_of_five_is_logged_as_calibrated() -> None:
     spread = rng.uniform(0.5, 2.0, (N, 1))
     values = rng.normal(size=(N, 1)) + spread * rng.normal(size=(N, 6))
     ensemble, y = Samples(values[:, 1:]), values[:, 0]
-    points = {"cce": np.zeros(N), "cce_noise_floor": np.zeros(N), "pit": pit_values(ensemble, y)}
+    points = {"cce": np.zeros(N), "cce_noise_floor": np.zeros(N), "pit": pit_values(y, ensemble)}
     points |= point_scores(ensemble, y)
     columns = mean_columns(("crps", "ece", "coverage"), points, ensemble, y)
     means = {name: float(np.mean(values)) for name, values in columns.items()}

@@ -85,7 +85,7 @@ def counted(make_evaluation: Any) -> Any:
             "cce_noise_floor": 0.1,
             "target": y,
             "mean": rate,
-            "pit": pit_values(law, y),
+            "pit": pit_values(y, law),
             "half": np.where(rate < 0.35, "low", "high"),
         }
     )
@@ -129,7 +129,7 @@ def test_randomised_coverage_of_true_counts_is_its_level() -> None:
     rng = np.random.default_rng(1)
     rate = rng.uniform(0.02, 0.2, 20_000)
     y = rng.poisson(rate).astype(float)
-    for share in randomised_coverage(pit_values(Poisson(rate), y)):
+    for share in randomised_coverage(pit_values(y, Poisson(rate))):
         assert share.low <= share.observed <= share.high
     assert np.mean(y == 0) > 0.85
 

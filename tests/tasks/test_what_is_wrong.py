@@ -104,7 +104,7 @@ def test_counts_are_randomised_by_the_keys_of_the_scores() -> None:
     prepared = prepare(EXACT.apply(X[:200]), input_kernel=EXACT.input_kernel, regularization=EXACT.regularization)
     own = prepare_calibration(prepared).test_version(y, law, keys=keys)
     assert (by_text.test.p_value, by_text.test.means) == (own.p_value, own.means)
-    assert pit_values(law, y, keys=keys).shape == (200,)
+    assert pit_values(y, law, keys=keys).shape == (200,)
 
 
 def test_faults_that_are_there_are_named_and_no_others(evaluations: dict[str, Evaluation]) -> None:
@@ -138,7 +138,7 @@ def test_the_slices_are_read_where_the_split_has_them(measurement: Measurement) 
 def test_a_version_that_cce_alone_contradicts_has_no_named_fault(measurement: Measurement) -> None:
     calibration = measurement.calibration["right"]
     above = {"cce_mean": Metric(0.3), "cce_p_value": Metric(0.001), "calibration_p_value": Metric(0.5)}
-    pit = pit_values(VERSIONS["right"], Y)
+    pit = pit_values(Y, VERSIONS["right"])
     wrong = read_what_is_wrong(
         replace(calibration), calibration.regions, pit, above, np.arange(ROWS), pd.DataFrame(index=range(ROWS))
     )
@@ -250,7 +250,7 @@ def test_a_comparison_says_what_a_version_mends_and_where(evaluations: dict[str,
     assert compare_pair(right, right, resamples=100).changes == ()
     assert compare_pair(right, even, resamples=100).changes == ("model/0 mends the spread of model/2 on all rows.",)
     # Too narrow here and too wide there by as much: on average over all rows the spread is right.
-    balanced = replace(even, scores=even.scores.assign(pit=pit_values(Normal(X[:, 1], np.ones(ROWS)), Y)))
+    balanced = replace(even, scores=even.scores.assign(pit=pit_values(Y, Normal(X[:, 1], np.ones(ROWS)))))
     regional = compare_pair(right, balanced, resamples=100).changes
     assert len(regional) == 1
     assert regional[0].startswith("model/0 mends the spread of model/2 on ")
@@ -299,7 +299,7 @@ def test_few_rows_equal_inputs_and_a_law_without_ends_are_measured() -> None:
         assert "own quantiles" not in calibration.test.by_basis
         metrics = calibration_metrics(calibration.test)
         wrong = read_what_is_wrong(
-            calibration, calibration.regions, pit_values(law, Y[:rows]), metrics, np.arange(rows), pd.DataFrame()
+            calibration, calibration.regions, pit_values(Y[:rows], law), metrics, np.arange(rows), pd.DataFrame()
         )
         assert wrong.sentences
     assert not measure(Asked(), EXACT, X[:20], Y[:20], {"": Normal(X[:20, 1], SPREAD[:20])}).calibration
