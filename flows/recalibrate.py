@@ -43,18 +43,18 @@ from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion, resolve
 from congruence.tasks.recalibration.fit import FittedVersion, fit_version
 from congruence.tasks.recalibration.model import DescribedEmbedding
-from congruence.tasks.recalibration.registration import (
-    Origin,
-    find_recalibrated,
-    register_recalibrated,
-    require_inputs,
-)
 from congruence.tasks.recalibration.rows import write_held_out
 from congruence.tasks.scores.evaluation import EACH_OF_TWO
 from congruence.tasks.scores.meanings import probability
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Split, SplitSettings
 from congruence.tasks.tracking.connection import persist, use_tracking
+from congruence.tasks.tracking.corrected_versions import (
+    Origin,
+    find_recalibrated,
+    register_recalibrated,
+    require_inputs,
+)
 
 HELD_OUT = "-held-out"
 

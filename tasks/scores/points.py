@@ -23,7 +23,6 @@ from congruence.tasks.linalg.calibration import VersionCalibration
 from congruence.tasks.linalg.measured import VersionMeasurement
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.recalibration.preview import is_wanted, preview, rows_to_try
 from congruence.tasks.scores.correction import CorrectionPreview
 from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, Metric, SplitSummary
 from congruence.tasks.scores.features import named_features
@@ -31,6 +30,7 @@ from congruence.tasks.scores.looks import look_metrics
 from congruence.tasks.scores.names import requested_metrics
 from congruence.tasks.scores.picture import principal_plane
 from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong
+from congruence.tasks.scores.recalibration_preview import is_wanted, preview, rows_to_try
 from congruence.tasks.scores.summary import (
     calibration_metrics,
     congruence_metrics,

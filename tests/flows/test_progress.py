@@ -84,7 +84,7 @@ def test_the_test_and_the_kernel_calibration_error_tell_their_steps() -> None:
     finally:
         listen(None)
     assert {name: sum(units) for name, units in heard.items()} == {
-        "Monte-Carlo test: 19 draws": 19,
+        "Monte-Carlo test: 60 points": 60,
         "kernel calibration error: 3 parts": 3,
     }
 

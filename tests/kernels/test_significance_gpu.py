@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from congruence.kernels import Normal, Polynomial, prepare
-from congruence.kernels.conditional_calibration.null import DrawnNull, scores_in_place
+from congruence.kernels.conditional_calibration.null import DrawnNull, scores_on_card
 from congruence.kernels.conditional_calibration.pit_scores import pit_scores
 from congruence.kernels.congruence.diagnostics import kernel_diagnostics
 from congruence.kernels.congruence.test import congruence_tests
@@ -63,4 +63,4 @@ def test_drawn_pit_values_are_scored_and_projected_on_the_card_as_on_the_host():
         np.testing.assert_allclose(device.with_own(own)(block), host.with_own(own)(block), atol=2e-4)
     pit = rng.random((40, 3)).astype(np.float32)
     exact = np.stack([pit_scores(column) for column in pit.astype(float).T], axis=-1)
-    np.testing.assert_allclose(scores_in_place(cupy.asarray(pit)).get(), exact, atol=5e-6)
+    np.testing.assert_allclose(scores_on_card(cupy.asarray(pit)).get(), exact, atol=5e-6)

@@ -31,10 +31,10 @@ from congruence.tasks.models.encoding import describe, restore
 from congruence.tasks.recalibration.corrected_output import corrected_output
 from congruence.tasks.recalibration.model import map_bytes, read_map
 from congruence.tasks.recalibration.packed_encoder import pack_encoder
-from congruence.tasks.recalibration.preview import is_wanted, preview, rows_to_try
 from congruence.tasks.recalibration.rows import is_for_fitting
 from congruence.tasks.report.rendering import render
 from congruence.tasks.scores.evaluation import LOOK_LEVEL, Metric
+from congruence.tasks.scores.recalibration_preview import is_wanted, preview, rows_to_try
 
 MOVED = NormalScoreMap.affine([0.3, -0.2], [1.5, 0.7])
 BENT = NormalScoreMap([0.3, -0.2], [1.5, 0.7], np.array([0.0, 0.25, 1.0]), np.array([[0.0, 0.2, 1.0], [0.0, 0.3, 1.0]]))

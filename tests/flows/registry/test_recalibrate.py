@@ -21,8 +21,8 @@ from congruence.tasks.contract import ContractError
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.recalibration.fit import FittedVersion
-from congruence.tasks.recalibration.registration import require_inputs
 from congruence.tasks.recalibration.rows import is_for_fitting
+from congruence.tasks.tracking.corrected_versions import require_inputs
 
 ROWS = 700
 

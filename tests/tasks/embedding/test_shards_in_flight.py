@@ -12,10 +12,9 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from congruence.tasks.embeddings import worker
 from congruence.tasks.embeddings.shard import BATCHES_IN_FLIGHT, PipelinedEncoder, embed_each
 from congruence.tasks.embeddings.store import EmbeddingStore
-from congruence.tasks.encoders import EncoderSettings
+from congruence.tasks.encoders import EncoderSettings, loading
 from congruence.tasks.encoders.torch_encoder import TorchEncoder
 from congruence.tasks.sources import SplitSettings, open_split
 
@@ -121,13 +120,13 @@ def test_a_shard_that_cannot_be_written_is_not_reported_as_done(
 
 def test_a_process_that_embeds_nothing_takes_no_card(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(worker, "warm_encoder", asked.append)
+    monkeypatch.setattr(loading, "warm_encoder", asked.append)
     for device, has_card in (("auto", False), ("auto", True), ("cuda:1", False), ("cpu", True)):
         monkeypatch.setattr(torch.cuda, "is_available", lambda has_card=has_card: has_card)
-        worker.asking_encoder(EncoderSettings(model="compact", device=device))
+        loading.asking_encoder(EncoderSettings(model="compact", device=device))
     devices = [EncoderSettings.model_validate_json(text).device for text in asked]
     assert devices == ["auto", "cpu", "cpu", "cpu"]
-    worker.asking_encoder(EncoderSettings(kind="identity", dimension=2, standardise=False))
+    loading.asking_encoder(EncoderSettings(kind="identity", dimension=2, standardise=False))
     assert "device" not in EncoderSettings.model_validate_json(asked[-1]).model_fields_set
 
 
