@@ -12,6 +12,7 @@ from distributed import CancelledError, KilledWorker
 from prefect.logging.handlers import PrefectConsoleHandler
 
 from congruence.flows.explained import explained
+from congruence.flows.terminated import terminated
 from congruence.tasks.masking import mask_text
 
 _LATER = (CancelledError, KilledWorker)  # which become a ClusterError, see dask_client
@@ -49,6 +50,8 @@ class ToldElsewhere(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the record is news."""
         if getattr(record, _MARK, False):
+            return False
+        if record.name in _LOGGERS and terminated():  # what follows a SIGTERM comes from it
             return False
         return not (record.name in _LOGGERS and record.getMessage().startswith(_TOLD))
 

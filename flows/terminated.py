@@ -67,6 +67,12 @@ class Termination:
 _open: list[Termination] = []
 
 
+def require_not_terminated() -> None:
+    """Raise Terminated where the command was asked to end, and a library took the exception for one of its own."""
+    if terminated():
+        raise Terminated
+
+
 def terminated() -> bool:
     """Whether the command that runs was asked to end."""
     return any(command.asked for command in _open)

@@ -14,6 +14,7 @@ from prefect_dask.task_runners import DaskTaskRunner
 
 from congruence.flows.own_errors import settle
 from congruence.flows.progress import Lines, say
+from congruence.flows.terminated import require_not_terminated
 from congruence.kernels.steps import Advance, listen
 from congruence.tasks.clusters import Workers
 
@@ -33,11 +34,13 @@ def as_completed(futures: list[PrefectFuture[Any]]) -> Iterator[PrefectFuture[An
         future.add_done_callback(done.put)
     waiting = len(futures)
     while waiting:
+        require_not_terminated()
         try:
             future = done.get(timeout=_LOOK_SECONDS)
         except Empty:
             workers.require()
             continue
+        require_not_terminated()
         waiting -= 1
         yield future
 

@@ -55,6 +55,18 @@ def system_metrics(
         return
     client = connect(settings)
     machine = persist("opening the run of system metrics", lambda: _machine_run(client, run_ids, settings), settings)
+    status = RunStatus.FAILED
+    try:
+        with _monitored(machine, settings, interval):
+            yield machine
+        status = RunStatus.FINISHED
+    finally:
+        ended = RunStatus.to_string(status)
+        persist("closing the run of system metrics", lambda: client.set_terminated(machine, ended), settings)
+
+
+@contextmanager
+def _monitored(machine: str, settings: TrackingSettings, interval: float) -> Iterator[None]:
     # It says what it cannot send with the server's whole address, and the steps of the evaluation say it too.
     logging.getLogger(_LOGGER).setLevel(logging.CRITICAL)
     monitor = _Monitor(  # type: ignore[no-untyped-call]
@@ -64,14 +76,10 @@ def system_metrics(
         tracking_uri=settings.uri or mlflow.get_tracking_uri(),
     )
     monitor.start()  # type: ignore[no-untyped-call]
-    status = RunStatus.FAILED
     try:
-        yield machine
-        status = RunStatus.FINISHED
+        yield
     finally:
         monitor.finish()  # type: ignore[no-untyped-call]
-        ended = RunStatus.to_string(status)
-        persist("closing the run of system metrics", lambda: client.set_terminated(machine, ended), settings)
 
 
 def _machine_run(client: MlflowClient, run_ids: Sequence[str], settings: TrackingSettings) -> str:
@@ -89,7 +97,11 @@ def _machine_run(client: MlflowClient, run_ids: Sequence[str], settings: Trackin
     name = str(runs[0].info.run_name) + (f" and {len(runs) - 1} more" if len(runs) > 1 else "")
     made = client.create_run(experiment, run_name=name, tags={**SOURCE, PREFIX + "kind": "machine"})
     machine = str(made.info.run_id)
-    for run_id in run_ids:
-        client.set_tag(run_id, MACHINE_RUN, machine)
-        client.set_tag(run_id, MACHINE_PLACE, run_place(settings, experiment, machine))
+    try:
+        for run_id in run_ids:
+            client.set_tag(run_id, MACHINE_RUN, machine)
+            client.set_tag(run_id, MACHINE_PLACE, run_place(settings, experiment, machine))
+    except BaseException:  # a signal, too: nobody else knows of the run yet
+        client.set_terminated(machine, RunStatus.to_string(RunStatus.FAILED))
+        raise
     return machine
