@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test lint types unit ui clean
+.PHONY: demo test lint types unit ui check-gpu-packages clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/congruence demo
@@ -23,6 +23,10 @@ unit: $(VENV)/.installed-dev
 
 ui: $(VENV)/.installed
 	@$(BIN)/congruence ui
+
+# Downloads some two gigabytes into a folder that it removes again; needs no card.
+check-gpu-packages: $(VENV)/.installed
+	$(BIN)/python tests/gpu/prove check-packages
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("congruence needs Python 3.11 or newer; run: make PYTHON=python3.11 demo") if sys.version_info < (3, 11) else None'

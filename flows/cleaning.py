@@ -10,7 +10,7 @@ from congruence.flows.splits import open_planned, with_fitted_encoder
 from congruence.flows.stages.addresses import store_uri
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.store import plan_of
-from congruence.tasks.embeddings.worker import encoder_key, warm_encoder
+from congruence.tasks.embeddings.worker import asking_encoder, encoder_key
 from congruence.tasks.in_use import alone
 from congruence.tasks.leftovers import Leftover, Named, leftovers
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -66,7 +66,7 @@ def _named(settings: Sequence[EvaluationSettings]) -> Named:
     named = Named()
     for each in settings:
         encoder = with_fitted_encoder(each).encoder
-        key = encoder_key(warm_encoder(encoder.model_dump_json(exclude_unset=True)), each.store)
+        key = encoder_key(asking_encoder(encoder), each.store)
         for chosen in (*each.splits, *([] if each.reference is None else [each.reference])):
             split = open_planned(chosen, each)
             named.add(split.digest, key, plan_of(split), (shard.digest for shard in split.shards))

@@ -22,6 +22,7 @@ from prefect_dask.task_runners import DaskTaskRunner
 from congruence.flows.conditions import encoder_protocol, evaluation_identity
 from congruence.flows.found import asked_versions, divide, left_out, protocol_name
 from congruence.flows.outcomes import VersionOutcome
+from congruence.flows.progress import say
 from congruence.flows.splits import open_planned, with_fitted_encoder
 from congruence.flows.stages.addresses import local_stores, rows_of, store_uri
 from congruence.flows.stages.embed import embed
@@ -33,9 +34,10 @@ from congruence.flows.stages.solve import groups_of, solve
 from congruence.flows.stages.waiting import told
 from congruence.flows.tracking import for_workers
 from congruence.kernels.protocol.protocol import Protocol
+from congruence.tasks.cards import devices_in_words, worker_devices
 from congruence.tasks.clusters import dask_client, scheduler_address
 from congruence.tasks.embeddings.addresses import share_options
-from congruence.tasks.embeddings.worker import warm_encoder
+from congruence.tasks.embeddings.worker import asking_encoder
 from congruence.tasks.encoders.identity import keep_identity
 from congruence.tasks.in_use import in_use
 from congruence.tasks.linalg.measured import MeasurementAddress
@@ -88,7 +90,11 @@ def evaluate(
         @cache
         def cluster() -> Client:
             """Started when there is something for it to do."""
-            return opened.enter_context(dask_client(settings.cluster))
+            client = opened.enter_context(dask_client(settings.cluster))
+            devices = devices_in_words(worker_devices(client, settings.cluster))
+            if devices:
+                say(devices)
+            return client
 
         for part in (*settings.splits, *([settings.reference] if settings.reference else [])):
             index(settings, part, cluster)
@@ -107,7 +113,7 @@ def _work_on(
 ) -> SplitWork:
     """The index of the split, and which versions are still to be evaluated on it."""
     split = open_planned(split_settings, settings)
-    encoder = warm_encoder(settings.encoder.model_dump_json(exclude_unset=True))
+    encoder = asking_encoder(settings.encoder)
     keep_identity(settings.encoder, encoder, settings.home_folder / "encoders")
     protocol = encoder_protocol(settings, encoder)
     found, missing = left_out(versions, split) if again else divide(settings, split, protocol, versions)

@@ -26,7 +26,7 @@ from congruence.flows.tracking import for_workers
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.clusters import dask_client, scheduler_address
 from congruence.tasks.embeddings.addresses import share_options
-from congruence.tasks.embeddings.worker import warm_encoder
+from congruence.tasks.embeddings.worker import asking_encoder
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.in_use import in_use
 from congruence.tasks.linalg.measured import MeasurementAddress
@@ -85,7 +85,7 @@ def score(
     labelled = _labelled(settings, split)
     chosen = with_fitted_encoder(settings).model_copy(update={"metrics": ["cce", "congruence_test"]})
     reference, fresh = open_planned(labelled, chosen), open_planned(new_inputs(labelled, inputs), chosen)
-    encoder = warm_encoder(chosen.encoder.model_dump_json(exclude_unset=True))
+    encoder = asking_encoder(chosen.encoder)
     protocol = encoder_protocol(chosen, encoder)
     version = persist(f"looking up {model}", lambda: resolve(model), chosen.tracking)
     label = version.label

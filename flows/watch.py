@@ -23,7 +23,7 @@ from congruence.flows.splits import open_planned, with_fitted_encoder
 from congruence.flows.tracking import use_tracking
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.comparison import GateDecision
-from congruence.tasks.embeddings.worker import warm_encoder
+from congruence.tasks.embeddings.worker import asking_encoder
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.models.registry import ModelVersion, matching_versions
 from congruence.tasks.scores.names import requested_metrics
@@ -152,7 +152,7 @@ def _tick_split(
     """Evaluate what is missing on one split; returns what was found there already."""
     settings = with_fitted_encoder(settings)
     split = open_planned(split_settings, settings)
-    protocol = encoder_protocol(settings, warm_encoder(settings.encoder.model_dump_json(exclude_unset=True)))
+    protocol = encoder_protocol(settings, asking_encoder(settings.encoder))
     judged = left_out(versions, split)[1]
     identities = [evaluation_identity(settings, split, protocol, version) for version in judged]
     finished = finished_identities(split.name, settings.tracking)

@@ -15,12 +15,19 @@ Array: TypeAlias = npt.NDArray[Any]
 def array_namespace(*arrays: Any) -> ModuleType:
     """CuPy where any of ``arrays`` lives on a GPU, else NumPy: the backend follows the blocks.
 
-    CuPy is never imported here: an array of its can only exist once it has been.
+    CuPy is not imported for this: an array of its can only exist once it has been.
     """
     cupy = sys.modules.get("cupy")
     if cupy is not None and any(isinstance(array, cupy.ndarray) for array in arrays):
         return cupy
     return np
+
+
+def on_card(array: Any) -> Any:
+    """``array`` on the card of this process."""
+    import cupy
+
+    return cupy.asarray(array)
 
 
 def to_numpy(array: Any, name: str = "array") -> Array:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import array_namespace
+from congruence.kernels.device_kernels import laplacian_tile
 from congruence.kernels.errors import InvalidInputError
 
 NEAR = 1e-4  # of |x|^2 + |z|^2: squared distances below it are computed from differences where the kernel needs them
@@ -187,9 +188,7 @@ class Laplacian(_Stationary):
 
             block = cdist(x, z, metric="cityblock").astype(np.result_type(x, z), copy=False)
         else:
-            block = xp.zeros((x.shape[0], z.shape[0]), dtype=x.dtype)
-            for column in range(x.shape[1]):  # one feature at a time: (n, m, d) would not fit
-                block += xp.abs(x[:, column, None] - z[None, :, column])
+            return laplacian_tile(x, z, self.gamma)
         block *= -self.gamma
         return xp.exp(block, out=block)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,10 @@ from congruence.kernels.arrays import array_namespace
 
 KEPT_SHARE = 8  # one part in so many of the free memory of this machine
 KEPT_LIMIT = 2**31
-KEPT_SHARE_OF_GPU = 0.4  # of the whole card: its pool holds the rest for embeddings, columns and vectors
+CARD_SHARE_VARIABLE = "CONGRUENCE_CARD_SHARE"
+CARD_SHARE = 0.8  # of a card, where the variable says nothing else; the rest is its context's and other programs'
+KEPT_PART = 0.5  # of that share: Gram tiles; embeddings and columns have what is left
+VECTORS_PART = 0.25  # of that share: the vectors of a solve
 
 
 def available_memory() -> int:
@@ -19,11 +23,25 @@ def available_memory() -> int:
     return int(psutil.virtual_memory().available)
 
 
+def card_share() -> float:
+    """The part of a card that this process may take, in (0, 1]: what CONGRUENCE_CARD_SHARE says, or CARD_SHARE."""
+    try:
+        share = float(os.environ.get(CARD_SHARE_VARIABLE, CARD_SHARE))
+    except ValueError:
+        return CARD_SHARE
+    return share if 0.0 < share <= 1.0 else CARD_SHARE
+
+
+def card_bytes(x: Any) -> int:
+    """What this process may take of the card that holds x."""
+    return int(card_share() * x.device.mem_info[1])
+
+
 def keepable_bytes(x: Any) -> int:
     """What one triangle of the Gram matrix of x may take to be kept: an eighth of the free memory and 2 GiB at most.
 
-    On a GPU, two fifths of the card that holds x.
+    On a GPU, half of this process's share of the card that holds x.
     """
     if array_namespace(x) is np:
         return min(KEPT_LIMIT, available_memory() // KEPT_SHARE)
-    return int(KEPT_SHARE_OF_GPU * x.device.mem_info[1])
+    return int(KEPT_PART * card_bytes(x))

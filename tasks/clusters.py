@@ -19,6 +19,7 @@ import psutil
 from distributed import Client, KilledWorker, LocalCluster
 from distributed.comm.core import CommClosedError
 
+from congruence.kernels.memory import CARD_SHARE_VARIABLE
 from congruence.tasks.errors import ClusterError, SettingsError
 from congruence.tasks.settings.cluster import ClusterSettings
 
@@ -160,20 +161,64 @@ def _started(settings: ClusterSettings) -> Any:
 
 def _cuda_cluster(settings: ClusterSettings) -> Any:
     try:
+        import rmm  # noqa: F401 - which dask_cuda imports only where it is asked for a pool, and does not bring
         from dask_cuda import LocalCUDACluster
     except ImportError as error:
         raise SettingsError(
-            "cluster.kind: 'cuda' needs the GPU packages; install them with: pip install -c constraints.txt '.[gpu]'"
+            f"cluster.kind: 'cuda' needs the GPU packages ({error}); install them with: "
+            "pip install -c constraints.txt '.[gpu]'"
         ) from error
-    # torch embeds and CuPy solves on the same card: one RMM pool serves both, so neither starves the other.
-    return LocalCUDACluster(
-        n_workers=settings.workers,
-        rmm_pool_size=0.8,
-        rmm_allocator_external_lib_list=["torch", "cupy"],
-        device_memory_limit=None,
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",
-    )
+    cards = _visible_cards()
+    if not cards:
+        raise SettingsError(
+            "cluster.kind: 'cuda' finds no NVIDIA card here (the driver shows none, or CUDA_VISIBLE_DEVICES hides "
+            "them); use kind: local, or kind: address with a scheduler whose workers have cards"
+        )
+    with dask.config.set({"distributed.nanny.pre-spawn-environ": cuda_worker_environment(settings)}):
+        return LocalCUDACluster(**cuda_cluster_options(settings, cards))
+
+
+def cuda_cluster_options(settings: ClusterSettings, cards: list[str]) -> dict[str, Any]:
+    """What ``LocalCUDACluster`` is given for the visible ``cards``.
+
+    torch embeds and CuPy solves on the same card: one RMM pool serves both, so neither starves the other. It begins
+    with a quarter of its share and grows to it, so that a card with something else on it can be begun with.
+    """
+    workers = min(settings.workers or len(cards), len(cards))
+    return {
+        "CUDA_VISIBLE_DEVICES": cards[:workers],
+        "n_workers": workers,
+        "threads_per_worker": 1,
+        "protocol": settings.protocol or ("ucx" if workers > 1 else "tcp"),
+        "rmm_pool_size": settings.card_share / 4,
+        "rmm_maximum_pool_size": settings.card_share,
+        "rmm_allocator_external_lib_list": ["torch", "cupy"],
+        "device_memory_limit": None,
+        "memory_limit": settings.memory_per_worker or "auto",
+        "host": "127.0.0.1",
+        "scheduler_kwargs": {"dashboard": settings.dashboard, "dashboard_address": "127.0.0.1:0"},
+        "worker_dashboard_address": "127.0.0.1:0",
+    }
+
+
+def cuda_worker_environment(settings: ClusterSettings) -> dict[str, str]:
+    """The environment in which workers with cards start; single precision stays single precision there."""
+    share = {CARD_SHARE_VARIABLE: f"{settings.card_share:.6g}"}
+    return WORKER_ENVIRONMENT | share | {"CUPY_TF32": "0", "NVIDIA_TF32_OVERRIDE": "0"}
+
+
+def _visible_cards() -> list[str]:
+    """What CUDA_VISIBLE_DEVICES names, else every card that the driver counts; by NVML, which makes no context."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [card.strip() for card in named.split(",") if card.strip() not in ("", "-1", "NoDevFiles")]
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        return [str(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError:
+        return []
 
 
 def _kubernetes_cluster(settings: ClusterSettings) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from congruence.tasks.embeddings.worker import open_store, warm_encoder
+from congruence.tasks.embeddings.worker import asking_encoder, open_store
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Split
@@ -10,7 +10,7 @@ from congruence.tasks.sources import Split
 
 def rows_of(settings: EvaluationSettings, split: Split) -> EvaluatedRows:
     """The addresses of a split's embeddings under these settings; their store is made where there is none."""
-    encoder = warm_encoder(settings.encoder.model_dump_json(exclude_unset=True))
+    encoder = asking_encoder(settings.encoder)
     return EvaluatedRows(split, open_store(store_uri(settings), settings.store, split, encoder).address)
 
 

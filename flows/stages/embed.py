@@ -7,17 +7,20 @@ from prefect.cache_policies import NO_CACHE
 
 from congruence.flows.progress import say, stage
 from congruence.flows.stages.waiting import as_completed, flow_client
+from congruence.tasks.cards import LOOKED_AT_KINDS
 from congruence.tasks.embeddings.addresses import StoreAddress
 from congruence.tasks.embeddings.decoding import decode_threads
 from congruence.tasks.embeddings.shard import ShardReport, require_few_invalid
 from congruence.tasks.embeddings.standardisation import require_features
-from congruence.tasks.embeddings.worker import embed_shards, find_batch_size, warm_encoder
+from congruence.tasks.embeddings.worker import asking_encoder, embed_shards, find_batch_size
 from congruence.tasks.encoders import EncoderSettings
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Shard, Split
 
 MAX_TASKS = 200
+TASKS_PER_CARD = 8
+"""Shards of one task follow each other without a pause; a card idles between two tasks."""
 
 
 @task(
@@ -53,6 +56,16 @@ def find_batch_size_task(split_name: str, encoder: EncoderSettings, store: Store
     return find_batch_size(encoder, store)
 
 
+def _workers_may_search(settings: EvaluationSettings) -> bool:
+    """Whether a worker may have a card that this process does not use, and so a batch size to measure."""
+    encoder = settings.encoder
+    return (
+        settings.cluster.kind in LOOKED_AT_KINDS
+        and encoder.kind in ("open_clip", "open_clip_text", "timm")
+        and encoder.given_batch_size is None
+    )
+
+
 def embed(settings: EvaluationSettings, rows: EvaluatedRows) -> None:
     """Embed the pending shards of ``rows`` on the workers of the flow that is running.
 
@@ -61,21 +74,22 @@ def embed(settings: EvaluationSettings, rows: EvaluatedRows) -> None:
         SplitError: tabular features of another number than the encoder's.
     """
     split, store = rows.split, rows.store
-    encoder = warm_encoder(settings.encoder.model_dump_json(exclude_unset=True))
+    encoder = asking_encoder(settings.encoder)
     if settings.encoder.kind == "identity":
         require_features(split, encoder.dimension, settings.statistics_split.name)
     pending = store.pending()
     get_run_logger().info("%s: %d of %d shards to embed", split.name, len(pending), len(split.shards))
     with stage(f"embedding {split.name}", split.rows) as advance:
         advance(split.rows - sum(shard.rows for shard in pending))
-        if pending and encoder.searches_batch_size:
+        if pending and (encoder.searches_batch_size or _workers_may_search(settings)):
             finding = find_batch_size_task.submit(split.name, settings.encoder, rows.address).result()
             if finding is not None:
                 get_run_logger().info("%s: %s", split.name, finding)
                 say(f"embedding {split.name}: {finding}")
         threads = decode_threads(flow_client())
+        tasks = TASKS_PER_CARD * len(threads) if settings.cluster.kind in LOOKED_AT_KINDS else MAX_TASKS
         while pending:
-            size = -(-len(pending) // MAX_TASKS)
+            size = -(-len(pending) // max(1, min(tasks, MAX_TASKS)))
             groups = [pending[start : start + size] for start in range(0, len(pending), size)]
             futures = [
                 embed_task.submit(

@@ -11,7 +11,7 @@ from congruence.flows.progress import stage
 from congruence.flows.stages.failures import why
 from congruence.flows.stages.waiting import as_completed
 from congruence.kernels.protocol.protocol import Protocol
-from congruence.tasks.embeddings.worker import warm_encoder
+from congruence.tasks.embeddings.worker import asking_encoder
 from congruence.tasks.linalg.measured import MeasurementAddress
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion
@@ -52,7 +52,7 @@ def score_task(
 ) -> Logged:
     """Make every score of one version from its predictions and its measurement, and log it from here."""
     use_tracking(settings.tracking)
-    encoder = warm_encoder(settings.encoder.model_dump_json(exclude_unset=True))
+    encoder = asking_encoder(settings.encoder)
     evaluation = score_version(settings, rows, encoder, version, protocol, kept.require())
     run_id = log_task(version.label, evaluation, settings, again)
     kept.remove()

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, array_namespace, require_matrix, to_numpy
+from congruence.kernels.arrays import Array, array_namespace, on_card, require_matrix, to_numpy
 from congruence.kernels.conditional_calibration.null import row_blocks
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.congruence.prepared import PreparedCongruence
@@ -141,6 +141,8 @@ def _spectra(
         yield "protocol's kernel", inputs.spectrum
         operator = inputs.operator
         x = operator.x if isinstance(operator, RegularizedGram) else operator.rows(np.arange(operator.n))
+        if operator.has_card:
+            x = on_card(x)
     else:
         x = inputs
         if input_kernel is not None:

@@ -13,17 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, array_namespace, on_card, to_numpy
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS
+from congruence.kernels.device_kernels import PIT_SCORES
 from congruence.kernels.streams import stream
 from congruence.kernels.threads import available_threads, map_on_threads
 
 DRAWS_AT_ONCE = 256
 ROWS_AT_ONCE = 1024
+ROWS_AT_ONCE_ON_CARD = 16_384
 GRAM_ROWS = 8192
 _DEPENDENT = 1e-6  # of the largest eigenvalue of U'U: directions below it are combinations of others, up to rounding
 
@@ -50,11 +53,15 @@ class OwnNull(Protocol):
 
 @dataclass(frozen=True)
 class DrawnNull:
-    """Projections of drawn PIT values: exact at every n."""
+    """Projections of drawn PIT values: exact at every n.
+
+    The draws are the host's, so that they are the same everywhere; ``has_card`` scores and projects them on the card.
+    """
 
     vectors: Array = field(repr=False)
     draws: int
     seed: int
+    has_card: bool = False
 
     def blocks(self) -> list[int]:
         """See Null."""
@@ -62,31 +69,41 @@ class DrawnNull:
 
     def shared(self, block: int) -> Array:
         """See Null."""
-        return self._projected(self.vectors, block)
+        return self._projected(self._placed, block)
 
     def with_own(self, own: Array) -> OwnNull:
         """See Null."""
-        return lambda block: self._projected(own, block)
+        vectors = on_card(own) if self.has_card else own
+        return lambda block: self._projected(vectors, block)
 
-    def _projected(self, vectors: Array, block: int) -> Array:
+    @cached_property
+    def _placed(self) -> Any:
+        return on_card(self.vectors) if self.has_card else self.vectors
+
+    def _projected(self, vectors: Any, block: int) -> Array:
+        xp = array_namespace(vectors)
         count = min(DRAWS_AT_ONCE, self.draws - block)
         rng = stream(self.seed, "null PIT values", block)
         n, k = vectors.shape
-        total = np.zeros((k, len(ORDERS) * count), dtype=np.float32)
-        for start in range(0, n, ROWS_AT_ONCE):
-            rows = vectors[start : start + ROWS_AT_ONCE]
-            drawn = rng.random((len(rows), count), dtype=np.float32)
+        total = xp.zeros((k, len(ORDERS) * count), dtype=np.float32)
+        at_once = ROWS_AT_ONCE if xp is np else ROWS_AT_ONCE_ON_CARD
+        for start in range(0, n, at_once):
+            rows = vectors[start : start + at_once]
+            drawn = xp.asarray(rng.random((len(rows), count), dtype=np.float32))
             total += rows.T @ scores_in_place(drawn).reshape(len(rows), -1)
-        return total.reshape(k, len(ORDERS), count)
+        return to_numpy(total).reshape(k, len(ORDERS), count)
 
 
-def scores_in_place(u: Array) -> Array:
+def scores_in_place(u: Any) -> Any:
     """``pit_scores`` of PIT values (r, D) in their own precision, (r, 4, D); overwrites ``u``."""
-    scores = np.empty((len(u), len(ORDERS), u.shape[1]), dtype=u.dtype)
+    scores = array_namespace(u).empty((len(u), len(ORDERS), u.shape[1]), dtype=u.dtype)
+    root = [u.dtype.type(np.sqrt(2 * j + 1)) for j in range(len(ORDERS) + 1)]
+    if array_namespace(u) is not np:
+        PIT_SCORES.compiled()(u, *root[1:], *(scores[:, order] for order in range(len(ORDERS))))
+        return scores
     u *= 2.0
     u -= 1.0
     square = u * u
-    root = [u.dtype.type(np.sqrt(2 * j + 1)) for j in range(len(ORDERS) + 1)]
     np.multiply(u, root[1], out=scores[:, 0])
     np.multiply(square, 1.5 * root[2], out=scores[:, 1])
     scores[:, 1] -= 0.5 * root[2]

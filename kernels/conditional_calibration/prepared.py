@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, array_namespace
 from congruence.kernels.calibration.pit import pit_values, require_pit
 from congruence.kernels.conditional_calibration.bases import (
     InputBasis,
@@ -169,8 +169,15 @@ def prepare_calibration(
         raise InvalidInputError(
             f"null: the gaussian limit is for more than {GAUSSIAN_ROWS:,} rows, here are {n:,}; use null='exact'"
         )
-    null: Null = (DrawnNull if settings.null == "exact" else GaussianNull.of)(vectors, draws, seed)
+    exact = settings.null == "exact"
+    null: Null = DrawnNull(vectors, draws, seed, _has_card(inputs)) if exact else GaussianNull.of(vectors, draws, seed)
     return PreparedCalibration(settings, seed, bases, null, _shared_evidence(bases, null, settings))
+
+
+def _has_card(inputs: PreparedCongruence | Any) -> bool:
+    if isinstance(inputs, PreparedCongruence):
+        return inputs.operator.has_card
+    return array_namespace(inputs) is not np
 
 
 def conditional_calibration_test(

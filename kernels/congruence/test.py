@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, require_targets
+from congruence.kernels.arrays import Array, array_namespace, on_card, require_targets, to_numpy
 from congruence.kernels.bandwidths import OutputScale
 from congruence.kernels.congruence.null_draws import NullDraws, null_draws
 from congruence.kernels.congruence.prepared import PreparedCongruence, prepare
@@ -164,8 +164,10 @@ def congruence_tests(
         raise InvalidInputError(f"draws: {draws}; a Monte-Carlo test needs at least 1, and 19 to reject at 5 %")
     y = require_targets(y, "y", prepared.operator.n)
     if exact:
-        smooth: Callable[[Array], Array] = lambda rhs: prepared.smooth(np.asarray(rhs, dtype=np.float64))[0]  # noqa: E731
+        smooth: Callable[[Any], Any] = lambda rhs: prepared.smooth(np.asarray(rhs, dtype=np.float64))[0]  # noqa: E731
         threads = 1
+    elif prepared.operator.has_card:
+        smooth, threads = _placing(prepared.smoother.placed()), available_threads()
     else:
         smooth = prepared.smoother
         threads = available_threads()
@@ -177,14 +179,20 @@ def congruence_tests(
     return results
 
 
-def _weighted(smooth: Callable[[Array], Array], roots: Array) -> Callable[[Array], Array]:
+def _placing(smooth: Callable[[Any], Any]) -> Callable[[Array], Any]:
+    """``smooth`` of host arrays on the card: targets are drawn by the host, whose streams say which they are."""
+    return lambda rhs: smooth(on_card(rhs))
+
+
+def _weighted(smooth: Callable[[Array], Any], roots: Array) -> Callable[[Array], Any]:
     column = roots.astype(np.float32)[:, None]
     return lambda rhs: smooth(column * rhs)
 
 
-def _test(delta: NullDraws, smooth: Callable[[Array], Array], draws: int, seed: int, threads: int) -> CongruenceTest:
+def _test(delta: NullDraws, smooth: Callable[[Array], Any], draws: int, seed: int, threads: int) -> CongruenceTest:
     observed = delta.observed()
-    point_statistics = _point_statistics(smooth(observed), 1)[:, 0]
+    observed_points = _point_statistics(smooth(observed), 1)
+    point_statistics = to_numpy(observed_points[:, 0])
     statistic = float(np.mean(point_statistics, dtype=np.float64))
     reached = np.zeros(len(point_statistics), dtype=np.int64)
     null = np.empty(draws)
@@ -195,8 +203,8 @@ def _test(delta: NullDraws, smooth: Callable[[Array], Array], draws: int, seed: 
         count = min(per_block, draws - start)
         drawn = delta.draw(count, stream(seed, "null draws", start))
         values = _point_statistics(smooth(drawn.reshape(len(drawn), -1)), count)
-        null[start : start + count] = np.mean(values, axis=0, dtype=np.float64)
-        exceeds = np.count_nonzero(values >= TIE * point_statistics[:, None], axis=1)
+        null[start : start + count] = to_numpy(values.mean(axis=0, dtype=np.float64))
+        exceeds = to_numpy((values >= TIE * observed_points).sum(axis=1))
         with lock:
             np.add(reached, exceeds, out=reached)
 
@@ -205,7 +213,7 @@ def _test(delta: NullDraws, smooth: Callable[[Array], Array], draws: int, seed: 
     return CongruenceTest(statistic, p_value, (1 + reached) / (draws + 1), point_statistics, null)
 
 
-def _point_statistics(smoothed: Array, count: int) -> Array:
+def _point_statistics(smoothed: Any, count: int) -> Any:
     """Norms over the features of ``count`` stacked right-hand sides, (m, count)."""
-    values = smoothed.reshape(len(smoothed), count, -1)
-    return np.asarray(np.sqrt(np.einsum("mbr,mbr->mb", values, values)))
+    xp, values = array_namespace(smoothed), smoothed.reshape(len(smoothed), count, -1)
+    return xp.sqrt(xp.einsum("mbr,mbr->mb", values, values))

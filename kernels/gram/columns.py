@@ -19,7 +19,10 @@ Blocks: TypeAlias = Iterator[tuple[slice, Any]]  # rows and C[rows]
 
 
 class GramColumns(Protocol):
-    """C = K[:, landmarks] with the corner W = K[landmarks, landmarks]; host arrays in and out, float64."""
+    """C = K[:, landmarks] with the corner W = K[landmarks, landmarks]; float64.
+
+    Products with host arrays are host arrays; with arrays on the card that makes C they stay there.
+    """
 
     def thinned(self, step: int) -> GramColumns:
         """Every ``step``-th column."""
@@ -30,10 +33,10 @@ class GramColumns(Protocol):
     def gram(self) -> Array:
         """C'C, (m, m)."""
 
-    def transposed_matmul(self, v: Array) -> Array:
+    def transposed_matmul(self, v: Any) -> Any:
         """C'v, (m, r)."""
 
-    def matmul(self, w: Array) -> Array:
+    def matmul(self, w: Any) -> Any:
         """C w, (n, r)."""
 
     def row_norms(self, factor: Array) -> Array:
@@ -126,45 +129,46 @@ class BlockColumns:
                 total += xp.matmul(block.T, block, out=square)
             return to_numpy(total)
 
-        return _sum(self._on_threads(squares))
+        gram: Array = _sum(self._on_threads(squares))
+        return gram
 
-    def transposed_matmul(self, v: Array) -> Array:
+    def transposed_matmul(self, v: Any) -> Any:
         """C'v."""
-        vectors = padded_columns(v, self.points.x)
+        xp, vectors = array_namespace(self.points.x), padded_columns(v, self.points.x)
         shape = (int(self.landmarks.x.shape[0]), int(vectors.shape[1]))
 
-        def products(blocks: Blocks) -> Array:
-            total = np.zeros(shape)
+        def products(blocks: Blocks) -> Any:
+            total = xp.zeros(shape)
             for rows, block in blocks:
-                total += to_numpy(transposed_product(block, vectors[rows]))
+                total += transposed_product(block, vectors[rows])
             return total
 
-        return _sum(self._on_threads(products))[:, : v.shape[1]]
+        return _beside(v, _sum(self._on_threads(products))[:, : v.shape[1]])
 
-    def matmul(self, w: Array) -> Array:
+    def matmul(self, w: Any) -> Any:
         """C w."""
-        result = np.empty((self.blocks[-1].stop, w.shape[1]))
+        result = array_namespace(self.points.x).empty((self.blocks[-1].stop, w.shape[1]))
         weights = padded_columns(w, self.points.x)
 
         def fill(blocks: Blocks) -> None:
             for rows, block in blocks:
-                result[rows] = to_numpy((block @ weights)[:, : w.shape[1]])
+                result[rows] = (block @ weights)[:, : w.shape[1]]
 
         self._on_threads(fill)
-        return result
+        return _beside(w, result)
 
     def row_norms(self, factor: Array) -> Array:
         """|C_i factor|^2."""
-        result = np.empty(self.blocks[-1].stop)
+        xp = array_namespace(self.points.x)
+        result, right = xp.empty(self.blocks[-1].stop), xp.asarray(factor)
 
         def fill(blocks: Blocks) -> None:
             for rows, block in blocks:
-                xp = array_namespace(block)
-                product = block.astype(np.float64) @ xp.asarray(factor)
-                result[rows] = to_numpy(xp.einsum("ij,ij->i", product, product))
+                product = block.astype(np.float64) @ right
+                result[rows] = xp.einsum("ij,ij->i", product, product)
 
         self._on_threads(fill)
-        return result
+        return to_numpy(result)
 
     def _on_threads(self, function: Callable[[Blocks], Result]) -> list[Result]:
         """``function`` of every thread's share of the blocks, in the order of the threads."""
@@ -187,7 +191,12 @@ def positive_diagonal(gram: Array) -> Array:
     return np.where(diagonal > 0.0, diagonal, np.max(diagonal, initial=0.0) or 1.0)
 
 
-def _sum(parts: list[Array]) -> Array:
+def _beside(v: Any, product: Any) -> Any:
+    """``product`` where v is: one transfer for all blocks, or none."""
+    return to_numpy(product) if array_namespace(v) is np else product
+
+
+def _sum(parts: list[Any]) -> Any:
     total = parts[0]
     for part in parts[1:]:
         total += part

@@ -17,16 +17,20 @@ from congruence.kernels.gram.columns import BlockColumns, GramColumns
 from congruence.kernels.gram.thin_products import padded_columns, transposed_product
 from congruence.kernels.gram.tiles import TileMaker, TilePoints, diagonal_tiles, tile_slices, within
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.memory import keepable_bytes
+from congruence.kernels.memory import VECTORS_PART, card_bytes, keepable_bytes
 from congruence.kernels.threads import available_threads, map_on_threads
 
 BLOCK_ROWS = 992  # about what a core keeps in its cache; rows a power of two apart would share lines of it
 GPU_BLOCK_ROWS = 8192
 HELD_COLUMNS_BYTES = 2**31
+VECTORS_OF_A_SOLVE = 10  # arrays like the right-hand sides that conjugate gradients and their products hold at once
 
 
 class Operator(Protocol):
-    """A = K + shift I for a Gram matrix K of n reference points. Vectors are (n, r) host arrays."""
+    """A = K + shift I for a Gram matrix K of n reference points.
+
+    Vectors are (n, r) host arrays, or where ``vectors`` put them: products with them are where they are.
+    """
 
     @property
     def n(self) -> int:
@@ -48,7 +52,14 @@ class Operator(Protocol):
     def kernel(self) -> Kernel:
         """k_X."""
 
-    def matmul(self, v: Array) -> Array:
+    @property
+    def has_card(self) -> bool:
+        """Whether what follows from a solve may be computed on a card by the process that asks."""
+
+    def vectors(self, v: Array) -> Any:
+        """v (n, r) where a solve should keep its vectors: on the card that holds x if that has room, else as it is."""
+
+    def matmul(self, v: Any) -> Any:
         """A v, shape (n, r)."""
 
     def cross(self, query: Any, v: Array) -> Array:
@@ -128,7 +139,19 @@ class RegularizedGram:
         """Bytes of one triangle of K with tiles of half the rows on the diagonal."""
         return int(self.x.dtype.itemsize) * self.n * (self.n + self._block_rows // 2) // 2
 
-    def matmul(self, v: Array) -> Array:
+    @property
+    def has_card(self) -> bool:
+        """Whether x is on one."""
+        return array_namespace(self.x) is not np
+
+    def vectors(self, v: Array) -> Any:
+        """See Operator."""
+        xp = array_namespace(self.x)
+        if xp is np or VECTORS_OF_A_SOLVE * v.nbytes > VECTORS_PART * card_bytes(self.x):
+            return v
+        return xp.asarray(v)
+
+    def matmul(self, v: Any) -> Any:
         """A v: each off-diagonal tile is made once and used for both triangles."""
         xp = array_namespace(self.x)
         vectors = padded_columns(v, self.x)
@@ -160,14 +183,15 @@ class RegularizedGram:
                 result[rows] += total
 
         map_on_threads(row_of_tiles, range(len(blocks)), self._threads_for(self.n))
-        return np.asarray(to_numpy(result[:, : v.shape[1]]) + self.shift * v)
+        product = result[:, : v.shape[1]]
+        return (product if array_namespace(v) is xp else to_numpy(product)) + self.shift * v
 
     def cross(self, query: Any, v: Array) -> Array:
         """[k(x_i, query_j)]' v, shape (m, r)."""
         xp = array_namespace(self.x)
         points = TilePoints(xp.asarray(centered(query, self._center), dtype=self.x.dtype))
         vectors = xp.asarray(v, dtype=self.x.dtype)
-        result = np.empty((len(query), v.shape[1]))
+        result = xp.empty((len(query), v.shape[1]))
         blocks = self._blocks(self.n)
 
         def row_of_tiles(rows: slice) -> None:
@@ -175,12 +199,12 @@ class RegularizedGram:
             total = xp.zeros((rows.stop - rows.start, v.shape[1]), dtype=np.float64)
             for columns in blocks:
                 total += maker.tile(points, rows, self._points, columns) @ vectors[columns]
-            result[rows] = to_numpy(total)
+            result[rows] = total
 
         threads = self._threads_for(max(self.n, len(query)))
         rows_at_once = max(1, min(self._block_rows, -(-len(query) // threads)))
         map_on_threads(row_of_tiles, tile_slices(slice(0, len(query)), rows_at_once), threads)
-        return result
+        return to_numpy(result)
 
     def restricted(self, indices: Array) -> RegularizedGram:
         """See Operator."""

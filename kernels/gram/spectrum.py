@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, on_card
 from congruence.kernels.gram.columns import GramColumns, LandmarkColumns, positive_diagonal
 from congruence.kernels.gram.landmarks import LEADING, Choice, choose_landmarks
 from congruence.kernels.gram.operator import Operator
@@ -90,17 +90,23 @@ def _typical_scale(operator: Operator) -> float:
 class SpectralSmoother:
     """k(x)' A^-1 B in the leading directions: two thin products per block of right-hand sides, in single precision."""
 
-    analysis: Array = field(repr=False)
-    filters: Array = field(repr=False)
-    synthesis: Array = field(repr=False)
+    analysis: Any = field(repr=False)
+    filters: Any = field(repr=False)
+    synthesis: Any = field(repr=False)
 
-    def coefficients(self, rhs: Array) -> Array:
+    def placed(self) -> SpectralSmoother:
+        """The same on the card of this process, for right-hand sides there."""
+        analysis = on_card(self.analysis)
+        synthesis = analysis if self.synthesis is self.analysis else on_card(self.synthesis)
+        return SpectralSmoother(analysis, on_card(self.filters), synthesis)
+
+    def coefficients(self, rhs: Any) -> Any:
         """What the smoother keeps of right-hand sides (n, c) along each direction, (k, c)."""
-        return np.asarray(self.filters[:, None] * (self.analysis.T @ rhs))
+        return self.filters[:, None] * (self.analysis.T @ rhs)
 
-    def __call__(self, rhs: Array) -> Array:
+    def __call__(self, rhs: Any) -> Any:
         """(m, c) for right-hand sides (n, c)."""
-        return np.asarray(self.synthesis @ self.coefficients(rhs))
+        return self.synthesis @ self.coefficients(rhs)
 
     def transposed(self, v: Array) -> Array:
         """L'v, (n, c), for values v (m, c) at the query points."""

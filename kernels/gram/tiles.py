@@ -16,8 +16,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from congruence.kernels.arrays import array_namespace
+from congruence.kernels.device_kernels import MATERN, POLYNOMIAL, RBF_TILE
 from congruence.kernels.gram.thin_products import transposed_product
-from congruence.kernels.kernel_functions import RBF, Kernel, Matern, Polynomial, recompute_near
+from congruence.kernels.kernel_functions import NEAR, RBF, Kernel, Matern, Polynomial, recompute_near
 
 FINISHED_ROWS = 128  # rows that f is applied to at once: they and their scratch stay in a core's own cache
 
@@ -49,6 +50,9 @@ class _PolynomialForm(ProductForm):
 
     def finish(self, block: Any, scratch: Any, x: Side, z: Side) -> None:  # noqa: ARG002
         xp = array_namespace(block)
+        if xp is not np:
+            POLYNOMIAL.compiled()(self.coef0, self.degree, block)
+            return
         if self.coef0 != 0.0:
             block += self.coef0
         if self.degree == 1:
@@ -70,6 +74,9 @@ class _RBFForm(ProductForm):
 
     def finish(self, block: Any, scratch: Any, x: Side, z: Side) -> None:  # noqa: ARG002
         xp = array_namespace(block)
+        if xp is not np:
+            RBF_TILE.compiled()(x.norms[:, None], z.norms[None, :], self.gamma, block)
+            return
         block -= self.gamma * x.norms[:, None]
         block -= self.gamma * z.norms[None, :]
         xp.minimum(block, 0, out=block)  # rounding may leave a small positive number for near points
@@ -88,6 +95,10 @@ class _MaternForm(ProductForm):
     def finish(self, block: Any, scratch: Any, x: Side, z: Side) -> None:
         xp = array_namespace(block)
         weight = 2.0 * self.nu / self.length_scale**2
+        if xp is not np:
+            norms, shape = (x.norms[:, None], z.norms[None, :]), (block.shape[1], x.x.shape[1])
+            MATERN.compiled()(*norms, weight, NEAR, round(2 * self.nu), x.x, z.x, *shape, block)
+            return
         block += weight * x.norms[:, None]
         block += weight * z.norms[None, :]
         if self.nu == 0.5:
@@ -167,7 +178,8 @@ class TileMaker:
     def _finish(self, form: ProductForm, block: Any, x: Side, z: Side) -> None:
         at_once = FINISHED_ROWS if array_namespace(block) is np else len(block)
         for part in tile_slices(slice(0, len(block)), at_once):
-            scratch = self._buffer("scratch", block[part].shape, block)
+            # A card's kernels need none: a tile more would be half a gigabyte there.
+            scratch = self._buffer("scratch", block[part].shape, block) if array_namespace(block) is np else None
             form.finish(block[part], scratch, Side(x.x[part], None if x.norms is None else x.norms[part]), z)
 
     def _scaled(self, points: TilePoints, rows: slice, scale: float) -> Any:

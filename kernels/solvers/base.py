@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, to_numpy
 from congruence.kernels.gram.columns import GramColumns
 from congruence.kernels.gram.operator import Operator
 from congruence.kernels.solvers.low_rank import LowRankInverse
@@ -76,11 +76,11 @@ class ResidualSample:
         rows = residual_rows(operator.n, count, seed)
         return cls(rows, operator.columns(rows), operator.n, operator.shift)
 
-    def residual(self, value: Array, rhs_rows: Array) -> Array:
+    def residual(self, value: Any, rhs_rows: Any) -> Any:
         """The sampled rows of B - A Z, (rows, r), from Z (n, r) and the rows B[rows]."""
-        return np.asarray(rhs_rows - self.columns.transposed_matmul(value) - self.shift * value[self.rows])
+        return rhs_rows - self.columns.transposed_matmul(value) - self.shift * value[self.rows]
 
-    def column_norms(self, residual: Array) -> Array:
+    def column_norms(self, residual: Any) -> Array:
         """Upper estimates of the column norms of B - A Z, (r,), from its sampled rows."""
         return sampled_norms(residual, self.n)
 
@@ -90,9 +90,9 @@ def residual_rows(n: int, count: int, seed: int) -> Array:
     return np.sort(stream(seed, "residual rows").choice(n, min(count, n), replace=False))
 
 
-def sampled_norms(residual: Array, n: int) -> Array:
+def sampled_norms(residual: Any, n: int) -> Array:
     """Upper estimates of the column norms (r,) of n rows from some of them (rows, r): three standard errors on top."""
-    squares = residual**2
+    squares = to_numpy(residual) ** 2
     error = 3.0 * np.std(squares, axis=0) / np.sqrt(len(residual))
     return np.asarray(np.sqrt(n * (np.mean(squares, axis=0) + error)))
 

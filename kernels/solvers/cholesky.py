@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-import scipy.linalg
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, array_namespace, to_numpy
+from congruence.kernels.device_solves import cholesky_factor, cholesky_solve
 from congruence.kernels.errors import ConvergenceError
 from congruence.kernels.gram.operator import Operator
 from congruence.kernels.solvers.base import Solution
@@ -18,11 +18,11 @@ from congruence.kernels.solvers.low_rank import SCALE_FEATURES, diagonal_in_word
 
 @dataclass(frozen=True)
 class CholeskyFactor:
-    """L with A = L L', and A's operator."""
+    """L with A = L L', and A's operator; on the card that holds its inputs, where there is room."""
 
     operator: Operator
-    factor: Array = field(repr=False)
-    gram: Array = field(repr=False)
+    factor: Any = field(repr=False)
+    gram: Any = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Cholesky:
         Raises:
             ConvergenceError: A is not positive definite in float64 (the kernel is not one, or lambda is too small).
         """
-        gram = operator.exact_gram()
+        gram = operator.vectors(operator.exact_gram())
         regularized = gram.copy()
-        regularized[np.diag_indices(operator.n)] += operator.shift
+        regularized.reshape(-1)[:: operator.n + 1] += operator.shift
         try:
-            factor = scipy.linalg.cholesky(regularized, lower=True, overwrite_a=True, check_finite=False)
+            factor = cholesky_factor(regularized)
         except np.linalg.LinAlgError as error:
             raise ConvergenceError(
                 f"K + n lambda I is not positive definite (n lambda = {operator.shift:.3g}, "
@@ -56,7 +56,9 @@ class Cholesky:
     def solve(self, state: CholeskyFactor, rhs: Array, *, tolerances: Array | None = None) -> Solution:  # noqa: ARG002
         """Z by two triangular solves, to rounding: tolerances do not apply."""
         started = time.perf_counter()
-        value = scipy.linalg.cho_solve((state.factor, True), rhs, check_finite=False)
+        rhs = array_namespace(state.gram).asarray(rhs)
+        value = cholesky_solve(state.factor, rhs)
         residual = rhs - state.gram @ value - state.operator.shift * value
         n, r = rhs.shape
+        value, residual = to_numpy(value), to_numpy(residual)
         return Solution(value, residual, 1, time.perf_counter() - started, 8 * (2 * n * n + 3 * n * r))

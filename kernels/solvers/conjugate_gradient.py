@@ -7,12 +7,13 @@ every pass and stop one by one: the features of an output kernel fall off fast, 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, array_namespace, to_numpy
 from congruence.kernels.errors import ConvergenceError, InvalidInputError
 from congruence.kernels.gram.landmarks import Choice, choose_landmarks
 from congruence.kernels.gram.operator import Operator
@@ -25,14 +26,19 @@ from congruence.kernels.threads import single_threaded_blas
 class Iterate:
     """All that conjugate gradients need to go on after a pass: (n, r) arrays and one number per column.
 
-    The arrays are updated in place: a checkpoint writes or copies them before it returns.
+    The arrays are updated in place: a checkpoint writes or copies them before it returns. Where a solve keeps its
+    vectors on a card (``Operator.vectors``), so are they there; a checkpoint is given host arrays.
     """
 
     passes: int
-    value: Array = field(repr=False)
-    residual: Array = field(repr=False)
-    direction: Array = field(repr=False)
+    value: Any = field(repr=False)
+    residual: Any = field(repr=False)
+    direction: Any = field(repr=False)
     energy: Array = field(repr=False)
+
+    def moved(self, move: Callable[[Any], Any]) -> Iterate:
+        """The same iterate with its (n, r) arrays moved."""
+        return replace(self, value=move(self.value), residual=move(self.residual), direction=move(self.direction))
 
 
 class Checkpoint(Protocol):
@@ -114,21 +120,26 @@ class ConjugateGradient:
         rhs = np.asarray(rhs, dtype=np.float64)
         with single_threaded_blas():
             limits = column_tolerances(rhs, self.tolerance, tolerances)
+            placed = state.operator.vectors(rhs)
+            xp = array_namespace(placed)
             if self.checkpoint is not None:
-                rotation = np.eye(rhs.shape[1])
-                iterate = self.checkpoint.load(rhs) or _start(rhs.copy())
+                rotation = xp.eye(rhs.shape[1])
+                loaded = self.checkpoint.load(rhs)
+                iterate = _start(placed.copy()) if loaded is None else loaded.moved(xp.asarray)
             else:
-                rotation = _principal_rotation(rhs, tolerances)
-                iterate = _start(rhs @ rotation)
-            read = None if state.sample is None else rhs[state.sample.rows] @ rotation
+                rotation = xp.asarray(_principal_rotation(placed, tolerances))
+                iterate = _start(placed @ rotation)
+            read = None if state.sample is None else placed[state.sample.rows] @ rotation
+            del placed
             value, residual, unread = self._iterate(state, read, iterate, limits)
             passes = iterate.passes
             del iterate
             if self.checkpoint is None:
                 value = value @ rotation.T  # one after the other: n x r arrays are what a solve holds
-                if np.any(residual):
+                if bool(residual.any()):
                     residual = residual @ rotation.T
             norms = None if state.sample is None else state.sample.column_norms(unread @ rotation.T)
+            value, residual = to_numpy(value), to_numpy(residual)
         n, r = rhs.shape
         held = 8 * 8 * n * r + 4 * n * len(state.preconditioner.indices)
         kind: NormKind = "computed" if norms is None else "sampled"
@@ -136,57 +147,61 @@ class ConjugateGradient:
         return Solution(value, residual, passes, seconds, held, norms, kind, state.operator.dtype)
 
     def _iterate(
-        self, state: PreconditionedSystem, read: Array | None, iterate: Iterate, tolerances: Array
-    ) -> tuple[Array, Array, Array]:
+        self, state: PreconditionedSystem, read: Any | None, iterate: Iterate, tolerances: Array
+    ) -> tuple[Any, Any, Any]:
         """Iterate in place; returns the solution, its residual and what is known of the rest of it.
 
         A column that ends on sampled rows has 0 as its residual and its sampled residual in the rest, (rows, r).
         ``read``: the right-hand sides at the rows of the sample, if there is one.
         """
         # Each column is its own conjugate gradient; the active ones share the pass.
+        # One number per column stays on the host: that is all a card is waited for, a few times a pass.
         value, residual, direction, energy = iterate.value, iterate.residual, iterate.direction, iterate.energy
-        unread = np.zeros((0 if read is None else len(read), value.shape[1]))
+        xp = array_namespace(value)
+        unread = xp.zeros((0 if read is None else len(read), value.shape[1]))
         if state.sample is not None and read is not None and iterate.passes > 0:
-            settled = ~residual.any(axis=0)  # by a sample of the run that this one goes on from
+            settled = np.flatnonzero(~to_numpy(residual.any(axis=0)))  # by a sample of the run that this one goes on
             unread[:, settled] = state.sample.residual(value[:, settled], read[:, settled])
         while True:
-            norms = np.linalg.norm(residual, axis=0)
+            norms = to_numpy(xp.linalg.norm(residual, axis=0))
             active = np.flatnonzero(norms > tolerances)
             step = state.preconditioner.apply(residual[:, active])
             if state.sample is not None and read is not None and len(active):
                 rows = state.sample.residual(value[:, active] + step, read[:, active])
-                within = state.sample.column_norms(rows) <= tolerances[active]
+                enough = state.sample.column_norms(rows) <= tolerances[active]
+                within, without = np.flatnonzero(enough), np.flatnonzero(~enough)
                 done = active[within]
                 value[:, done] += step[:, within]
                 residual[:, done] = 0.0
                 unread[:, done] = rows[:, within]
-                active, step = active[~within], step[:, ~within]
+                active, step = active[without], step[:, without]
             if len(active) == 0:
                 return value, residual, unread
             if iterate.passes >= self.max_passes:
                 raise _not_converged(norms, tolerances, iterate.passes, state.operator)
-            new_energy = np.einsum("ij,ij->j", residual[:, active], step)
+            new_energy = to_numpy(xp.einsum("ij,ij->j", residual[:, active], step))
             first = energy[active] == 0
-            step += direction[:, active] * np.where(first, 0.0, new_energy / np.where(first, 1.0, energy[active]))
+            turn = np.where(first, 0.0, new_energy / np.where(first, 1.0, energy[active]))
+            step += direction[:, active] * xp.asarray(turn)
             product = state.operator.matmul(step)
-            length = new_energy / np.einsum("ij,ij->j", step, product)
+            length = xp.asarray(new_energy) / xp.einsum("ij,ij->j", step, product)
             direction[:, active] = step
             energy[active] = new_energy
             value[:, active] += length * step
             residual[:, active] -= length * product
             iterate.passes += 1
             if self.checkpoint is not None:
-                self.checkpoint.save(iterate)
+                self.checkpoint.save(iterate if xp is np else iterate.moved(to_numpy))
 
 
-def _start(residual: Array) -> Iterate:
+def _start(residual: Any) -> Iterate:
     """From zero; ``residual`` becomes the iterate's own."""
-    n, r = residual.shape
+    (n, r), xp = residual.shape, array_namespace(residual)
     # Columns that need no pass never have a direction: column by column, memory that is not written is not taken.
-    return Iterate(0, np.zeros((n, r)), residual, np.zeros((n, r), order="F"), np.zeros(r))
+    return Iterate(0, xp.zeros((n, r)), residual, xp.zeros((n, r), order="F"), np.zeros(r))
 
 
-def _principal_rotation(rhs: Array, tolerances: Array | None) -> Array:
+def _principal_rotation(rhs: Any, tolerances: Array | None) -> Array:
     """Orthogonal (r, r) that turns the columns of the solver's own tolerance to their principal axes.
 
     The features of an output kernel are far from orthogonal on the errors of a model: turned, half of the columns are
@@ -195,7 +210,7 @@ def _principal_rotation(rhs: Array, tolerances: Array | None) -> Array:
     own = np.ones(rhs.shape[1], dtype=bool) if tolerances is None else np.isnan(tolerances)
     rotation = np.eye(rhs.shape[1])
     block = np.ix_(own, own)
-    _, rotation[block] = np.linalg.eigh((rhs.T @ rhs)[block])
+    _, rotation[block] = np.linalg.eigh(to_numpy(rhs.T @ rhs)[block])
     return rotation
 
 

@@ -11,11 +11,14 @@ As an answer it errs by ||K - K^||_2 / mu; as a preconditioner it leaves a condi
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, array_namespace
+from congruence.kernels.device_solves import cholesky_solve
 from congruence.kernels.errors import ConvergenceError
 from congruence.kernels.gram.columns import GramColumns, LandmarkColumns, positive_diagonal
 from congruence.kernels.gram.landmarks import LEADING
@@ -61,13 +64,20 @@ class LowRankInverse:
         corner[np.diag_indices(len(corner))] += jitter
         return cls(indices, landmarks.columns, factor, operator.shift, landmarks.thinned(LEADING), corner)
 
-    def apply(self, v: Array) -> Array:
-        """A^^-1 v, (n, r)."""
-        inner = scipy.linalg.cho_solve((self.factor, True), self.columns.transposed_matmul(v), check_finite=False)
-        result = self.columns.matmul(inner)
-        np.subtract(v, result, out=result)
+    def apply(self, v: Any) -> Any:
+        """A^^-1 v, (n, r), where v is."""
+        xp = array_namespace(v)
+        factor = self.factor if xp is np else self._factor_on_card
+        result = self.columns.matmul(cholesky_solve(factor, self.columns.transposed_matmul(v)))
+        xp.subtract(v, result, out=result)
         result /= self.shift
         return result
+
+    @cached_property
+    def _factor_on_card(self) -> Any:
+        import cupy
+
+        return cupy.asarray(self.factor)
 
 
 def inner_factor(corner: Array, gram: Array, shift: float) -> tuple[Array | None, Array]:

@@ -1,10 +1,12 @@
 """Embedding one shard: reading and decoding in threads while the encoder computes, every row accounted for."""
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import islice
 from queue import Full, Queue
 from threading import Event, Thread
 from typing import Any, Protocol, runtime_checkable
@@ -22,7 +24,11 @@ from congruence.tasks.sources.split import Shard, Split
 Progress = Callable[[int, int], None]
 """Called with the rows of the shard that are done and the rows that it has."""
 
+BATCHES_IN_FLIGHT = 2
+"""How many batches an encoder may be at work on: one computed, one copied to it."""
+
 _LISTED_ROWS = 20
+_WAITING_SHARDS = 2
 
 
 class RowEncoder(Protocol):
@@ -46,6 +52,14 @@ class MatrixEncoder(RowEncoder, Protocol):
 
     def encode_matrix(self, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
         """The embeddings of raw ``rows`` (rows, features), not finite where `preprocess` or `encode` refuses one."""
+
+
+@runtime_checkable
+class PipelinedEncoder(RowEncoder, Protocol):
+    """An encoder that computes one batch while the next is made ready for it."""
+
+    def begin(self, batch: list[Any]) -> Callable[[], npt.NDArray[np.float32]]:
+        """Start on a batch; the function that waits for its embeddings, in the order of the batches."""
 
 
 @dataclass(frozen=True)
@@ -74,57 +88,180 @@ def embed_shard(
     prefetch_batches: int = 3,
     progress: Progress | None = None,
 ) -> ShardReport:
-    """Embed the rows of ``shard`` into ``store``, unless they are there.
+    """Embed the rows of ``shard`` into ``store``, unless they are there; see ``embed_each``."""
+    return embed_each(
+        split,
+        [shard],
+        encoder,
+        store,
+        batch_size=batch_size,
+        threads=threads,
+        prefetch_batches=prefetch_batches,
+        progress=progress,
+    )[0]
+
+
+def embed_each(
+    split: Split,
+    shards: Sequence[Shard],
+    encoder: RowEncoder,
+    store: EmbeddingStore,
+    *,
+    batch_size: int | None = None,
+    threads: int | None = None,
+    prefetch_batches: int = 3,
+    progress: Progress | None = None,
+) -> list[ShardReport]:
+    """Embed the rows of some shards into ``store``, except of those that are there.
 
     Rows are read and decoded by ``threads`` (default: one per usable core) at most ``prefetch_batches`` batches ahead
-    of the encoder, so that memory does not grow with the shard. A batch is the next ``batch_size`` valid rows (default:
-    the encoder's): the partition, and with it every byte of the result, depends on the data alone, never on timing. An
-    encoder of features with ``encode_matrix`` is given them as one matrix, with the same bytes as result.
+    of the encoder, so that memory does not grow with the shards; and across their borders, so that the encoder does not
+    wait at the end of one. Finished shards are written by a thread of their own. A batch is the next ``batch_size``
+    valid rows of one shard (default: the encoder's): the partition, and with it every byte of the result, depends on
+    the data alone, never on timing. An encoder of features with ``encode_matrix`` is given them as one matrix, with the
+    same bytes as result.
 
     A row that cannot be read, decoded or embedded stays in its place, invalid, with its reason. Any other failure (the
-    network, the disk, the device) is raised, and nothing of the shard counts as done.
+    network, the disk, the device) is raised, and nothing of an unfinished shard counts as done.
     """
-    started = time.perf_counter()
-    if store.is_done(shard):
-        reasons = store.reasons(slice(shard.start, shard.stop))
-        return ShardReport(shard.index, shard.rows, shard.rows - len(reasons), reasons, False, _since(started), 0.0)
-    size = batch_size or encoder.batch_size
-    embeddings = np.full((shard.rows, encoder.dimension), np.nan, dtype=np.float32)
-    invalid: dict[int, str] = {}
     tell = progress or _silent
-    if isinstance(encoder, MatrixEncoder) and split.settings.input_kind == "features":
-        waiting = _embed_features(split, shard, encoder, embeddings, invalid)
-    else:
-        batches = _batches(split.input_readers(shard), encoder, size, threads, prefetch_batches, invalid)
-        waiting = _embed_rows(batches, shard, encoder, embeddings, tell)
-    valid = np.ones(shard.rows, dtype=bool)
-    valid[list(invalid)] = False
-    for row in np.flatnonzero(valid & ~np.isfinite(embeddings).all(axis=1)).tolist():
-        valid[row] = False
-        invalid[row] = "the encoder's output is not finite"
-    # Where memory ran out the encoder went on with fewer rows: the marker says with how many.
-    store.write(shard, embeddings, valid, invalid, min(size, encoder.batch_size))
-    tell(shard.rows, shard.rows)
-    reasons = {shard.start + row: reason for row, reason in sorted(invalid.items())}
-    return ShardReport(shard.index, shard.rows, int(valid.sum()), reasons, True, _since(started), waiting)
+    done = {shard.index: _held_report(shard, store) for shard in shards if store.is_done(shard)}
+    pending = [_Pending(shard, encoder.dimension) for shard in shards if shard.index not in done]
+    with _Writer(store, tell) as writer:
+        if isinstance(encoder, MatrixEncoder) and split.settings.input_kind == "features":
+            for each in pending:
+                each.waiting = _embed_features(split, each.shard, encoder, each.embeddings, each.invalid)
+                writer.write(each, batch_size or encoder.batch_size)
+        elif pending:
+            reading = (
+                (each, row, read) for each in pending for row, read in enumerate(split.input_readers(each.shard))
+            )
+            _embed_rows(pending, reading, encoder, writer, batch_size, threads, prefetch_batches, tell)
+    reports = done | writer.reports
+    return [reports[shard.index] for shard in shards]
+
+
+def _held_report(shard: Shard, store: EmbeddingStore) -> ShardReport:
+    started = time.perf_counter()
+    reasons = store.reasons(slice(shard.start, shard.stop))
+    return ShardReport(shard.index, shard.rows, shard.rows - len(reasons), reasons, False, _since(started), 0.0)
+
+
+class _Pending:
+    """A shard on its way: its embeddings so far, and why rows have none."""
+
+    def __init__(self, shard: Shard, dimension: int) -> None:
+        self.shard = shard
+        self.dimension = dimension
+        self.invalid: dict[int, str] = {}
+        self.waiting = 0.0
+        self.started = time.perf_counter()
+
+    @cached_property
+    def embeddings(self) -> npt.NDArray[np.float32]:
+        """(rows, dimension), NaN where nothing came yet; taken when the first batch comes."""
+        return np.full((self.shard.rows, self.dimension), np.nan, dtype=np.float32)
+
+
+class _Writer:
+    """Writes finished shards behind the encoder; at most two wait, so that memory stays bounded."""
+
+    def __init__(self, store: EmbeddingStore, tell: Progress) -> None:
+        self._store = store
+        self._tell = tell
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="write-behind")
+        self._writing: deque[Future[None]] = deque()
+        self.reports: dict[int, ShardReport] = {}
+
+    def __enter__(self) -> "_Writer":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            while self._writing and kind is None:
+                self._writing.popleft().result()
+        finally:
+            self._pool.shutdown(wait=True)  # what is complete is written even where a later shard failed
+
+    def write(self, each: _Pending, batch_size: int) -> None:
+        """Have a finished shard written; raises what an earlier one could not be written for."""
+        while len(self._writing) >= _WAITING_SHARDS:
+            self._writing.popleft().result()
+        self._writing.append(self._pool.submit(self._write, each, batch_size))
+
+    def _write(self, each: _Pending, batch_size: int) -> None:
+        shard, embeddings, invalid = each.shard, each.embeddings, each.invalid
+        valid = np.ones(shard.rows, dtype=bool)
+        valid[list(invalid)] = False
+        for row in np.flatnonzero(valid & ~np.isfinite(embeddings).all(axis=1)).tolist():
+            valid[row] = False
+            invalid[row] = "the encoder's output is not finite"
+        self._store.write(shard, embeddings, valid, invalid, batch_size)
+        del each.embeddings, embeddings
+        self._tell(shard.rows, shard.rows)
+        reasons = {shard.start + row: reason for row, reason in sorted(invalid.items())}
+        seconds = _since(each.started)
+        count = int(valid.sum())
+        self.reports[shard.index] = ShardReport(shard.index, shard.rows, count, reasons, True, seconds, each.waiting)
 
 
 def _embed_rows(
-    batches: Iterator[list[tuple[int, Any]]],
-    shard: Shard,
+    pending: Sequence[_Pending],
+    reading: Iterator[tuple[_Pending, int, Reader]],
     encoder: RowEncoder,
-    embeddings: npt.NDArray[np.float32],
+    writer: _Writer,
+    batch_size: int | None,
+    threads: int | None,
+    prefetch_batches: int,
     tell: Progress,
-) -> float:
-    """Encode batches of preprocessed rows into their places; the seconds that were spent waiting for them."""
-    waiting, asked = 0.0, time.perf_counter()
-    for batch in batches:
-        waiting += _since(asked)
-        rows = [row for row, _ in batch]
-        embeddings[rows] = encoder.encode([value for _, value in batch])
-        tell(rows[-1] + 1, shard.rows)
-        asked = time.perf_counter()
-    return waiting
+) -> None:
+    """Encode batches of preprocessed rows into their places, some in flight where the encoder can have that."""
+    begin = encoder.begin if isinstance(encoder, PipelinedEncoder) else None
+    flying: deque[_Flight] = deque()
+
+    def land() -> None:
+        flight = flying.popleft()
+        each = flight.of
+        if flight.rows:
+            each.embeddings[flight.rows] = flight.result()
+            tell(flight.rows[-1] + 1, each.shard.rows)
+        if flight.is_last:
+            # Where memory ran out the encoder went on with fewer rows: the marker says with how many.
+            writer.write(each, min(flight.size, encoder.batch_size))
+
+    depth = prefetch_batches * (batch_size or encoder.batch_size)
+    following = iter(pending[1:])
+    with _Prefetch(reading, encoder, threads or usable_cores(), depth) as decoded_rows:
+        asked = pending[0].started = time.perf_counter()
+        for each, batch, size, is_last in _batches(pending, decoded_rows, lambda: batch_size or encoder.batch_size):
+            each.waiting += _since(asked)
+            while len(flying) >= BATCHES_IN_FLIGHT:
+                land()
+            values = [value for _, value in batch]
+            result = begin(values) if begin is not None and batch else partial(_encoded, encoder, values)
+            flying.append(_Flight(each, [row for row, _ in batch], result, size, is_last))
+            while begin is None and flying:
+                land()
+            asked = time.perf_counter()
+            if is_last and (after := next(following, None)) is not None:
+                after.started = asked
+        while flying:
+            land()
+
+
+@dataclass(frozen=True)
+class _Flight:
+    """A batch that the encoder is at work on; the last of a shard may hold no rows."""
+
+    of: _Pending
+    rows: list[int]
+    result: Callable[[], npt.NDArray[np.float32]]
+    size: int
+    is_last: bool
+
+
+def _encoded(encoder: RowEncoder, values: list[Any]) -> npt.NDArray[np.float32]:
+    return encoder.encode(values)
 
 
 def _embed_features(
@@ -169,26 +306,27 @@ def require_few_invalid(reasons: Mapping[int, str], split: Split, max_invalid: f
 
 
 def _batches(
-    readers: Iterator[Reader],
-    encoder: RowEncoder,
-    batch_size: int,
-    threads: int | None,
-    prefetch_batches: int,
-    invalid: dict[int, str],
-) -> Iterator[list[tuple[int, Any]]]:
-    """The valid rows in order, ``batch_size`` at a time, decoded ahead; notes the invalid ones in ``invalid``."""
-    batch: list[tuple[int, Any]] = []
-    with _Prefetch(readers, encoder, threads or usable_cores(), prefetch_batches * batch_size) as decoded_rows:
-        for row, decoded in enumerate(decoded_rows):
+    pending: Sequence[_Pending],
+    decoded_rows: Iterable[tuple[_Pending, int, Any]],
+    batch_size: Callable[[], int],
+) -> Iterator[tuple[_Pending, list[tuple[int, Any]], int, bool]]:
+    """The valid rows of each shard in order, by batches of the size that is asked for when the shard begins.
+
+    With each batch that size and whether it is the shard's last, which may be empty. Notes the invalid rows.
+    """
+    rows = iter(decoded_rows)
+    for each in pending:
+        batch: list[tuple[int, Any]] = []
+        size = batch_size()
+        for _, row, decoded in islice(rows, each.shard.rows):
             if isinstance(decoded, InvalidRow):
-                invalid[row] = decoded.reason
+                each.invalid[row] = decoded.reason
             else:
                 batch.append((row, decoded))
-            if len(batch) == batch_size:
-                yield batch
+            if len(batch) == size:
+                yield each, batch, size, False
                 batch = []
-    if batch:
-        yield batch
+        yield each, batch, size, True
 
 
 class _Prefetch:
@@ -197,10 +335,12 @@ class _Prefetch:
     At most ``depth`` rows are held between the source and the consumer.
     """
 
-    def __init__(self, readers: Iterator[Reader], encoder: RowEncoder, threads: int, depth: int) -> None:
+    def __init__(
+        self, readers: Iterator[tuple[_Pending, int, Reader]], encoder: RowEncoder, threads: int, depth: int
+    ) -> None:
         self._readers = readers
         self._encoder = encoder
-        self._rows: Queue[Future[Any] | None] = Queue(maxsize=depth)
+        self._rows: Queue[tuple[_Pending, int, Future[Any]] | None] = Queue(maxsize=depth)
         self._stopped = Event()
         self._failure: BaseException | None = None
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
@@ -215,22 +355,23 @@ class _Prefetch:
         self._feeder.join()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def __iter__(self) -> Iterator[Any]:
-        while (future := self._rows.get()) is not None:
-            yield future.result()
+    def __iter__(self) -> Iterator[tuple[_Pending, int, Any]]:
+        while (item := self._rows.get()) is not None:
+            each, row, future = item
+            yield each, row, future.result()
         if self._failure is not None:
             raise self._failure
 
     def _feed(self) -> None:
         try:
-            for read in self._readers:
-                if not self._put(self._pool.submit(_decode, read, self._encoder)):
+            for each, row, read in self._readers:
+                if not self._put((each, row, self._pool.submit(_decode, read, self._encoder))):
                     return
         except Exception as failure:
             self._failure = failure
         self._put(None)
 
-    def _put(self, item: Future[Any] | None) -> bool:
+    def _put(self, item: tuple[_Pending, int, Future[Any]] | None) -> bool:
         while not self._stopped.is_set():
             try:
                 self._rows.put(item, timeout=0.1)

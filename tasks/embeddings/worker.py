@@ -9,7 +9,7 @@ from functools import lru_cache
 from congruence.tasks.embeddings.addresses import StoreAddress
 from congruence.tasks.embeddings.decoding import own_threads
 from congruence.tasks.embeddings.markers import digest_of
-from congruence.tasks.embeddings.shard import ShardReport, embed_shard
+from congruence.tasks.embeddings.shard import ShardReport, embed_each
 from congruence.tasks.embeddings.store import EmbeddingStore, open_store_cached, store_header
 from congruence.tasks.encoders import Encoder, EncoderSettings, load_encoder
 from congruence.tasks.settings.evaluation import StoreSettings
@@ -22,6 +22,19 @@ logger = logging.getLogger(__name__)
 def warm_encoder(settings: str) -> Encoder:
     """The encoder of these settings (as JSON), loaded at most once in this process."""
     return load_encoder(EncoderSettings.model_validate_json(settings))
+
+
+def asking_encoder(settings: EncoderSettings) -> Encoder:
+    """The encoder as a process needs it that embeds nothing and asks for its names alone: on the processor.
+
+    A flow beside a card would take memory of it that its workers then lack; or has no card, where they have.
+    """
+    if settings.device != "cpu" and settings.kind in ("open_clip", "open_clip_text", "timm"):
+        import torch
+
+        if settings.device != "auto" or torch.cuda.is_available():
+            settings = settings.model_copy(update={"device": "cpu"})
+    return warm_encoder(settings.model_dump_json(exclude_unset=True))
 
 
 def encoder_key(encoder: Encoder, settings: StoreSettings) -> str:
@@ -81,4 +94,4 @@ def embed_shards(
     opened = open_store_cached(store)
     settle_batch_size(warm, opened)
     own = threads if isinstance(threads, int) else own_threads(threads)
-    return [embed_shard(split, shard, warm, opened, threads=own) for shard in shards]
+    return embed_each(split, shards, warm, opened, threads=own)

@@ -140,7 +140,7 @@ class OpenClipImageEncoder(TorchEncoder):
         self._pixels = PixelPreprocessing(created.transform, settings.max_pixels)
         self.preprocessing_digest = self._pixels.digest
         self.id = f"open_clip:{label}:{weights_digest(model.visual.state_dict())}:{self.precision}"
-        self._model = model.to(self.device)
+        self._model = self.placed(model)
         self._dtype = next(model.visual.parameters()).dtype
         height, width = _image_size(model)
         self.dimension = self.measure_dimension(torch.zeros((height, width, 3), dtype=torch.uint8))
@@ -183,7 +183,7 @@ class OpenClipTextEncoder(TorchEncoder):
             self._tokenizer.context_length,
             *(self._tokenizer([sample]).tolist() for sample in ("The quick brown fox.", "éß 42", "a " * 200)),
         )
-        self._model = model.to(self.device)
+        self._model = self.placed(model)
         self.dimension = self.measure_dimension(self.preprocess("a text"))
 
     def preprocess(self, raw: Any) -> torch.Tensor:

@@ -36,6 +36,7 @@ class PixelPreprocessing:
             )
         self._geometry: list[Geometry] = geometry
         self._mean = torch.as_tensor(normalize.mean, dtype=torch.float32).reshape(1, 3, 1, 1)
+        self._placed: dict[torch.device, tuple[torch.Tensor, torch.Tensor]] = {}
         self._std = torch.as_tensor(normalize.std, dtype=torch.float32).reshape(1, 3, 1, 1)
 
     @property
@@ -51,6 +52,17 @@ class PixelPreprocessing:
         return torch.from_numpy(np.array(image.convert("RGB")))
 
     def batch(self, rows: torch.Tensor) -> torch.Tensor:
-        """8-bit (b, height, width, 3) to the model's input (b, 3, height, width), on the device of `rows`."""
-        pixels = rows.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format).div_(255)
-        return pixels.sub_(self._mean.to(rows.device)).div_(self._std.to(rows.device))
+        """8-bit (b, height, width, 3) to the model's input (b, 3, height, width), on the device of `rows`.
+
+        On a GPU in channels-last order, which the rows have already and convolutions there are fastest in.
+        """
+        order = torch.channels_last if rows.device.type == "cuda" else torch.contiguous_format
+        pixels = rows.permute(0, 3, 1, 2).to(torch.float32, memory_format=order).div_(255)
+        mean, std = self._constants(rows.device)
+        return pixels.sub_(mean).div_(std)
+
+    def _constants(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and deviation on the device, copied there once: each copy would wait for what is computed."""
+        if device not in self._placed:
+            self._placed[device] = (self._mean.to(device), self._std.to(device))
+        return self._placed[device]

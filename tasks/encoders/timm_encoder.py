@@ -83,7 +83,7 @@ class TimmImageEncoder(TorchEncoder):
         self._pixels = PixelPreprocessing(timm.data.create_transform(**data, is_training=False), settings.max_pixels)
         self.preprocessing_digest = self._pixels.digest
         self._dtype = torch.bfloat16 if self.precision == "pure_bf16" else torch.float32
-        self._model = model.to(self.device, self._dtype)
+        self._model = self.placed(model.to(self._dtype))
         source = "" if settings.pretrained is None else f"/{Path(settings.pretrained).name}"
         self.id = f"timm:{name}{source}:{weights_digest(model.state_dict())}:{self.precision}"
         _, height, width = data["input_size"]

@@ -6,6 +6,8 @@ import resource
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.batch_search import BatchSearch, search_batch_size
+from congruence.tasks.encoders.device_pipeline import DevicePipeline
 from congruence.tasks.encoders.settings import EncoderSettings
 
 logger = logging.getLogger(__name__)
@@ -51,9 +54,19 @@ def weights_digest(state: Mapping[str, torch.Tensor]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    # The CPU allocator raises a plain RuntimeError.
-    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+_OUT_OF_MEMORY = ("DefaultCPUAllocator", "out of memory", "out_of_memory", "bad_alloc", "STATUS_ALLOC_FAILED")
+"""What plain RuntimeErrors say of it: torch's CPU allocator, CUDA, RMM behind torch, cuBLAS and cuDNN."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, whichever allocator says so.
+
+    torch raises OutOfMemoryError for its own allocator; through RMM's pool it passes on a std::bad_alloc, as a
+    RuntimeError with its text or a MemoryError; CuPy's and NumPy's are MemoryErrors.
+    """
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in _OUT_OF_MEMORY)
 
 
 def _peak_bytes() -> int:
@@ -66,12 +79,20 @@ class TorchEncoder(Encoder):
     def __init__(self, settings: EncoderSettings) -> None:
         self.device = choose_device(settings.device)
         self.precision = settings.precision
+        if self.device.type == "cuda":
+            # Convolutions round their inputs to 10 bits otherwise: fp32 is what the embeddings' identity says.
+            torch.backends.cudnn.allow_tf32 = False
         default = GPU_BATCH if self.device.type == "cuda" else CPU_BATCH
         self.batch_size = settings.given_batch_size or default
         self.device_kind = self.device.type
         self._sample: Any = None
         self._measured = settings.batch_size == "auto" or (settings.batch_size is None and self.device.type == "cuda")
         self._fits: int | None = None
+
+    def placed(self, model: Any) -> Any:
+        """``model`` on the device, there in the order in which convolutions are fastest."""
+        order = torch.channels_last if self.device.type == "cuda" else torch.preserve_format
+        return model.to(self.device, memory_format=order)
 
     @abstractmethod
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
@@ -108,11 +129,10 @@ class TorchEncoder(Encoder):
             started = time.perf_counter()
             self._encode_at_once(rows)
             return time.perf_counter() - started
-        except RuntimeError as error:
-            if not _is_out_of_memory(error):
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
                 raise
-        if self.device_kind == "cuda":
-            torch.cuda.empty_cache()
+        self._release()
         return None
 
     def encode(self, batch: list[Any]) -> NDArray[np.float32]:
@@ -130,8 +150,8 @@ class TorchEncoder(Encoder):
             failure = ""
             try:
                 parts.append(self._encode_at_once(rows))
-            except RuntimeError as error:
-                if not _is_out_of_memory(error):
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
                     raise
                 failure = str(error)
             # Outside the handler, where the traceback no longer keeps the failed pass's tensors alive.
@@ -141,15 +161,47 @@ class TorchEncoder(Encoder):
                 done += len(rows)
         return np.concatenate(parts)
 
+    def begin(self, batch: list[Any]) -> Callable[[], NDArray[np.float32]]:
+        """Start on a batch; the function that waits for its embeddings, which are those of `encode`.
+
+        On a GPU the next batch is copied while this one is computed. At most `BATCHES_IN_FLIGHT` may be begun and not
+        waited for, and they are waited for in order. Where memory runs out, what is in flight ends first and the batch
+        is encoded by parts.
+        """
+        if not batch or self.device.type != "cuda":
+            done = self.encode(batch)
+            return lambda: done
+        if len(batch) <= self.batch_size:
+            try:
+                return self._pipeline.begin(batch)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+        self._pipeline.drain()
+        self._release()
+        parts = self.encode(batch)
+        return lambda: parts
+
     def _encode_at_once(self, rows: list[Any]) -> NDArray[np.float32]:
-        shape = (len(rows), *rows[0].shape)
-        on_gpu = self.device.type == "cuda"
-        # From pinned memory the copy to the GPU overlaps with whatever it still computes.
-        stacked = torch.empty(shape, dtype=rows[0].dtype, pin_memory=on_gpu)
-        torch.stack(rows, out=stacked)
+        if self.device.type == "cuda":
+            return self._pipeline.begin(rows)()
+        return self._embeddings(torch.stack(rows)).float().numpy()
+
+    def _embeddings(self, batch: torch.Tensor) -> torch.Tensor:
+        """The forward pass of a batch on the device, in this encoder's precision."""
         with torch.inference_mode(), torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-            embeddings = self.forward(stacked.to(self.device, non_blocking=on_gpu))
-        return embeddings.float().cpu().numpy()
+            return self.forward(batch)
+
+    @cached_property
+    def _pipeline(self) -> DevicePipeline:
+        return DevicePipeline(self.device, self._embeddings)
+
+    def _release(self) -> None:
+        """Give memory that torch keeps for later back to the card; an allocator of others may not know how."""
+        if self.device.type == "cuda":
+            self._pipeline.release()
+            with suppress(RuntimeError):
+                torch.cuda.empty_cache()
 
     def _back_off(self, rows: int, failure: str) -> None:
         if rows == 1:
@@ -159,5 +211,4 @@ class TorchEncoder(Encoder):
             )
         self.batch_size = self._fits = rows // 2
         logger.warning("out of memory with %d rows on %s: going on with %d", rows, self.device, self.batch_size)
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
+        self._release()

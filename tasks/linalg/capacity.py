@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from distributed import Client
 from distributed.utils import get_ip
 
-from congruence.kernels.memory import KEPT_SHARE_OF_GPU, available_memory
+from congruence.kernels.memory import KEPT_PART, available_memory, card_share
 from congruence.tasks.errors import ClusterError
 
 WORKERS_SECONDS = 120.0
@@ -26,7 +26,8 @@ class Capacity:
 def cluster_capacity(client: Client, *, gpu: bool = False) -> Capacity:
     """What the workers of ``client`` offer now.
 
-    Memory is the sum of their limits, on GPUs that of their cards; of workers on this machine, no more than is free.
+    Memory is the sum of their limits, on GPUs that of their shares of their cards; of workers on this machine, no more
+    than is free.
 
     Raises:
         ClusterError: no worker has come within WORKERS_SECONDS.
@@ -41,9 +42,9 @@ def cluster_capacity(client: Client, *, gpu: bool = False) -> Capacity:
     workers = list(client.scheduler_info(n_workers=-1)["workers"].values())
     threads = max(1, sum(int(worker["nthreads"]) for worker in workers))
     if gpu:
-        # Workers are one to a card; the pool that torch and CuPy share has claimed most of what is "free" on it.
+        # Workers are one to a card. Of its share, and not of what is free: the pool of torch and CuPy has claimed that.
         cards = sum(client.run(_card_bytes).values())
-        return Capacity(threads, cards, int(KEPT_SHARE_OF_GPU * cards))
+        return Capacity(threads, cards, int(KEPT_PART * cards))
     here = {"127.0.0.1", "::1", "localhost", get_ip()}
     memory = sum(int(worker["memory_limit"] or available_memory() // len(workers)) for worker in workers)
     if all(worker["host"] in here for worker in workers):
@@ -54,4 +55,4 @@ def cluster_capacity(client: Client, *, gpu: bool = False) -> Capacity:
 def _card_bytes() -> int:
     import cupy
 
-    return int(cupy.cuda.Device().mem_info[1])
+    return int(card_share() * cupy.cuda.Device().mem_info[1])

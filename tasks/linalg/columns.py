@@ -9,7 +9,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, array_namespace, to_numpy
 from congruence.kernels.gram.columns import BlockColumns
-from congruence.kernels.gram.operator import BLOCK_ROWS
+from congruence.kernels.gram.operator import BLOCK_ROWS, GPU_BLOCK_ROWS
 from congruence.kernels.gram.tiles import TilePoints, tile_slices
 from congruence.kernels.kernel_functions import Kernel
 from congruence.tasks.linalg.placement import Placement
@@ -78,7 +78,8 @@ def _columns(points: TilePoints, rows: slice, landmarks: Array, kernel: Kernel) 
     xp = array_namespace(points.x)
     others = TilePoints(xp.asarray(landmarks, dtype=points.x.dtype))
     mine = TilePoints(points.x[rows])
-    blocks = tile_slices(slice(0, rows.stop - rows.start), BLOCK_ROWS)
+    at_once = BLOCK_ROWS if xp is np else GPU_BLOCK_ROWS
+    blocks = tile_slices(slice(0, rows.stop - rows.start), at_once)
     return BlockColumns(mine, others, kernel, blocks, threads=1).hold()
 
 

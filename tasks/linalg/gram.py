@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from distributed import Client
+from distributed import Client, get_worker
 
 from congruence.kernels.arrays import Array, array_namespace, to_numpy
 from congruence.kernels.gram.columns import GramColumns
@@ -62,6 +62,21 @@ class DaskGram:
     def shift(self) -> float:
         """n lambda."""
         return self.n * self.regularization
+
+    @property
+    def has_card(self) -> bool:
+        """Whether this process is a worker with a card; a client takes none of it."""
+        if not self.gpu:
+            return False
+        try:
+            get_worker()
+        except ValueError:
+            return False
+        return True
+
+    def vectors(self, v: Array) -> Array:
+        """v: n x r arrays are the client's, and move to the workers for each product."""
+        return v
 
     def matmul(self, v: Array) -> Array:
         """A v: a task makes the tiles of one pair of row blocks, for both triangles; n x r vectors move."""

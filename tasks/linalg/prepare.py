@@ -12,6 +12,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.solvers import ConjugateGradient, Solver
 from congruence.tasks.linalg.gram import DaskGram
+from congruence.tasks.linalg.one_card import ConjugateGradientOnCard
 
 
 def prepare_on_dask(
@@ -34,7 +35,7 @@ def prepare_on_dask(
         query, input_kernel, regularization: see ``congruence.kernels.prepare``.
         solver: ``ConjugateGradient`` (the default), ``TiledCholesky`` or ``Nystrom``.
         dtype: of the arithmetic inside a tile.
-        gpu: keep x and make tiles on the workers' GPUs.
+        gpu: keep x and make tiles on the workers' GPUs; with one of them, conjugate gradients run on it as a whole.
         held_bytes: what the workers may take to keep the Gram matrix between passes, see ``DaskGram``.
 
     Raises:
@@ -43,11 +44,14 @@ def prepare_on_dask(
     if not regularization > 0 or not np.isfinite(regularization):
         raise InvalidInputError(f"regularization: lambda is {regularization}, expected a positive number such as 0.1")
     operator = DaskGram(client, x, input_kernel, regularization, dtype, gpu, held_bytes=held_bytes)
+    solver = ConjugateGradient() if solver is None else solver
+    if gpu and isinstance(solver, ConjugateGradient) and len(client.nthreads()) == 1:
+        solver = ConjugateGradientOnCard.of(solver)
     return prepare(
         None,
         query=query,
         input_kernel=input_kernel,
         regularization=regularization,
-        solver=ConjugateGradient() if solver is None else solver,
+        solver=solver,
         operator=operator,
     )

@@ -11,6 +11,7 @@ from distributed import Client
 from congruence.kernels.arrays import Array
 from congruence.kernels.protocol.protocol import Protocol
 from congruence.kernels.streams import hashed_keys
+from congruence.tasks.cards import solves_on_cards, worker_devices
 from congruence.tasks.linalg.capacity import cluster_capacity
 from congruence.tasks.linalg.checkpoint import sweep_iterates
 from congruence.tasks.linalg.measured import MeasurementAddress, MeasurementInBlocks
@@ -55,11 +56,12 @@ def solve_versions(
     missing = [label for label in labels if work.kept[label].read() is None]
     if not missing:
         return
-    capacity = cluster_capacity(client, gpu=settings.cluster.kind == "cuda")
+    on_cards = solves_on_cards(worker_devices(client, settings.cluster))
+    capacity = cluster_capacity(client, gpu=on_cards)
     if _by_row_blocks(settings, work, capacity.memory_bytes // max(1, len(client.nthreads()))):
         _solve_by_blocks(client, settings, work, missing, announce)
     else:
-        _solve_in_memory(client, settings, work, missing, announce)
+        _solve_in_memory(client, settings, work, missing, announce, on_cards=on_cards)
 
 
 def _solve_by_blocks(
@@ -90,7 +92,13 @@ class _Keep:
 
 
 def _solve_in_memory(
-    client: Client, settings: EvaluationSettings, work: SolveWork, labels: list[str], announce: Callable[[str], None]
+    client: Client,
+    settings: EvaluationSettings,
+    work: SolveWork,
+    labels: list[str],
+    announce: Callable[[str], None],
+    *,
+    on_cards: bool,
 ) -> None:
     folder = settings.home_folder / "solves"
     folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +109,7 @@ def _solve_in_memory(
         EXPECTED_COLUMNS * len(labels),
         folder,
         announce,
-        gpu=settings.cluster.kind == "cuda",
+        gpu=on_cards,
     )
     measurement = measure(
         settings,

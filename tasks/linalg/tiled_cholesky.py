@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
-import scipy.linalg
 
 from congruence.kernels.arrays import Array, array_namespace, to_numpy
+from congruence.kernels.device_solves import triangular_solve
 from congruence.kernels.errors import BudgetError, ConvergenceError
 from congruence.kernels.gram.operator import BLOCK_ROWS
 from congruence.kernels.gram.tiles import TileMaker, TilePoints, tile_slices
@@ -201,7 +201,7 @@ def _factor(tile: Any, first_row: int) -> Any:
 
 
 def _panel(factor: Any, tile: Any) -> Any:
-    return _triangular(factor, tile.T, transposed=False).T
+    return triangular_solve(factor, tile.T, transposed=False).T
 
 
 def _update(tile: Any, left: Any, right: Any) -> Any:
@@ -213,21 +213,12 @@ def _is_there(tile: Any) -> bool:
     return tile is not None
 
 
-def _triangular(factor: Any, rhs: Any, *, transposed: bool) -> Any:
-    side: Literal[0, 1] = 1 if transposed else 0
-    if array_namespace(factor) is np:
-        return scipy.linalg.solve_triangular(factor, rhs, lower=True, trans=side, check_finite=False)
-    from cupyx.scipy.linalg import solve_triangular
-
-    return solve_triangular(factor, rhs, lower=True, trans=side, check_finite=False)
-
-
 def _lower_solve(factor: Any, piece: Any) -> Any:
-    return _triangular(factor, array_namespace(factor).asarray(piece), transposed=False)
+    return triangular_solve(factor, array_namespace(factor).asarray(piece), transposed=False)
 
 
 def _upper_solve(factor: Any, piece: Any) -> Any:
-    return _triangular(factor, piece, transposed=True)
+    return triangular_solve(factor, piece, transposed=True)
 
 
 def _subtract_product(tile: Any, known: Any, piece: Any) -> Any:

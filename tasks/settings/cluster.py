@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from congruence.kernels.memory import CARD_SHARE_VARIABLE
 from congruence.tasks.settings.strict import Strict
 
 
@@ -23,12 +24,34 @@ class ClusterSettings(Strict):
     address: str | None = Field(default=None, description="scheduler address of kind address: tcp://host:8786")
     image: str | None = Field(default=None, description="container image of kind kubernetes")
     namespace: str = "default"
+    card_memory: float = Field(
+        default=0.8, gt=0, le=0.95, description="share of a card that evaluations may take together (kind cuda)"
+    )
+    evaluations_per_card: int = Field(
+        default=1, ge=1, description="evaluations that may run on a card at a time and share card_memory (kind cuda)"
+    )
+    protocol: Literal["tcp", "ucx"] | None = Field(
+        default=None, description="of kind cuda; by default ucx between several cards, tcp to one"
+    )
     dashboard: bool = Field(default=False, description="serve the Dask dashboard on a free loopback port")
 
     @model_validator(mode="after")
     def _complete(self) -> ClusterSettings:
         if self.kind == "address" and self.address is None:
             raise ValueError("kind 'address' needs address: tcp://host:8786")
+        given = {"card_memory", "evaluations_per_card", "protocol"} & {
+            name for name, value in self if value != type(self).model_fields[name].default
+        }
+        if given and self.kind != "cuda":
+            raise ValueError(
+                f"{', '.join(sorted(given))} belong to kind 'cuda'; workers that others start are told their share of "
+                f"a card by the environment variable {CARD_SHARE_VARIABLE}"
+            )
         if self.kind == "kubernetes" and self.image is None:
             raise ValueError("kind 'kubernetes' needs image: a container image with congruence installed")
         return self
+
+    @property
+    def card_share(self) -> float:
+        """The part of a card that one evaluation may take."""
+        return self.card_memory / self.evaluations_per_card

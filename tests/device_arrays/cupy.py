@@ -1,16 +1,22 @@
 """CuPy's manners without a GPU: arrays that never become NumPy's by themselves and never mix with them.
 
 It computes with NumPy and raises where CuPy does, so that a machine without a GPU finds host and device arrays mixed
-in one operation. It says nothing about speed, memory or CuPy's own routines: that is for the tests on a GPU.
+in one operation. Kernels of our own (ElementwiseKernel, RawKernel) are compiled for the processor and run there. It
+says nothing about speed, memory or CuPy's own routines: that is for the tests on a GPU.
 """
 
 import sys
 import types
 
+import device_kernel_emulation as emulation
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+__version__ = "0+stand-in"
 _TAKEN_OVER = ("shape", "dtype", "ndim", "size", "strides", "itemsize", "nbytes", "flags")
+_MEMORY = 2**34
+transfers = {"get": 0}
+"""How often something was copied to the host: what a loop must not do once per block."""
 
 
 def _host(value, function):
@@ -90,17 +96,13 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801 (CuPy's name)
 
     def get(self):
         """The host array."""
+        transfers["get"] += 1
         return self.values.copy()
 
     @property
     def device(self):
         """The one device."""
         return cuda.Device()
-
-
-class _Device:
-    id = 0
-    mem_info = (2**34, 2**34)
 
 
 def asarray(values, dtype=None):
@@ -111,6 +113,34 @@ def asarray(values, dtype=None):
 
 
 array = asarray
+
+
+def asnumpy(values):
+    """The host array."""
+    return values.get() if isinstance(values, ndarray) else np.asarray(values)
+
+
+class ElementwiseKernel:
+    """A kernel over the elements of its arguments, broadcast; the last arguments are its outputs."""
+
+    def __init__(self, in_params, out_params, operation, name="kernel"):
+        self._source = emulation.Elementwise(in_params, out_params, operation, name)
+
+    def __call__(self, *args):
+        if not isinstance(args[-1], ndarray):
+            raise TypeError("Output arguments must be cupy.ndarray")
+        self._source.run([_host(item, "ElementwiseKernel") for item in args])
+        return args[-1]
+
+
+class RawKernel:
+    """A CUDA kernel: one thread after the other as far as it does not wait for the others."""
+
+    def __init__(self, code, name):
+        self._source = emulation.Raw(code, name)
+
+    def __call__(self, grid, block, args):
+        self._source.run(grid, block, [_host(item, "RawKernel") for item in args])
 
 
 class _Module:
@@ -132,15 +162,36 @@ def __getattr__(name):
     return getattr(_Module(np), name)
 
 
-class _NoRuntimeError(Exception):
-    """What asking for the number of GPUs raises."""
+class _Device:
+    """The one device, with 16 GiB of which nothing is taken."""
+
+    id = 0
+    mem_info = (_MEMORY, _MEMORY)
+
+    def __init__(self, device=0):
+        self.id = device
+
+    def synchronize(self):
+        """Nothing runs behind the caller's back here."""
 
 
-def _device_count():
-    raise _NoRuntimeError
+class _CUDARuntimeError(RuntimeError):
+    """What CUDA's calls raise."""
+
+
+def _properties(device):
+    return {"name": b"Stand-in", "totalGlobalMem": _MEMORY, "major": 9, "minor": 0}
+
+
+def _no_cards():
+    raise _CUDARuntimeError("cudaErrorInsufficientDriver")
 
 
 cuda = types.SimpleNamespace(
-    Device=_Device, runtime=types.SimpleNamespace(CUDARuntimeError=_NoRuntimeError, getDeviceCount=_device_count)
+    Device=_Device,
+    Stream=types.SimpleNamespace(null=types.SimpleNamespace(synchronize=lambda: None)),
+    runtime=types.SimpleNamespace(
+        CUDARuntimeError=_CUDARuntimeError, getDeviceCount=_no_cards, getDeviceProperties=_properties
+    ),
 )
 sys.modules["device_arrays"] = sys.modules[__name__]

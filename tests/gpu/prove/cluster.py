@@ -1,0 +1,69 @@
+"""From images to logged scores on a cluster of cards, and the same on processors: the demo's own data and versions."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+SMALL_ROWS = 256
+TOLERANCE = 1e-3
+COMPARED = "cce"
+
+
+def run(record: Any, name: str, device: str, small: bool) -> None:
+    """The reference solver is conjugate gradients, so that the card's part is used at the demo's size too."""
+    import os
+
+    os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    import mlflow
+
+    from congruence.flows import demo
+    from congruence.flows.environment import tracking_uri
+
+    if small:
+        demo.TRAIN_ROWS = demo.TEST_ROWS = SMALL_ROWS
+        demo.SHARD_ROWS = 128
+    kinds = ("cuda", "local") if device == "cuda" else ("threads", "local")
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        mlflow.set_tracking_uri(tracking_uri(home))
+        with record.sampler.stage("data and versions"):
+            demo._write_data(home / "demo")
+            demo._register(home / "demo")
+            file = demo._write_evaluation(home / "demo")
+        models = [f"models:/{demo.MODEL_NAME}/1"] if small else None
+        found = {kind: _evaluated(record, file, home, kind, models) for kind in kinds}
+    first, second = (found[kind] for kind in kinds)
+    record.note(versions=len(first), scores={label: values.get(COMPARED) for label, values in first.items()})
+    worst = max(
+        abs(values[COMPARED] - second[label][COMPARED]) / abs(second[label][COMPARED])
+        for label, values in first.items()
+    )
+    record.goal(f"largest difference of {COMPARED} between {kinds[0]} and {kinds[1]}", worst, TOLERANCE, at_least=False)
+    if worst > TOLERANCE:
+        raise AssertionError(f"the scores of {kinds[0]} and {kinds[1]} differ by {worst:.3g}")
+
+
+def _evaluated(record: Any, file: Path, home: Path, kind: str, models: list[str] | None) -> dict[str, dict[str, float]]:
+    from congruence.flows.session import run_evaluation
+    from congruence.tasks.settings.cluster import ClusterSettings
+    from congruence.tasks.settings.evaluation import load_settings
+
+    settings = load_settings(file, {"home": str(home)})
+    store = settings.store.model_copy(update={"uri": str(home / f"embeddings-{kind}")})
+    cluster = ClusterSettings(kind=kind, workers=None if kind == "cuda" else 2)  # type: ignore[arg-type]
+    solver = settings.solver.model_copy(update={"kind": "conjugate_gradient"})
+    settings = settings.model_copy(update={"cluster": cluster, "store": store, "solver": solver})
+    if models is not None:
+        settings = settings.model_copy(update={"models": models})
+    started = time.perf_counter()
+    with record.sampler.stage(f"evaluation on {kind}"):
+        outcomes = run_evaluation(settings, again=True)
+    record.note(**{f"{kind}_seconds": round(time.perf_counter() - started, 1)})
+    failed = [f"{outcome.label}: {outcome.error}" for outcome in outcomes if outcome.status == "failed"]
+    if failed or not outcomes:
+        raise RuntimeError("; ".join(failed) or "nothing was evaluated")
+    return {outcome.label: {name: metric.value for name, metric in outcome.metrics.items()} for outcome in outcomes}

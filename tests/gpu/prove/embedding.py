@@ -1,0 +1,102 @@
+"""Images/s from JPEG files to the store beside the bare forward pass of the same model on tensors that are there."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+IMAGES, SMALL_IMAGES = 40_000, 96
+SHARD_ROWS, SMALL_SHARD_ROWS = 4_096, 32
+SECONDS = 4.0
+
+
+def run(record: Any, name: str, device: str, small: bool) -> None:
+    """ViT-B-32 in bf16 and the pictures' usual size; a rehearsal takes the compact model and small pictures."""
+    from embedding_throughput import write_split
+
+    precisions = ["bf16"] if small else ["bf16", "pure_bf16", "fp32"]
+    with tempfile.TemporaryDirectory() as home:
+        for size in (96,) if small else (256, 375):
+            folder = Path(home) / f"pictures-{size}"
+            folder.mkdir()
+            write_split(folder, SMALL_IMAGES if small else IMAGES, size)
+            for precision in precisions if size != 375 else ["bf16"]:
+                _measure(record, folder, device, small, precision, size)
+
+
+def _measure(record: Any, folder: Path, device: str, small: bool, precision: str, size: int) -> None:
+    import torch
+    from embedding_throughput import split_of, store_of
+
+    from congruence.tasks.embeddings.decoding import usable_cores
+    from congruence.tasks.embeddings.shard import embed_each
+    from congruence.tasks.encoders import EncoderSettings, load_encoder
+
+    settings: dict[str, Any] = {"precision": precision, "device": device}
+    settings |= {"model": "compact", "batch_size": 16} if small else {"model": "ViT-B-32", "pretrained": "random"}
+    encoder: Any = load_encoder(EncoderSettings.model_validate(settings))
+    of, what = f"{precision}, {size} pixels", record.sampler.stage
+    with what(f"{of}: batch size"):
+        found = encoder.search_batch_size()
+    encoder.use_batch_size(found.batch_size)
+    split = split_of(folder, SMALL_SHARD_ROWS if small else SHARD_ROWS)
+    store = store_of(folder.parent / f"store-{precision}-{size}", split, encoder)
+    raw = [value for value, _ in zip(split.read_encoder_inputs(split.shards[0]), range(64), strict=False)]
+    rows = [encoder.preprocess(value) for value in raw]
+    batch = torch.stack((rows * (-(-encoder.batch_size // len(rows))))[: encoder.batch_size]).to(encoder.device)
+    with what(f"{of}: forward pass"):
+        forward = _forward_rate(encoder, batch)
+    cores = usable_cores()
+    with what(f"{of}: decoding alone"), ThreadPoolExecutor(cores) as pool:
+        started = time.perf_counter()
+        decoded = sum(1 for _ in pool.map(encoder.preprocess, raw * (1 if small else 64)))
+        decoding = decoded / (time.perf_counter() - started)
+    with what(f"{of}: pipeline"):
+        started = time.perf_counter()
+        reports = embed_each(split, split.shards, encoder, store, threads=cores)
+        pipeline = sum(report.valid_rows for report in reports) / (time.perf_counter() - started)
+    record.note(
+        **{
+            of: {
+                "batch": encoder.batch_size,
+                "search": str(found),
+                "forward_images_per_s": round(forward, 1),
+                "decoding_images_per_s": round(decoding, 1),
+                "decode_threads": cores,
+                "pipeline_images_per_s": round(pipeline, 1),
+                "seconds_waiting_for_rows": round(sum(report.waiting for report in reports), 2),
+            }
+        }
+    )
+    record.goal(f"{of}: pipeline over the forward pass", pipeline / forward, 0.9, at_least=True)
+    record.goal(
+        f"{of}: pipeline over the slower of forward pass and decoding",
+        pipeline / min(forward, decoding),
+        0.9,
+        at_least=True,
+    )
+    record.goal(f"{of}: images/s", pipeline, 5000, at_least=True)
+
+
+def _forward_rate(encoder: Any, batch: Any) -> float:
+    """Images/s of forward passes in a row, waited for at their end."""
+    import torch
+
+    def wait() -> None:
+        if batch.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    for _ in range(2):
+        encoder._embeddings(batch)
+    wait()
+    passes, started = 0, time.perf_counter()
+    while time.perf_counter() - started < SECONDS:
+        encoder._embeddings(batch)
+        passes += 1
+        if passes % 8 == 0:
+            wait()
+    wait()
+    return passes * len(batch) / (time.perf_counter() - started)

@@ -1,0 +1,28 @@
+"""pytest -m gpu: every kernel, solver and dtype against its definition, in a process of its own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def run(record: Any, name: str, device: str, small: bool) -> None:
+    """Note what passed; a skipped test is named, and a failed one fails the piece."""
+    files = sorted(str(path) for path in (ROOT / "tests" / "kernels").glob("test_*_gpu.py"))
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-m", "gpu", "-p", "no:cacheprovider", *files]
+    command += ["--durations=8"]
+    if device == "cpu":
+        command += ["-k", "not cuda"]
+    with record.sampler.stage("tests"):
+        finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)
+    lines = finished.stdout.strip().splitlines()
+    counts = {what: int(count) for count, what in re.findall(r"(\d+) (passed|failed|skipped|error)", lines[-1])}
+    record.note(counts=counts, skipped=[line for line in lines if line.startswith("SKIPPED")])
+    record.note(slowest=[line for line in lines if re.match(r"[\d.]+s ", line)])
+    if finished.returncode:
+        raise RuntimeError(finished.stdout[-5000:] + finished.stderr[-1000:])

@@ -1,0 +1,88 @@
+"""What the GPU packages were found to offer is what the code uses; `make check-gpu-packages` finds it out."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+PROVE = Path(__file__).parents[1] / "gpu" / "prove"
+ROOT = PROVE.parents[2]
+
+
+def module(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, PROVE / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[name] = made  # its dataclasses ask for it
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def api() -> Any:
+    return module("api")
+
+
+@pytest.fixture(scope="module")
+def packages(api: Any) -> Any:
+    return module("packages")
+
+
+def test_every_name_that_the_code_uses_was_found_in_the_pinned_packages(api: Any, packages: Any) -> None:
+    kept, pins = json.loads(packages.NAMES.read_text()), packages.pins()
+    assert {name: pins[name] for name in kept["versions"]} == kept["versions"]
+    remedy = "run 'make check-gpu-packages' and keep tests/gpu/cupy_names.json"
+    for name, use in api.used_names().items():
+        known = kept["names"].get(name)
+        assert known is not None, f"{name} was not asked for: {remedy}"
+        assert use.positional <= known["positional"], f"{name} has more arguments than were asked for: {remedy}"
+        assert use.keywords <= set(known["keywords"]), f"{name} has keywords that were not asked for: {remedy}"
+
+
+def test_the_extra_brings_what_the_path_imports_and_all_of_it_is_pinned(packages: Any) -> None:
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["gpu"]
+    assert {"rmm-cu13", "distributed-ucxx-cu13", "nvidia-ml-py", "dask-cuda[cu13]", "cupy-cuda13x[ctk]"} == set(extra)
+    pins = packages.pins()
+    assert {name.split("[")[0] for name in extra} <= set(pins)
+    rapids = {pins[name] for name in ("dask-cuda", "rmm-cu13", "librmm-cu13", "rapids-dask-dependency")}
+    assert len(rapids) == 1  # of one release
+
+
+def test_names_are_read_off_the_source_and_refused_where_they_do_not_exist(api: Any) -> None:
+    import ast
+
+    source = (
+        "xp = array_namespace(x)\nxp.linalg.cholesky(a)\nxp.zeros(3, dtype=int)\narray_namespace(x).ones(2)\nxp.nan"
+    )
+    uses = dict(api._of_file(ast.parse(source)))
+    assert {"cupy.linalg.cholesky", "cupy.zeros", "cupy.ones", "cupy.nan"} <= set(uses)
+    assert uses["cupy.zeros"].keywords == {"dtype"}
+    wrong = {
+        "numpy.linalg.cholesky": api.Use(1, {"lower"}, True),
+        "numpy.no_such_name": api.Use(),
+        "numpy.exp": api.Use(1, {"overwrite"}, True),
+        "numpy.linalg.norm": api.Use(1, {"axis"}, True),
+        "no_such_package.name": api.Use(),
+    }
+    refused = api.refused(wrong)
+    assert len(refused) == 4
+    assert not any("numpy.linalg.norm" in line for line in refused)
+
+
+def test_a_resolution_without_pins_or_with_the_processors_torch_is_refused(packages: Any) -> None:
+    found = {name: (packages.pins()[name], "https://files") for name in packages.WANTED}
+    assert packages.objections(found) == []
+    wrong = found | {"torch": ("2.13.0+cpu", "file:///"), "new-package": ("1.0", "https://files")}
+    del wrong["rmm-cu13"]
+    lines = " ".join(packages.objections(wrong))
+    assert "rmm-cu13 is not among" in lines
+    assert "new-package==1.0 is not pinned" in lines
+    assert "torch 2.13.0+cpu is the processor's" in lines
