@@ -16,7 +16,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.settings import PREFECT_API_URL
 
-from congruence.flows.scheduled import UnevaluatedError, evaluate_version, watch_registry
+from congruence.flows.scheduled import UnevaluatedError, _settings, evaluate_version, watch_registry
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.settings.evaluation import load_settings
 
@@ -76,9 +76,9 @@ def test_a_scheduled_run_fails_loudly_and_tells_somebody(registry: Any) -> None:
 
     notices = registry.folder / "notices.txt"
     registry.register("bad", fails=True)
-    watched = registry.settings(models=["good", "bad"], notify={"command": ["tee", "-a", str(notices)]})
+    watched = registry.file(models=["good", "bad"], notify={"command": ["tee", "-a", str(notices)]})
     with pytest.raises(UnevaluatedError, match="bad/1 on circle"):
-        watch_registry(settings=watched)
+        watch_registry(file=watched)
     assert "bad/1 on circle failed" in notices.read_text()
     assert "of flow watch-registry is Failed" in notices.read_text()
 
@@ -97,3 +97,22 @@ def test_a_scheduled_run_whose_gate_fails_fails_again_where_all_is_found(registr
 def test_a_scheduled_run_without_settings_says_what_to_give() -> None:
     with pytest.raises(SettingsError, match="give either file"):
         watch_registry()
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"notify": {"command": ["touch", "/tmp/owned"]}}, r"notify\.command"),
+        ({"encoder": {"kind": "custom", "path": "os:system"}}, "encoder.kind: custom"),
+        ({"cluster": {"kind": "address", "address": "tcp://elsewhere:8786"}}, "cluster.kind: address"),
+        ({"cluster": {"kind": "spec", "file": "/tmp/cluster.yaml"}}, "cluster.kind: spec"),
+        ({"tracking": {"uri": "http://elsewhere"}}, r"tracking\.uri"),
+    ],
+)
+def test_inline_settings_choose_nothing_that_runs_on_the_worker(
+    registry: Any, changes: dict[str, Any], named: str
+) -> None:
+    inline = registry.content(models=["good"]) | changes
+    with pytest.raises(SettingsError, match=rf"settings: {named} cannot be given with a run.*file"):
+        _settings(None, inline, None)
+    assert _settings(registry.file(models=["good"], **changes), None, None).models == ["good"]
