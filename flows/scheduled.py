@@ -1,7 +1,8 @@
 """The flows that a Prefect server starts: on a schedule, on the event of a new version, or from its own page.
 
 Parameters are an evaluation file on the worker, or the same content inline; either is checked against its schema before
-the run is accepted, and inline content chooses nothing that runs on the worker. A run that could not evaluate a version ends as failed, so that Prefect's own automations see it.
+the run is accepted, and inline content chooses nothing that runs on the worker. A run that could not evaluate a version
+ends as failed, so that Prefect's own automations see it.
 """
 
 from __future__ import annotations
