@@ -1,4 +1,6 @@
-"""Makes what the services of compose.yaml need to trust each other, once, as files: python infra/make_secrets.py
+"""Makes what the services of compose.yaml and kubernetes/ need to trust each other, once, as files.
+
+python infra/make_secrets.py [FOLDER [HOST OF POSTGRESQL]]
 
 Files that are there are kept, so that a second call changes nothing. The folder is yours alone; the files in it may be
 read by whatever user a container runs as, since they are mounted one by one.
@@ -21,12 +23,12 @@ from cryptography.x509.oid import NameOID
 YEARS = 5
 
 
-def make(folder: Path) -> None:
-    """Every secret of compose.yaml in ``folder``."""
+def make(folder: Path, host: str = "postgres") -> None:
+    """Every secret of compose.yaml in ``folder``; ``host`` is PostgreSQL's."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     word = secrets.token_urlsafe
     password = _kept(folder / "postgres_password", word(24))
-    database = f"postgres:{password}@postgres"
+    database = f"postgres:{password}@{host}"
     login = _kept(folder / "mlflow_admin_password", word(24))
     prefect = _kept(folder / "prefect_login", f"congruence:{word(24)}")
     access, secret = _kept(folder / "s3_access_key", word(12)), _kept(folder / "s3_secret_key", word(24))
@@ -99,4 +101,4 @@ def _name(text: str) -> x509.Name:
 
 
 if __name__ == "__main__":
-    make(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent / "secrets")
+    make(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent / "secrets", *sys.argv[2:3])

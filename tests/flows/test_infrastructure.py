@@ -320,3 +320,26 @@ def test_cluster_files_name_arguments_that_their_class_has(file: Path) -> None:
     found = getattr(pytest.importorskip(module), name)
     taken = set(inspect.signature(found).parameters) | set(inspect.signature(found.__mro__[1]).parameters)
     assert set(spec.arguments) - {"env", "memory_limit"} <= taken
+
+
+def test_the_capacity_page_holds_what_its_formulas_give() -> None:
+    table: str = runpy.run_path(str(INFRA / "capacity.py"))["table"]()
+    assert table in (INFRA / "CAPACITY.md").read_text()
+
+
+def test_every_file_that_the_pages_name_is_there() -> None:
+    pages = [INFRA / "README.md", INFRA / "SECURITY.md", INFRA / "CAPACITY.md"]
+    made = {"infra/evaluation.yaml"}
+    for page in pages:
+        text = page.read_text()
+        for named in set(re.findall(r"\binfra/[\w./-]*[\w/]", text)) - made:
+            assert (ROOT / named).exists() or named.startswith("infra/secrets"), (page.name, named)
+        for record in set(re.findall(r"`(\w+\.md)`", text)):
+            assert (ROOT / "tests" / "benchmarks" / record).exists() or (INFRA / record).exists(), (page.name, record)
+        for place in set(re.findall(r"`((?:kubernetes|clusters|settings|dask)/[\w./-]*)`", text)):
+            assert (INFRA / place).exists() or (KUBERNETES / place).exists(), (page.name, place)
+
+
+def test_the_secrets_of_the_kubernetes_commands_are_those_that_are_made(secrets: Path) -> None:
+    named = set(re.findall(r"infra/secrets/(\w+)", (INFRA / "README.md").read_text()))
+    assert named <= {file.name for file in secrets.iterdir()}
