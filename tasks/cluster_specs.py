@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 from distributed import Client
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from congruence.tasks.errors import ClusterError, SettingsError
 from congruence.tasks.masking import mask_text
@@ -41,8 +41,6 @@ class ClusterSpec(Strict):
         wait_for: workers without which the work does not begin.
         timeout: seconds to wait for them: nodes may have to be started and images to be fetched.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     class_path: str = Field(alias="class", pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")
     arguments: dict[str, Any] = {}

@@ -259,7 +259,7 @@ def kubernetes_spec(settings: ClusterSettings) -> ClusterSpec:
     if memory is not None:  # Kubernetes does not know "8 GiB"
         bytes_ = {"memory": str(parse_bytes(memory))}
         arguments["resources"] = {"limits": bytes_, "requests": bytes_}
-    return ClusterSpec(class_path="dask_kubernetes.operator.KubeCluster", arguments=arguments)
+    return ClusterSpec.model_validate({"class": "dask_kubernetes.operator.KubeCluster", "arguments": arguments})
 
 
 def dask_environment() -> dict[str, str]:

@@ -20,7 +20,7 @@ from congruence.tasks.settings.evaluation import load_settings
 INFRA = Path(__file__).parents[2] / "infra"
 IN_PROCESS = {
     "class": "distributed.LocalCluster",
-    "arguments": {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None},
+    "arguments": {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": "127.0.0.1:0"},
 }
 
 
@@ -46,7 +46,10 @@ def test_two_evaluations_have_clusters_of_their_own(write: Any) -> None:
 
 def test_the_name_stands_wherever_the_file_puts_it() -> None:
     arguments = {"custom_cluster_spec": {"metadata": {"name": "${name}"}, "args": ["--tag", "a-${name}"]}}
-    made = [start_cluster(ClusterSpec(class_path=f"{__name__}.Told", arguments=arguments), "here") for _ in range(2)]
+    made = [
+        start_cluster(ClusterSpec.model_validate({"class": f"{__name__}.Told", "arguments": arguments}), "here")
+        for _ in range(2)
+    ]
     names = [cluster.spec["metadata"]["name"] for cluster in made]
     assert names[0] != names[1]
     assert made[0].spec["args"] == ["--tag", f"a-{names[0]}"]

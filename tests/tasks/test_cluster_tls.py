@@ -48,7 +48,12 @@ def test_a_scheduler_with_tls_answers_those_whom_its_authority_knows(tmp_path: P
     }
     security = Security(tls_ca_file=str(ours.ca_file), require_encryption=True, **files)
     with LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, protocol="tls://", security=security, dashboard_address=None
+        n_workers=1,
+        threads_per_worker=1,
+        processes=False,
+        protocol="tls://",
+        security=security,
+        dashboard_address="127.0.0.1:0",
     ) as cluster:
         address = cluster.scheduler_address
         assert address.startswith("tls://")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -10,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from mlflow import MlflowClient
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.settings import PREFECT_API_URL
 
@@ -28,12 +29,10 @@ def test_the_example_files_are_accepted(file: Path) -> None:
     assert load_settings(file).splits
 
 
-@pytest.mark.parametrize("file", ["compose.yaml", "kubernetes/watch.yaml", "kubernetes/dask-operator-values.yaml"])
-def test_everything_else_is_yaml_and_listens_on_loopback_alone(file: str) -> None:
-    documents = list(yaml.safe_load_all((INFRA / file).read_text()))
-    assert all(documents)
-    ports = [port for service in documents[0].get("services", {}).values() for port in service.get("ports", [])]
-    assert all(port.startswith("127.0.0.1:") for port in ports)
+async def create_pool_of_pods() -> None:
+    template = json.loads((INFRA / "kubernetes" / "work-pool.json").read_text())
+    async with get_client() as client:
+        await client.create_work_pool(WorkPoolCreate(name="pods", type="kubernetes", base_job_template=template))
 
 
 async def read(name: str) -> tuple[DeploymentResponse, list[Any]]:
@@ -56,12 +55,14 @@ def test_the_deployments_reach_a_server_with_schedule_schema_and_trigger() -> No
 
     prefect("work-pool", "create", "congruence", "--type", "process")
     prefect("deploy", "--all", "--prefect-file", "prefect.yaml")
+    asyncio.run(create_pool_of_pods())
     watch, _ = asyncio.run(read("watch-registry/watch"))
     assert watch.entrypoint == "congruence.flows.scheduled.watch_registry"
     assert [str(item.schedule.cron) for item in watch.schedules] == ["*/15 * * * *"]
     assert watch.global_concurrency_limit is not None
     assert watch.global_concurrency_limit.limit == 1
     assert "EvaluationSettings" in str(watch.parameter_openapi_schema)
+    assert watch.parameters == {"file": "/etc/congruence/evaluation.yaml"}
     version, automations = asyncio.run(read("watch-registry/new-version"))
     (automation,) = (item for item in automations if str(version.id) in str(item.actions))
     assert "mlflow.model_version.created" in automation.trigger.expect
