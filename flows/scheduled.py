@@ -1,7 +1,8 @@
 """The flows that a Prefect server starts: on a schedule, on the event of a new version, or from its own page.
 
 Parameters are an evaluation file on the worker, or the same content inline; either is checked against its schema before
-the run is accepted. A run that could not evaluate a version ends as failed, so that Prefect's own automations see it.
+the run is accepted, and inline content chooses nothing that runs on the worker. A run that could not evaluate a version
+ends as failed, so that Prefect's own automations see it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from congruence.tasks.comparison import GateDecision
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
 from congruence.tasks.settings.home import SERVED
+from congruence.tasks.settings.inline import require_inert
 from congruence.tasks.tracking import TrackingError
 from congruence.tasks.watching.notification import notify
 
@@ -95,7 +97,8 @@ def watch_registry(
 
     Args:
         file: the evaluation file on the worker, with a ``watch:`` section.
-        settings: its content, in place of a file.
+        settings: its content, in place of a file, without what runs on the worker (``notify.command``, a custom
+            encoder, another registry, a cluster elsewhere).
         model: only this version (``models:/name/3``, as the event of a new version says it), and only if it is watched.
 
     Raises:
@@ -128,7 +131,7 @@ def evaluate_version(
     Args:
         model: ``models:/name/3``.
         file: the evaluation file on the worker.
-        settings: its content, in place of a file.
+        settings: its content, in place of a file, as for ``watch_registry``.
 
     Raises:
         UnevaluatedError: a version could not be evaluated, or did not pass the gate.
@@ -148,7 +151,11 @@ def _settings(
 ) -> EvaluationSettings:
     if (file is None) == (settings is None):
         raise SettingsError("give either file (an evaluation file on the worker) or settings (its content inline)")
-    chosen = EvaluationSettings.model_validate(settings) if file is None else load_settings(Path(file))
+    if file is None:
+        chosen = EvaluationSettings.model_validate(settings)
+        require_inert(chosen)
+    else:
+        chosen = load_settings(Path(file))
     if given := os.environ.get(SERVED):
         chosen = chosen.model_copy(update={"home": Path(given)})
     embed_servers(chosen.home_folder)

@@ -17,6 +17,8 @@ from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController
 
+from congruence.kernels.control_group import core_limit
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -34,10 +36,16 @@ def share_of_cores(users: int) -> Iterator[None]:
         _SHARE.reset(token)
 
 
+def usable_cores() -> int:
+    """The cores that this process may use: those it may run on, within the processor time of its control group."""
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = core_limit()
+    return max(1, affinity if limit is None else min(affinity, round(limit)))
+
+
 def available_threads() -> int:
     """Cores that this process may use, inside ``share_of_cores`` one share of them; OMP_NUM_THREADS where smaller."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    cores //= _SHARE.get(1)
+    cores = usable_cores() // _SHARE.get(1)
     wanted = os.environ.get("OMP_NUM_THREADS", "")
     return max(1, min(cores, int(wanted)) if wanted.isdigit() else cores)
 

@@ -19,7 +19,7 @@ from congruence.kernels.memory import card_share
 from congruence.tasks.settings.cluster import ClusterSettings
 
 DRIVER_PATHS = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia/version"), Path("/dev/dxg"))
-LOOKED_AT_KINDS = ("cuda", "address", "kubernetes")
+LOOKED_AT_KINDS = ("cuda", "address", "kubernetes", "spec")
 """Kinds of cluster whose workers have a card each where they have one: a local cluster's share what is there."""
 
 

@@ -1,4 +1,4 @@
-"""Dask clusters by configuration: in process, on this machine, one worker per GPU, an address, or Kubernetes.
+"""Dask clusters by configuration: in process, on this machine, one worker per GPU, an address, Kubernetes, or a file.
 
 Workers are sized so that nothing spills to disk: a spilled Gram block costs more than making it again. Each worker runs
 one thread with one BLAS thread, because two thread pools on one core fight.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
@@ -15,11 +16,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import dask
-import psutil
+from dask.utils import parse_bytes
 from distributed import Client, KilledWorker, LocalCluster
 from distributed.comm.core import CommClosedError
 
-from congruence.kernels.memory import CARD_SHARE_VARIABLE
+from congruence.kernels.memory import CARD_SHARE_VARIABLE, total_memory
+from congruence.kernels.threads import usable_cores
+from congruence.tasks.cluster_specs import ClusterSpec, await_workers, read_cluster_spec, start_cluster
+from congruence.tasks.cluster_tls import tls_configuration
 from congruence.tasks.errors import ClusterError, SettingsError
 from congruence.tasks.own_workers import are_kept, kept_workers
 from congruence.tasks.settings.cluster import ClusterSettings
@@ -40,8 +44,10 @@ _NO_SPILLING = {
     "distributed.deploy.lost-worker-timeout": "1 hour",
     "distributed.scheduler.worker-ttl": "1 hour",  # one that computes long in a busy machine is not dead
 }
+"""Dask reads some of these on the scheduler and some on workers: where others start those, infra/dask carries them."""
 WITHOUT_WORKERS_SECONDS = 300.0
 """How long work waits for a worker: a nanny or an operator starts one again in less."""
+_TLS_OPTIONS = "--protocol tls --tls-ca-file ... --tls-cert ... --tls-key ...' and certificates of the same authority"
 _KEPT = "everything that was finished is kept, so run again"
 
 
@@ -60,7 +66,7 @@ def dask_client(settings: ClusterSettings, announce: Callable[[str], None] = log
         SettingsError: the cluster cannot be reached, or its package is not installed.
         ClusterError: the scheduler was lost inside the ``with``, or a task with every worker that took it.
     """
-    with dask.config.set(_NO_SPILLING), _connected(settings, announce) as client:
+    with dask.config.set(_NO_SPILLING | tls_configuration(settings)), _connected(settings, announce) as client:
         address = scheduler_address(client)
         # When a scheduler is lost, each client prints the traceback of its attempt to connect again.
         logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
@@ -92,6 +98,12 @@ def _connected(settings: ClusterSettings, announce: Callable[[str], None]) -> It
         ):
             yield client
         return
+    if settings.kind in ("spec", "kubernetes"):
+        spec, place = _spec(settings)
+        with _closing(start_cluster(spec, place)) as started, _closing(Client(started)) as client:
+            await_workers(client, spec, place)
+            yield client
+        return
     if settings.kind != "address":
         try:
             started = _started(settings)
@@ -108,7 +120,7 @@ def _connected(settings: ClusterSettings, announce: Callable[[str], None]) -> It
     except OSError as error:
         raise SettingsError(
             f"cluster.address: no Dask scheduler answers at {settings.address} ({error}); start one with "
-            "'dask scheduler', or use kind: local"
+            + ("'dask scheduler', or use kind: local" if settings.tls is None else f"'dask scheduler {_TLS_OPTIONS}")
         ) from error
     with _closing(client):
         yield client
@@ -179,15 +191,13 @@ def scheduler_address(client: Client) -> str:
 def _started(settings: ClusterSettings) -> Any:
     if settings.kind == "cuda":
         return _cuda_cluster(settings)
-    if settings.kind == "kubernetes":
-        return _kubernetes_cluster(settings)
     threads = settings.kind == "threads"
-    workers = settings.workers or min(os.cpu_count() or 1, 8)
+    workers = settings.workers or min(usable_cores(), 8)
     return LocalCluster(
         n_workers=1 if threads else workers,
         threads_per_worker=workers if threads else 1,
         processes=not threads,
-        memory_limit=settings.memory_per_worker or psutil.virtual_memory().total // (1 if threads else workers),
+        memory_limit=settings.memory_per_worker or total_memory() // (1 if threads else workers),
         host=None if threads else "127.0.0.1",
         scheduler_kwargs={"dashboard": settings.dashboard, "dashboard_address": "127.0.0.1:0"},
         worker_dashboard_address="127.0.0.1:0",
@@ -257,20 +267,39 @@ def _visible_cards() -> list[str]:
         return []
 
 
-def _kubernetes_cluster(settings: ClusterSettings) -> Any:
+def _spec(settings: ClusterSettings) -> tuple[ClusterSpec, str]:
+    """What is started, and where a person finds it written."""
+    if settings.file is not None:
+        return read_cluster_spec(settings.file), f"cluster.file: {settings.file}"
+    return kubernetes_spec(settings), "cluster.kind: kubernetes"
+
+
+def kubernetes_spec(settings: ClusterSettings) -> ClusterSpec:
+    """The Dask operator's cluster of kind kubernetes: workers of one thread, Dask's settings on all of its pods."""
     try:
-        from dask_kubernetes.operator import KubeCluster
+        import dask_kubernetes.operator  # noqa: F401
     except ImportError as error:
         raise SettingsError(
             "cluster.kind: 'kubernetes' needs the Dask operator's client; install it with: "
             "pip install -c constraints.txt '.[kubernetes]'"
         ) from error
-    resources = {"limits": {"memory": settings.memory_per_worker}} if settings.memory_per_worker else None
-    return KubeCluster(
-        name="congruence",
-        image=settings.image,
-        namespace=settings.namespace,
-        n_workers=settings.workers or 2,
-        resources=resources,
-        env=WORKER_ENVIRONMENT,
-    )
+    memory = settings.memory_per_worker
+    arguments: dict[str, Any] = {
+        "image": settings.image,
+        "namespace": settings.namespace,
+        "n_workers": settings.workers or 2,
+        "env": WORKER_ENVIRONMENT | dask_environment(),
+        "worker_command": "dask worker --nworkers 1 --nthreads 1",
+        "quiet": True,
+    }
+    if memory is not None:  # Kubernetes does not know "8 GiB"
+        bytes_ = {"memory": str(parse_bytes(memory))}
+        arguments["resources"] = {"limits": bytes_, "requests": bytes_}
+    return ClusterSpec.model_validate({"class": "dask_kubernetes.operator.KubeCluster", "arguments": arguments})
+
+
+def dask_environment() -> dict[str, str]:
+    """Dask's settings as the variables that its schedulers and workers read at their start."""
+    return {
+        f"DASK_{re.sub('[.]', '__', key).replace('-', '_').upper()}": str(value) for key, value in _NO_SPILLING.items()
+    }

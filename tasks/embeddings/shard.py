@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from congruence.tasks.embeddings.decoding import usable_cores
+from congruence.kernels.threads import usable_cores
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.sources.inputs import Reader

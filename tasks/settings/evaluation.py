@@ -131,6 +131,8 @@ def load_settings(path: Path, overrides: dict[str, Any] | None = None) -> Evalua
 def _relative_to(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
     if isinstance(content.get("reference"), dict):
         content = content | {"reference": _with_local_paths(folder, content["reference"])}
+    if isinstance(content.get("cluster"), dict):
+        content = content | {"cluster": _with_own_files(folder, content["cluster"])}
     splits = content.get("splits")
     if not isinstance(splits, list):
         return content
@@ -146,6 +148,14 @@ def _with_local_paths(folder: Path, split: dict[str, Any]) -> dict[str, Any]:
         if isinstance(split.get(key), str) and "://" not in split[key]
     }
     return split | local
+
+
+def _with_own_files(folder: Path, cluster: dict[str, Any]) -> dict[str, Any]:
+    files = {"file": str(folder / cluster["file"])} if isinstance(cluster.get("file"), str) else {}
+    if not isinstance(cluster.get("tls"), dict):
+        return cluster | files
+    tls = {key: str(folder / value) if isinstance(value, str) else value for key, value in cluster["tls"].items()}
+    return cluster | files | {"tls": tls}
 
 
 def describe_problem(source: str, problem: Any) -> str:

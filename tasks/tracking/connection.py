@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -81,11 +80,13 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
     Raises:
         TrackingError: the server refused, or did not answer within ``settings.patience`` seconds.
     """
+    # MLflow's own retries last minutes and say nothing; unless somebody set them, ours take their place. They are set
+    # once and stay: other threads may be asking, and would find MLflow's own again in the midst of it.
+    os.environ.setdefault(MLFLOW_HTTP_REQUEST_MAX_RETRIES.name, "1")
     started, wait = time.monotonic(), _FIRST_WAIT
     while True:
         try:
-            with _short_requests():
-                result = operation()
+            result = operation()
             _answered.add(server(settings))
             return result
         except Exception as error:
@@ -129,20 +130,6 @@ def _of_a_server(error: Exception) -> bool:
 def of_deleted_run(error: TrackingError) -> bool:
     """Whether MLflow refused because the run has been deleted meanwhile."""
     return isinstance(error.__cause__, MlflowException) and "Current state is deleted" in str(error.__cause__)
-
-
-@contextmanager
-def _short_requests() -> Iterator[None]:
-    # MLflow's own retries last minutes and say nothing; unless somebody set them, ours take their place.
-    name = MLFLOW_HTTP_REQUEST_MAX_RETRIES.name
-    if name in os.environ:
-        yield
-        return
-    os.environ[name] = "1"
-    try:
-        yield
-    finally:
-        os.environ.pop(name, None)
 
 
 def experiment_id(client: MlflowClient, name: str, settings: TrackingSettings) -> str:

@@ -33,7 +33,7 @@ from congruence.tasks.masking import mask_text
 from congruence.tasks.watching.bounded_server import serve_bounded
 
 log = logging.getLogger(__name__)
-PATH = "/mlflow"
+PATH, HEALTH = "/mlflow", "/health"
 EVENT = "mlflow.model_version.created"
 MAX_AGE = 300.0
 MAX_BODY = 1_000_000
@@ -177,7 +177,7 @@ def create_receiver(
     handle: Callable[[NewVersion], Any] = emit_new_version,
     clock: Callable[[], float] = time.time,
 ) -> Starlette:
-    """The application that answers MLflow's POST requests on ``/mlflow``.
+    """The application that answers MLflow's POST requests on ``/mlflow``, and anyone's GET on ``/health`` with 200.
 
     Args:
         secret: that of the webhook in MLflow, at least 16 characters.
@@ -219,7 +219,10 @@ def create_receiver(
             raise
         return JSONResponse({"status": "accepted", "model": announced.uri}, 202)
 
-    return Starlette(routes=[Route(PATH, receive, methods=["POST"])])
+    async def health(_: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    return Starlette(routes=[Route(PATH, receive, methods=["POST"]), Route(HEALTH, health, methods=["GET"])])
 
 
 async def _body(request: Request) -> bytes:

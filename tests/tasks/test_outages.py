@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +28,7 @@ from congruence.tasks.tracking import (
     log_evaluation,
     open_run,
 )
+from congruence.tasks.tracking.connection import persist
 
 
 @pytest.fixture
@@ -108,3 +111,29 @@ def test_a_server_that_answered_before_is_waited_for(monkeypatch: pytest.MonkeyP
 
     assert connection.persist("a step", operation, restarted) == "before"
     assert connection.persist("a step", operation, restarted) == "after"
+
+
+def test_two_threads_that_ask_mlflow_leave_each_other_s_retries_alone(
+    tracked: TrackingSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
+    monkeypatch.setenv(name, "5")  # so that what is set here ends with the test
+    monkeypatch.delenv(name)
+    second_is_in, first_is_done = threading.Event(), threading.Event()
+    seen: list[str | None] = []
+
+    def slow() -> None:
+        second_is_in.set()
+        first_is_done.wait(10)
+        seen.append(os.environ.get(name))
+
+    second = threading.Thread(target=lambda: persist("slow", slow, tracked))
+
+    def quick() -> None:
+        second.start()
+        second_is_in.wait(10)
+
+    persist("quick", quick, tracked)
+    first_is_done.set()
+    second.join(10)
+    assert seen == ["1"]

@@ -119,6 +119,12 @@ def test_other_events_and_nonsense_do_nothing(receiver: Receiver) -> None:
     assert receiver.handled == []
 
 
+def test_whoever_keeps_it_running_sees_that_it_is_well(receiver: Receiver) -> None:
+    answer = receiver.client.get("/health")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+    assert receiver.client.post("/health").status_code == 405
+
+
 def test_a_short_secret_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="expected at least 16"):
         create_receiver("short")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -10,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from mlflow import MlflowClient
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.settings import PREFECT_API_URL
 
-from congruence.flows.scheduled import UnevaluatedError, evaluate_version, watch_registry
+from congruence.flows.scheduled import UnevaluatedError, _settings, evaluate_version, watch_registry
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.settings.evaluation import load_settings
 
@@ -28,12 +29,10 @@ def test_the_example_files_are_accepted(file: Path) -> None:
     assert load_settings(file).splits
 
 
-@pytest.mark.parametrize("file", ["compose.yaml", "kubernetes/watch.yaml", "kubernetes/dask-operator-values.yaml"])
-def test_everything_else_is_yaml_and_listens_on_loopback_alone(file: str) -> None:
-    documents = list(yaml.safe_load_all((INFRA / file).read_text()))
-    assert all(documents)
-    ports = [port for service in documents[0].get("services", {}).values() for port in service.get("ports", [])]
-    assert all(port.startswith("127.0.0.1:") for port in ports)
+async def create_pool_of_pods() -> None:
+    template = json.loads((INFRA / "kubernetes" / "work-pool.json").read_text())
+    async with get_client() as client:
+        await client.create_work_pool(WorkPoolCreate(name="pods", type="kubernetes", base_job_template=template))
 
 
 async def read(name: str) -> tuple[DeploymentResponse, list[Any]]:
@@ -56,12 +55,14 @@ def test_the_deployments_reach_a_server_with_schedule_schema_and_trigger() -> No
 
     prefect("work-pool", "create", "congruence", "--type", "process")
     prefect("deploy", "--all", "--prefect-file", "prefect.yaml")
+    asyncio.run(create_pool_of_pods())
     watch, _ = asyncio.run(read("watch-registry/watch"))
     assert watch.entrypoint == "congruence.flows.scheduled.watch_registry"
     assert [str(item.schedule.cron) for item in watch.schedules] == ["*/15 * * * *"]
     assert watch.global_concurrency_limit is not None
     assert watch.global_concurrency_limit.limit == 1
     assert "EvaluationSettings" in str(watch.parameter_openapi_schema)
+    assert watch.parameters == {"file": "/etc/congruence/evaluation.yaml"}
     version, automations = asyncio.run(read("watch-registry/new-version"))
     (automation,) = (item for item in automations if str(version.id) in str(item.actions))
     assert "mlflow.model_version.created" in automation.trigger.expect
@@ -76,9 +77,9 @@ def test_a_scheduled_run_fails_loudly_and_tells_somebody(registry: Any) -> None:
 
     notices = registry.folder / "notices.txt"
     registry.register("bad", fails=True)
-    watched = registry.settings(models=["good", "bad"], notify={"command": ["tee", "-a", str(notices)]})
+    watched = registry.file(models=["good", "bad"], notify={"command": ["tee", "-a", str(notices)]})
     with pytest.raises(UnevaluatedError, match="bad/1 on circle"):
-        watch_registry(settings=watched)
+        watch_registry(file=watched)
     assert "bad/1 on circle failed" in notices.read_text()
     assert "of flow watch-registry is Failed" in notices.read_text()
 
@@ -97,3 +98,22 @@ def test_a_scheduled_run_whose_gate_fails_fails_again_where_all_is_found(registr
 def test_a_scheduled_run_without_settings_says_what_to_give() -> None:
     with pytest.raises(SettingsError, match="give either file"):
         watch_registry()
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"notify": {"command": ["touch", "/tmp/owned"]}}, r"notify\.command"),
+        ({"encoder": {"kind": "custom", "path": "os:system"}}, "encoder.kind: custom"),
+        ({"cluster": {"kind": "address", "address": "tcp://elsewhere:8786"}}, "cluster.kind: address"),
+        ({"cluster": {"kind": "spec", "file": "/tmp/cluster.yaml"}}, "cluster.kind: spec"),
+        ({"tracking": {"uri": "http://elsewhere"}}, r"tracking\.uri"),
+    ],
+)
+def test_inline_settings_choose_nothing_that_runs_on_the_worker(
+    registry: Any, changes: dict[str, Any], named: str
+) -> None:
+    inline = registry.content(models=["good"]) | changes
+    with pytest.raises(SettingsError, match=rf"settings: {named} cannot be given with a run.*file"):
+        _settings(None, inline, None)
+    assert _settings(registry.file(models=["good"], **changes), None, None).models == ["good"]

@@ -31,7 +31,7 @@ def _measure(record: Any, folder: Path, device: str, small: bool, precision: str
     import torch
     from embedding_throughput import split_of, store_of
 
-    from congruence.tasks.embeddings.decoding import usable_cores
+    from congruence.kernels.threads import usable_cores
     from congruence.tasks.embeddings.shard import embed_each
     from congruence.tasks.encoders import EncoderSettings, load_encoder
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from congruence.kernels.threads import usable_cores
 from congruence.tasks.embeddings import decoding
-from congruence.tasks.embeddings.decoding import decode_threads, own_threads, usable_cores
+from congruence.tasks.embeddings.decoding import decode_threads, own_threads
 
 
 class Cluster:
@@ -43,39 +40,3 @@ def test_a_worker_takes_its_own_and_one_that_came_later_counts_itself(monkeypatc
     monkeypatch.setattr(decoding, "get_worker", Worker)
     assert own_threads({"tcp://big:1": 5, "tcp://big:2": 7}) == 5
     assert own_threads({"tcp://big:2": 7}) == usable_cores()
-
-
-@pytest.mark.parametrize(
-    ("membership", "files", "expected"),
-    [
-        ("0::/\n", {"cpu.max": "150000 100000\n"}, 1.5),
-        ("0::/\n", {"cpu.max": "max 100000\n"}, None),
-        ("0::/pods/this\n", {"pods/cpu.max": "200000 100000\n", "pods/this/cpu.max": "400000 100000\n"}, 2.0),
-        ("0::/hidden/by/the/container\n", {"cpu.max": "300000 100000\n"}, 3.0),
-        (
-            "4:cpu,cpuacct:/docker/a\n1:name=systemd:/\n",
-            {"cpu/docker/a/cpu.cfs_quota_us": "50000\n", "cpu/docker/a/cpu.cfs_period_us": "100000\n"},
-            0.5,
-        ),
-        ("4:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
-        ("0::/\n", {}, None),
-    ],
-)
-def test_a_container_s_processor_time_is_its_cores(
-    membership: str, files: dict[str, str], expected: float | None, tmp_path: Path
-) -> None:
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    (tmp_path / "membership").write_text(membership)
-    assert decoding._quota(tmp_path / "membership", tmp_path) == expected
-
-
-def test_cores_that_a_process_may_not_run_on_do_not_count() -> None:
-    one = min(os.sched_getaffinity(0))
-    script = (
-        f"import os; os.sched_setaffinity(0, {{{one}}})\n"
-        "from congruence.tasks.embeddings.decoding import usable_cores; print(usable_cores())"
-    )
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "1\n"
-    assert decoding._quota(Path("/nowhere"), Path("/nowhere")) is None

@@ -1,0 +1,77 @@
+"""The table of worked examples in CAPACITY.md, from measured costs and stated assumptions: python infra/capacity.py"""
+
+from __future__ import annotations
+
+# Measured: seconds of one core for one row, or one row of one version, by the records in tests/benchmarks.
+INDEX = 4e-6  # index.md: 35 to 42 s of CPU for 10,000,000 rows
+EMBED_FEATURES = 21e-6  # straight_way.md: 107 s on 2 cores for 10,000,000 rows
+EMBED_IMAGE_ON_CORES = 2 / 13.9  # embedding.md: ViT-B-32, 13.9 images/s on 2 cores
+DECODE = 6.5e-3  # embedding.md: a JPEG of 500 x 375 pixels, one thread
+PREDICT = 17e-6  # straight_way.md: 167 s on 2 cores for 10,000,000 rows of 2 versions; a cheap model
+SOLVE_ROW_BLOCKS = 131e-6  # straight_way.md: 1,310 s likewise, 512 landmarks, 199 draws
+SCORE = 20e-6  # straight_way.md: 202 s likewise
+FIXED = 25.0  # startup.md: 23 s of CPU for a small first run
+
+# Assumed: nothing of ours has been timed on a card.
+CORES_PER_CARD = 16
+VIT_B_32 = 8.8e9  # operations of one forward pass
+CARD_BF16 = 0.3 * 989e12  # a third of what an H200's data sheet promises
+CARD_FP32 = 0.4 * 67e12
+PASSES = 3  # of conjugate gradients: EXPECTED_PASSES of kernels/solvers/planning.py
+COLUMNS = 55  # right-hand sides of one version with its noise floor: cce_engine.md
+FEATURES = 512
+
+
+SIZES = (2, 16, 128, 1024)  # cores; cards have CORES_PER_CARD of them each
+
+
+def everything(rows: float, versions: int, cores: int) -> float:
+    """Seconds of a whole evaluation of features by row blocks, the default beyond 100,000 rows; workers of one core."""
+    each = INDEX + EMBED_FEATURES + versions * (PREDICT + SOLVE_ROW_BLOCKS + SCORE)
+    return FIXED + rows * each / cores
+
+
+def embedding_images(rows: float, cores: int) -> float:
+    """Seconds until all images are embedded: decoding and the forward pass run side by side, the slower one decides."""
+    cards = cores // CORES_PER_CARD
+    if not cards:
+        return rows * EMBED_IMAGE_ON_CORES / cores
+    return max(rows * DECODE / cores, rows * VIT_B_32 / (cards * CARD_BF16))
+
+
+def exact_solve(rows: float, cores: int) -> float | None:
+    """Seconds of conjugate gradients on cards for one version; the solve alone."""
+    cards = cores // CORES_PER_CARD
+    return PASSES * rows**2 * (FEATURES + 2 * COLUMNS) / (cards * CARD_FP32) if cards else None
+
+
+def duration(seconds: float) -> str:
+    """In the unit that says it in few digits."""
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.2g} {unit}" if seconds < 100 * size else f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"
+
+
+def table() -> str:
+    """Worked examples as Markdown."""
+    heads = [f"{cores:,} cores" + (f", {cores // CORES_PER_CARD} GPUs" * (cores > 2)) for cores in SIZES]
+    lines = [
+        "| rows | what | " + " | ".join(heads).replace("1 GPUs", "1 GPU") + " |",
+        "|---|---|" + "---:|" * len(SIZES),
+    ]
+    for power in range(5, 9):
+        rows = 10.0**power
+        cells = {
+            "everything, features, 2 versions": [duration(everything(rows, 2, cores)) for cores in SIZES],
+            "embedding images": [duration(embedding_images(rows, cores)) for cores in SIZES],
+            "exact solve, 1 version": [
+                "" if (seconds := exact_solve(rows, cores)) is None else duration(seconds) for cores in SIZES
+            ],
+        }
+        lines += [f"| 10^{power} | {what} | " + " | ".join(values) + " |" for what, values in cells.items()]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table())

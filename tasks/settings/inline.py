@@ -1,0 +1,36 @@
+"""What settings may not say that came with a run's parameters, from whoever reaches the scheduler's page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from congruence.tasks.errors import SettingsError
+from congruence.tasks.settings.evaluation import EvaluationSettings
+
+_SAFE_CLUSTERS = ("threads", "local", "cuda")
+
+
+def require_inert(settings: EvaluationSettings) -> None:
+    """Refuse inline settings that would choose what code runs on the worker.
+
+    A command and a custom encoder are code. So is a registry, whose models are loaded; and a cluster that somebody else
+    names, whose scheduler, class or image the worker would trust. They belong into an evaluation file on the worker,
+    which only those can write who may log in there.
+
+    Raises:
+        SettingsError: names every such key.
+    """
+    tracking = settings.tracking
+    found: dict[str, Any] = {
+        "notify.command": settings.notify is not None and settings.notify.command,
+        "encoder.kind: custom": settings.encoder.kind == "custom",
+        f"cluster.kind: {settings.cluster.kind}": settings.cluster.kind not in _SAFE_CLUSTERS,
+        "tracking.uri": tracking.uri,
+        "tracking.registry_uri": tracking.registry_uri,
+    }
+    named = [key for key, given in found.items() if given]
+    if named:
+        raise SettingsError(
+            f"settings: {', '.join(named)} cannot be given with a run, since it chooses what runs on the worker; write "
+            "it into an evaluation file on the worker, and give the run file: its path"
+        )
