@@ -67,7 +67,7 @@ class CongruenceDifference:
                        mean_interval=(self.mean_low, self.mean_high))  # fmt: skip
 
     def to_frame(self) -> pd.DataFrame:
-        """A table of one row, with a column for each attribute; ``pd.concat`` puts those of several versions together."""
+        """A table of one row, with a column for each attribute; ``pandas.concat`` joins those of several versions."""
         import pandas as pd
 
         return pd.DataFrame([asdict(self)])

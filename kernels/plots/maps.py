@@ -44,7 +44,7 @@ def embedding_map(
     *,
     expected: ExpectedCongruence | None = None,
     points: int = POINTS,
-    labels: tuple[str, str] = _COMPONENTS,
+    labels: tuple[str, str] | None = None,
     title: str = "CCE over the inputs",
     axes: Axes | None = None,
 ) -> Axes:
@@ -55,7 +55,7 @@ def embedding_map(
         result: CCE at the m points, or its table.
         expected: of the mean if the version were true, a line in the colour bar; by default the mean noise floor.
         points: that are drawn, evenly spread over the rows.
-        labels: of the two axes.
+        labels: names of two features; by default the axes are principal components, without numbers.
         title: of the picture.
         axes: to draw on; by default those of a new figure.
 
@@ -66,7 +66,7 @@ def embedding_map(
     place = place_of(place, len(cce))
     shown = spread(np.arange(len(cce)), points)
     shown = shown[np.argsort(cce[shown], kind="stable")]
-    axes = dressed(axes, title, *labels, height=5.2)
+    axes = dressed(axes, title, *(labels or _COMPONENTS), height=5.2)
     low, high = np.quantile(cce, [0.01, 0.99])
     dots = axes.scatter(
         place[shown, 0],
@@ -83,7 +83,8 @@ def embedding_map(
     _name_bar(bar, "CCE; the line is what a true version has on average")
     if low < line < high:
         bar.ax.axhline(line, color=RED, linewidth=2)
-    _without_ticks(axes)
+    if labels is None:
+        _without_numbers(axes)
     if len(shown) < len(cce):
         axes.annotate(f"{len(shown):,} of {len(cce):,} points", (0, -0.02), xycoords="axes fraction", color=MUTED,
                       fontsize=8, va="top")  # fmt: skip
@@ -95,7 +96,7 @@ def fault_map(
     reading: Readings,
     *,
     points: int = POINTS,
-    labels: tuple[str, str] = (_COMPONENTS[0], "second"),
+    labels: tuple[str, str] | None = None,
     title: str = "What is wrong around each input",
     axes: Axes | None = None,
 ) -> Axes:
@@ -105,7 +106,7 @@ def fault_map(
         place: where each point lies, (m, 2): two features, or principal components.
         reading: what is wrong around the m points, or its table.
         points: that are drawn, evenly spread over the rows.
-        labels: of the two axes.
+        labels: names of two features; by default the axes are principal components, without numbers.
         title: of the picture.
         axes: to draw on; by default those of a new figure.
 
@@ -119,7 +120,7 @@ def fault_map(
     for order, column in zip(ORDERS, scores.T, strict=True):
         sign = np.where(fault == order, np.sign(column), sign)
     shown = spread(np.arange(len(fault)), points)
-    axes = dressed(axes, title, *labels, height=4.6)
+    axes = dressed(axes, title, *(labels or (_COMPONENTS[0], "second")), height=4.6)
     size = _size(shown)
     right = shown[fault[shown] == ""]
     axes.scatter(place[right, 0], place[right, 1], s=size, color=GRID, linewidths=0, label=_counted("no fault", right))
@@ -128,7 +129,8 @@ def fault_map(
         if len(found):
             label = _counted(_SIDES[order, side], found)
             axes.scatter(place[found, 0], place[found, 1], s=size, color=colour, linewidths=0, label=label)
-    _without_ticks(axes)
+    if labels is None:
+        _without_numbers(axes)
     legend(axes, loc="upper left", bbox_to_anchor=(1.0, 1.0), markerscale=2.0)
     return axes
 
@@ -175,7 +177,8 @@ def _name_bar(bar: Colorbar, label: str) -> None:
     bar.ax.tick_params(labelsize=8.5)
 
 
-def _without_ticks(axes: Axes) -> None:
+def _without_numbers(axes: Axes) -> None:
+    """Components have no unit."""
     axes.set_xticklabels([])
     axes.set_yticklabels([])
 
