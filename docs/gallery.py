@@ -1,8 +1,8 @@
 """The faults of a predictive distribution, each made on purpose: pictures and numbers for the documentation.
 
-``python docs/gallery.py FOLDER`` writes one picture a fault and ``faults.json``. Nothing here computes or draws anything
-of its own: numbers are those of ``congruence.kernels``, pictures those of ``congruence.kernels.plots``, and sentences
-those of a report.
+``python docs/gallery.py FOLDER`` writes one picture a fault and ``faults.json``. Nothing here computes or draws
+anything of its own: numbers are those of ``congruence.kernels``, pictures those of ``congruence.kernels.plots``, and
+sentences those of a report.
 """
 
 from __future__ import annotations

@@ -69,7 +69,8 @@ def cce_by_slice(
     """
     cce, floor = errors_of(result)
     rows = {name: rows_of(chosen, name, len(cce)) for name, chosen in slices.items()}
-    readings, q_values = {}, {}
+    readings: dict[str, GroupReading] = {}
+    q_values: dict[str, float] = {}
     if pit is not None:
         values = require_rows(np.asarray(pit), "pit", len(cce))
         large = {name: chosen for name, chosen in rows.items() if len(chosen) >= FEWEST_ROWS}
