@@ -1,7 +1,8 @@
 """The faults of a predictive distribution, each made on purpose: pictures and numbers for the documentation.
 
-``python docs/gallery.py FOLDER`` writes one picture a fault and ``faults.json``. Nothing here computes anything of its
-own: the numbers are those of ``congruence.kernels``, the sentences those of a report.
+``python docs/gallery.py FOLDER`` writes one picture a fault and ``faults.json``. Nothing here computes or draws
+anything of its own: numbers are those of ``congruence.kernels``, pictures those of ``congruence.kernels.plots``, and
+sentences those of a report.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from congruence.kernels import (
@@ -28,16 +28,18 @@ from congruence.kernels import (
     conditional_calibration_test,
     congruence_test,
     expected_calibration_error,
+    local_reading,
     median_gamma,
     pit_values,
+    plots,
     prepare,
 )
-from congruence.kernels.conditional_calibration.local_reading import group_reading, local_reading
+from congruence.kernels.conditional_calibration.local_reading import group_reading
 from congruence.kernels.conditional_calibration.regions import read_regions, regions
 from congruence.kernels.conditional_calibration.wording import what_is_wrong
+from congruence.kernels.plots.style import figure_of, new_figure, png
 
 ROWS = 1000
-BLUE, INK, MUTED, RED = "#2563eb", "#1f2937", "#6b7280", "#dc2626"
 
 
 @dataclass(frozen=True)
@@ -161,28 +163,35 @@ def examine(fault: Fault) -> tuple[dict[str, Any], Figure]:
 
 
 def _picture(x: Any, y: Any, version: Distribution, result: Any, reading: Any, pit: Any) -> Figure:
-    figure = Figure(figsize=(9.6, 2.6), dpi=100, layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
+    figure = new_figure(11.4, 3.4)
     data, error, histogram = figure.subplots(1, 3)
-    low, middle, high = (version.quantile(np.full((len(x), 1), level))[:, 0] for level in (0.05, 0.5, 0.95))
-    data.scatter(x, y, s=4, color=MUTED, linewidths=0, alpha=0.6)
-    data.fill_between(x, low, high, color=BLUE, alpha=0.2, linewidth=0)
-    data.plot(x, middle, color=BLUE, linewidth=1.5)
-    data.set_title("targets; 90 % of the version's law", loc="left", fontsize=9, color=INK)
-    error.plot(x, result.noise_floor_values, color=MUTED, linewidth=1.2, linestyle="--", label="of a true version")
-    error.plot(x, result.values, color=BLUE, linewidth=1.5, label="CCE")
-    found = reading.significant()
-    error.scatter(x[found], result.values[found], s=6, color=RED, linewidths=0, label="found wrong", zorder=3)
-    error.set_ylim(bottom=0.0)
-    error.legend(fontsize=7.5, frameon=False)
-    error.set_title("CCE at every input", loc="left", fontsize=9, color=INK)
-    histogram.hist(pit, bins=20, range=(0.0, 1.0), density=True, color=BLUE, alpha=0.75)
-    histogram.axhline(1.0, color=INK, linewidth=1, linestyle="--")
-    histogram.set_title("PIT of all targets", loc="left", fontsize=9, color=INK)
-    for axes in (data, error, histogram):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(labelsize=7.5, colors=MUTED)
+    plots.predictions_along(x, y, version, x_label="x", title="Targets, 90 % of the law", axes=data)
+    plots.congruence_along(x, result, reading=reading, neighbours=1, x_label="x", title="CCE at every x", axes=error)
+    plots.pit_histogram(pit, title="PIT of all targets", axes=histogram).set(xlabel="PIT", ylabel="density")
     return figure
+
+
+def examples(folder: Path) -> list[str]:
+    """The pictures of the page on plots, of one version that is overconfident; their file names."""
+    rng = np.random.default_rng(7)
+    x = rng.uniform(-2.0, 2.0, (ROWS, 2))
+    mean, spread = wave(x[:, 0]), np.exp(0.5 * x[:, 1] - 1.0)
+    y, version = rng.normal(mean, spread), Normal(mean, np.full(ROWS, np.sqrt(np.mean(spread**2))))
+    prepared = prepare(x, input_kernel=RBF(4.0 * median_gamma(x)))
+    result = prepared.conditional_congruence_error(y, version)
+    expected = prepared.expected_congruence(y, version, result)
+    reading = local_reading(prepared.smoother, pit_values(y, version))
+    figure = new_figure(11.4, 4.2)
+    left, right = figure.subplots(1, 2)
+    plots.congruence_histogram(result, expected=expected, title="congruence_histogram", axes=left)
+    plots.congruence_along(x[:, 1], result, x_label="second input", title="congruence_along", axes=right)
+    labels = ("first input", "second input")
+    axes = plots.fault_map(x, reading, labels=labels, title="fault_map")
+    pictures = {"histogram.png": figure, "faults.png": figure_of(axes)}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, picture in pictures.items():
+        (folder / name).write_bytes(png(picture))
+    return list(pictures)
 
 
 def write(folder: Path) -> list[dict[str, Any]]:
@@ -192,7 +201,7 @@ def write(folder: Path) -> list[dict[str, Any]]:
     for fault in FAULTS:
         numbers, figure = examine(fault)
         numbers["picture"] = fault.name.replace(" ", "-") + ".png"
-        figure.savefig(folder / numbers["picture"])
+        (folder / numbers["picture"]).write_bytes(png(figure))
         told.append(numbers)
     (folder / "faults.json").write_text(json.dumps(told, indent=1))
     return told

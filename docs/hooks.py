@@ -1,4 +1,4 @@
-"""What the documentation's build makes itself: pictures and numbers of the faults, and the references.
+"""What the documentation's build makes itself: pictures and numbers of the faults, plots, and the references.
 
 A page asks for a part by a line such as ``<!-- made: gallery -->``.
 """
@@ -42,12 +42,21 @@ def _faults() -> tuple[Path, list[dict[str, Any]]]:
     return folder, gallery.write(folder)
 
 
+@cache
+def _examples() -> tuple[Path, list[str]]:
+    folder = Path(tempfile.mkdtemp(prefix="congruence-plots-"))
+    return folder, _beside("gallery").examples(folder)
+
+
 def on_files(files: Files, config: Any) -> Files:
     """Add the pictures that are drawn anew with every build."""
     folder, faults = _faults()
     for fault in faults:
         picture = fault["picture"]
         files.append(File.generated(config, f"pictures/faults/{picture}", abs_src_path=str(folder / picture)))
+    folder, pictures = _examples()
+    for picture in pictures:
+        files.append(File.generated(config, f"pictures/plots/{picture}", abs_src_path=str(folder / picture)))
     return files
 
 

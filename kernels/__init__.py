@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from congruence.kernels.bandwidths import dimension_gamma, median_gamma, multiscale_rbf, variance_gamma
     from congruence.kernels.calibration import (
+        CountFrequencies,
         chi_square,
+        count_frequencies,
         cramer_von_mises,
         expected_calibration_error,
         kolmogorov_smirnov,
@@ -19,12 +21,15 @@ if TYPE_CHECKING:
         conditional_calibration_test,
         prepare_calibration,
     )
+    from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution, local_distribution
+    from congruence.kernels.conditional_calibration.local_reading import LocalReading, local_reading
     from congruence.kernels.congruence.difference import (
         CongruenceDifference,
         congruence_differences,
         paired_congruence_difference,
     )
     from congruence.kernels.congruence.discrepancy import DiscrepancyResult, maximum_conditional_mean_discrepancy
+    from congruence.kernels.congruence.expected import ExpectedCongruence
     from congruence.kernels.congruence.prepared import (
         PreparedCongruence,
         conditional_congruence_error,
@@ -95,6 +100,7 @@ if TYPE_CHECKING:
     from congruence.kernels.protocol.output_scales import output_kernel, scale_sensitivity
     from congruence.kernels.protocol.protocol import ECAI, EXACT, PREPRINT, Downsampling, EvaluationProtocol
     from congruence.kernels.protocol.repeats import RepeatedResult
+    from congruence.kernels.rejection import RejectionCurve, rejection_curve
     from congruence.kernels.resampling.aggregation import Estimate, ScoreStatistics
     from congruence.kernels.scores import (
         absolute_error,
@@ -130,6 +136,7 @@ __all__ = [
     "CongruenceTest",
     "ConjugateGradient",
     "ConvergenceError",
+    "CountFrequencies",
     "Deterministic",
     "DiscrepancyResult",
     "Distribution",
@@ -137,6 +144,7 @@ __all__ = [
     "Downsampling",
     "Estimate",
     "EvaluationProtocol",
+    "ExpectedCongruence",
     "Gamma",
     "HilbertianEmbedding",
     "HurdleBinomial",
@@ -149,6 +157,8 @@ __all__ = [
     "Laplace",
     "Laplacian",
     "Linear",
+    "LocalDistribution",
+    "LocalReading",
     "LogNormal",
     "Logistic",
     "Matern",
@@ -166,6 +176,7 @@ __all__ = [
     "PreparedCongruence",
     "ProtocolError",
     "Quantiles",
+    "RejectionCurve",
     "RepeatedResult",
     "Samples",
     "ScoreStatistics",
@@ -188,6 +199,7 @@ __all__ = [
     "congruence_differences",
     "congruence_test",
     "congruence_tests",
+    "count_frequencies",
     "cramer_von_mises",
     "crps",
     "dimension_gamma",
@@ -197,6 +209,8 @@ __all__ = [
     "interpret_pit",
     "interval_score",
     "kolmogorov_smirnov",
+    "local_distribution",
+    "local_reading",
     "maximum_conditional_mean_discrepancy",
     "median_gamma",
     "multiscale_rbf",
@@ -208,6 +222,7 @@ __all__ = [
     "prepare",
     "prepare_calibration",
     "regression_metrics",
+    "rejection_curve",
     "reliability_curve",
     "scale_sensitivity",
     "sharpness",

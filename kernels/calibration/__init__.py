@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from congruence.kernels.calibration.frequencies import CountFrequencies, count_frequencies
     from congruence.kernels.calibration.groups import (
         GroupCalibration,
         adversarial_group_calibration,
@@ -29,6 +30,7 @@ else:
     __getattr__, __dir__ = lazy_exports(__name__)
 
 __all__ = [
+    "CountFrequencies",
     "GroupCalibration",
     "PitKind",
     "UniformityTest",
@@ -38,6 +40,7 @@ __all__ = [
     "calibration_error_of_pit",
     "check_score",
     "chi_square",
+    "count_frequencies",
     "cramer_von_mises",
     "expected_calibration_error",
     "kolmogorov_smirnov",

@@ -64,6 +64,6 @@ def require_pit(values: Any, *, at_least: int = 1) -> Array:
     if not bool(np.all(inside)):
         row = int(np.argmin(inside))
         raise InvalidInputError(
-            f"values: row {row} is {pit[row]:g}; PIT values lie in [0, 1], as pit_values(predictive, y) gives them"
+            f"values: row {row} is {pit[row]:g}; PIT values lie in [0, 1], as pit_values(y, predictive) gives them"
         )
     return pit

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import ndtr
@@ -29,6 +29,10 @@ from congruence.kernels.conditional_calibration.smoothing import chosen_local_me
 from congruence.kernels.congruence.test import benjamini_hochberg
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.spectrum import SpectralSmoother
+from congruence.kernels.printed import printed
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 EVIDENCE = 9.0
 """Three standard errors: a point next to a region that is wrong is smoothed from that region, too, and is not named
@@ -37,7 +41,7 @@ unless a sharper look at it sees the fault."""
 _QUANTILE_95 = 1.959963984540054
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LocalReading:
     """What is wrong around each of m points, labelled or not.
 
@@ -59,6 +63,11 @@ class LocalReading:
     faults: Faults
     evidence: Array = field(repr=False)
 
+    def __repr__(self) -> str:
+        found = np.array(self.faults.names)[self.significant()]
+        counted = {order: int(np.count_nonzero(found == order)) for order in ORDERS}
+        return printed(self, points=len(self.q_values), found_wrong=len(found), **counted)
+
     def significant(self, level: float = 0.05) -> Array:
         """Points at which the model is wrong, (m,) booleans: q at most ``level``, and evidence of ``EVIDENCE``."""
         return (self.q_values <= level) & (self.evidence >= EVIDENCE)
@@ -68,10 +77,25 @@ class LocalReading:
         """Variance of the local spread scores over the points, see ``faults``."""
         return float(np.var(self.faults.scores[:, SPREAD]))
 
+    def to_frame(self, level: float = 0.05) -> pd.DataFrame:
+        """A table with a row a point, in their order, and the columns of an evaluation's scores.
+
+        ``calibration_bias``, ``_spread``, ``_skew``, ``_tails``: smoothed scores in their standard deviations if the
+        model is the truth; 0 where no labelled row is near. ``calibration_q_value``: of the point over all four.
+        ``calibration_fault``: the dominant fault, "" where none is significant at ``level``. ``calibration_shift``:
+        how far the targets lie above the predictions, in predicted spreads. ``calibration_factor``: the targets' spread
+        over the predicted one.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(self.columns(level))
+
     def columns(self, level: float = 0.05) -> dict[str, Array]:
-        """The reading as named columns (m,) for tables and stores; ``fault`` is "" where nothing is significant."""
+        """The columns of ``to_frame``, (m,) each, for tables and stores."""
         named = np.where(self.significant(level), np.array(self.faults.names), "")
-        smoothed = {f"calibration_{order}": self.scores[:, j] / self.null_std for j, order in enumerate(ORDERS)}
+        known = self.null_std > 0.0  # elsewhere no reference row is near, and the scores are 0, too
+        spread = np.where(known, self.null_std, 1.0)
+        smoothed = {f"calibration_{order}": self.scores[:, j] / spread for j, order in enumerate(ORDERS)}
         return {
             **smoothed,
             "calibration_q_value": self.q_values,

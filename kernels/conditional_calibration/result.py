@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.effects import Effect
 from congruence.kernels.conditional_calibration.settings import Null
+from congruence.kernels.printed import printed
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ConditionalCalibrationTest:
     """A Monte-Carlo test of "given its input, every target follows its predicted law".
 
@@ -36,3 +41,30 @@ class ConditionalCalibrationTest:
     draws: int
     null: Null
     null_statistics: Array = field(repr=False)
+
+    def __repr__(self) -> str:
+        largest, effect = max(self.effects.items(), key=lambda item: item[1].estimate)
+        said = f"{largest} {effect.estimate:.3g} [{effect.low:.3g}, {effect.high:.3g}]"
+        by_order = {f"{order}_p_value": p_value for order, p_value in self.by_order.items()}
+        return printed(self, p_value=self.p_value, **by_order, largest_effect=said, draws=self.draws, null=self.null)
+
+    def to_frame(self) -> pd.DataFrame:
+        """A table with a row for each order (bias, spread, skew, tails), which is the index.
+
+        ``mean_score``: the mean score, whose sign is the direction of what is wrong on average. ``p_value``: of the
+        order by itself. ``effect``, ``effect_low``, ``effect_high``: the share of the score's variance that the inputs
+        explain, with its interval.
+        """
+        import pandas as pd
+
+        rows = {
+            order: {
+                "mean_score": self.means[order],
+                "p_value": self.by_order[order],
+                "effect": effect.estimate,
+                "effect_low": effect.low,
+                "effect_high": effect.high,
+            }
+            for order, effect in self.effects.items()
+        }
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("order")

@@ -17,8 +17,8 @@ Each version's influence is a column of its own, so versions that were evaluated
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -29,12 +29,16 @@ from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.printed import printed
 from congruence.kernels.solvers import Solver
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LEVEL = 0.95
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CongruenceDifference:
     """How much further the first version is from the truth than the second: negative where it is closer.
 
@@ -56,6 +60,17 @@ class CongruenceDifference:
     mean_standard_error: float
     mean_low: float
     mean_high: float
+
+    def __repr__(self) -> str:
+        return printed(self, difference=self.difference, interval=(self.low, self.high), p_value=self.p_value,
+                       mean_difference=self.mean_difference,
+                       mean_interval=(self.mean_low, self.mean_high))  # fmt: skip
+
+    def to_frame(self) -> pd.DataFrame:
+        """A table of one row, with a column for each attribute; ``pandas.concat`` joins those of several versions."""
+        import pandas as pd
+
+        return pd.DataFrame([asdict(self)])
 
 
 def difference_of_influences(first: CongruenceInfluence, second: CongruenceInfluence) -> CongruenceDifference:

@@ -20,6 +20,7 @@ from congruence.kernels.congruence.null_draws import null_draws
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.printed import printed
 from congruence.kernels.streams import stream
 
 SPLITS = 16
@@ -27,13 +28,16 @@ SIGN_BITS = 4  # 16 draws of the signs for each split
 BAND = (0.025, 0.975)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ExpectedCongruence:
     """The mean CCE of a true version: on average, and the bounds that 95 of 100 splits keep."""
 
     mean: float
     low: float
     high: float
+
+    def __repr__(self) -> str:
+        return printed(self, mean=self.mean, band=(self.low, self.high))
 
 
 def expected_congruence(

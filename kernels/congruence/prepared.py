@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_matrix, require_targets
+from congruence.kernels.congruence.expected import ExpectedCongruence, expected_congruence
 from congruence.kernels.congruence.influence import congruence_uncertainty
 from congruence.kernels.congruence.noise_floor import PROBES, draw_probes, squared_floor
 from congruence.kernels.congruence.result import CongruenceResult
@@ -96,6 +97,41 @@ class PreparedCongruence:
         return self.evaluate(
             y, versions, output_kernel=output_kernel, samples=samples, seed=seed, uncertainty=uncertainty
         )[""]
+
+    def expected_congruence(
+        self,
+        y: Any,
+        predictive: Distribution,
+        result: CongruenceResult,
+        *,
+        output_kernel: Kernel | None = None,
+        seed: int = 0,
+    ) -> ExpectedCongruence:
+        """What the mean of ``result`` would be if ``predictive`` were the truth: on average, and its 95 % band.
+
+        Args:
+            y: targets of the reference split, (n,) or (n, q), of which only the range and variance are used.
+            predictive: the version's predictive distributions at the reference inputs, n rows.
+            result: its CCE, under the same ``output_kernel``.
+            output_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)).
+            seed: of the draws.
+
+        Raises:
+            InvalidInputError: y or the version does not fit the reference split, or the result is of other points.
+        """
+        y = require_targets(y, "y", self.operator.n)
+        if len(predictive) != self.operator.n:
+            raise InvalidInputError(
+                f"predictive: {len(predictive)} rows for {self.operator.n} reference rows; give one law per row"
+            )
+        points = self.operator.n if self.query is None else len(self.query)
+        if len(result.values) != points:
+            raise InvalidInputError(
+                f"result: of {len(result.values)} points, expected the {points} of this preparation; evaluate with it"
+            )
+        kernel = output_kernel_or_marginal(output_kernel, y)
+        floor = float(np.mean(result.noise_floor_values**2))
+        return expected_congruence(self.smoother, y, predictive, kernel, mean_squared_floor=floor, seed=seed)
 
     def evaluate(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from scipy.special import ndtri
@@ -11,7 +11,11 @@ from scipy.special import ndtri
 from congruence.kernels.arrays import Array
 from congruence.kernels.congruence.influence import CongruenceUncertainty
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.printed import printed
 from congruence.kernels.solvers import NormKind
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 STEPS = 30  # of a contraction that halves the error at each
 
@@ -45,11 +49,25 @@ class CongruenceResult:
     bound_kind: NormKind = field(kw_only=True)
 
     def __repr__(self) -> str:
+        return printed(self, **self._spread_of_mean(), noise_floor=self.noise_floor, excess=self.excess,
+                       mean_error_bound=self.mean_error_bound, bound_kind=self.bound_kind,
+                       points=len(self.values))  # fmt: skip
+
+    def _spread_of_mean(self) -> dict[str, Any]:
         error = self.standard_error
-        said = {"mean": self.mean, **({} if error is None else {"standard_error": error})}
-        said |= {"noise_floor": self.noise_floor, "excess": self.excess, "mean_error_bound": self.mean_error_bound}
-        numbers = ", ".join(f"{name}={value:.4g}" for name, value in said.items())
-        return f"{type(self).__name__}({numbers}, bound_kind={self.bound_kind!r}, points={len(self.values)})"
+        return {"mean": self.mean} | ({} if error is None else {"standard_error": error})
+
+    def to_frame(self) -> pd.DataFrame:
+        """A table with a row a point, in their order, and the columns of an evaluation's scores.
+
+        ``cce``: CCE there. ``cce_noise_floor``: root of its expected square if the model were the truth.
+        ``cce_excess``: root of CCE^2 less the floor's square, not below 0.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(
+            {"cce": self.values, "cce_noise_floor": self.noise_floor_values, "cce_excess": self.excess_values}
+        )
 
     @property
     def mean(self) -> float:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.stats import false_discovery_control
@@ -37,10 +37,14 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.landmarks import LEADING
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.printed import printed
 from congruence.kernels.solvers import Nystrom, Solver
 from congruence.kernels.steps import Advance, step
 from congruence.kernels.streams import stream
 from congruence.kernels.threads import available_threads, map_on_threads
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 BLOCK_BYTES = 2**26
 TILE_BYTES = 2**21  # of the simulated errors at some points: what a core keeps in its cache
@@ -49,7 +53,7 @@ ENTRY_BITS = 8  # rows share 256 matrices of codes
 TIE = 1.0 - 1e-5  # single precision must not make a tie with the observed value look smaller than it
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CongruenceTest:
     """A Monte-Carlo test of congruence at m points.
 
@@ -66,6 +70,21 @@ class CongruenceTest:
     point_p_values: Array = field(repr=False)
     point_statistics: Array = field(repr=False)
     null_statistics: Array = field(repr=False)
+
+    def __repr__(self) -> str:
+        return printed(self, statistic=self.statistic, expected=self.expected, band=self.band, p_value=self.p_value,
+                       draws=self.draws, points=len(self.point_p_values))  # fmt: skip
+
+    def to_frame(self) -> pd.DataFrame:
+        """A table with a row a point, in their order.
+
+        ``statistic``: the smoothed error there. ``p_value``: of the point's neighbourhood. ``q_value``: the same
+        adjusted for the number of points (Benjamini and Hochberg 1995).
+        """
+        import pandas as pd
+
+        q_values = benjamini_hochberg(self.point_p_values)
+        return pd.DataFrame({"statistic": self.point_statistics, "p_value": self.point_p_values, "q_value": q_values})
 
     @property
     def expected(self) -> float:

@@ -8,7 +8,7 @@ is a bound that holds for any law and rejects little.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import scipy.stats
@@ -35,7 +35,11 @@ from congruence.kernels.kernel_calibration.trust import (
     trust,
 )
 from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern, Product, Sum
+from congruence.kernels.printed import printed
 from congruence.kernels.streams import stream
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Method: TypeAlias = Literal["asymptotic", "block", "distribution_free", "cme", "consistency"]
 
@@ -43,7 +47,7 @@ MINIMUM_BLOCKS = 10
 _REPLICATES = {"asymptotic": 1000, "consistency": 199}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CalibrationTest:
     """The outcome of a calibration test.
 
@@ -60,6 +64,21 @@ class CalibrationTest:
     p_value: float
     estimate: float
     trust: Trust
+
+    def __repr__(self) -> str:
+        return printed(self, method=self.method, estimate=self.estimate, statistic=self.statistic,
+                       p_value=self.p_value, reliable=self.trust.reliable, reasons=self.trust.reasons)  # fmt: skip
+
+    def to_frame(self) -> pd.DataFrame:
+        """A table of one row.
+
+        ``method``, ``statistic``, ``p_value``, ``estimate``: the attributes. ``reliable``: False where the p-value may
+        be too small. ``reasons``: what to know before reading it, in one text.
+        """
+        import pandas as pd
+
+        found = {name: getattr(self, name) for name in ("method", "statistic", "p_value", "estimate")}
+        return pd.DataFrame([found | {"reliable": self.trust.reliable, "reasons": "; ".join(self.trust.reasons)}])
 
 
 def calibration_test(

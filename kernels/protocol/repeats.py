@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from congruence.kernels.mean_embeddings.residuals import shared_features, target
 from congruence.kernels.protocol.weighting import Reference
 from congruence.kernels.solvers import NormKind, weakest_kind
 from congruence.kernels.streams import stream
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MIN_PROBES = 4  # of the noise floor, in each repeat
 
@@ -48,6 +51,19 @@ class RepeatedResult(CongruenceResult):
     def std(self) -> float:
         """Standard deviation of the mean CCE over the repeats (ddof 1); 0 for one repeat."""
         return float(np.std(self.means, ddof=1)) if len(self.means) > 1 else 0.0
+
+    def _spread_of_mean(self) -> dict[str, Any]:
+        repeats = {"std": self.std, "repeats": len(self.means)} if len(self.means) > 1 else {}
+        return super()._spread_of_mean() | repeats
+
+    def to_frame(self) -> pd.DataFrame:
+        """See ``CongruenceResult.to_frame``; here the averages over the repeats, and one more column.
+
+        ``cce_std``: standard deviation of the point's CCE over the repeats (ddof 1); 0 for one repeat.
+        """
+        count = len(self.means)
+        variance = np.maximum(self.mean_squares - self.values**2, 0.0) * (count / (count - 1.0) if count > 1 else 0.0)
+        return super().to_frame().assign(cce_std=np.sqrt(variance))
 
 
 def repeated_evaluation(

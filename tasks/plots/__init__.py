@@ -1,4 +1,4 @@
-"""The pictures of an evaluation, one file per kind; ``evaluation_figures`` draws all that an evaluation has."""
+"""The pictures of an evaluation, by ``congruence.kernels.plots``; ``evaluation_figures`` draws all that it has."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ from collections.abc import Iterator
 
 from matplotlib.figure import Figure
 
+from congruence.kernels import plots
 from congruence.kernels.pit_interpreter import interpret_pit
-from congruence.tasks.plots.cce_histogram import cce_histogram
-from congruence.tasks.plots.embedding_map import embedding_map
-from congruence.tasks.plots.extremes import extreme_rows, extremes
-from congruence.tasks.plots.faults import fault_map, local_reliability, order_maps
-from congruence.tasks.plots.pit_interpretation import pit_interpretation
-from congruence.tasks.plots.rejection import rejection_curves, rejection_figure, rejection_panels
-from congruence.tasks.plots.reliability import pit_histogram, pit_of, reliability_diagram
-from congruence.tasks.plots.rootogram import rootogram
+from congruence.kernels.plots.style import figure_of, png
+from congruence.tasks.plots.calibration import (
+    fault_map,
+    local_reliability,
+    order_maps,
+    pit_histogram,
+    pit_of,
+    reliability_diagram,
+)
+from congruence.tasks.plots.points import cce_histogram, embedding_map, extreme_rows, extremes
+from congruence.tasks.plots.rejection import rejection_curves, rejection_panels
 from congruence.tasks.plots.slices import cce_by_slice
-from congruence.tasks.plots.style import png
 from congruence.tasks.plots.versions import versions_figure
 from congruence.tasks.scores.counts import count_fit
 from congruence.tasks.scores.evaluation import Evaluation
@@ -32,13 +35,10 @@ __all__ = [
     "local_reliability",
     "order_maps",
     "pit_histogram",
-    "pit_interpretation",
     "png",
     "rejection_curves",
-    "rejection_figure",
     "rejection_panels",
     "reliability_diagram",
-    "rootogram",
     "versions_figure",
 ]
 
@@ -64,9 +64,12 @@ def evaluation_figures(evaluation: Evaluation) -> Iterator[tuple[str, Figure]]:
         yield "reliability", reliability_diagram(evaluation)
         yield "pit_histogram", pit_histogram(evaluation)
         if evaluation.split.valid_rows >= FEWEST_INTERPRETED:
-            yield "pit_interpretation", pit_interpretation(interpret_pit(pit_of(evaluation)))
+            yield "pit_interpretation", plots.pit_interpretation(interpret_pit(pit_of(evaluation)))
     if (fit := count_fit(evaluation)) is not None:
-        yield "rootogram", rootogram(fit, evaluation.model.label)
+        yield (
+            "rootogram",
+            figure_of(plots.rootogram(fit, title=f"Counts observed and predicted: {evaluation.model.label}")),
+        )
     if curves := rejection_curves(evaluation):
         yield "rejection", rejection_panels(curves, f"CCE of {evaluation.model.label}")
     if not evaluation.slices.empty:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from congruence.kernels.plots import inputs_histogram
+from congruence.kernels.plots.style import figure_of
 from congruence.tasks.plots import png, rejection_panels
-from congruence.tasks.plots.inputs import inputs_figure
 from congruence.tasks.report.rendering import inline_png, records, render
 from congruence.tasks.scores.reliability import LOSSES, Reliability
 
@@ -21,8 +22,7 @@ def write_reliability(found: Reliability, folder: Path) -> list[Path]:
     (folder / "rejection.png").unlink(missing_ok=True)  # an earlier call may have had labels
     scores = found.valid_scores
     title = f"{found.model.label} on {found.inputs.rows:,} new inputs"
-    cce, floor = scores["cce"].to_numpy(), scores["cce_noise_floor"].to_numpy()
-    pictures = {"inputs": png(inputs_figure(cce, floor, found.threshold, title))}
+    pictures = {"inputs": png(figure_of(inputs_histogram(scores, found.threshold, title=title)))}
     captions = {"inputs": "Inputs whose CCE is that of a true version are as reliable as the reference split can tell."}
     if found.curves:
         pictures["rejection"] = png(rejection_panels(found.curves, f"CCE of {found.model.label}"))

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.calibration.frequencies import CountFrequencies, count_frequencies
 from congruence.kernels.distributions import Distribution
 from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.summary import COVERAGE_LEVELS
 
-ROWS = 5_000
-"""Rows, evenly spread over the split, that the frequencies are taken of: the sums cost rows times bins."""
-
-BINS = 40
 _REACH = 1.959963984540054
-_TAIL = 0.999
 
 
 @dataclass(frozen=True)
@@ -31,23 +27,13 @@ class Share:
 
 
 @dataclass(frozen=True)
-class CountFit:
-    """Counts observed and predicted.
+class CountFit(CountFrequencies):
+    """Counts observed and predicted, of ``rows`` rows, and what sums them up.
 
     Attributes:
-        starts: the first count of each bin, (k,); the last bin holds all counts from there up.
-        observed: rows in each bin, (k,).
-        expected: sum over the rows of the predicted probability of the bin, (k,).
-        std: standard deviation of ``observed`` if the version is true, (k,).
-        rows: that these are taken of.
         shares: of zeros, and the coverage of central intervals by randomised PIT values, over all rows.
     """
 
-    starts: Array = field(repr=False)
-    observed: Array = field(repr=False)
-    expected: Array = field(repr=False)
-    std: Array = field(repr=False)
-    rows: int
     shares: tuple[Share, ...]
 
 
@@ -59,8 +45,8 @@ def count_fit(evaluation: Evaluation) -> CountFit | None:
     shares = [_zeros(predictive, targets)]
     if "pit" in evaluation.scores:
         shares += randomised_coverage(evaluation.valid_scores["pit"].to_numpy(float))
-    chosen = np.unique(np.linspace(0, len(targets) - 1, min(ROWS, len(targets))).astype(int))
-    return CountFit(*_frequencies(predictive[chosen], targets[chosen]), len(chosen), tuple(shares))
+    found = count_frequencies(targets, predictive)
+    return CountFit(found.starts, found.observed, found.expected, found.std, found.rows, tuple(shares))
 
 
 def randomised_coverage(pit: Array) -> list[Share]:
@@ -85,15 +71,3 @@ def _zeros(predictive: Distribution, targets: Array) -> Share:
     predicted = float(np.mean(chance))
     observed = float(np.mean(targets == 0.0))
     return Share("zeros", observed, predicted, max(0.0, predicted - reach), min(1.0, predicted + reach))
-
-
-def _frequencies(predictive: Distribution, targets: Array) -> tuple[Array, Array, Array, Array]:
-    """Bins of equal width up to where a thousandth of the targets, and of the predictions, is left."""
-    ends = (float(np.quantile(targets, _TAIL)), float(np.quantile(predictive.quantile(_TAIL), 0.9)))
-    first = float(np.floor(min(np.min(targets), np.quantile(predictive.quantile(1.0 - _TAIL), 0.1))))
-    width = max(1.0, float(np.ceil((max(ends) + 1.0 - first) / BINS)))
-    starts = np.arange(first, max(max(ends), first + width) + 1.0, width)
-    below = np.column_stack([np.zeros(len(targets)), predictive.cdf(starts[None, 1:] - 1.0), np.ones(len(targets))])
-    chance = np.clip(np.diff(below, axis=1), 0.0, 1.0)
-    observed = np.bincount(np.searchsorted(starts, targets, side="right") - 1, minlength=len(starts)).astype(float)
-    return starts, observed, chance.sum(axis=0), np.sqrt(np.sum(chance * (1.0 - chance), axis=0))

@@ -117,7 +117,13 @@ class Without:
         return None if name.split(".")[0] in {PIPELINE} else self.finder.find_spec(name, *place)
 sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
 """
-    every_name = "import congruence.kernels as kernels\nfor name in kernels.__all__: getattr(kernels, name)"
+    every_name = """
+from congruence.kernels import plots
+import congruence.kernels as kernels
+for room in (kernels, plots):
+    for name in room.__all__: getattr(room, name)
+assert "matplotlib.pyplot" not in sys.modules
+"""
     subprocess.run([sys.executable, "-c", absent + every_name], check=True)
 
 

@@ -34,9 +34,17 @@ def new_figure(width: float = 6.4, height: float = 4.0) -> Figure:
     return figure
 
 
-def new_axes(title: str, x_label: str, y_label: str, *, width: float = 6.4, height: float = 4.0) -> Axes:
-    """One styled pair of axes on a figure of its own (``axes.figure``)."""
-    axes = new_figure(width, height).add_subplot()
+def figure_or_new(figure: Figure | None, width: float, height: float) -> Figure:
+    """``figure``, or an empty one where there is none."""
+    return new_figure(width, height) if figure is None else figure
+
+
+def dressed(
+    axes: Axes | None, title: str, x_label: str, y_label: str, *, width: float = 6.4, height: float = 4.0
+) -> Axes:
+    """``axes`` in our dress, or a pair of axes on a figure of its own where there is none (``axes.figure``)."""
+    if axes is None:
+        axes = new_figure(width, height).add_subplot()
     dress(axes, title, x_label, y_label)
     return axes
 
@@ -63,7 +71,7 @@ def legend(axes: Axes, **options: object) -> None:
 
 
 def figure_of(axes: Axes) -> Figure:
-    """The figure that ``new_axes`` made."""
+    """The whole figure that ``axes`` lie on."""
     figure = axes.get_figure(root=True)
     assert isinstance(figure, Figure)
     return figure

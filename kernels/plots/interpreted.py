@@ -8,17 +8,23 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from congruence.kernels.pit_interpreter import Interpretation
-from congruence.tasks.plots.style import BLUE, INK, MUTED, ORANGE, dress, legend, new_figure
+from congruence.kernels.plots.style import BLUE, INK, MUTED, ORANGE, dress, figure_or_new, legend
 
 _TITLE_WIDTH = 105
 _TITLE_LINES = 4
 
 
-def pit_interpretation(interpretation: Interpretation) -> Figure:
-    """Left: the PIT histogram with its reconstruction. Right: the estimated data-generating density with its resampling
-    interval against the predictive one. The verdict is the title.
+def pit_interpretation(interpretation: Interpretation, *, figure: Figure | None = None) -> Figure:
+    """The PIT histogram and what it says of the targets; the verdict is the title.
+
+    Left: the PIT histogram with its reconstruction. Right: the estimated data-generating density with its resampling
+    interval against the predictive one.
+
+    Args:
+        interpretation: of PIT values, from ``interpret_pit``.
+        figure: to draw on; by default a new one.
     """
-    figure = new_figure(10.0, 4.4)
+    figure = figure_or_new(figure, 10.0, 4.4)
     left, right = figure.subplots(1, 2)
 
     distance, sampling = interpretation.reconstruction_distance, interpretation.sampling_distance

@@ -1,0 +1,158 @@
+"""CCE and calibration by slice: which parts of a split a version fits and which it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.local_reading import GroupReading, group_readings
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.plots.columns import Errors, errors_of, require_rows
+from congruence.kernels.plots.style import BLUE, INK, MUTED, dress, figure_or_new, shorten
+
+SLICES = 30
+FEWEST_ROWS = 30  # for an interval of the shift and of the factor to say something
+_LEVEL = 0.05
+_LETTERS = 51
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A part of a split.
+
+    Attributes:
+        name: what is written beside its line.
+        rows: how many it has.
+        excess: root of its mean CCE^2 less what is expected of a true version, not below 0.
+        reading: what its PIT values say, where there are some.
+        q_value: of that, over all slices.
+    """
+
+    name: str
+    rows: int
+    excess: float
+    reading: GroupReading | None = None
+    q_value: float = 1.0
+
+
+def cce_by_slice(
+    result: Errors,
+    slices: Mapping[str, Any],
+    *,
+    pit: Any | None = None,
+    most: int = SLICES,
+    label: str = "",
+    figure: Figure | None = None,
+) -> Figure:
+    """Excess CCE of each slice (the ``most`` highest) and, where there are PIT values, its fault with 95 % intervals.
+
+    The excess is the root of the mean squared CCE less what is expected of a true version, so slices of few rows and of
+    many compare. Points of a slice share the targets of the same reference rows, so it has no interval of its own; the
+    PIT values beside it are independent, and their shift and spread factor have one.
+
+    Args:
+        result: CCE at n labelled points, or its table.
+        slices: row numbers or a mask (n,) of each slice, by its name.
+        pit: PIT values of the n points, (n,); slices of 30 rows or more are read.
+        most: slices that are drawn.
+        label: of the version, for the title.
+        figure: to draw on; by default a new one.
+
+    Raises:
+        InvalidInputError: no slices, an empty one, or rows that there are not.
+    """
+    cce, floor = errors_of(result)
+    rows = {name: rows_of(chosen, name, len(cce)) for name, chosen in slices.items()}
+    readings: dict[str, GroupReading] = {}
+    q_values: dict[str, float] = {}
+    if pit is not None:
+        values = require_rows(np.asarray(pit), "pit", len(cce))
+        large = {name: chosen for name, chosen in rows.items() if len(chosen) >= FEWEST_ROWS}
+        readings, q_values = group_readings(values, large)
+    found = [
+        Slice(name, len(at), _excess(cce[at], floor[at]), readings.get(name), q_values.get(name, 1.0))
+        for name, at in rows.items()
+    ]
+    return slice_panels(found, whole=_excess(cce, floor), most=most, label=label, figure=figure)
+
+
+def rows_of(chosen: Any, name: str, points: int) -> Array:
+    """Row numbers from row numbers or a mask.
+
+    Raises:
+        InvalidInputError: there are none, or some that the points have not.
+    """
+    rows = np.asarray(chosen)
+    if rows.dtype == bool:
+        rows = np.flatnonzero(require_rows(rows, f"slices[{name!r}]", points))
+    if rows.ndim != 1 or len(rows) == 0 or rows.dtype.kind not in "iu":
+        raise InvalidInputError(f"slices[{name!r}]: expected one or more row numbers, or a mask with True in it")
+    if rows.min() < 0 or rows.max() >= points:
+        raise InvalidInputError(f"slices[{name!r}]: rows {rows.min()} to {rows.max()}, expected 0 to {points - 1}")
+    return rows
+
+
+def _excess(cce: Array, floor: Array) -> float:
+    return float(np.sqrt(max(0.0, float(np.mean(cce**2) - np.mean(floor**2)))))
+
+
+def slice_panels(
+    slices: Sequence[Slice], *, whole: float | None, most: int, label: str, figure: Figure | None = None
+) -> Figure:
+    """The picture of ``cce_by_slice`` from what is known of each slice.
+
+    Raises:
+        InvalidInputError: there are none.
+    """
+    if not slices:
+        raise InvalidInputError("slices: there are none; give row numbers or a mask by the name of each slice")
+    excess = np.array([found.excess for found in slices])
+    shown = [slices[place] for place in np.argsort(-excess, kind="stable")[:most][::-1]]
+    readings = [found for found in slices if found.reading is not None]
+    panels = 3 if readings else 1
+    names = [f"{shorten(found.name, _LETTERS)}  ({found.rows:,})" for found in shown]
+    letters = max(len(name) for name in names)
+    figure = figure_or_new(figure, 3.6 + 0.06 * letters + 2.3 * (panels - 1), 1.8 + 0.24 * len(shown))
+    axes = figure.subplots(1, panels, squeeze=False)[0]
+    _excess_panel(axes[0], np.array([found.excess for found in shown]), whole)
+    axes[0].set_yticks(np.arange(len(shown)), names)
+    if readings:
+        _interval_panel(axes[1], "shift, in predicted spreads", 0.0, shown)
+        _interval_panel(axes[2], "targets' spread / predicted", 1.0, shown)
+    for panel in axes:
+        panel.set_ylim(-0.6, len(shown) - 0.4)
+        panel.grid(visible=False, axis="y")
+    kept = "By slice" if len(shown) == len(slices) else f"By slice, the {len(shown)} highest of {len(slices):,}"
+    whole_title = f"{kept}: {label}" if label else kept
+    figure.suptitle(whole_title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    return figure
+
+
+def _excess_panel(axes: Axes, excess: Array, whole: float | None) -> None:
+    dress(axes, "", "excess CCE over a true version's", "")
+    axes.barh(np.arange(len(excess)), excess, color=BLUE, alpha=0.75, height=0.7)
+    if whole is not None:
+        axes.axvline(whole, color=INK, linewidth=1.2, linestyle="--")
+        axes.set_title(f"dashed: whole split {whole:.3g}", fontsize=8.5, loc="left", color=INK)
+    axes.set_xlim(left=0.0)
+
+
+def _interval_panel(axes: Axes, label: str, right: float, slices: Sequence[Slice]) -> None:
+    """Dots with 95 % intervals; grey where chance explains what is seen."""
+    dress(axes, "", label, "")
+    axes.axvline(right, color=MUTED, linewidth=1.0)
+    for place, part in enumerate(slices):
+        if part.reading is None:
+            continue
+        found = part.reading
+        value, ends = (found.shift, found.shift_interval) if right == 0.0 else (found.factor, found.factor_interval)
+        colour = BLUE if part.q_value <= _LEVEL else MUTED
+        axes.plot(ends, [place, place], color=colour, alpha=0.6, linewidth=2.5, solid_capstyle="butt")
+        axes.plot(value, place, "o", color=colour, markersize=4)
+    axes.set_yticks([])

@@ -1,0 +1,71 @@
+"""An evaluation's calibration: on average over the split, and what is wrong where."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from congruence.kernels import plots
+from congruence.kernels.arrays import Array
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.plots.maps import POINTS, SMALL_POINTS
+from congruence.kernels.plots.style import figure_of
+from congruence.tasks.plots.points import place_of
+from congruence.tasks.scores.evaluation import Evaluation
+
+
+def pit_of(evaluation: Evaluation) -> Array:
+    """The PIT values of the valid rows, (v,).
+
+    Raises:
+        InvalidInputError: the scores have no ``pit`` column.
+    """
+    if "pit" not in evaluation.scores:
+        raise InvalidInputError("scores: no column pit; this evaluation has no probability integral transform")
+    return evaluation.valid_scores["pit"].to_numpy(float)
+
+
+def reliability_diagram(evaluation: Evaluation, *, levels: int = 50) -> Figure:
+    """``plots.reliability_diagram`` of the valid rows."""
+    ece = evaluation.metrics.get("ece")
+    label, title = "this version" + (f", ECE {ece}" if ece else ""), f"Reliability of {evaluation.model.label}"
+    return figure_of(plots.reliability_diagram(pit_of(evaluation), levels=levels, label=label, title=title))
+
+
+def pit_histogram(evaluation: Evaluation, *, bins: int = 20) -> Figure:
+    """``plots.pit_histogram`` of the valid rows."""
+    title = f"PIT histogram of {evaluation.model.label}"
+    return figure_of(plots.pit_histogram(pit_of(evaluation), bins=bins, title=title))
+
+
+def fault_map(evaluation: Evaluation, *, points: int = POINTS) -> Figure:
+    """``plots.fault_map`` of the valid rows.
+
+    Raises:
+        InvalidInputError: the evaluation has no map, or no local reading.
+    """
+    place = place_of(evaluation, "fault_map")
+    title = f"What is wrong around each input: {evaluation.model.label}"
+    return figure_of(plots.fault_map(place, evaluation.valid_scores, points=points, title=title))
+
+
+def order_maps(evaluation: Evaluation, *, points: int = SMALL_POINTS) -> Figure:
+    """``plots.order_maps`` of the valid rows.
+
+    Raises:
+        InvalidInputError: the evaluation has no map, or no local reading.
+    """
+    return plots.order_maps(place_of(evaluation, "order_maps"), evaluation.valid_scores, points=points)
+
+
+def local_reliability(evaluation: Evaluation) -> Figure:
+    """``plots.local_reliability`` at the medoid of the region that is most wrong.
+
+    Raises:
+        InvalidInputError: the evaluation has no local reading.
+    """
+    wrong = evaluation.wrong
+    if wrong is None or wrong.curve is None or wrong.row is None:
+        raise InvalidInputError("local_reliability: this evaluation has no local reading of its calibration")
+    image = None if evaluation.thumbnails is None else evaluation.thumbnails([wrong.row])[0]
+    title = f"Around one input of {wrong.region}: {evaluation.model.label}"
+    return figure_of(plots.local_reliability(wrong.curve, image=image, note=f"row {wrong.row}", title=title))

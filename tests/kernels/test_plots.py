@@ -1,0 +1,214 @@
+"""Pictures for people with arrays: what is drawn are the numbers of the definition, on the axes that are given."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import replace
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from congruence.kernels import (
+    RBF,
+    Normal,
+    Poisson,
+    count_frequencies,
+    interpret_pit,
+    local_distribution,
+    local_reading,
+    pit_values,
+    plots,
+    prepare,
+    rejection_curve,
+)
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.plots.style import figure_of, new_figure, png
+
+N = 400
+RNG = np.random.default_rng(5)
+X = RNG.uniform(-1.0, 1.0, (N, 2))
+Y = X[:, 0] + np.exp(X[:, 1]) * RNG.normal(size=N)
+LAW = Normal(X[:, 0], np.ones(N))
+PIT = pit_values(Y, LAW)
+PREPARED = prepare(X, input_kernel=RBF(1.0))
+RESULT = PREPARED.conditional_congruence_error(Y, LAW)
+EXPECTED = PREPARED.expected_congruence(Y, LAW, RESULT)
+READING = local_reading(PREPARED.smoother, PIT)
+RATE = np.exp(X[:, 0])
+COUNTS = RNG.poisson(RATE).astype(float)
+CURVE = rejection_curve(RESULT.values, LAW.crps(Y))
+IMAGES = RNG.uniform(size=(N, 6, 6))
+SLICES = {"low": X[:, 1] < 0.0, "high": np.flatnonzero(X[:, 1] >= 0.0)}
+MEASURED = {"CCE": {"model 1": plots.Measured(0.1, (0.08, 0.12), (0.02, 0.05)), "model 2": plots.Measured(0.3)}}
+
+ON_AXES = {
+    "congruence_histogram": lambda **on: plots.congruence_histogram(RESULT, expected=EXPECTED, **on),
+    "inputs_histogram": lambda **on: plots.inputs_histogram(RESULT, 0.1, **on),
+    "congruence_along": lambda **on: plots.congruence_along(X[:, 1], RESULT, reading=READING, **on),
+    "predictions_along": lambda **on: plots.predictions_along(X[:, 0], Y, LAW, **on),
+    "pit_histogram": lambda **on: plots.pit_histogram(PIT, **on),
+    "reliability_diagram": lambda **on: plots.reliability_diagram(PIT, **on),
+    "local_reliability": lambda **on: plots.local_reliability(
+        local_distribution(PREPARED.smoother, PIT), 3, image=IMAGES[3], **on
+    ),
+    "embedding_map": lambda **on: plots.embedding_map(X, RESULT, expected=EXPECTED, **on),
+    "fault_map": lambda **on: plots.fault_map(X, READING, labels=("a", "b"), **on),
+    "rootogram": lambda **on: plots.rootogram(count_frequencies(COUNTS, Poisson(RATE)), **on),
+    "rejection_panel": lambda **on: plots.rejection_panel(CURVE, "CRPS", **on),
+}
+ON_FIGURES = {
+    "pit_interpretation": lambda **on: plots.pit_interpretation(interpret_pit(PIT, resamples=5), **on),
+    "order_maps": lambda **on: plots.order_maps(X, READING, **on),
+    "rejection_curves": lambda **on: plots.rejection_curves({"CRPS": CURVE, "MAE": CURVE}, **on),
+    "cce_by_slice": lambda **on: plots.cce_by_slice(RESULT, SLICES, pit=PIT, label="model 1", **on),
+    "extremes": lambda **on: plots.extremes(RESULT, IMAGES, y=Y, predictive=LAW, count=3, **on),
+    "versions": lambda **on: plots.versions(MEASURED, logarithmic=["CCE"], **on),
+}
+
+
+def test_every_picture_is_tried_here() -> None:
+    assert {*ON_AXES, *ON_FIGURES} == {name for name in plots.__all__ if inspect.isfunction(getattr(plots, name))}
+
+
+@pytest.mark.parametrize("name", ON_AXES)
+def test_axes_in_and_out(name: str) -> None:
+    before = dict(mpl.rcParams)
+    figure = new_figure(8.0, 4.0)
+    left, right = figure.subplots(1, 2)
+    assert ON_AXES[name](axes=right) is right
+    assert right.has_data()
+    assert not left.has_data()
+    own = ON_AXES[name]()
+    assert isinstance(own, Axes)
+    assert figure_of(own) is not figure
+    assert len(png(figure)) > 5_000
+    assert dict(mpl.rcParams) == before
+
+
+@pytest.mark.parametrize("name", ON_FIGURES)
+def test_figure_in_and_out(name: str) -> None:
+    figure = new_figure(8.0, 4.0)
+    assert ON_FIGURES[name](figure=figure) is figure
+    assert all(axes.has_data() or axes.images for axes in figure.axes)
+    assert isinstance(ON_FIGURES[name](), Figure)
+    assert len(png(figure)) > 5_000
+
+
+def test_a_table_gives_the_picture_of_its_result() -> None:
+    errors, reading = RESULT.to_frame(), READING.to_frame()
+    columns = {name: list(reading[name]) for name in reading}
+    pairs = [
+        (plots.congruence_histogram(RESULT), plots.congruence_histogram(errors)),
+        (plots.fault_map(X, READING), plots.fault_map(X, columns)),
+        (
+            plots.congruence_along(X[:, 0], RESULT, reading=READING),
+            plots.congruence_along(X[:, 0], dict(errors), reading=reading),
+        ),
+    ]
+    assert all(png(figure_of(first)) == png(figure_of(second)) for first, second in pairs)
+
+
+def test_cce_along_an_input_is_the_root_mean_square_of_neighbours() -> None:
+    axes = plots.congruence_along(X[:, 1], RESULT, neighbours=40)
+    floor, cce = (line.get_xydata() for line in axes.lines)
+    order = np.argsort(X[:, 1])
+    for first in (0, 100, N - 40):
+        rows = order[first : first + 40]
+        assert np.allclose(cce[first], [X[rows, 1].mean(), np.sqrt(np.mean(RESULT.values[rows] ** 2))])
+        assert np.isclose(floor[first, 1], np.sqrt(np.mean(RESULT.noise_floor_values[rows] ** 2)))
+    every = plots.congruence_along(X[:, 1], RESULT, neighbours=1).lines[1].get_xydata()
+    assert np.array_equal(every, np.column_stack([X[order, 1], RESULT.values[order]]))
+
+
+def test_predictions_along_are_the_laws_own_quantiles_at_their_inputs() -> None:
+    axes = plots.predictions_along(X[:, 0], Y, Normal(X[:, 0], 0.5 + X[:, 0] ** 2), level=0.8)
+    order = np.argsort(X[:, 0])
+    assert np.allclose(axes.lines[0].get_xydata(), np.column_stack([X[order, 0], X[order, 0]]))
+    corners = axes.collections[1].get_paths()[0].vertices
+    highest = X[:, 0].max()
+    reach = 1.2815515655446004 * (0.5 + highest**2)
+    assert np.isclose(corners[:, 1].max(), (X[:, 0] + 1.2815515655446004 * (0.5 + X[:, 0] ** 2)).max())
+    assert np.any(np.all(np.isclose(corners, [highest, highest - reach]), axis=1))
+
+
+def test_slices_show_their_excess_and_what_their_targets_do() -> None:
+    figure = plots.cce_by_slice(RESULT, SLICES, pit=PIT)
+    excess, _, factor = figure.axes
+    squares, floors = RESULT.values**2, RESULT.noise_floor_values**2
+    by_name = {name: np.sqrt(max(0.0, np.mean(squares[rows]) - np.mean(floors[rows]))) for name, rows in SLICES.items()}
+    names = [label.get_text() for label in excess.get_yticklabels()]
+    assert [name.split()[0] for name in names] == sorted(by_name, key=by_name.__getitem__)
+    assert [bar.get_width() for bar in excess.patches] == pytest.approx(sorted(by_name.values()))
+    dots = {names[int(line.get_ydata()[0])].split()[0]: line.get_xdata()[0] for line in factor.lines[2::2]}
+    assert dots["low"] < 1.0 < dots["high"]  # exp(x) times as wide as predicted
+
+
+def test_extremes_are_the_highest_and_the_lowest() -> None:
+    figure = plots.extremes(RESULT, IMAGES, y=Y, predictive=LAW, count=3)
+    order = np.argsort(RESULT.values)
+    expected = [*order[::-1][:3], *order[:3]]
+    for axes, point in zip(figure.axes, expected, strict=True):
+        assert np.array_equal(axes.images[0].get_array(), IMAGES[point])
+        said = axes.get_xlabel()
+        assert said == f"CCE {RESULT.values[point]:.3f}\ny = {Y[point]:.4g}\nf: {X[point, 0]:.4g} ± 1"
+
+
+def test_frequencies_of_counts_are_those_of_the_definition() -> None:
+    found = count_frequencies(COUNTS, Poisson(RATE))
+    zero = np.exp(-RATE)
+    assert found.observed[0] == np.sum(COUNTS == 0)
+    assert np.isclose(found.expected[0], zero.sum())
+    assert np.isclose(found.std[0], np.sqrt(np.sum(zero * (1.0 - zero))))
+    assert found.observed.sum() == N
+    assert np.isclose(found.expected.sum(), N)
+    bars = plots.rootogram(found).patches
+    assert [bar.get_height() ** 2 for bar in bars] == pytest.approx(found.observed)
+
+
+def test_a_fault_on_a_map_is_counted_by_its_side() -> None:
+    said = [text.get_text() for text in plots.fault_map(X, READING).get_legend().get_texts()]
+    fault = READING.to_frame()["calibration_fault"]
+    narrow = (fault == "spread") & (READING.scores[:, 1] > 0)
+    assert f"predicted spread too small: {narrow.sum():,}" in said
+    assert f"no fault: {(fault == '').sum():,}" in said
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: plots.congruence_histogram(RESULT.values), "cce: got ndarray, expected a CongruenceResult or its"),
+        (lambda: plots.congruence_histogram({"cce": [1.0]}), "cce_noise_floor: no such column among cce; give"),
+        (lambda: plots.congruence_along(X, RESULT), r"feature: expected shape \(n,\), got \(400, 2\)"),
+        (lambda: plots.congruence_along(X[:9, 0], RESULT), "feature: 9 rows for 400 points"),
+        (lambda: plots.congruence_along(X[:, 0], RESULT, neighbours=0), "neighbours: is 0, expected a number from 1"),
+        (lambda: plots.predictions_along(X[:, 0], LAW, Y), r"the order is \(y, predictive\)"),
+        (lambda: plots.predictions_along(X[:, 0], Y, LAW, level=90), r"level: is 90, expected .* \(0, 1\)"),
+        (lambda: plots.pit_histogram([0.2, 1.5]), "row 1 is 1.5; PIT values lie in"),
+        (lambda: plots.reliability_diagram([0.2, np.nan]), "row 1"),
+        (lambda: plots.embedding_map(X[:, :1], RESULT), "place: 1 columns, expected 2"),
+        (lambda: plots.embedding_map(X[:7], RESULT), "place: 7 rows for 400 points"),
+        (lambda: plots.fault_map(X, RESULT), "calibration_fault: got CongruenceResult, expected a LocalReading"),
+        (lambda: plots.local_reliability(local_distribution(PREPARED.smoother, PIT), N), "point: is 400, expected one"),
+        (lambda: plots.cce_by_slice(RESULT, {}), "slices: there are none"),
+        (lambda: plots.cce_by_slice(RESULT, {"a": X[:, 0] > 2}), r"slices\['a'\]: expected one or more row numbers"),
+        (lambda: plots.cce_by_slice(RESULT, {"a": [N]}), r"slices\['a'\]: rows 400 to 400, expected 0 to 399"),
+        (lambda: plots.cce_by_slice(RESULT, {"a": X[:7, 0] > 0}), r"slices\['a'\]: 7 rows for 400 points"),
+        (lambda: plots.extremes(RESULT, IMAGES[:3]), "images: 3 for 400 points"),
+        (lambda: plots.versions({}), "panels: there is no number of any version"),
+        (lambda: plots.rejection_curves({}), "curves: there are none"),
+        (lambda: count_frequencies(Y, LAW), "predictive: Normal is no law of counts; see pit_histogram"),
+        (lambda: count_frequencies(COUNTS[:5], Poisson(RATE)), "predictive: 400 rows for 5 targets"),
+        (
+            lambda: PREPARED.expected_congruence(Y, LAW, replace(RESULT, values=RESULT.values[:3])),
+            "result: of 3 points",
+        ),
+    ],
+)
+def test_bad_input_is_one_sentence(call, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as said:
+        call()
+    assert not re.search(r"\n", str(said.value))

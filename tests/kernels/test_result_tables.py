@@ -1,0 +1,119 @@
+"""``to_frame``: every column is in the docstring, and is the number of its definition."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+from congruence.kernels import (
+    EXACT,
+    PREPRINT,
+    RBF,
+    CongruenceDifference,
+    Normal,
+    benjamini_hochberg,
+    calibration_test,
+    conditional_calibration_test,
+    congruence_test,
+    evaluate_protocol,
+    local_reading,
+    paired_congruence_difference,
+    pit_values,
+    prepare,
+)
+from congruence.kernels.congruence.expected import expected_congruence
+
+N = 120
+RNG = np.random.default_rng(8)
+X = RNG.normal(size=(N, 2))
+Y = X[:, 0] + RNG.normal(size=N)
+LAW, WIDE = Normal(X[:, 0], np.ones(N)), Normal(X[:, 0], np.full(N, 2.0))
+PREPARED = prepare(X, input_kernel=RBF(0.3))
+RESULT = PREPARED.conditional_congruence_error(Y, WIDE)
+
+
+RESULTS = {
+    "CongruenceResult": lambda: RESULT,
+    "RepeatedResult": lambda: evaluate_protocol(PREPRINT, X, Y, {"a": LAW})["a"],
+    "CongruenceTest": lambda: congruence_test(X, Y, WIDE, input_kernel=RBF(0.3), draws=99),
+    "LocalReading": lambda: local_reading(PREPARED.smoother, pit_values(Y, WIDE)),
+    "ConditionalCalibrationTest": lambda: conditional_calibration_test(X, Y, WIDE),
+    "CalibrationTest": lambda: calibration_test(Y, WIDE),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_every_column_is_documented_and_the_result_prints_on_a_line(name: str) -> None:
+    result = RESULTS[name]()
+    documented = " ".join(str(kind.to_frame.__doc__) for kind in type(result).__mro__ if hasattr(kind, "to_frame"))
+    for column in result.to_frame().columns:
+        short = column.replace("calibration", "") if name == "LocalReading" else column
+        assert f"``{column}``" in documented or f"``{short}``" in documented, column
+    said = repr(result)
+    assert said.startswith(f"{name}(")
+    assert "\n" not in said
+    assert len(said) < 330
+
+
+def test_points() -> None:
+    frame = RESULT.to_frame()
+    assert np.array_equal(frame["cce"], RESULT.values)
+    assert frame["cce"].mean() == pytest.approx(RESULT.mean)
+    assert np.allclose(frame["cce_excess"] ** 2, np.maximum(frame["cce"] ** 2 - frame["cce_noise_floor"] ** 2, 0.0))
+
+
+def test_repeats_have_the_spread_of_each_point() -> None:
+    repeated = RESULTS["RepeatedResult"]()
+    frame = repeated.to_frame()
+    count = len(repeated.means)
+    assert f"std={repeated.std:.4g}, repeats={count}" in repr(repeated)
+    assert np.allclose(frame["cce_std"] ** 2 * (count - 1) / count, repeated.mean_squares - repeated.values**2)
+    once = evaluate_protocol(EXACT, X, Y, {"a": LAW})["a"]
+    assert not once.to_frame()["cce_std"].any()
+    assert "repeats" not in repr(once)
+
+
+def test_a_test_says_what_is_expected_of_a_true_version() -> None:
+    test = RESULTS["CongruenceTest"]()
+    low, high = test.band
+    assert f"expected={test.expected:.4g}, band=[{low:.4g}, {high:.4g}], p_value={test.p_value:.4g}" in repr(test)
+    assert np.array_equal(test.to_frame()["q_value"], benjamini_hochberg(test.point_p_values))
+
+
+def test_orders_by_effect_and_p_value() -> None:
+    test = RESULTS["ConditionalCalibrationTest"]()
+    frame = test.to_frame()
+    assert list(frame.index) == ["bias", "spread", "skew", "tails"]
+    assert frame["effect"].idxmax() == "spread"
+    assert frame.loc["spread", "effect_high"] == test.effects["spread"].high
+    assert frame.loc["bias", "p_value"] == test.by_order["bias"]
+    assert f"p_value={test.p_value:.4g}, bias_p_value={test.by_order['bias']:.4g}" in repr(test)
+    assert f"largest_effect='spread {test.effects['spread'].estimate:.3g}" in repr(test)
+
+
+def test_a_difference_is_a_row() -> None:
+    found = paired_congruence_difference(X, Y, WIDE, LAW, input_kernel=RBF(0.3))
+    assert isinstance(found, CongruenceDifference)
+    assert found.to_frame().to_dict("records") == [asdict(found)]
+    assert f"interval=[{found.low:.4g}, {found.high:.4g}], p_value={found.p_value:.4g}" in repr(found)
+
+
+def test_a_reading_counts_what_is_wrong_and_says_0_where_no_labelled_row_is_near() -> None:
+    far = prepare(X, query=np.array([[0.0, 0.0], [90.0, 90.0]]), input_kernel=RBF(0.3))
+    reading = local_reading(far.smoother, pit_values(Y, WIDE))
+    frame = reading.to_frame()
+    assert frame.filter(like="calibration_").select_dtypes("number").notna().all(axis=None)
+    assert not frame.loc[1, ["calibration_bias", "calibration_spread"]].any()
+    everywhere = RESULTS["LocalReading"]()
+    wrong = everywhere.to_frame()["calibration_fault"]
+    assert f"points={N}, found_wrong={(wrong != '').sum()}" in repr(everywhere)
+    assert f"spread={(wrong == 'spread').sum()}" in repr(everywhere)
+
+
+def test_the_expected_mean_is_asked_of_the_preparation() -> None:
+    found = PREPARED.expected_congruence(Y, WIDE, RESULT, output_kernel=RBF(0.2))
+    floor = float(np.mean(RESULT.noise_floor_values**2))
+    assert found == expected_congruence(PREPARED.smoother, Y, WIDE, RBF(0.2), mean_squared_floor=floor)
+    assert repr(found) == f"ExpectedCongruence(mean={found.mean:.4g}, band=[{found.low:.4g}, {found.high:.4g}])"
