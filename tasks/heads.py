@@ -34,6 +34,7 @@ BETA = 0.5
 COMPONENTS = 5
 _LARGEST_EXPONENT = 20.0  # exp of it fits every arithmetic; only the first steps of a training meet it
 _LEAST_LOG_SCALE = -7.0
+_MANY_TRIALS = 1e4  # from which on the series left out is below 1e-14
 
 Parameters = dict[str, Tensor]
 
@@ -83,6 +84,8 @@ class HeadedNetwork(nn.Module):
         self.backbone = backbone
         self.last = head.layer(width, head.outputs)
         self.head_name = head.name
+        self.center: Tensor
+        self.scale: Tensor
         self.register_buffer("center", torch.as_tensor(center, dtype=torch.float32))
         self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.float32))
 
@@ -103,7 +106,7 @@ class HeadedNetwork(nn.Module):
     def predict(self, x: Array) -> Distribution:
         """The predictive distributions of inputs (n, d)."""
         with torch.inference_mode():
-            parameters = self.eval()(torch.as_tensor(np.asarray(x), dtype=torch.float32))
+            parameters = self.eval()(torch.from_numpy(np.array(x, dtype=np.float32)))
         return distribution(self.head.family, {name: value.numpy() for name, value in parameters.items()})
 
 
@@ -179,16 +182,19 @@ def _negative_binomial(raw: Tensor) -> Parameters:
 
 
 def _negative_binomial_loss(raw: Tensor, y: Tensor) -> Tensor:
-    mean, dispersion = _negative_binomial(raw).values()
+    # In double precision: dispersion falls to nothing on underdispersed counts, and lgamma's differences cancel.
+    mean, dispersion = _negative_binomial(raw.double()).values()
     trials = 1.0 / dispersion
-    log_odds = torch.log(mean) - torch.log(trials + mean)
-    return -(
-        torch.lgamma(y + trials)
-        - torch.lgamma(trials)
-        - torch.lgamma(y + 1.0)
-        - trials * torch.log1p(dispersion * mean)
-        + y * log_odds
-    )
+    counted = _log_rising_ratio(y.double(), trials) - torch.lgamma(y.double() + 1.0)
+    loss = -(counted + torch.xlogy(y.double(), mean) - (y + trials) * torch.log1p(mean / trials))
+    return loss.to(raw.dtype)
+
+
+def _log_rising_ratio(y: Tensor, trials: Tensor) -> Tensor:
+    """log Gamma(y + r) - log Gamma(r) - y log r, by Stirling's series where r is large."""
+    direct = torch.lgamma(y + trials) - torch.lgamma(trials) - y * torch.log(trials)
+    series = (y + trials - 0.5) * torch.log1p(y / trials) - y + (1.0 / (trials + y) - 1.0 / trials) / 12.0
+    return torch.where(trials > _MANY_TRIALS, series, direct)
 
 
 def _double_poisson(raw: Tensor) -> Parameters:

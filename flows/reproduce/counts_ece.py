@@ -42,7 +42,7 @@ def counts_ece(plan: Plan) -> Outcome:
         )
     table = pd.DataFrame(rows).set_index("law")
     counts = table.drop(index="Gaussian")
-    gaussian, least = table.loc["Gaussian", "ECE as published"], counts["ECE as published"].min()
+    gaussian, least = float(table["ECE as published"]["Gaussian"]), float(counts["ECE as published"].min())
     chance = largest_chance_ece(n, plan.seed)
     claims = (
         judged(

@@ -19,7 +19,7 @@ from congruence.kernels import (
 )
 from congruence.kernels.arrays import Array
 from congruence.tasks.reproduction.laws import discrete_wave as draw
-from congruence.tasks.reproduction.outcome import Outcome, Plan, judged
+from congruence.tasks.reproduction.outcome import Claim, Outcome, Plan, judged
 from congruence.tasks.reproduction.pictures import bands_and_errors
 from congruence.tasks.reproduction.training import train
 from congruence.tasks.reproduction.wave_checkpoints import published_networks
@@ -38,10 +38,8 @@ PUBLISHED = {"Gaussian": 0.038, "Poisson": 0.135, "Negative binomial": 0.137, "D
 
 @flow(name="reproduce discrete-wave", validate_parameters=False)
 def discrete_wave(plan: Plan) -> Outcome:
-    """800 rows to train, 100 to validate; CCE on 1,000 new rows of the same law, and of the authors' networks on theirs."""
-    train_rows, validation, test = (
-        draw(n, plan.seed + k) for k, n in enumerate((800, 100, plan.size(1000, 200)))
-    )
+    """800 rows to train, 100 to validate; CCE on 1,000 new rows; and of the authors' networks on their rows."""
+    train_rows, validation, test = (draw(n, plan.seed + k) for k, n in enumerate((800, 100, plan.size(1000, 200))))
     networks = {
         name: train(
             head,
@@ -104,16 +102,14 @@ def _evaluated(
                 "expected if true": test.expected,
                 "p": test.p_value,
                 "ECE": ece,
-                "ECE as published": expected_calibration_error(
-                    laws[name], y, pit="nonrandomized", weights="frequency"
-                ),
+                "ECE as published": expected_calibration_error(laws[name], y, pit="nonrandomized", weights="frequency"),
                 "NLL": nll,
             }
         )
     return rows, bands_and_errors(x, y, laws, {name: result.values for name, result in results.items()}, said)
 
 
-def _claims(trained: str, table: pd.DataFrame) -> list[object]:
+def _claims(trained: str, table: pd.DataFrame) -> list[Claim]:
     cce, low, high = table["mean CCE"], table["on [0, pi]"], table["on [pi, 2 pi]"]
     nll = table["NLL"]
     return [
@@ -127,7 +123,7 @@ def _claims(trained: str, table: pd.DataFrame) -> list[object]:
                 for name, row in table.iterrows()
             )
             + "; near zero, and where p is small still not the truth",
-            **{f"cce_{name.lower().replace(' ', '_')}": float(value) for name, value in cce.items()},
+            **{f"cce_{str(name).lower().replace(' ', '_')}": float(value) for name, value in cce.items()},
         ),
         judged(
             f"{trained}: Poisson and negative binomial struggle most on [pi, 2 pi], where the targets hardly vary.",

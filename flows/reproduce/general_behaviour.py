@@ -32,7 +32,9 @@ def general_behaviour(plan: Plan) -> Outcome:
     for name, (low, high, law) in SETTINGS.items():
         for seed in range(plan.size(5, 2)):
             means, picture = _compare(plan, low, high, law, seed, draw=seed == 0)
-            rows += [{"setting": name, "comparison": other, "seed": seed, "MCMD": mean} for other, mean in means.items()]
+            rows += [
+                {"setting": name, "comparison": other, "seed": seed, "MCMD": mean} for other, mean in means.items()
+            ]
             if picture is not None:
                 figures[f"figure-{name}"] = picture
     long = pd.DataFrame(rows)
@@ -66,7 +68,7 @@ def _compare(
 
 def _claims(setting: str, rows: pd.DataFrame) -> list[Claim]:
     by_seed = rows.pivot_table(index="seed", columns="comparison", values="MCMD")
-    others: Mapping[str, Array] = {name: by_seed[name].to_numpy() for name in by_seed if name != SAME}
+    others: Mapping[str, Array] = {str(name): by_seed[name].to_numpy() for name in by_seed if name != SAME}
     same = by_seed[SAME].to_numpy()
     nearest = min(others, key=lambda name: float(others[name].mean()))
     narrow, wide = others["other mean, smaller spread"], others["other mean, larger spread"]

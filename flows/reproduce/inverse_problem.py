@@ -38,16 +38,17 @@ def inverse_problem(plan: Plan) -> Outcome:
             }
         )
     table = pd.DataFrame(measured).set_index("model")
-    kinds = {finding.kind: finding.probability for finding in interpretations["DN"].verdict.findings}
+    normal = interpretations["DN"]
+    kinds = {finding.kind: finding.probability for finding in normal.verdict.findings}
     better = table["mean NLL"]["DN"] - table["mean NLL"]["MDN"]
     claims = (
         judged(
             "The interpretation shows the cause: one mode is predicted where the outcomes have two.",
             SOURCE,
             "more modes" in kinds,
-            f"'{interpretations['DN'].verdict.text}'; uniformity p = {interpretations['DN'].uniformity.p_value:.2g}; "
-            f"distance of the reconstructed histogram {interpretations['DN'].reconstruction_distance:.3f}, of "
-            f"sampling alone {interpretations['DN'].sampling_distance:.3f}",
+            f"'{normal.verdict.text}'; uniformity p = {max(normal.uniformity.p_value, 1e-300):.2g}; distance of the "
+            f"reconstructed histogram {normal.reconstruction_distance:.3f}, of sampling alone "
+            f"{normal.sampling_distance:.3f}",
             probability_of_more_modes=kinds.get("more modes", 0.0),
         ),
         judged(

@@ -31,7 +31,9 @@ def ols(plan: Plan) -> Outcome:
         test = calibration_test(
             predicted, y_new, output_kernel=RBF(0.5), replicates=plan.size(1000, 199), seed=plan.seed + repeat
         )
-        rows.append({"data set": repeat, "p of uniform PIT": kolmogorov_smirnov(pit).p_value, "p of SKCE": test.p_value})
+        rows.append(
+            {"data set": repeat, "p of uniform PIT": kolmogorov_smirnov(pit).p_value, "p of SKCE": test.p_value}
+        )
         if repeat == 0:
             figures["figure-1-2"] = fit_and_quantiles(x, y, fit.predict(x[:, None]), spread, pit)
     table = pd.DataFrame(rows)

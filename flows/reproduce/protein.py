@@ -57,7 +57,7 @@ def protein(plan: Plan) -> Outcome:
     gains = {name: wide[name]["DN"] - wide[name]["MDN"] for name in ("mean NLL", "mean CRPS")}
     said = long.groupby("model")[["mean NLL", "mean CRPS"]].agg(["mean", "sem"])
     table = said.copy()
-    table.columns = [f"{name} {what}" for name, what in table.columns]
+    table.columns = pd.Index([" ".join(map(str, column)) for column in table.columns])
     table["NLL published"] = [PUBLISHED[name][0] for name in table.index]
     table["CRPS published"] = [PUBLISHED[name][1] for name in table.index]
     table["verdict"] = [interpretations[name].verdict.label for name in table.index]
@@ -68,9 +68,9 @@ def protein(plan: Plan) -> Outcome:
             SOURCE,
             all(bool((gain > 0).all()) for gain in gains.values()),
             "; ".join(
-                f"{name}: NLL {said.loc[name, ('mean NLL', 'mean')]:.3f} +- {said.loc[name, ('mean NLL', 'sem')]:.3f} "
-                f"(paper {PUBLISHED[name][0]}), CRPS {said.loc[name, ('mean CRPS', 'mean')]:.3f} +- "
-                f"{said.loc[name, ('mean CRPS', 'sem')]:.3f} (paper {PUBLISHED[name][1]})"
+                f"{name}: NLL {table['mean NLL mean'][name]:.3f} +- {table['mean NLL sem'][name]:.3f} "
+                f"(paper {PUBLISHED[name][0]}), CRPS {table['mean CRPS mean'][name]:.3f} +- "
+                f"{table['mean CRPS sem'][name]:.3f} (paper {PUBLISHED[name][1]})"
                 for name in PUBLISHED
             )
             + f"; better in every one of {len(wide)} folds: "

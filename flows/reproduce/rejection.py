@@ -46,8 +46,8 @@ def rejection(plan: Plan) -> Outcome:
                 + ", ".join(f"{value:.3f}" for value in curve.kept_loss[at])
                 + " with 0, 20, 40, 60, 80 % withheld; at random "
                 + f"{curve.random_loss:.3f} [{curve.random_low[at[2]]:.3f}, {curve.random_high[at[2]]:.3f}] at 40 %; "
-                + f"lowest {curve.kept_loss[best]:.3f} at {curve.withheld[best]:.0%}, so it does not fall all the way: "
-                + "CCE ranks the misfit of the law, not the size of the noise",
+                + f"lowest {curve.kept_loss[best]:.3f} at {curve.withheld[best]:.0%} (CCE ranks the misfit of the "
+                + "law, not the size of the noise, so nothing makes it fall all the way)",
                 gain=curve.gain,
             )
         )

@@ -20,6 +20,7 @@ SOURCE = "Young et al. 2025, appendix C.3"
 LAMBDAS = (0.001, 0.01, 0.1, 1.0)
 GAMMAS = (0.1, 0.5, 1.0, 5.0)
 DRAWS = (1, 2, 3, 4, 5)
+REPEATS = 10
 FIT, UNFIT = ("Gaussian", "Double Poisson"), ("Poisson", "Negative binomial")
 
 
@@ -31,7 +32,7 @@ def settings_study(plan: Plan) -> Outcome:
     rows = []
     for study, value, kernel, regularization, samples in _settings():
         prepared = prepare(wave.x, input_kernel=kernel, regularization=regularization)
-        for repeat in range(3 if samples else 1):
+        for repeat in range(REPEATS if samples else 1):
             results = prepared.evaluate(wave.y, models, samples=samples, seed=plan.seed + repeat)
             rows.append({"study": study, "value": value, **{name: r.mean for name, r in results.items()}})
     table = pd.DataFrame(rows).groupby(["study", "value"], sort=False).mean().reset_index()
@@ -40,19 +41,17 @@ def settings_study(plan: Plan) -> Outcome:
     ratio = (table[list(UNFIT)].min(axis=1) / table[list(FIT)].max(axis=1)).min()
     by_lambda = table[table["study"] == "lambda"][list(models)].to_numpy()
     draws = table[table["study"] == "l"]
-    steps, noise = draws[list(UNFIT)].to_numpy(), spread[spread["study"] == "l"][list(UNFIT)].to_numpy()
-    drift = float(np.ptp(steps, axis=0).max() / steps.mean())
+    noise = spread[spread["study"] == "l"][list(UNFIT)].to_numpy()
+    drift = float(max(np.ptp(draws[name]) / draws[name].mean() for name in UNFIT))
     picture, at_kernels = _mcmd(plan)
-    agreement = min(
-        float(np.corrcoef(a, b)[0, 1]) for k, a in enumerate(at_kernels) for b in at_kernels[k + 1 :]
-    )
+    agreement = min(float(np.corrcoef(a, b)[0, 1]) for k, a in enumerate(at_kernels) for b in at_kernels[k + 1 :])
     claims = (
         judged(
             "The order of the models is preserved for every lambda, gamma and kernel.",
             f"{SOURCE}, figures 10 and 12",
             bool(separated.all()),
-            f"under all {len(table)} settings Poisson and negative binomial lie above Gaussian and Double Poisson, by a "
-            f"factor of at least {ratio:.1f}; the order inside the second pair, both at their noise, is chance",
+            f"under all {len(table)} settings Poisson and negative binomial lie above Gaussian and Double Poisson, "
+            f"by a factor of at least {ratio:.1f}; the order inside the second pair, both at their noise, is chance",
             least_factor=float(ratio),
         ),
         judged(
@@ -67,10 +66,12 @@ def settings_study(plan: Plan) -> Outcome:
         judged(
             "CCE is robust to the number of draws l.",
             f"{SOURCE}.3, figure 11",
-            drift < 0.15,
-            f"over l = 1 to 5 the means of Poisson and negative binomial move by at most {drift:.0%} of their mean "
-            f"(standard deviation over 3 draws up to {noise.max():.4f}); of the Gaussian, which is at its noise, from "
-            f"{draws['Gaussian'].min():.4f} to {draws['Gaussian'].max():.4f}",
+            drift < 0.1,
+            f"over l = 1 to 5 the means of Poisson and negative binomial move by at most {drift:.0%} (standard "
+            f"deviation of one draw up to {noise.max():.4f}); that of the Gaussian, which is at its noise, falls from "
+            f"{draws['Gaussian'].iloc[0]:.4f} to {draws['Gaussian'].iloc[-1]:.4f} (exactly "
+            f"{table[table['study'] == 'lambda']['Gaussian'].iloc[2]:.4f}): a small CCE by single draws "
+            "holds the noise of the draws",
             largest_drift=drift,
         ),
         judged(

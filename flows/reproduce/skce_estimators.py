@@ -66,7 +66,8 @@ def skce_estimators(plan: Plan) -> Outcome:
             "Small blocks take less time than all pairs.",
             SOURCE,
             bool(slow["B = 2"] < slow["unbiased"]),
-            f"at n = {int(table['n'].max()):,}: " + ", ".join(f"{name} {slow[name] * 1e3:.2f} ms" for name in ESTIMATORS),
+            f"at n = {int(table['n'].max()):,}: "
+            + ", ".join(f"{name} {slow[name] * 1e3:.2f} ms" for name in ESTIMATORS),
             milliseconds_two=float(slow["B = 2"] * 1e3),
             milliseconds_all=float(slow["unbiased"] * 1e3),
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -32,7 +33,7 @@ def homoscedastic_history(
 def _history(x: Array, y: Array, at: Array, hidden: Sequence[int], steps: Sequence[int]) -> list[Normal]:
     widths = [x.shape[1], *hidden, 1]
     layers: list[nn.Module] = []
-    for before, after in zip(widths, widths[1:], strict=False):
+    for before, after in pairwise(widths):
         linear = nn.Linear(before, after)
         nn.init.xavier_uniform_(linear.weight)
         nn.init.zeros_(linear.bias)
@@ -49,6 +50,6 @@ def _history(x: Array, y: Array, at: Array, hidden: Sequence[int], steps: Sequen
                 mean = network(asked)[:, 0].numpy()
             found.append(Normal(mean, np.full(len(at), float(loss.detach().sqrt()))))
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
     return found

@@ -16,6 +16,7 @@ from congruence.kernels.rejection import RejectionCurve
 from congruence.tasks.plots.style import BLUE, CYCLE, MUTED, ORANGE, SEQUENTIAL, dress, legend, new_figure
 
 _BAND = (0.025, 0.975)
+_MARKED = 20  # points of a line, up to which each is marked
 
 
 def grid(rows: int, columns: int, *, width: float = 2.7, height: float = 2.4) -> tuple[Figure, list[list[Axes]]]:
@@ -34,7 +35,7 @@ def samples_and_values(
 ) -> Figure:
     """Above the samples of two laws, below the distance between them along x: figures 2 and 3 of the MCMD paper."""
     figure, (above, below) = grid(2, len(columns))
-    highest = 1.05 * max(float(v.max()) for v in values.values())
+    highest = 1.3 * max(float(v.max()) for v in values.values())
     for top, bottom, (name, (x, y)) in zip(above, below, columns.items(), strict=True):
         dress(top, name, "", "y")
         top.scatter(*truth, s=3, color=BLUE, alpha=0.35, linewidth=0)
@@ -106,14 +107,16 @@ def curves(
         dress(axes, title, x_label, y_label)
         for color, (name, (x, y)) in zip(CYCLE, lines.items(), strict=False):
             bars = None if errors is None else errors.get(name)
-            axes.errorbar(x, y, yerr=bars, color=color, marker="o", markersize=3.5, linewidth=1.6, label=name)
+            marker = "o" if len(x) <= _MARKED else None
+            axes.errorbar(x, y, yerr=bars, color=color, marker=marker, markersize=3.5, linewidth=1.6, label=name)
+        if axes is flat[0] or list(lines) != list(panels[0][3]):
+            legend(axes)
         if level is not None:
             axes.axhline(level, color=MUTED, linestyle="--", linewidth=1.0)
         if "x" in log:
             axes.set_xscale("log")
         if "y" in log:
             axes.set_yscale("log")
-    legend(flat[0])
     for axes in flat[len(panels) :]:
         axes.set_axis_off()
     return figure
@@ -137,7 +140,9 @@ def maps(places: Array, layers: Mapping[str, Array]) -> Figure:
     for axes, (name, values) in zip(panels, layers.items(), strict=True):
         dress(axes, name, "", "")
         low, high = np.quantile(values, [0.01, 0.99])
-        shown = axes.scatter(*places.T, c=values, s=7, cmap=SEQUENTIAL, vmin=low, vmax=high, linewidth=0)
+        shown = axes.scatter(
+            places[:, 0], places[:, 1], c=values, s=7, cmap=SEQUENTIAL, vmin=low, vmax=high, linewidth=0
+        )
         axes.set_xticks([])
         axes.set_yticks([])
         figure.colorbar(shown, ax=axes, shrink=0.85)
@@ -180,7 +185,7 @@ def trap(x: Array, y: Array, drawn: Array, marginal: Distribution, pit: Array, e
     dress(joint, "Samples of both", "x", "y")
     joint.scatter(x, y, s=3, color=BLUE, alpha=0.5, linewidth=0, label="data")
     joint.scatter(x, drawn, s=3, color=ORANGE, alpha=0.5, linewidth=0, label="model")
-    legend(joint)
+    legend(joint, markerscale=3)
     dress(histogram, "Marginal of the targets", "y", "density")
     at = np.linspace(y.min(), y.max(), 200)
     histogram.hist(y, bins=30, density=True, color=BLUE, alpha=0.5)

@@ -81,7 +81,9 @@ def write_page(output: Path, order: Sequence[str]) -> Path:
         differing=sum(outcome.differing for outcome in found),
         quick=any(outcome.quick for outcome in found),
         pictures={
-            outcome.name: [(name, inline_png((outcome.folder / f"{name}.png").read_bytes())) for name in outcome.figures]
+            outcome.name: [
+                (name, inline_png((outcome.folder / f"{name}.png").read_bytes())) for name in outcome.figures
+            ]
             for outcome in found
         },
         tables={outcome.name: records(pd.read_csv(outcome.folder / _TABLE).head(_LINES)) for outcome in found},

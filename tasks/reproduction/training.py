@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -48,7 +49,7 @@ def train(
 def _untrained(head: str, x: Array, hidden: Sequence[int], standardise: bool) -> HeadedNetwork:
     widths = [x.shape[1], *hidden]
     layers: list[nn.Module] = []
-    for before, after in zip(widths, widths[1:], strict=False):
+    for before, after in pairwise(widths):
         layers += [nn.Linear(before, after), nn.ReLU()]
     center = x.mean(axis=0) if standardise else np.zeros(x.shape[1])
     scale = np.maximum(x.std(axis=0), 1e-8) if standardise else np.ones(x.shape[1])
