@@ -117,9 +117,9 @@ def _table_claims(table: pd.DataFrame) -> list[Claim]:
             "There is broad agreement among CCE, ECE and NLL over the seven heads.",
             f"{PAPER}, section 4.2.2, tables 1 and 2",
             bool(cce["ECE"] > 0.3 and cce["NLL"] > 0.3),
-            f"rank correlation of CCE with ECE {cce['ECE']:.2f}, with NLL {cce['NLL']:.2f} (seven heads: by chance "
-            f"up to 0.71 either way), and the heads lie closer to each other than to the truth; by CCE '{best}' is best, by NLL number {rank['NLL'][best]:.0f}, by ECE number "
-            f"{rank['ECE'][best]:.0f}",
+            f"rank correlation of CCE with ECE {cce['ECE']:.2f}, with NLL {cce['NLL']:.2f} (of seven heads, by "
+            f"chance up to 0.71 either way): the heads lie closer to each other than to the truth; by CCE '{best}' is "
+            f"best, by NLL number {rank['NLL'][best]:.0f}, by ECE number {rank['ECE'][best]:.0f}",
             with_ece=float(cce["ECE"]),
             with_nll=float(cce["NLL"]),
         ),

@@ -11,9 +11,9 @@ from prefect import flow
 
 from congruence.flows.console import console
 from congruence.flows.reproduce.experiments import NAMES, load
+from congruence.tasks.reproduction.logged import log_reproduction
 from congruence.tasks.reproduction.outcome import MissingDataError, Plan
 from congruence.tasks.reproduction.record import Recorded, write_outcome, write_page
-from congruence.tasks.tracking.reproductions import log_reproduction
 
 
 @dataclass(frozen=True)

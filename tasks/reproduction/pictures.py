@@ -16,6 +16,7 @@ from congruence.kernels.rejection import RejectionCurve
 from congruence.tasks.plots.style import BLUE, CYCLE, MUTED, ORANGE, SEQUENTIAL, dress, legend, new_figure
 
 _BAND = (0.025, 0.975)
+_TICKS = 6
 _MARKED = 20  # points of a line, up to which each is marked
 
 
@@ -101,7 +102,7 @@ def curves(
     ``log`` names the axes in logarithms: "x", "y" or "xy".
     """
     across = columns or len(panels)
-    figure, rows = grid(-(-len(panels) // across), across, width=3.4, height=2.9)
+    figure, rows = grid(-(-len(panels) // across), across, width=3.4 if across > 1 else 5.2, height=2.9)
     flat = [axes for row in rows for axes in row]
     for axes, (title, x_label, y_label, lines) in zip(flat, panels, strict=False):
         dress(axes, title, x_label, y_label)
@@ -114,12 +115,20 @@ def curves(
         if level is not None:
             axes.axhline(level, color=MUTED, linestyle="--", linewidth=1.0)
         if "x" in log:
-            axes.set_xscale("log")
+            _log_ticks(axes, np.unique(np.concatenate([x for x, _ in lines.values()])))
         if "y" in log:
             axes.set_yscale("log")
     for axes in flat[len(panels) :]:
         axes.set_axis_off()
     return figure
+
+
+def _log_ticks(axes: Axes, places: Array) -> None:
+    """A logarithmic axis with a tick at each place, where they are few."""
+    axes.set_xscale("log")
+    if len(places) <= _TICKS:
+        axes.set_xticks(places, [f"{place:g}" for place in places])
+        axes.minorticks_off()
 
 
 def rejection_pictures(curves_by_loss: Mapping[str, RejectionCurve]) -> Figure:

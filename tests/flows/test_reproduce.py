@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import commands
 import mlflow
 import pandas as pd
 import pytest
 from databases import mlflow_database
 from matplotlib.figure import Figure
 
+from congruence.flows.reproduce import run as flow
 from congruence.flows.reproduce.experiments import NAMES, load, named
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.plots.style import figure_of, new_axes
+from congruence.tasks.reproduction.logged import log_reproduction
 from congruence.tasks.reproduction.outcome import MissingDataError, Outcome, Plan, judged
 from congruence.tasks.reproduction.record import read_outcome, write_outcome, write_page
-from congruence.tasks.tracking.reproductions import log_reproduction
 
 QUICK = Plan(quick=True)
 CERTAIN: dict[str, tuple[int, ...]] = {
@@ -102,3 +104,24 @@ def test_verdicts_are_kept_shown_on_one_page_and_logged(tmp_path: Path) -> None:
     assert logged.data.metrics["value"] == pytest.approx(0.1)
     held = json.loads((tmp_path / "artifacts" / logged.info.run_id / "artifacts" / "outcome.json").read_text())
     assert [claim["verdict"] for claim in held["claims"]] == ["holds", "differs"]
+
+
+def test_an_experiment_without_its_data_is_left_out_of_all_and_refused_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow, "load", lambda name: load(name).fn)  # type: ignore[attr-defined]
+    mlflow.set_tracking_uri(mlflow_database(tmp_path))
+    mlflow.create_experiment("reproduce", artifact_location=(tmp_path / "artifacts").as_uri())
+    done = flow.reproduce.fn(("downsampling", "protein"), QUICK, tmp_path)
+    assert [outcome.name for outcome in done.outcomes] == ["downsampling"]
+    assert "needs protein/data.csv.gz" in done.left_out["protein"]
+    assert "Downsampling" in done.page.read_text()
+    with pytest.raises(MissingDataError):
+        flow.reproduce.fn(("protein",), QUICK, tmp_path)
+
+
+def test_the_command_refuses_an_unknown_experiment_before_anything_heavy_is_loaded() -> None:
+    status, loaded, said = commands.run("reproduce", "olz")
+    assert status == 2
+    assert "did you mean 'ols'" in said
+    assert not loaded & set(commands.HEAVY)
