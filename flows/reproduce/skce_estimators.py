@@ -94,7 +94,7 @@ def _truth(law: Law, dimension: int, plan: Plan) -> float:
 
 
 def _measured(law: Law, model: str, dimension: int, n: int, truth: float, plan: Plan) -> list[dict[str, object]]:
-    repeats = plan.size(200 if n <= 256 else 100, 12)
+    repeats = plan.size(200 if n <= 256 else 1000 // (10 + dimension), 12)
     found: dict[str, list[float]] = {name: [] for name in ESTIMATORS}
     seconds = dict.fromkeys(ESTIMATORS, np.inf)
     for repeat in range(repeats):
