@@ -25,6 +25,7 @@ from congruence.tasks.reproduction.pictures import curves
 
 SOURCE = "Widmann et al. 2021, section 4.3 and the authors' script"
 MEMBERS = 10
+MEASURES = ("NLL", "MSE", "SKCE")
 
 
 @flow(name="reproduce friedman", validate_parameters=False)
@@ -84,7 +85,7 @@ def friedman(plan: Plan) -> Outcome:
         (name, "training step", name, {who: (at, table[f"{who} {name}"].to_numpy()) for who in ("members", "ensemble")})
         for name in ("MSE", "NLL", "SKCE", "p")
     ]
-    figures = {"friedman": curves(panels, columns=2, log="x")}
+    figures = {"friedman": curves(panels, columns=2, log="xy")}
     notes = (
         "Full-batch Adam, learning rate 1e-3, Glorot weights; the first variance is that of the untrained residuals.",
         "Section 4 of the paper is not in the text at hand: the setting is that of the authors' published script.",

@@ -55,5 +55,5 @@ def _tell(outcome: Recorded) -> None:
     console.print(f"{outcome.title} ({outcome.paper}), {outcome.seconds:.0f} s", style="bold")
     for claim in outcome.claims:
         style = "green" if claim.verdict == "holds" else "yellow"
-        console.print(f"  {claim.verdict}: {claim.claim}", style=style, markup=False)
-        console.print(f"    {claim.found}", markup=False)
+        console.print(f"  {claim.verdict}: {claim.claim}", style=style, markup=False, soft_wrap=True)
+        console.print(f"    {claim.found}", markup=False, soft_wrap=True)
