@@ -62,8 +62,8 @@ def friedman(plan: Plan) -> Outcome:
             f"the NLL is least after {best['step']:.0f} steps ({best['members NLL']:.2f}, biased SKCE "
             f"{best['members SKCE']:.4f}, MSE {best['members MSE']:.2f}), the MSE after {least['step']:.0f} "
             f"({least['members NLL']:.2f}, {least['members SKCE']:.4f}, {least['members MSE']:.2f}); after "
-            f"{last['step']:.0f}: {last['members NLL']:.2f}, {last['members SKCE']:.4f}, {last['members MSE']:.2f}, and "
-            f"{last['members rejected']:.0%} of the networks are rejected at 5 %",
+            f"{last['step']:.0f}: {last['members NLL']:.2f}, {last['members SKCE']:.4f}, {last['members MSE']:.2f}, "
+            f"and {last['members rejected']:.0%} of the networks are rejected at 5 %",
             nll_last=last["members NLL"],
             skce_last=last["members SKCE"],
         ),
