@@ -63,7 +63,7 @@ def gaussian_trap(plan: Plan) -> Outcome:
             ece_truth=true["ECE"],
         ),
         judged(
-            "CCE recognises that it is far from the truth, at every input but where the two laws cross.",
+            "Only a measure that sees the input, as CCE, recognises the discrepancy, at each x.",
             FIGURE_1,
             wrong["low"] > 3.0 * wrong["expected if true"] and wrong["p"] < 0.05 < true["p"],
             f"mean CCE {wrong['mean CCE']:.3f} [{wrong['low']:.3f}, {wrong['high']:.3f}], expected if true "
