@@ -11,6 +11,7 @@ from congruence.flows.commands.evaluate import evaluate, init, validate
 from congruence.flows.commands.local import demo, ui
 from congruence.flows.commands.recalibrate import recalibrate
 from congruence.flows.commands.registry import compare, gate, list_versions, open_report
+from congruence.flows.commands.reproduce import reproduce
 from congruence.flows.commands.score import score
 from congruence.flows.commands.watch import receive, serve, watch
 
@@ -51,6 +52,7 @@ app.command()(watch)
 app.command()(serve)
 app.command()(score)
 app.command()(receive)
+app.command()(reproduce)
 app.command()(demo)
 app.command()(ui)
 app.command()(clean)

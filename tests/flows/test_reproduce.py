@@ -1,0 +1,127 @@
+"""`congruence reproduce --quick`: each experiment says its verdicts and draws; what is certain holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import commands
+import mlflow
+import pandas as pd
+import pytest
+from databases import mlflow_database
+from matplotlib.figure import Figure
+
+from congruence.flows.reproduce import run as flow
+from congruence.flows.reproduce.experiments import NAMES, load, named
+from congruence.tasks.errors import SettingsError
+from congruence.tasks.plots.style import figure_of, new_axes
+from congruence.tasks.reproduction.logged import log_reproduction
+from congruence.tasks.reproduction.outcome import MissingDataError, Outcome, Plan, judged
+from congruence.tasks.reproduction.record import read_outcome, write_outcome, write_page
+
+QUICK = Plan(quick=True)
+CERTAIN: dict[str, tuple[int, ...]] = {
+    "gaussian-trap": (0, 1),
+    "general-behaviour": (0, 1, 2, 3),
+    "discrete-wave": (1,),
+    "counts-ece": (0, 1),
+    "settings-study": (0, 1),
+    "downsampling": (0,),
+    "rejection": (),
+    "nll-map": (0, 1),
+    "image-regression": (),
+    "ols": (0, 1),
+    "skce-estimators": (0,),
+    "skce-tests": (0, 1),
+    "friedman": (),
+    "inverse-problem": (0, 1),
+}
+"""Claims whose verdict does not hang on the size, by place."""
+
+
+def run(name: str, plan: Plan = QUICK) -> Outcome:
+    """The experiment without a Prefect run: a server is started by the test of the command alone."""
+    outcome: Outcome = load(name).fn(plan)  # type: ignore[attr-defined]
+    return outcome
+
+
+@pytest.mark.parametrize("name", sorted(CERTAIN))
+def test_an_experiment_says_its_verdicts(name: str) -> None:
+    outcome = run(name)
+    assert outcome.name == name
+    assert outcome.claims
+    assert outcome.figures
+    assert len(outcome.table) > 0
+    assert all(claim.found and claim.source for claim in outcome.claims)
+    assert [place for place in CERTAIN[name] if outcome.verdict(place) != "holds"] == []
+
+
+def test_every_experiment_is_tested_or_needs_data() -> None:
+    assert set(NAMES) == {*CERTAIN, "protein"}
+    assert named("all") == NAMES
+
+
+def test_protein_without_data_says_what_to_do_and_runs_where_they_are(tmp_path: Path) -> None:
+    with pytest.raises(MissingDataError, match=r"needs protein/data.csv.gz.*--data"):
+        run("protein")
+    rows = pd.DataFrame({str(k): [((k + 3) * row) % 17 / 5.0 for row in range(400)] for k in range(4)})
+    (tmp_path / "protein").mkdir()
+    rows.sample(3000, replace=True, random_state=0).to_csv(
+        tmp_path / "protein" / "data.csv.gz", header=False, index=False
+    )
+    outcome = run("protein", Plan(quick=True, data=tmp_path))
+    assert {row["model"] for row in outcome.table.to_dict("records")} == {"DN", "MDN"}
+    assert set(outcome.figures) == {"figure-2-DN", "figure-2-MDN"}
+
+
+def test_an_unknown_experiment_is_named_with_the_nearest() -> None:
+    with pytest.raises(SettingsError, match="did you mean 'discrete-wave'"):
+        named("discret-wave")
+
+
+def figure() -> Figure:
+    return figure_of(new_axes("t", "x", "y"))
+
+
+def test_verdicts_are_kept_shown_on_one_page_and_logged(tmp_path: Path) -> None:
+    claims = (judged("It is <b>so</b>.", "paper", True, "0.1", value=0.1), judged("It is more.", "paper", False, "no"))
+    outcome = Outcome("ols", "Least squares", "SKCE", claims, pd.DataFrame({"a": [1.5]}), {"one": figure()}, ("note",))
+    recorded = write_outcome(outcome, QUICK, 2.0, tmp_path)
+    assert read_outcome(tmp_path / "ols") == recorded
+    assert (recorded.differing, recorded.quick) == (1, True)
+    page = write_page(tmp_path, NAMES).read_text()
+    assert "1 hold here, 1 differ" in page
+    assert "&lt;b&gt;so" in page
+    assert "data:image/png;base64," in page
+    assert "http" not in page
+
+    mlflow.set_tracking_uri(mlflow_database(tmp_path))
+    mlflow.create_experiment("reproduce", artifact_location=(tmp_path / "artifacts").as_uri())
+    logged = mlflow.get_run(log_reproduction(recorded))
+    assert logged.data.tags["claim_1"] == "holds"
+    assert logged.data.tags["claim_2"] == "differs"
+    assert logged.data.metrics["value"] == pytest.approx(0.1)
+    held = json.loads((tmp_path / "artifacts" / logged.info.run_id / "artifacts" / "outcome.json").read_text())
+    assert [claim["verdict"] for claim in held["claims"]] == ["holds", "differs"]
+
+
+def test_an_experiment_without_its_data_is_left_out_of_all_and_refused_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow, "load", lambda name: load(name).fn)  # type: ignore[attr-defined]
+    mlflow.set_tracking_uri(mlflow_database(tmp_path))
+    mlflow.create_experiment("reproduce", artifact_location=(tmp_path / "artifacts").as_uri())
+    done = flow.reproduce.fn(("downsampling", "protein"), QUICK, tmp_path)
+    assert [outcome.name for outcome in done.outcomes] == ["downsampling"]
+    assert "needs protein/data.csv.gz" in done.left_out["protein"]
+    assert "Downsampling" in done.page.read_text()
+    with pytest.raises(MissingDataError):
+        flow.reproduce.fn(("protein",), QUICK, tmp_path)
+
+
+def test_the_command_refuses_an_unknown_experiment_before_anything_heavy_is_loaded() -> None:
+    status, loaded, said = commands.run("reproduce", "olz")
+    assert status == 2
+    assert "did you mean 'ols'" in said
+    assert not loaded & set(commands.HEAVY)
