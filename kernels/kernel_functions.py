@@ -57,10 +57,6 @@ class Kernel(ABC):
         """
         return 8.0 * (float(as_columns(x).shape[1]) + 8.0)
 
-    def unweighted(self, x: Any) -> tuple[Kernel, Any]:
-        """The kernel between points and the points, without the weights that they may count with."""
-        return self, x
-
     def __add__(self, other: Kernel) -> Kernel:
         return Sum((self, other))
 

@@ -193,9 +193,9 @@ def _remembering(prepare_inputs: Prepare, checkpoints: list[Checkpoint]) -> Prep
     """``prepare_inputs`` that notes where the solvers it chose keep their iterates."""
 
     def prepare_and_note(
-        x: Any, *, query: Any | None, input_kernel: Kernel, regularization: float
+        x: Any, *, query: Any | None, input_kernel: Kernel, regularization: float, scale: Array | None = None
     ) -> PreparedCongruence:
-        prepared = prepare_inputs(x, query=query, input_kernel=input_kernel, regularization=regularization)
+        prepared = prepare_inputs(x, query=query, input_kernel=input_kernel, regularization=regularization, scale=scale)
         if isinstance(prepared.solver, ConjugateGradient) and prepared.solver.checkpoint is not None:
             checkpoints.append(prepared.solver.checkpoint)
         return prepared
@@ -237,10 +237,10 @@ def on_cluster(
     announced: set[str] = set()
 
     def prepare_inputs(
-        x: Array, *, query: Array | None, input_kernel: Kernel, regularization: float
+        x: Array, *, query: Array | None, input_kernel: Kernel, regularization: float, scale: Array | None = None
     ) -> PreparedCongruence:
         capacity = cluster_capacity(client, gpu=gpu)
-        plan = plan_solver(settings, x, columns, input_kernel, regularization, folder, capacity)
+        plan = plan_solver(settings, x, columns, input_kernel, regularization, folder, capacity, scale=scale)
         if type(plan.solver).__name__ not in announced:  # the bootstraps of a protocol differ by a few points only
             announce(plan.announcement)
             announced.add(type(plan.solver).__name__)
@@ -254,6 +254,7 @@ def on_cluster(
             dtype=plan.dtype,
             gpu=gpu,
             held_bytes=plan.held_bytes,
+            scale=scale,
         )
 
     return prepare_inputs
