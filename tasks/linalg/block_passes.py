@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
-from typing import Protocol as Interface
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,7 +22,7 @@ Write = Callable[[int, str, dict[str, Array]], None]
 Pass = dict[str, BlockSums]
 
 
-class RowBlocks(Interface):
+class RowBlocks(Protocol):
     """The rows of a split by blocks, read where they are asked for; picklable, and an address rather than data."""
 
     @property

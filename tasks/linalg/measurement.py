@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
-from typing import Protocol as Interface
+from typing import Any, Protocol
 
 import numpy as np
 from distributed import Client
@@ -95,7 +94,7 @@ class Measurement:
             checkpoint.clear()
 
 
-class MeasurementSettings(Interface):
+class MeasurementSettings(Protocol):
     """What a measurement reads of an evaluation's settings."""
 
     @property

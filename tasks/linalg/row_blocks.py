@@ -13,8 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Any
-from typing import Protocol as Interface
+from typing import Any, Protocol
 
 import dask
 import numpy as np
@@ -66,7 +65,7 @@ ARITY = 8  # sums merged at once
 IN_FLIGHT = 2  # tasks for each thread of the cluster
 
 
-class BlockSettings(Interface):
+class BlockSettings(Protocol):
     """What a measurement reads of an evaluation's settings."""
 
     @property
