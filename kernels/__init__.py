@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         conditional_calibration_test,
         prepare_calibration,
     )
+    from congruence.kernels.congruence.diagnostics import KernelDiagnostics, kernel_diagnostics
     from congruence.kernels.congruence.difference import (
         CongruenceDifference,
         congruence_differences,
@@ -146,6 +147,7 @@ __all__ = [
     "Interpretation",
     "InvalidInputError",
     "Kernel",
+    "KernelDiagnostics",
     "Laplace",
     "Laplacian",
     "Linear",
@@ -196,6 +198,7 @@ __all__ = [
     "expected_calibration_error",
     "interpret_pit",
     "interval_score",
+    "kernel_diagnostics",
     "kolmogorov_smirnov",
     "maximum_conditional_mean_discrepancy",
     "median_gamma",

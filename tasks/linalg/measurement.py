@@ -88,11 +88,6 @@ class Measurement:
         found = {name: version.calibration for name, version in self.versions.items()}
         return {name: calibration for name, calibration in found.items() if calibration is not None}
 
-    def clear_checkpoints(self) -> None:
-        """Remove the iterates: the answer is where it was wanted."""
-        for checkpoint in self.checkpoints:
-            checkpoint.clear()
-
 
 class MeasurementSettings(Protocol):
     """What a measurement reads of an evaluation's settings."""
