@@ -66,13 +66,18 @@ class LandmarkColumns:
 
     def thinned(self, count: int) -> LandmarkColumns:
         """About ``count`` of the landmarks, evenly over them; all if there are not many more."""
-        step = max(1, round(len(self.indices) / count))
+        step = thinning_step(len(self.indices), count)
         if step == 1:
             return self
         few = np.s_[::step, ::step]
         return LandmarkColumns(
             self.indices[::step], self.columns.thinned(step), self.corner[few].copy(), self.gram[few].copy()
         )
+
+
+def thinning_step(landmarks: int, count: int) -> int:
+    """The step that leaves about ``count`` of the landmarks."""
+    return max(1, round(landmarks / count))
 
 
 @dataclass(frozen=True)

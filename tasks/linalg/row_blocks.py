@@ -31,14 +31,10 @@ from congruence.kernels.row_blocks.answer import (
     uncertainty,
 )
 from congruence.kernels.row_blocks.influence import version_influence
+from congruence.kernels.row_blocks.inputs import RowSample
 from congruence.kernels.row_blocks.scores import CheckedInputs, VersionAnswer, version_answer
 from congruence.kernels.row_blocks.sums import BlockSums
-from congruence.kernels.row_blocks.system import (
-    BlockSystem,
-    RowSample,
-    chosen_inputs,
-    solved_system,
-)
+from congruence.kernels.row_blocks.system import BlockSystem, chosen_inputs, solved_system
 from congruence.kernels.row_blocks.versions import (
     ALL_TAILS,
     FIRST_TAILS,
