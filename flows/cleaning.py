@@ -8,8 +8,8 @@ import typer
 
 from congruence.flows.splits import open_planned, with_fitted_encoder
 from congruence.flows.stages.addresses import store_uri
+from congruence.tasks.embeddings.hierarchy import plan_of
 from congruence.tasks.embeddings.objects import ObjectStore
-from congruence.tasks.embeddings.store import plan_of
 from congruence.tasks.embeddings.worker import encoder_key
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.in_use import alone

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution, local_distribution
     from congruence.kernels.conditional_calibration.local_reading import LocalReading, local_reading
+    from congruence.kernels.congruence.diagnostics import KernelDiagnostics, kernel_diagnostics
     from congruence.kernels.congruence.difference import (
         CongruenceDifference,
         congruence_differences,
@@ -154,6 +155,7 @@ __all__ = [
     "Interpretation",
     "InvalidInputError",
     "Kernel",
+    "KernelDiagnostics",
     "Laplace",
     "Laplacian",
     "Linear",
@@ -208,6 +210,7 @@ __all__ = [
     "expected_calibration_error",
     "interpret_pit",
     "interval_score",
+    "kernel_diagnostics",
     "kolmogorov_smirnov",
     "local_distribution",
     "local_reading",

@@ -15,9 +15,10 @@ import numpy as np
 
 from congruence.kernels.arrays import array_namespace
 from congruence.kernels.device_kernels import laplacian_tile
+from congruence.kernels.distances import NEAR, squared_distances
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.product_forms import MaternForm, PolynomialForm, ProductForm, RBFForm
 
-NEAR = 1e-4  # of |x|^2 + |z|^2: squared distances below it are computed from differences where the kernel needs them
 CENTER_ROWS = 1024
 
 
@@ -49,6 +50,10 @@ class Kernel(ABC):
         """
         return _offset(x) if self.is_stationary else None
 
+    def product_form(self, dimension: int) -> ProductForm | None:  # noqa: ARG002
+        """The kernel as a function of x.z' and the norms of inputs of ``dimension`` features; None if it is none."""
+        return None
+
     def rounding(self, x: Any) -> float:
         """c with |computed - exact| k(x_i, x_j) <= c u sqrt(k(x_i, x_i) k(x_j, x_j)) for all rows of x (n, d).
 
@@ -56,10 +61,6 @@ class Kernel(ABC):
         the slope of the kernel for what follows). By default for a kernel that is smooth in x.x' of inputs of norm 1.
         """
         return 8.0 * (float(as_columns(x).shape[1]) + 8.0)
-
-    def unweighted(self, x: Any) -> tuple[Kernel, Any]:
-        """The kernel between points and the points, without the weights that they may count with."""
-        return self, x
 
     def __add__(self, other: Kernel) -> Kernel:
         return Sum((self, other))
@@ -85,51 +86,6 @@ def require_kernel(kernel: Any, name: str) -> Kernel:
 def as_columns(x: Any) -> Any:
     """Points (n,) as one column (n, 1)."""
     return x[:, None] if x.ndim == 1 else x
-
-
-def _squared_distances(x: Any, z: Any, *, exact_near: bool = False) -> Any:
-    xp = array_namespace(x, z)
-    same = z is x
-    x_norms = xp.einsum("ij,ij->i", x, x)
-    center = x.mean(axis=0) if x.shape[0] else x.sum(axis=0)
-    if 2.0 * float(center @ center) * x.shape[0] > float(x_norms.sum()):  # an offset: its digits would be lost
-        x, z = x - center, z - center
-        x_norms = xp.einsum("ij,ij->i", x, x)
-    z_norms = x_norms if same else xp.einsum("ij,ij->i", z, z)
-    distances = x @ (x if same else z).T
-    distances *= -2
-    distances += x_norms[:, None]
-    distances += z_norms[None, :]
-    if exact_near:
-        recompute_near(distances, x, z, x_norms, z_norms)
-    # |x|^2 - 2 x.z + |z|^2 cancels for near points: rounding may leave a small negative number there.
-    xp.maximum(distances, 0, out=distances)
-    if same:
-        xp.fill_diagonal(distances, 0)
-    return distances
-
-
-def recompute_near(distances: Any, x: Any, z: Any, x_norms: Any, z_norms: Any, scale: float = 1.0) -> None:
-    """Replace entries of ``distances`` = scale |x - z|^2 that are far below scale (|x|^2 + |z|^2), from differences.
-
-    Rounding is a share of the sum, and its root, which a kernel of the distance itself sees, is 1,000 times larger:
-    copies of a point would be apart.
-    """
-    xp = array_namespace(distances)
-    if distances.size == 0 or float(distances.min()) >= NEAR * scale * (float(x_norms.max()) + float(z_norms.max())):
-        return
-    limits = (NEAR * scale) * x_norms[:, None] + (NEAR * scale) * z_norms[None, :]
-    rows, columns = xp.nonzero(distances <= limits)
-    if xp is np and 8 * len(rows) > distances.size:
-        from scipy.spatial.distance import cdist  # half a second that a settings file need not wait for
-
-        distances[...] = scale * cdist(x, z, metric="sqeuclidean")
-        return
-    at_once = max(1, 2**22 // int(x.shape[1]))
-    for start in range(0, int(rows.shape[0]), at_once):
-        left, right = rows[start : start + at_once], columns[start : start + at_once]
-        difference = x[left] - z[right]
-        distances[left, right] = scale * xp.einsum("ij,ij->i", difference, difference)
 
 
 def _offset(x: Any) -> Any | None:
@@ -179,10 +135,14 @@ class RBF(_Stationary):
         """See Kernel."""
         x = as_columns(x)
         z = x if z is None else as_columns(z)
-        xp = array_namespace(x, z)
-        block = _squared_distances(x, z)
-        block *= -self.gamma
-        return xp.exp(block, out=block)
+        form = self.product_form(x.shape[1])
+        block = squared_distances(x, z)
+        block *= form.weight
+        return form.values(block)
+
+    def product_form(self, dimension: int) -> RBFForm:  # noqa: ARG002
+        """See Kernel."""
+        return RBFForm(self.gamma)
 
     def rounding(self, x: Any) -> float:
         """See Kernel: exp(-t) has a slope of at most 1."""
@@ -230,16 +190,14 @@ class Matern(Kernel):
         """See Kernel."""
         x = as_columns(x)
         z = x if z is None else as_columns(z)
-        xp = array_namespace(x, z)
-        distances = _squared_distances(x, z, exact_near=self.nu == 0.5)
-        t = xp.sqrt(distances, out=distances)
-        t *= float(np.sqrt(2 * self.nu) / self.length_scale)
-        decay = xp.exp(-t)
-        if self.nu == 0.5:
-            return decay
-        if self.nu == 1.5:
-            return (1 + t) * decay
-        return (1 + t + t * t / 3) * decay
+        form = self.product_form(x.shape[1])
+        block = squared_distances(x, z, exact_near=form.exact_near)
+        block *= form.weight
+        return form.values(block)
+
+    def product_form(self, dimension: int) -> MaternForm:  # noqa: ARG002
+        """See Kernel."""
+        return MaternForm(self.nu, self.length_scale)
 
     @property
     def is_stationary(self) -> bool:
@@ -279,30 +237,25 @@ class Polynomial(Kernel):
         """See Kernel."""
         x = as_columns(x)
         z = x if z is None else as_columns(z)
+        form = self.product_form(x.shape[1])
         block = x @ z.T
-        block *= self._gamma(x)
-        block += self.coef0
-        return _power(block, self.degree)
+        block *= form.scale
+        return form.values(block)
+
+    def product_form(self, dimension: int) -> PolynomialForm:
+        """See Kernel."""
+        gamma = 1.0 / dimension if self.gamma is None else self.gamma
+        return PolynomialForm(gamma, self.coef0, int(self.degree))
 
     def diagonal(self, x: Any) -> Any:
         """See Kernel."""
         x = as_columns(x)
-        return _power((x * x).sum(axis=1) * self._gamma(x) + self.coef0, self.degree)
+        form = self.product_form(x.shape[1])
+        return form.values((x * x).sum(axis=1) * form.scale)
 
     def rounding(self, x: Any) -> float:
         """See Kernel: gamma |x||z| + coef0 is at most the root of its values at (x, x) and (z, z)."""
         return float(self.degree * (as_columns(x).shape[1] + 6))
-
-    def _gamma(self, x: Any) -> float:
-        return 1.0 / x.shape[1] if self.gamma is None else self.gamma
-
-
-def _power(block: Any, degree: int) -> Any:
-    # Repeated products: xp.power on floats is an order of magnitude slower.
-    result = block.copy()
-    for _ in range(int(degree) - 1):
-        result *= block
-    return result
 
 
 class Linear(Polynomial):

@@ -7,8 +7,8 @@ import pandas as pd
 from prefect import flow
 
 from congruence.kernels import crps, interpret_pit, negative_log_likelihood, pit_values
+from congruence.kernels.plots.interpreted import pit_interpretation
 from congruence.tasks.pit_training.illustrations import inverse_problem as draw
-from congruence.tasks.plots.pit_interpretation import pit_interpretation
 from congruence.tasks.reproduction.outcome import Outcome, Plan, judged
 from congruence.tasks.reproduction.training import train
 

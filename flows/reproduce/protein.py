@@ -8,7 +8,7 @@ from prefect import flow
 from sklearn.model_selection import KFold
 
 from congruence.kernels import crps, interpret_pit, negative_log_likelihood, pit_values
-from congruence.tasks.plots.pit_interpretation import pit_interpretation
+from congruence.kernels.plots.interpreted import pit_interpretation
 from congruence.tasks.reproduction.outcome import Outcome, Plan, judged
 from congruence.tasks.reproduction.training import train
 

@@ -26,15 +26,14 @@ from congruence.kernels.conditional_calibration.null import GaussianNull
 from congruence.kernels.conditional_calibration.prepared import reference_name, shared_evidence
 from congruence.kernels.conditional_calibration.regions import number_of_regions, region_centers
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
-from congruence.kernels.gram.columns import LandmarkColumns
 from congruence.kernels.gram.landmarks import choose_landmarks
 from congruence.kernels.gram.operator import RegularizedGram
-from congruence.kernels.gram.spectrum import MIN_FILTER, landmark_spectrum
+from congruence.kernels.gram.spectrum import MIN_FILTER, directions_of_sums
 from congruence.kernels.gram.tiles import TileMaker, TilePoints, tile_slices
 from congruence.kernels.kernel_functions import RBF, Kernel
 from congruence.kernels.protocol.protocol import EvaluationProtocol
+from congruence.kernels.row_blocks.inputs import protocol_inputs
 from congruence.kernels.row_blocks.sums import BlockSums
-from congruence.kernels.row_blocks.system import ScaledLandmarks, UnreadColumns, protocol_inputs
 from congruence.kernels.streams import stream
 
 SAMPLE_ROWS = 5_000
@@ -248,13 +247,10 @@ def prepared_blocks(told: BlockBases, sums: BlockSums) -> PreparedBlocks:
     for name, of in told.kernels.items():
         place = slice(start, start + len(of.landmarks))
         start = place.stop
-        few = RegularizedGram(of.landmarks, of.kernel, _RIDGE)
-        corner = np.asarray(of.kernel(of.landmarks), dtype=np.float64)
-        columns = LandmarkColumns(np.arange(len(corner)), UnreadColumns(), corner, products[place, place])  # type: ignore[arg-type]
-        spectrum = landmark_spectrum(ScaledLandmarks(few, n), columns)  # type: ignore[arg-type]
-        keep = min(settings.directions, len(spectrum.eigenvalues))
-        bases.append(InputBasis(name, spectrum.eigenvalues[:keep] / n, _unread(keep)))
-        coordinates.append(spectrum.basis[:, :keep])
+        basis, eigenvalues = directions_of_sums(of.kernel, of.landmarks, products[place, place], n)
+        keep = min(settings.directions, len(eigenvalues))
+        bases.append(InputBasis(name, eigenvalues[:keep] / n, _unread(keep)))
+        coordinates.append(basis[:, :keep])
     stacked = scipy.linalg.block_diag(*coordinates)
     null = GaussianNull.of_products(stacked.T @ products @ stacked, settings.draws_for(n), told.seed)
     evidence = shared_evidence(tuple(bases), null, settings)

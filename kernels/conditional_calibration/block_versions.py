@@ -33,13 +33,11 @@ from congruence.kernels.conditional_calibration.local_distribution import LEVELS
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.smoothing import chosen_ridge, ridged
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.gram.columns import LandmarkColumns
 from congruence.kernels.gram.landmarks import choose_landmarks
 from congruence.kernels.gram.operator import RegularizedGram
-from congruence.kernels.gram.spectrum import landmark_spectrum
+from congruence.kernels.gram.spectrum import directions_of_sums
 from congruence.kernels.kernel_functions import RBF
 from congruence.kernels.row_blocks.sums import BlockSums, chosen_in
-from congruence.kernels.row_blocks.system import ScaledLandmarks, UnreadColumns
 
 _RIDGE = 1e-3
 
@@ -281,13 +279,10 @@ def projected_version(prepared: PreparedBlocks, plan: BlockCalibration, sums: Bl
 def _own_evidence(prepared: PreparedBlocks, own: BlockKernel, sums: BlockSums) -> tuple[Array, Array]:
     """Of the observation, (5, 1), and of the draws, (5, B)."""
     told, settings = prepared.told, prepared.told.settings
-    few = RegularizedGram(own.landmarks, own.kernel, _RIDGE)
-    corner, products = np.asarray(own.kernel(own.landmarks), dtype=np.float64), sums.added["own products"]
-    columns = LandmarkColumns(np.arange(len(corner)), UnreadColumns(), corner, products)  # type: ignore[arg-type]
-    spectrum = landmark_spectrum(ScaledLandmarks(few, told.n), columns)  # type: ignore[arg-type]
-    keep = min(settings.own_directions, len(spectrum.eigenvalues))
-    basis = spectrum.basis[:, :keep]
-    hypotheses = basis_hypotheses(spectrum.eigenvalues[:keep] / told.n, settings)
+    products = sums.added["own products"]
+    basis, eigenvalues = directions_of_sums(own.kernel, own.landmarks, products, told.n)
+    basis, eigenvalues = basis[:, : settings.own_directions], eigenvalues[: settings.own_directions]
+    hypotheses = basis_hypotheses(eigenvalues / told.n, settings)
     shared = np.concatenate(prepared.coefficients(sums.added["own shared"].T)).T
     draw = prepared.null.given(basis.T @ shared, basis.T @ products @ basis)
     null = np.concatenate([hypotheses.evidence(draw(block)) for block in prepared.null.blocks()], axis=1)

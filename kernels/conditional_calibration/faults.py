@@ -130,15 +130,6 @@ def shift_and_factor(bias: Any, spread: Any) -> tuple[Array, Array]:
     return h * np.sqrt(1.0 + factor**2), factor
 
 
-def scores_of_normal(shift: Any, factor: Any) -> Array:
-    """E phi_1 and E phi_2, (m, 2), where z ~ N(shift, factor^2): the inverse of ``shift_and_factor``."""
-    shift, factor = np.asarray(shift, dtype=np.float64), np.asarray(factor, dtype=np.float64)
-    h = shift / np.sqrt(1.0 + factor**2)
-    first = np.sqrt(3.0) * (2.0 * ndtr(h) - 1.0)
-    second = np.sqrt(5.0) * (1.0 - 12.0 * owens_t(h, 1.0 / np.sqrt(1.0 + 2.0 * factor**2)))
-    return np.column_stack(np.broadcast_arrays(first, second))
-
-
 @cache
 def _curves() -> tuple[Array, Array, Array]:
     """Points (k, 4) of all curves, the kind (k,) of fault of each, and its sign (k,)."""

@@ -34,11 +34,6 @@ class Change:
     after: float
     standard_error: float
 
-    @property
-    def is_certain(self) -> bool:
-        """Whether the difference is more than two standard errors."""
-        return abs(self.after - self.before) > 2.0 * self.standard_error
-
 
 @dataclass(frozen=True)
 class RecalibrationPreview:

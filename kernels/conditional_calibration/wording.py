@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from congruence.kernels.conditional_calibration.local_reading import GroupReading
 from congruence.kernels.conditional_calibration.regions import RegionReading
@@ -129,25 +129,6 @@ def change(first: GroupReading, second: GroupReading) -> tuple[str, str] | None:
     if sizes[1] <= 0.5 * sizes[0]:
         return "mends", kind
     return ("spoils", kind) if sizes[0] <= 0.5 * sizes[1] else None
-
-
-def preview_sentence(before: Mapping[str, float], after: Mapping[str, float], certain: Mapping[str, bool]) -> str:
-    """What a recalibration would change, metric by metric, where the change is certain.
-
-    Args:
-        before, after: held-out means by metric, lower is better.
-        certain: whether the paired difference is more than two standard errors.
-    """
-    told = [
-        f"{name} from {_number(before[name], 3)} to {_number(after[name], 3)}"
-        for name in before
-        if certain[name] and after[name] < before[name]
-    ]
-    worse = [name for name in before if certain[name] and after[name] > before[name]]
-    if not told:
-        return "Recalibration would not help" + (f" and would worsen {' and '.join(worse)}." if worse else ".")
-    sentence = "Recalibration would lower " + _listed(told)
-    return sentence + (f", but worsen {_listed(worse)}." if worse else ".")
 
 
 def _verdict(overall: GroupReading, p: float, level: float, everywhere: bool, somewhere: bool) -> str:

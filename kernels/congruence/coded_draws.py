@@ -136,11 +136,6 @@ class SimulatedSplits:
         return row_codes(positions, self.entry_bits, self.seed, "pools of null draws")
 
 
-def signs_of(codes: Array, draws: Array) -> Array:
-    """-1 or 1 for each row and draw g, (n, draws): the definition of the signs."""
-    return (1.0 - 2.0 * (np.bitwise_count(codes[:, None] & draws) & 1)).astype(np.float32)
-
-
 def _members(labels: Array, count: int) -> list[tuple[int, Array]]:
     """The rows of each label that has any."""
     order = np.argsort(labels, kind="stable")

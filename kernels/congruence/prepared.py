@@ -24,6 +24,7 @@ from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.operator import Operator, RegularizedGram
+from congruence.kernels.gram.scaled import ScaledOperator
 from congruence.kernels.gram.spectrum import (
     GramSpectrum,
     SpectralSmoother,
@@ -307,7 +308,9 @@ class PreparedCongruence:
 class Prepare(Protocol):
     """Prepares reference inputs where they are to be solved: ``prepare`` in this process, or on a Dask cluster."""
 
-    def __call__(self, x: Any, *, query: Any | None, input_kernel: Kernel, regularization: float) -> PreparedCongruence:
+    def __call__(
+        self, x: Any, *, query: Any | None, input_kernel: Kernel, regularization: float, scale: Array | None = None
+    ) -> PreparedCongruence:
         """See ``prepare``."""
 
 
@@ -319,6 +322,7 @@ def prepare(
     regularization: float = 0.1,
     solver: Solver | None = None,
     operator: Operator | None = None,
+    scale: Array | None = None,
 ) -> PreparedCongruence:
     """Do once what depends on the inputs alone: check them, choose a solver, factor or precondition.
 
@@ -329,6 +333,8 @@ def prepare(
         regularization: lambda; the system is K + n lambda I.
         solver: by default Cholesky for small n, preconditioned conjugate gradients above.
         operator: K + n lambda I where it lives elsewhere (on a Dask cluster); x is then only its description.
+        scale: s (n,), for reference points that count with weights s^2: the system is S K S + n lambda I, and k(x) is
+            S k(x), with S = diag(s). Right-hand sides are scaled likewise by the caller (``weighted_reference``).
 
     Warns:
         NearlyConstantKernelWarning: ``input_kernel`` hardly depends on its inputs.
@@ -341,6 +347,8 @@ def prepare(
     require_kernel(input_kernel, "input_kernel")
     if operator is None:
         operator = RegularizedGram(require_matrix(x, "x"), input_kernel, regularization)
+    if scale is not None:
+        operator = ScaledOperator(operator, np.asarray(scale, dtype=np.float64))
     if operator.n < 2:
         raise InvalidInputError("x: one reference point cannot define a conditional law; give at least two rows")
     with np.errstate(over="ignore"):  # what overflows is named below

@@ -30,8 +30,8 @@ class GramColumns(Protocol):
     def corner(self) -> Array:
         """W, (m, m)."""
 
-    def gram(self) -> Array:
-        """C'C, (m, m)."""
+    def gram(self, scale: Array | None = None) -> Array:
+        """C'C, (m, m); with ``scale`` s (n,), C' diag(s)^2 C."""
 
     def transposed_matmul(self, v: Any) -> Any:
         """C'v, (m, r)."""
@@ -66,13 +66,18 @@ class LandmarkColumns:
 
     def thinned(self, count: int) -> LandmarkColumns:
         """About ``count`` of the landmarks, evenly over them; all if there are not many more."""
-        step = max(1, round(len(self.indices) / count))
+        step = thinning_step(len(self.indices), count)
         if step == 1:
             return self
         few = np.s_[::step, ::step]
         return LandmarkColumns(
             self.indices[::step], self.columns.thinned(step), self.corner[few].copy(), self.gram[few].copy()
         )
+
+
+def thinning_step(landmarks: int, count: int) -> int:
+    """The step that leaves about ``count`` of the landmarks."""
+    return max(1, round(landmarks / count))
 
 
 @dataclass(frozen=True)
@@ -116,16 +121,18 @@ class BlockColumns:
         """W."""
         return np.asarray(to_numpy(self.kernel(self.landmarks.x)), dtype=np.float64)
 
-    def gram(self) -> Array:
-        """C'C."""
+    def gram(self, scale: Array | None = None) -> Array:
+        """C'C, or C' diag(s)^2 C."""
         m = int(self.landmarks.x.shape[0])
         xp = array_namespace(self.points.x)
 
         def squares(blocks: Blocks) -> Array:
             total, square = xp.zeros((m, m)), xp.empty((m, m))
-            for _, block in blocks:
+            for rows, block in blocks:
                 # float64 throughout: the small matrix built from C'C has the squared condition number of C.
                 block = block.astype(np.float64)
+                if scale is not None:
+                    block *= xp.asarray(scale[rows])[:, None]
                 total += xp.matmul(block.T, block, out=square)
             return to_numpy(total)
 

@@ -62,6 +62,9 @@ class Operator(Protocol):
     def matmul(self, v: Any) -> Any:
         """A v, shape (n, r)."""
 
+    def gram_matmul(self, v: Any) -> Any:
+        """K v, shape (n, r)."""
+
     def cross(self, query: Any, v: Array) -> Array:
         """[k(x_i, query_j)]' v, shape (m, r)."""
 
@@ -83,8 +86,14 @@ class Operator(Protocol):
     def rows(self, indices: Array) -> Any:
         """x[indices] as they were given."""
 
+    def row_products(self, indices: Array, v: Array) -> Array:
+        """(K v)[indices], shape (len(indices), r), without a pass over the other rows."""
+
     def exact_gram(self, query: Any | None = None) -> Array:
         """[k(query_j, x_i)], (m, n), in float64 from the inputs as they were given; K by default."""
+
+    def exact_rows(self, indices: Array) -> Array:
+        """K[indices], shape (len(indices), n), made as ``exact_gram`` is."""
 
     def rounding(self, query: Any | None = None) -> float:
         """``Kernel.rounding`` of the reference points, or of them and query points."""
@@ -152,7 +161,11 @@ class RegularizedGram:
         return xp.asarray(v)
 
     def matmul(self, v: Any) -> Any:
-        """A v: each off-diagonal tile is made once and used for both triangles."""
+        """A v."""
+        return self.gram_matmul(v) + self.shift * v
+
+    def gram_matmul(self, v: Any) -> Any:
+        """K v: each off-diagonal tile is made once and used for both triangles."""
         xp = array_namespace(self.x)
         vectors = padded_columns(v, self.x)
         result = xp.zeros(vectors.shape, dtype=np.float64)
@@ -184,7 +197,7 @@ class RegularizedGram:
 
         map_on_threads(row_of_tiles, range(len(blocks)), self._threads_for(self.n))
         product = result[:, : v.shape[1]]
-        return (product if array_namespace(v) is xp else to_numpy(product)) + self.shift * v
+        return product if array_namespace(v) is xp else to_numpy(product)
 
     def cross(self, query: Any, v: Array) -> Array:
         """[k(x_i, query_j)]' v, shape (m, r)."""
@@ -239,6 +252,10 @@ class RegularizedGram:
         """x[indices]."""
         return self.x[array_namespace(self.x).asarray(indices)]
 
+    def row_products(self, indices: Array, v: Array) -> Array:
+        """(K v)[indices]."""
+        return self.cross(self.rows(indices), v)
+
     def exact_gram(self, query: Any | None = None) -> Array:
         """See Operator."""
         if query is None:
@@ -252,6 +269,10 @@ class RegularizedGram:
 
         map_on_threads(fill, self._blocks(self.n), self._threads_for(self.n))
         return result
+
+    def exact_rows(self, indices: Array) -> Array:
+        """See Operator."""
+        return self.exact_gram(self.rows(indices))
 
     def rounding(self, query: Any | None = None) -> float:
         """See Operator."""

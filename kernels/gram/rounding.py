@@ -30,14 +30,12 @@ class CheckedPoints:
 
     Attributes:
         rows: their numbers, (s,).
-        points: the inputs there, (s, d).
         gram: [k(point_j, x_i)] in float64, (s, n).
         roots: sqrt(k(x, x)) at the points, (s,).
         complete: whether there are no others.
     """
 
     rows: Array = field(repr=False)
-    points: Any = field(repr=False)
     gram: Array = field(repr=False)
     roots: Array = field(repr=False)
     complete: bool
@@ -47,7 +45,7 @@ class CheckedPoints:
         """Of the reference points, all if they are at most four times as many as would be drawn."""
         diagonal = operator.gram_diagonal()
         rows = _chosen(diagonal, operator.n, operator.row_norms())
-        return cls._of(operator, rows, operator.rows(rows), diagonal)
+        return cls._of(rows, operator.exact_rows(rows), diagonal)
 
     @classmethod
     def of_query(cls, operator: Operator, query: Any) -> CheckedPoints:
@@ -55,12 +53,12 @@ class CheckedPoints:
         diagonal = to_numpy(operator.kernel.diagonal(query))
         norms = to_numpy((query * query).sum(axis=1))
         rows = _chosen(diagonal, operator.n, norms)
-        return cls._of(operator, rows, query[rows], diagonal)
+        return cls._of(rows, operator.exact_gram(query[rows]), diagonal)
 
     @classmethod
-    def _of(cls, operator: Operator, rows: Array, points: Any, diagonal: Array) -> CheckedPoints:
+    def _of(cls, rows: Array, gram: Array, diagonal: Array) -> CheckedPoints:
         roots = np.sqrt(np.asarray(diagonal, dtype=np.float64)[rows])
-        return cls(rows, points, operator.exact_gram(points), roots, len(rows) == len(diagonal))
+        return cls(rows, gram, roots, len(rows) == len(diagonal))
 
     def largest(self, errors: Array) -> float:
         """|error at x| <= this times sqrt(k(x, x)) at every point, from the errors at the checked ones, (s, r)."""

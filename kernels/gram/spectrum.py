@@ -18,6 +18,7 @@ from congruence.kernels.arrays import Array, on_card
 from congruence.kernels.gram.columns import GramColumns, LandmarkColumns, positive_diagonal
 from congruence.kernels.gram.landmarks import LEADING, Choice, choose_landmarks
 from congruence.kernels.gram.operator import Operator
+from congruence.kernels.kernel_functions import Kernel
 
 ROUNDING = {8: 1e-10, 4: 1e-6}  # by the bytes of a number: eigenvalues below this share of the largest are rounding
 MIN_FILTER = 1e-2
@@ -70,17 +71,41 @@ def gram_spectrum(
 
 def landmark_spectrum(operator: Operator, landmarks: LandmarkColumns) -> GramSpectrum:
     """The spectrum of K on landmarks whose columns there are: m^3 operations."""
+    basis, eigenvalues = landmark_directions(landmarks.corner, landmarks.gram, operator.dtype, _typical_scale(operator))
+    return GramSpectrum(operator, landmarks.indices, landmarks.columns, basis, eigenvalues)
+
+
+def directions_of_sums(kernel: Kernel, landmarks: Array, gram: Array, n: int) -> tuple[Array, Array]:
+    """``landmark_directions`` where of the columns C, (n, m), only C'C is known; ``landmarks``: (m, d), centred."""
+    corner = np.asarray(kernel(landmarks), dtype=np.float64)
+    return landmark_directions(corner, gram, landmarks.dtype, typical_eigenvalue(kernel, landmarks, n))
+
+
+def typical_eigenvalue(kernel: Kernel, landmarks: Array, n: int) -> float:
+    """n times the median of k(x, x) over landmarks, which stand for the n rows."""
+    return n * float(np.median(kernel.diagonal(landmarks)))
+
+
+def landmark_directions(corner: Array, gram: Array, dtype: Any, largest: float) -> tuple[Array, Array]:
+    """(m, k) and (k,): a basis with U = C basis, and the eigenvalues of K ~ U diag(e) U', from W and C'C.
+
+    Args:
+        corner: W, (m, m).
+        gram: C'C, (m, m).
+        dtype: of the arithmetic that made them.
+        largest: an eigenvalue that is surely no rounding, see ``typical_eigenvalue``.
+    """
     # Single precision leaves the corner with eigenvalues of either sign around zero: drop them before they are divided.
     # Scaled to a unit diagonal, so that beside one long input all others are not taken for rounding.
-    roots = np.sqrt(positive_diagonal(landmarks.corner))
-    scale, axes = scipy.linalg.eigh(landmarks.corner / np.outer(roots, roots))
-    rounding = ROUNDING[np.dtype(operator.dtype).itemsize]
+    roots = np.sqrt(positive_diagonal(corner))
+    scale, axes = scipy.linalg.eigh(corner / np.outer(roots, roots))
+    rounding = ROUNDING[np.dtype(dtype).itemsize]
     usable = scale > rounding * scale[-1]
     whitening = axes[:, usable] / roots[:, None] / np.sqrt(scale[usable])
-    eigenvalues, rotation = scipy.linalg.eigh(whitening.T @ landmarks.gram @ whitening)
-    order = np.flatnonzero(eigenvalues > rounding * min(eigenvalues[-1], _typical_scale(operator)))[::-1]
+    eigenvalues, rotation = scipy.linalg.eigh(whitening.T @ gram @ whitening)
+    order = np.flatnonzero(eigenvalues > rounding * min(eigenvalues[-1], largest))[::-1]
     basis = whitening @ (rotation[:, order] / np.sqrt(eigenvalues[order]))
-    return GramSpectrum(operator, landmarks.indices, landmarks.columns, basis, eigenvalues[order])
+    return basis, eigenvalues[order]
 
 
 def _typical_scale(operator: Operator) -> float:

@@ -7,124 +7,19 @@ distances, sums, products) are called as they are.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from congruence.kernels.arrays import array_namespace
-from congruence.kernels.device_kernels import MATERN, POLYNOMIAL, RBF_TILE
 from congruence.kernels.gram.thin_products import transposed_product
-from congruence.kernels.kernel_functions import NEAR, RBF, Kernel, Matern, Polynomial, recompute_near
+from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.product_forms import ProductForm, Side
 
 FINISHED_ROWS = 128  # rows that f is applied to at once: they and their scratch stay in a core's own cache
-
-
-class Side(NamedTuple):
-    """Rows of one side of a tile, with their squared norms where the form uses them."""
-
-    x: Any
-    norms: Any
-
-
-class ProductForm(ABC):
-    """k(x, z) = f(scale x.z', |x|^2, |z|^2): ``finish`` applies f in place."""
-
-    scale: float
-    uses_norms: ClassVar[bool] = True
-
-    @abstractmethod
-    def finish(self, block: Any, scratch: Any, x: Side, z: Side) -> None:
-        """Turn ``block`` = scale x z' into kernel values; ``scratch`` is of the same shape and may be overwritten."""
-
-
-@dataclass(frozen=True)
-class _PolynomialForm(ProductForm):
-    scale: float
-    coef0: float
-    degree: int
-    uses_norms: ClassVar[bool] = False
-
-    def finish(self, block: Any, scratch: Any, x: Side, z: Side) -> None:  # noqa: ARG002
-        xp = array_namespace(block)
-        if xp is not np:
-            POLYNOMIAL.compiled()(self.coef0, self.degree, block)
-            return
-        if self.coef0 != 0.0:
-            block += self.coef0
-        if self.degree == 1:
-            return
-        xp.multiply(block, block, out=scratch)
-        if self.degree % 2 == 0:
-            block[...] = scratch
-        for _ in range((self.degree - 1) // 2):
-            xp.multiply(block, scratch, out=block)
-
-
-@dataclass(frozen=True)
-class _RBFForm(ProductForm):
-    gamma: float
-
-    @property
-    def scale(self) -> float:  # type: ignore[override]
-        return 2.0 * self.gamma
-
-    def finish(self, block: Any, scratch: Any, x: Side, z: Side) -> None:  # noqa: ARG002
-        xp = array_namespace(block)
-        if xp is not np:
-            RBF_TILE.compiled()(x.norms[:, None], z.norms[None, :], self.gamma, block)
-            return
-        block -= self.gamma * x.norms[:, None]
-        block -= self.gamma * z.norms[None, :]
-        xp.minimum(block, 0, out=block)  # rounding may leave a small positive number for near points
-        xp.exp(block, out=block)
-
-
-@dataclass(frozen=True)
-class _MaternForm(ProductForm):
-    nu: float
-    length_scale: float
-
-    @property
-    def scale(self) -> float:  # type: ignore[override]
-        return -4.0 * self.nu / self.length_scale**2
-
-    def finish(self, block: Any, scratch: Any, x: Side, z: Side) -> None:
-        xp = array_namespace(block)
-        weight = 2.0 * self.nu / self.length_scale**2
-        if xp is not np:
-            norms, shape = (x.norms[:, None], z.norms[None, :]), (block.shape[1], x.x.shape[1])
-            MATERN.compiled()(*norms, weight, NEAR, round(2 * self.nu), x.x, z.x, *shape, block)
-            return
-        block += weight * x.norms[:, None]
-        block += weight * z.norms[None, :]
-        if self.nu == 0.5:
-            recompute_near(block, x.x, z.x, x.norms, z.norms, weight)
-        xp.maximum(block, 0, out=block)
-        xp.sqrt(block, out=block)  # t
-        xp.exp(xp.negative(block, out=scratch), out=scratch)
-        if self.nu == 0.5:
-            block[...] = scratch
-            return
-        if self.nu == 2.5:
-            block += block * block / 3
-        block += 1
-        block *= scratch
-
-
-def product_form(kernel: Kernel, dimension: int) -> ProductForm | None:
-    """The product form of ``kernel`` on inputs of ``dimension`` features; None if it has none."""
-    if isinstance(kernel, Polynomial):
-        gamma = 1.0 / dimension if kernel.gamma is None else kernel.gamma
-        return _PolynomialForm(gamma, kernel.coef0, int(kernel.degree))
-    if isinstance(kernel, RBF):
-        return _RBFForm(kernel.gamma)
-    if isinstance(kernel, Matern):
-        return _MaternForm(kernel.nu, kernel.length_scale)
-    return None
 
 
 @dataclass(frozen=True)
@@ -156,7 +51,7 @@ class TileMaker:
     _left: tuple[TilePoints, slice, Any] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        self._form = product_form(self.kernel, self.dimension)
+        self._form = self.kernel.product_form(self.dimension)
 
     def tile(self, points: TilePoints, rows: slice, others: TilePoints, columns: slice) -> Any:
         """[k(x_i, z_j)] for i in rows, j in columns; overwritten by the next call unless ``reuse`` is off."""

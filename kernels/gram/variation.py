@@ -30,10 +30,10 @@ def kernel_variation(x: Array, kernel: Kernel, *, pairs: int = 2000, seed: int =
 
 
 def operator_variation(operator: Operator, *, pairs: int = 2000, seed: int = 0) -> float:
-    """``kernel_variation`` over the reference points of ``operator``, wherever they are, without their weights."""
+    """``kernel_variation`` over the reference points of ``operator``, wherever they are."""
     rng = stream(seed, "kernel variation")
     rows = np.sort(rng.choice(operator.n, min(operator.n, _sample(pairs)), replace=False))
-    kernel, points = operator.kernel.unweighted(operator.rows(rows))
+    kernel, points = operator.kernel, operator.rows(rows)
     center = kernel.center(points)
     return _variation(kernel(points if center is None else points - center))
 

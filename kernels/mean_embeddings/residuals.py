@@ -64,11 +64,6 @@ class TargetErrors:
     feature_error: FeatureError
     sampling_variance: Array | None = field(default=None, repr=False)
 
-    @property
-    def feature_error_kind(self) -> str:
-        """``bound`` where the feature error is proven, ``sampled`` where it is read off random rows or draws."""
-        return self.feature_error.kind
-
 
 def target_errors(
     y: Array, predictive: Distribution, kernel: Kernel, *, features: FeatureMap | None = None

@@ -216,7 +216,7 @@ def _mean_of(name: str) -> Callable[[Mapping[str, Any]], Any]:
 def sliced_statistics(
     scores: Mapping[str, Any], labels: Any, *, keys: Any | None = None, buckets: int = BUCKETS
 ) -> dict[Any, ScoreStatistics]:
-    """The statistics of the rows with each label, by label; merge shards with ``merge_slices``.
+    """The statistics of the rows with each label, by label; those of shards add up.
 
     One pass over each score for all labels: a group is a label and a bucket.
     """
@@ -227,12 +227,3 @@ def sliced_statistics(
     sums = group_sums(bucket, columns.values(), shape[0] * buckets).reshape(*shape, len(columns))
     counts = np.bincount(bucket, minlength=shape[0] * buckets).astype(np.float64).reshape(shape)
     return {label: ScoreStatistics(tuple(columns), sums[i], counts[i]) for i, label in enumerate(distinct.tolist())}
-
-
-def merge_slices(*shards: Mapping[Any, ScoreStatistics]) -> dict[Any, ScoreStatistics]:
-    """The statistics by label over all shards."""
-    merged: dict[Any, ScoreStatistics] = {}
-    for shard in shards:
-        for label, statistics in shard.items():
-            merged[label] = merged[label] + statistics if label in merged else statistics
-    return merged

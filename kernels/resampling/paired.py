@@ -12,7 +12,7 @@ interval nor a p-value from their resampling knows of it. The difference of two 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -144,10 +144,6 @@ class PairedResampling:
         null = summary((first.sum(axis=0) - swapped) / self.n) - summary((second.sum(axis=0) + swapped) / self.n)
         # Rounding must not make a tie with the observed difference look smaller than it.
         return int(np.count_nonzero(np.abs(null) >= abs(difference) * (1.0 - 1e-12)))
-
-    def compare_all(self, metrics: Mapping[str, PointMetric]) -> dict[str, PairedDifference]:
-        """Every metric under the same resampled points."""
-        return {name: self.compare(metric) for name, metric in metrics.items()}
 
 
 def mean_of(values: Array) -> Array:

@@ -16,9 +16,10 @@ from congruence.kernels.errors import BudgetError
 from congruence.kernels.gram.rounding import SAFETY, UNIT
 from congruence.kernels.mean_embeddings.gram import REFUSED_SHARE
 from congruence.kernels.row_blocks.influence import VersionInfluence
+from congruence.kernels.row_blocks.inputs import product
 from congruence.kernels.row_blocks.scores import VersionAnswer
 from congruence.kernels.row_blocks.sums import BlockSums
-from congruence.kernels.row_blocks.system import BlockSystem, product
+from congruence.kernels.row_blocks.system import BlockSystem
 from congruence.kernels.solvers.base import NormKind, certified_error, sampled_norms
 from congruence.kernels.solvers.bounds import bounds_at_reference
 

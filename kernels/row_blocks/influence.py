@@ -14,9 +14,10 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.congruence.coded_draws import row_codes, sums_by_code
 from congruence.kernels.congruence.influence import MULTIPLIERS, axes_of, leave_one_out
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.row_blocks.inputs import BlockInputs
 from congruence.kernels.row_blocks.right_hand_sides import errors_of, weighted_squares
 from congruence.kernels.row_blocks.sums import BlockSums
-from congruence.kernels.row_blocks.system import BlockInputs, BlockSystem
+from congruence.kernels.row_blocks.system import BlockSystem
 from congruence.kernels.row_blocks.versions import BlockVersion
 
 

@@ -16,9 +16,9 @@ from congruence.kernels.congruence.expected import SIGN_BITS, SPLITS
 from congruence.kernels.congruence.noise_floor import PROBES
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.mean_embeddings.residuals import TargetErrors, target_errors
+from congruence.kernels.row_blocks.inputs import BlockInputs, projected
 from congruence.kernels.row_blocks.keyed import row_choices, row_draws, row_signs
 from congruence.kernels.row_blocks.sums import BlockSums, chosen_in
-from congruence.kernels.row_blocks.system import BlockInputs, projected
 from congruence.kernels.row_blocks.versions import BlockVersion
 
 POOL_BITS = 4  # a row's pool holds 16 values

@@ -16,9 +16,10 @@ from congruence.kernels.congruence.influence import leave_one_out, mean_points, 
 from congruence.kernels.congruence.test import simulated_errors
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.tiles import TileMaker, TilePoints
+from congruence.kernels.row_blocks.inputs import BlockInputs, product, projected
 from congruence.kernels.row_blocks.right_hand_sides import errors_of, simulated_splits
 from congruence.kernels.row_blocks.sums import BlockSums, chosen_in
-from congruence.kernels.row_blocks.system import BlockInputs, BlockSystem, product, projected
+from congruence.kernels.row_blocks.system import BlockSystem
 from congruence.kernels.row_blocks.versions import BlockVersion
 
 

@@ -110,7 +110,7 @@ class SystemBounds:
         if solution.unread_norms is not None:
             # A residual that was not computed is known for the products of single precision.
             settled = ~solution.residual[:, columns].any(axis=0)
-            known[:, settled] = self.operator.cross(checked.points, value[:, settled])
+            known[:, settled] = self.operator.row_products(checked.rows, value[:, settled])
         return proven + checked.largest(known - exact), "computed" if checked.complete else "sampled"
 
     def _query_rounding(self, smoothed: Array, value: Array) -> tuple[float, NormKind]:

@@ -18,31 +18,26 @@ bytes write the same objects, and of unequal ones the last marker decides while 
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from threading import Lock
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import zarr
-from zarr.storage import MemoryStore
 
 from congruence.tasks.embeddings.addresses import StoreAddress, options_of, reference_to
 from congruence.tasks.embeddings.arrays import METADATA, encoded
 from congruence.tasks.embeddings.errors import NotEmbeddedError, StoreError
+from congruence.tasks.embeddings.hierarchy import ShardPlan, plan_of, read_hierarchy, store_header, write_hierarchy
+from congruence.tasks.embeddings.known_shards import KnownShards, each
 from congruence.tasks.embeddings.markers import (
     DamagedError,
     Marker,
-    Summary,
     content_digest,
     digest_of,
     sealed,
-    shards_digest,
     unsealed,
 )
 from congruence.tasks.embeddings.objects import ObjectStore
@@ -52,37 +47,8 @@ from congruence.tasks.sources.split import Shard
 
 __all__ = ["DType", "EmbeddingStore", "StoreError", "open_store_cached"]
 
-_FORMAT = 2
-_CACHED_SHARDS = 2
 _OPENED_AT_ONCE = 8
-_AT_ONCE = 16
-Result = TypeVar("Result")
 _opening = Lock()
-
-
-class ShardPlan(Protocol):
-    """What the store asks of a split."""
-
-    @property
-    def shards(self) -> list[Shard]: ...
-    @property
-    def digest(self) -> str: ...
-
-
-def store_header(encoder_id: str, preprocessing_digest: str, dimension: int, dtype: DType) -> dict[str, Any]:
-    """What decides which embeddings a store holds beside the inputs; its digest is the store's encoder key."""
-    return {
-        "format": _FORMAT,
-        "encoder_id": encoder_id,
-        "preprocessing_digest": preprocessing_digest,
-        "dimension": dimension,
-        "dtype": dtype,
-    }
-
-
-def plan_of(split: ShardPlan) -> str:
-    """Names a split as it is cut into shards: a split's own digest does not depend on their size."""
-    return f"{split.digest}-{shards_digest(split.shards)[:8]}"
 
 
 class EmbeddingStore:
@@ -93,19 +59,15 @@ class EmbeddingStore:
 
     def __init__(self, objects: ObjectStore, header: Mapping[str, Any], address: StoreAddress, shards: list[Shard]):
         self._objects = objects
-        self._header = dict(header)
         self._shards = shards
         self._starts = [shard.start for shard in shards]
-        self._cache: OrderedDict[str, npt.NDArray[np.float32]] = OrderedDict()
-        self._markers: dict[str, Marker] = {}
-        self._summary: Summary | None = None
-        self._lock = Lock()
         self.address = address
         self.rows = shards[-1].stop if shards else 0
         self.dimension: int = header["dimension"]
         self.dtype: DType = header["dtype"]
         self.encoder_key = address.encoder_key
         self._files = ShardFiles(objects, self.encoder_key, self.dimension, self.dtype)
+        self._known = KnownShards(objects, self._files, shards, address.plan)
 
     @classmethod
     def open(
@@ -130,7 +92,7 @@ class EmbeddingStore:
         address = StoreAddress(uri, reference_to(options), digest_of(header), plan_of(split))
         store = cls(ObjectStore(uri, options), header, address, list(split.shards))
         store.sweep()
-        store._write_header()
+        write_hierarchy(store._objects, address, header, store._shards)
         return store
 
     @classmethod
@@ -141,20 +103,7 @@ class EmbeddingStore:
             StoreError: there is none for this encoder and split, or this process does not know its options.
         """
         objects = ObjectStore(address.uri, options_of(address.options))
-        encoder, split = f"{address.encoder_key}/{METADATA}", _split_key(address)
-        described, listed = objects.get(encoder), objects.get(split)
-        if described is None or listed is None:
-            raise StoreError(
-                f"{objects.uri}: {encoder if described is None else split} does not exist: nobody made this store for "
-                "the split, or it was removed; run the evaluation again"
-            )
-        try:
-            header = json.loads(described)["attributes"]
-            shards = _shards_from(unsealed(listed)["shards"])
-        except (DamagedError, ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"{objects.uri}: {encoder} or {split} is damaged; run the evaluation again") from error
-        if digest_of(header) != address.encoder_key:
-            raise StoreError(f"{objects.uri}: {encoder} is damaged; run the evaluation again")
+        header, shards = read_hierarchy(objects, address)
         return cls(objects, header, address, shards)
 
     def __reduce__(self) -> tuple[Callable[[StoreAddress], EmbeddingStore], tuple[StoreAddress]]:
@@ -171,11 +120,11 @@ class EmbeddingStore:
         Of a split that is known as finished one object is read, else the markers are listed; where none is missing they
         are all read, once, and summarised. So ask again when these are done, until there are none.
         """
-        if self._load_summary() is not None:
+        if self._known.load_summary() is not None:
             return []
         sizes = self._objects.sizes(f"{self.encoder_key}/done", depth=1)
         missing = [shard for shard in self._shards if not sizes.get(self._files.marker_key(shard))]
-        return missing or self._summarise()
+        return missing or self._known.summarise()
 
     def batch_size(self, device: str) -> int | None:
         """The batch size that was settled for a kind of device ("cpu", "cuda"), None where none is or it is damaged.
@@ -224,12 +173,12 @@ class EmbeddingStore:
         marker = Marker(content, len(data), int(rows.valid.sum()), rows.rounding_error, batch_size, dict(reasons))
         self._objects.put_if_other(self._files.data_key(shard, content), data)
         self._objects.put_if_other(self._files.data_key(shard, content, METADATA), self._files.metadata(shard))
-        self._forget(shard)
+        self._known.forget(shard)
         sealed_marker = marker.to_bytes(self.encoder_key, shard)
         before = self._objects.get(self._files.marker_key(shard))
         self._objects.put(self._files.marker_key(shard), sealed_marker)
         if before is not None and before != sealed_marker:
-            self._remove_summaries()
+            self._known.remove_summaries()
 
     def read(self, rows: slice | None = None) -> npt.NDArray[np.float32]:
         """The embeddings of ``rows`` (a slice of the split's rows with step 1), float32, NaN where invalid.
@@ -238,15 +187,15 @@ class EmbeddingStore:
             StoreError: a shard that is not done or damaged.
         """
         start, stop = self._bounds(rows)
-        summary = self._summary or self._load_summary()
+        summary = self._known.summary()
         result = np.empty((stop - start, self.dimension), dtype=np.float32)
 
         def fill(shard: Shard) -> None:
             first, last = max(start, shard.start), min(stop, shard.stop)
-            held = self._rows_of(shard, summary)
+            held = self._known.rows(shard, summary)
             result[first - start : last - start] = held[first - shard.start : last - shard.start]
 
-        for _ in self._each(fill, self._overlapping(start, stop), side_by_side=not self._objects.is_local):
+        for _ in each(fill, self._overlapping(start, stop), side_by_side=not self._objects.is_local):
             pass
         return result
 
@@ -260,11 +209,11 @@ class EmbeddingStore:
     def reasons(self, rows: slice | None = None) -> dict[int, str]:
         """Why, for each invalid row of ``rows``, by row of the split."""
         start, stop = self._bounds(rows)
-        summary = self._summary or self._load_summary()
+        summary = self._known.summary()
         if summary is not None:
             return {row: summary.reasons[row] for row in summary.rows_between(start, stop)}
         shards = self._overlapping(start, stop)
-        markers = self._each(self._marker, shards)
+        markers = each(self._known.marker, shards)
         found = {
             shard.start + row: reason
             for shard, marker in zip(shards, markers, strict=True)
@@ -274,10 +223,10 @@ class EmbeddingStore:
 
     def rounding_error(self) -> float:
         """The largest relative error ||stored - computed|| / ||computed|| of any row, 0 for float32."""
-        summary = self._summary or self._load_summary()
+        summary = self._known.summary()
         if summary is not None:
             return max(summary.rounding_errors, default=0.0)
-        return max((marker.rounding_error for marker in self._each(self._marker, self._shards)), default=0.0)
+        return max((marker.rounding_error for marker in each(self._known.marker, self._shards)), default=0.0)
 
     def verify(self) -> dict[int, str]:
         """Every shard's data against its digest and its shape: what is wrong, by index of the shard.
@@ -296,128 +245,17 @@ class EmbeddingStore:
             except StoreError as error:
                 wrong[shard.index] = str(error)
                 if not isinstance(error, NotEmbeddedError):
-                    self._distrust(shard)
+                    self._known.distrust(shard)
         if wrong:
-            self._remove_summaries()
+            self._known.remove_summaries()
         return wrong
 
     def sweep(self) -> None:
         """Remove the half-written files of processes that are gone; nothing ever reads them."""
         self._objects.sweep()
 
-    def _write_header(self) -> None:
-        groups = {"": None, f"{self.encoder_key}/": self._header, f"{self.encoder_key}/shards/": None}
-        for key, attributes in groups.items():
-            memory = MemoryStore()
-            zarr.create_group(memory, attributes=attributes)
-            self._objects.put_if_other(f"{key}{METADATA}", memory._store_dict[METADATA].to_bytes())
-        listing = {"rows": self.rows, "shards": [[shard.digest, shard.rows] for shard in self._shards]}
-        self._objects.put_if_other(_split_key(self.address), sealed(listing))
-
-    def _summarise(self) -> list[Shard]:
-        """Read all markers and write the summary, unless some are damaged: those."""
-
-        def read(shard: Shard) -> Marker | None:
-            try:
-                return self._files.read_marker(shard)
-            except StoreError:
-                return None
-
-        markers = list(self._each(read, self._shards))
-        damaged = [shard for shard, marker in zip(self._shards, markers, strict=True) if marker is None]
-        if not damaged:
-            summary = Summary.of(self._shards, [marker for marker in markers if marker is not None])
-            self._objects.put(self._summary_key, summary.to_bytes(self.encoder_key, self._shards))
-            self._summary = summary
-        return damaged
-
-    def _load_summary(self) -> Summary | None:
-        data = self._objects.get(self._summary_key)
-        try:
-            self._summary = None if data is None else Summary.parse(data, self.encoder_key, self._shards)
-        except DamagedError:
-            self._summary = None
-        return self._summary
-
-    @property
-    def _summary_key(self) -> str:
-        return f"{self.encoder_key}/complete/{self.address.plan}.json"
-
     def _batch_size_key(self, device: str) -> str:
         return f"{self.encoder_key}/batch_size/{device}.json"
-
-    def _marker(self, shard: Shard) -> Marker:
-        """The shard's marker, read once; `_forget` it where it may have changed."""
-        known = self._markers.get(shard.digest)
-        if known is None:
-            known = self._markers[shard.digest] = self._files.read_marker(shard)
-        return known
-
-    def _rows_of(self, shard: Shard, summary: Summary | None) -> npt.NDArray[np.float32]:
-        with self._lock:
-            held = self._cache.get(shard.digest)
-        if held is None:
-            held = self._read_shard(shard, summary)
-            with self._lock:
-                self._cache[shard.digest] = held
-                while len(self._cache) > _CACHED_SHARDS:
-                    self._cache.popitem(last=False)
-        return held
-
-    def _read_shard(self, shard: Shard, summary: Summary | None) -> npt.NDArray[np.float32]:
-        """As this process knows the shard; where that fails as its marker says now, which may be newer."""
-        if summary is not None or shard.digest in self._markers:
-            entry = self._marker(shard).entry if summary is None else summary.entry(shard)
-            try:
-                return self._files.checked(shard, entry)
-            except StoreError:
-                self._forget(shard)
-        try:
-            rows = self._files.checked(shard, self._marker(shard).entry)
-        except NotEmbeddedError:
-            if summary is not None:  # it vouches for what is gone
-                self._remove_summaries()
-            raise
-        except StoreError:
-            self._distrust(shard)
-            raise
-        if summary is not None:  # it is older than the marker
-            self._remove_summaries()
-        return rows
-
-    def _distrust(self, shard: Shard) -> None:
-        """Take the marker off a shard whose data are damaged, so that the next run embeds it again."""
-        self._forget(shard)
-        self._remove_summaries()
-        self._remove([self._files.marker_key(shard)])
-
-    def _remove_summaries(self) -> None:
-        """Those of all splits of this encoder: which of them share a shard is not known. Markers tell the same."""
-        self._remove(list(self._objects.sizes(f"{self.encoder_key}/complete", depth=1)))
-
-    def _forget(self, shard: Shard) -> None:
-        """What this process knows of a shard and of the finished split."""
-        with self._lock:
-            self._cache.pop(shard.digest, None)
-            self._markers.pop(shard.digest, None)
-            self._summary = None
-
-    def _remove(self, keys: list[str]) -> None:
-        try:
-            self._objects.remove(keys)
-        except OSError as error:
-            raise StoreError(
-                f"{self._objects.uri}: embeddings were found damaged, and {' and '.join(keys)} cannot be removed "
-                f"({error}), by which the next run would see it; remove them, and run the embedding step again"
-            ) from error
-
-    def _each(
-        self, work: Callable[[Shard], Result], shards: list[Shard], side_by_side: bool = True
-    ) -> Iterable[Result]:
-        if len(shards) < 2 or not side_by_side:
-            return map(work, shards)
-        with ThreadPoolExecutor(max_workers=_AT_ONCE) as threads:
-            return list(threads.map(work, shards))
 
     def _overlapping(self, start: int, stop: int) -> list[Shard]:
         if start >= stop:
@@ -451,16 +289,3 @@ def open_store_cached(address: StoreAddress) -> EmbeddingStore:
 @lru_cache(maxsize=_OPENED_AT_ONCE)
 def _opened(address: StoreAddress) -> EmbeddingStore:
     return EmbeddingStore.at(address)
-
-
-def _split_key(address: StoreAddress) -> str:
-    return f"{address.encoder_key}/splits/{address.plan}.json"
-
-
-def _shards_from(listed: list[list[Any]]) -> list[Shard]:
-    shards: list[Shard] = []
-    start = 0
-    for index, (digest, rows) in enumerate(listed):
-        shards.append(Shard(index, start, rows, digest))
-        start += rows
-    return shards

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
-from typing import Protocol as Interface
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -13,17 +12,17 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.row_blocks.influence import influence_sums
+from congruence.kernels.row_blocks.inputs import input_sums, protocol_inputs, sampled_rows
 from congruence.kernels.row_blocks.right_hand_sides import right_hand_side_sums
 from congruence.kernels.row_blocks.scores import CheckedInputs, VersionAnswer, score_sums
 from congruence.kernels.row_blocks.sums import BlockSums
-from congruence.kernels.row_blocks.system import input_sums, protocol_inputs, sampled_rows
 from congruence.kernels.row_blocks.versions import BlockVersion, block_targets, prediction_sums, target_sums
 
 Write = Callable[[int, str, dict[str, Array]], None]
 Pass = dict[str, BlockSums]
 
 
-class RowBlocks(Interface):
+class RowBlocks(Protocol):
     """The rows of a split by blocks, read where they are asked for; picklable, and an address rather than data."""
 
     @property

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-from typing import Protocol as Interface
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -52,14 +51,14 @@ from congruence.tasks.linalg.calibration import (
 )
 
 
-class RunPass(Interface):
+class RunPass(Protocol):
     """Runs a function of every block on the workers and merges what they add."""
 
     def __call__(self, name: str, function: Callable[..., Pass], *context: Any) -> Pass:
         """``function(blocks, block, first row, *context)`` of every block that has rows."""
 
 
-class KeyedBlocks(RowBlocks, Interface):
+class KeyedBlocks(RowBlocks, Protocol):
     """Blocks of rows that have keys, by which randomised PIT values are drawn."""
 
     def keys(self, block: int) -> Array:

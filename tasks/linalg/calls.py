@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
-from typing import Protocol as Interface
+from typing import Any, Protocol, TypeVar
 
 from distributed import Client, get_worker, wait
 from distributed.comm.addressing import get_address_host
@@ -15,7 +14,7 @@ Result = TypeVar("Result")
 Name = TypeVar("Name")
 
 
-class Calls(Interface):
+class Calls(Protocol):
     """Makes calls. What ``share`` and ``begin`` return stands for their outcome in the arguments of other calls."""
 
     def share(self, value: Any) -> Any:

@@ -33,9 +33,9 @@ class DaskColumns:
         """W."""
         return np.asarray(self._kernel(self._landmarks), dtype=np.float64)
 
-    def gram(self) -> Array:
-        """C'C."""
-        return np.asarray(sum(self._mapped(_gram, [None] * len(self._blocks))))
+    def gram(self, scale: Array | None = None) -> Array:
+        """C'C, or C' diag(s)^2 C."""
+        return np.asarray(sum(self._mapped(_gram, [None if scale is None else scale[rows] for rows in self._blocks])))
 
     def transposed_matmul(self, v: Array) -> Array:
         """C'v."""
@@ -85,8 +85,8 @@ def _columns(points: TilePoints, rows: slice, landmarks: Array, kernel: Kernel) 
     return BlockColumns(mine, others, kernel, blocks, threads=1).hold()
 
 
-def _gram(columns: BlockColumns, _: None) -> Array:
-    return columns.gram()
+def _gram(columns: BlockColumns, scale: Array | None) -> Array:
+    return columns.gram(scale)
 
 
 def _transposed_matmul(columns: BlockColumns, v: Array) -> Array:

@@ -81,7 +81,11 @@ class DaskGram:
 
     def matmul(self, v: Array) -> Array:
         """A v: a task makes the tiles of one pair of row blocks, for both triangles; n x r vectors move."""
-        return self.placement.run(lambda: self._product(v))
+        return self.placement.run(lambda: self._product(v, self.shift * v))
+
+    def gram_matmul(self, v: Array) -> Array:
+        """K v, see ``matmul``."""
+        return self.placement.run(lambda: self._product(v, np.zeros(v.shape)))
 
     def cross(self, query: Any, v: Array) -> Array:
         """[k(x_i, query_j)]' v."""
@@ -130,6 +134,10 @@ class DaskGram:
         """x[indices] on the client, from their source."""
         return self.placement.run(lambda: self._source.some(self.client, np.asarray(indices)))
 
+    def row_products(self, indices: Array, v: Array) -> Array:
+        """(K v)[indices]."""
+        return self.cross(self.rows(indices), v)
+
     def exact_gram(self, query: Any | None = None) -> Array:
         """See Operator: from the source, block by block; all of K is made on the client."""
         center = self.placement.center
@@ -150,6 +158,10 @@ class DaskGram:
             return made + [each.result() for each in waiting]
 
         return np.concatenate(place.run(blocks), axis=1)
+
+    def exact_rows(self, indices: Array) -> Array:
+        """See Operator."""
+        return self.exact_gram(self.rows(indices))
 
     def rounding(self, query: Any | None = None) -> float:
         """See Operator."""
@@ -194,7 +206,8 @@ class DaskGram:
     def _source(self) -> RowSource:
         return row_source(self.x)
 
-    def _product(self, v: Array) -> Array:
+    def _product(self, v: Array, result: Array) -> Array:
+        """K v, added to ``result``."""
         place = self.placement
         blocks = self.row_blocks
         vectors = self.client.scatter(np.asarray(v, dtype=self.dtype), hash=False, broadcast=True)
@@ -212,10 +225,9 @@ class DaskGram:
             )
             for number, (i, j) in enumerate(pairs)
         )
-        result = self.shift * v
         if place.piece_rows is not None:
             self._add_in_turn(result, [(blocks[i], blocks[j]) for i, j in pairs], products)
-            return np.asarray(result)
+            return result
         parts: list[list[tuple[Any, int]]] = [[] for _ in blocks]
         for (i, j), product in zip(pairs, products, strict=True):
             parts[i].append((product, 0))
@@ -227,7 +239,7 @@ class DaskGram:
         ]
         for rows, value in zip(blocks, self.client.gather(sums), strict=True):
             result[rows] += value
-        return np.asarray(result)
+        return result
 
     def _add_in_turn(self, result: Array, places: list[tuple[slice, slice]], products: Iterable[Any]) -> None:
         """Add products as they come: blocks are many, and kept until the end they would be many times n x r."""

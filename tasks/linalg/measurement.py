@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
-from typing import Protocol as Interface
+from typing import Any, Protocol
 
 import numpy as np
 from distributed import Client
@@ -89,13 +88,8 @@ class Measurement:
         found = {name: version.calibration for name, version in self.versions.items()}
         return {name: calibration for name, calibration in found.items() if calibration is not None}
 
-    def clear_checkpoints(self) -> None:
-        """Remove the iterates: the answer is where it was wanted."""
-        for checkpoint in self.checkpoints:
-            checkpoint.clear()
 
-
-class MeasurementSettings(Interface):
+class MeasurementSettings(Protocol):
     """What a measurement reads of an evaluation's settings."""
 
     @property
@@ -193,9 +187,9 @@ def _remembering(prepare_inputs: Prepare, checkpoints: list[Checkpoint]) -> Prep
     """``prepare_inputs`` that notes where the solvers it chose keep their iterates."""
 
     def prepare_and_note(
-        x: Any, *, query: Any | None, input_kernel: Kernel, regularization: float
+        x: Any, *, query: Any | None, input_kernel: Kernel, regularization: float, scale: Array | None = None
     ) -> PreparedCongruence:
-        prepared = prepare_inputs(x, query=query, input_kernel=input_kernel, regularization=regularization)
+        prepared = prepare_inputs(x, query=query, input_kernel=input_kernel, regularization=regularization, scale=scale)
         if isinstance(prepared.solver, ConjugateGradient) and prepared.solver.checkpoint is not None:
             checkpoints.append(prepared.solver.checkpoint)
         return prepared
@@ -237,10 +231,10 @@ def on_cluster(
     announced: set[str] = set()
 
     def prepare_inputs(
-        x: Array, *, query: Array | None, input_kernel: Kernel, regularization: float
+        x: Array, *, query: Array | None, input_kernel: Kernel, regularization: float, scale: Array | None = None
     ) -> PreparedCongruence:
         capacity = cluster_capacity(client, gpu=gpu)
-        plan = plan_solver(settings, x, columns, input_kernel, regularization, folder, capacity)
+        plan = plan_solver(settings, x, columns, input_kernel, regularization, folder, capacity, scale=scale)
         if type(plan.solver).__name__ not in announced:  # the bootstraps of a protocol differ by a few points only
             announce(plan.announcement)
             announced.add(type(plan.solver).__name__)
@@ -254,6 +248,7 @@ def on_cluster(
             dtype=plan.dtype,
             gpu=gpu,
             held_bytes=plan.held_bytes,
+            scale=scale,
         )
 
     return prepare_inputs

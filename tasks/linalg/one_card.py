@@ -13,6 +13,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.gram.operator import RegularizedGram
+from congruence.kernels.gram.scaled import ScaledOperator, unscaled
 from congruence.kernels.gram.tiles import TilePoints
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.solvers import ConjugateGradient
@@ -26,6 +27,7 @@ class SystemOnCard:
     """The prepared system as a result on the worker; made again where that was lost."""
 
     operator: DaskGram
+    scale: Array | None = field(default=None, repr=False)
     made: Any = field(default=None, repr=False)
 
 
@@ -40,7 +42,8 @@ class ConjugateGradientOnCard(ConjugateGradient):
 
     def prepare(self, operator: Any) -> Any:
         """See ConjugateGradient; what is prepared stays on the worker."""
-        state = SystemOnCard(operator)
+        operator, scale = unscaled(operator)
+        state = SystemOnCard(operator, scale)
         operator.placement.run(lambda: operator.placement.client.submit(_is_there, self._made(state)).result())
         return state
 
@@ -67,7 +70,7 @@ class ConjugateGradientOnCard(ConjugateGradient):
         if made is None or made.status not in ("finished", "pending"):
             operator = state.operator
             place = operator.placement
-            arguments = (operator.kernel, operator.regularization, operator.held_bytes)
+            arguments = (operator.kernel, operator.regularization, operator.held_bytes, state.scale)
             state.made = made = place.submit(place.workers[0], _prepare, self._plain(), *arguments, rows=[])
         return made
 
@@ -76,9 +79,15 @@ class ConjugateGradientOnCard(ConjugateGradient):
 
 
 def _prepare(
-    points: TilePoints, solver: ConjugateGradient, kernel: Kernel, regularization: float, held_bytes: int | None
+    points: TilePoints,
+    solver: ConjugateGradient,
+    kernel: Kernel,
+    regularization: float,
+    held_bytes: int | None,
+    scale: Array | None,
 ) -> PreconditionedSystem:
-    return solver.prepare(RegularizedGram(points.x, kernel, regularization, held_bytes=held_bytes))
+    operator = RegularizedGram(points.x, kernel, regularization, held_bytes=held_bytes)
+    return solver.prepare(operator if scale is None else ScaledOperator(operator, scale))
 
 
 def _is_there(state: PreconditionedSystem) -> bool:

@@ -77,10 +77,6 @@ class Placement:
         self._place()
         return self._center
 
-    def copy_on(self, worker: str) -> Any:
-        """The future of the copy on ``worker``."""
-        return self._copies[worker]
-
     def submit(
         self,
         worker: str,

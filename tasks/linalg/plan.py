@@ -116,10 +116,12 @@ class SolverPlan:
     held_bytes: int
 
 
-def system_digest(x: Array, kernel: Kernel, regularization: float) -> str:
-    """Names the system K + n lambda I: a kept iterate must never serve other inputs with the same right-hand sides."""
+def system_digest(x: Array, kernel: Kernel, regularization: float, scale: Array | None = None) -> str:
+    """Names the system S K S + n lambda I: an iterate must never serve other inputs with the same right-hand sides."""
     digest = hashlib.sha256(repr((x.shape, str(x.dtype), kernel.describe(), regularization)).encode())
     digest.update(np.ascontiguousarray(x).data)
+    if scale is not None:
+        digest.update(np.ascontiguousarray(scale).data)
     return digest.hexdigest()[:32]
 
 
@@ -131,6 +133,8 @@ def plan_solver(
     regularization: float,
     folder: Path,
     capacity: Capacity,
+    *,
+    scale: Array | None = None,
 ) -> SolverPlan:
     """The solver for inputs x (n, d) and ``columns`` right-hand sides.
 
@@ -142,6 +146,7 @@ def plan_solver(
         regularization: lambda.
         folder: where the iterate of a long solve is kept.
         capacity: of the cluster.
+        scale: of the reference points, where they count with weights.
 
     Raises:
         BudgetError: nothing fits; says what each solver would take, and what to change.
@@ -172,7 +177,7 @@ def plan_solver(
     else:
         checkpoint = None
         if n > CHECKPOINT_ROWS:
-            system = system_digest(x, kernel, regularization)
+            system = system_digest(x, kernel, regularization, scale)
             checkpoint = CheckpointFile(folder / f"iterate-{system}.npz", system)
         solver = ConjugateGradient(settings.tolerance, settings.landmarks, checkpoint=checkpoint)
         dtype = np.float32

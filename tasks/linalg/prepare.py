@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from distributed import Client
 
+from congruence.kernels.arrays import Array
 from congruence.kernels.congruence.prepared import PreparedCongruence, prepare
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
@@ -26,6 +27,7 @@ def prepare_on_dask(
     dtype: Any = np.float32,
     gpu: bool = False,
     held_bytes: int | None = None,
+    scale: Array | None = None,
 ) -> PreparedCongruence:
     """``congruence.kernels.prepare`` with the n x n work on a cluster.
 
@@ -37,6 +39,7 @@ def prepare_on_dask(
         dtype: of the arithmetic inside a tile.
         gpu: keep x and make tiles on the workers' GPUs; with one of them, conjugate gradients run on it as a whole.
         held_bytes: what the workers may take to keep the Gram matrix between passes, see ``DaskGram``.
+        scale: of reference points that count with weights, see ``congruence.kernels.prepare``.
 
     Raises:
         InvalidInputError: see ``congruence.kernels.prepare``.
@@ -54,4 +57,5 @@ def prepare_on_dask(
         regularization=regularization,
         solver=solver,
         operator=operator,
+        scale=scale,
     )

@@ -13,8 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Any
-from typing import Protocol as Interface
+from typing import Any, Protocol
 
 import dask
 import numpy as np
@@ -32,14 +31,10 @@ from congruence.kernels.row_blocks.answer import (
     uncertainty,
 )
 from congruence.kernels.row_blocks.influence import version_influence
+from congruence.kernels.row_blocks.inputs import RowSample
 from congruence.kernels.row_blocks.scores import CheckedInputs, VersionAnswer, version_answer
 from congruence.kernels.row_blocks.sums import BlockSums
-from congruence.kernels.row_blocks.system import (
-    BlockSystem,
-    RowSample,
-    chosen_inputs,
-    solved_system,
-)
+from congruence.kernels.row_blocks.system import BlockSystem, chosen_inputs, solved_system
 from congruence.kernels.row_blocks.versions import (
     ALL_TAILS,
     FIRST_TAILS,
@@ -66,7 +61,7 @@ ARITY = 8  # sums merged at once
 IN_FLIGHT = 2  # tasks for each thread of the cluster
 
 
-class BlockSettings(Interface):
+class BlockSettings(Protocol):
     """What a measurement reads of an evaluation's settings."""
 
     @property

@@ -16,7 +16,8 @@ import numpy as np
 from congruence.kernels.arrays import Array, array_namespace, to_numpy
 from congruence.kernels.device_solves import triangular_solve
 from congruence.kernels.errors import BudgetError, ConvergenceError
-from congruence.kernels.gram.operator import BLOCK_ROWS
+from congruence.kernels.gram.operator import BLOCK_ROWS, Operator
+from congruence.kernels.gram.scaled import unscaled
 from congruence.kernels.gram.tiles import TileMaker, TilePoints, tile_slices
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.solvers.base import Solution, column_tolerances
@@ -31,9 +32,19 @@ Tiles = dict[tuple[int, int], Any]
 
 @dataclass
 class TiledFactor:
-    """L by tiles, as futures on the workers; made again if a worker is lost with its tiles."""
+    """L by tiles, as futures on the workers; made again if a worker is lost with its tiles.
 
-    operator: DaskGram
+    Attributes:
+        operator: A.
+        gram: where the rows of x are, from which tiles are made.
+        scale: s, where A is S K S + n lambda I.
+        rows: of a row of tiles.
+        tiles: L.
+    """
+
+    operator: Operator
+    gram: DaskGram
+    scale: Array | None = field(repr=False)
     rows: list[slice]
     tiles: Tiles = field(repr=False)
 
@@ -61,22 +72,23 @@ class TiledCholesky:
     max_refinements: int = 5
     memory_bytes: int | None = None
 
-    def prepare(self, operator: DaskGram) -> TiledFactor:
-        """Factor A: n^3/3 operations, n^2/2 entries kept on the workers.
+    def prepare(self, operator: Operator) -> TiledFactor:
+        """Factor A, a ``DaskGram`` or a scaled one: n^3/3 operations, n^2/2 entries kept on the workers.
 
         Raises:
             BudgetError: the factor does not fit ``memory_bytes``.
             ConvergenceError: A is not positive definite in the operator's dtype.
         """
-        needed = self.projected_bytes(operator)
+        gram, scale = unscaled(operator)
+        needed = self.projected_bytes(gram)
         if self.memory_bytes is not None and needed > self.memory_bytes:
             raise BudgetError(
                 f"tiled Cholesky of n = {operator.n:,} needs {needed / 2**30:.2f} GiB on the workers, and "
                 f"{self.memory_bytes / 2**30:.2f} GiB are allowed; use ConjugateGradient, which needs n x d, or more "
                 "workers"
             )
-        factor = TiledFactor(operator, tile_slices(slice(0, operator.n), self._tile_rows(operator)), {})
-        operator.placement.run(lambda: self._complete(factor))
+        factor = TiledFactor(operator, gram, scale, tile_slices(slice(0, gram.n), self._tile_rows(gram)), {})
+        gram.placement.run(lambda: self._complete(factor))
         return factor
 
     def low_rank(self, state: TiledFactor) -> None:
@@ -94,12 +106,12 @@ class TiledCholesky:
         tolerances = column_tolerances(rhs, self.tolerance, tolerances)
         value, residual = np.zeros_like(rhs), rhs
         for step in range(self.max_refinements + 1):
-            value = value + operator.placement.run(lambda r=residual: self._substitute(state, r))  # type: ignore[misc]
+            value = value + state.gram.placement.run(lambda r=residual: self._substitute(state, r))  # type: ignore[misc]
             residual = rhs - operator.matmul(value)
             norms = np.linalg.norm(residual, axis=0)
             if np.all(norms <= tolerances):
                 seconds = time.perf_counter() - started
-                held = self.projected_bytes(operator)
+                held = self.projected_bytes(state.gram)
                 return Solution(value, residual, step + 1, seconds, held, dtype=operator.dtype)
         worst = int(np.argmax(norms - tolerances))
         raise ConvergenceError(
@@ -120,8 +132,8 @@ class TiledCholesky:
         """Factor, or factor again what a lost worker took with it; returns when every tile is there."""
         if factor.is_whole:
             return
-        factor.tiles = _submit_factorization(factor.operator, factor.rows)
-        place = factor.operator.placement
+        factor.tiles = _submit_factorization(factor)
+        place = factor.gram.placement
         try:
             place.client.gather(place.client.map(_is_there, list(factor.tiles.values()), pure=False))
         except np.linalg.LinAlgError as error:
@@ -135,7 +147,7 @@ class TiledCholesky:
     def _substitute(self, factor: TiledFactor, rhs: Array) -> Array:
         """L'^-1 L^-1 rhs: forward, then backward substitution, by row of tiles."""
         self._complete(factor)
-        client, tiles, rows = factor.operator.placement.client, factor.tiles, factor.rows
+        client, tiles, rows = factor.gram.placement.client, factor.tiles, factor.rows
         count = len(rows)
         pieces = [client.scatter(np.asarray(rhs[r], dtype=factor.operator.dtype), hash=False) for r in rows]
         for k in range(count):
@@ -149,8 +161,9 @@ class TiledCholesky:
         return np.concatenate([to_numpy(piece) for piece in client.gather(pieces)]).astype(np.float64)
 
 
-def _submit_factorization(operator: DaskGram, rows: list[slice]) -> Tiles:
-    place, client = operator.placement, operator.placement.client
+def _submit_factorization(factor: TiledFactor) -> Tiles:
+    gram, rows = factor.gram, factor.rows
+    place, client = gram.placement, gram.placement.client
     count = len(rows)
     tiles: Tiles = {}
     for i in range(count):
@@ -161,8 +174,9 @@ def _submit_factorization(operator: DaskGram, rows: list[slice]) -> Tiles:
                 _gram_tile,
                 rows[i],
                 rows[j],
-                operator.kernel,
-                operator.shift,
+                gram.kernel,
+                gram.shift,
+                None if factor.scale is None else (factor.scale[rows[i]], factor.scale[rows[j]]),
                 rows=[rows[i], rows[j]],
                 priority=-i,
             )
@@ -179,7 +193,9 @@ def _submit_factorization(operator: DaskGram, rows: list[slice]) -> Tiles:
     return tiles
 
 
-def _gram_tile(points: TilePoints, rows: slice, columns: slice, kernel: Kernel, shift: float) -> Any:
+def _gram_tile(
+    points: TilePoints, rows: slice, columns: slice, kernel: Kernel, shift: float, scales: tuple[Array, Array] | None
+) -> Any:
     maker = TileMaker(kernel, int(points.x.shape[1]))
     size = BLOCK_ROWS if array_namespace(points.x) is np else rows.stop - rows.start
     xp = array_namespace(points.x)
@@ -191,6 +207,10 @@ def _gram_tile(points: TilePoints, rows: slice, columns: slice, kernel: Kernel, 
                 slice(beside.start - columns.start, beside.stop - columns.start),
             )
             tile[place] = maker.tile(points, above, points, beside)
+    if scales is not None:
+        left, right = (xp.asarray(scale, dtype=tile.dtype) for scale in scales)
+        tile *= left[:, None]
+        tile *= right
     if rows == columns:
         tile.reshape(-1)[:: len(tile) + 1] += shift
     return tile

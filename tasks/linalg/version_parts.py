@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
-from typing import Protocol as Interface
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -31,7 +30,7 @@ from congruence.tasks.linalg.measured import VersionMeasurement
 Kept = TypeVar("Kept", covariant=True)
 
 
-class VersionRows(Interface[Kept]):
+class VersionRows(Protocol[Kept]):
     """Targets and predictions of one version at the n reference rows, read where they are asked for; picklable."""
 
     def targets(self) -> Array:

@@ -12,8 +12,8 @@ from PIL import Image
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration import reliability_curve
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.plots.style import BLUE, CYCLE, MUTED, ORANGE, SEQUENTIAL, dress, legend, new_figure
 from congruence.kernels.rejection import RejectionCurve
-from congruence.tasks.plots.style import BLUE, CYCLE, MUTED, ORANGE, SEQUENTIAL, dress, legend, new_figure
 
 _BAND = (0.025, 0.975)
 _TICKS = 6

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from congruence.tasks.plots.style import png
+from congruence.kernels.plots.style import png
 from congruence.tasks.report.rendering import inline_png, records, render
 from congruence.tasks.reproduction.outcome import Claim, Outcome, Plan
 from congruence.tasks.whole_files import write_whole

@@ -24,7 +24,7 @@ from congruence.kernels import EXACT, RBF, Normal, prepare
 from congruence.kernels.congruence.difference import difference_of_influences
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.mean_embeddings.feature_maps import output_features
-from congruence.kernels.resampling.intervals import paired_difference
+from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
 from congruence.tasks.comparison.gate_settings import DEFAULT_MARGINS, Margin
 
 IN_USE = 0.3  # shift of the version in use, in spreads
@@ -98,7 +98,8 @@ def decide(split: Split, side: int, multiples: list[float], releases: int) -> No
             if answer == "undecided" and multiple == 0.0:
                 half = item.high - item.difference
                 needed.append((n * (half / abs(item.difference - largest)) ** 2, n * (half / largest) ** 2))
-            old = paired_difference(result.values, results["in use"].values, resamples=200, seed=release)
+            columns = (each.values[:, None] for each in (result, results["in use"]))
+            old = PairedResampling(len(result.values), 200, release).compare(PointMetric(*columns, mean_of))
             significant = old.p_value < 0.05 and not old.low <= 0.0 <= old.high
             answers[multiple]["old passed"] += not (significant and old.difference > 0.0)
     for multiple, counts in answers.items():

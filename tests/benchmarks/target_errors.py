@@ -36,7 +36,7 @@ def measure(name: str, y: np.ndarray, law: Distribution, kernel: Kernel) -> None
     bound = errors.feature_error.bound(np.array([0.03]), 1.0, 0.1 * len(y))
     seconds = time.perf_counter() - start
     print(
-        f"| {name} | {errors.delta.shape[1]} | {bound:.1e} ({errors.feature_error_kind}) | {seconds:.2f} |", flush=True
+        f"| {name} | {errors.delta.shape[1]} | {bound:.1e} ({errors.feature_error.kind}) | {seconds:.2f} |", flush=True
     )
 
 

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 
 from congruence.flows.reproduce import run as flow
 from congruence.flows.reproduce.experiments import NAMES, load, named
+from congruence.kernels.plots.style import dressed, figure_of
 from congruence.tasks.errors import SettingsError
-from congruence.tasks.plots.style import figure_of, new_axes
 from congruence.tasks.reproduction.logged import log_reproduction
 from congruence.tasks.reproduction.outcome import MissingDataError, Outcome, Plan, judged
 from congruence.tasks.reproduction.record import read_outcome, write_outcome, write_page
@@ -81,7 +81,7 @@ def test_an_unknown_experiment_is_named_with_the_nearest() -> None:
 
 
 def figure() -> Figure:
-    return figure_of(new_axes("t", "x", "y"))
+    return figure_of(dressed(None, "t", "x", "y"))
 
 
 def test_verdicts_are_kept_shown_on_one_page_and_logged(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from congruence.kernels import EXACT, RBF, Normal, Samples, prepare
 from congruence.kernels.congruence.coded_draws import (
     SimulatedSplits,
     row_codes,
-    signs_of,
     sums_by_code,
     walsh_hadamard,
 )
@@ -16,6 +15,11 @@ from congruence.kernels.congruence.expected import SIGN_BITS, SPLITS, splits_und
 from congruence.kernels.congruence.influence import coefficients_under_signs
 from congruence.kernels.congruence.null_draws import null_draws
 from congruence.kernels.congruence.test import POOL_BITS, simulated_coefficients, simulated_errors
+
+
+def signs_of(codes, draws):
+    """-1 or 1 for each row and draw g, (n, draws): the definition of the signs."""
+    return (1.0 - 2.0 * (np.bitwise_count(codes[:, None] & draws) & 1)).astype(np.float32)
 
 
 def smoother_of(n, seed=0):

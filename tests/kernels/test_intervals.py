@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.resampling.intervals import bootstrap_interval, paired_difference
+from congruence.kernels.resampling.aggregation import ScoreStatistics
+from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
+
+
+def bootstrap_interval(values, **options):
+    return ScoreStatistics.of({"mean": values}).estimates(**options)["mean"]
+
+
+def paired_difference(first, second):
+    return PairedResampling(len(first), 2000, 0).compare(PointMetric(first[:, None], second[:, None], mean_of))
 
 
 @pytest.mark.parametrize("n", [200, 5000])

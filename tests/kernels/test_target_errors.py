@@ -251,7 +251,7 @@ def test_above_the_rows_that_are_factored_the_bound_holds_and_says_that_it_is_sa
     missed = float(np.linalg.norm(exact_gram - error.delta @ error.delta.T, 2))
     assert missed <= error.feature_error.norm
     if q == 5:
-        assert error.feature_error_kind == "sampled"
+        assert error.feature_error.kind == "sampled"
         assert error.feature_error.norm < 3.0 * missed
 
 

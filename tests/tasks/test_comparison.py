@@ -15,7 +15,7 @@ from mlflow import MlflowClient
 
 from congruence.kernels.errors import InvalidInputError, ProtocolError
 from congruence.kernels.protocol.protocol import PREPRINT
-from congruence.kernels.resampling.intervals import paired_difference
+from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
 from congruence.tasks import tracking
 from congruence.tasks.comparison import ComparedVersion, compare_pair, compare_versions
 from congruence.tasks.models.registry import ModelVersion
@@ -66,8 +66,9 @@ def test_versions_that_are_equally_wrong_are_told_apart_as_often_as_the_level_sa
         pair = compare_pair(high, low, resamples=100)
         rejected += pair.differences["cce_squared_mean"].p_value < 0.05
         valid = high.scores["valid"]
-        scores = [frame.loc[valid, "cce"].to_numpy() for frame in (high.scores, low.scores)]
-        by_points += paired_difference(*scores, resamples=100, seed=seed).p_value < 0.05
+        scores = [frame.loc[valid, ["cce"]].to_numpy() for frame in (high.scores, low.scores)]
+        points = PairedResampling(len(scores[0]), 100, seed)
+        by_points += points.compare(PointMetric(*scores, mean_of)).p_value < 0.05
     assert by_points > 20
     assert rejected <= 6  # 40 splits at 5 %: 2 are expected, 7 or more happen to 3 in 1,000
 

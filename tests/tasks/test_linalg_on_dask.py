@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+from functools import partial
 
 import dask.array as da
 import numpy as np
@@ -14,6 +15,7 @@ from congruence.kernels.errors import BudgetError, ConvergenceError, InvalidInpu
 from congruence.kernels.gram.variation import NearlyConstantKernelWarning
 from congruence.kernels.kernel_functions import RBF, Laplacian, Linear, Polynomial
 from congruence.kernels.protocol.protocol import EXACT
+from congruence.kernels.protocol.weighting import weighted_reference
 from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom
 from congruence.tasks.clusters import dask_client
 from congruence.tasks.linalg import CheckpointFile, DaskGram, TiledCholesky, prepare_on_dask
@@ -166,6 +168,18 @@ def test_cce_on_the_cluster_is_the_cce_in_memory(client, solver):
     prepared = prepare_on_dask(client, x, query=query, input_kernel=RBF(0.3), solver=solver, dtype=np.float64)
     result = prepared.conditional_congruence_error(y, predictive)
     np.testing.assert_allclose(result.values, local.values, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "solver", [ConjugateGradient(1e-12), TiledCholesky(100, tolerance=1e-12), Nystrom(230)], ids=str
+)
+def test_weighted_points_on_the_cluster_are_those_in_memory(client, solver):
+    x, rhs, weights = inputs(260), right_hand_sides(260), np.random.default_rng(4).integers(1, 5, 230)
+    settings = {"query": inputs(20, seed=3), "input_kernel": RBF(0.3), "regularization": 0.1, "weights": weights}
+    local = weighted_reference(x, np.arange(30, 260), **settings)
+    on_cluster = partial(prepare_on_dask, client, solver=solver, dtype=np.float64)
+    found = weighted_reference(x, np.arange(30, 260), **settings, prepare_inputs=on_cluster)
+    np.testing.assert_allclose(found.smooth(rhs)[0], local.smooth(rhs)[0], rtol=1e-9, atol=1e-11)
 
 
 def test_bad_inputs_are_refused_before_the_work(client):

@@ -99,7 +99,8 @@ def test_an_iterate_is_kept_until_its_answer_is_logged_and_an_abandoned_one_for_
     os.utime(abandoned, (0, 0))
     sweep_iterates(tmp_path)
     assert list(tmp_path.iterdir()) == [kept]
-    measurement.clear_checkpoints()
+    for checkpoint in measurement.checkpoints:
+        checkpoint.clear()
     assert not kept.exists()
 
 

@@ -1,0 +1,173 @@
+"""Kernels as elementwise functions of x.z' and the squared norms: what follows the matrix product, each formula once.
+
+A block [scale x_i.z_j] becomes a block of kernel values in place: on a core one NumPy operation after the other, on a
+card one compiled kernel (``device_kernels`` has the same formulas in CUDA).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from congruence.kernels.arrays import array_namespace
+from congruence.kernels.device_kernels import MATERN, POLYNOMIAL, RBF_TILE
+from congruence.kernels.distances import NEAR, recompute_near
+
+
+class Side(NamedTuple):
+    """Rows of one side of a block, with their squared norms where the form uses them."""
+
+    x: Any
+    norms: Any
+
+
+class ProductForm(ABC):
+    """k(x, z) = f(scale x.z', |x|^2, |z|^2): ``finish`` applies f in place."""
+
+    uses_norms: ClassVar[bool]
+
+    @property
+    @abstractmethod
+    def scale(self) -> float:
+        """What inner products are multiplied by."""
+
+    @abstractmethod
+    def values(self, argument: Any, scratch: Any | None = None) -> Any:
+        """Kernel values from the form's own argument, in its memory; ``scratch``, of its shape, is overwritten."""
+
+    @abstractmethod
+    def finish(self, block: Any, scratch: Any | None, x: Side, z: Side) -> None:
+        """Turn ``block`` = scale x z' into kernel values."""
+
+
+@dataclass(frozen=True)
+class PolynomialForm(ProductForm):
+    """(u + coef0)^degree of u = gamma x.z'."""
+
+    gamma: float
+    coef0: float
+    degree: int
+    uses_norms: ClassVar[bool] = False
+
+    @property
+    def scale(self) -> float:
+        """See ProductForm."""
+        return self.gamma
+
+    def values(self, argument: Any, scratch: Any | None = None) -> Any:
+        """See ProductForm; repeated products, since powers of floats are an order of magnitude slower."""
+        xp = array_namespace(argument)
+        if self.coef0 != 0.0:
+            argument += self.coef0
+        if self.degree == 1:
+            return argument
+        square = xp.multiply(argument, argument, out=scratch)
+        if self.degree % 2 == 0:
+            argument[...] = square
+        for _ in range((self.degree - 1) // 2):
+            xp.multiply(argument, square, out=argument)
+        return argument
+
+    def finish(self, block: Any, scratch: Any | None, x: Side, z: Side) -> None:  # noqa: ARG002
+        """See ProductForm."""
+        if array_namespace(block) is np:
+            self.values(block, scratch)
+        else:
+            POLYNOMIAL.compiled()(self.coef0, self.degree, block)
+
+
+class DistanceForm(ProductForm):
+    """A function of u = weight |x - z|^2 = weight |x|^2 - 2 weight x.z' + weight |z|^2."""
+
+    uses_norms: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def weight(self) -> float:
+        """What squared distances are multiplied by; negative where u is at most 0."""
+
+    @property
+    def exact_near(self) -> bool:
+        """Whether the function sees the rounding of distances far below the norms."""
+        return False
+
+    @property
+    def scale(self) -> float:
+        """See ProductForm."""
+        return -2.0 * self.weight
+
+    def finish(self, block: Any, scratch: Any | None, x: Side, z: Side) -> None:
+        """See ProductForm."""
+        xp = array_namespace(block)
+        if xp is not np:
+            self._finish_on_card(block, x, z)
+            return
+        block += self.weight * x.norms[:, None]
+        block += self.weight * z.norms[None, :]
+        if self.exact_near:
+            recompute_near(block, x.x, z.x, x.norms, z.norms, self.weight)
+        # Rounding may leave a small number of the other sign for near points.
+        (xp.maximum if self.weight > 0 else xp.minimum)(block, 0, out=block)
+        self.values(block, scratch)
+
+    @abstractmethod
+    def _finish_on_card(self, block: Any, x: Side, z: Side) -> None: ...
+
+
+@dataclass(frozen=True)
+class RBFForm(DistanceForm):
+    """exp(u) of u = -gamma |x - z|^2."""
+
+    gamma: float
+
+    @property
+    def weight(self) -> float:
+        """See DistanceForm."""
+        return -self.gamma
+
+    def values(self, argument: Any, scratch: Any | None = None) -> Any:  # noqa: ARG002
+        """See ProductForm."""
+        return array_namespace(argument).exp(argument, out=argument)
+
+    def _finish_on_card(self, block: Any, x: Side, z: Side) -> None:
+        RBF_TILE.compiled()(x.norms[:, None], z.norms[None, :], self.gamma, block)
+
+
+@dataclass(frozen=True)
+class MaternForm(DistanceForm):
+    """e^-t times 1, 1 + t or 1 + t + t^2 / 3 for nu = 1/2, 3/2 or 5/2, at u = t^2 = 2 nu |x - z|^2 / length_scale^2."""
+
+    nu: float
+    length_scale: float
+
+    @property
+    def weight(self) -> float:
+        """See DistanceForm."""
+        return 2.0 * self.nu / self.length_scale**2
+
+    @property
+    def exact_near(self) -> bool:
+        """See DistanceForm: for nu = 1/2 the slope in u is infinite at 0."""
+        return self.nu == 0.5
+
+    def values(self, argument: Any, scratch: Any | None = None) -> Any:
+        """See ProductForm."""
+        xp = array_namespace(argument)
+        t = xp.sqrt(argument, out=argument)
+        decay = xp.negative(t, out=scratch)
+        xp.exp(decay, out=decay)
+        if self.nu == 0.5:
+            t[...] = decay
+            return t
+        if self.nu == 2.5:
+            t += t * t / 3
+        t += 1
+        t *= decay
+        return t
+
+    def _finish_on_card(self, block: Any, x: Side, z: Side) -> None:
+        norms, shape = (x.norms[:, None], z.norms[None, :]), (block.shape[1], x.x.shape[1])
+        MATERN.compiled()(*norms, self.weight, NEAR, round(2 * self.nu), x.x, z.x, *shape, block)
