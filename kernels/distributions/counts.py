@@ -20,6 +20,8 @@ from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
 from congruence.kernels.kernel_functions import Kernel
 
 TAIL_MASS = 1e-15
+_LEAST_MASS = 1e-250  # below, products of masses would soon be zero
+_SHARED_LEVELS = 4  # from so many levels on one pass over the counts of a row is cheaper than a search for each
 _WIDEST = 4  # counts of a row per level, beyond which a search for each level is cheaper
 
 
@@ -42,6 +44,10 @@ class Count(Parametric):
     @abstractmethod
     def survival(self, y: Any) -> Array:
         """P(Y > y) with the digits of small probabilities, which 1 - ``cdf`` has not; shapes as for ``cdf``."""
+
+    def cumulative(self, support: Array) -> Array:
+        """``cdf`` at successive counts (s,), the same for all rows, (n, s)."""
+        return self.cdf(support[None, :])
 
     @abstractmethod
     def log_positive(self) -> Array:
@@ -117,6 +123,26 @@ class ScipyCount(Count, ScipyFamily):
     def _edge_weight(self, *args: Any, **kwargs: Any) -> Array:
         """The weight of P(Y = y) in De Moivre's identity for counts y, the first argument, and the parameters."""
 
+    def _growth(self, y: float, *args: Any) -> Array | None:  # noqa: ARG002
+        """P(Y = y + 1) / P(Y = y), (n,), for the parameters in order, where a family has it in few operations."""
+        return None
+
+    def cumulative(self, support: Array) -> Array:
+        """See Count: sums of masses, each from the one before."""
+        arguments = self._arguments(columns=False)
+        if self._growth(0.0, *arguments) is None:
+            return super().cumulative(support)
+        first = np.full(len(self), support[0])
+        mass, total = np.exp(self._log_mass(first, *arguments)), self.cdf(first)
+        if np.min(mass, initial=1.0) < _LEAST_MASS:
+            return super().cumulative(support)
+        result = np.empty((len(self), len(support)))
+        for column, y in enumerate(support):
+            result[:, column] = total
+            mass = mass * self._growth(float(y), *arguments)
+            total = total + mass
+        return result
+
     @abstractmethod
     def _log_wave(self, *args: Any, **kwargs: Any) -> Array:
         """log E exp(i t Y) at frequencies t, the first argument, for the parameters in order; all broadcast."""
@@ -151,6 +177,16 @@ class ScipyCount(Count, ScipyFamily):
 
     def quantile(self, q: Any) -> Array:
         """See Distribution."""
+        levels = np.asarray(q, dtype=np.float64)
+        if levels.ndim == 2 and len(levels) == 1 and self._shares(levels[0]):
+            return shared_quantiles(self, levels[0])
+        return self._searched(q)
+
+    def _shares(self, levels: Array) -> bool:
+        """Whether one pass over the counts serves levels (k,): some, increasing, and inside (0, 1)."""
+        return len(levels) >= _SHARED_LEVELS and bool(np.all(np.diff(levels, prepend=0.0, append=1.0) > 0.0))
+
+    def _searched(self, q: Any) -> Array:
         q, columns = align_levels(q, len(self))
         result = np.maximum(self._inverse(q, columns), 0.0)
         rough = np.flatnonzero(self._inverse_is_rough())
@@ -209,12 +245,12 @@ def shared_quantiles(law: Count, levels: Array) -> Array:
     result = np.empty((len(law), len(levels)))
     wide = upper - lower > _WIDEST * len(levels)
     if np.any(wide):
-        result[wide] = law[wide].quantile(levels[None, :])
+        result[wide] = np.column_stack([law[wide].quantile(level) for level in levels])
     narrow = np.flatnonzero(~wide)
     for group in similar_windows(lower[narrow], upper[narrow]) if len(narrow) else ():
         rows = narrow[group]
         support = np.arange(lower[rows].min(), upper[rows].max() + 1.0)
-        reached = np.searchsorted(levels, law[rows].cdf(support[None, :]), side="right")
+        reached = np.searchsorted(levels, law[rows].cumulative(support), side="right")
         bins = len(levels) + 1
         places = np.arange(len(rows))[:, None] * bins + reached
         counted = np.bincount(places.ravel(), minlength=len(rows) * bins).reshape(len(rows), bins)

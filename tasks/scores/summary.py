@@ -33,7 +33,7 @@ from congruence.kernels.kernel_calibration import (
     unbiased_estimate,
 )
 from congruence.kernels.resampling.aggregation import Estimate, ScoreStatistics, sliced_statistics
-from congruence.kernels.scores import central_interval, covered, sharpness_of
+from congruence.kernels.scores import central_intervals, covered, sharpness_of
 from congruence.kernels.steps import step
 from congruence.kernels.streams import hashed_keys, stream
 from congruence.tasks.scores.evaluation import Metric
@@ -90,8 +90,7 @@ def mean_columns(
 def coverage_columns(predictive: Distribution, targets: Array) -> dict[str, Array]:
     """Whether each target lies in its central intervals, and how wide these are, (v,) by ``COVERAGE_COLUMNS``."""
     columns = {}
-    for level in COVERAGE_LEVELS:
-        low, high = central_interval(predictive, level)
+    for level, (low, high) in zip(COVERAGE_LEVELS, central_intervals(predictive, COVERAGE_LEVELS), strict=True):
         columns[f"covered_{level}"] = covered(predictive, targets, level, interval=(low, high))
         columns[f"width_{level}"] = high - low
     return columns

@@ -21,10 +21,9 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from unittest import mock
 
 import mlflow
 import numpy as np
@@ -42,8 +41,7 @@ from congruence.kernels.protocol.evaluation import resolved_output_kernel
 from congruence.kernels.protocol.protocol import EXACT
 from congruence.kernels.solvers import Nystrom
 from congruence.kernels.streams import hashed_keys
-from congruence.tasks.linalg import calibration as measured_calibration
-from congruence.tasks.linalg.calibration import VersionCalibration
+from congruence.tasks.linalg.calibration import SplitCalibration, VersionCalibration
 from congruence.tasks.models.registry import ModelVersion, list_versions
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary
 from congruence.tasks.scores.names import METRICS
@@ -181,15 +179,9 @@ def evaluated(problem: Problem, family: str, number: int, model: ModelVersion, a
 
 
 def calibration_of(problem: Problem, predictive: Distribution) -> VersionCalibration:
-    """``measure_calibration`` of a further version: what depends on the inputs alone is made already."""
-    made = {"prepare_calibration": problem.calibration, "regions": problem.places}
-    with ExitStack() as stack:
-        for name, value in made.items():
-            stack.enter_context(mock.patch.object(measured_calibration, name, return_value=value))
-        found = measured_calibration.measure_calibration(
-            problem.prepared, problem.x, problem.y, {"": predictive}, keys=problem.keys, seed=0
-        )
-    return found[""]
+    """Of a further version: what depends on the inputs alone is made already."""
+    split = SplitCalibration(problem.calibration, problem.places)
+    return split.of_version(problem.prepared.smoother, problem.y, predictive, keys=problem.keys, seed=0)
 
 
 def cost(problem: Problem, family: str, number: int, model: ModelVersion, settings: TrackingSettings) -> Account:
