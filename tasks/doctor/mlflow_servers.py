@@ -52,7 +52,10 @@ def tracking_server(settings: TrackingSettings) -> Iterator[Finding | Step]:
     elif (missing := _database(uri)) is not None:
         yield from missing
         return
-    yield Step("writing a run", f"see the log of MLflow at {_shown(uri)}, and whether this user may write there")
+    yield Step(
+        "writing a run",
+        "see its log, whether this user may write there, and whether its --allowed-hosts name this address",
+    )
     client = connect(settings)
     run = _opened(client, settings)
     try:
@@ -74,9 +77,10 @@ def tracking_server(settings: TrackingSettings) -> Iterator[Finding | Step]:
 def registry(settings: TrackingSettings, models: list[str]) -> Iterator[Finding | Step]:
     """Whether the registry answers, has the named models, and lets tags be set on them (one is set and deleted)."""
     uri = str(settings.registry_uri or settings.uri)
-    if settings.registry_uri and uri != settings.uri and uri.startswith(("http://", "https://")):
+    if uri.startswith(("http://", "https://")):
         found = list(_server(REGISTRY, uri))
-        yield from found
+        if uri != settings.uri:  # else the look at the tracking server says it
+            yield from found
         if any(item.level == "wrong" for item in found):
             return
     elif _database(uri) is not None:

@@ -122,6 +122,7 @@ def test_refused_is_said_at_once_without_passwords(monkeypatch: pytest.MonkeyPat
     started = time.monotonic()
     for found in (
         look(tracking_server(TrackingSettings(uri=f"http://me:hunter22@{nobody}"))),
+        look(registry(TrackingSettings(uri="sqlite:////none", registry_uri=f"http://{nobody}"), ["angle"])),
         look(prefect_server(PrefectAddress(f"http://{nobody}/api", "3.8.8"), None)),
         look(dask_cluster(ClusterSettings(kind="address", address=f"tcp://{nobody}"), Reach(Path(), "", {}))),
         look(stores.store("s3://bucket/x", {"client_kwargs": {"endpoint_url": f"http://{nobody}"}})),
