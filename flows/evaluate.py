@@ -32,7 +32,7 @@ from congruence.flows.stages.predict import check, kept_predictions, predict
 from congruence.flows.stages.score import Logged, score
 from congruence.flows.stages.solve import groups_of, solve
 from congruence.flows.stages.standardise import standardise
-from congruence.flows.stages.waiting import told
+from congruence.flows.stages.waiting import flow_client, told
 from congruence.flows.tracking import for_workers
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.cards import devices_in_words, worker_devices
@@ -155,7 +155,7 @@ def evaluate_split(settings: EvaluationSettings, work: SplitWork, again: bool) -
 
     try:
         runs = [open_run(work.identities[version.label], settings.tracking) for version in work.versions]
-        with system_metrics(runs, settings.tracking):
+        with system_metrics(runs, settings.tracking, client=flow_client()):
             rows = rows_of(settings, work.split)
             reference = (
                 rows if settings.reference is None else rows_of(settings, open_planned(settings.reference, settings))
