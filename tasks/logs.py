@@ -99,7 +99,9 @@ def use_json_lines() -> None:
     if not is_json():
         return
     root = logging.getLogger()
-    ours: list[logging.Handler] = [handler for handler in root.handlers if isinstance(handler, _Stderr)] or [_Stderr()]
+    ours: list[logging.Handler] = [handler for handler in root.handlers if isinstance(handler, StandardError)] or [
+        StandardError()
+    ]
     # Those that write to the terminal give way; those of others (tests, collectors) stay.
     root.handlers = [handler for handler in root.handlers if not _writes_to_terminal(handler)] + ours
     logging.getLogger(LOGGER).setLevel(logging.INFO)
@@ -109,8 +111,11 @@ def use_json_lines() -> None:
             logger.handlers = [handler for handler in logger.handlers if not _writes_to_terminal(handler)] + ours
 
 
-class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]
-    """To standard error, as it is when a line is written."""
+class StandardError(logging.StreamHandler):  # type: ignore[type-arg]
+    """To standard error, as it is when a line is written.
+
+    Prefect leaves a handler of the root logger alone whose class has a public name, and replaces all others.
+    """
 
     def __init__(self) -> None:
         super().__init__()

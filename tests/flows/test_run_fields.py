@@ -14,6 +14,10 @@ from prefect import flow, task
 from prefect_dask.task_runners import DaskTaskRunner
 
 from congruence.flows.run_fields import run_fields
+from congruence.flows.stages.embed import embed_task
+from congruence.flows.stages.predict import check_task, predict_task
+from congruence.flows.stages.score import log_task, score_task
+from congruence.flows.stages.solve import solve_task
 from congruence.tasks import logs
 from congruence.tasks.models.registry import ModelVersion
 
@@ -60,6 +64,23 @@ def test_a_line_of_a_worker_names_run_stage_version_split_shards_and_worker(monk
     assert (ours["stage"], ours["version"], ours["split"], ours["shard"]) == ("predict", "angle/3", "digits", "4-7")
     assert ours["worker"] == "0"
     assert len(ours["run"]) == 36
+
+
+def test_the_end_of_a_task_is_told_by_its_name() -> None:
+    version, rows = SimpleNamespace(label="angle/3"), SimpleNamespace(split=SimpleNamespace(name="test set"))
+    given = {"version": version, "rows": rows, "split": rows.split, "split_name": "test set", "labels": "angle/3",
+             "label": "angle/3", "evaluation": rows, "first": 4, "last": 7}  # fmt: skip
+    about = {"split": "test set", "version": "angle/3"}
+    for each, wanted in (
+        (embed_task, {"split": "test set", "shard": "4-7"}),
+        (predict_task, about | {"shard": "4-7"}),
+        (check_task, about),
+        (solve_task, about),
+        (score_task, about),
+        (log_task, about),
+    ):
+        record = logging.makeLogRecord({"task_run_name": str(each.task_run_name).format(**given)})
+        assert run_fields(record) == wanted | {"task": record.task_run_name}  # type: ignore[attr-defined]
 
 
 def test_a_command_writes_its_own_lines_as_json(tmp_path: Any) -> None:
