@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from congruence.flows.commands.clean import clean
+from congruence.flows.commands.doctor import doctor
 from congruence.flows.commands.evaluate import evaluate, init, validate
 from congruence.flows.commands.local import demo, ui
 from congruence.flows.commands.recalibrate import recalibrate
@@ -55,6 +56,7 @@ app.command()(receive)
 app.command()(reproduce)
 app.command()(demo)
 app.command()(ui)
+app.command()(doctor)
 app.command()(clean)
 
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+
 from rich.console import Console
+
+from congruence.tasks.logs import LOGGER, is_json
 
 console = Console(stderr=True, highlight=False)
 
 
 def say(line: str) -> None:
     """Show a line among the stages. (A flow that names the console itself could not be sent to a worker.)"""
-    console.print(line, soft_wrap=True, markup=False)
+    if is_json():
+        logging.getLogger(LOGGER).info("%s", line)
+    else:
+        console.print(line, soft_wrap=True, markup=False)

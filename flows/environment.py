@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from congruence.tasks.errors import SettingsError
+from congruence.tasks.logs import is_json, require_known_kind, use_json_lines
 from congruence.tasks.settings.home import home_store
 from congruence.tasks.whole_files import write_whole
 
@@ -33,11 +34,17 @@ _QUIET = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # we wait for an MLflow that is away ourselves, and say so
 }
 
+_COLLECTED = {
+    "PREFECT_LOGGING_LEVEL": "INFO",  # a line for the end of each task, with its stage, version and shards
+    "MLFLOW_CONFIGURE_LOGGING": "false",  # its lines go where all others go
+}
+
 _LEAST_BYTES = 16 * 2**20
 
 
 def embed_servers(home: Path) -> Path:
     """Point Prefect at ``home`` unless the user has pointed it elsewhere; returns ``home``, made if need be."""
+    require_known_kind()
     home = home.resolve()
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -55,8 +62,11 @@ def embed_servers(home: Path) -> Path:
             f"home: {home} cannot be written ({error.strerror}); give another folder with --home"
         ) from error
     defaults = {**_QUIET, "PREFECT_HOME": str(home / "prefect")}
+    if is_json():
+        defaults |= _COLLECTED
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
+    use_json_lines()
     # It tells every single attempt at a server that is away; we tell each pause.
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     return home

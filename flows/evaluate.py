@@ -32,7 +32,7 @@ from congruence.flows.stages.predict import check, kept_predictions, predict
 from congruence.flows.stages.score import Logged, score
 from congruence.flows.stages.solve import groups_of, solve
 from congruence.flows.stages.standardise import standardise
-from congruence.flows.stages.waiting import told
+from congruence.flows.stages.waiting import flow_client, told
 from congruence.flows.tracking import for_workers
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.cards import devices_in_words, worker_devices
@@ -50,6 +50,8 @@ from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Split, SplitSettings
 from congruence.tasks.tracking import EvaluationIdentity, fail_run, open_run
 from congruence.tasks.tracking.connection import use_tracking
+from congruence.tasks.tracking.performance_report import performance_report, require_drawable
+from congruence.tasks.tracking.stage_seconds import stage_seconds
 from congruence.tasks.tracking.system_metrics import system_metrics
 
 
@@ -82,6 +84,7 @@ def evaluate(
         CongruenceError: settings, data or models that cannot be evaluated, found before the long work where possible.
     """
     settings = for_workers(settings)
+    require_drawable(settings.tracking)
     use_tracking(settings.tracking)
     versions = asked_versions(settings)
     outcomes: list[VersionOutcome] = []
@@ -155,28 +158,37 @@ def evaluate_split(settings: EvaluationSettings, work: SplitWork, again: bool) -
 
     try:
         runs = [open_run(work.identities[version.label], settings.tracking) for version in work.versions]
-        with system_metrics(runs, settings.tracking):
+        with (
+            system_metrics(runs, settings.tracking, client=flow_client()) as machine,
+            performance_report(flow_client(), machine, settings.tracking, say),
+            stage_seconds(machine, settings.tracking) as timed,
+        ):
             rows = rows_of(settings, work.split)
             reference = (
                 rows if settings.reference is None else rows_of(settings, open_planned(settings.reference, settings))
             )
             parts = [rows] if reference is rows else [rows, reference]
             kept = {version.label: _measurement(settings, work, version) for version in work.versions}
-            served, failures = check(settings, rows, left())
+            with timed("check"):
+                served, failures = check(settings, rows, left())
             end({}, failures)
             for part in parts if left() else []:
-                embed(settings, part)
+                with timed("embed"):
+                    embed(settings, part)
                 part.predictions.update({label: kept_predictions(part, version) for label, version in served.items()})
             if again:
                 _forget(parts, left(), kept)
             for part in parts:
                 if left():
-                    end({}, predict(settings, part, left()))
+                    with timed("predict"):
+                        end({}, predict(settings, part, left()))
             task = SolveWork(work.protocol, reference, None if reference is rows else rows, kept)
             for group in groups_of(settings, task, left()) if left() else []:
-                end({}, solve(settings, task, group, work.split.name))
+                with timed("solve"):
+                    end({}, solve(settings, task, group, work.split.name))
                 solved = [version for version in group if version.label not in ended]
-                end(*score(settings, work.protocol, rows, solved, kept, again))
+                with timed("score"):
+                    end(*score(settings, work.protocol, rows, solved, kept, again))
     except BaseException as error:
         for version in left():
             fail_run(work.identities[version.label], reason(error), settings.tracking)

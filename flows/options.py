@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ import typer
 
 from congruence.flows.environment import embed_servers, tracking_uri
 from congruence.flows.terminated import SENTENCE, STATUS, Termination
+from congruence.tasks.logs import LOGGER, is_json, use_json_lines
 from congruence.tasks.settings.home import DEFAULT, VARIABLE
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ class HomeFolder:
 
     def announce(self) -> None:
         """Say both: what is found, and what is not, depends on the folder."""
-        typer.secho(f"home: {self.folder} ({self.said_by})", err=True)
+        announce(f"home: {self.folder} ({self.said_by})")
 
 
 def home_folder(option: Path | None, file: Path | None = None, file_home: Path | None = None) -> HomeFolder:
@@ -126,6 +128,15 @@ def print_json(content: Any) -> None:
     typer.echo(json.dumps(content, indent=2, default=str))
 
 
+def announce(line: str, *, failed: bool = False) -> None:
+    """Show a line on standard error, or log it where lines are JSON."""
+    if is_json():
+        use_json_lines()
+        logging.getLogger(LOGGER).log(logging.ERROR if failed else logging.INFO, "%s", line)
+    else:
+        typer.secho(line, err=True, fg=typer.colors.RED if failed else None)
+
+
 class Errors:
     """Prints our own errors as one readable message; others keep their traceback, which a report of a defect needs.
 
@@ -145,7 +156,7 @@ class Errors:
     ) -> None:
         self._termination.__exit__(kind, error, trace)
         if error is not None and self._termination.asked:
-            typer.secho(SENTENCE, err=True)
+            announce(SENTENCE)
             sys.exit(STATUS)
         if error is None or self.debug:
             return
@@ -154,7 +165,7 @@ class Errors:
         error = explained(error)
         if error is None:
             return
-        typer.secho(f"Error: {error}", err=True, fg=typer.colors.RED)
+        announce(f"Error: {error}", failed=True)
         if self.as_json:
             print_json({"error": str(error), "exit_status": REFUSED})
         sys.exit(REFUSED)

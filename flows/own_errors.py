@@ -12,7 +12,9 @@ from distributed import CancelledError, KilledWorker
 from prefect.logging.handlers import PrefectConsoleHandler
 
 from congruence.flows.explained import explained
+from congruence.flows.run_fields import run_fields
 from congruence.flows.terminated import terminated
+from congruence.tasks.logs import know, use_json_lines
 from congruence.tasks.masking import mask_text
 
 _LATER = (CancelledError, KilledWorker)  # which become a ClusterError, see dask_client
@@ -64,6 +66,8 @@ def told_by_a_command() -> None:
 
 def settle() -> None:
     """What this process does with our own errors: to be called where flows and tasks are loaded, on workers too."""
+    know(run_fields)
+    use_json_lines()
     log_own_errors_as_messages()
     if os.environ.get(_COMMAND):
         leave_own_errors_to_the_command()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from congruence.flows.console import console as console
 from congruence.flows.console import say as say
+from congruence.tasks.logs import is_json
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -35,7 +36,7 @@ def stage(title: str, total: int, unit: str = "rows", found: int = 0) -> Iterato
         found: units that were done before this run; no rate and no forecast counts them.
     """
     artifact = _Artifact(title, total, found)
-    if console.is_terminal:
+    if console.is_terminal and not is_json():
         with _bar() as bar:
             task = bar.add_task(title, total=total)
             bar.advance(task, found)

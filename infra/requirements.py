@@ -1,6 +1,6 @@
 """The requirements of some extras of pyproject.toml, one a line, without the package itself: a layer of an image.
 
-python infra/requirements.py s3 postgresql
+python infra/requirements.py pipeline s3 postgresql
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from congruence.tasks.settings.cluster import ClusterSettings
 logger = logging.getLogger(__name__)
 
 WORKER_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-_NO_SPILLING = {
+DASK_SETTINGS = {
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": 0.95,
@@ -66,7 +66,7 @@ def dask_client(settings: ClusterSettings, announce: Callable[[str], None] = log
         SettingsError: the cluster cannot be reached, or its package is not installed.
         ClusterError: the scheduler was lost inside the ``with``, or a task with every worker that took it.
     """
-    with dask.config.set(_NO_SPILLING | tls_configuration(settings)), _connected(settings, announce) as client:
+    with dask.config.set(DASK_SETTINGS | tls_configuration(settings)), _connected(settings, announce) as client:
         address = scheduler_address(client)
         # When a scheduler is lost, each client prints the traceback of its attempt to connect again.
         logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
@@ -301,5 +301,5 @@ def kubernetes_spec(settings: ClusterSettings) -> ClusterSpec:
 def dask_environment() -> dict[str, str]:
     """Dask's settings as the variables that its schedulers and workers read at their start."""
     return {
-        f"DASK_{re.sub('[.]', '__', key).replace('-', '_').upper()}": str(value) for key, value in _NO_SPILLING.items()
+        f"DASK_{re.sub('[.]', '__', key).replace('-', '_').upper()}": str(value) for key, value in DASK_SETTINGS.items()
     }

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from mlflow import MlflowClient
 from mlflow.entities import Param, Run, RunTag, ViewType
 
+from congruence.tasks.masking import mask_text
 from congruence.tasks.tracking.connection import connect, experiment_id, persist
 from congruence.tasks.tracking.identity import IDENTITY, OPEN, PREFIX, STATE, EvaluationIdentity, find_runs
 from congruence.tasks.tracking.settings import TrackingSettings
@@ -88,7 +89,7 @@ def fail_run(identity: EvaluationIdentity, message: str, settings: TrackingSetti
     def mark() -> None:
         for run in find_runs(client, identity, settings):
             if run.data.tags.get(STATE) == OPEN:
-                client.set_tag(run.info.run_id, ERROR, message)
+                client.set_tag(run.info.run_id, ERROR, mask_text(message))
                 client.set_terminated(run.info.run_id, "FAILED")
 
     persist("marking the run as failed", mark, settings)

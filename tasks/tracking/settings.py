@@ -22,6 +22,8 @@ class TrackingSettings(Strict):
         source_run_metrics: write the headline metrics also to the run that trained the version (``<split>/cce_mean``)
             if no other version came from that run: MLflow's page that compares versions reads only those runs.
         report: log the HTML report and the plots.
+        performance_report: log Dask's report of what its workers did (``dask-report.html``, beside the system metrics,
+            in the experiment ``<experiment>/<split>/machine``); needs Bokeh, here and where the scheduler runs.
         table_rows: points in each part of the small table that MLflow shows.
         patience: seconds for which a server that does not answer is asked again.
         link: base address of the MLflow page for people (``https://mlflow.example``), for links in tags; by default the
@@ -35,6 +37,7 @@ class TrackingSettings(Strict):
     headline_split: str | None = None
     source_run_metrics: bool = True
     report: bool = True
+    performance_report: bool = False
     table_rows: int = Field(default=50, ge=1, le=200)
     patience: float = Field(default=120.0, ge=0)
     link: str | None = None

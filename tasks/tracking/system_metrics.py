@@ -1,4 +1,4 @@
-"""CPU, memory, disk, network and GPU use of this machine while versions are evaluated.
+"""CPU, memory, disk, network and GPU use of this machine and of every worker while versions are evaluated.
 
 The versions of a split are measured together, so they share one run, in an experiment of its own: in the versions' runs
 these numbers would come first on every page that compares them.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import mlflow
+from distributed import Client
 from mlflow import MlflowClient
 from mlflow.entities import RunStatus
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
@@ -21,6 +22,7 @@ from congruence.tasks.tracking.links import run_place
 from congruence.tasks.tracking.runs import MACHINE_PLACE, MACHINE_RUN, SOURCE
 from congruence.tasks.tracking.settings import TrackingSettings
 from congruence.tasks.tracking.views import prepare_experiment
+from congruence.tasks.tracking.worker_metrics import worker_metrics
 
 INTERVAL = 10.0
 _LOGGER = "mlflow.system_metrics.system_metrics_monitor"
@@ -37,7 +39,11 @@ class _Monitor(SystemMetricsMonitor):
 
 @contextmanager
 def system_metrics(
-    run_ids: Sequence[str], settings: TrackingSettings, *, interval: float = INTERVAL
+    run_ids: Sequence[str],
+    settings: TrackingSettings,
+    *,
+    client: Client | None = None,
+    interval: float = INTERVAL,
 ) -> Iterator[str | None]:
     """Log ``system/...`` metrics while the block runs, and give the id of the run that has them.
 
@@ -45,6 +51,7 @@ def system_metrics(
         run_ids: the (open) evaluations that are being made; the run is named in their tags. Taken up again, they go on
             with the run that they had.
         settings: where evaluations are logged.
+        client: of the Dask cluster that works, for ``system/worker-N/...``; by default this machine's alone are logged.
         interval: seconds between two measurements.
 
     Raises:
@@ -53,16 +60,17 @@ def system_metrics(
     if not run_ids:
         yield None
         return
-    client = connect(settings)
-    machine = persist("opening the run of system metrics", lambda: _machine_run(client, run_ids, settings), settings)
+    server = connect(settings)
+    machine = persist("opening the run of system metrics", lambda: _machine_run(server, run_ids, settings), settings)
     status = RunStatus.FAILED
     try:
-        with _monitored(machine, settings, interval):
+        workers = nullcontext() if client is None else worker_metrics(client, machine, settings, interval)
+        with _monitored(machine, settings, interval), workers:
             yield machine
         status = RunStatus.FINISHED
     finally:
         ended = RunStatus.to_string(status)
-        persist("closing the run of system metrics", lambda: client.set_terminated(machine, ended), settings)
+        persist("closing the run of system metrics", lambda: server.set_terminated(machine, ended), settings)
 
 
 @contextmanager

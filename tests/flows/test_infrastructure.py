@@ -18,11 +18,14 @@ from typing import Any
 import dask
 import jsonschema
 import pytest
+import typer
 import yaml
 from loopback import HttpServer, Process, free_port
 
 from congruence.tasks.cluster_specs import ClusterSpec, _named, read_cluster_spec
 from congruence.tasks.clusters import dask_client
+from congruence.tasks.doctor.dask_cluster import Reach, dask_cluster
+from congruence.tasks.doctor.findings import Check, examine
 from congruence.tasks.settings.cluster import TlsSettings
 from congruence.tasks.settings.evaluation import load_settings
 
@@ -156,7 +159,7 @@ def test_a_changed_line_of_source_installs_no_package_again() -> None:
     for extras in re.findall(r"requirements\.py ([\w ]+) >", (INFRA / "Containerfile").read_text()):
         command = [sys.executable, str(INFRA / "requirements.py"), *extras.split()]
         lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-        assert "torch" in lines
+        assert {"torch", "prefect-dask", "typer", "matplotlib"} <= set(lines), "what the command itself asks for"
         assert not [line for line in lines if line.startswith("congruence")]
 
 
@@ -177,7 +180,9 @@ def dask_of_compose(secrets: Path, tmp_path: Path) -> Iterator[int]:
             for there, own in (here | {"/run/secrets": str(secrets)}).items():
                 words = words.replace(there, own)
             command = [sys.executable, "-m", *words.split()]
-            server = HttpServer(command, tmp_path / f"{name}.log", {"DASK_CONFIG": str(INFRA / "dask")})
+            server = HttpServer(
+                command, tmp_path / f"{name}.log", {"DASK_CONFIG": str(INFRA / "dask" / "congruence.yaml")}
+            )
             check = SERVICES[name]["healthcheck"]["test"][-1]
             server.url = re.sub("878[78]", lambda port: ports[port[0]], check)
             processes.append(server)
@@ -197,6 +202,47 @@ def test_the_scheduler_and_worker_of_compose_serve_the_example(dask_of_compose: 
         assert client.submit(sum, [1, 2]).result(30) == 3
         told = client.run_on_scheduler(lambda: dask.config.get("distributed.scheduler.allowed-failures"))
         assert told == 10, "Dask's settings are the scheduler's, not the client's alone"
+    found = list(
+        examine([Check("Dask", lambda: dask_cluster(here, Reach(secrets, str(secrets.parent / "store"), {})))])
+    )
+    assert {item.level for item in found} == {"ok"}, found
+    assert [file.name for file in (INFRA / "dask").iterdir()] == ["congruence.yaml"]
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """What the services of compose.yaml and the pods run, by whose it is."""
+    for name, service in SERVICES.items():
+        yield name, [str(word) for word in service.get("command", [])]
+    for name, service in compose("compose.gpu.yaml")["services"].items():
+        yield f"{name} (gpu)", [str(word) for word in service["command"]]
+    for name, pod in pods():
+        for container in pod["containers"]:
+            yield name, [str(word) for word in container.get("args", [])]
+
+
+def test_the_commands_have_the_options_that_they_are_given() -> None:
+    from distributed.cli.dask_scheduler import main as scheduler
+    from distributed.cli.dask_worker import main as worker
+    from mlflow.cli import cli as mlflow_cli
+
+    from congruence.flows.cli import app
+
+    parts = {
+        "dask scheduler": scheduler,
+        "dask worker": worker,
+        "mlflow server": mlflow_cli.commands["server"],
+        **{f"congruence {name}": each for name, each in typer.main.get_command(app).commands.items()},
+    }
+    seen = set()
+    for name, words in commands():
+        part = parts.get(" ".join(words[:2]))
+        if part is None:
+            assert words[:1] not in (["mlflow"], ["congruence"]), (name, words)
+            continue
+        seen.add(words[0])
+        given = {word.partition("=")[0] for word in words if word.startswith("--")}
+        assert given <= {option for parameter in part.params for option in parameter.opts}, (name, words)
+    assert seen == {"dask", "mlflow", "congruence"}
 
 
 def documents(*files: Path) -> list[dict[str, Any]]:

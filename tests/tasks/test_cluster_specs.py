@@ -134,7 +134,7 @@ def test_the_settings_say_which_keys_belong_to_which_kind(tmp_path: Path) -> Non
 def test_schedulers_and_workers_that_others_start_have_dask_s_settings_too() -> None:
     told = dask.config.collect_env(dask_environment())
     stored = yaml.safe_load((INFRA / "dask" / "congruence.yaml").read_text())
-    for key, value in clusters._NO_SPILLING.items():
+    for key, value in clusters.DASK_SETTINGS.items():
         assert dask.config.get(key, config=told) == value, key
         assert dask.config.get(key, config=stored) == value, key
 

@@ -11,6 +11,8 @@ from loopback import MlflowServer
 from mlflow import MlflowClient
 from mlflow_pages import CHROMIUM, Browser
 
+from congruence.tasks.doctor.findings import Check, examine
+from congruence.tasks.doctor.mlflow_servers import registry, tracking_server
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.scores.evaluation import Metric
 from congruence.tasks.tracking import (
@@ -176,3 +178,14 @@ def test_the_list_of_evaluations_opens_with_its_columns_and_charts(
     page = browser.read(f"{listed}&compareRunsMode=CHART", "Evaluation", f"({drawn})", "Model metrics")
     assert f"({drawn})" in page  # charts in the section that is unfolded: of the metrics that a run has
     browser.picture(tmp_path / "charts.png")
+
+
+def test_the_doctor_finds_it_well_and_leaves_nothing_behind(server, settings):
+    checks = [
+        Check("MLflow", lambda: tracking_server(settings)),
+        Check("its registry", lambda: registry(settings, ["angle"])),
+    ]
+    found = list(examine(checks))
+    assert {item.level for item in found} == {"ok"}, found
+    assert any("agrees" in item.said for item in found)
+    assert MlflowClient().get_registered_model("angle").tags == {}

@@ -67,9 +67,12 @@ def test_a_failed_run_is_replaced_so_that_its_duration_is_that_of_the_attempt_th
     client, evaluation = MlflowClient(), make_evaluation()
     identity = EvaluationIdentity.of(evaluation)
     failed_id = open_run(identity, tracked)
-    fail_run(identity, "no licence", tracked)
+    fail_run(identity, "no licence at https://me:hunter22@host/x", tracked)
     failed = client.get_run(failed_id)
-    assert (failed.info.status, failed.data.tags["congruence.error"]) == ("FAILED", "no licence")
+    assert (failed.info.status, failed.data.tags["congruence.error"]) == (
+        "FAILED",
+        "no licence at https://***@host/x",
+    )
     time.sleep(0.05)
     run_id = open_run(identity, tracked)
     assert client.get_run(failed_id).info.lifecycle_stage == "deleted"
