@@ -149,7 +149,9 @@ def short(frame: str) -> str:
             return f"{'congruence.' if root == '/congruence/' else ''}{inside}:{function}"
     for room in ("kernels", "tasks", "flows"):
         if f"/{room}/" in path:
-            return f"congruence.{room}.{path.rpartition(f'/{room}/')[2].removesuffix('.py').replace('/', '.')}:{function}"
+            return (
+                f"congruence.{room}.{path.rpartition(f'/{room}/')[2].removesuffix('.py').replace('/', '.')}:{function}"
+            )
     return f"{Path(path).stem}:{function}"
 
 

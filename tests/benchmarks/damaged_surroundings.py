@@ -34,6 +34,9 @@ import pandas as pd
 import psutil
 import yaml
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from slow_machine import a_quarter_of_the_processor
+
 NUMBERS = ("cce_mean", "cce_noise_floor", "cce_expected", "cce_p_value", "calibration_p_value", "nll_mean", "ece")
 ROWS = 1200
 QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
@@ -383,6 +386,16 @@ def at_another_time(place: Place, seconds: int) -> Told:
     return place.run()
 
 
+@case("a quarter of the processor's time, at the lowest priority")
+def _(place: Place) -> Told:
+    place.changes = {"cluster": {"kind": "local", "workers": 2}}
+    place.embedded = True
+    begun = place.start()
+    os.setpriority(os.PRIO_PROCESS, begun.pid, 19)
+    with a_quarter_of_the_processor(psutil.Process(begun.pid)):
+        return finish(begun, 900.0)
+
+
 @case("two commands at once in one home")
 def _(place: Place) -> Told:
     first = place.start()
@@ -597,7 +610,7 @@ def _(place: Place) -> Told:
 
     nothing_but_the_store(place)
     path = some(place, "embeddings/*/shards/*/0.0")
-    shard, content = path.parent.name.split("-")
+    shard = path.parent.name.partition("-")[0]
     marker = some(place, f"embeddings/*/done/{shard}.json")
     data = encoded(np.zeros((300, 2), np.float32))
     said = unsealed(marker.read_bytes()) | {"content": content_digest(data), "size": len(data)}
