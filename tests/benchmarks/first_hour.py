@@ -5,8 +5,8 @@
 
 `counts`: claims of insurance policies, five versions of scikit-learn and of callables. `images`: pictures of cells
 that are to be counted, sixty of them damaged; a Poisson regression on simple features and an ensemble; by an encoder of
-one's own and by open_clip from a checkpoint that is made here, nothing downloaded. HOME, the working folder and the home
-folder of congruence are fresh; nothing is set in the environment but PYTHONPATH where it was. The kept record is
+one's own and by open_clip from a checkpoint that is made here, nothing downloaded. HOME, the working folder and the
+home folder of congruence are fresh; nothing is set in the environment but PYTHONPATH where it was. The kept record is
 first_hour.md.
 
 With --profile the processes of `evaluate` are sampled: where its CPU seconds go, process by process.
