@@ -75,15 +75,20 @@ def test_a_point_regressor_with_one_scale(registry: str) -> None:
 
 
 def test_a_regressor_of_counts_gives_their_mean(registry: str) -> None:
-    counts = np.arange(12) % 4
-    regressor = PoissonRegressor().fit(FRAME, counts)
-    found = loaded(registry, regressor, family="poisson")
-    assert isinstance(found, Poisson)
-    np.testing.assert_allclose(found.mean(), regressor.predict(FRAME))
-    wide = loaded(registry, regressor, family="negative_binomial", columns={"dispersion": 0.5})
+    regressor = PoissonRegressor().fit(FRAME, np.arange(12) % 4)
+
+    def logged(**settings: Any) -> Distribution:
+        about = {"name": "m", "input_example": FRAME, "registered_model_name": registry}
+        log_predictive_model(regressor, **about, **settings)
+        return load_predictive_model(select(registry)[-1].uri).predict(FRAME)
+
+    poisson = logged(family="poisson")
+    assert isinstance(poisson, Poisson)
+    np.testing.assert_allclose(poisson.mean(), regressor.predict(FRAME))
+    wide = logged(family="negative_binomial", columns={"dispersion": 0.5})
     np.testing.assert_allclose(wide.mean(), regressor.predict(FRAME))
     with pytest.raises(ContractError, match=r"columns=\{'dispersion': ...\} where it is logged"):
-        log_predictive_model(regressor, name=registry, family="negative_binomial", input_example=FRAME)
+        logged(family="negative_binomial")
 
 
 def test_a_regressor_per_quantile(registry: str) -> None:
