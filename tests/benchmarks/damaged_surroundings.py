@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from slow_machine import a_quarter_of_the_processor
 
 NUMBERS = ("cce_mean", "cce_noise_floor", "cce_expected", "cce_p_value", "calibration_p_value", "nll_mean", "ece")
-ROWS = 1200
+ROWS = 600
 QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
 OWN = ("PREFECT_", "MLFLOW_TRACKING", "MLFLOW_HTTP", "CONGRUENCE_", "PREFECT_API")
 
@@ -130,7 +130,7 @@ class Place:
         """`congruence evaluate`, started."""
         split = {
             "name": "rows", "uri": str(self.folder / "rows.parquet"), "input": ["a", "b", "c"], "target": "y",
-            "input_kind": "features", "model_inputs": ["a", "b", "c"], "shard_rows": 300,
+            "input_kind": "features", "model_inputs": ["a", "b", "c"], "shard_rows": 150,
         }  # fmt: skip
         content = {
             "models": ["law"], "splits": [split], "encoder": {"kind": "identity"},
@@ -612,7 +612,7 @@ def _(place: Place) -> Told:
     path = some(place, "embeddings/*/shards/*/0.0")
     shard = path.parent.name.partition("-")[0]
     marker = some(place, f"embeddings/*/done/{shard}.json")
-    data = encoded(np.zeros((300, 2), np.float32))
+    data = encoded(np.zeros((150, 2), np.float32))
     said = unsealed(marker.read_bytes()) | {"content": content_digest(data), "size": len(data)}
     shutil.copytree(path.parent, path.parent.with_name(f"{shard}-{content_digest(data)}"))
     (path.parent.with_name(f"{shard}-{content_digest(data)}") / "0.0").write_bytes(data)
