@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from congruence.flows.conditions import encoder_protocol
+from congruence.flows.console import results
 from congruence.flows.found import asked_versions, divide, protocol_name
 from congruence.flows.splits import open_planned, with_fitted_encoder
 from congruence.flows.tracking import use_tracking
@@ -118,9 +119,7 @@ def validation_json(result: Validation) -> dict[str, Any]:
 
 def print_validation(result: Validation) -> None:
     """Print what a run would do."""
-    from rich.console import Console
-
-    out = Console(highlight=False)
+    out = results()
     splits = ", ".join(f"'{name}' ({rows:,} rows)" for name, rows in result.splits.items())
     _line(out, f"splits {splits}; protocol {result.protocol}")
     for version in result.versions:
