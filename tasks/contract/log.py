@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -100,7 +101,7 @@ def log_predictive_model(
         settings = _with_its_mean(settings, output)
     read_distribution(output, settings, len(input_example))
     _use_the_commands_store()
-    with _quietly():
+    with without_notices():
         info: ModelInfo = log_model(
             name=name,
             python_model=predictor,
@@ -126,8 +127,12 @@ def _use_the_commands_store() -> None:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
-    """Without MLflow's notices that it checks the example and that pickles run code when loaded (our docs say so)."""
+def without_notices() -> Iterator[None]:
+    """Without MLflow's notices when a model is logged, which tell of nothing that is to be done.
+
+    That it checks the example; that pickles run code when loaded, which our docs say; that whole numbers cannot be
+    missing, as a row without a finite input is left out before a model is asked; that there is no example.
+    """
 
     def other(record: logging.LogRecord) -> bool:
         return not re.search("CloudPickle|Validating input example", record.getMessage())
@@ -135,7 +140,10 @@ def _quietly() -> Iterator[None]:
     logger = logging.getLogger("mlflow.pyfunc")
     logger.addFilter(other)
     try:
-        yield
+        with warnings.catch_warnings():
+            for start in ("Hint: Inferred schema contains integer", ".*An input example was not provided"):
+                warnings.filterwarnings("ignore", message=start)
+            yield
     finally:
         logger.removeFilter(other)
 
