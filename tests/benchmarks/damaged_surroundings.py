@@ -166,6 +166,7 @@ class Told:
     seconds: float
     said: str
     numbers: dict[str, float]
+    failed: str = ""
 
     @property
     def sentence(self) -> str:
@@ -174,6 +175,8 @@ class Told:
         if "Traceback (most recent call last)" in self.said:
             return f"TRACEBACK ... {lines[-1]}"
         errors = [line for line in lines if line.startswith("Error:")]
+        if self.failed:
+            return self.failed
         return errors[-1].removeprefix("Error: ") if errors else " / ".join(lines[1:][-2:])
 
 
@@ -186,7 +189,15 @@ def finish(command: subprocess.Popen[str], seconds: float = 300.0, started: floa
         out, said = command.communicate()
         return Told(None, time.monotonic() - begun, said + "\nstill running, killed", {})
     taken = time.monotonic() - begun
-    return Told(command.returncode, taken, said, numbers_of(out))
+    return Told(command.returncode, taken, said, numbers_of(out), reason_of(out))
+
+
+def reason_of(out: str) -> str:
+    """Why a version failed."""
+    try:
+        return " / ".join(outcome["error"] for outcome in json.loads(out).get("outcomes", []) if outcome.get("error"))
+    except ValueError:
+        return ""
 
 
 def numbers_of(out: str) -> dict[str, float]:
@@ -554,8 +565,15 @@ def _(place: Place) -> Told:
 # --- what is kept
 
 
+def move_folders_away(place: Place, pattern: str) -> None:
+    """What `is a folder where a file is needed` asks for."""
+    for path in place.home.glob(pattern):
+        if path.is_dir() and (path / "something").exists():
+            shutil.rmtree(path)
+
+
 def damaged(name: str, pattern: str, damage: Callable[[Path], None]) -> None:
-    @case(name)
+    @case(name, lambda place: move_folders_away(place, pattern))
     def _(place: Place) -> Told:
         nothing_but_the_store(place)
         damage(some(place, pattern))
@@ -625,7 +643,7 @@ def _(place: Place) -> Told:
 def measured(name: str, damage: Callable[[Path], None]) -> None:
     """A run that is killed once a version is measured and before it is logged; then its measurement is damaged."""
 
-    @case(name)
+    @case(name, lambda place: move_folders_away(place, "embeddings/measurements/*/*.npz"))
     def _(place: Place) -> Told:
         begun = place.start()
         wait_until(lambda: any(place.home.glob("embeddings/measurements/*/*.npz")))

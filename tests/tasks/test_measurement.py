@@ -18,8 +18,9 @@ from congruence.kernels import (
     prepare,
 )
 from congruence.kernels.mean_embeddings.model_scales import model_output_kernel
+from congruence.kernels.solvers import Iterate
 from congruence.tasks.clusters import dask_client
-from congruence.tasks.linalg import sweep_iterates
+from congruence.tasks.linalg import CheckpointFile, sweep_iterates
 from congruence.tasks.linalg.measurement import Measurement, measure, on_cluster
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.solver import SolverSettings
@@ -102,6 +103,42 @@ def test_an_iterate_is_kept_until_its_answer_is_logged_and_an_abandoned_one_for_
     for checkpoint in measurement.checkpoints:
         checkpoint.clear()
     assert not kept.exists()
+
+
+def test_a_solve_that_was_killed_in_the_middle_ends_with_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On as many workers; on another number of them sums have another order, which moved a noise floor by 4e-6."""
+
+    class OnlyErrors:
+        seed = 0
+        metrics = ("nll",)
+
+    monkeypatch.setattr("congruence.tasks.linalg.plan.CHECKPOINT_ROWS", 10)
+    settings = SolverSettings(kind="conjugate_gradient", landmarks=10)
+
+    def solved(folder: str) -> Measurement:
+        with dask_client(ClusterSettings(kind="threads", workers=2)) as client:
+            (tmp_path / folder).mkdir(exist_ok=True)
+            place = on_cluster(client, settings, 100, tmp_path / folder, lambda _: None, gpu=False)
+            return measure(OnlyErrors(), EXACT, X, Y, VERSIONS, prepare_inputs=place)
+
+    undisturbed, save = solved("undisturbed"), CheckpointFile.save
+
+    def killed(self: CheckpointFile, iterate: Iterate) -> None:
+        save(self, iterate)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CheckpointFile, "save", killed)
+        with pytest.raises(KeyboardInterrupt):
+            solved("killed")
+    assert len(list((tmp_path / "killed").iterdir())) == 1
+    again = solved("killed")
+    for name, result in undisturbed.results.items():
+        for part in ("values", "noise_floor_values"):
+            np.testing.assert_array_equal(getattr(again.results[name], part), getattr(result, part))
+        assert again.expected.get(name) == undisturbed.expected.get(name)
 
 
 @pytest.mark.parametrize("scale", ["marginal", "residual", "multiscale"])
