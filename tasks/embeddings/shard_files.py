@@ -73,7 +73,7 @@ class ShardFiles:
         """What is wrong with it, and the remedy."""
         return StoreError(
             f"{self.objects.uri}: shard {shard.index} (rows {shard.start} to {shard.start + shard.rows}) {what}; "
-            "run the embedding step again: it redoes this shard and keeps the others"
+            "run again: this shard is embedded anew, the others are kept"
         )
 
     def is_whole(self, shard: Shard) -> bool:
