@@ -19,6 +19,7 @@ from congruence.kernels import (
 )
 from congruence.kernels.mean_embeddings.model_scales import model_output_kernel
 from congruence.kernels.solvers import Iterate
+from congruence.kernels.steps import listen
 from congruence.tasks.clusters import dask_client
 from congruence.tasks.linalg import CheckpointFile, sweep_iterates
 from congruence.tasks.linalg.measurement import Measurement, measure, on_cluster
@@ -187,6 +188,22 @@ def test_a_homoscedastic_version_is_found_and_an_overconfident_one_is_named() ->
     factor = even.reading.faults.factor
     assert np.mean(factor[x[:, 0] < -1.0]) < 0.8 < 1.2 < np.mean(factor[x[:, 0] > 1.0])
     assert len(even.curves.shares) == len(even.regions) == 10
+
+
+def test_steps_of_a_version_are_told_under_its_name() -> None:
+    told: list[str] = []
+
+    class Asked:
+        seed = 0
+        metrics = ("calibration",)
+
+    listen(lambda title, total, unit: told.append(title))  # type: ignore[arg-type,return-value]
+    try:
+        measure(Asked(), EXACT, X[:60], Y[:60], {"law/3": VERSIONS["right"][:60]})
+    finally:
+        listen(None)
+    assert "calibration test of law/3" in told
+    assert "null of the calibration test" in told, "which versions share"
 
 
 def test_calibration_is_measured_where_targets_are_numbers_at_their_own_rows_and_it_is_asked_for() -> None:
