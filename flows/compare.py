@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
-from rich.console import Console
 from rich.table import Table
 
 from congruence.flows.conditions import file_conditions
+from congruence.flows.console import results
 from congruence.flows.environment import tracking_uri
 from congruence.flows.options import open_file, start
 from congruence.flows.tracking import use_tracking
@@ -162,7 +162,7 @@ def comparison_json(logged: LoggedComparison) -> dict[str, Any]:
 
 def print_comparison(logged: LoggedComparison) -> None:
     """Print the versions, each one's differences from the baseline, and the inputs on which they differ most."""
-    comparison, out = logged.comparison, Console(highlight=False)
+    comparison, out = logged.comparison, results()
     split, baseline = comparison.split, comparison.baseline
     out.print(
         f"split '{split.name}' ({split.digest[:12]}), protocol {baseline.protocol_name} ({baseline.protocol_digest})"

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import logging
+import sys
 
 from rich.console import Console
 
 from congruence.tasks.logs import LOGGER, is_json
 
+LOG_WIDTH = 160
+"""Characters of a line where standard output is no terminal."""
+
 console = Console(stderr=True, highlight=False)
+
+
+def results() -> Console:
+    """Where results are printed: as wide as the terminal, or as a line of a log."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
 
 
 def say(line: str) -> None:

@@ -58,9 +58,8 @@ def embed_servers(home: Path) -> Path:
                 f"home: the disk of {home} is full ({free:.0f} MiB free, a run needs at least {_LEAST_BYTES // 2**20} "
                 "beside what it keeps); make room, or give a folder on another disk with --home"
             ) from error
-        raise SettingsError(
-            f"home: {home} cannot be written ({error.strerror}); give another folder with --home"
-        ) from error
+        remedy = "allow larger ones, see ulimit -f" if error.errno == errno.EFBIG else "give another folder with --home"
+        raise SettingsError(f"home: {home} cannot be written ({error.strerror}); {remedy}") from error
     defaults = {**_QUIET, "PREFECT_HOME": str(home / "prefect")}
     if is_json():
         defaults |= _COLLECTED

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rich.console import Console
-
 from congruence.flows.conditions import file_conditions
+from congruence.flows.console import results
 from congruence.flows.outcomes import VersionOutcome
 from congruence.flows.tracking import use_tracking
 from congruence.tasks.comparison import ComparedVersion, GateCheck, GateDecision, GateSettings, apply_gate
@@ -201,7 +200,7 @@ _COLOURS = {"passed": "green", "failed": "red", "undecided": "yellow"}
 
 def print_decisions(decisions: list[GateDecision]) -> None:
     """Print what the gate says of each version, and why."""
-    out = Console(highlight=False)
+    out = results()
     for decision in decisions:
         colour = _COLOURS[decision.outcome]
         out.print(f"gate [{colour}]{decision.outcome}[/{colour}]: {decision.candidate.label}", soft_wrap=True)

@@ -211,7 +211,7 @@ def _key(first: pa.Table, taken: set[str]) -> str | None:
     for name in map(str, first.column_names):
         column, kind = first.column(name), first.schema.field(name).type
         named = name.lower() in KEY_NAMES or name.lower().endswith(("_id", "_key"))
-        if named and name not in taken and (pa.types.is_integer(kind) or pa.types.is_string(kind)):
+        if named and name not in taken and (pa.types.is_integer(kind) or _is_text(kind)):
             values = column.to_pylist()
             if None not in values and len(set(values)) == len(values):
                 return name

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from rich.console import Console
 from rich.table import Table
 
-from congruence.flows.tables import LOG_WIDTH
+from congruence.flows.console import results
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.scores.evaluation import cce_status
 from congruence.tasks.scores.meanings import significant
@@ -50,7 +48,7 @@ def listing_json(versions: Sequence[ListedVersion]) -> list[dict[str, Any]]:
 
 def print_listing(versions: Sequence[ListedVersion]) -> None:
     """Print one row for each version and split."""
-    out = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
+    out = results()
     if not versions:
         out.print("no versions are registered here; register one, or name another server with MLFLOW_TRACKING_URI")
         return

@@ -17,9 +17,9 @@ from typing import Any
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect_dask.task_runners import DaskTaskRunner
-from rich.console import Console
 
 from congruence.flows.conditions import encoder_protocol
+from congruence.flows.console import results
 from congruence.flows.evaluate import evaluate
 from congruence.flows.outcomes import VersionOutcome
 from congruence.flows.splits import open_planned, with_fitted_encoder
@@ -273,7 +273,7 @@ def _described(
 
 def print_recalibrated(made: RecalibratedVersion) -> None:
     """Print what was made, on what it was fitted, and both versions where it was not."""
-    out = Console(highlight=False)
+    out = results()
     said = "made before from the same rows" if made.said is None else made.said
     out.print(f"{made.parent.label} recalibrated is {made.version.label}: {said}", soft_wrap=True, markup=False)
     out.print(f"fitted on {made.fitted_on}; both are evaluated on rows that it has not seen:", soft_wrap=True)

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from prefect import flow
 from prefect_dask.task_runners import DaskTaskRunner
-from rich.console import Console
 from rich.table import Table
 
 from congruence.flows.conditions import encoder_protocol
+from congruence.flows.console import results
 from congruence.flows.splits import open_planned, with_fitted_encoder
 from congruence.flows.stages.addresses import local_stores, rows_of, store_uri
 from congruence.flows.stages.embed import embed
@@ -163,7 +163,7 @@ def _summary(rows: EvaluatedRows) -> SplitSummary:
 
 def print_scores(scored: ScoredInputs) -> None:
     """Print what was found, and where everything is."""
-    found, out = scored.reliability, Console(highlight=False)
+    found, out = scored.reliability, results()
     scores = found.valid_scores
     table = Table(
         title=f"{found.model.label} on new inputs, judged by split '{found.reference.name}'", title_justify="left"

@@ -9,6 +9,7 @@ from congruence.flows.explained import explaining
 from congruence.flows.found import find_all
 from congruence.flows.outcomes import VersionOutcome
 from congruence.flows.splits import plans_folder
+from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources.index import require_columns
 
@@ -17,14 +18,16 @@ def run_evaluation(settings: EvaluationSettings, *, again: bool = False) -> list
     """The outcomes of an evaluation: of the flow, unless everything that it would do is done already.
 
     Raises:
-        CongruenceError: settings, data or models that cannot be evaluated; what the files' first rows show, before a
-            server is started.
+        CongruenceError: settings, data or models that cannot be evaluated; what the files' first rows show, and an
+            encoder that cannot be loaded, before a server is started.
     """
     found = None if again else find_all(settings)
     if found is not None:
         return found
     for split in (*settings.splits, *([settings.reference] if settings.reference else [])):
         require_columns(split, plans_folder(settings))
+    if settings.encoder.kind != "identity":  # kept in this process, which asks it for its names
+        asking_encoder(settings.encoder)
     with session():
         from congruence.flows.evaluate import evaluate
 

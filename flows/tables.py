@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -10,12 +9,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from congruence.flows.console import results
 from congruence.flows.outcomes import VersionOutcome
 from congruence.tasks.scores.evaluation import AS_IF_TRUE, NOT_AS_IF_TRUE, NOT_CALIBRATED, cce_status
 from congruence.tasks.scores.meanings import HEADLINES, meaning, significant
-
-LOG_WIDTH = 160
-"""Characters of a line where standard output is no terminal."""
 
 STATUS = {"evaluated": "evaluated now", "found": "found, evaluated before"}
 VERDICTS = {
@@ -37,7 +34,7 @@ def print_outcomes(
 
     Metrics for which the terminal has no room are left out, the least important first, and named below.
     """
-    out = out or Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
+    out = out or results()
     for split in dict.fromkeys(outcome.split for outcome in outcomes):
         rows = [outcome for outcome in outcomes if outcome.split == split and outcome.status in STATUS]
         if rows:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from congruence.flows.conditions import encoder_protocol
+from congruence.flows.console import results
 from congruence.flows.found import asked_versions, divide, protocol_name
 from congruence.flows.splits import open_planned, with_fitted_encoder
 from congruence.flows.tracking import use_tracking
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.contract import check_contract, load_predictive_model
 from congruence.tasks.encoders.identity import encoder_identity
+from congruence.tasks.models.contract_rows import contract_rows
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Split
@@ -88,10 +88,7 @@ def _try(settings: EvaluationSettings, split: Split, versions: list[ModelVersion
     """Load each version and ask it for a few rows."""
     if not versions:
         return []
-    first = split.shards[0]
-    frame = split.frame(first, split.settings.model_input_columns)
-    rows = np.flatnonzero(frame.notna().all(axis=1).to_numpy())[:CONTRACT_ROWS]
-    targets = split.targets(first)[rows]
+    frame, targets = contract_rows(split, CONTRACT_ROWS)
     checked = []
     for version in versions:
         try:
@@ -100,7 +97,7 @@ def _try(settings: EvaluationSettings, split: Split, versions: list[ModelVersion
                 lambda version=version: load_predictive_model(version.uri, settings.predictions),  # type: ignore[misc]
                 settings.tracking,
             )
-            report = check_contract(model, frame.iloc[rows], targets)
+            report = check_contract(model, frame, targets)
             checked.append(CheckedVersion(version.label, split.name, "to do", report.family, report.warnings))
         except CongruenceError as error:
             checked.append(CheckedVersion(version.label, split.name, "fails", str(error)))
@@ -118,9 +115,7 @@ def validation_json(result: Validation) -> dict[str, Any]:
 
 def print_validation(result: Validation) -> None:
     """Print what a run would do."""
-    from rich.console import Console
-
-    out = Console(highlight=False)
+    out = results()
     splits = ", ".join(f"'{name}' ({rows:,} rows)" for name, rows in result.splits.items())
     _line(out, f"splits {splits}; protocol {result.protocol}")
     for version in result.versions:

@@ -289,8 +289,13 @@ def stop_on_signals() -> threading.Event:
     return stop
 
 
-def report(result: Tick) -> bool:
-    """Print what a tick did, if anything; whether there was something."""
+def report(result: Tick, *, alone: bool = False) -> bool:
+    """Print what a tick did, if anything; whether there was something.
+
+    Args:
+        result: of the tick.
+        alone: it is the only one, so that nothing to do is said, too.
+    """
     for outcome in result.outcomes:
         mean = outcome.metrics.get("cce_mean")
         what = str(outcome.error) if outcome.status == "failed" else f"CCE {mean}" if mean is not None else ""
@@ -302,4 +307,9 @@ def report(result: Tick) -> bool:
         console.print(f"gate {decision.outcome} {decision.candidate.label}: {said}", soft_wrap=True)
     for problem in result.problems:
         console.print(f"problem with {problem}", soft_wrap=True)
+    if alone and not (result.outcomes or result.decisions or result.problems):
+        rest = f"; {result.waiting} claimed by another watcher or waiting for the next try" if result.waiting else ""
+        console.print(
+            f"nothing to evaluate: the versions that are watched have their evaluations{rest}", soft_wrap=True
+        )
     return bool(result.outcomes or result.problems)

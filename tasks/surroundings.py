@@ -103,6 +103,10 @@ def _of_the_disk(error: OSError) -> str | None:
     path = Path(str(name)) if name else None
     if error.errno in _FULL:
         return f"the disk {_free(path)}is full; make room; {_KEPT}"
+    if error.errno == errno.EFBIG:
+        return f"{path or 'a file'} would be larger than files may be here (see ulimit -f); allow more; {_KEPT}"
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"too many files are open for this process (see ulimit -n); allow more, for example 4096; {_KEPT}"
     if path is None:
         return None
     if error.errno in _REFUSED:

@@ -40,7 +40,7 @@ def watch(
                 keep_watching(settings, every=pause, stop=stop_on_signals())
                 return
             result = tick(settings)
-        report(result)
+        report(result, alone=True)
         if result.failed or result.problems:
             raise typer.Exit(FAILED)
         leave_by(result.decisions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -36,6 +37,8 @@ from congruence.tasks.settings.home import default_home, home_store
 logger = logging.getLogger(__name__)
 
 EXAMPLE_ROWS = 5
+_MEANS = {"poisson": "rate", "negative_binomial": "mean", "double_poisson": "mean"}
+"""The parameter of a family of counts that a regressor predicts."""
 
 
 def log_predictive_model(
@@ -61,7 +64,8 @@ def log_predictive_model(
       - a function of the input frame that returns a ``Distribution`` (family and columns follow from it), or a
         DataFrame or dict of columns;
       - a fitted scikit-learn regressor: with ``return_std`` in its ``predict`` it is normal; else its output is column
-        ``loc``, or "0", "1", ... for several outputs (``columns={"scale": 2.0}`` gives a constant scale);
+        ``loc``, or "0", "1", ... for several outputs (``columns={"scale": 2.0}`` gives a constant scale). Of a family
+        of counts it is the mean: ``family="poisson"``, or ``family="negative_binomial", columns={"dispersion": 0.3}``;
       - a mapping {level: fitted regressor}: quantiles;
       - a ``torch.nn.Module`` that takes a float tensor (or what ``preprocess`` makes of the frame) and returns a
         matrix, a dict of tensors or a ``torch.distributions`` object;
@@ -93,9 +97,11 @@ def log_predictive_model(
     # An explicit family replaces what follows from the model altogether; without one its details may be refined.
     settings = PredictionSettings.model_validate(chosen if "family" in chosen else {**defaults, **chosen})
     output = _ask(predictor, input_example)
+    if isinstance(predictor, EstimatorPredictor):
+        settings = _with_its_mean(settings, output)
     read_distribution(output, settings, len(input_example))
     _use_the_commands_store()
-    with _quietly():
+    with without_notices():
         info: ModelInfo = log_model(
             name=name,
             python_model=predictor,
@@ -121,8 +127,12 @@ def _use_the_commands_store() -> None:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
-    """Without MLflow's notices that it checks the example and that pickles run code when loaded (our docs say so)."""
+def without_notices() -> Iterator[None]:
+    """Without MLflow's notices when a model is logged, which tell of nothing that is to be done.
+
+    That it checks the example; that pickles run code when loaded, which our docs say; that whole numbers cannot be
+    missing, as a row without a finite input is left out before a model is asked; that there is no example.
+    """
 
     def other(record: logging.LogRecord) -> bool:
         return not re.search("CloudPickle|Validating input example", record.getMessage())
@@ -130,7 +140,10 @@ def _quietly() -> Iterator[None]:
     logger = logging.getLogger("mlflow.pyfunc")
     logger.addFilter(other)
     try:
-        yield
+        with warnings.catch_warnings():
+            for start in ("Hint: Inferred schema contains integer", ".*An input example was not provided"):
+                warnings.filterwarnings("ignore", message=start)
+            yield
     finally:
         logger.removeFilter(other)
 
@@ -180,6 +193,13 @@ def _known_settings(model: Any, predictor: Any, example: pd.DataFrame) -> dict[s
     if isinstance(predictor, EstimatorPredictor) and returns_std(model):
         return {"family": "normal"}
     return {}
+
+
+def _with_its_mean(settings: PredictionSettings, output: pd.DataFrame) -> PredictionSettings:
+    """A regressor's one output, called ``loc``, is the mean of a family of counts."""
+    if list(output.columns) != ["loc"] or settings.family not in _MEANS:
+        return settings
+    return settings.model_copy(update={"columns": {_MEANS[settings.family]: "loc", **settings.columns}})
 
 
 def _frame(output: Any, rows: int) -> pd.DataFrame:

@@ -144,7 +144,7 @@ def _missing(name: str, column: str, columns: dict[str, Array]) -> str:
     shown = ", ".join(repr(column) for column in list(columns)[:12]) + (", ..." if len(columns) > 12 else "")
     return (
         f"output column {column!r} for parameter {name!r} is missing; the output has {shown}; name the right column "
-        f"under predictions.columns.{name} in the evaluation file, or in the model's metadata"
+        f"under predictions.columns.{name} in the evaluation file, or as columns={{{name!r}: ...}} where it is logged"
     )
 
 

@@ -139,7 +139,7 @@ class KnownShards:
         except OSError as error:
             raise StoreError(
                 f"{self._objects.uri}: embeddings were found damaged, and {' and '.join(keys)} cannot be removed "
-                f"({error}), by which the next run would see it; remove them, and run the embedding step again"
+                f"({error}), by which the next run would see it; remove them, and run again"
             ) from error
 
 

@@ -61,7 +61,10 @@ class ShardFiles:
             raise self.error(shard, "lacks its data")
         if content_digest(data) != entry.content:
             raise self.error(shard, "is damaged: its data do not have their checksum")
-        rows = decoded(data, shard.rows, self.dimension, self.dtype)
+        try:
+            rows = decoded(data, shard.rows, self.dimension, self.dtype)
+        except Exception as error:  # Zarr's codecs each have their own for data of another shape or form
+            raise self.error(shard, f"holds no {shard.rows} x {self.dimension} embeddings ({error})") from error
         if set(np.flatnonzero(np.isnan(rows[:, 0])).tolist()) != entry.invalid:
             raise self.error(shard, "contradicts its marker")
         return rows
@@ -70,7 +73,7 @@ class ShardFiles:
         """What is wrong with it, and the remedy."""
         return StoreError(
             f"{self.objects.uri}: shard {shard.index} (rows {shard.start} to {shard.start + shard.rows}) {what}; "
-            "run the embedding step again: it redoes this shard and keeps the others"
+            "run again: this shard is embedded anew, the others are kept"
         )
 
     def is_whole(self, shard: Shard) -> bool:

@@ -68,8 +68,8 @@ def _custom(settings: EncoderSettings) -> Encoder:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise InvalidInputError(
-            f"encoder.path '{path}': {module_name} cannot be imported ({error}); install it, or put it on PYTHONPATH "
-            "of every worker"
+            f"encoder.path '{path}': {module_name} cannot be imported ({error}); install it, or put its folder on "
+            "PYTHONPATH, of every worker too (a file in this folder: PYTHONPATH=. congruence ...)"
         ) from error
     make = getattr(module, name, None)
     if not callable(make):

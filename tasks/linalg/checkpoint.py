@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,8 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.solvers import Iterate
 from congruence.tasks.whole_files import sweep, whole_file
+
+logger = logging.getLogger(__name__)
 
 ABANDONED_SECONDS = 7 * 24 * 3600
 
@@ -36,13 +39,17 @@ class CheckpointFile:
         digest.update(str(rhs.shape).encode())
         digest.update(np.ascontiguousarray(rhs).data)
         self._key = digest.hexdigest()
-        if not self._path.exists():
+        try:
+            with np.load(self._path, allow_pickle=False) as kept:
+                if str(kept["key"]) != self._key:
+                    return None
+                arrays = (kept["value"], kept["residual"], kept["direction"], kept["energy"])
+                return Iterate(int(kept["passes"]), *arrays)
+        except FileNotFoundError:
             return None
-        with np.load(self._path) as kept:
-            if str(kept["key"]) != self._key:
-                return None
-            arrays = (kept["value"], kept["residual"], kept["direction"], kept["energy"])
-            return Iterate(int(kept["passes"]), *arrays)
+        except Exception as error:  # zipfile, zlib and NumPy each have their own for a file that is damaged
+            logger.warning("%s is damaged (%s): the solve begins anew", self._path, error)
+            return None
 
     def save(self, iterate: Iterate) -> None:
         """See congruence.kernels.solvers.Checkpoint."""

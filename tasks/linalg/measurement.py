@@ -119,7 +119,7 @@ def measure(
     (``on_cluster``). ``keys`` name the rows for the randomised PIT of counts, as in the scores. Calibration given the
     input is measured at the targets' own rows under protocols without repeats (``can_be_tested``).
     """
-    held = {name: HeldVersion(targets, predictive, keys) for name, predictive in versions.items()}
+    held = {name: HeldVersion(targets, predictive, keys, name) for name, predictive in versions.items()}
     found, checkpoints = measure_versions(
         settings, protocol, embeddings, targets, held, query=query, prepare_inputs=prepare_inputs
     )

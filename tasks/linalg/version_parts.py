@@ -23,6 +23,7 @@ from congruence.kernels.mean_embeddings.residuals import TargetErrors, target_er
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.protocol.repeats import RepeatedResult
 from congruence.kernels.protocol.weighting import Reference
+from congruence.kernels.steps import about
 from congruence.kernels.threads import single_threaded_blas
 from congruence.tasks.linalg.calibration import SplitCalibration, VectorCalibration, VersionCalibration
 from congruence.tasks.linalg.measured import VersionMeasurement
@@ -32,6 +33,10 @@ Kept = TypeVar("Kept", covariant=True)
 
 class VersionRows(Protocol[Kept]):
     """Targets and predictions of one version at the n reference rows, read where they are asked for; picklable."""
+
+    @property
+    def label(self) -> str:
+        """What the version is called where its steps are told; "" for nothing."""
 
     def targets(self) -> Array:
         """(n,) or (n, q)."""
@@ -53,6 +58,7 @@ class HeldVersion:
     held_targets: Array = field(repr=False)
     held_predictive: Distribution = field(repr=False)
     held_keys: Array | None = field(default=None, repr=False)
+    label: str = ""
 
     def targets(self) -> Array:
         """See VersionRows."""
@@ -135,8 +141,9 @@ def judged_version(
     started = time.perf_counter()
     result: CongruenceResult = solved.with_uncertainty(split.smoother) if isinstance(solved, SolvedErrors) else solved
     targets, predictive = split.chosen(rows)
-    expected = _expected(split, targets, predictive, result)
-    test = _test(split, targets, predictive) if split.tested else None
+    with about(rows.label):
+        expected = _expected(split, targets, predictive, result)
+        test = _test(split, targets, predictive) if split.tested else None
     std = solved.std if isinstance(solved, RepeatedResult) else None
     seconds = {**split.seconds, "test": time.perf_counter() - started}
     return VersionMeasurement(result, split.solver, split.kernel.describe(), test, expected, std, seconds)
@@ -147,7 +154,8 @@ def calibrated_version(
 ) -> tuple[VersionCalibration, float]:
     """Whether a version is calibrated given its input, and the seconds that it took."""
     started = time.perf_counter()
-    found = shared.of_version(split.smoother, rows.targets(), rows.predictive(), keys=rows.keys(), seed=split.seed)
+    with about(rows.label):
+        found = shared.of_version(split.smoother, rows.targets(), rows.predictive(), keys=rows.keys(), seed=split.seed)
     return found, time.perf_counter() - started
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import mlflow
-import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
@@ -21,6 +20,7 @@ from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.model import failure_text, fetch, load_version
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.models.address import PredictionAddress
+from congruence.tasks.models.contract_rows import contract_rows
 from congruence.tasks.models.encoding import describe
 from congruence.tasks.models.isolated import IsolatedModel
 from congruence.tasks.models.predictions import concatenate, pending, remove_damaged, write_range
@@ -149,16 +149,10 @@ def try_contract(served: ServedVersion, split: Split) -> ContractReport:
         ContractError: see ``check_contract``.
         MlflowException: MLflow does not answer.
     """
-    first = split.shards[0]
-    frame = split.frame(first, split.settings.model_input_columns)
-    targets = split.targets(first) if split.settings.target_columns else None
-    usable = frame.notna().all(axis=1).to_numpy()
-    if targets is not None:
-        usable = usable & np.isfinite(targets.reshape(len(frame), -1)).all(axis=1)
-    rows = np.flatnonzero(usable)[:CONTRACT_ROWS]
+    frame, targets = contract_rows(split, CONTRACT_ROWS)
     model = warm_model(served)
     try:
-        return check_contract(model, frame.iloc[rows], None if targets is None else targets[rows])
+        return check_contract(model, frame, targets)
     except ContractError:
         raise
     except (Exception, SystemExit) as error:

@@ -76,6 +76,12 @@ class FilesOfBatches(Table):
     def _open(self, path: str, columns: Sequence[str], piece_rows: Sequence[int]) -> Opened:
         """The file, opened for reading some columns; raises SplitError where it is damaged, while it is read too."""
 
+    def _opened(self, path: str, columns: Sequence[str], piece_rows: Sequence[int]) -> Opened:
+        try:
+            return self._open(path, columns, piece_rows)
+        except FileNotFoundError as error:
+            raise SplitError(f"{path}: is gone since the split was opened; put it back, and run again") from error
+
     def batches(self, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
         """Rows in order; pieces outside of the range are passed over, and one batch held at a time."""
         for number, path in enumerate(self._paths):
@@ -86,7 +92,7 @@ class FilesOfBatches(Table):
             pieces = self._piece_rows[number]
             kept = Positions.of_this_process()
             identity = (type(self).__name__, path, self._states[number], tuple(columns))
-            with kept.borrowed(identity, begin, partial(self._open, path, columns, pieces)) as opened:
+            with kept.borrowed(identity, begin, partial(self._opened, path, columns, pieces)) as opened:
                 yield from opened.rows(begin, end)
 
     def place(self, row: int) -> str:

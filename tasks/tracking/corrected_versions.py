@@ -23,6 +23,7 @@ from mlflow.types import ColSpec, Schema
 from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 
 from congruence.tasks.contract.errors import ContractError
+from congruence.tasks.contract.log import without_notices
 from congruence.tasks.contract.model import fetch
 from congruence.tasks.contract.resolved import METADATA_KEY
 from congruence.tasks.contract.settings import PredictionSettings
@@ -169,7 +170,8 @@ def _try(folder: Path, example: pd.DataFrame, origin: Origin) -> pd.DataFrame:
 
 def _signature(parent: Path, example: pd.DataFrame, answered: pd.DataFrame) -> ModelSignature:
     """Of the columns that the parent asks for, typed as it does, and of those that are embedded."""
-    found = infer_signature(example, answered)
+    with without_notices():
+        found = infer_signature(example, answered)
     asked = Model.load(str(parent / "MLmodel")).signature
     known: dict[str, ColSpec] = {}
     if asked is not None and asked.inputs is not None and asked.inputs.has_input_names():
@@ -185,7 +187,7 @@ def _register(
     place = persist("opening the experiment", lambda: experiment_id(client, name, tracking), tracking)
     rows = f"{fitted.rows:,} rows of {origin.split.name}"
     what = f"{parent.label} recalibrated: {fitted.said}"
-    with mlflow.start_run(experiment_id=place, run_name=what[:250]):
+    with mlflow.start_run(experiment_id=place, run_name=what[:250]), without_notices():
         mlflow.log_params({"parent": parent.uri, "rows": fitted.rows, "split": origin.split.name, "seed": origin.seed})
         mlflow.log_param("split_digest", origin.split.digest)
         info = mlflow.pyfunc.log_model(

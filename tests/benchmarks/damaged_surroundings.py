@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -33,8 +34,11 @@ import pandas as pd
 import psutil
 import yaml
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from slow_machine import a_quarter_of_the_processor
+
 NUMBERS = ("cce_mean", "cce_noise_floor", "cce_expected", "cce_p_value", "calibration_p_value", "nll_mean", "ece")
-ROWS = 1200
+ROWS = 600
 QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
 OWN = ("PREFECT_", "MLFLOW_TRACKING", "MLFLOW_HTTP", "CONGRUENCE_", "PREFECT_API")
 
@@ -69,10 +73,14 @@ class Place:
     server: str | None = None
     embedded: bool = False
     """Whether commands start a Prefect server of their own, which takes most of their time; else all share one."""
+    elsewhere: str = ""
+    """The name of another home folder than the one that is put back before each case."""
+    limits: dict[int, int] = field(default_factory=dict)
+    """What the system allows a command: RLIMIT_... to a number."""
 
     @property
     def home(self) -> Path:
-        return self.folder / "home"
+        return self.folder / (self.elsewhere or "home")
 
     @property
     def store(self) -> Path:
@@ -88,25 +96,30 @@ class Place:
         frame = pd.DataFrame(draw.normal(size=(ROWS, 3)), columns=["a", "b", "c"])
         frame["y"] = frame["a"] + np.exp(0.3 * frame["b"]) * draw.normal(size=ROWS)
         frame.to_parquet(self.folder / "rows.parquet")
+        shutil.copy2(self.folder / "rows.parquet", self.folder / "rows.kept.parquet")
         code = (
-            "import sys, mlflow, numpy as np, pandas as pd\n"
+            "import numpy as np, pandas as pd\n"
             "from congruence.tasks.contract import log_predictive_model\n"
-            "mlflow.set_tracking_uri(sys.argv[1])\n"
             "def predict(x):\n    return pd.DataFrame({'loc': 0.9 * x['a'], 'scale': np.exp(0.3 * x['b'])})\n"
             "log_predictive_model(predict, name='law', family='normal', registered_model_name='law',\n"
             "    input_example=pd.DataFrame({'a': [0.0], 'b': [1.0], 'c': [0.5]}))\n"
         )
-        self.home.mkdir()
         (self.folder / "register.py").write_text(code)
-        uri = f"sqlite:///{self.home / 'mlflow.db'}"
-        done = subprocess.run(
-            [sys.executable, str(self.folder / "register.py"), uri], env=environment(), cwd=self.home, text=True
-        )
-        assert done.returncode == 0
+        self.register()
         shutil.copytree(self.home, kept)
+
+    def register(self) -> None:
+        """The model, in a home folder that is made."""
+        self.home.mkdir()
+        command = [sys.executable, str(self.folder / "register.py")]
+        variables = environment(CONGRUENCE_HOME=str(self.home))
+        subprocess.run(command, env=variables, cwd=self.home, text=True, check=True)
 
     def reset(self, kept: str = "registered") -> None:
         """The home as it was."""
+        if self.elsewhere:
+            shutil.rmtree(self.home, ignore_errors=True)
+        self.elsewhere, self.limits = "", {}
         shutil.rmtree(self.home, ignore_errors=True)
         if self.home.exists():
             self.home.unlink()
@@ -117,7 +130,7 @@ class Place:
         """`congruence evaluate`, started."""
         split = {
             "name": "rows", "uri": str(self.folder / "rows.parquet"), "input": ["a", "b", "c"], "target": "y",
-            "input_kind": "features", "model_inputs": ["a", "b", "c"], "shard_rows": 300,
+            "input_kind": "features", "model_inputs": ["a", "b", "c"], "shard_rows": 150,
         }  # fmt: skip
         content = {
             "models": ["law"], "splits": [split], "encoder": {"kind": "identity"},
@@ -132,8 +145,13 @@ class Place:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=self._limited if self.limits else None,
         )
         return self.command
+
+    def _limited(self) -> None:
+        for what, number in self.limits.items():
+            resource.setrlimit(what, (number, resource.getrlimit(what)[1]))
 
     def run(self, seconds: float = 300.0) -> Told:
         """`congruence evaluate`, to its end."""
@@ -148,6 +166,7 @@ class Told:
     seconds: float
     said: str
     numbers: dict[str, float]
+    failed: str = ""
 
     @property
     def sentence(self) -> str:
@@ -156,6 +175,8 @@ class Told:
         if "Traceback (most recent call last)" in self.said:
             return f"TRACEBACK ... {lines[-1]}"
         errors = [line for line in lines if line.startswith("Error:")]
+        if self.failed:
+            return self.failed
         return errors[-1].removeprefix("Error: ") if errors else " / ".join(lines[1:][-2:])
 
 
@@ -168,7 +189,15 @@ def finish(command: subprocess.Popen[str], seconds: float = 300.0, started: floa
         out, said = command.communicate()
         return Told(None, time.monotonic() - begun, said + "\nstill running, killed", {})
     taken = time.monotonic() - begun
-    return Told(command.returncode, taken, said, numbers_of(out))
+    return Told(command.returncode, taken, said, numbers_of(out), reason_of(out))
+
+
+def reason_of(out: str) -> str:
+    """Why a version failed."""
+    try:
+        return " / ".join(outcome["error"] for outcome in json.loads(out).get("outcomes", []) if outcome.get("error"))
+    except ValueError:
+        return ""
 
 
 def numbers_of(out: str) -> dict[str, float]:
@@ -325,6 +354,89 @@ def on_small_disk(place: Place, spare: float | None) -> Told:
         return finish(begun)
 
 
+@case("files may not grow beyond 700 KiB", lambda place: place.limits.clear())
+def _(place: Place) -> Told:
+    place.limits = {resource.RLIMIT_FSIZE: 700 * 1024}
+    return place.run()
+
+
+@case("a process may open 48 files", lambda place: place.limits.clear())
+def _(place: Place) -> Told:
+    place.limits = {resource.RLIMIT_NOFILE: 48}
+    return place.run()
+
+
+@case("HOME is a folder that cannot be made")
+def _(place: Place) -> Told:
+    place.variables = {"HOME": "/proc/nobody"}
+    return place.run()
+
+
+@case("home is named with blanks, umlauts, % and #")
+def _(place: Place) -> Told:
+    place.elsewhere = "Größe 100% #1 & 'neu' (ü)"
+    place.embedded = True
+    place.register()
+    return place.run()
+
+
+@case("every file of home is of the year 2041")
+def _(place: Place) -> Told:
+    return at_another_time(place, 2_240_000_000)
+
+
+@case("every file of home is of the year 1970")
+def _(place: Place) -> Told:
+    return at_another_time(place, 1)
+
+
+def at_another_time(place: Place, seconds: int) -> Told:
+    nothing_but_the_store(place)
+    for path in place.home.rglob("*"):
+        os.utime(path, (seconds, seconds))
+    return place.run()
+
+
+@case("a quarter of the processor's time, at the lowest priority")
+def _(place: Place) -> Told:
+    place.changes = {"cluster": {"kind": "local", "workers": 2}}
+    place.embedded = True
+    begun = place.start()
+    os.setpriority(os.PRIO_PROCESS, begun.pid, 19)
+    with a_quarter_of_the_processor(psutil.Process(begun.pid)):
+        return finish(begun, 900.0)
+
+
+@case("two commands at once in one home")
+def _(place: Place) -> Told:
+    first = place.start()
+    told = place.run()
+    other = finish(first)
+    assert other.numbers == told.numbers, other.said
+    return told
+
+
+# --- data
+
+
+@case("the data are cut to half", lambda place: put_back_data(place))
+def _(place: Place) -> Told:
+    half(place.folder / "rows.parquet")
+    return place.run()
+
+
+@case("the data are gone in the middle of the run", lambda place: put_back_data(place))
+def _(place: Place) -> Told:
+    begun = place.start()
+    wait_until(lambda: any(place.store.glob("*/done/*")))
+    (place.folder / "rows.parquet").unlink()
+    return finish(begun)
+
+
+def put_back_data(place: Place) -> None:
+    shutil.copy2(place.folder / "rows.kept.parquet", place.folder / "rows.parquet")
+
+
 # --- servers
 
 
@@ -453,8 +565,15 @@ def _(place: Place) -> Told:
 # --- what is kept
 
 
+def move_folders_away(place: Place, pattern: str) -> None:
+    """What `is a folder where a file is needed` asks for."""
+    for path in place.home.glob(pattern):
+        if path.is_dir() and (path / "something").exists():
+            shutil.rmtree(path)
+
+
 def damaged(name: str, pattern: str, damage: Callable[[Path], None]) -> None:
-    @case(name)
+    @case(name, lambda place: move_folders_away(place, pattern))
     def _(place: Place) -> Told:
         nothing_but_the_store(place)
         damage(some(place, pattern))
@@ -490,6 +609,65 @@ damaged("the statistics of the features are a folder", "statistics/**/*", a_fold
 damaged("the store's description is garbage", "embeddings/*/zarr.json", garbage)
 
 
+def gone(path: Path) -> None:
+    path.unlink()
+
+
+damaged("a shard of embeddings is cut to half", "embeddings/*/shards/*/0.0", half)
+damaged("a shard of embeddings is gone, its marker is not", "embeddings/*/shards/*/0.0", gone)
+damaged("predictions are gone, their marker is not", "embeddings/predictions/*/*/ranges/*/*/loc/c/0", gone)
+damaged("the description of a shard is garbage", "embeddings/*/shards/*/zarr.json", garbage)
+damaged("the plan of a split is garbage", "embeddings/*/splits/*", garbage)
+damaged("the plan of a split is a folder", "embeddings/*/splits/*", a_folder)
+
+
+@case("embeddings of another width, with a marker that fits them")
+def _(place: Place) -> Told:
+    from congruence.tasks.embeddings.arrays import encoded
+    from congruence.tasks.embeddings.markers import content_digest, sealed, unsealed
+
+    nothing_but_the_store(place)
+    path = some(place, "embeddings/*/shards/*/0.0")
+    shard = path.parent.name.partition("-")[0]
+    marker = some(place, f"embeddings/*/done/{shard}.json")
+    data = encoded(np.zeros((150, 2), np.float32))
+    said = unsealed(marker.read_bytes()) | {"content": content_digest(data), "size": len(data)}
+    shutil.copytree(path.parent, path.parent.with_name(f"{shard}-{content_digest(data)}"))
+    (path.parent.with_name(f"{shard}-{content_digest(data)}") / "0.0").write_bytes(data)
+    marker.write_bytes(sealed(said))
+    for summary in place.home.glob("embeddings/*/complete/*"):
+        summary.unlink()
+    return place.run()
+
+
+def measured(name: str, damage: Callable[[Path], None]) -> None:
+    """A run that is killed once a version is measured and before it is logged; then its measurement is damaged."""
+
+    @case(name, lambda place: move_folders_away(place, "embeddings/measurements/*/*.npz"))
+    def _(place: Place) -> Told:
+        begun = place.start()
+        wait_until(lambda: any(place.home.glob("embeddings/measurements/*/*.npz")))
+        begun.kill()
+        begun.communicate()
+        for path in place.home.glob("embeddings/measurements/*/*.npz"):
+            damage(path)
+        return place.run()
+
+
+def another_zip_version(path: Path) -> None:
+    content = path.read_bytes()
+    for header, place in ((b"PK\x03\x04", 4), (b"PK\x01\x02", 6)):  # the version that is needed to extract a part
+        parts = content.split(header)
+        content = header.join([parts[0], *(part[: place - 4] + b"\xff" + part[place - 3 :] for part in parts[1:])])
+    path.write_bytes(content)
+
+
+measured("killed between measuring and logging", lambda path: None)
+measured("a measurement has another zip version", another_zip_version)
+measured("a measurement is cut to half", half)
+measured("a measurement is a folder", a_folder)
+
+
 def a_file(name: str) -> None:
     @case(f"`{name}` is a file", lambda place: (place.home / name).unlink())
     def _(place: Place) -> Told:
@@ -501,6 +679,8 @@ def a_file(name: str) -> None:
 
 for name in (
     "embeddings/predictions",
+    "embeddings/measurements",
+    "embeddings/.incoming",
     "embeddings",
     "plans",
     "solves",

@@ -1,4 +1,4 @@
-"""What is wrong with files and data is said once, before a Prefect server or a cluster is started."""
+"""What is wrong with files, data and encoders is said once, before a Prefect server or a cluster is started."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ Content = Callable[..., dict[str, Any]]
 Register = Callable[..., str]
 
 
+WRONG_ENCODERS: list[tuple[dict[str, Any], str]] = [
+    ({"kind": "custom", "path": "nobodys:Encoder"}, "put its folder on PYTHONPATH, of every worker too"),
+    ({"kind": "open_clip", "model": "ViT-B-23"}, "is unknown to open_clip"),
+]
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"target": "targt"}, "there is no column 'targt' (target); did you mean 'target'? the columns are:"),
     ({"slices": ["weather"]}, "there is no column 'weather' (slices); the columns are:"),
@@ -24,7 +28,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_a_wrong_column_is_said_once_and_starts_nothing(
+def test_a_wrong_column_or_encoder_is_said_once_and_starts_nothing(
     content: Content,
     home: Path,
     register_law: Register,
@@ -33,9 +37,12 @@ def test_a_wrong_column_is_said_once_and_starts_nothing(
 ) -> None:
     uri = register_law()
     monkeypatch.setattr(session, "session", lambda: pytest.fail("a server was started"))
-    for change, said in WRONG:
+    for change, said in [*WRONG, *WRONG_ENCODERS]:
         changed = content(models=[uri], home=str(home))
-        changed["splits"][0] |= change
+        if (change, said) in WRONG:
+            changed["splits"][0] |= change
+        else:
+            changed["encoder"] = change
         settings = EvaluationSettings.model_validate(changed)
         capsys.readouterr()
         with pytest.raises(SystemExit), Errors(debug=False):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from congruence.flows.init import ModelFacts, columns_roles, evaluation_text, write_evaluation
@@ -45,6 +46,13 @@ def test_the_file_is_read_as_it_was_meant(tmp_path: Path) -> None:
     assert output.read_text().count("#") > 10
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_a_key_is_told_by_its_name_and_values(kind: pa.DataType) -> None:
+    table = pa.table({"policy_id": pa.array(["a", "b"], kind), "x": [0.5, 1.5], "claims": [0, 1]})
+    assert columns_roles(table, "claims").key == "policy_id"
+    assert columns_roles(table.set_column(0, "policy_id", pa.array(["a", "a"], kind)), "claims").key is None
+
+
 @pytest.mark.parametrize(
     ("columns", "kind", "chosen"),
     [
@@ -61,8 +69,6 @@ def test_what_the_encoder_reads_follows_from_the_columns(
 
 
 def test_the_model_says_what_it_is_given_and_so_what_is_left_to_predict() -> None:
-    import pyarrow as pa
-
     first = pa.Table.from_pandas(frame())
     roles = columns_roles(first, None, ModelFacts("models:/house/1", inputs=("rooms", "area", "city")))
     assert roles.target == "price"

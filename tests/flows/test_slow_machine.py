@@ -5,16 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import pytest
-
-SHARE, SLICE_SECONDS = 0.25, 0.2
+from slow_machine import a_quarter_of_the_processor
 
 WORKERS = """
 import os
@@ -37,37 +32,6 @@ with prefect_server():
     with urllib.request.urlopen(os.environ["PREFECT_API_URL"] + "/health", timeout=200) as answer:
         print("health", answer.status)
 """
-
-
-@contextmanager
-def a_quarter_of_the_processor(process: psutil.Process) -> Iterator[None]:
-    """Stops the process and all that it started for three quarters of the time, as a limit of a container does."""
-    ended = threading.Event()
-
-    def family() -> list[psutil.Process]:
-        with suppress(psutil.Error):
-            return [process, *process.children(recursive=True)]
-        return []
-
-    def limit() -> None:
-        while not ended.is_set():
-            stopped = family()
-            for one in stopped:
-                with suppress(psutil.Error):
-                    one.suspend()
-            time.sleep((1 - SHARE) * SLICE_SECONDS)
-            for one in stopped:
-                with suppress(psutil.Error):
-                    one.resume()
-            time.sleep(SHARE * SLICE_SECONDS)
-
-    limiter = threading.Thread(target=limit, daemon=True)
-    limiter.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        limiter.join()
 
 
 def said_by(code: str, folder: Path, *, limited: bool) -> str:

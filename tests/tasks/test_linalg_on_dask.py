@@ -249,6 +249,16 @@ def test_a_checkpoint_belongs_to_its_system_and_right_hand_sides(tmp_path):
     np.testing.assert_array_equal(kept.value, whole.value)
     assert CheckpointFile(path, "protocol b").load(rhs) is None
     assert CheckpointFile(path, "protocol a").load(2 * rhs) is None
+    good = path.read_bytes()
+    for damaged in (
+        good[: len(good) // 2],
+        b"",
+        b"notes",
+        good.replace(b"PK\x01\x02\x2d\x03\x2d", b"PK\x01\x02\x2d\x03\xff"),
+    ):
+        assert damaged != good
+        path.write_bytes(damaged)
+        assert CheckpointFile(path, "protocol a").load(rhs) is None
     CheckpointFile(path, "protocol a").clear()
     assert CheckpointFile(path, "protocol a").load(rhs) is None
 

@@ -62,7 +62,9 @@ def test_a_measurement_comes_back_as_it_was(protocol: EvaluationProtocol, tmp_pa
 def test_what_is_damaged_counts_as_missing(tmp_path: Path) -> None:
     address = MeasurementAddress(str(tmp_path), "version.npz")
     content = to_bytes(measured(EXACT))
-    for damaged in (b"", b"no archive", content[: len(content) // 2], content[:-40] + bytes(40)):
+    other_zip = content.replace(b"PK\x01\x02\x2d\x03\x2d", b"PK\x01\x02\x2d\x03\xff")
+    assert other_zip != content
+    for damaged in (b"", b"no archive", content[: len(content) // 2], content[:-40] + bytes(40), other_zip):
         (tmp_path / "version.npz").write_bytes(damaged)
         assert address.read() is None
         with pytest.raises(StoreError, match="run again"):

@@ -18,8 +18,10 @@ from congruence.kernels import (
     prepare,
 )
 from congruence.kernels.mean_embeddings.model_scales import model_output_kernel
+from congruence.kernels.solvers import Iterate
+from congruence.kernels.steps import listen
 from congruence.tasks.clusters import dask_client
-from congruence.tasks.linalg import sweep_iterates
+from congruence.tasks.linalg import CheckpointFile, sweep_iterates
 from congruence.tasks.linalg.measurement import Measurement, measure, on_cluster
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.solver import SolverSettings
@@ -104,6 +106,42 @@ def test_an_iterate_is_kept_until_its_answer_is_logged_and_an_abandoned_one_for_
     assert not kept.exists()
 
 
+def test_a_solve_that_was_killed_in_the_middle_ends_with_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On as many workers; on another number of them sums have another order, which moved a noise floor by 4e-6."""
+
+    class OnlyErrors:
+        seed = 0
+        metrics = ("nll",)
+
+    monkeypatch.setattr("congruence.tasks.linalg.plan.CHECKPOINT_ROWS", 10)
+    settings = SolverSettings(kind="conjugate_gradient", landmarks=10)
+
+    def solved(folder: str) -> Measurement:
+        with dask_client(ClusterSettings(kind="threads", workers=2)) as client:
+            (tmp_path / folder).mkdir(exist_ok=True)
+            place = on_cluster(client, settings, 100, tmp_path / folder, lambda _: None, gpu=False)
+            return measure(OnlyErrors(), EXACT, X, Y, VERSIONS, prepare_inputs=place)
+
+    undisturbed, save = solved("undisturbed"), CheckpointFile.save
+
+    def killed(self: CheckpointFile, iterate: Iterate) -> None:
+        save(self, iterate)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CheckpointFile, "save", killed)
+        with pytest.raises(KeyboardInterrupt):
+            solved("killed")
+    assert len(list((tmp_path / "killed").iterdir())) == 1
+    again = solved("killed")
+    for name, result in undisturbed.results.items():
+        for part in ("values", "noise_floor_values"):
+            np.testing.assert_array_equal(getattr(again.results[name], part), getattr(result, part))
+        assert again.expected.get(name) == undisturbed.expected.get(name)
+
+
 @pytest.mark.parametrize("scale", ["marginal", "residual", "multiscale"])
 def test_the_test_is_by_the_kernel_that_the_version_states(scale: str) -> None:
     # A bandwidth that is read off the targets would make its level approximate.
@@ -150,6 +188,22 @@ def test_a_homoscedastic_version_is_found_and_an_overconfident_one_is_named() ->
     factor = even.reading.faults.factor
     assert np.mean(factor[x[:, 0] < -1.0]) < 0.8 < 1.2 < np.mean(factor[x[:, 0] > 1.0])
     assert len(even.curves.shares) == len(even.regions) == 10
+
+
+def test_steps_of_a_version_are_told_under_its_name() -> None:
+    told: list[str] = []
+
+    class Asked:
+        seed = 0
+        metrics = ("calibration",)
+
+    listen(lambda title, total, unit: told.append(title))  # type: ignore[arg-type,return-value]
+    try:
+        measure(Asked(), EXACT, X[:60], Y[:60], {"law/3": VERSIONS["right"][:60]})
+    finally:
+        listen(None)
+    assert "calibration test of law/3" in told
+    assert "null of the calibration test" in told, "which versions share"
 
 
 def test_calibration_is_measured_where_targets_are_numbers_at_their_own_rows_and_it_is_asked_for() -> None:

@@ -221,3 +221,11 @@ def test_a_notice_that_cannot_be_delivered_stops_nothing(registry: Any) -> None:
     settings = registry.settings(notify={"webhook": "http://127.0.0.1:9/hook", "command": ["false"]})
     notify(settings.notify, "title", "message")
     assert "127.0.0.1:9" not in repr(settings)
+
+
+def test_a_single_look_says_that_there_was_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = StringIO()
+    monkeypatch.setattr(flow, "console", Console(file=said))
+    assert not flow.report(flow.Tick(waiting=2), alone=True)
+    assert "nothing to evaluate" in said.getvalue()
+    assert "2 claimed by another watcher" in said.getvalue()

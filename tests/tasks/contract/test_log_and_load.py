@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 import torch
 from mlflow import MlflowClient
-from sklearn.linear_model import BayesianRidge, LinearRegression, QuantileRegressor
+from sklearn.linear_model import BayesianRidge, LinearRegression, PoissonRegressor, QuantileRegressor
 
-from congruence.kernels.distributions import Distribution, Laplace, Mixture, Normal, Quantiles
+from congruence.kernels.distributions import Distribution, Laplace, Mixture, Normal, Poisson, Quantiles
 from congruence.tasks.contract import ContractError, check_contract, load_predictive_model, log_predictive_model
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.models.registry import RegistryError, list_versions, resolve, select
@@ -72,6 +72,25 @@ def test_a_regressor_that_knows_its_standard_deviation(registry: str) -> None:
 def test_a_point_regressor_with_one_scale(registry: str) -> None:
     found = loaded(registry, LinearRegression().fit(FRAME, TARGET), family="normal", columns={"scale": 0.5})
     np.testing.assert_array_equal(found.std(), 0.5)
+
+
+def test_a_regressor_of_counts_gives_their_mean(registry: str, recwarn: pytest.WarningsRecorder) -> None:
+    frame = FRAME.assign(whole=np.arange(12))
+    regressor = PoissonRegressor().fit(frame, np.arange(12) % 4)
+
+    def logged(**settings: Any) -> Distribution:
+        about = {"name": "m", "input_example": frame, "registered_model_name": registry}
+        log_predictive_model(regressor, **about, **settings)
+        return load_predictive_model(select(registry)[-1].uri).predict(frame)
+
+    poisson = logged(family="poisson")
+    assert isinstance(poisson, Poisson)
+    np.testing.assert_allclose(poisson.mean(), regressor.predict(frame))
+    wide = logged(family="negative_binomial", columns={"dispersion": 0.5})
+    np.testing.assert_allclose(wide.mean(), regressor.predict(frame))
+    assert not any("integer column" in str(told.message) for told in recwarn)  # MLflow's hint, five lines each time
+    with pytest.raises(ContractError, match=r"columns=\{'dispersion': ...\} where it is logged"):
+        logged(family="negative_binomial")
 
 
 def test_a_regressor_per_quantile(registry: str) -> None:

@@ -21,6 +21,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from congruence.tasks.embeddings.arrays import encoded
+from congruence.tasks.embeddings.markers import content_digest, sealed, unsealed
 from congruence.tasks.embeddings.store import EmbeddingStore, StoreError
 from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.sources import Shard
@@ -148,10 +150,27 @@ def test_every_kind_of_damage_to_every_object_is_noticed_and_redone(
         assert list(open_store(folder).verify()) == [1]
         store = open_store(folder)
         assert store.pending() == [shard], name
-        with pytest.raises(StoreError, match=r"shard 1 \(rows 7 to 14\) .*; run the embedding step again"):
+        with pytest.raises(StoreError, match=r"shard 1 \(rows 7 to 14\) .*; run again"):
             store.read()
         write(store, shard, {1: "not an image"})
         assert objects(folder) == before
+
+
+def test_embeddings_of_another_width_under_a_marker_that_fits_them_are_made_again(
+    full: tuple[EmbeddingStore, Path],
+) -> None:
+    store, folder = full
+    shard = plan(20).shards[0]
+    data = encoded(np.zeros((shard.rows, DIMENSION - 2), np.float32))
+    marker = folder / store.encoder_key / "done" / f"{shard.digest}.json"
+    marker.write_bytes(sealed(unsealed(marker.read_bytes()) | {"content": content_digest(data), "size": len(data)}))
+    place = folder / store.encoder_key / "shards" / f"{shard.digest}-{content_digest(data)}" / "0.0"
+    place.parent.mkdir()
+    place.write_bytes(data)
+    again = open_store(folder)
+    with pytest.raises(StoreError, match=f"holds no {shard.rows} x {DIMENSION} embeddings"):
+        again.read()
+    assert [item.index for item in again.pending()] == [0]
 
 
 def test_a_changed_reason_or_row_count_in_the_marker_is_noticed(full: tuple[EmbeddingStore, Path]) -> None:

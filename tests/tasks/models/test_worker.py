@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import subprocess
@@ -19,6 +20,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
+from PIL import Image
 
 from congruence.kernels.distributions import Normal, Samples
 from congruence.tasks.contract import ContractError, PredictionSettings, log_predictive_model
@@ -26,11 +28,12 @@ from congruence.tasks.contract.model import PredictiveModel
 from congruence.tasks.contract.resolved import contract_digest, resolved_contract
 from congruence.tasks.models import worker
 from congruence.tasks.models.address import PredictionAddress
+from congruence.tasks.models.contract_rows import contract_rows
 from congruence.tasks.models.failures import as_model_failure
 from congruence.tasks.models.predictions import pending, read_predictions
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.models.worker import ServedVersion, predict_shards, try_contract, warm_model
-from congruence.tasks.sources import Split
+from congruence.tasks.sources import Split, SplitSettings, open_split
 
 EXAMPLE = pd.DataFrame({"a": np.linspace(0, 1, 8), "b": np.linspace(1, 2, 8)})
 Served = Callable[..., ServedVersion]
@@ -272,6 +275,19 @@ def test_the_contract_is_tried_on_a_worker(registry: str, split: Split, served: 
     log(registry, lambda frame: Normal(frame["a"] - frame["a"].mean(), np.ones(len(frame))))
     with pytest.raises(ContractError, match="depends on the rest of the batch"):
         try_contract(served(), split)
+
+
+def test_the_contract_is_tried_on_images_that_can_be_decoded(tmp_path: Path) -> None:
+    """The others will have no embedding, so that no version is ever asked for them."""
+    whole = io.BytesIO()
+    Image.new("L", (8, 8), 7).save(whole, "PNG")
+    photos = [whole.getvalue() if row % 3 else whole.getvalue()[:40] for row in range(12)]
+    pd.DataFrame({"photo": photos, "y": np.arange(12.0)}).to_parquet(tmp_path / "photos.parquet")
+    settings = SplitSettings(uri=str(tmp_path / "photos.parquet"), input="photo", target="y")
+    frame, targets = contract_rows(open_split(settings), 6)
+    assert targets is not None
+    assert targets.tolist() == [1.0, 2.0, 4.0, 5.0, 7.0, 8.0]
+    assert set(frame["photo"]) == {whole.getvalue()}
 
 
 def test_the_contract_is_known_before_anything_is_loaded(registry: str, monkeypatch: pytest.MonkeyPatch) -> None:

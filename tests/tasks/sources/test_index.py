@@ -380,6 +380,14 @@ def test_an_index_that_is_damaged_while_in_use_is_replaced_by_the_source(
     assert not part.exists()
 
 
+def test_a_source_that_is_gone_while_in_use_is_named(tmp_path: Path) -> None:
+    split = open_split(described(parquet(tmp_path / "data", table(ROWS))), tmp_path / "index")
+    for path in (tmp_path / "data").rglob("*.parquet"):
+        path.unlink()
+    with pytest.raises(SplitError, match="is gone since the split was opened; put it back"):
+        list(split.input_readers(split.shards[0]))
+
+
 MAKE = """
 import sys
 from congruence.tasks.sources import SplitSettings, open_split
