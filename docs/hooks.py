@@ -48,8 +48,14 @@ def _examples() -> tuple[Path, list[str]]:
     return folder, _beside("gallery").examples(folder)
 
 
+@cache
+def _sample_report() -> Path:
+    written: Path = _beside("sample").write(Path(tempfile.mkdtemp(prefix="congruence-sample-report-")))
+    return written
+
+
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pictures that are drawn anew with every build."""
+    """Add the pictures and the sample report, which are made anew with every build."""
     folder, faults = _faults()
     for fault in faults:
         picture = fault["picture"]
@@ -57,6 +63,7 @@ def on_files(files: Files, config: Any) -> Files:
     folder, pictures = _examples()
     for picture in pictures:
         files.append(File.generated(config, f"pictures/plots/{picture}", abs_src_path=str(folder / picture)))
+    files.append(File.generated(config, "sample-report.html", abs_src_path=str(_sample_report())))
     return files
 
 
@@ -123,4 +130,5 @@ _PARTS = {
     "commands": lambda: _reference("commands"),
     "settings": lambda: _reference("settings"),
     "metrics": lambda: _reference("metrics"),
+    "verdicts": lambda: str(_beside("verdicts").page()),
 }

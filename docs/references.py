@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
 import typing
 from collections.abc import Iterator
@@ -48,8 +49,8 @@ def settings() -> str:
         title = f"`{path}`" if path else "The file"
         if path:
             title += f": {_kind(model)}" if _kind(model) else ""
-        parts.append(f"## {title}\n\n{inspect.cleandoc(model.__doc__ or '')}\n")
-        documented = _attribute_docstrings(model)
+        said, documented = _documented(model)
+        parts.append(f"## {title}\n\n{said}\n")
         rows = []
         for name, info in model.model_fields.items():
             description = info.description or documented.get(name, "")
@@ -124,6 +125,13 @@ def _type(annotation: Any) -> str:
     if inner:
         return " or ".join(dict.fromkeys(_type(item) for item in inner if item is not type(None)))
     return str(getattr(annotation, "__name__", annotation))
+
+
+def _documented(model: type[BaseModel]) -> tuple[str, dict[str, str]]:
+    """A model's docstring, and what it or the strings below its fields say of each."""
+    said, _, listed = inspect.cleandoc(model.__doc__ or "").partition("\nAttributes:\n")
+    named = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", listed, re.MULTILINE)
+    return said.strip(), dict(named) | _attribute_docstrings(model)
 
 
 def _attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
