@@ -1,7 +1,7 @@
 """The report of a version whose fault is known, for the documentation: made by the stages of an evaluation.
 
-``python docs/sample.py FOLDER`` writes ``report.html``. Everything runs in this process, on MLflow's own SQLite store in
-a temporary folder: no server, no cluster, no network.
+``python docs/sample.py FOLDER`` writes ``report.html``. Everything runs in this process, on MLflow's own SQLite store
+in a temporary folder: no server, no cluster, no network.
 """
 
 from __future__ import annotations

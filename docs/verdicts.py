@@ -1,7 +1,7 @@
-"""The page of verdicts: what `congruence reproduce all` came to, as it was kept with ``python docs/verdicts.py FOLDER``.
+"""The page of verdicts: what `congruence reproduce all` came to when it was last kept.
 
-FOLDER is `reproduce` in the home folder of a full run. Its outcomes become ``docs/papers/outcomes.json``, its figures lie
-beside it in few colours.
+``python docs/verdicts.py FOLDER`` keeps it. FOLDER is `reproduce` in the home folder of a full run; its outcomes become
+``docs/papers/outcomes.json``, its figures lie beside it in few colours.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def page() -> str:
     seconds = [outcome["seconds"] for outcome in outcomes]
     longest = max(outcomes, key=lambda outcome: outcome["seconds"])
     head = (
-        f"**{hold} of {len(claims)} claims hold here.** {sum(seconds) / 60:.0f} minutes in all on two cores that others "
-        f"used too, {longest['seconds']:.0f} s for the longest (`{longest['name']}`); seed {outcomes[0]['seed']}.\n\n"
+        f"**{hold} of {len(claims)} claims hold here.** {sum(seconds) / 60:.0f} minutes in all on two busy cores, "
+        f"{longest['seconds']:.0f} s for the longest (`{longest['name']}`); seed {outcomes[0]['seed']}.\n\n"
         "| experiment | paper | claims that hold | seconds |\n|---|---|---|---|\n"
     )
     rows = [

@@ -6,6 +6,7 @@ from prefect import flow
 
 from congruence.flows.reproduce.seven_heads import PROTOCOL, study_heads
 from congruence.tasks.reproduction.counted_digits import counted_digits
+from congruence.tasks.reproduction.counted_images import embedded
 from congruence.tasks.reproduction.outcome import Outcome, Plan
 
 
@@ -16,7 +17,7 @@ def image_regression(plan: Plan) -> Outcome:
     rows = counted_digits(n, plan.seed)
     first, second = round(0.7 * n), round(0.8 * n)
     parts = rows[:first], rows[first:second], rows[second:]
-    table, claims, figures = study_heads(*parts, plan, epochs=plan.size(60, 6))
+    table, claims, figures = study_heads(*parts, plan, encode=embedded, epochs=plan.size(60, 6))
     notes = (
         "Digits with counts of a known law stand for the private faces and crowds, a frozen shipped CLIP for the "
         "fine-tuned backbones; heads and losses are those of the papers.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,9 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.tasks.digits.images import encode_png
 from congruence.tasks.encoders import EncoderSettings, load_encoder
+
+Encode = Callable[[Sequence[Image.Image]], Array]
+"""Images to embeddings of unit norm (n, d)."""
 
 _PIXELS = 64  # of the encoder: a radius means the same on images of every size
 
