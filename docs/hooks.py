@@ -70,8 +70,11 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Fill in the parts that a page asks for, and write formulas as MathML, which browsers draw without a script."""
     filled = _MADE.sub(lambda match: _PARTS[match[1]](), markdown)
-    displayed = _DISPLAYED.sub(lambda match: convert(match[1].strip(), display="block"), filled)
-    return _INLINE.sub(lambda match: convert(match[1]), displayed)
+    displayed = _DISPLAYED.sub(
+        lambda match: f'<div class="formula">{convert(match[1].strip(), display="block")}</div>', filled
+    )
+    # In a span: Markdown takes a line that begins with <math> for a block of its own.
+    return _INLINE.sub(lambda match: f"<span>{convert(match[1])}</span>", displayed)
 
 
 def _gallery() -> str:
@@ -90,7 +93,8 @@ def _section(fault: dict[str, Any]) -> str:
     title = "A true version" if fault["name"] == "none" else fault["name"].capitalize()
     return (
         f"## {title}\n\nThe version: {fault['what']}.\n\n"
-        f"![{title}](pictures/faults/{fault['picture']})\n\n{numbers}\n\n> {' '.join(fault['said'])}\n\n"
+        f'<div class="panels" markdown>\n\n![{title}](pictures/faults/{fault["picture"]})\n\n</div>\n\n'
+        f"{numbers}\n\n> {' '.join(fault['said'])}\n\n"
         f"{_ADVICE[fault['name']]}\n"
     )
 

@@ -40,23 +40,27 @@ def commands() -> str:
 
 def settings() -> str:
     """Every key of the evaluation file, section by section, in the order in which the file is read."""
-    parts, waiting, seen = [], [("", EvaluationSettings)], set()
+    parts: list[str] = []
+    waiting: list[tuple[str, type[BaseModel]]] = [("", EvaluationSettings)]
+    seen: dict[type[BaseModel], str] = {}
     while waiting:
         path, model = waiting.pop(0)
-        if (path, model) in seen:
-            continue
-        seen.add((path, model))
-        title = f"`{path}`" if path else "The file"
-        if path:
-            title += f": {_kind(model)}" if _kind(model) else ""
+        first = seen.setdefault(model, path)
+        title = f"`{path}` {{ #{path} }}" if path else "The file"
         said, documented = _documented(model)
+        if first != path:
+            parts.append(f"## {title}\n\nIts keys are those of [`{first}`](#{first}).\n")
+            continue
         parts.append(f"## {title}\n\n{said}\n")
         rows = []
         for name, info in model.model_fields.items():
             description = info.description or documented.get(name, "")
+            place, inner = f"{path}.{name}".strip("."), list(_models(info.annotation))
+            waiting.extend((place, found) for found in inner)
+            if inner:
+                opening = _documented(inner[0])[0].split("\n\n")[0]
+                description = f"[{place}](#{place}): {description or opening}"
             rows.append((f"`{name}`", f"`{_type(info.annotation)}`", _default_of(info), description))
-            inner = [(f"{path}.{name}".strip("."), found) for found in _models(info.annotation)]
-            waiting.extend(inner)
         parts.append(_table(("key", "type", "default", "meaning"), rows))
     return "\n".join(parts)
 
@@ -64,17 +68,22 @@ def settings() -> str:
 def metrics() -> str:
     """Every metric with a meaning, as reports and MLflow explain it."""
     rows = [
-        (f"`{name}`", said.label, said.unit, said.better, f"{said.reading} {said.interval}")
+        (f"`{name}`", said.label, said.unit, said.better, _with_interval(said.reading, said.interval))
         for name, said in MEANINGS.items()
     ]
     return _table(("metric", "in tables", "unit", "better", "how to read it"), rows)
+
+
+def _with_interval(reading: str, interval: str) -> str:
+    return f"{reading} Interval: {interval}." if interval else reading
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     if not rows:
         return ""
     lines = [head, tuple("---" for _ in head), *rows]
-    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines) + "\n"
+    table = "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+    return f'<div class="reference" markdown>\n\n{table}\n\n</div>\n'
 
 
 def _cell(text: str) -> str:
@@ -93,12 +102,6 @@ def _default_of(info: FieldInfo) -> str:
         return "required"
     value = info.default if info.default is not PydanticUndefined else None
     return "" if value is None or value in ({}, []) or isinstance(value, BaseModel) else f"`{value}`"
-
-
-def _kind(model: type[BaseModel]) -> str:
-    kind = model.model_fields.get("kind")
-    values = typing.get_args(kind.annotation) if kind is not None else ()
-    return f"kind {values[0]}" if len(values) == 1 else ""
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

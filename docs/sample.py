@@ -6,6 +6,8 @@ in a temporary folder: no server, no cluster, no network.
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -38,6 +40,8 @@ NAME = "digit-angle"
 
 def write(folder: Path) -> Path:
     """The report in ``folder``."""
+    logging.getLogger("mlflow").setLevel(logging.WARNING)
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     before = mlflow.get_tracking_uri()
     with tempfile.TemporaryDirectory(prefix="congruence-sample-") as home:
         try:
@@ -96,7 +100,7 @@ def _registered(home: Path) -> ModelVersion:
         info = log_predictive_model(
             one_scale,
             name="one-scale",
-            input_example=pd.DataFrame({"angle": [0.0, 10.0], "digit": [2, 4]}),
+            input_example=pd.DataFrame({"angle": [0.0, 10.0], "digit": [2.0, 4.0]}),
             registered_model_name=NAME,
         )
     return resolve(f"models:/{NAME}/{info.registered_model_version}")

@@ -12,6 +12,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from PIL import Image
 
 from congruence.flows.reproduce.experiments import NAMES
@@ -20,6 +21,7 @@ KEPT = Path(__file__).parent / "papers"
 OUTCOMES = KEPT / "outcomes.json"
 _COLORS = 64
 _WIDTH = 1200
+_MOST_ROWS, _MOST_COLUMNS = 24, 14  # of a table that the page shows
 
 
 def keep(folder: Path) -> None:
@@ -36,6 +38,8 @@ def keep(folder: Path) -> None:
         outcome = json.loads(record.read_text())
         if outcome["quick"]:
             raise SystemExit(f"{record} is of quick sizes: run `congruence reproduce {name}`")
+        table = pd.read_csv(folder / name / "table.csv")
+        outcome["table"] = json.loads(table.to_json(orient="records", double_precision=6)) if _fits(table) else []
         found.append(outcome)
     for old in KEPT.glob("*.png"):
         old.unlink()
@@ -45,6 +49,10 @@ def keep(folder: Path) -> None:
             picture = (folder / outcome["name"] / f"{figure}.png").read_bytes()
             (KEPT / f"{outcome['name']}-{figure}.png").write_bytes(_small(picture))
     OUTCOMES.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def _fits(table: pd.DataFrame) -> bool:
+    return len(table) <= _MOST_ROWS and table.shape[1] <= _MOST_COLUMNS
 
 
 def _small(picture: bytes) -> bytes:
@@ -89,9 +97,22 @@ def _section(outcome: dict[str, Any]) -> str:
         lines.append(f"- **{verdict.capitalize()}:** {claim['claim']} <small>({claim['source']})</small><br>")
         lines.append(f"  {_sentence(claim['found'])}")
     lines.append("")
+    lines.append('<div class="panels" markdown>\n')
     lines += [f"![{outcome['title']}: {figure}](papers/{name}-{figure}.png)\n" for figure in outcome["figures"]]
+    lines.append("</div>\n")
+    lines += [_numbers(outcome["table"])] if outcome["table"] else []
     lines += [f"*{note}*\n" for note in outcome["notes"]]
     return "\n".join(lines)
+
+
+def _numbers(table: list[dict[str, Any]]) -> str:
+    rows = [list(table[0]), ["---"] * len(table[0]), *([_cell(value) for value in row.values()] for row in table)]
+    told = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return f"<details markdown>\n<summary>The numbers</summary>\n\n{told}\n\n</details>\n"
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _sentence(found: str) -> str:

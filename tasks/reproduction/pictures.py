@@ -121,13 +121,14 @@ def curves(
     across = columns or len(panels)
     figure, rows = grid(-(-len(panels) // across), across, width=3.4 if across > 1 else 5.2, height=2.9)
     flat = [axes for row in rows for axes in row]
+    shared = len(panels) > 1 and all(list(lines) == list(panels[0][3]) for *_, lines in panels)
     for axes, (title, x_label, y_label, lines) in zip(flat, panels, strict=False):
         dress(axes, title, x_label, y_label)
         for color, (name, (x, y)) in zip(CYCLE, lines.items(), strict=False):
             bars = None if errors is None else errors.get(name)
             marker = "o" if len(x) <= _MARKED else None
             axes.errorbar(x, y, yerr=bars, color=color, marker=marker, markersize=3.5, linewidth=1.6, label=name)
-        if axes is flat[0] or list(lines) != list(panels[0][3]):
+        if not shared:
             legend(axes)
         if level is not None:
             axes.axhline(level, color=MUTED, linestyle="--", linewidth=1.0)
@@ -137,6 +138,10 @@ def curves(
             axes.set_yscale("log")
     for axes in flat[len(panels) :]:
         axes.set_axis_off()
+    if shared:  # one legend for all panels, where it hides no line
+        figure.legend(
+            *flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(panels[0][3]), frameon=False
+        )
     return figure
 
 
