@@ -54,7 +54,7 @@ def settings() -> str:
         parts.append(f"## {title}\n\n{said}\n")
         rows = []
         for name, info in model.model_fields.items():
-            description = info.description or documented.get(name, "")
+            description = info.description or documented.get(name) or _sentence_on(name, said)
             place, inner = f"{path}.{name}".strip("."), list(_models(info.annotation))
             waiting.extend((place, found) for found in inner)
             if inner:
@@ -121,7 +121,7 @@ def _type(annotation: Any) -> str:
         return _type(inner[0])
     if origin is typing.Literal:
         return " or ".join(str(value) for value in inner)
-    if origin is list:
+    if origin in (list, tuple):
         return f"list of {_type(inner[0])}"
     if origin is dict:
         return "mapping"
@@ -130,11 +130,29 @@ def _type(annotation: Any) -> str:
     return str(getattr(annotation, "__name__", annotation))
 
 
+def _sentence_on(name: str, said: str) -> str:
+    """The first sentence that speaks of a key."""
+    sentences = re.split(r"(?<=[.;]) (?=[A-Z`])", " ".join(said.split()))
+    return next((sentence for sentence in sentences if f"``{name}``" in sentence), "")
+
+
 def _documented(model: type[BaseModel]) -> tuple[str, dict[str, str]]:
     """A model's docstring, and what it or the strings below its fields say of each."""
-    said, _, listed = inspect.cleandoc(model.__doc__ or "").partition("\nAttributes:\n")
-    named = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", listed, re.MULTILINE)
-    return said.strip(), dict(named) | _attribute_docstrings(model)
+    text = re.sub(r"\nAttributes:\n((?: {4}.*\n?)*)", lambda m: "\n" + textwrap.dedent(m[1]), _cleaned(model))
+    named: dict[str, str] = {}
+    lines = []
+    for paragraph in re.split(r"\n(?! )", text):  # a line with what is indented below it
+        names, _, meaning = paragraph.partition(": ")
+        keys = [name.strip() for name in names.split(",")]
+        if meaning and set(keys) <= set(model.model_fields):
+            named |= dict.fromkeys(keys, meaning)
+        else:
+            lines.append(paragraph)
+    return "\n".join(lines).strip(), named | _attribute_docstrings(model)
+
+
+def _cleaned(model: type[BaseModel]) -> str:
+    return inspect.cleandoc(model.__doc__ or "")
 
 
 def _attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:

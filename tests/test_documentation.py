@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
+import json
 import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import mlflow
 import pytest
@@ -15,6 +18,7 @@ import yaml
 from markdown_it import MarkdownIt
 
 from congruence.flows.cli import app
+from congruence.flows.reproduce.experiments import NAMES
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 ROOT = Path(__file__).parents[1]
@@ -64,6 +68,40 @@ def test_evaluation_files_are_read(page: Path) -> None:
         if not {"splits", "encoder"} <= set(written):  # a section by itself
             written = {"splits": [{"uri": "test.parquet", "input": "photo", "target": "y"}], "encoder": _SOME} | written
         EvaluationSettings.model_validate(written)
+
+
+def beside_the_pages(name: str) -> ModuleType:
+    """A file of the documentation's build, which is no package."""
+    spec = importlib.util.spec_from_file_location(f"documentation_{name}", ROOT / "docs" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_key_of_the_evaluation_file_has_a_meaning_in_the_reference() -> None:
+    told = beside_the_pages("references").settings()
+    rows = [line.split(" | ") for line in told.splitlines() if line.startswith("| `")]
+    assert [row[0] for row in rows if row[-1].strip("| ") == ""] == []
+    for key in ("tls", "file", "card_memory", "recalibration"):
+        assert any(key in cell for row in rows for cell in row), key
+
+
+def test_every_experiment_of_the_papers_has_its_verdicts_on_the_page() -> None:
+    outcomes = json.loads((ROOT / "docs" / "papers" / "outcomes.json").read_text())
+    assert [outcome["name"] for outcome in outcomes] == list(NAMES)
+    assert not any(outcome["quick"] for outcome in outcomes)
+    told = beside_the_pages("verdicts").page()
+    for outcome in outcomes:
+        assert all(claim["claim"] in told for claim in outcome["claims"])
+        for figure in outcome["figures"]:
+            assert (ROOT / "docs" / "papers" / f"{outcome['name']}-{figure}.png").exists()
+
+
+def test_every_picture_beside_the_pages_is_shown_on_one() -> None:
+    shown = "".join(page.read_text() for page in PAGES)
+    assert [path.name for path in sorted((ROOT / "docs").glob("*.png")) if path.name not in shown] == []
 
 
 _SOME = {"kind": "open_clip", "model": "compact"}
