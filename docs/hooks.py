@@ -48,8 +48,14 @@ def _examples() -> tuple[Path, list[str]]:
     return folder, _beside("gallery").examples(folder)
 
 
+@cache
+def _sample_report() -> Path:
+    written: Path = _beside("sample").write(Path(tempfile.mkdtemp(prefix="congruence-sample-report-")))
+    return written
+
+
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pictures that are drawn anew with every build."""
+    """Add the pictures and the sample report, which are made anew with every build."""
     folder, faults = _faults()
     for fault in faults:
         picture = fault["picture"]
@@ -57,14 +63,18 @@ def on_files(files: Files, config: Any) -> Files:
     folder, pictures = _examples()
     for picture in pictures:
         files.append(File.generated(config, f"pictures/plots/{picture}", abs_src_path=str(folder / picture)))
+    files.append(File.generated(config, "sample-report.html", abs_src_path=str(_sample_report())))
     return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Fill in the parts that a page asks for, and write formulas as MathML, which browsers draw without a script."""
     filled = _MADE.sub(lambda match: _PARTS[match[1]](), markdown)
-    displayed = _DISPLAYED.sub(lambda match: convert(match[1].strip(), display="block"), filled)
-    return _INLINE.sub(lambda match: convert(match[1]), displayed)
+    displayed = _DISPLAYED.sub(
+        lambda match: f'<div class="formula">{convert(match[1].strip(), display="block")}</div>', filled
+    )
+    # In a span: Markdown takes a line that begins with <math> for a block of its own.
+    return _INLINE.sub(lambda match: f"<span>{convert(match[1])}</span>", displayed)
 
 
 def _gallery() -> str:
@@ -83,7 +93,8 @@ def _section(fault: dict[str, Any]) -> str:
     title = "A true version" if fault["name"] == "none" else fault["name"].capitalize()
     return (
         f"## {title}\n\nThe version: {fault['what']}.\n\n"
-        f"![{title}](pictures/faults/{fault['picture']})\n\n{numbers}\n\n> {' '.join(fault['said'])}\n\n"
+        f'<div class="panels" markdown>\n\n![{title}](pictures/faults/{fault["picture"]})\n\n</div>\n\n'
+        f"{numbers}\n\n> {' '.join(fault['said'])}\n\n"
         f"{_ADVICE[fault['name']]}\n"
     )
 
@@ -123,4 +134,5 @@ _PARTS = {
     "commands": lambda: _reference("commands"),
     "settings": lambda: _reference("settings"),
     "metrics": lambda: _reference("metrics"),
+    "verdicts": lambda: str(_beside("verdicts").page()),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
 import typing
 from collections.abc import Iterator
@@ -39,23 +40,27 @@ def commands() -> str:
 
 def settings() -> str:
     """Every key of the evaluation file, section by section, in the order in which the file is read."""
-    parts, waiting, seen = [], [("", EvaluationSettings)], set()
+    parts: list[str] = []
+    waiting: list[tuple[str, type[BaseModel]]] = [("", EvaluationSettings)]
+    seen: dict[type[BaseModel], str] = {}
     while waiting:
         path, model = waiting.pop(0)
-        if (path, model) in seen:
+        first = seen.setdefault(model, path)
+        title = f"`{path}` {{ #{path} }}" if path else "The file"
+        said, documented = _documented(model)
+        if first != path:
+            parts.append(f"## {title}\n\nIts keys are those of [`{first}`](#{first}).\n")
             continue
-        seen.add((path, model))
-        title = f"`{path}`" if path else "The file"
-        if path:
-            title += f": {_kind(model)}" if _kind(model) else ""
-        parts.append(f"## {title}\n\n{inspect.cleandoc(model.__doc__ or '')}\n")
-        documented = _attribute_docstrings(model)
+        parts.append(f"## {title}\n\n{said}\n")
         rows = []
         for name, info in model.model_fields.items():
-            description = info.description or documented.get(name, "")
+            description = info.description or documented.get(name) or _sentence_on(name, said)
+            place, inner = f"{path}.{name}".strip("."), list(_models(info.annotation))
+            waiting.extend((place, found) for found in inner)
+            if inner:
+                opening = _documented(inner[0])[0].split("\n\n")[0]
+                description = f"[{place}](#{place}): {description or opening}"
             rows.append((f"`{name}`", f"`{_type(info.annotation)}`", _default_of(info), description))
-            inner = [(f"{path}.{name}".strip("."), found) for found in _models(info.annotation)]
-            waiting.extend(inner)
         parts.append(_table(("key", "type", "default", "meaning"), rows))
     return "\n".join(parts)
 
@@ -63,17 +68,22 @@ def settings() -> str:
 def metrics() -> str:
     """Every metric with a meaning, as reports and MLflow explain it."""
     rows = [
-        (f"`{name}`", said.label, said.unit, said.better, f"{said.reading} {said.interval}")
+        (f"`{name}`", said.label, said.unit, said.better, _with_interval(said.reading, said.interval))
         for name, said in MEANINGS.items()
     ]
     return _table(("metric", "in tables", "unit", "better", "how to read it"), rows)
+
+
+def _with_interval(reading: str, interval: str) -> str:
+    return f"{reading} Interval: {interval}." if interval else reading
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     if not rows:
         return ""
     lines = [head, tuple("---" for _ in head), *rows]
-    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines) + "\n"
+    table = "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+    return f'<div class="reference" markdown>\n\n{table}\n\n</div>\n'
 
 
 def _cell(text: str) -> str:
@@ -94,12 +104,6 @@ def _default_of(info: FieldInfo) -> str:
     return "" if value is None or value in ({}, []) or isinstance(value, BaseModel) else f"`{value}`"
 
 
-def _kind(model: type[BaseModel]) -> str:
-    kind = model.model_fields.get("kind")
-    values = typing.get_args(kind.annotation) if kind is not None else ()
-    return f"kind {values[0]}" if len(values) == 1 else ""
-
-
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
@@ -117,13 +121,38 @@ def _type(annotation: Any) -> str:
         return _type(inner[0])
     if origin is typing.Literal:
         return " or ".join(str(value) for value in inner)
-    if origin is list:
+    if origin in (list, tuple):
         return f"list of {_type(inner[0])}"
     if origin is dict:
         return "mapping"
     if inner:
         return " or ".join(dict.fromkeys(_type(item) for item in inner if item is not type(None)))
     return str(getattr(annotation, "__name__", annotation))
+
+
+def _sentence_on(name: str, said: str) -> str:
+    """The first sentence that speaks of a key."""
+    sentences = re.split(r"(?<=[.;]) (?=[A-Z`])", " ".join(said.split()))
+    return next((sentence for sentence in sentences if f"``{name}``" in sentence), "")
+
+
+def _documented(model: type[BaseModel]) -> tuple[str, dict[str, str]]:
+    """A model's docstring, and what it or the strings below its fields say of each."""
+    text = re.sub(r"\nAttributes:\n((?: {4}.*\n?)*)", lambda m: "\n" + textwrap.dedent(m[1]), _cleaned(model))
+    named: dict[str, str] = {}
+    lines = []
+    for paragraph in re.split(r"\n(?! )", text):  # a line with what is indented below it
+        names, _, meaning = paragraph.partition(": ")
+        keys = [name.strip() for name in names.split(",")]
+        if meaning and set(keys) <= set(model.model_fields):
+            named |= dict.fromkeys(keys, meaning)
+        else:
+            lines.append(paragraph)
+    return "\n".join(lines).strip(), named | _attribute_docstrings(model)
+
+
+def _cleaned(model: type[BaseModel]) -> str:
+    return inspect.cleandoc(model.__doc__ or "")
 
 
 def _attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
+import json
 import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import mlflow
 import pytest
@@ -14,6 +18,7 @@ import yaml
 from markdown_it import MarkdownIt
 
 from congruence.flows.cli import app
+from congruence.flows.reproduce.experiments import NAMES
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 ROOT = Path(__file__).parents[1]
@@ -65,6 +70,40 @@ def test_evaluation_files_are_read(page: Path) -> None:
         EvaluationSettings.model_validate(written)
 
 
+def beside_the_pages(name: str) -> ModuleType:
+    """A file of the documentation's build, which is no package."""
+    spec = importlib.util.spec_from_file_location(f"documentation_{name}", ROOT / "docs" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_key_of_the_evaluation_file_has_a_meaning_in_the_reference() -> None:
+    told = beside_the_pages("references").settings()
+    rows = [line.split(" | ") for line in told.splitlines() if line.startswith("| `")]
+    assert [row[0] for row in rows if row[-1].strip("| ") == ""] == []
+    for key in ("tls", "file", "card_memory", "recalibration"):
+        assert any(key in cell for row in rows for cell in row), key
+
+
+def test_every_experiment_of_the_papers_has_its_verdicts_on_the_page() -> None:
+    outcomes = json.loads((ROOT / "docs" / "papers" / "outcomes.json").read_text())
+    assert [outcome["name"] for outcome in outcomes] == list(NAMES)
+    assert not any(outcome["quick"] for outcome in outcomes)
+    told = beside_the_pages("verdicts").page()
+    for outcome in outcomes:
+        assert all(claim["claim"] in told for claim in outcome["claims"])
+        for figure in outcome["figures"]:
+            assert (ROOT / "docs" / "papers" / f"{outcome['name']}-{figure}.png").exists()
+
+
+def test_every_picture_beside_the_pages_is_shown_on_one() -> None:
+    shown = "".join(page.read_text() for page in PAGES)
+    assert [path.name for path in sorted((ROOT / "docs").glob("*.png")) if path.name not in shown] == []
+
+
 _SOME = {"kind": "open_clip", "model": "compact"}
 
 
@@ -79,3 +118,23 @@ def test_commands_exist(page: Path) -> None:
         assert command in group.commands, f"{line}: no such command"
         spelled = {option for parameter in group.commands[command].params for option in parameter.opts}
         assert {item for item in arguments if item.startswith("-")} <= spelled | {"--help"}, line
+
+
+def literals(node: ast.AST) -> str:
+    """The text of a string as it is written, "…" for what is put in."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(part.value if isinstance(part, ast.Constant) else "…" for part in node.values)
+    return ""
+
+
+def test_quoted_messages_are_those_of_the_program() -> None:
+    """Headings of the FAQ in quotation marks: what stands between two "…" is said somewhere in one string."""
+    sources = [path for room in ("kernels", "tasks", "flows") for path in (ROOT / room).rglob("*.py")]
+    said = {literals(node) for path in sources for node in ast.walk(ast.parse(path.read_text()))}
+    quoted = re.findall(r'^### "(.*)"$', (ROOT / "docs" / "faq.md").read_text(), re.MULTILINE)
+    assert len(quoted) > 15
+    for message in quoted:
+        parts = [part for part in message.split("…") if len(part) > 3]
+        assert any(all(part in text for part in parts) for text in said), message

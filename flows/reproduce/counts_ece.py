@@ -21,15 +21,16 @@ def counts_ece(plan: Plan) -> Outcome:
     laws = four_count_laws(n, plan.seed)
     x = laws["Gaussian"].mean()
     prepared = prepare(x, input_kernel=RBF(0.5))
-    pits, errors, said, rows = {}, {}, {}, []
+    fits, pits, errors, said, rows = {}, {}, {}, {}, []
     for number, (name, law) in enumerate(laws.items()):
         y = law.sample(1, seed=plan.seed + number)[:, 0]
         published = expected_calibration_error(y, law, pit="nonrandomized", weights="frequency")
         randomised = expected_calibration_error(y, law)
         result = prepared.conditional_congruence_error(y, law)
         test = congruence_test(x, y, law, input_kernel=RBF(0.5), draws=plan.size(999, 199))
-        pits[name], errors[name] = pit_values(y, law, kind="nonrandomized"), result.values
-        said[name] = "PIT", f"ECE {published:.3f} ({randomised:.3f} randomised)", f"mean CCE {result.mean:.4f}"
+        fits[name] = y, law
+        pits[name], errors[name] = pit_values(y, law, kind="nonrandomized"), result
+        said[name] = f"ECE {published:.3f} ({randomised:.3f} randomised)", f"mean CCE {result.mean:.4f}"
         rows.append(
             {
                 "law": name,
@@ -74,7 +75,7 @@ def counts_ece(plan: Plan) -> Outcome:
             ece_randomised_largest=float(counts["ECE with randomised PIT"].max()),
         ),
     )
-    figures = {"figure-13": calibration_columns(pits, x, errors, said)}
+    figures = {"figure-13": calibration_columns(fits, pits, x, errors, said)}
     notes = (
         "ECE as published: 50 levels, weights by frequency, PIT at the top of each jump.",
         "The negative binomial is read as mean x and variance x + 0.1; as printed its mean would be x^2 / 0.9.",

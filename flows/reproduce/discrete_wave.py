@@ -45,6 +45,7 @@ def discrete_wave(plan: Plan) -> Outcome:
             head,
             (train_rows.x[:, None], train_rows.y),
             (validation.x[:, None], validation.y),
+            hidden=(32, 32) if plan.quick else (128, 128, 128, 64),
             epochs=plan.size(200, 15),
             batch=plan.size(32, 64),
             seed=plan.seed,

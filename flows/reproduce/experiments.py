@@ -23,6 +23,7 @@ NAMES = (
     "rejection",
     "nll-map",
     "image-regression",
+    "blood-cells",
     "ols",
     "skce-estimators",
     "skce-tests",

@@ -33,8 +33,8 @@ def friedman(plan: Plan) -> Outcome:
     """Ten networks 10-200-50-1 on 100 rows by least squares, variance of the residuals; measured on 50 test rows."""
     rng = np.random.default_rng(plan.seed + 100)
     (x, y), (x_test, y_test) = draw(100, rng), draw(50, rng)
-    steps = (0, 10, 100, 300) if plan.quick else (0, 10, 30, 100, 200, 300, 500, 750, 1000, 1500)
-    members = plan.size(MEMBERS, 3)
+    steps = (0, 10, 100) if plan.quick else (0, 10, 30, 100, 200, 300, 500, 750, 1000, 1500)
+    members = plan.size(MEMBERS, 2)
     histories = [
         homoscedastic_history(x, y, x_test, hidden=(200, 50), steps=steps, seed=plan.seed + member)
         for member in range(members)

@@ -1,41 +1,13 @@
-"""Young et al. (2025), sections 4.2 and 4.3: seven heads on one backbone over embedded images."""
+"""Young et al. (2025), sections 4.2 and 4.3: seven heads on one backbone over embedded images of a known law."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
-
-import numpy as np
-import pandas as pd
-from matplotlib.figure import Figure
-from PIL import Image
 from prefect import flow
-from sklearn.manifold import TSNE
 
-from congruence.kernels import (
-    Distribution,
-    Polynomial,
-    congruence_test,
-    expected_calibration_error,
-    negative_log_likelihood,
-    prepare,
-)
-from congruence.kernels.arrays import Array
-from congruence.tasks.heads import HeadedNetwork
-from congruence.tasks.reproduction.counted_digits import CountedDigits, blurred, counted_digits, embedded, mixed
-from congruence.tasks.reproduction.outcome import Claim, Outcome, Plan, judged
-from congruence.tasks.reproduction.pictures import curves, example_images, maps
-from congruence.tasks.reproduction.training import train
-
-PAPER = "Young et al. 2025"
-SEVEN = ("poisson", "negative_binomial", "double_poisson", "gaussian", "faithful", "natural", "beta_gaussian")
-PERTURBED = ("poisson", "beta_gaussian", "double_poisson")
-KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
-TRIALS = 5
-SHOWN = 6
-Means = Mapping[str, tuple[float, float]]
-Shifts = Mapping[str, tuple[Array, Mapping[str, list[tuple[float, float]]]]]
-"""By kind of shift: its levels, and for each head the mean and standard deviation of CCE at each level."""
+from congruence.flows.reproduce.seven_heads import PROTOCOL, study_heads
+from congruence.tasks.reproduction.counted_digits import counted_digits
+from congruence.tasks.reproduction.counted_images import embedded
+from congruence.tasks.reproduction.outcome import Outcome, Plan
 
 
 @flow(name="reproduce image-regression", validate_parameters=False)
@@ -43,177 +15,12 @@ def image_regression(plan: Plan) -> Outcome:
     """Counts on handwritten digits, splits 70/10/20; table 1, figures 3 to 5, and the map of figure 14."""
     n = plan.size(3000, 260)
     rows = counted_digits(n, plan.seed)
-    x = embedded(rows.images)
     first, second = round(0.7 * n), round(0.8 * n)
-    networks = {
-        head: train(
-            head,
-            (x[:first], rows.y[:first]),
-            (x[first:second], rows.y[first:second]),
-            hidden=(64, 64),
-            epochs=plan.size(60, 12),
-            batch=32,
-            standardise=True,
-            seed=plan.seed,
-        )
-        for head in SEVEN
-    }
-    test = CountedDigits(rows.images[second:], rows.digits[second:], rows.y[second:])
-    table = _compared(x[second:], test, networks, plan)
-    curves_of = _perturbed(x[second:], test, networks, plan)
-    reference = x[first:second], rows.y[first:second]
-    figures = {"figure-3": _shifts_picture(curves_of), **_point_wise(reference, x[second:], test, networks, plan)}
+    parts = rows[:first], rows[first:second], rows[second:]
+    table, claims, figures = study_heads(*parts, plan, encode=embedded, epochs=plan.size(60, 6))
     notes = (
         "Digits with counts of a known law stand for the private faces and crowds, a frozen shipped CLIP for the "
         "fine-tuned backbones; heads and losses are those of the papers.",
-        "Protocol of the public code: unit norm, (x.x' + 1)^3, lambda 0.1, one draw per input, five trials.",
+        PROTOCOL,
     )
-    claims = (*_table_claims(table.set_index("model")), *_shift_claims(curves_of))
-    return Outcome("image-regression", "Image regression with seven heads", "CCE", claims, table, figures, notes)
-
-
-def _trials(x: Array, y: Array, laws: Mapping[str, Distribution], seed: int) -> Means:
-    """Mean and standard deviation of the mean CCE over five trials of one draw per input."""
-    prepared = prepare(x, input_kernel=KERNEL)
-    found = [
-        {name: result.mean for name, result in prepared.evaluate(y, laws, samples=1, seed=seed + k).items()}
-        for k in range(TRIALS)
-    ]
-    by_name = {name: np.array([trial[name] for trial in found]) for name in laws}
-    return {name: (float(values.mean()), float(values.std(ddof=1))) for name, values in by_name.items()}
-
-
-def _compared(x: Array, test: CountedDigits, networks: Mapping[str, HeadedNetwork], plan: Plan) -> pd.DataFrame:
-    laws = {"true law": test.law(), **{name: network.predict(x) for name, network in networks.items()}}
-    trials = _trials(x, test.y, laws, plan.seed)
-    exact = prepare(x, input_kernel=KERNEL).evaluate(test.y, laws)
-    rows = []
-    for name, law in laws.items():
-        tested = congruence_test(x, test.y, law, input_kernel=KERNEL, draws=plan.size(999, 99))
-        rows.append(
-            {
-                "model": name,
-                "ECE": expected_calibration_error(test.y, law),
-                "ECE as published": expected_calibration_error(test.y, law, pit="nonrandomized", weights="frequency"),
-                "NLL": float(np.mean(negative_log_likelihood(test.y, law, infinite="keep"))),
-                "CCE of 5 trials": trials[name][0],
-                "std": trials[name][1],
-                "CCE, exact means": exact[name].mean,
-                "expected if true": tested.expected,
-                "p": tested.p_value,
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def _table_claims(table: pd.DataFrame) -> list[Claim]:
-    heads = table.drop(index="true law")
-    agreement = heads[["ECE", "NLL", "CCE, exact means"]].corr(method="spearman")
-    cce = agreement["CCE, exact means"]
-    best, rank = str(heads["CCE, exact means"].idxmin()), heads.rank()
-    true = table.to_dict("index")["true law"]
-    return [
-        judged(
-            "There is broad agreement among CCE, ECE and NLL over the seven heads.",
-            f"{PAPER}, section 4.2.2, tables 1 and 2",
-            bool(cce["ECE"] > 0.3 and cce["NLL"] > 0.3),
-            f"rank correlation of CCE with ECE {cce['ECE']:.2f}, with NLL {cce['NLL']:.2f} (of seven heads, by "
-            f"chance up to 0.71 either way): the heads lie closer to each other than to the truth; by CCE '{best}' is "
-            f"best, by NLL number {rank['NLL'][best]:.0f}, by ECE number {rank['ECE'][best]:.0f}",
-            with_ece=float(cce["ECE"]),
-            with_nll=float(cce["NLL"]),
-        ),
-        judged(
-            "CCE by single draws varies little over five trials.",
-            f"{PAPER}, section 4.2.2, tables 1 and 2",
-            bool(heads["std"].median() < heads["CCE of 5 trials"].median() / 3.0),
-            f"standard deviations {heads['std'].min():.4f} to {heads['std'].max():.4f} of means "
-            f"{heads['CCE of 5 trials'].min():.3f} to {heads['CCE of 5 trials'].max():.3f}; the true law has "
-            f"{true['CCE of 5 trials']:.3f} by draws and {true['CCE, exact means']:.3f} exactly (p = {true['p']:.2f}): "
-            "a small CCE by single draws holds the noise of the draws",
-            true_law_by_draws=float(true["CCE of 5 trials"]),
-            true_law_exact=float(true["CCE, exact means"]),
-        ),
-    ]
-
-
-def _perturbed(x: Array, test: CountedDigits, networks: Mapping[str, HeadedNetwork], plan: Plan) -> Shifts:
-    """By kind of shift: its levels, and for each head the mean and standard deviation of CCE at each level."""
-    rng = np.random.default_rng([plan.seed, 5])
-    noise = rng.standard_normal(len(test.y))
-    radii = np.array((0.0, 4.0) if plan.quick else (0.0, 1.0, 2.0, 3.0, 4.0, 6.0))
-    shares = np.array((0.0, 0.5) if plan.quick else (0.0, 0.1, 0.2, 0.3, 0.4, 0.5))
-    shifts = np.array((1.0, 5.0) if plan.quick else (1.0, 2.0, 3.0, 4.0, 5.0))
-    data: dict[str, tuple[Array, list[tuple[Array, Array]]]] = {
-        "blur": (radii, [(_again(x, blurred(test.images, r), r), test.y) for r in radii]),
-        "label noise": (shifts, [(x, test.y + mean + noise) for mean in shifts]),
-        "mixup": (shares, []),
-    }
-    for share in shares:
-        pictures, y = mixed(test.images, test.y, float(share), plan.seed)
-        data["mixup"][1].append((_again(x, pictures, share), y))
-    found = {}
-    for kind, (levels, parts) in data.items():
-        each: dict[str, list[tuple[float, float]]] = {head: [] for head in PERTURBED}
-        for inputs, y in parts:
-            laws = {head: networks[head].predict(inputs) for head in PERTURBED}
-            for head, means in _trials(inputs, y, laws, plan.seed).items():
-                each[head].append(means)
-        found[kind] = levels, each
-    return found
-
-
-def _again(x: Array, images: Sequence[Image.Image], level: float) -> Array:
-    return x if level == 0.0 else embedded(images)
-
-
-def _shift_claims(found: Shifts) -> list[Claim]:
-    claims = []
-    for kind, (levels, each) in found.items():
-        falls = [
-            (before[0] - after[0]) / max(np.hypot(before[1], after[1]), 1e-12)
-            for means in each.values()
-            for before, after in pairwise(means)
-        ]
-        risen = all(means[-1][0] > means[0][0] + 2.0 * np.hypot(means[0][1], means[-1][1]) for means in each.values())
-        claims.append(
-            judged(
-                f"CCE rises smoothly with the level of {kind}, whatever the model.",
-                f"{PAPER}, section 4.2.1, figure 3",
-                bool(risen and max(falls) < 2.0),
-                "; ".join(f"{head} " + ", ".join(f"{mean:.3f}" for mean, _ in means) for head, means in each.items())
-                + f" at {', '.join(f'{level:g}' for level in levels)}; standard deviations up to "
-                + f"{max(std for means in each.values() for _, std in means):.4f}; the largest fall from one level to "
-                + f"the next is {max(max(falls), 0.0):.1f} standard deviations",
-            )
-        )
-    return claims
-
-
-def _shifts_picture(found: Shifts) -> Figure:
-    panels = [
-        (kind, "level", "mean CCE", {head: (levels, np.array([mean for mean, _ in m])) for head, m in each.items()})
-        for kind, (levels, each) in found.items()
-    ]
-    return curves(panels)
-
-
-def _point_wise(
-    reference: tuple[Array, Array], x: Array, test: CountedDigits, networks: Mapping[str, HeadedNetwork], plan: Plan
-) -> dict[str, Figure]:
-    """Images of least and largest CCE by the validation rows, and the map of targets, NLL and CCE."""
-    figures = {}
-    prepared = prepare(reference[0], query=x, input_kernel=KERNEL)
-    names = ("beta_gaussian", "poisson")
-    errors = prepared.evaluate(reference[1], {name: networks[name].predict(reference[0]) for name in names})
-    for name, result in errors.items():
-        order = np.argsort(result.values)
-        chosen = {"least CCE": order[:SHOWN], "largest CCE": order[-SHOWN:]}
-        figures[f"figure-4-5-{name}"] = example_images(
-            {said: [(f"{result.values[i]:.3f}", test.images[i]) for i in places] for said, places in chosen.items()}
-        )
-    places = TSNE(random_state=plan.seed, perplexity=min(30, len(x) // 4), max_iter=plan.size(1000, 250))
-    nll = negative_log_likelihood(test.y, networks["poisson"].predict(x), infinite="keep")
-    layers = {"target": test.y, "NLL (Poisson)": nll, "CCE (Poisson)": errors["poisson"].values}
-    figures["figure-14"] = maps(places.fit_transform(x), layers)
-    return figures
+    return Outcome("image-regression", "Image regression with seven heads", "CCE", tuple(claims), table, figures, notes)

@@ -33,11 +33,12 @@ def skce_estimators(plan: Plan) -> Outcome:
             for n in (4**k for k in range(1, sizes + 1)):
                 rows += _measured(law, model, dimension, n, truth, plan)
     table = pd.DataFrame(rows)
-    panels = []
-    for measure in ("mean error", "variance", "seconds"):
-        part = table[(table["dimension"] == 1) & (table["model"] == "calibrated")].groupby("estimator", sort=False)
-        lines = {str(name): (g["n"].to_numpy(float), g[measure].to_numpy()) for name, g in part}
-        panels.append((f"{measure}, calibrated, d = 1", "rows", measure, lines))
+    panels = [
+        (f"{model}, d = {dimension}", "rows", measure, _lines(table, str(model), int(dimension), measure))
+        for dimension in table["dimension"].unique()
+        for model in MODELS
+        for measure in ("mean error", "variance", "seconds")
+    ]
     largest = table[table["n"] == table["n"].max()]
     by_model = largest.pivot_table(index=["dimension", "model"], columns="estimator", values=["bias", "error of bias"])
     unbiased = [name for name in ESTIMATORS if name != "biased"]
@@ -72,9 +73,14 @@ def skce_estimators(plan: Plan) -> Outcome:
             milliseconds_all=float(slow["unbiased"] * 1e3),
         ),
     )
-    figures = {"estimators": curves(panels, log="xy")}
+    figures = {"estimators": curves(panels, columns=3, log="xy")}
     notes = ("Variances in k_P k_Y with k_P = exp(-W_2), k_Y = exp(-d^2 / 2).",)
     return Outcome("skce-estimators", "Estimators of SKCE", "SKCE", claims, table, figures, notes)
+
+
+def _lines(table: pd.DataFrame, model: str, dimension: int, measure: str) -> dict[str, tuple[Array, Array]]:
+    part = table[(table["dimension"] == dimension) & (table["model"] == model)].groupby("estimator", sort=False)
+    return {str(name): (group["n"].to_numpy(float), group[measure].to_numpy()) for name, group in part}
 
 
 def _estimate(name: str, predicted: Distribution, y: Array, seed: int) -> float:

@@ -51,6 +51,7 @@ class PredictionSettings(Strict):
     """
 
     family: str
+    """Of the distributions that the output spells."""
     columns: dict[str, Column] = Field(default_factory=dict)
     transforms: dict[str, Transform] = Field(default_factory=dict)
     levels: list[float] | None = None

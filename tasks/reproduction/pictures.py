@@ -11,6 +11,7 @@ from PIL import Image
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration import reliability_curve
+from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.plots.style import BLUE, CYCLE, MUTED, ORANGE, SEQUENTIAL, dress, legend, new_figure
 from congruence.kernels.rejection import RejectionCurve
@@ -57,34 +58,50 @@ def bands_and_errors(
     highest = 1.05 * max(float(error.max()) for error in errors.values())
     for top, bottom, (name, law) in zip(above, below, versions.items(), strict=True):
         dress(top, name, "", "y")
-        low, high = (law.quantile(level)[order] for level in _BAND)
-        top.fill_between(x[order], low, high, color=BLUE, alpha=0.2, linewidth=0)
-        top.plot(x[order], law.mean()[order], color=BLUE, linewidth=1.6)
-        top.scatter(x, y, s=4, color=ORANGE, alpha=0.6, linewidth=0)
+        _fit(top, x, y, law)
         dress(bottom, said[name], "x", "CCE")
         bottom.plot(x[order], errors[name][order], color=BLUE, linewidth=1.8)
         bottom.set_ylim(0.0, highest)
     return figure
 
 
-def calibration_columns(
-    pits: Mapping[str, Array], x: Array, errors: Mapping[str, Array], said: Mapping[str, tuple[str, str, str]]
-) -> Figure:
-    """PIT histogram, reliability diagram and CCE of each model in a column: figure 13 of the CCE paper."""
-    figure, rows = grid(3, len(pits), width=2.7, height=2.4)
+def _fit(axes: Axes, x: Array, y: Array, law: Distribution) -> None:
+    """Targets with the mean and the central 95 % of their law along x."""
     order = np.argsort(x)
-    highest = 1.3 * max(float(error.max()) for error in errors.values())
+    low, high = (law.quantile(level)[order] for level in _BAND)
+    axes.fill_between(x[order], low, high, color=BLUE, alpha=0.2, linewidth=0)
+    axes.scatter(x, y, s=4, color=ORANGE, alpha=0.6, linewidth=0)
+    axes.plot(x[order], law.mean()[order], color=BLUE, linewidth=1.6)
+
+
+def calibration_columns(
+    fits: Mapping[str, tuple[Array, Distribution]],
+    pits: Mapping[str, Array],
+    x: Array,
+    errors: Mapping[str, CongruenceResult],
+    said: Mapping[str, tuple[str, str]],
+) -> Figure:
+    """Targets with mean and central 95 %, PIT histogram, reliability diagram and CCE of each model in a column.
+
+    Figure 13 of the CCE paper; dashed below is the noise floor, what a true model is expected to have.
+    """
+    figure, rows = grid(4, len(pits), width=2.7, height=2.3)
+    order = np.argsort(x)
+    highest = 1.3 * max(float(error.values.max()) for error in errors.values())
     for column, (name, pit) in enumerate(pits.items()):
-        histogram, diagram, curve = (row[column] for row in rows)
+        fit, histogram, diagram, curve = (row[column] for row in rows)
         titles = said[name]
-        dress(histogram, f"{name}: {titles[0]}", "PIT", "density")
+        dress(fit, name, "x", "y")
+        _fit(fit, x, *fits[name])
+        dress(histogram, "PIT", "PIT", "density")
         histogram.hist(pit, bins=20, range=(0.0, 1.0), density=True, color=BLUE, alpha=0.75)
         histogram.axhline(1.0, color=MUTED, linestyle="--", linewidth=1.0)
-        dress(diagram, titles[1], "level", "observed")
+        dress(diagram, titles[0], "level", "observed")
         diagram.plot([0, 1], [0, 1], color=MUTED, linestyle="--", linewidth=1.0)
         diagram.plot(*reliability_curve(pit), color=BLUE, linewidth=1.8)
-        dress(curve, titles[2], "x", "CCE")
-        curve.plot(x[order], errors[name][order], color=BLUE, linewidth=1.8)
+        dress(curve, titles[1], "x", "CCE")
+        curve.plot(x[order], errors[name].noise_floor_values[order], color=MUTED, linestyle="--", linewidth=1.0)
+        curve.plot(x[order], errors[name].values[order], color=BLUE, linewidth=1.8)
         curve.set_ylim(0.0, highest)
     return figure
 
@@ -104,13 +121,14 @@ def curves(
     across = columns or len(panels)
     figure, rows = grid(-(-len(panels) // across), across, width=3.4 if across > 1 else 5.2, height=2.9)
     flat = [axes for row in rows for axes in row]
+    shared = len(panels) > 1 and all(list(lines) == list(panels[0][3]) for *_, lines in panels)
     for axes, (title, x_label, y_label, lines) in zip(flat, panels, strict=False):
         dress(axes, title, x_label, y_label)
         for color, (name, (x, y)) in zip(CYCLE, lines.items(), strict=False):
             bars = None if errors is None else errors.get(name)
             marker = "o" if len(x) <= _MARKED else None
             axes.errorbar(x, y, yerr=bars, color=color, marker=marker, markersize=3.5, linewidth=1.6, label=name)
-        if axes is flat[0] or list(lines) != list(panels[0][3]):
+        if not shared:
             legend(axes)
         if level is not None:
             axes.axhline(level, color=MUTED, linestyle="--", linewidth=1.0)
@@ -120,6 +138,10 @@ def curves(
             axes.set_yscale("log")
     for axes in flat[len(panels) :]:
         axes.set_axis_off()
+    if shared:  # one legend for all panels, where it hides no line
+        figure.legend(
+            *flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(panels[0][3]), frameon=False
+        )
     return figure
 
 

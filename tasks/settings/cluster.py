@@ -42,7 +42,7 @@ class ClusterSettings(Strict):
     tls: TlsSettings | None = Field(default=None, description="certificates for an address that begins with tls://")
     file: Path | None = Field(default=None, description="of kind spec: a cluster file, with class: and arguments:")
     image: str | None = Field(default=None, description="container image of kind kubernetes")
-    namespace: str = "default"
+    namespace: str = Field(default="default", description="of kind kubernetes")
     card_memory: float = Field(
         default=0.8, gt=0, le=0.95, description="share of a card that evaluations may take together (kind cuda)"
     )

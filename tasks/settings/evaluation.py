@@ -30,7 +30,9 @@ class StoreSettings(Strict):
 
     uri: str | None = None
     dtype: Literal["float32", "float16"] = "float32"
+    """Half precision takes half the room, and moves CCE by some 6e-4 of itself."""
     storage_options: Annotated[dict[str, Any], Field(repr=False)] = {}
+    """Passed to the fsspec file system: endpoint, credentials. Never logged."""
 
 
 class EvaluationSettings(Strict):
@@ -60,7 +62,7 @@ class EvaluationSettings(Strict):
     notify: NotificationSettings | None = Field(default=None, description="where failures are reported")
     home: Path | None = Field(default=None, description="by default $CONGRUENCE_HOME, else .congruence here")
     max_invalid: float = Field(default=0.01, ge=0, le=1, description="share of unusable rows at which a run stops")
-    seed: int = 0
+    seed: int = Field(default=0, description="of everything that is drawn")
 
     @model_validator(mode="after")
     def _splits_have_names_of_their_own(self) -> EvaluationSettings:

@@ -20,11 +20,18 @@ class KernelSettings(Strict):
     """A kernel by name, with scikit-learn's parameters: gamma, degree, coef0; nu and length_scale for Matern."""
 
     kind: Literal["rbf", "laplacian", "polynomial", "linear", "matern"]
+    """Which kernel."""
     gamma: Positive | None = None
+    """rbf: exp(-gamma |x - x'|^2); laplacian: of the L1 distance; polynomial: (gamma x.x' + coef0)^degree; linear:
+    gamma x.x'. For the last two by default 1 / number of features."""
     degree: int = Field(default=3, ge=1)
+    """Of a polynomial."""
     coef0: float = Field(default=1.0, ge=0)
+    """Of a polynomial."""
     nu: float = 1.5
+    """Of a Matern kernel: 0.5, 1.5 or 2.5."""
     length_scale: Positive = 1.0
+    """Of a Matern kernel."""
 
     @model_validator(mode="after")
     def _bandwidth(self) -> KernelSettings:
@@ -65,16 +72,25 @@ class ProtocolSettings(Strict):
 
     base: Literal["exact", "preprint", "ecai"] = "exact"
     name: str | None = None
+    """What numbers under it are called."""
     normalize: bool | None = None
+    """Embeddings are scaled to unit norm."""
     input_kernel: KernelSettings | None = None
     output_scale: OutputScale | None = None
+    """Of the RBF on the targets: ``marginal`` is gamma = 1/(2 var y), ``residual`` takes the variance that a smooth fit
+    leaves, ``multiscale`` is a sum of four gammas from the marginal one up."""
     output_kernel: KernelSettings | None = None
     regularization: Positive | None = None
+    """Lambda; the system is K + n lambda I."""
     samples: int | None = Field(default=None, ge=1)
+    """Draws from the version per row in place of exact kernel means."""
     draws: int | None = Field(default=None, ge=1)
+    """How often these are drawn anew, for mean and spread."""
     bootstraps: int | None = Field(default=None, ge=0)
+    """Bootstrap samples of the reference split."""
     downsampling: DownsamplingSettings | None = None
     reference: Literal["test", "validation"] | None = None
+    """The split that the conditional law is estimated on: the evaluated one, or ``reference:`` of the file."""
 
     @model_validator(mode="after")
     def _one_choice_of_reference_points(self) -> ProtocolSettings:

@@ -28,10 +28,13 @@ class SplitSettings(Strict):
     """
 
     name: Name = "test"
+    """What the split is called in MLflow and in reports."""
     uri: Name
     format: Format = "auto"
+    """Where the ending of the file does not tell."""
     input: Name | Annotated[list[Name], Field(min_length=1)]
     input_kind: Literal["image", "text", "features"] = "image"
+    """What ``input`` holds."""
     image_root: str | None = None
     """Folder that image paths are relative to and never leave; by default the folder that holds the manifest."""
     key: str | None = None

@@ -11,11 +11,13 @@ import pandas as pd
 import pytest
 from databases import mlflow_database
 from matplotlib.figure import Figure
+from PIL import Image
 
 from congruence.flows.reproduce import run as flow
 from congruence.flows.reproduce.experiments import NAMES, load, named
 from congruence.kernels.plots.style import dressed, figure_of
 from congruence.tasks.errors import SettingsError
+from congruence.tasks.reproduction.blood_cells import blood_cells
 from congruence.tasks.reproduction.logged import log_reproduction
 from congruence.tasks.reproduction.outcome import MissingDataError, Outcome, Plan, judged
 from congruence.tasks.reproduction.record import read_outcome, write_outcome, write_page
@@ -58,7 +60,7 @@ def test_an_experiment_says_its_verdicts(name: str) -> None:
 
 
 def test_every_experiment_is_tested_or_needs_data() -> None:
-    assert set(NAMES) == {*CERTAIN, "protein"}
+    assert set(NAMES) == {*CERTAIN, "protein", "blood-cells"}
     assert named("all") == NAMES
 
 
@@ -73,6 +75,21 @@ def test_protein_without_data_says_what_to_do_and_runs_where_they_are(tmp_path: 
     outcome = run("protein", Plan(quick=True, data=tmp_path))
     assert {row["model"] for row in outcome.table.to_dict("records")} == {"DN", "MDN"}
     assert set(outcome.figures) == {"figure-2-DN", "figure-2-MDN"}
+
+
+def test_blood_cells_are_read_where_they_are_and_not_where_nobody_counted(tmp_path: Path) -> None:
+    with pytest.raises(MissingDataError, match=r"needs bccd.*--data"):
+        run("blood-cells")
+    (tmp_path / "images").mkdir()
+    rows = []
+    for place, split in enumerate(("train", "train", "val", "test", "test")):
+        Image.new("RGB", (40, 30), (place, 0, 0)).save(tmp_path / "images" / f"{place}.png")
+        rows.append({"path": f"images/{place}.png", "rbc": 10 + place, "split": split, "rbc_unlabelled": place == 4})
+    pd.DataFrame(rows).astype({"rbc_unlabelled": int}).to_csv(tmp_path / "labels.csv", index=False)
+    parts = blood_cells(tmp_path)
+    assert {split: list(part.y) for split, part in parts.items()} == {"train": [10, 11], "val": [12], "test": [13]}
+    assert parts["test"].images[0].getpixel((0, 0)) == (3, 0, 0)
+    assert parts["test"].law is None
 
 
 def test_an_unknown_experiment_is_named_with_the_nearest() -> None:
