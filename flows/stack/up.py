@@ -89,9 +89,8 @@ def require_programs(*, own_s3: bool) -> None:
     binary("initdb"), binary("postgres")
     missing = {name: extra for name, extra in _NEEDED.items() if find_spec(name) is None}
     if missing:
-        raise StackError(
-            f"{', '.join(missing)}: not installed; run: pip install 'congruence[{','.join(sorted({*missing.values()}))}]'"
-        )
+        extras = ",".join(sorted(set(missing.values())))
+        raise StackError(f"{', '.join(missing)}: not installed; run: pip install 'congruence[{extras}]'")
     if own_s3 and (find_spec("moto") is None or find_spec("flask_cors") is None):
         raise StackError(
             "moto's S3 server is not installed; run: pip install 'moto[s3,server]', or give the address of an "

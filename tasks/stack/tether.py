@@ -1,7 +1,7 @@
 """Processes that end with the one that started them, however that one ends (Linux).
 
-`python tether.py PARENT SIGNAL USER COMMAND ...` becomes the command: it runs as the user ("-": as who starts it) and is
-sent the signal by the kernel as soon as the thread that started it is gone, which a SIGKILL brings about as well
+`python tether.py PARENT SIGNAL USER COMMAND ...` becomes the command: it runs as the user ("-": as who starts it) and
+is sent the signal by the kernel as soon as the thread that started it is gone, which a SIGKILL brings about as well
 (prctl(2), PR_SET_PDEATHSIG). What such a process leaves behind falls to whoever called ``adopt_orphans`` above it.
 """
 
@@ -78,6 +78,8 @@ def _become(parent: str, number: str, user: str, *command: str) -> None:
         os.initgroups(user, account.pw_gid)
         os.setgid(account.pw_gid)
         os.setuid(account.pw_uid)
+    for ignored in (signal.SIGINT, signal.SIGHUP):  # by who starts it, which would be inherited
+        signal.signal(ignored, signal.SIG_DFL)
     tie_to(int(parent), int(number))  # after the change of user, which takes the signal off
     os.execvp(command[0], command)
 
