@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -193,13 +191,15 @@ class StackStage:
         kind = "tags.`congruence.kind` = 'evaluation'"
         return list(client.search_runs([experiment.experiment_id], filter_string=kind, run_view_type=view))
 
-    def done(self, split: str) -> bool:
-        return any(run.data.tags.get("congruence.state") == "complete" for run in self.evaluations(split))
+    def done(self, split: str, label: str) -> bool:
+        complete = (run for run in self.evaluations(split) if run.data.tags.get("congruence.state") == "complete")
+        return any(run.info.run_name == f"{label} on {split}" for run in complete)
 
     def require_once(self, split: str, label: str) -> dict[str, float]:
         """The numbers of the version's one run, which is finished, each metric with one value."""
-        client, runs = MlflowClient(self.known["MLFLOW_TRACKING_URI"]), self.evaluations(split)
-        assert Counter(run.info.run_name for run in runs) == {f"{label} on {split}": 1}
+        client = MlflowClient(self.known["MLFLOW_TRACKING_URI"])
+        runs = [run for run in self.evaluations(split) if run.info.run_name == f"{label} on {split}"]
+        assert len(runs) == 1, [(run.info.run_id, run.info.status) for run in runs]
         (run,) = runs
         assert run.info.status == "FINISHED"
         assert "congruence.error" not in run.data.tags, run.data.tags["congruence.error"]
@@ -229,7 +229,3 @@ def eventually(condition: Callable[[], Any], seconds: float, what: str) -> None:
             return False
 
     wait_until(holds, seconds, what)
-
-
-def described(value: Any) -> str:
-    return json.dumps(value, default=str)
