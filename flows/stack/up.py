@@ -125,6 +125,16 @@ def start_detached(home: Path, seconds: float, *, s3: str | None = None) -> Acco
         started = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )
+    try:
+        return _when_well(started, folder, said, seconds)
+    except BaseException:  # nobody waits for it any more
+        if started.poll() is None:
+            started.send_signal(signal.SIGTERM)
+            started.wait()
+        raise
+
+
+def _when_well(started: subprocess.Popen[bytes], folder: Path, said: Path, seconds: float) -> Account:
     limit = time.monotonic() + seconds
     while True:
         account = read_account(folder)
@@ -134,8 +144,6 @@ def start_detached(home: Path, seconds: float, *, s3: str | None = None) -> Acco
             raise StackError(f"the stack ended while it started: {said.read_text().strip()[-1000:]}")
         if time.monotonic() > limit:
             waiting = [] if account is None else [f"{p.name} ({p.note})" for p in account.parts if not p.healthy]
-            started.send_signal(signal.SIGTERM)
-            started.wait()
             raise StackError(
                 f"not well within {seconds:.0f} s: {', '.join(waiting) or 'no part'}; see the logs in {folder / 'logs'}"
             )

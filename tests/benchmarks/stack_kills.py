@@ -2,8 +2,8 @@
 
     python tests/benchmarks/stack_kills.py [--kills 40] [--seed 0] [--only cron kills cancel]
 
-Every evaluation has a split and a store of its own, so that no stage is skipped; the numbers of all of them are those of
-one that nobody disturbed. The record is stack_kills.md, written anew after each evaluation.
+Every evaluation has a split and a store of its own, so that no stage is skipped; the numbers of all of them are those
+of one that nobody disturbed. The record is stack_kills.md, written anew after each evaluation.
 """
 
 from __future__ import annotations
@@ -186,9 +186,9 @@ def cancel_one_of_two(stage: StackStage) -> str:
     for name in names:
         stage.delete_deployments(name)
     said = (
-        f"Two evaluations at once on one cluster, one cancelled through Prefect's API while both predicted: its process "
-        f"was gone after {took:.0f} s, its run in MLflow is {'/'.join(found.values())}, its claim released; the other "
-        "one ended in its first attempt with the undisturbed numbers, logged once."
+        "Two evaluations at once on one cluster, one cancelled through Prefect's API while both predicted: its "
+        f"process was gone after {took:.0f} s, its run in MLflow is {'/'.join(found.values())}, its claim released; "
+        "the other one ended in its first attempt with the undisturbed numbers, logged once."
     )
     print(said, flush=True)
     return said
@@ -213,11 +213,12 @@ def write(rows: list[Killed], said: list[str], seed: int, asked: int) -> None:
         f"    python tests/benchmarks/stack_kills.py --kills {asked} --seed {seed}",
         "",
         "Machine: 2 cores, shared with other work (loads of 8 to 15), so that seconds say little; Python 3.11, MLflow "
-        "3.17.2 and Prefect 3.8.8 on PostgreSQL 15, Dask 2026.7.1 over TLS, moto 5.2.5. `congruence stack up` keeps the "
-        f"parts; each evaluation ({ROWS} rows in 4 files, {SHARDS} shards, embeddings, predictions and artifacts on S3) "
-        "is a run of a deployment on the process work pool, with a split and a store of its own. `cron` is a run of the "
-        "deployment's schedule, `scheduled` one that was scheduled for now, `webhook` one by MLflow's webhook, receiver, "
-        "event and automation. SIGKILL each time, up to half a second after what a stage leaves behind is first seen; "
+        "3.17.2 and Prefect 3.8.8 on PostgreSQL 15, Dask 2026.7.1 over TLS, moto 5.2.5. `congruence stack up` keeps "
+        f"the parts; each evaluation ({ROWS} rows in 4 files, {SHARDS} shards, embeddings, predictions and artifacts "
+        "on S3) is a run of a deployment on the process work pool, with a split and a store of its own. `cron` is a "
+        "run of the deployment's schedule, `scheduled` one that was scheduled for now, `webhook` one by MLflow's "
+        "webhook, receiver, event and automation. SIGKILL each time, up to half a second after what a stage leaves "
+        "behind is first seen; "
         "looks follow as a schedule would have them while nothing runs. Afterwards: one active run of the version in "
         "MLflow, finished, each metric with one value, no error, claim or failure left, and CCE, its noise floor, NLL, "
         "CRPS, ECE and MAE equal to the last bit to those of the evaluation that nobody disturbed.",
@@ -243,10 +244,10 @@ def main() -> None:
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
     stage, rows, said = StackStage(), [], []
-    stage.up()
-    os.environ |= stage.known
-    print(stage.folder, flush=True)
     try:
+        stage.up()
+        os.environ |= stage.known
+        print(stage.folder, flush=True)
         start = "cron" if "cron" in arguments.only else "scheduled"
         rows.append(evaluate(stage, "undisturbed", [], start, rng))
         if "cancel" in arguments.only:
