@@ -17,7 +17,7 @@ from congruence.flows.stack.place import Place, open_place, stack_folder, write_
 from congruence.tasks.stack.account import Account, forget_account, is_up, only_stack, read_account, wait_until_down
 from congruence.tasks.stack.errors import StackError
 from congruence.tasks.stack.postgresql import binary, make_cluster
-from congruence.tasks.stack.tether import descendants, end_processes
+from congruence.tasks.stack.tether import adopted, end_processes
 
 _NEEDED = {
     "psycopg2": "server",
@@ -69,13 +69,9 @@ def _supervise(place: Place, say: Callable[[str], None]) -> None:
             log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n")
         say(line)
 
-    def orphans() -> list[int]:
-        ours = {own, *descendants(own)}
-        return [pid for pid in descendants(warden) if pid not in ours]
-
     if place.s3 is not None:
         make_bucket(place)
-    Supervisor(topology(place), place.folder, announce, orphans).run(stopped)
+    Supervisor(topology(place), place.folder, announce, lambda: adopted(warden, own)).run(stopped)
 
 
 def require_programs(*, own_s3: bool) -> None:

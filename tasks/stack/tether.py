@@ -50,6 +50,18 @@ def descendants(pid: int) -> list[int]:
     return [process.pid for process in found if is_alive(process.pid)]
 
 
+def adopted(warden: int, supervisor: int) -> list[int]:
+    """The processes that ``warden`` has taken over from parents that ended, with what they started."""
+    import psutil
+
+    try:
+        children = psutil.Process(warden).children()
+    except psutil.NoSuchProcess:
+        return []
+    taken = [child.pid for child in children if child.pid != supervisor and is_alive(child.pid)]
+    return [*taken, *(pid for each in taken for pid in descendants(each))]
+
+
 def is_alive(pid: int) -> bool:
     """Whether the process is there and not only waited for."""
     try:

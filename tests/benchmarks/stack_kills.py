@@ -71,9 +71,9 @@ def reached(stage: StackStage, name: str) -> dict[str, Callable[[], bool]]:
     }
 
 
-def evaluate(stage: StackStage, name: str, kills: list[tuple[str, str]], start: str, rng: random.Random) -> Killed:
+def evaluate(stage: StackStage, row: Killed, kills: list[tuple[str, str]], rng: random.Random) -> None:
     """One evaluation with kills, and whatever looks at the registry it takes until it is logged."""
-    row = Killed(name, start)
+    name, start = row.name, row.start
     file = stage.file(name, pause=0.1)
     if start == "webhook":
         deploy(stage, file)
@@ -112,7 +112,6 @@ def evaluate(stage: StackStage, name: str, kills: list[tuple[str, str]], start: 
     assert numbers == EXPECTED, (numbers, EXPECTED)
     row.outcome = "equal numbers, logged once" + (f"; {failed} attempts before it" if failed else "")
     print(name, start, row.kills, f"{row.seconds:.0f} s", row.outcome, states, flush=True)
-    return row
 
 
 EXPECTED: dict[str, float] = {}
@@ -249,17 +248,24 @@ def main() -> None:
         os.environ |= stage.known
         print(stage.folder, flush=True)
         start = "cron" if "cron" in arguments.only else "scheduled"
-        rows.append(evaluate(stage, "undisturbed", [], start, rng))
-        if "cancel" in arguments.only:
-            said.append(cancel_one_of_two(stage))
+        rows.append(Killed("undisturbed", start))
+        evaluate(stage, rows[-1], [], rng)
         write(rows, said, arguments.seed, arguments.kills)
         plans = plan(arguments.kills, rng) if "kills" in arguments.only else []
         for number, kills in enumerate(plans):
             if arguments.until and time.strftime("%H:%M", time.gmtime()) >= arguments.until:
                 break
             how = "webhook" if number % 2 else "scheduled"
-            rows.append(evaluate(stage, f"killed-{number:02d}", kills, how, rng))
+            rows.append(Killed(f"killed-{number:02d}", how))
+            try:
+                evaluate(stage, rows[-1], kills, rng)
+            except (AssertionError, TimeoutError) as error:
+                rows[-1].outcome = f"**failed**: {' '.join(str(error).split())[:300]}"
+                print(rows[-1], flush=True)
+                stage.delete_deployments(rows[-1].name)
             write(rows, said, arguments.seed, arguments.kills)
+        if "cancel" in arguments.only:
+            said.append(cancel_one_of_two(stage))
         stage.look()
     finally:
         stage.down()

@@ -29,7 +29,7 @@ from pathlib import Path
 from congruence.tasks.stack.account import only_stack
 from congruence.tasks.stack.part import Part
 from congruence.tasks.stack.supervisor import Supervisor
-from congruence.tasks.stack.tether import descendants
+from congruence.tasks.stack.tether import adopted
 from congruence.tasks.stack.warden import under_a_warden
 
 folder = Path(sys.argv[1])
@@ -48,8 +48,7 @@ def supervise():
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     warden, own = os.getppid(), os.getpid()
-    orphans = lambda: [pid for pid in descendants(warden) if pid not in {own, *descendants(own)}]
-    Supervisor(parts, folder, lambda line: print(line, flush=True), orphans).run(stopped)
+    Supervisor(parts, folder, lambda line: print(line, flush=True), lambda: adopted(warden, own)).run(stopped)
 
 with only_stack(folder):
     sys.exit(under_a_warden(supervise))
