@@ -43,7 +43,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[StackStage]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.skipif(missing() is not None, reason=str(missing()))
 def test_the_stack_evaluates_by_its_work_pool_survives_kills_and_leaves_nothing(stage: StackStage) -> None:
     file = stage.file("circle", pause=0.05)
@@ -53,17 +53,17 @@ def test_the_stack_evaluates_by_its_work_pool_survives_kills_and_leaves_nothing(
 
     # One worker dies while it predicts; the other one, and its successor, go on.
     run = stage.start_run("circle")
-    eventually(lambda: stage.keys("embeddings/circle/predictions/"), 180, "the first predictions")
+    eventually(lambda: stage.keys("embeddings/circle/predictions/"), 400, "the first predictions")
     stage.look()
     stage.kill("worker-1")
-    eventually(lambda: stage.done("circle", first), 240, "the evaluation")
+    eventually(lambda: stage.done("circle", first), 400, "the evaluation")
     disturbed = stage.require_once("circle", first)
     eventually(lambda: stage.prefect(f"flow_runs/{run}", method="GET")["state_type"] == "COMPLETED", 60, "its run")
     wait_until(lambda: stage.part("worker-1").starts == 2 and stage.well(), 60, "the worker's return")
 
     # A second version with the same predictions, by webhook and event.
     second = stage.register("circle", seconds=0.0)
-    eventually(lambda: stage.done("circle", second), 240, "the evaluation by webhook")
+    eventually(lambda: stage.done("circle", second), 400, "the evaluation by webhook")
     assert stage.require_once("circle", second) == disturbed
     eventually(lambda: {r["state_type"] for r in stage.runs("circle")} == {"COMPLETED"}, 60, "the end of the runs")
 
