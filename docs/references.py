@@ -22,9 +22,8 @@ from congruence.tasks.settings.evaluation import EvaluationSettings
 
 def commands() -> str:
     """Every command with its arguments and options, as ``--help`` has them."""
-    group = typer.main.get_command(app)
     parts = []
-    for name, command in group.commands.items():  # type: ignore[attr-defined]
+    for name, command in _commands(typer.main.get_command(app)):
         if command.hidden:
             continue
         parts.append(f"## congruence {name}\n\n{inspect.cleandoc(command.help or '')}\n")
@@ -36,6 +35,15 @@ def commands() -> str:
             rows.append((f"`{spelled}`", _default(parameter), getattr(parameter, "help", None) or ""))
         parts.append(_table(("argument or option", "default", "what it does"), rows))
     return "\n".join(parts)
+
+
+def _commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Each command by its words; those of a group one by one."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", command
 
 
 def settings() -> str:

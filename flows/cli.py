@@ -14,6 +14,7 @@ from congruence.flows.commands.recalibrate import recalibrate
 from congruence.flows.commands.registry import compare, gate, list_versions, open_report
 from congruence.flows.commands.reproduce import reproduce
 from congruence.flows.commands.score import score
+from congruence.flows.commands.stack import stack
 from congruence.flows.commands.watch import receive, serve, watch
 
 
@@ -53,6 +54,7 @@ app.command()(watch)
 app.command()(serve)
 app.command()(score)
 app.command()(receive)
+app.add_typer(stack, name="stack")
 app.command()(reproduce)
 app.command()(demo)
 app.command()(ui)

@@ -24,19 +24,24 @@ QUARTER_HOURLY = "*/15 * * * *"
 AT_ONCE = 2
 
 
-def served_deployments(file: Path, name: str, cron: str) -> list[RunnerDeployment]:
+def served_deployments(file: Path, name: str, cron: str, pool: str | None = None) -> list[RunnerDeployment]:
     """The deployments ``name``, on a schedule, and ``name-new-version``, on the event that the receiver emits.
 
     Args:
         file: the evaluation file.
         name: tells the deployments of several files on one Prefect server.
         cron: when to look, in UTC.
+        pool: the work pool whose workers carry out the runs; by default the process that serves them.
 
     Raises:
         SettingsError: ``cron`` is no cron line.
     """
     parameters = {"file": str(file.resolve())}
     shared: dict[str, Any] = {"tags": ["congruence"], "entrypoint_type": EntrypointType.MODULE_PATH}
+    if pool is not None:
+        # Not through a pipe to the worker, which would break in the hands of the run where the worker is killed; the
+        # run's page has its lines.
+        shared |= {"work_pool_name": pool, "job_variables": {"stream_output": False}}
     try:
         scheduled: Any = watch_registry.to_deployment(
             name,
@@ -63,6 +68,16 @@ def served_deployments(file: Path, name: str, cron: str) -> list[RunnerDeploymen
     return [scheduled, announced]
 
 
+def require_watched(settings: EvaluationSettings) -> None:
+    """Refuse a file that names no models to watch.
+
+    Raises:
+        SettingsError: it does not.
+    """
+    if not (settings.watch.models or settings.models):
+        raise SettingsError('watch.models: none given; name models to watch, for example models: ["angle-*"]')
+
+
 def serve(settings: EvaluationSettings, file: Path, *, cron: str = QUARTER_HOURLY, name: str | None = None) -> None:
     """Register the deployments and carry out their runs until stopped by SIGTERM or Ctrl-C.
 
@@ -75,8 +90,7 @@ def serve(settings: EvaluationSettings, file: Path, *, cron: str = QUARTER_HOURL
     Raises:
         SettingsError: no Prefect server, no models to watch, or no cron line.
     """
-    if not (settings.watch.models or settings.models):
-        raise SettingsError('watch.models: none given; name models to watch, for example models: ["angle-*"]')
+    require_watched(settings)
     if not PREFECT_API_URL.value():
         raise SettingsError(
             "PREFECT_API_URL: not set; start a Prefect server (prefect server start) and point at it "

@@ -8,19 +8,15 @@ read by whatever user a container runs as, since they are mounted one by one.
 
 from __future__ import annotations
 
-import datetime
 import secrets
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-from cryptography import x509
 from cryptography.fernet import Fernet
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
-YEARS = 5
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also where congruence is not installed
+
+from congruence.tasks.stack.certificates import make_certificates
 
 
 def make(folder: Path, host: str = "postgres") -> None:
@@ -42,7 +38,7 @@ def make(folder: Path, host: str = "postgres") -> None:
         "aws_credentials": f"[default]\naws_access_key_id = {access}\naws_secret_access_key = {secret}\n",
     }.items():
         _kept(folder / name, value)
-    _certificates(folder)
+    make_certificates(folder, mode=0o444)
     print(
         f"{folder}: MLflow's login is admin and {len(login)} letters in mlflow_admin_password, "
         f"Prefect's is {prefect.partition(':')[0]} and what follows the colon in prefect_login"
@@ -63,41 +59,6 @@ def _auth_settings(database: str) -> str:
         "authorization_function = mlflow.server.auth:authenticate_request_basic_auth\n"
         "auth_cache_ttl_seconds = 60\n"
     )
-
-
-def _certificates(folder: Path) -> None:
-    """An authority of our own, and one certificate that scheduler, workers and clients of Dask show each other."""
-    if (folder / "dask_key").exists():
-        return
-    authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    authority = _name("congruence authority")
-    now = datetime.datetime.now(datetime.UTC)
-
-    def certificate(subject: x509.Name, public: ec.EllipticCurvePublicKey, is_authority: bool) -> bytes:
-        builder = (
-            x509.CertificateBuilder(authority, subject, public, x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(minutes=5))
-            .not_valid_after(now + datetime.timedelta(days=365 * YEARS))
-            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-        )
-        return builder.sign(authority_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    written: dict[str, Callable[[], bytes]] = {
-        "dask_ca": lambda: certificate(authority, authority_key.public_key(), True),
-        "dask_certificate": lambda: certificate(_name("congruence dask"), key.public_key(), False),
-        "dask_key": lambda: private,  # the authority's own key is kept by nobody: nothing else is ever signed
-    }
-    for name, content in written.items():
-        (folder / name).unlink(missing_ok=True)
-        (folder / name).write_bytes(content())
-        (folder / name).chmod(0o444)
-
-
-def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
 if __name__ == "__main__":

@@ -116,7 +116,11 @@ def test_commands_exist(page: Path) -> None:
             continue
         _, command, *arguments = shlex.split(match[1])
         assert command in group.commands, f"{line}: no such command"
-        spelled = {option for parameter in group.commands[command].params for option in parameter.opts}
+        found = group.commands[command]
+        if hasattr(found, "commands"):  # a group, such as stack
+            assert arguments[0] in found.commands, f"{line}: no such command"
+            found = found.commands[arguments[0]]
+        spelled = {option for parameter in found.params for option in parameter.opts}
         assert {item for item in arguments if item.startswith("-")} <= spelled | {"--help"}, line
 
 

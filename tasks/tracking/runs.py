@@ -10,10 +10,11 @@ from collections.abc import Mapping
 
 from mlflow import MlflowClient
 from mlflow.entities import Param, Run, RunTag, ViewType
+from mlflow.exceptions import MlflowException
 
 from congruence.tasks.masking import mask_text
 from congruence.tasks.tracking.connection import connect, experiment_id, persist
-from congruence.tasks.tracking.identity import IDENTITY, OPEN, PREFIX, STATE, EvaluationIdentity, find_runs
+from congruence.tasks.tracking.identity import COMPLETE, IDENTITY, OPEN, PREFIX, STATE, EvaluationIdentity, find_runs
 from congruence.tasks.tracking.settings import TrackingSettings
 from congruence.tasks.tracking.views import prepare_experiment
 
@@ -83,7 +84,10 @@ def open_identified(
 
 
 def fail_run(identity: EvaluationIdentity, message: str, settings: TrackingSettings) -> None:
-    """Mark an opened run as failed with its error; the next attempt has a run of its own in its place."""
+    """Mark an opened run as failed with its error; the next attempt has a run of its own in its place.
+
+    Whoever calls this may have lost a worker that goes on and completes the run meanwhile: then it is complete.
+    """
     client = connect(settings)
 
     def mark() -> None:
@@ -91,8 +95,27 @@ def fail_run(identity: EvaluationIdentity, message: str, settings: TrackingSetti
             if run.data.tags.get(STATE) == OPEN:
                 client.set_tag(run.info.run_id, ERROR, mask_text(message))
                 client.set_terminated(run.info.run_id, "FAILED")
+                settle_complete(client, run.info.run_id)
 
     persist("marking the run as failed", mark, settings)
+
+
+def settle_complete(client: MlflowClient, run_id: str) -> None:
+    """Take what marks a failure off a run that is complete; to be called by whoever marks, and by whoever completes.
+
+    Each of them writes first and looks then, so the later of two who do so at once sees what the other has written.
+    """
+    run = client.get_run(run_id)
+    if run.data.tags.get(STATE) != COMPLETE:
+        return
+    if ERROR in run.data.tags:
+        try:
+            client.delete_tag(run_id, ERROR)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":  # the other one was here before
+                raise
+    if run.info.status != "FINISHED":
+        client.set_terminated(run_id, "FINISHED", end_time=run.info.end_time)
 
 
 def log_params(client: MlflowClient, run: Run, params: Mapping[str, str]) -> bool:
@@ -115,3 +138,4 @@ def close_run(client: MlflowClient, run_id: str, state: str) -> None:
     """End a run; ``state`` is written last, so that a run that says complete is complete."""
     client.set_terminated(run_id, "FINISHED", end_time=int(time.time() * 1000))
     client.set_tag(run_id, STATE, state)
+    settle_complete(client, run_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mlflow import MlflowClient
@@ -13,7 +14,7 @@ from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.meanings import verdict
 from congruence.tasks.tracking.connection import connect, persist
-from congruence.tasks.tracking.identity import PREFIX, EvaluationIdentity
+from congruence.tasks.tracking.identity import PREFIX, EvaluationIdentity, find_evaluation
 from congruence.tasks.tracking.links import run_link, web_page
 from congruence.tasks.tracking.settings import TrackingSettings
 from congruence.tasks.tracking.version_pages import described
@@ -86,7 +87,22 @@ def log_failure(identity: EvaluationIdentity, message: str, settings: TrackingSe
 
     if model.version:
         persist(f"marking {model.label} as failed", tag, settings)
+        # A worker that was lost may have gone on and completed the evaluation meanwhile.
+        done = find_evaluation(identity, settings)
+        if done is not None:
+            persist(f"taking that off {model.label}", lambda: _untag(client, model, tags, done), settings)
     return failure
+
+
+def _untag(client: MlflowClient, model: ModelVersion, tags: Mapping[str, str], done: str) -> None:
+    """Take the marks of a failed attempt off a version whose evaluation is complete."""
+    present = client.get_model_version(model.name, model.version).tags
+    status = client.get_run(done).data.tags.get("cce_status")
+    for key in tags:
+        if key == "cce_status" and status is not None:
+            client.set_model_version_tag(model.name, model.version, key, status)
+        elif key in present:
+            client.delete_model_version_tag(model.name, model.version, key)
 
 
 def read_failure(identity: EvaluationIdentity, settings: TrackingSettings) -> Failure | None:

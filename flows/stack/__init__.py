@@ -1,0 +1,1 @@
+"""The whole topology as processes on loopback: what `congruence stack` starts."""
