@@ -45,6 +45,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, required=True)
     parser.add_argument("--splits", type=int, default=400)
+    parser.add_argument("--first", type=int, default=0, help="number of the first split")
+    parser.add_argument("--draws", type=int, default=199, help="of the test of congruence")
     parser.add_argument("--family", choices=["normal", "poisson", "ensemble"], default="normal")
     arguments = parser.parse_args()
     n, started = arguments.rows, time.process_time()
@@ -52,16 +54,19 @@ def main() -> None:
     counts = dict.fromkeys(("cce", "calibration", "either", "named"), 0)
     made = 0
     while made < arguments.splits:
-        rng = np.random.default_rng([n, made])
+        first = arguments.first + made
+        rng = np.random.default_rng([n, first])
         x = EXACT.apply(rng.standard_normal((n, 16)) * np.arange(1, 17) ** -0.5)
-        inputs = np.random.default_rng([n, made]).standard_normal((n, 2))
+        inputs = rng.standard_normal((n, 2))
         x[:, :2] = inputs / 4.0
         prepared = prepare(x, input_kernel=EXACT.input_kernel, regularization=EXACT.regularization)
-        split, places = prepare_calibration(prepared, settings=settings, seed=made), regions(x, seed=made)
+        split, places = prepare_calibration(prepared, settings=settings, seed=first), regions(x, seed=first)
         smoother = prepared.smoother
         for _ in range(min(PER_INPUTS, arguments.splits - made)):
             law, y = truth(arguments.family, 4.0 * x, rng)
-            congruence = congruence_tests(prepared, y, {"": law}, draws=199, seed=int(rng.integers(2**31)))[""]
+            congruence = congruence_tests(prepared, y, {"": law}, draws=arguments.draws, seed=int(rng.integers(2**31)))[
+                ""
+            ]
             pit = pit_values(y, law, seed=int(rng.integers(2**31)))
             test = split.test(pit, own_quantiles(y, law, settings.levels))
             metrics = {

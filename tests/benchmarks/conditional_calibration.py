@@ -2,9 +2,11 @@
 
     python tests/benchmarks/conditional_calibration.py PART [--rows N] [--splits S] [--cases NAME ...]
 
-Parts: ``level`` (true models of seven families), ``power`` (faulty models, beside the tests of congruence, of the
-kernel calibration error and of the marginal PIT), ``effects`` (coverage of the intervals), ``cost`` and ``million``.
-The kept record is conditional_calibration.md. Inputs and targets are those of congruence_test.py.
+Parts: ``level`` (true models of seven families; ``--null gaussian`` forces the limit of many rows on few), ``vectors``
+(true models of vector targets), ``power`` (faulty models, beside the tests of congruence, of the kernel calibration
+error and of the marginal PIT, and MAPIE's measures of conditional coverage where MAPIE is installed), ``effects``
+(coverage of the intervals), ``cost`` and ``million``. The kept record is conditional_calibration.md. Inputs and targets
+are those of congruence_test.py.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import platform
 import resource
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -23,11 +26,13 @@ import numpy as np
 import scipy.stats
 from cce_engine import embeddings
 from congruence_test import problem
+from kept_p_values import KeptPValues, share, uniformity
 
 from congruence.kernels import (
     EXACT,
     Distribution,
     Mixture,
+    MultivariateNormal,
     Normal,
     Poisson,
     Quantiles,
@@ -36,16 +41,24 @@ from congruence.kernels import (
     ZeroInflatedPoisson,
     calibration_test,
     chi_square,
-    congruence_test,
     cramer_von_mises,
     kolmogorov_smirnov,
     pit_values,
     prepare,
 )
+from congruence.kernels.conditional_calibration.bases import own_quantiles, shared_bases, stacked
 from congruence.kernels.conditional_calibration.effects import LeaveOneOut, explained_shares
+from congruence.kernels.conditional_calibration.local_reading import local_reading
+from congruence.kernels.conditional_calibration.null import GaussianNull
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
-from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
+from congruence.kernels.conditional_calibration.prepared import (
+    PreparedCalibration,
+    prepare_calibration,
+    shared_evidence,
+)
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
+from congruence.kernels.conditional_calibration.vector_targets import vector_test
+from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.congruence.test import congruence_tests
 
 SPLITS_PER_INPUTS = 20
@@ -67,19 +80,29 @@ def true_models(mean: np.ndarray, spread: np.ndarray) -> dict[str, Distribution 
     }
 
 
-def prepared_split(n: int, seed: int, draws: int | None) -> tuple[PreparedCalibration, np.ndarray, np.ndarray]:
+def prepared_split(
+    n: int, seed: int, draws: int | None, null: str = "exact"
+) -> tuple[PreparedCalibration, PreparedCongruence, np.ndarray, np.ndarray]:
     """New inputs with their bases and null, conditional mean and spread."""
     x, mean, spread = problem(n, seed=seed)
     split = prepare(x, input_kernel=EXACT.input_kernel)
-    return prepare_calibration(split, settings=CalibrationSettings(draws=draws), seed=seed), mean, spread
+    settings = CalibrationSettings(draws=draws)
+    if null == "exact":
+        return prepare_calibration(split, settings=settings, seed=seed), split, mean, spread
+    bases = shared_bases(split, settings, input_kernel=None, seed=seed)
+    limit = GaussianNull.of(stacked(bases), settings.draws_for(n), seed)
+    prepared = PreparedCalibration(settings, seed, bases, limit, shared_evidence(bases, limit, settings))
+    return prepared, split, mean, spread
 
 
-def level(n: int, splits: int, cases: list[str], draws: int, first: int = 0) -> None:
-    """p-values of true models: the whole test, and the four orders; the splits from number ``first`` on."""
-    found: dict[str, list[list[float]]] = {}
-    last = first + splits
+def level(n: int, splits: int, cases: list[str], draws: int, first: int, null: str, keep: Path | None) -> None:
+    """True models: p-values of the whole test and by order, and false discoveries of the local reading.
+
+    The splits from number ``first`` on.
+    """
+    kept, last, started = KeptPValues(keep), first + splits, time.process_time()
     for batch in range(first // SPLITS_PER_INPUTS, -(-last // SPLITS_PER_INPUTS)):
-        prepared, mean, spread = prepared_split(n, batch, draws)
+        prepared, inputs, mean, spread = prepared_split(n, batch, draws, null)
         for name, truth in true_models(mean, spread).items():
             if cases and name not in cases:
                 continue
@@ -90,20 +113,58 @@ def level(n: int, splits: int, cases: list[str], draws: int, first: int = 0) -> 
                     y, model = values[:, 0], Samples(values[:, 1:])
                 else:
                     y = truth.sample(1, seed=split)[:, 0]
-                test = prepared.test_version(y, model, seed=split)
-                found.setdefault(name, []).append([test.p_value, *test.by_order.values()])
-    print(f"\n## Level: {splits} splits of n = {n:,}, {draws} draws, new inputs and draws every {SPLITS_PER_INPUTS}\n")
-    print(f"| model | rejected at 5 % | KS p | {' | '.join(ORDERS)} (at 5 %) | KS p of these |")
-    print("|---|" + "---:|" * 7)
-    rng = np.random.default_rng(0)
-    for name, rows in found.items():
-        p = np.array(rows)
-        ks = [scipy.stats.kstest(column - rng.uniform(size=len(p)) / (draws + 1), "uniform").pvalue for column in p.T]
-        rejected = np.mean(p <= 0.05, axis=0)
-        orders = " | ".join(f"{share:.3f}" for share in rejected[1:])
+                pit = pit_values(y, model, seed=split)
+                test = prepared.test(pit, own_quantiles(y, model, prepared.settings.levels))
+                read = local_reading(inputs.smoother, pit)
+                found = [np.any(read.q_values <= 0.05), np.any(read.significant())]
+                by_order = np.any(read.order_q_values <= 0.05, axis=0)
+                kept.add(name, test.p_value, *test.by_order.values(), *found, *by_order)
+        kept.save()
+        print(f"batch {batch}, {time.process_time() - started:.0f} CPU s", flush=True)
+    print(f"\n## Level: n = {n:,}, {draws} draws, {null} null, new inputs and draws every {SPLITS_PER_INPUTS}\n")
+    print(
+        f"| model | splits | rejected at 5 % | at 1 % | KS p | {' | '.join(ORDERS)} (at 5 %) | KS p of these "
+        "| any q <= .05 | any point named | any q <= .05 by order |"
+    )
+    print("|---|" + "---:|" * 12)
+    for name, rows in kept.columns():
+        p, read = rows[:, :5], rows[:, 5:].mean(axis=0)
+        ks = [uniformity(column, draws) for column in p.T]
+        orders = " | ".join(f"{value:.3f}" for value in np.mean(p[:, 1:] <= 0.05, axis=0))
         print(
-            f"| {name} | {rejected[0]:.3f} | {ks[0]:.3f} | {orders} | {', '.join(f'{k:.2f}' for k in ks[1:])} |",
+            f"| {name} | {len(p)} | {share(p[:, 0] <= 0.05)} | {share(p[:, 0] <= 0.01)} | {ks[0]:.3f} | {orders} | "
+            f"{', '.join(f'{k:.2f}' for k in ks[1:])} | {read[0]:.3f} | {read[1]:.3f} | "
+            f"{' '.join(f'{value:.3f}' for value in read[2:])} |",
             flush=True,
+        )
+
+
+def vectors(n: int, splits: int, draws: int, first: int, keep: Path | None) -> None:
+    """p-values of true models of two targets: the whole test, and by output scale; new draws for every split."""
+    kept, started, settings = KeptPValues(keep), time.process_time(), CalibrationSettings(draws=draws)
+    for split in range(first, first + splits):
+        if split == first or split % SPLITS_PER_INPUTS == 0:
+            x, mean, spread = problem(n, seed=split)
+            bases = shared_bases(prepare(x, input_kernel=EXACT.input_kernel), settings, input_kernel=None, seed=split)
+            law = MultivariateNormal(np.column_stack([mean, 0.3 * mean**1.2]), np.column_stack([spread, 2.0 / spread]))
+            kept.save()
+            print(f"split {split}, {time.process_time() - started:.0f} CPU s", flush=True)
+        values = law.sample(11, seed=split)
+        for name, y, model in (
+            ("normal", values[:, 0], law),
+            ("ensemble of 10", values[:, 0], Samples(values[:, 1:])),
+        ):
+            test = vector_test(bases, y, model, settings, seed=split)
+            kept.add(name, test.p_value, *test.by_order.values())
+    kept.save()
+    print(f"\n## Vector targets: n = {n:,}, q = 2, {draws} draws\n")
+    print(f"| model | splits | rejected at 5 % | at 10 % | KS p | {' | '.join(test.by_order)} (at 5 %) |")
+    print("|---|" + "---:|" * 7)
+    for name, p in kept.columns():
+        scales = " | ".join(f"{value:.3f}" for value in np.mean(p[:, 1:] <= 0.05, axis=0))
+        print(
+            f"| {name} | {len(p)} | {share(p[:, 0] <= 0.05)} | {share(p[:, 0] <= 0.1)} | "
+            f"{uniformity(p[:, 0], draws):.3f} | {scales} |"
         )
 
 
@@ -139,78 +200,101 @@ def faults(
     yield "none (true)", y, Normal(mean, spread)
 
 
-def rivals() -> dict[str, Callable[..., float]]:
-    """p-values of other tests: (x, y, model, pit, seed)."""
+Rival = Callable[[PreparedCongruence, np.ndarray, Distribution, np.ndarray, int], float]
 
-    def congruence(x: np.ndarray, y: np.ndarray, model: Distribution, pit: np.ndarray, seed: int) -> float:
-        return congruence_test(x, y, model, draws=199, seed=seed, input_kernel=EXACT.input_kernel).p_value
 
-    def skce(method: str) -> Callable[..., float]:
+def rivals() -> dict[str, Rival]:
+    """p-values of other tests: (split, y, model, pit, seed)."""
+
+    def skce(method: str) -> Rival:
         options = {"replicates": 199} if method == "asymptotic" else {}
-        return lambda x, y, model, pit, seed: calibration_test(y, model, method=method, seed=seed, **options).p_value
+        return lambda split, y, model, pit, seed: (
+            calibration_test(y, model, method=method, seed=seed, **options).p_value
+        )
 
     return {
-        "CCE": congruence,
+        "CCE": lambda split, y, model, pit, seed: (
+            congruence_tests(split, y, {"": model}, draws=199, seed=seed)[""].p_value
+        ),
         "SKCE": skce("asymptotic"),
         "UCME": skce("cme"),
-        "PIT: KS": lambda x, y, model, pit, seed: kolmogorov_smirnov(pit).p_value,
-        "PIT: CvM": lambda x, y, model, pit, seed: cramer_von_mises(pit).p_value,
-        "PIT: chi2": lambda x, y, model, pit, seed: chi_square(pit).p_value,
+        "PIT: KS": lambda split, y, model, pit, seed: kolmogorov_smirnov(pit).p_value,
+        "PIT: CvM": lambda split, y, model, pit, seed: cramer_von_mises(pit).p_value,
+        "PIT: chi2": lambda split, y, model, pit, seed: chi_square(pit).p_value,
         **mapie_rivals(),
     }
 
 
-MAPIE_SHUFFLES = 49
+MAPIE_DRAWS = 199
 MAPIE_LEVEL = 0.9
-MAPIE_ROWS = 1000
 
 
-def mapie_rivals() -> dict[str, Callable[..., float]]:
-    """MAPIE's conditional coverage of central 90 % intervals, each coefficient as a permutation test.
+def mapie_rivals() -> dict[str, Rival]:
+    """MAPIE's measures of the coverage of central 90 % intervals as Monte-Carlo tests; none without MAPIE.
 
-    HSIC of coverage and width (Feldman et al. 2021), and the least coverage of three strata of width (Angelopoulos and
-    Bates 2021). MAPIE reports the coefficients; given the inputs, coverage is exchangeable if the model is the truth,
-    so shuffling it makes them p-values. On at most 1,000 rows: HSIC has matrices of n^2 entries. None without MAPIE.
+    HSIC of coverage and width (Feldman et al. 2021), the least coverage of three strata of width (SSC, Angelopoulos and
+    Bates 2021), and the coverage-width criterion (CWC, Khosravi et al. 2010), which reads the coverage of all rows
+    alone. MAPIE reports coefficients without a test: here their null is drawn from the model.
     """
     try:
-        from mapie.metrics.regression import hsic, regression_ssc_score
+        from mapie.metrics.regression import coverage_width_based, hsic, regression_ssc_score
     except ImportError:
         return {}
 
-    def rival(coefficient: Callable[[np.ndarray, np.ndarray], float]) -> Callable[..., float]:
-        def test(x: np.ndarray, y: np.ndarray, model: Distribution, pit: np.ndarray, seed: int) -> float:
-            margin, rows = (1.0 - MAPIE_LEVEL) / 2.0, slice(0, MAPIE_ROWS)
-            low, high = model.quantile(np.array([[margin, 1.0 - margin]]))[rows].T
-            rng, inside = np.random.default_rng(seed), (y[rows] >= low) & (y[rows] <= high)
-            # All that they read: widths, and whether a target lies in its interval. Ties of width are broken.
-            width = (high - low) * (1.0 + 1e-3 * rng.standard_normal(len(low)))
-            intervals = np.stack([np.zeros(len(width)), width], axis=1)
+    def by_mapie(coefficient: Callable[..., np.ndarray], width: np.ndarray, covered: np.ndarray) -> np.ndarray:
+        """For many sets of targets: all that the coefficient reads is widths, and which targets are covered."""
+        low = np.where(covered, -0.5, 1.0) * width[:, None]
+        return np.asarray(coefficient(np.zeros(len(width)), np.stack([low, low + width[:, None]], axis=1)))
 
-            def value(covered: np.ndarray) -> float:
-                return coefficient(np.where(covered, 0.5 * width, 2.0 * width), intervals)
+    def dependence(width: np.ndarray, covered: np.ndarray) -> np.ndarray:
+        """MAPIE's HSIC for many sets of targets: on indicators its second kernel is a + b (2 c - 1)(2 c' - 1)."""
+        centred = covered - covered.mean(axis=0)
+        kernel = np.exp(-((width[:, None] - width) ** 2))
+        squares = 2.0 * (1.0 - np.exp(-1.0)) * np.einsum("nd,nd->d", kernel @ centred, centred) / (len(width) - 1) ** 2
+        return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
 
-            observed = value(inside)
-            drawn = [value(rng.permutation(inside)) for _ in range(MAPIE_SHUFFLES)]
-            return (1 + sum(one >= observed for one in drawn)) / (MAPIE_SHUFFLES + 1)
+    def intervals(model: Distribution, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Ends and widths; equal widths have no strata, so all are moved by a thousandth."""
+        margin = (1.0 - MAPIE_LEVEL) / 2.0
+        low, high = model.quantile(np.array([[margin, 1.0 - margin]])).T
+        return low, high, (high - low) * (1.0 + 1e-3 * np.random.default_rng([seed, 9]).standard_normal(len(low)))
+
+    def rival(coefficient: Callable[..., np.ndarray]) -> Rival:
+        def test(split: PreparedCongruence, y: np.ndarray, model: Distribution, pit: np.ndarray, seed: int) -> float:
+            targets = np.column_stack([y, model.sample(MAPIE_DRAWS, seed=seed)])
+            values = coefficient(targets, *intervals(model, seed))
+            return float(np.mean(values >= values[0] - 1e-12))
 
         return test
 
-    return {
-        "MAPIE: HSIC": rival(lambda y, intervals: float(hsic(y, intervals)[0])),
-        "MAPIE: SSC": rival(lambda y, intervals: -float(regression_ssc_score(y, intervals, num_bins=3)[0])),
-    }
+    def inside(targets: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        return (targets >= low[:, None]) & (targets <= high[:, None])
+
+    def least_coverage(targets: np.ndarray, low: np.ndarray, high: np.ndarray, width: np.ndarray) -> np.ndarray:
+        return -by_mapie(regression_ssc_score, width, inside(targets, low, high))
+
+    def correlated(targets: np.ndarray, low: np.ndarray, high: np.ndarray, width: np.ndarray) -> np.ndarray:
+        covered = inside(targets, low, high)
+        values = dependence(width, covered)
+        if len(targets) <= 1000:
+            assert np.isclose(values[0], by_mapie(hsic, width, covered[:, :1])[0], rtol=1e-3, atol=1e-6)
+        return values
+
+    def criterion(targets: np.ndarray, low: np.ndarray, high: np.ndarray, width: np.ndarray) -> np.ndarray:
+        return np.array([-coverage_width_based(column, low, high, 30.0, MAPIE_LEVEL) for column in targets.T])
+
+    return {"MAPIE: HSIC": rival(correlated), "MAPIE: SSC": rival(least_coverage), "MAPIE: CWC": rival(criterion)}
 
 
-def power(n: int, splits: int, cases: list[str], draws: int, without: list[str]) -> None:
+def power(n: int, splits: int, cases: list[str], draws: int, without: list[str], first: int, keep: Path | None) -> None:
     """How often each fault is found at 5 %."""
     tests = {name: test for name, test in rivals().items() if name not in without}
-    found: dict[str, list[list[float]]] = {}
+    kept, made = KeptPValues(keep), 0
     seconds = np.zeros(1 + len(tests))
-    for split in range(splits):
+    for split in range(first, first + splits):
         x, mean, spread = problem(n, seed=split)
-        prepared = prepare_calibration(
-            prepare(x, input_kernel=EXACT.input_kernel), settings=CalibrationSettings(draws=draws), seed=split
-        )
+        inputs = prepare(x, input_kernel=EXACT.input_kernel)
+        prepared = prepare_calibration(inputs, settings=CalibrationSettings(draws=draws), seed=split)
         for name, y, model in faults(x, mean, spread, np.random.default_rng([100, split])):
             if cases and name not in cases:
                 continue
@@ -221,17 +305,21 @@ def power(n: int, splits: int, cases: list[str], draws: int, without: list[str])
             pit = pit_values(y, model, seed=split)
             for index, rival in enumerate(tests.values(), 1):
                 started = time.process_time()
-                row.append(rival(x, y, model, pit, split))
+                row.append(rival(inputs, y, model, pit, split))
                 seconds[index] += time.process_time() - started
-            found.setdefault(name, []).append(row)
-    print(f"\n## Power: {splits} splits of n = {n:,}, {draws} draws, share rejected at 5 %\n")
-    print(f"| fault | this test | {' | '.join(ORDERS)} | {' | '.join(tests)} |")
-    print("|---|" + "---:|" * (5 + len(tests)))
-    for name, rows in found.items():
-        shares = " | ".join(f"{share:.2f}" for share in np.mean(np.array(rows) <= 0.05, axis=0))
-        print(f"| {name} | {shares} |", flush=True)
-    each = seconds / splits / max(len(found), 1)
-    print("\nCPU s per model: " + ", ".join(f"{v:.3f}" for v in each), flush=True)
+            kept.add(name, *row)
+            made += 1
+        kept.save()
+        each = ", ".join(f"{value:.3f}" for value in seconds / made)
+        print(f"split {split}; CPU s per model: {each}", flush=True)
+    print(f"\n## Power: n = {n:,}, {draws} draws, share rejected at 5 %\n")
+    if not any(name.startswith("MAPIE") for name in tests):
+        print("MAPIE is not installed, or left out.\n")
+    print(f"| fault | splits | this test | {' | '.join(ORDERS)} | {' | '.join(tests)} |")
+    print("|---|" + "---:|" * (6 + len(tests)))
+    for name, rows in kept.columns():
+        shares = " | ".join(f"{value:.2f}" for value in np.mean(rows <= 0.05, axis=0))
+        print(f"| {name} | {len(rows)} | {shares} |", flush=True)
 
 
 def normal_faults(x: np.ndarray, mean: np.ndarray, spread: np.ndarray) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
@@ -258,7 +346,7 @@ def effects(n: int, splits: int) -> None:
     """Bias, and coverage of the 95 % intervals on either side, for shares that are known."""
     found: dict[str, list[np.ndarray]] = {}
     for batch in range(-(-splits // SPLITS_PER_INPUTS)):
-        prepared, mean, spread = prepared_split(n, batch, 1)
+        prepared, _, mean, spread = prepared_split(n, batch, 1)
         basis, ridge = prepared._reference, min(prepared.settings.ridges)
         others = LeaveOneOut.of(basis, ridge)
         x = problem(n, seed=batch)[0]
@@ -340,21 +428,40 @@ def million(n: int, null: str) -> None:
 def main() -> None:
     """Run one part."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["level", "power", "effects", "cost", "million"])
+    parser.add_argument("part", choices=["level", "vectors", "power", "effects", "cost", "million"])
     parser.add_argument("--rows", type=int, default=300)
     parser.add_argument("--splits", type=int, default=40)
-    parser.add_argument("--first", type=int, default=0, help="number of the first split of ``level``")
+    parser.add_argument("--first", type=int, default=0, help="number of the first split")
     parser.add_argument("--draws", type=int, default=999)
-    parser.add_argument("--null", choices=["exact", "gaussian"], default="exact", help="of ``million``")
+    parser.add_argument("--null", choices=["exact", "gaussian"], default="exact", help="of ``level`` and ``million``")
     parser.add_argument("--cases", nargs="*", default=[])
     parser.add_argument("--without", nargs="*", default=[], help="tests to leave out of the comparison")
+    parser.add_argument("--keep", type=Path, help="file of the p-values, which further splits are added to")
     arguments = parser.parse_args()
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, NumPy {np.__version__}")
     started = time.process_time()
     if arguments.part == "level":
-        level(arguments.rows, arguments.splits, arguments.cases, arguments.draws, arguments.first)
+        level(
+            arguments.rows,
+            arguments.splits,
+            arguments.cases,
+            arguments.draws,
+            arguments.first,
+            arguments.null,
+            arguments.keep,
+        )
+    if arguments.part == "vectors":
+        vectors(arguments.rows, arguments.splits, arguments.draws, arguments.first, arguments.keep)
     if arguments.part == "power":
-        power(arguments.rows, arguments.splits, arguments.cases, arguments.draws, arguments.without)
+        power(
+            arguments.rows,
+            arguments.splits,
+            arguments.cases,
+            arguments.draws,
+            arguments.without,
+            arguments.first,
+            arguments.keep,
+        )
     if arguments.part == "effects":
         effects(arguments.rows, arguments.splits)
     if arguments.part == "cost":

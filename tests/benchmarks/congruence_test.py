@@ -1,4 +1,4 @@
-"""Level, power and cost of the congruence test: `python tests/benchmarks/congruence_test.py`.
+"""Level, power and cost of the congruence test: `python tests/benchmarks/congruence_test.py --parts level code`.
 
 The kept record is congruence_test.md.
 
@@ -14,14 +14,29 @@ import os
 import platform
 import resource
 import time
+from pathlib import Path
 
 import numpy as np
-import scipy.stats
 from cce_engine import embeddings
+from kept_p_values import KeptPValues, share, uniformity
 
-from congruence.kernels import EXACT, Gamma, Mixture, Normal, Poisson, Samples, StudentT, ZeroInflatedPoisson, prepare
-from congruence.kernels.congruence.test import congruence_tests
+from congruence.kernels import (
+    EXACT,
+    Distribution,
+    Gamma,
+    Mixture,
+    Normal,
+    Poisson,
+    Samples,
+    StudentT,
+    ZeroInflatedPoisson,
+    prepare,
+)
+from congruence.kernels.congruence.coded_draws import SimulatedSplits
+from congruence.kernels.congruence.test import TIE, congruence_tests
 from congruence.kernels.protocol.output_scales import output_kernel
+
+SPLITS_PER_INPUTS = 50
 
 
 def problem(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -34,42 +49,93 @@ def problem(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return x, 20.0 + 5.0 * np.tanh(signal[:, 0]), 1.0 + 0.5 * np.tanh(signal[:, 1])
 
 
-def level(splits: int, n: int, draws: int) -> None:
-    """p-values of the true model over simulated splits, family by family."""
-    x, mean, spread = problem(n)
-    prepared = prepare(x, input_kernel=EXACT.input_kernel)
-    families = {
-        "Normal": Normal(mean, spread),
-        "Poisson": Poisson(mean),
-        "Gamma": Gamma(mean, np.ones(n)),
-        "Student t, 3": StudentT(np.full(n, 3.0), mean, spread),
+def true_models(mean: np.ndarray, spread: np.ndarray) -> dict[str, Distribution | None]:
+    """Laws that targets are drawn from and that predict them; None for an ensemble of 10."""
+    n = len(mean)
+    return {
+        "normal": Normal(mean, spread),
+        "Poisson": Poisson(0.2 * mean),
+        "gamma": Gamma(mean, np.ones(n)),
+        "t, 3 degrees of freedom": StudentT(np.full(n, 3.0), mean, spread),
         "zero-inflated Poisson": ZeroInflatedPoisson(0.2 * mean, np.full(n, 0.4)),
-        "Mixture of two normals": Mixture(
+        "mixture of two normals": Mixture(
             np.array([0.4, 0.6]), (Normal(mean - 3.0, spread), Normal(mean + 3.0, spread))
         ),
         "ensemble of 10": None,
     }
-    print(f"\n## Level: {splits} simulated splits of n = {n:,}, {draws} draws\n")
-    print("| model | mean p | KS p of uniformity | rejected at 5 % | at 10 % | points with p <= .05 | with q <= .05 |")
-    print("|---|---:|---:|---:|---:|---:|---:|")
-    for name, truth in families.items():
-        p_values, points, discoveries = [], [], []
-        for split in range(splits):
+
+
+def level(splits: int, n: int, draws: int, first: int, families: list[str], keep: Path | None) -> None:
+    """p-values of true models over simulated splits, family by family; new inputs every 50 splits."""
+    kept, started = KeptPValues(keep), time.process_time()
+    for split in range(first, first + splits):
+        if split == first or split % SPLITS_PER_INPUTS == 0:
+            x, mean, spread = problem(n, seed=10_000 + split)
+            prepared = prepare(x, input_kernel=EXACT.input_kernel)
+            kept.save()
+            print(f"split {split}, {time.process_time() - started:.0f} CPU s", flush=True)
+        for number, (name, truth) in enumerate(true_models(mean, spread).items()):
+            if families and name not in families:
+                continue
+            seed = 10 * split + number
             if truth is None:
-                values = Normal(mean, spread).sample(11, seed=split)
+                values = Normal(mean, spread).sample(11, seed=seed)
                 y, model = values[:, 0], Samples(values[:, 1:])
             else:
-                y, model = truth.sample(1, seed=split)[:, 0], truth
-            test = congruence_tests(prepared, y, {"": model}, draws=draws, seed=split)[""]
-            p_values.append(test.p_value)
-            points.append(np.mean(test.point_p_values <= 0.05))
-            discoveries.append(bool(test.significant_points().any()))
-        p = np.array(p_values)
-        smooth = p - np.random.default_rng(0).uniform(size=splits) / (draws + 1)
+                y, model = truth.sample(1, seed=seed)[:, 0], truth
+            test = congruence_tests(prepared, y, {"": model}, draws=draws, seed=seed)[""]
+            found = test.significant_points()
+            kept.add(name, test.p_value, np.mean(test.point_p_values <= 0.05), np.any(found))
+    kept.save()
+    print(f"\n## Level: n = {n:,}, {draws} draws\n")
+    print(
+        "| model | splits | mean p | KS p of uniformity | rejected at 5 % | at 10 % | points with p <= .05 "
+        "| splits with any q <= .05 |"
+    )
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+    for name, rows in kept.columns():
+        p, points, discoveries = rows.T
         print(
-            f"| {name} | {np.mean(p):.3f} | {scipy.stats.kstest(smooth, 'uniform').pvalue:.3f} | "
-            f"{np.mean(p <= 0.05):.3f} | {np.mean(p <= 0.1):.3f} | {np.mean(points):.3f} | "
-            f"{np.mean(discoveries):.3f} of splits |",
+            f"| {name} | {len(p)} | {np.mean(p):.3f} | {uniformity(p, draws):.3f} | {share(p <= 0.05)} | "
+            f"{share(p <= 0.1)} | {np.mean(points):.3f} | {np.mean(discoveries):.3f} |",
+            flush=True,
+        )
+
+
+def code(splits: int, draws: int, keep: Path | None) -> None:
+    """p-values of pools of 40 rows that are exchangeable by their making: the simulated splits alone, no law or kernel.
+
+    Everything is new for every split: pools, directions, which rows share a matrix, which splits are drawn.
+    """
+    kept, started = KeptPValues(keep), time.process_time()
+    for split in range(splits):
+        rng = np.random.default_rng([21, split, draws])
+        directions = rng.standard_normal((40, 4)).astype(np.float32)
+        for name, pool_bits, entry_bits in (("16 values, 32 matrices", 4, 5), ("32 values, 256 matrices", 5, 8)):
+            size = (40, 2**pool_bits)
+            for law, values in (("t, 3 degrees", rng.standard_t(3.0, size)), ("Poisson", rng.poisson(1.5, size) / 2.0)):
+                pool = np.stack([np.tanh(values), np.cos(values)], axis=2).astype(np.float32)
+                simulated = SimulatedSplits(draws, pool_bits, entry_bits, int(rng.integers(2**62)))
+                sums = np.zeros((2**simulated.bits, 4, 2), dtype=np.float32)
+                simulated.add(sums, directions, pool, np.arange(40))
+                errors = directions @ simulated.coefficients(sums)
+                statistics = np.sqrt(np.sum(errors**2, axis=2)).mean(axis=1)
+                reached = np.count_nonzero(statistics[1:] >= TIE * statistics[0])
+                kept.add(f"{law}, {name}", (1 + reached) / (1 + draws))
+        if split % 1000 == 0:
+            kept.save()
+            print(f"split {split}, {time.process_time() - started:.0f} CPU s", flush=True)
+    kept.save()
+    print(f"\n## Simulated splits of exchangeable pools: 40 rows, {draws} draws\n")
+    print(
+        "| pools | splits | mean p | KS p of uniformity | rejected at 5 % | at 10 % |\n|---|---:|---:|---:|---:|---:|"
+    )
+    for name, rows in kept.columns():
+        p = rows[:, 0]
+        print(
+            f"| {name} | {len(p):,} | {np.mean(p):.4f} | {uniformity(p, draws):.3f} | "
+            f"{np.mean(p <= 0.05):.4f} ({0.2179 / len(p) ** 0.5:.4f}) | {np.mean(p <= 0.1):.4f} "
+            f"({0.3 / len(p) ** 0.5:.4f}) |",
             flush=True,
         )
 
@@ -144,12 +210,17 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="*", default=[4000, 20_000, 100_000])
     parser.add_argument("--level-draws", type=int, default=999)
     parser.add_argument("--level-sizes", type=int, nargs="*", default=[300])
+    parser.add_argument("--first", type=int, default=0, help="number of the first split of the level")
+    parser.add_argument("--families", nargs="*", default=[], help="of the level; all by default")
+    parser.add_argument("--keep", type=Path, help="file of the level's p-values, which further splits are added to")
     parser.add_argument("--parts", nargs="*", default=["level", "power", "cost"])
     arguments = parser.parse_args()
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, NumPy {np.__version__}")
     if "level" in arguments.parts:
         for rows in arguments.level_sizes:
-            level(arguments.splits, n=rows, draws=arguments.level_draws)
+            level(arguments.splits, rows, arguments.level_draws, arguments.first, arguments.families, arguments.keep)
+    if "code" in arguments.parts:
+        code(arguments.splits, arguments.level_draws, arguments.keep)
     if "power" in arguments.parts:
         power(max(1, arguments.splits // 20), n=4000, draws=999)
     if "cost" in arguments.parts:
