@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
@@ -191,6 +192,8 @@ def scheduler_address(client: Client) -> str:
 def _started(settings: ClusterSettings) -> Any:
     if settings.kind == "cuda":
         return _cuda_cluster(settings)
+    # It is told of a busy machine, with advice on network file systems; nothing here is to be done.
+    warnings.filterwarnings("ignore", message="Creating scratch directories")
     threads = settings.kind == "threads"
     workers = settings.workers or min(usable_cores(), 8)
     return LocalCluster(
