@@ -20,13 +20,13 @@ def run_evaluation(settings: EvaluationSettings, *, again: bool = False) -> list
         CongruenceError: settings, data or models that cannot be evaluated; what the files' first rows show, before a
             server is started.
     """
-    from congruence.tasks.tracking.performance_report import require_drawable
-
     found = None if again else find_all(settings)
     if found is not None:
         return found
     for split in (*settings.splits, *([settings.reference] if settings.reference else [])):
         require_columns(split, plans_folder(settings))
+    from congruence.tasks.tracking.performance_report import require_drawable
+
     require_drawable(settings.tracking)
     with session():
         from congruence.flows.evaluate import evaluate
