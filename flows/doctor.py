@@ -20,6 +20,7 @@ from congruence.tasks.settings.evaluation import EvaluationSettings, load_settin
 
 if TYPE_CHECKING:
     from congruence.tasks.doctor.prefect_server import PrefectAddress
+    from congruence.tasks.tracking.settings import TrackingSettings
 
 _COLOURS = {"ok": typer.colors.GREEN, "warning": typer.colors.YELLOW, "wrong": typer.colors.RED}
 _AT_ONCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "8"}
@@ -84,6 +85,8 @@ def _checks(around: Surroundings) -> Iterator[Check]:
     uri, options = _store(settings, home)
     splits = tuple(splits_of(settings)) if settings is not None else ()
     yield Check("packages", package_pairs)
+    if tracking.performance_report:
+        yield Check("packages", lambda: _drawable(tracking))
     yield Check("home", lambda: writable_home(home))
     yield Check("disk", lambda: _disks(settings, home, uri))
     yield Check("cards", lambda: judged(own_cards(), "here", wanted=cluster.kind == "cuda"))
@@ -113,6 +116,13 @@ def _disks(settings: EvaluationSettings | None, home: Path, uri: str) -> Iterato
     if settings is not None and (found := written(settings, home)) is not None:
         plan = dict.fromkeys(plan, found.store) | {home: found.home}
     return disks(home, plan)
+
+
+def _drawable(tracking: TrackingSettings) -> Iterator[Finding | Step]:
+    from congruence.tasks.tracking.performance_report import require_drawable
+
+    yield Step("looking for Bokeh", "pip install -c constraints.txt bokeh")
+    require_drawable(tracking)
 
 
 def _prefect(pool: str | None) -> Check:

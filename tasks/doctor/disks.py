@@ -23,7 +23,7 @@ def disks(home: Path, plan: Mapping[Path, int]) -> Iterator[Finding | Step]:
         plan: local folders, and the bytes that a first run writes there at most.
     """
     yield Step("asking for free space", "see whether a network file system hangs (`df`)")
-    places = {home: "home", Path(tempfile.gettempdir()): "temporary files"} | dict.fromkeys(plan, "store")
+    places = dict.fromkeys(plan, "store") | {Path(tempfile.gettempdir()): "temporary files", home: "home"}
     systems: dict[int, list[Path]] = {}
     for place in places:
         systems.setdefault(os.stat(_there(place)).st_dev, []).append(place)

@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-
-import distributed
-from distributed import Client
+from typing import TYPE_CHECKING
 
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.masking import mask_text
 from congruence.tasks.tracking.connection import connect
 from congruence.tasks.tracking.settings import TrackingSettings
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 FILE = "dask-report.html"
 
@@ -50,6 +51,8 @@ def performance_report(
     if not settings.performance_report or run_id is None:
         yield
         return
+    import distributed  # not at the start: a run is refused without it
+
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / FILE
         # With its scripts in it: the page is read where no network is.

@@ -215,6 +215,8 @@ def test_a_disk_is_compared_with_what_the_evaluation_writes(tmp_path: Path, monk
         return [item.level for item in look(disk_checks.disks(tmp_path, plan)) if str(tmp_path) in item.said]
 
     assert disks(2**40, {}) == ["ok"]
+    (found,) = look(disk_checks.disks(tmp_path, {tmp_path: 2**50, tmp_path / "store": 0}))
+    assert f"{tmp_path} (home)" in found.said
     assert disks(10 * 2**30, {tmp_path / "store": 11 * 2**30}) == ["warning"]
     assert disks(2**20, {}) == ["wrong"]
 
