@@ -88,7 +88,7 @@ def _worker(place: Place, name: str) -> Part:
 def _mlflow(place: Place) -> Part:
     store = postgresql.address(place.ports["postgresql"], place.words["postgresql"], "mlflow")
     command = [*_PYTHON, "mlflow", "server", "--host", "127.0.0.1", "--port", str(place.ports["mlflow"])]
-    command += ["--workers", "2", "--artifacts-destination", f"s3://{BUCKET}/mlflow"]
+    command += ["--workers", "1", "--artifacts-destination", f"s3://{BUCKET}/mlflow"]
     return Part(
         "mlflow",
         tuple(command),

@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-_ANSWER_SECONDS = 5.0
+_ANSWER_SECONDS = 10.0
 
 
 @dataclass(frozen=True)

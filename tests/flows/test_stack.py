@@ -75,6 +75,8 @@ def test_the_stack_evaluates_by_its_work_pool_survives_kills_and_leaves_nothing(
         assert (stage.folder / secret).stat().st_mode & 0o077 == 0, secret
 
     # A supervisor that is killed leaves nothing; what it kept is there in the next stack, which ends in order.
+    run = stage.start_run("circle")
+    eventually(lambda: stage.prefect(f"flow_runs/{run}", method="GET")["state_type"] == "RUNNING", 120, "a third run")
     stage.look()
     os.kill(stage.account().supervisor, signal.SIGKILL)
     assert wait_until_down(stage.folder, 60)
@@ -83,6 +85,7 @@ def test_the_stack_evaluates_by_its_work_pool_survives_kills_and_leaves_nothing(
     stage.up()
     assert {run.info.run_name for run in stage.evaluations("circle")} == {f"{v} on circle" for v in (first, second)}
     assert stage.command("status").returncode == 0
+    assert stage.prefect(f"flow_runs/{run}", method="GET")["state_type"] in ("CRASHED", "COMPLETED"), "nobody runs it"
     stage.look()
     done = stage.command("down")
     assert done.returncode == 0, done.stderr
