@@ -160,7 +160,7 @@ def level(rows: int, splits: int, first: int, keep: Path | None) -> None:
                 parts.append(version_sums(told, x[a:b], {name: of}, [plan])[name])
             found = projected_version(prepared, plan, added(parts))
             limit = judged(found.names, found.observed, found.null, "gaussian", {}, {})
-            drawn = exact.test(pit_values(y, law, seed=split, keys=keys), own_quantiles(y, law, settings.levels))
+            drawn = exact.test(pit_values(y, law, seed=told.seed, keys=keys), own_quantiles(y, law, settings.levels))
             kept.add(name, limit.p_value, drawn.p_value, *limit.by_order.values(), *drawn.by_order.values())
     kept.save()
     print(f"\n## Level: n = {rows:,}, {DRAWS} draws, the gaussian limit by row blocks and the exact null\n")
