@@ -46,7 +46,8 @@ def inverse_problem(plan: Plan) -> Outcome:
             "The interpretation shows the cause: one mode is predicted where the outcomes have two.",
             SOURCE,
             "more modes" in kinds,
-            f"'{normal.verdict.text}'; uniformity p = {max(normal.uniformity.p_value, 1e-300):.2g}; distance of the "
+            f"'{normal.verdict.text}'; uniformity p {'<' if normal.uniformity.p_value < 1e-300 else '='} "
+            f"{max(normal.uniformity.p_value, 1e-300):.2g}; distance of the "
             f"reconstructed histogram {normal.reconstruction_distance:.3f}, of sampling alone "
             f"{normal.sampling_distance:.3f}",
             probability_of_more_modes=kinds.get("more modes", 0.0),

@@ -35,7 +35,7 @@ def reproduce(names: Sequence[str], plan: Plan, output: Path) -> Reproduced:
     """
     outcomes, left_out = [], {}
     for name in names:
-        started = time.monotonic()
+        started = time.monotonic(), time.process_time()
         try:
             outcome = load(name)(plan)
         except MissingDataError as error:
@@ -44,7 +44,8 @@ def reproduce(names: Sequence[str], plan: Plan, output: Path) -> Reproduced:
             left_out[name] = str(error)
             console.print(f"{name}: left out, {error}")
             continue
-        recorded = write_outcome(outcome, plan, time.monotonic() - started, output)
+        took = time.monotonic() - started[0], time.process_time() - started[1]
+        recorded = write_outcome(outcome, plan, took, output)
         log_reproduction(recorded)
         outcomes.append(recorded)
         _tell(recorded)

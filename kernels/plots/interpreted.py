@@ -12,6 +12,7 @@ from congruence.kernels.plots.style import BLUE, INK, MUTED, ORANGE, dress, figu
 
 _TITLE_WIDTH = 105
 _TITLE_LINES = 4
+_LEAST_P = 0.001
 
 
 def pit_interpretation(interpretation: Interpretation, *, figure: Figure | None = None) -> Figure:
@@ -38,7 +39,8 @@ def pit_interpretation(interpretation: Interpretation, *, figure: Figure | None 
     legend(left)
 
     p_value = interpretation.uniformity.p_value
-    dress(right, f"uniformity: p = {p_value:.2g}", "predictive standard deviations", "density")
+    said = f"p = {p_value:.2g}" if p_value >= _LEAST_P else f"p < {_LEAST_P:g}"
+    dress(right, f"uniformity: {said}", "predictive standard deviations", "density")
     support = interpretation.support
     predictive = np.exp(-0.5 * support**2) / np.sqrt(2.0 * np.pi)
     low, high = interpretation.density_low, interpretation.density_high

@@ -125,6 +125,28 @@ def uncalibrated_predictions(rows: int, dimension: int, seed: int) -> tuple[Dist
     return predicted, y
 
 
+def uncalibrated_skce(dimension: int, gamma: float) -> float:
+    """SKCE of ``uncalibrated_predictions`` by quadrature over the two predictions, k_P = exp(-W_2), k_Y = RBF(gamma).
+
+    The kernel mean of a normal law in that of another with the same variance s^2 in each of d coordinates is
+    (1 + 4 gamma s^2)^(-d/2) exp(-gamma |m - m'|^2 / (1 + 4 gamma s^2)); laws here differ in their means alone.
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(400)
+    center, weight = (nodes + 1.0) / 2.0, weights / 2.0
+    stated = np.repeat(center[:, None], dimension, axis=1)
+    true = stated.copy()
+    true[:, 0] = 0.1
+    widened = 1.0 + 4.0 * gamma * 0.1**2
+
+    def means(first: Array, second: Array) -> Array:
+        squared = ((first[:, None] - second[None]) ** 2).sum(axis=2)
+        return np.asarray(widened ** (-dimension / 2.0) * np.exp(-gamma * squared / widened))
+
+    products = means(true, true) - means(stated, true) - means(true, stated) + means(stated, stated)
+    similar = np.exp(-np.sqrt(dimension) * np.abs(center[:, None] - center[None]))
+    return float(weight @ (similar * products) @ weight)
+
+
 def ols_rows(rows: int, rng: np.random.Generator) -> tuple[Array, Array]:
     """y = sin(pi x) + |1 + x| eps, x ~ U(-1, 1), eps ~ N(0, 0.15^2) (Widmann et al. 2021, section 1)."""
     x = rng.uniform(-1.0, 1.0, rows)

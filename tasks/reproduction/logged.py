@@ -16,7 +16,9 @@ def log_reproduction(outcome: Recorded) -> str:
         mlflow.log_params({"experiment": outcome.name, "quick": outcome.quick, "seed": outcome.seed})
         metrics = {"claims_hold": len(outcome.claims) - outcome.differing, "claims_differ": outcome.differing}
         numbers = {name: value for claim in outcome.claims for name, value in claim.values.items()}
-        mlflow.log_metrics({**numbers, **metrics, "seconds": outcome.seconds})
+        mlflow.log_metrics(
+            {**numbers, **metrics, "seconds": outcome.seconds, "processor_seconds": outcome.processor_seconds}
+        )
         mlflow.set_tags({f"claim_{place}": claim.verdict for place, claim in enumerate(outcome.claims, start=1)})
         told = "\n".join(
             f"- **{claim.verdict}**: {claim.claim} ({claim.source})\n  {claim.found}" for claim in outcome.claims

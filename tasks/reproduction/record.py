@@ -20,7 +20,10 @@ _LINES = 40  # of a table on the page; the file beside it has all
 
 @dataclass(frozen=True)
 class Recorded:
-    """An outcome as it lies in its folder; ``quick`` sizes give weak verdicts."""
+    """An outcome as it lies in its folder; ``quick`` sizes give weak verdicts.
+
+    ``seconds`` passed while it was made; ``processor_seconds`` of one core is what that took on an idle machine.
+    """
 
     folder: Path
     name: str
@@ -29,6 +32,7 @@ class Recorded:
     quick: bool
     seed: int
     seconds: float
+    processor_seconds: float
     claims: tuple[Claim, ...]
     notes: tuple[str, ...]
     figures: tuple[str, ...]
@@ -39,8 +43,8 @@ class Recorded:
         return sum(claim.verdict == "differs" for claim in self.claims)
 
 
-def write_outcome(outcome: Outcome, plan: Plan, seconds: float, output: Path) -> Recorded:
-    """Write figures, table and, last, the record into ``output/NAME``."""
+def write_outcome(outcome: Outcome, plan: Plan, took: tuple[float, float], output: Path) -> Recorded:
+    """Write figures, table and, last, the record into ``output/NAME``; ``took``: seconds, and those of a processor."""
     folder = output / outcome.name
     folder.mkdir(parents=True, exist_ok=True)
     for name, figure in outcome.figures.items():
@@ -52,7 +56,8 @@ def write_outcome(outcome: Outcome, plan: Plan, seconds: float, output: Path) ->
         "paper": outcome.paper,
         "quick": plan.quick,
         "seed": plan.seed,
-        "seconds": round(seconds, 1),
+        "seconds": round(took[0], 1),
+        "processor_seconds": round(took[1], 1),
         "claims": [asdict(claim) for claim in outcome.claims],
         "notes": list(outcome.notes),
         "figures": list(outcome.figures),

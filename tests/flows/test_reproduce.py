@@ -104,7 +104,7 @@ def figure() -> Figure:
 def test_verdicts_are_kept_shown_on_one_page_and_logged(tmp_path: Path) -> None:
     claims = (judged("It is <b>so</b>.", "paper", True, "0.1", value=0.1), judged("It is more.", "paper", False, "no"))
     outcome = Outcome("ols", "Least squares", "SKCE", claims, pd.DataFrame({"a": [1.5]}), {"one": figure()}, ("note",))
-    recorded = write_outcome(outcome, QUICK, 2.0, tmp_path)
+    recorded = write_outcome(outcome, QUICK, (2.0, 1.0), tmp_path)
     assert read_outcome(tmp_path / "ols") == recorded
     assert (recorded.differing, recorded.quick) == (1, True)
     page = write_page(tmp_path, NAMES).read_text()
