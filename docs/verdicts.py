@@ -21,6 +21,7 @@ KEPT = Path(__file__).parent / "papers"
 OUTCOMES = KEPT / "outcomes.json"
 _COLORS = 64
 _WIDTH = 1200
+_ONE_PANEL = 700
 _MOST_ROWS, _MOST_COLUMNS = 24, 14  # of a table that the page shows
 
 
@@ -97,12 +98,18 @@ def _section(outcome: dict[str, Any]) -> str:
         lines.append(f"- **{verdict.capitalize()}:** {claim['claim']} <small>({claim['source']})</small><br>")
         lines.append(f"  {_sentence(claim['found'])}")
     lines.append("")
-    lines.append('<div class="panels" markdown>\n')
-    lines += [f"![{outcome['title']}: {figure}](papers/{name}-{figure}.png)\n" for figure in outcome["figures"]]
-    lines.append("</div>\n")
+    lines += [_figure(f"{name}-{figure}.png", f"{outcome['title']}: {figure}") for figure in outcome["figures"]]
     lines += [_numbers(outcome["table"])] if outcome["table"] else []
     lines += [f"*{note}*\n" for note in outcome["notes"]]
     return "\n".join(lines)
+
+
+def _figure(file: str, said: str) -> str:
+    """A picture; one of several panels keeps its width on a narrow screen, where it scrolls."""
+    with Image.open(KEPT / file) as image:
+        wide = image.width > _ONE_PANEL
+    shown = f"![{said}](papers/{file})\n"
+    return f'<div class="panels" markdown>\n\n{shown}\n</div>\n' if wide else shown
 
 
 def _numbers(table: list[dict[str, Any]]) -> str:

@@ -20,9 +20,9 @@ def blood_cells(plan: Plan) -> Outcome:
     table, claims, figures = study_heads(fitted, held, test, plan, encode=encode, epochs=plan.size(400, 6))
     blind = Normal(np.full(len(test.y), fitted.y.mean()), np.full(len(test.y), fitted.y.std(ddof=1)))
     notes = (
-        f"{len(fitted.y)} photographs to train on and {len(test.y)} to test on, where the paper has thousands: a "
-        f"normal law that ignores the photograph has an NLL of {-blind.log_prob(test.y).mean():.3f}, the best head "
-        f"one of {table['NLL'].min():.3f}. Where little is learnt, blurred or mixed photographs can spoil little.",
+        f"{len(fitted.y)} photographs to train on and {len(test.y)} to test on, where the paper has thousands: a law "
+        f"that ignores the photograph has an NLL of {-blind.log_prob(test.y).mean():.3f}, the best head one of "
+        f"{table['NLL'].min():.3f}. Where little is learnt, blurred or mixed photographs can spoil little.",
         "Embedded by shares of colours and powers of frequencies: no network that knows photographs is shipped.",
         PROTOCOL,
     )

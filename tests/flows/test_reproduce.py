@@ -7,6 +7,7 @@ from pathlib import Path
 
 import commands
 import mlflow
+import numpy as np
 import pandas as pd
 import pytest
 from databases import mlflow_database
@@ -15,9 +16,11 @@ from PIL import Image
 
 from congruence.flows.reproduce import run as flow
 from congruence.flows.reproduce.experiments import NAMES, load, named
+from congruence.kernels import RBF, squared_kernel_calibration_error
 from congruence.kernels.plots.style import dressed, figure_of
 from congruence.tasks.errors import SettingsError
 from congruence.tasks.reproduction.blood_cells import blood_cells
+from congruence.tasks.reproduction.laws import uncalibrated_predictions, uncalibrated_skce
 from congruence.tasks.reproduction.logged import log_reproduction
 from congruence.tasks.reproduction.outcome import MissingDataError, Outcome, Plan, judged
 from congruence.tasks.reproduction.record import read_outcome, write_outcome, write_page
@@ -90,6 +93,16 @@ def test_blood_cells_are_read_where_they_are_and_not_where_nobody_counted(tmp_pa
     assert {split: list(part.y) for split, part in parts.items()} == {"train": [10, 11], "val": [12], "test": [13]}
     assert parts["test"].images[0].getpixel((0, 0)) == (3, 0, 0)
     assert parts["test"].law is None
+
+
+@pytest.mark.parametrize("dimension", [1, 10])
+def test_the_truth_of_the_uncalibrated_model_is_what_unbiased_estimates_come_to(dimension: int) -> None:
+    found = []
+    for seed in range(12):
+        law, y = uncalibrated_predictions(150, dimension, seed)
+        found.append(squared_kernel_calibration_error(y, law, estimator="unbiased", output_kernel=RBF(0.5)))
+    error = np.std(found, ddof=1) / np.sqrt(len(found))
+    assert abs(np.mean(found) - uncalibrated_skce(dimension, 0.5)) < 4.0 * error
 
 
 def test_an_unknown_experiment_is_named_with_the_nearest() -> None:
