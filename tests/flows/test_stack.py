@@ -15,6 +15,10 @@ import pytest
 from loopback import wait_until
 from stack_stage import StackStage, eventually
 
+from congruence.flows.stack.example import write_example
+from congruence.flows.stack.place import open_place, read_environment, write_environment
+from congruence.flows.stack.topology import topology
+from congruence.tasks.settings.evaluation import load_settings
 from congruence.tasks.stack.account import read_account, wait_until_down
 from congruence.tasks.stack.errors import StackError
 from congruence.tasks.stack.postgresql import binary, server_user
@@ -102,3 +106,33 @@ def test_commands_without_a_stack_say_so(tmp_path: Path) -> None:
     assert (status.returncode, down.returncode) == (1, 0)
     assert "start one with `congruence stack up`" in status.stdout
     assert "no stack is up in" in down.stdout
+
+
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+@pytest.mark.parametrize("s3", [None, "http://s3.example:9000"])
+def test_parts_come_after_those_they_need_and_no_command_has_a_password(tmp_path: Path, s3: str | None) -> None:
+    place = open_place(tmp_path, s3, ("an-access-key", "a-secret-key") if s3 else None)
+    parts = topology(place)
+    names = [part.name for part in parts]
+    assert ("s3" in names) == (s3 is None)
+    for number, part in enumerate(parts):
+        assert set(part.needs) <= set(names[:number]), part.name
+        assert not [word for word in place.words.values() if word in " ".join(part.command)], part.name
+        assert not [word for word in place.words.values() if word in repr(part)], part.name
+    for part in parts:
+        if part.name in ("mlflow", "worker-1", "runs"):
+            assert part.environment["AWS_ENDPOINT_URL"] == (s3 or place.http("s3"))
+    write_environment(place)
+    known = read_environment(tmp_path)
+    assert known == place.clients_environment()
+    assert known["AWS_SECRET_ACCESS_KEY"] == ("a-secret-key" if s3 else place.words["s3_secret_key"])
+
+
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+def test_the_example_of_a_stack_is_an_evaluation_file(tmp_path: Path) -> None:
+    place = open_place(tmp_path)
+    settings = load_settings(write_example(place))
+    assert settings.cluster.address == place.scheduler
+    assert settings.cluster.tls is not None
+    assert settings.cluster.tls.key_file.is_file()
+    assert (settings.tracking.uri, settings.home) == (place.http("mlflow"), tmp_path)
