@@ -61,15 +61,15 @@ def test_the_stack_evaluates_by_its_work_pool_survives_kills_and_leaves_nothing(
     stage.look()
     stage.kill("worker-1")
     eventually(lambda: stage.done("circle", first), 400, "the evaluation")
-    disturbed = stage.require_once("circle", first)
     eventually(lambda: stage.prefect(f"flow_runs/{run}", method="GET")["state_type"] == "COMPLETED", 60, "its run")
+    disturbed = stage.require_once("circle", first)
     wait_until(lambda: stage.part("worker-1").starts == 2 and stage.well(), 60, "the worker's return")
 
     # A second version with the same predictions, by webhook and event.
     second = stage.register("circle", seconds=0.0)
     eventually(lambda: stage.done("circle", second), 400, "the evaluation by webhook")
-    assert stage.require_once("circle", second) == disturbed
     eventually(lambda: {r["state_type"] for r in stage.runs("circle")} == {"COMPLETED"}, 60, "the end of the runs")
+    assert stage.require_once("circle", second) == disturbed
 
     known = json.loads((stage.folder / "passwords.json").read_text())
     del known["s3_access_key"]  # a name, which stands in addresses
@@ -84,7 +84,7 @@ def test_the_stack_evaluates_by_its_work_pool_survives_kills_and_leaves_nothing(
     stage.look()
     os.kill(stage.account().supervisor, signal.SIGKILL)
     assert wait_until_down(stage.folder, 60)
-    assert stage.left() == []
+    wait_until(lambda: stage.left() == [], 20, "the warden's own end")
     assert stage.command("status").returncode == 1
     stage.up()
     assert {run.info.run_name for run in stage.evaluations("circle")} == {f"{v} on circle" for v in (first, second)}
