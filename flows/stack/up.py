@@ -17,7 +17,7 @@ from congruence.flows.stack.place import Place, open_place, stack_folder, write_
 from congruence.tasks.stack.account import Account, forget_account, is_up, only_stack, read_account, wait_until_down
 from congruence.tasks.stack.errors import StackError
 from congruence.tasks.stack.postgresql import binary, make_cluster
-from congruence.tasks.stack.tether import adopted, end_processes
+from congruence.tasks.stack.tether import adopted, end_processes, is_alive
 
 _NEEDED = {
     "psycopg2": "server",
@@ -161,4 +161,7 @@ def take_down(home: Path) -> bool:
         end_processes([account.supervisor, account.warden], 0.0)
         if not wait_until_down(folder, 10.0):
             raise StackError(f"{folder}: processes {account.warden} and {account.supervisor} do not end")
+    limit = time.monotonic() + 10.0
+    while is_alive(account.warden) and time.monotonic() < limit:  # it has nothing left to do but to leave
+        time.sleep(0.05)
     return True

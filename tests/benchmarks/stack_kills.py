@@ -12,6 +12,7 @@ import argparse
 import itertools
 import os
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -256,7 +257,9 @@ def main() -> None:
     parser.add_argument("--until", help="UTC time (HH:MM) after which no further evaluation begins")
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
-    stage, rows, said = StackStage(), [], []
+    stage = StackStage()
+    rows: list[Killed] = []
+    said: list[str] = []
     try:
         stage.up()
         os.environ |= stage.known
@@ -286,6 +289,8 @@ def main() -> None:
     assert stage.left() == [], stage.left()
     said.append("`congruence stack down` at the end left no process.")
     write(rows, said, arguments.seed, arguments.kills)
+    if not any("failed" in row.outcome for row in rows):
+        shutil.rmtree(stage.home)
 
 
 if __name__ == "__main__":

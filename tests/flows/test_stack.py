@@ -15,6 +15,10 @@ import pytest
 from loopback import wait_until
 from stack_stage import StackStage, eventually
 
+from congruence.flows.stack.example import write_example
+from congruence.flows.stack.place import open_place, read_environment, write_environment
+from congruence.flows.stack.topology import topology
+from congruence.tasks.settings.evaluation import load_settings
 from congruence.tasks.stack.account import read_account, wait_until_down
 from congruence.tasks.stack.errors import StackError
 from congruence.tasks.stack.postgresql import binary, server_user
@@ -57,15 +61,15 @@ def test_the_stack_evaluates_by_its_work_pool_survives_kills_and_leaves_nothing(
     stage.look()
     stage.kill("worker-1")
     eventually(lambda: stage.done("circle", first), 400, "the evaluation")
-    disturbed = stage.require_once("circle", first)
     eventually(lambda: stage.prefect(f"flow_runs/{run}", method="GET")["state_type"] == "COMPLETED", 60, "its run")
+    disturbed = stage.require_once("circle", first)
     wait_until(lambda: stage.part("worker-1").starts == 2 and stage.well(), 60, "the worker's return")
 
     # A second version with the same predictions, by webhook and event.
     second = stage.register("circle", seconds=0.0)
     eventually(lambda: stage.done("circle", second), 400, "the evaluation by webhook")
-    assert stage.require_once("circle", second) == disturbed
     eventually(lambda: {r["state_type"] for r in stage.runs("circle")} == {"COMPLETED"}, 60, "the end of the runs")
+    assert stage.require_once("circle", second) == disturbed
 
     known = json.loads((stage.folder / "passwords.json").read_text())
     del known["s3_access_key"]  # a name, which stands in addresses
@@ -80,7 +84,7 @@ def test_the_stack_evaluates_by_its_work_pool_survives_kills_and_leaves_nothing(
     stage.look()
     os.kill(stage.account().supervisor, signal.SIGKILL)
     assert wait_until_down(stage.folder, 60)
-    assert stage.left() == []
+    wait_until(lambda: stage.left() == [], 20, "the warden's own end")
     assert stage.command("status").returncode == 1
     stage.up()
     assert {run.info.run_name for run in stage.evaluations("circle")} == {f"{v} on circle" for v in (first, second)}
@@ -102,3 +106,33 @@ def test_commands_without_a_stack_say_so(tmp_path: Path) -> None:
     assert (status.returncode, down.returncode) == (1, 0)
     assert "start one with `congruence stack up`" in status.stdout
     assert "no stack is up in" in down.stdout
+
+
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+@pytest.mark.parametrize("s3", [None, "http://s3.example:9000"])
+def test_parts_come_after_those_they_need_and_no_command_has_a_password(tmp_path: Path, s3: str | None) -> None:
+    place = open_place(tmp_path, s3, ("an-access-key", "a-secret-key") if s3 else None)
+    parts = topology(place)
+    names = [part.name for part in parts]
+    assert ("s3" in names) == (s3 is None)
+    for number, part in enumerate(parts):
+        assert set(part.needs) <= set(names[:number]), part.name
+        assert not [word for word in place.words.values() if word in " ".join(part.command)], part.name
+        assert not [word for word in place.words.values() if word in repr(part)], part.name
+    for part in parts:
+        if part.name in ("mlflow", "worker-1", "runs"):
+            assert part.environment["AWS_ENDPOINT_URL"] == (s3 or place.http("s3"))
+    write_environment(place)
+    known = read_environment(tmp_path)
+    assert known == place.clients_environment()
+    assert known["AWS_SECRET_ACCESS_KEY"] == ("a-secret-key" if s3 else place.words["s3_secret_key"])
+
+
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+def test_the_example_of_a_stack_is_an_evaluation_file(tmp_path: Path) -> None:
+    place = open_place(tmp_path)
+    settings = load_settings(write_example(place))
+    assert settings.cluster.address == place.scheduler
+    assert settings.cluster.tls is not None
+    assert settings.cluster.tls.key_file.is_file()
+    assert (settings.tracking.uri, settings.home) == (place.http("mlflow"), tmp_path)
