@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.stats
@@ -28,7 +29,8 @@ class KeptPValues:
 
     def save(self) -> None:
         if self._path is not None:
-            np.savez(self._path, **{name: np.array(rows) for name, rows in self._rows.items()})
+            arrays: dict[str, Any] = {name: np.array(rows) for name, rows in self._rows.items()}
+            np.savez(self._path, **arrays)
 
     def columns(self) -> Iterator[tuple[str, np.ndarray]]:
         """By model: one row a split, (splits, columns)."""
