@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import mlflow
 import pytest
 from loopback import wait_until
 from stack_stage import StackStage, eventually
@@ -36,12 +37,15 @@ def missing() -> str | None:
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[StackStage]:
     made = StackStage()
+    before = mlflow.get_tracking_uri()
     try:
         made.up()
         for name, value in made.known.items():
             monkeypatch.setenv(name, value)
+        mlflow.set_tracking_uri(made.known["MLFLOW_TRACKING_URI"])  # another test's would go before the environment
         yield made
     finally:
+        mlflow.set_tracking_uri(before)
         made.down()
         shutil.rmtree(made.home, ignore_errors=True)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from databases import mlflow_database
 from distributed import Client, LocalCluster
+from loopback import wait_until
 from mlflow import MlflowClient
 
 from congruence.tasks.tracking import TrackingSettings
@@ -23,12 +24,18 @@ def tracked(tmp_path: Path) -> tuple[MlflowClient, str, TrackingSettings]:
     return client, client.create_run("0").info.run_id, settings
 
 
+def told(client: MlflowClient, run: str, worker: int) -> int:
+    return len(client.get_metric_history(run, f"system/worker-{worker}/cpu_utilization_percentage"))
+
+
 def test_each_worker_s_numbers_stand_under_its_own_and_end_with_the_block(tracked: Any) -> None:
     client, run, settings = tracked
     options: dict[str, Any] = {"processes": False, "protocol": "tcp", "dashboard_address": "127.0.0.1:0"}
     with LocalCluster(n_workers=2, threads_per_worker=1, memory_limit="1GiB", **options) as cluster:
         with Client(cluster) as dask, worker_metrics(dask, run, settings, 0.2):
-            time.sleep(1.5)
+            wait_until(
+                lambda: min(told(client, run, number) for number in (0, 1)) >= 2, 60, "two numbers of each worker"
+            )
         assert not [thread for thread in threading.enumerate() if thread.name == "congruence-worker-metrics"]
     found = client.get_run(run).data
     for number in (0, 1):
@@ -39,10 +46,9 @@ def test_each_worker_s_numbers_stand_under_its_own_and_end_with_the_block(tracke
         assert own[f"system/worker-{number}/memory_usage_megabytes"] > 10
         assert " at tcp://" in found.tags[f"worker-{number}"]
     assert "worker-2" not in found.tags
-    told = len(client.get_metric_history(run, "system/worker-0/cpu_utilization_percentage"))
-    assert told >= 2
+    until_now = told(client, run, 0)
     time.sleep(0.5)
-    assert len(client.get_metric_history(run, "system/worker-0/cpu_utilization_percentage")) == told
+    assert told(client, run, 0) == until_now
 
 
 class Scheduler:
