@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -18,6 +17,7 @@ from congruence.tasks.stack.account import Account, forget_account, is_up, only_
 from congruence.tasks.stack.errors import StackError
 from congruence.tasks.stack.postgresql import binary, make_cluster
 from congruence.tasks.stack.tether import adopted, end_processes, is_alive
+from congruence.tasks.stack.told import Told
 
 _NEEDED = {
     "psycopg2": "server",
@@ -56,8 +56,7 @@ def keep_up(home: Path, say: Callable[[str], None], *, s3: str | None = None) ->
 
 
 def _supervise(place: Place, say: Callable[[str], None]) -> None:
-    stopped = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    stopped = Told(signal.SIGTERM)
     from congruence.flows.stack.prepared import make_bucket
     from congruence.flows.stack.topology import topology
     from congruence.tasks.stack.supervisor import Supervisor

@@ -111,14 +111,19 @@ def _scheduler(settings: ClusterSettings, reach: Reach) -> Iterator[Finding | St
         yield wrong(PLACE, f"{address}: {why_none(error) or error}", start)
         return
     # Each failed attempt would be told by a traceback, and so would the end of this client.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    dasks = logging.getLogger("distributed")
+    before = dasks.level
+    dasks.setLevel(logging.CRITICAL)
     yield Step(
         f"speaking to the scheduler at {address}",
         "see whether both sides speak TLS with certificates of one authority, or neither does, and whether it is a "
         "Dask scheduler that listens there",
     )
-    with Client(address, timeout=_CONNECT_SECONDS, security=_security(settings), set_as_default=False) as client:
-        yield from _cluster(client, address, reach)
+    try:
+        with Client(address, timeout=_CONNECT_SECONDS, security=_security(settings), set_as_default=False) as client:
+            yield from _cluster(client, address, reach)
+    finally:
+        dasks.setLevel(before)
 
 
 def _security(settings: ClusterSettings) -> Security:

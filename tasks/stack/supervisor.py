@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +16,7 @@ from congruence.tasks.masking import mask_text
 from congruence.tasks.stack.account import Account, PartAccount, write_account
 from congruence.tasks.stack.part import Part
 from congruence.tasks.stack.tether import descendants, end_processes, is_alive, tethered
+from congruence.tasks.stack.told import Told
 
 _LOOK_SECONDS = 0.1
 _ASK_STARTING_SECONDS, _ASK_SECONDS = 0.3, 2.0
@@ -81,8 +81,8 @@ class Supervisor:
         self._folder, self._announce, self._orphans = folder, announce, orphans
         self._ready = False
 
-    def run(self, stopped: threading.Event) -> None:
-        """Keep the parts until ``stopped`` is set, then end them."""
+    def run(self, stopped: Told) -> None:
+        """Keep the parts until ``stopped`` says so, then end them."""
         (self._folder / "logs").mkdir(exist_ok=True)
         with ThreadPoolExecutor(len(self._kept), thread_name_prefix="ask") as asking:
             try:

@@ -24,12 +24,13 @@ from congruence.tasks.stack.ports import chosen_ports
 from congruence.tasks.stack.tether import is_alive, tethered
 
 STACK = """
-import os, signal, sys, threading
+import os, signal, sys
 from pathlib import Path
 from congruence.tasks.stack.account import only_stack
 from congruence.tasks.stack.part import Part
 from congruence.tasks.stack.supervisor import Supervisor
 from congruence.tasks.stack.tether import adopted
+from congruence.tasks.stack.told import Told
 from congruence.tasks.stack.warden import under_a_warden
 
 folder = Path(sys.argv[1])
@@ -45,8 +46,7 @@ parts = [
 ]
 
 def supervise():
-    stopped = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    stopped = Told(signal.SIGTERM)
     warden, own = os.getppid(), os.getpid()
     Supervisor(parts, folder, lambda line: print(line, flush=True), lambda: adopted(warden, own)).run(stopped)
 
