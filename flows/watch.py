@@ -29,6 +29,7 @@ from congruence.tasks.models.registry import ModelVersion, matching_versions
 from congruence.tasks.scores.names import requested_metrics
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import SplitSettings
+from congruence.tasks.told import Stop, Told
 from congruence.tasks.tracking import (
     EvaluationIdentity,
     TrackingError,
@@ -242,7 +243,7 @@ def watch(
     settings: EvaluationSettings,
     *,
     every: float | None = None,
-    stop: threading.Event | None = None,
+    stop: Stop | None = None,
 ) -> None:
     """Tick until ``stop`` is set; an MLflow that does not answer is waited for.
 
@@ -271,22 +272,18 @@ def watch(
         stop.wait(max(0.0, pause - (time.monotonic() - started)))
 
 
-def stop_on_signals() -> threading.Event:
-    """An event that SIGTERM and Ctrl-C set, so that the evaluation that runs is finished and its claim released.
+def stop_on_signals() -> Told:
+    """What SIGTERM and Ctrl-C set, so that the evaluation that runs is finished and its claim released.
 
     A second signal ends the process at once; its claims then end with their lease.
     """
-    stop = threading.Event()
 
-    def ask(number: int, frame: object) -> None:  # noqa: ARG001
-        if stop.is_set():
+    def heard(before: bool) -> None:
+        if before:
             raise KeyboardInterrupt
-        stop.set()
         console.print("stopping after the current evaluation; once more to stop at once")
 
-    for name in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(name, ask)
-    return stop
+    return Told(signal.SIGTERM, signal.SIGINT, heard=heard)
 
 
 def report(result: Tick, *, alone: bool = False) -> bool:

@@ -17,7 +17,7 @@ from congruence.tasks.stack.account import Account, forget_account, is_up, only_
 from congruence.tasks.stack.errors import StackError
 from congruence.tasks.stack.postgresql import binary, make_cluster
 from congruence.tasks.stack.tether import adopted, end_processes, is_alive
-from congruence.tasks.stack.told import Told
+from congruence.tasks.told import Told
 
 _NEEDED = {
     "psycopg2": "server",

@@ -16,7 +16,7 @@ from congruence.tasks.masking import mask_text
 from congruence.tasks.stack.account import Account, PartAccount, write_account
 from congruence.tasks.stack.part import Part
 from congruence.tasks.stack.tether import descendants, end_processes, is_alive, tethered
-from congruence.tasks.stack.told import Told
+from congruence.tasks.told import Stop
 
 _LOOK_SECONDS = 0.1
 _ASK_STARTING_SECONDS, _ASK_SECONDS = 0.3, 2.0
@@ -81,7 +81,7 @@ class Supervisor:
         self._folder, self._announce, self._orphans = folder, announce, orphans
         self._ready = False
 
-    def run(self, stopped: Told) -> None:
+    def run(self, stopped: Stop) -> None:
         """Keep the parts until ``stopped`` says so, then end them."""
         (self._folder / "logs").mkdir(exist_ok=True)
         with ThreadPoolExecutor(len(self._kept), thread_name_prefix="ask") as asking:
