@@ -125,15 +125,17 @@ def test_the_entrypoint_gives_a_program_what_a_file_holds(tmp_path: Path) -> Non
 
 
 def test_a_changed_line_of_source_installs_no_package_again() -> None:
-    stages: dict[str, list[str]] = {}
+    stages: dict[str, list[str]] = {"": []}
+    name = ""
     for line in (INFRA / "Containerfile").read_text().replace("\\\n", " ").splitlines():
         if line.startswith("FROM"):
             _, parent, _, name = line.split()
             stages[name] = [*stages.get(parent, [])]
         elif line and not line.startswith("#"):
             stages[name].append(line)
+    assert "ARG DEVICE=cpu" in stages[""]
     for target in ("cpu", "cuda"):
-        steps = stages[target]
+        steps = stages[f"{target}-packages"] + stages["program"]
         source = next(index for index, step in enumerate(steps) if step.startswith("COPY kernels"))
         installing = [index for index, step in enumerate(steps) if "pip install" in step and "--no-deps" not in step]
         assert installing, target
