@@ -19,7 +19,8 @@ _NAME = re.compile(_WORDS.replace("pwd|", "").replace("signature|", ""), re.IGNO
 _NAMED = rf"[\w\-]*(?:{_WORDS})[\w\-]*"
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _ASSIGNED = re.compile(
-    rf"(?P<key>(?:^|[?&;,\s({{])(?:{_NAMED}|sig|key)=)(?:{_QUOTED}|[^&\s]+?(?=[)\]}}'\",;.]*(?:[&\s]|$)))",
+    rf"(?P<key>(?:^|[?&;,\s({{])(?:{_NAMED}|sig|key)=)"
+    rf"(?:(?:{_QUOTED})(?=[)\]}}'\",;.&\s]|$)|[^&\s]+?(?=[)\]}}'\",;.]*(?:[&\s]|$)))",
     re.IGNORECASE,
 )
 _QUOTED_KEY = re.compile(
@@ -27,7 +28,8 @@ _QUOTED_KEY = re.compile(
 )
 _HEADER = re.compile(
     r"(?P<key>\b(?:(?:proxy-)?authorization|(?:set-)?cookie|x-[\w\-]*(?:token|key|secret|signature|auth)[\w\-]*)"
-    rf"""\\?['"]?\s*[:,]\s*(?:[bru](?=['"]))?)(?:{_QUOTED}|[^\r\n]+)""",
+    # A value ends with its quote where the name is quoted too; in a header as it was sent, with the line.
+    rf"""(?:(?P<quoted>\\?['"])\s*[:,]\s*(?:[bru](?=['"]))?|\s*[:,]\s*))(?(quoted)(?:{_QUOTED}|[^\r\n]+)|[^\r\n]+)""",
     re.IGNORECASE,
 )
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.\-]*$")
@@ -148,7 +150,7 @@ def _end_of_user_info(rest: str, scheme: str) -> int:
     if following != "@" and plain["port"] is None and scheme in _WITH_PATHS:
         return -1
     word = re.split(r"\s", rest, maxsplit=1)[0]
-    return word.rfind("@")
+    return rest.rfind("@") if word.endswith("@") else word.rfind("@")
 
 
 def _known_secrets() -> list[str]:

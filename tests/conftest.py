@@ -5,6 +5,12 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+
+# The same examples for everybody: a commit that passes here passes there. To search on: HYPOTHESIS_PROFILE=search.
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("search", deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 for name, value in {
     "HF_HUB_OFFLINE": "1",
