@@ -21,7 +21,13 @@ from congruence.kernels.kernel_functions import Kernel
 
 TAIL_MASS = 1e-15
 _LEAST_MASS = 1e-250  # below, products of masses would soon be zero
+_NO_MASS = 1e-14  # what a row has left where sums over its counts end
+_ROWS_TOGETHER, _COUNTS_TOGETHER = (
+    256,
+    16,
+)  # masses in hand at once: rows alike, and counts between two looks at the end
 _SHARED_LEVELS = 4  # from so many levels on one pass over the counts of a row is cheaper than a search for each
+_HIGHEST = 1.0 - 1e-12  # level up to which a sum of masses has the digits to tell one count from the next
 _WIDEST = 4  # counts of a row per level, beyond which a search for each level is cheaper
 
 
@@ -48,6 +54,16 @@ class Count(Parametric):
     def cumulative(self, support: Array) -> Array:
         """``cdf`` at successive counts (s,), the same for all rows, (n, s)."""
         return self.cdf(support[None, :])
+
+    def sum_over(self, first: float, table: Array) -> Array:
+        """sum_k P(Y = first + k) t_k for rows t_k of a table (s, r), shape (n, r): counts outside of it add nothing."""
+        result = np.zeros((len(self), table.shape[1]))
+        for rows, support, mass in self.support_blocks():
+            listed = np.flatnonzero((support >= first) & (support < first + len(table)))
+            if len(listed) > 0:
+                start = int(support[listed[0]] - first)
+                result[rows] = mass[:, listed] @ table[start : start + len(listed)]
+        return result
 
     @abstractmethod
     def log_positive(self) -> Array:
@@ -123,8 +139,8 @@ class ScipyCount(Count, ScipyFamily):
     def _edge_weight(self, *args: Any, **kwargs: Any) -> Array:
         """The weight of P(Y = y) in De Moivre's identity for counts y, the first argument, and the parameters."""
 
-    def _growth(self, y: float, *args: Any) -> Array | None:  # noqa: ARG002
-        """P(Y = y + 1) / P(Y = y), (n,), for the parameters in order, where a family has it in few operations."""
+    def _growth(self, y: Any, *args: Any) -> Any:  # noqa: ARG002
+        """P(Y = y + 1) / P(Y = y) for the parameters in order, where a family has it in few operations; broadcast."""
         return None
 
     def cumulative(self, support: Array) -> Array:
@@ -142,6 +158,47 @@ class ScipyCount(Count, ScipyFamily):
             mass = mass * self._growth(float(y), *arguments)
             total = total + mass
         return result
+
+    def sum_over(self, first: float, table: Array) -> Array:
+        """See Count: masses from the one before, up to where no row has any left."""
+        result = np.zeros((len(self), table.shape[1]))
+        order = np.argsort(self.mean() + self.std())
+        for start in range(0, len(order), _ROWS_TOGETHER):
+            rows = order[start : start + _ROWS_TOGETHER]
+            found = self[rows]._sum_from_first(first, table)
+            if found is None:
+                return super().sum_over(first, table)
+            result[rows] = found
+        return result
+
+    def _sum_from_first(self, first: float, table: Array) -> Array | None:
+        result, left = np.zeros((len(self), table.shape[1])), np.inf
+        for support, mass, total in self._successive(first, len(table)):
+            start = int(support[0] - first)
+            result += mass @ table[start : start + len(support)]
+            left = float(np.max(1.0 - total))
+            if left < _NO_MASS:
+                return result
+        return None if left == np.inf else result
+
+    def _successive(self, first: float, count: int) -> Iterator[tuple[Array, Array, Array]]:
+        """Some counts from ``first`` on (c,), their masses (n, c) and P(Y <= the last of them) (n,), and so on.
+
+        Nothing where the family has no ``_growth``, or where ``first`` has so little mass that it has no digits.
+        """
+        columns = self._arguments(columns=True)
+        if self._growth(0.0, *columns) is None:
+            return
+        start = np.full(len(self), first)
+        mass, total = np.exp(self._log_mass(start, *self._arguments(columns=False))), self.cdf(start - 1.0)
+        if np.min(mass, initial=1.0) < _LEAST_MASS:
+            return
+        for begin in range(0, count, _COUNTS_TOGETHER):
+            support = first + np.arange(begin, min(begin + _COUNTS_TOGETHER, count))
+            masses = np.cumprod(np.column_stack([mass, self._growth(support[None, :], *columns)]), axis=1)
+            total = total + np.sum(masses[:, :-1], axis=1)
+            yield support, masses[:, :-1], total
+            mass = masses[:, -1]
 
     @abstractmethod
     def _log_wave(self, *args: Any, **kwargs: Any) -> Array:
@@ -181,6 +238,32 @@ class ScipyCount(Count, ScipyFamily):
         if levels.ndim == 2 and len(levels) == 1 and self._shares(levels[0]):
             return shared_quantiles(self, levels[0])
         return self._searched(q)
+
+    def inverted(self, levels: Array) -> Array:
+        """``quantile`` at random levels (n, k) of each row: how many counts have their cdf below the level.
+
+        The cdf is summed up here, so that at a level that *is* a value of the cdf it may be the next count.
+        """
+        result = np.zeros(levels.shape)
+        searched = np.max(levels, axis=1) > _HIGHEST
+        order = np.argsort(self.mean() + self.std())
+        order = order[~searched[order]]
+        for start in range(0, len(order), _ROWS_TOGETHER):
+            rows = order[start : start + _ROWS_TOGETHER]
+            asked, below = levels[rows], np.zeros((len(rows), levels.shape[1]))
+            reached = -np.inf
+            for _, mass, total in self[rows]._successive(0.0, _WIDEST * levels.shape[1]):
+                before = total - np.sum(mass, axis=1)
+                for cdf in (before[:, None] + np.cumsum(mass, axis=1)).T:
+                    below += np.less(cdf[:, None], asked)
+                reached = float(np.min(total - asked.max(axis=1)))
+                if reached >= 0.0:
+                    break
+            result[rows] = below
+            searched[rows] = reached < 0.0
+        if np.any(searched):
+            result[searched] = self[searched]._searched(levels[searched])
+        return result
 
     def _shares(self, levels: Array) -> bool:
         """Whether one pass over the counts serves levels (k,): some, increasing, and inside (0, 1)."""

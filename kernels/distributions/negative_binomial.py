@@ -58,7 +58,7 @@ class NegativeBinomial(ScipyCount):
     def _log_mass(self, y: Array, mean: Array, dispersion: Array) -> Array:
         return log_negative_binomial_mass(y, mean, dispersion)
 
-    def _growth(self, y: float, mean: Array, dispersion: Array) -> Array:
+    def _growth(self, y: Any, mean: Array, dispersion: Array) -> Array:
         return np.asarray(mean * (1.0 + dispersion * y) / ((1.0 + dispersion * mean) * (y + 1.0)))
 
     def cdf(self, y: Any) -> Array:

@@ -34,8 +34,8 @@ class Poisson(ScipyCount):
     def _log_mass(self, y: Array, rate: Array) -> Array:
         return log_poisson_mass(y, rate)
 
-    def _growth(self, y: float, rate: Array) -> Array:
-        return rate / (y + 1.0)
+    def _growth(self, y: Any, rate: Array) -> Array:
+        return np.asarray(rate / (y + 1.0))
 
     def cdf(self, y: Any) -> Array:
         """See Distribution."""

@@ -17,11 +17,12 @@ from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.errors import BudgetError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.mean_embeddings.base import FeatureMap
+from congruence.kernels.mean_embeddings.counted import MOST_COUNTS, CountFeatures, count_features
 from congruence.kernels.mean_embeddings.fourier import FourierFeatures, fourier_features, frequency_count, rbf_gammas
 from congruence.kernels.mean_embeddings.nodes import MAX_RANK, NodeFeatures, node_features
 from congruence.kernels.streams import stream
 
-__all__ = ["FeatureMap", "FourierFeatures", "NodeFeatures", "output_features"]
+__all__ = ["CountFeatures", "FeatureMap", "FourierFeatures", "NodeFeatures", "output_features"]
 
 NODE_TOLERANCE = 1e-9  # kernels that are not smooth need thousands of nodes for the next three digits
 MAX_FREQUENCIES = 1024
@@ -55,6 +56,9 @@ def output_features(
     if gammas is None:
         low, high = target_range(y, distribution, TAILS[0])
         return node_features(kernel, _candidates(y, distribution, low, high), max(tolerance, NODE_TOLERANCE))
+    counts = _few_counts(y, distribution)
+    if counts is not None:
+        return count_features(kernel, *counts, tolerance)
     low, high = _fourier_range(gammas, y, distribution, tolerance)
     return fourier_features(gammas, low, high, tolerance)
 
@@ -66,6 +70,17 @@ def target_range(y: Array, distribution: Distribution | None, tail: float) -> tu
         lower, upper = distribution.interval(tail)
         low, high = min(low, lower), max(high, upper)
     return low, high
+
+
+def _few_counts(y: Array, distribution: Distribution | None) -> tuple[float, float] | None:
+    """The least and largest count of targets and laws that are whole numbers, where these are few; else None."""
+    if distribution is None or not distribution.is_discrete or np.any(y != np.floor(y)):
+        return None
+    for tail in (SMALLEST_TAIL, TAILS[0]):
+        low, high = target_range(y, distribution, tail)
+        if high - low < MOST_COUNTS:
+            return float(np.floor(low)), float(np.ceil(high))
+    return None
 
 
 def _fourier_range(gammas: Array, y: Array, distribution: Distribution | None, tolerance: float) -> tuple[float, float]:

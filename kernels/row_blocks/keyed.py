@@ -11,6 +11,7 @@ from scipy.special import ndtri
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Deterministic, Distribution, Mixture, MultivariateNormal, Samples
+from congruence.kernels.distributions.counts import ScipyCount
 from congruence.kernels.streams import row_words, stream
 
 NIBBLES = 16
@@ -57,7 +58,8 @@ def row_draws(predictive: Distribution, positions: Array, count: int, seed: int,
         return np.asarray(predictive.loc[:, None, :] + predictive.scale[:, None, :] * noise)
     if predictive.dimension > 1:  # no inversion: these draws hang on where a block begins
         return predictive.sample(count, seed=stream(seed, purpose, int(positions[0])))
-    return np.asarray(predictive.quantile(row_uniforms(positions, count, seed, purpose)))
+    uniforms = row_uniforms(positions, count, seed, purpose)
+    return predictive.inverted(uniforms) if isinstance(predictive, ScipyCount) else predictive.quantile(uniforms)
 
 
 def _mixture_draws(mixture: Mixture, positions: Array, count: int, seed: int, purpose: str) -> Array:

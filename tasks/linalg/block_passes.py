@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +16,7 @@ from congruence.kernels.row_blocks.influence import influence_sums
 from congruence.kernels.row_blocks.inputs import input_sums, protocol_inputs, sampled_rows
 from congruence.kernels.row_blocks.right_hand_sides import right_hand_side_sums
 from congruence.kernels.row_blocks.scores import CheckedInputs, VersionAnswer, score_sums
-from congruence.kernels.row_blocks.sums import BlockSums
+from congruence.kernels.row_blocks.sums import BlockSums, chosen_in
 from congruence.kernels.row_blocks.versions import BlockVersion, block_targets, prediction_sums, target_sums
 
 Write = Callable[[int, str, dict[str, Array]], None]
@@ -63,6 +64,50 @@ def sample(
     return {
         "": sampled_rows(protocol_inputs(protocol, inputs_of(blocks, block, first), first, dtype), first, positions)
     }
+
+
+@dataclass(frozen=True)
+class SampledRows:
+    """Some rows of a split, held: one block."""
+
+    rows: Array = field(repr=False)
+    said: Array = field(repr=False)
+    models: dict[str, Distribution] = field(repr=False)
+
+    @classmethod
+    def of(cls, found: Pass, versions: Sequence[str]) -> SampledRows:
+        """What ``whole_rows`` found."""
+        models = {name: found[f"version {name}"].rows("predictive") for name in versions}
+        return cls(found[""].rows("inputs"), found[""].rows("targets"), models)
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """See RowBlocks."""
+        return [len(self.rows)]
+
+    def inputs(self, block: int) -> Array:  # noqa: ARG002
+        """See RowBlocks."""
+        return self.rows
+
+    def targets(self, block: int) -> Array:  # noqa: ARG002
+        """See RowBlocks."""
+        return self.said
+
+    def predictive(self, block: int, version: str) -> Distribution:  # noqa: ARG002
+        """See RowBlocks."""
+        return self.models[version]
+
+
+def whole_rows(blocks: RowBlocks, block: int, first: int, versions: list[str], positions: Array) -> Pass:
+    """Some rows of the split with all that is known of them: embeddings as they are, targets, predictions."""
+    found = {"": BlockSums()} | {f"version {name}": BlockSums() for name in versions}
+    chosen = chosen_in(positions, first, int(blocks.sizes[block]))
+    if len(chosen):
+        found[""].keep("inputs", inputs_of(blocks, block, first)[chosen])
+        found[""].keep("targets", targets_of(blocks, block, first)[chosen])
+        for name in versions:
+            found[f"version {name}"].keep("predictive", blocks.predictive(block, name)[chosen])
+    return found
 
 
 def inputs_of(blocks: RowBlocks, block: int, first: int) -> Array:

@@ -40,8 +40,17 @@ from congruence.kernels.conditional_calibration.regions import Regions
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.protocol.protocol import EvaluationProtocol
-from congruence.kernels.row_blocks.sums import BlockSums, chosen_in
-from congruence.tasks.linalg.block_passes import Pass, RowBlocks, Write, inputs_of, sample, targets_of
+from congruence.kernels.row_blocks.inputs import protocol_inputs
+from congruence.tasks.linalg.block_passes import (
+    Pass,
+    RowBlocks,
+    SampledRows,
+    Write,
+    inputs_of,
+    sample,
+    targets_of,
+    whole_rows,
+)
 from congruence.tasks.linalg.calibration import (
     FEWEST_ROWS,
     VectorCalibration,
@@ -130,32 +139,11 @@ def calibrate_vector_blocks(
     """Test every version of a split with vector targets on the rows of ``vector_rows``, fetched from the blocks."""
     if n < FEWEST_ROWS:
         return {}
-    kept = run("calibration sample", _vector_sample, protocol, dtype, list(versions), vector_rows(n, seed))
-    laws = {name: kept[f"version {name}"].rows("predictive") for name in versions}
-    x, targets = kept[""].rows("inputs"), kept[""].rows("targets")
     rows = vector_rows(n, seed)
+    kept = SampledRows.of(run("calibration sample", whole_rows, list(versions), rows), versions)
+    x = protocol_inputs(protocol, kept.rows, 0, dtype)
     split = VectorCalibration(prepared_vectors(protocol.input_kernel, x, seed), rows, n)
-    return {name: split.of_rows(targets, law, seed) for name, law in laws.items()}
-
-
-def _vector_sample(
-    blocks: RowBlocks,
-    block: int,
-    first: int,
-    protocol: EvaluationProtocol,
-    dtype: Any,
-    versions: list[str],
-    positions: Array,
-) -> Pass:
-    found = sample(blocks, block, first, protocol, dtype, positions)
-    targets = targets_of(blocks, block, first)
-    rows = chosen_in(positions, first, len(targets))
-    found[""].keep("targets", targets[rows])
-    for name in versions:
-        found[f"version {name}"] = BlockSums()
-        if len(rows):
-            found[f"version {name}"].keep("predictive", blocks.predictive(block, name)[rows])
-    return found
+    return {name: split.of_rows(kept.said, law, seed) for name, law in kept.models.items()}
 
 
 def _calibrated(

@@ -21,7 +21,8 @@ from congruence.tasks.linalg.capacity import KEPT_SHARE
 from congruence.tasks.settings.solver import SolverSettings
 
 CHECKPOINT_ROWS = 50_000
-EXACT_WORK = 1.4e13  # operations of a pass over K: 100,000 rows of 512 features, 180,000 of 64; minutes on two cores
+EXACT_ROWS = 100_000  # a version's 60 right-hand sides cost more than features do: some minutes a version on two cores
+EXACT_WORK = 1.4e13  # operations of a pass over K: 100,000 rows of 512 features
 OTHER_WORK = 300  # of an entry of K, beside the product of its features: the kernel itself, right-hand sides
 HELD_BYTES_PER_ROW = 4096  # right-hand sides, solutions, residuals and predictions of a version or two
 
@@ -75,10 +76,10 @@ def is_by_row_blocks(
 ) -> bool:
     """Whether a split of n rows is measured by row blocks, which no memory limits, or held in memory.
 
-    In memory, exactly, as long as a pass over K is a matter of seconds (some 100,000 rows), and beyond where the
-    settings name an exact solver. The rest by row blocks: the Nystrom answer, on as many landmarks as its certificate
-    needs (``BlockAccuracy``). A protocol with a reference split, samples, bootstraps or downsampling is measured in
-    memory at any size that fits. The cluster has no say, so that equal evaluations give equal numbers everywhere.
+    In memory, exactly, up to some 100,000 rows, and beyond where the settings name an exact solver. The rest by row
+    blocks: the Nystrom answer, on as many landmarks as its certificate needs (``BlockAccuracy``). A protocol with a
+    reference split, samples, bootstraps or downsampling is measured in memory at any size that fits. The cluster has no
+    say, so that equal evaluations give equal numbers everywhere.
 
     Raises:
         BudgetError: in memory, and it does not fit.
@@ -100,7 +101,7 @@ def is_by_row_blocks(
 
 
 def _is_long(n: int, d: int) -> bool:
-    return float(n) ** 2 * (2 * d + OTHER_WORK) > EXACT_WORK
+    return n > EXACT_ROWS or float(n) ** 2 * (2 * d + OTHER_WORK) > EXACT_WORK
 
 
 @dataclass(frozen=True)

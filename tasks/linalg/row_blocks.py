@@ -7,15 +7,11 @@ whoever works on them: so are the numbers. A lost worker costs its own tasks, wh
 
 from __future__ import annotations
 
-import time
 import warnings
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import dask
 import numpy as np
 from distributed import Client
 
@@ -33,7 +29,6 @@ from congruence.kernels.row_blocks.answer import (
 from congruence.kernels.row_blocks.influence import version_influence
 from congruence.kernels.row_blocks.inputs import RowSample
 from congruence.kernels.row_blocks.scores import CheckedInputs, VersionAnswer, version_answer
-from congruence.kernels.row_blocks.sums import BlockSums
 from congruence.kernels.row_blocks.system import BlockSystem, chosen_inputs, solved_system
 from congruence.kernels.row_blocks.versions import (
     ALL_TAILS,
@@ -44,21 +39,21 @@ from congruence.kernels.row_blocks.versions import (
     resolved_kernel,
 )
 from congruence.kernels.solvers.planning import DENSE_LIMIT
-from congruence.kernels.threads import single_threaded_blas
+from congruence.kernels.streams import stream
 from congruence.tasks.linalg import block_passes as passes
-from congruence.tasks.linalg.block_passes import Pass, RowBlocks, Write
+from congruence.tasks.linalg.block_passes import Pass, RowBlocks, SampledRows, Write
 from congruence.tasks.linalg.calibration import VersionCalibration
 from congruence.tasks.linalg.calibration_in_blocks import (
     CalibrationInBlocks,
     calibrate_blocks,
     calibrate_vector_blocks,
 )
+from congruence.tasks.linalg.pass_runner import BlockPasses, PassesHere, PassesOnCluster
 from congruence.tasks.linalg.plan import BlockAccuracy
 from congruence.tasks.scores.names import MetricName, requested_metrics
 
-TASKS = 64  # of a pass, at most: each takes neighbouring blocks
-ARITY = 8  # sums merged at once
-IN_FLIGHT = 2  # tasks for each thread of the cluster
+SAMPLED = 16_384  # rows that tell with how many landmarks to begin
+SPLITS_SAMPLED = 6  # times as long a split must be for that to be worth it
 
 
 class BlockSettings(Protocol):
@@ -128,27 +123,30 @@ def measure_blocks(
         BudgetError: k_Y needs too many features on these targets.
     """
     _require_served(protocol)
-    split = _Split(client, blocks, protocol, settings, accuracy or BlockAccuracy())
+    accuracy = accuracy or BlockAccuracy()
+    run = PassesOnCluster(client, blocks)
+    split = _Split(run, protocol, settings.seed)
     tested = "congruence_test" in requested_metrics(settings.metrics)
     split.look_at(versions)
     best: _Solved | None = None
-    for landmarks in split.accuracy.counts(split.n):
-        announce(f"{split.n:,} rows in {len(split.sizes)} blocks, {landmarks:,} landmarks")
+    counts, before = split.counts_to_try(accuracy, versions)
+    for landmarks in counts:
+        announce(f"{split.n:,} rows in {len(run.sizes)} blocks, {landmarks:,} landmarks")
         solved = split.solve(landmarks, versions, write, draws=draws, tested=tested)
-        before = None if best is None else best.worst
         best = solved
-        if solved.worst <= split.accuracy.share:
+        if solved.worst <= accuracy.share:
             break
-        said = f"the certificate is {solved.worst:.2g} of the mean CCE, {split.accuracy.share:.2g} is asked for"
-        if not split.accuracy.is_in_reach(landmarks, solved.worst, before):
-            announce(
-                f"{said}, which {split.accuracy.largest:,} landmarks would not reach; solver.kind names exact ones"
-            )
+        said = f"the certificate is {solved.worst:.2g} of the mean CCE, {accuracy.share:.2g} is asked for"
+        if not accuracy.is_in_reach(landmarks, solved.worst, before):
+            announce(f"{said}, which {accuracy.largest:,} landmarks would not reach; solver.kind names exact ones")
             break
         announce(said)
+        before = solved.worst
     assert best is not None
-    run = split.finish(best, write)
-    return replace(run, calibration=split.calibration(versions, write)) if calibrated else run
+    measurements = split.finish(best, write)
+    calibration = split.calibration(versions, write) if calibrated else {}
+    used = len(best.system.inputs.landmarks)
+    return BlockRun(measurements, run.seconds, used, best.worst <= accuracy.share, calibration)
 
 
 def _require_served(protocol: EvaluationProtocol) -> None:
@@ -164,6 +162,10 @@ def _require_served(protocol: EvaluationProtocol) -> None:
                 f"protocol '{protocol.name}': {what} is not measured by row blocks; use a smaller split, which is held "
                 "in memory, or protocol 'exact'"
             )
+
+
+def _nowhere(block: int, version: str, columns: dict[str, Array]) -> None:
+    """Where the columns of a try go."""
 
 
 @dataclass(frozen=True)
@@ -190,28 +192,46 @@ class _Split:
 
     def __init__(
         self,
-        client: Client,
-        blocks: RowBlocks,
+        run: BlockPasses,
         protocol: EvaluationProtocol,
-        settings: BlockSettings,
-        accuracy: BlockAccuracy,
+        seed: int,
+        dtype: Any = None,
     ) -> None:
-        self.client, self.blocks, self.protocol, self.accuracy = client, blocks, protocol, accuracy
-        self.seed = settings.seed
-        self.sizes = [int(size) for size in blocks.sizes]
-        self.n = sum(self.sizes)
+        self.run, self.protocol, self.seed = run, protocol, seed
+        self.n = int(sum(run.sizes))
         if self.n < 2:
             raise InvalidInputError(
                 f"x: {self.n} reference points cannot define a conditional law; give at least two rows"
             )
         # Small systems in double precision, as in memory.
-        self.dtype = np.dtype(np.float64 if self.n <= DENSE_LIMIT else np.float32)
-        self.seconds: dict[str, float] = {}
+        self.dtype = np.dtype((np.float64 if self.n <= DENSE_LIMIT else np.float32) if dtype is None else dtype)
         self.looks: Pass = {}
 
     def look_at(self, versions: Sequence[str]) -> None:
         """Where targets and predictions lie."""
         self.looks = self.run("look", passes.look, list(versions), self.n, FIRST_TAILS, False)
+
+    def counts_to_try(self, accuracy: BlockAccuracy, versions: Sequence[str]) -> tuple[list[int], float | None]:
+        """Landmark counts in turn, but for those that fail on a sample of the rows, and the certificate of the last.
+
+        A try costs as much as an answer. What Nystrom misses hangs on the spectrum of k_X under the law of the inputs,
+        hardly on their number; the certificate of the whole split has the last word.
+        """
+        counts, before = accuracy.counts(self.n), None
+        if len(counts) == 1 or self.n < SPLITS_SAMPLED * SAMPLED:
+            return counts, None
+        rows = np.sort(stream(self.seed, "rows of a first try").choice(self.n, SAMPLED, replace=False))
+        found = self.run("first try", passes.whole_rows, list(versions), rows)
+        sample = _Split(PassesHere(SampledRows.of(found, versions)), self.protocol, self.seed, self.dtype)
+        sample.look_at(versions)
+        for at, landmarks in enumerate(counts):
+            if landmarks > SAMPLED // 8:
+                return counts[at:], before
+            worst = sample.solve(landmarks, versions, _nowhere, draws=None, tested=False).worst
+            if worst <= accuracy.share or not accuracy.is_in_reach(landmarks, worst, before):
+                return counts[at:], before
+            before = worst
+        return counts[-1:], before
 
     def solve(
         self, landmarks: int, versions: Sequence[str], write: Write, *, draws: int | None, tested: bool
@@ -233,8 +253,8 @@ class _Split:
         stated = {a.version.name: certificate(system, a, sums[a.version.name], scores[a.version.name]) for a in answers}
         return _Solved(system, answers, sums, scores, stated)
 
-    def finish(self, solved: _Solved, write: Write) -> BlockRun:
-        """Influences, and all that the passes say."""
+    def finish(self, solved: _Solved, write: Write) -> dict[str, BlockMeasurement]:
+        """Influences, and all that the passes say, by version."""
         known = [
             version_influence(solved.system, a.version, a.coefficients, a.chosen, solved.scores[a.version.name])
             for a in solved.answers
@@ -246,8 +266,7 @@ class _Split:
             parts = solved.right_hand_sides[name], solved.scores[name]
             errors = uncertainty(solved.system, influences, *parts, influence[name])
             measurements[name] = measurement(solved.system, answer, solved.certificates[name], errors, *parts)
-        landmarks = len(solved.system.inputs.landmarks)
-        return BlockRun(measurements, self.seconds, landmarks, solved.worst <= self.accuracy.share)
+        return measurements
 
     def calibration(
         self, versions: Sequence[str], write: Write
@@ -302,79 +321,3 @@ class _Split:
                     plans.append(plan)
                     break
         return plans
-
-    def run(self, name: str, function: Callable[..., Pass], *context: Any) -> Pass:
-        """``function`` of every block that has rows, merged; at most so many tasks wait or run at a time."""
-        started = time.perf_counter()
-        firsts = [0, *accumulate(self.sizes)]
-        filled = [block for block, size in enumerate(self.sizes) if size]
-        groups = np.array_split(np.array(filled), min(TASKS, len(filled)))
-        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GiB"}):
-            shared = self.client.submit(_as_it_is, (self.blocks, *context), pure=False)
-        limit = IN_FLIGHT * max(1, sum(self.client.nthreads().values()))
-        tree, waiting = _Tree(self.client), deque[Any]()
-        for group in groups:
-            if len(waiting) >= limit:
-                _finish(waiting.popleft())
-            places = [(int(block), firsts[block]) for block in group]
-            part = self.client.submit(_of_blocks, function, places, shared, pure=False)
-            waiting.append(part)
-            tree.add(part)
-        result: Pass = tree.root().result()
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
-        return result
-
-
-class _Tree:
-    """Sums merged ``ARITY`` at a time, in the order of the blocks."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._levels: list[list[Any]] = [[]]
-
-    def add(self, part: Any) -> None:
-        """The next part."""
-        for level in range(len(self._levels) + 1):
-            if level == len(self._levels):
-                self._levels.append([])
-            self._levels[level].append(part)
-            if len(self._levels[level]) < ARITY:
-                return
-            part = self._merged(self._levels[level])
-            self._levels[level] = []
-
-    def root(self) -> Any:
-        """Everything that was added; earlier parts are on higher levels."""
-        return self._merged([part for level in reversed(self._levels) for part in level])
-
-    def _merged(self, parts: list[Any]) -> Any:
-        return self._client.submit(_merged, list(parts), pure=False)
-
-
-def _finish(part: Any) -> None:
-    """Wait for a part on its own client, and raise what went wrong in it; nothing is fetched."""
-    if part.exception() is not None:
-        part.result()
-
-
-def _as_it_is(context: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A task, so that the scheduler can make it again where it was lost."""
-    return context
-
-
-def _merged(parts: list[Pass]) -> Pass:
-    total: Pass = {}
-    for part in parts:
-        for name, sums in part.items():
-            total.setdefault(name, BlockSums()).merge(sums)
-    return total
-
-
-def _of_blocks(function: Callable[..., Pass], places: list[tuple[int, int]], shared: tuple[Any, ...]) -> Pass:
-    blocks, *context = shared
-    total: Pass = {}
-    with single_threaded_blas():
-        for block, first in places:
-            for name, sums in function(blocks, block, first, *context).items():
-                total.setdefault(name, BlockSums()).merge(sums)
-    return total

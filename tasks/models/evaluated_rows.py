@@ -23,6 +23,8 @@ from congruence.tasks.models.worker import PredictionReport, ServedVersion, pred
 from congruence.tasks.sources import Shard, Split
 
 BLOCK_ROWS = 2**16
+FEWEST_ROWS = 2**13  # of a block, below which reading it and adding it up would show
+BLOCKS = 16  # of a short split: enough for some workers to end together
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,12 @@ class EvaluatedRows:
 
     @cached_property
     def blocks(self) -> list[list[Shard]]:
-        """Neighbouring shards, in groups of some 65,536 rows with at least one valid one."""
+        """Neighbouring shards, in groups of up to 65,536 rows with at least one valid one."""
+        largest = int(np.clip(sum(shard.rows for shard in self.split.shards) // BLOCKS, FEWEST_ROWS, BLOCK_ROWS))
         groups: list[list[Shard]] = []
         held = 0
         for shard in self.split.shards:
-            if not groups or held + shard.rows > BLOCK_ROWS:
+            if not groups or held + shard.rows > largest:
                 groups.append([])
                 held = 0
             groups[-1].append(shard)

@@ -198,12 +198,18 @@ class Trial:
     def do(self, name: str, *command: str, environment: dict[str, str] | None = None) -> Step:
         """Run a command to its end, show what it said, and keep how long it took."""
         before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-        done = subprocess.run(
-            command, cwd=self.folder, env=environment or self.environment, text=True, capture_output=True, check=False
-        )
+        with (self.folder / "said.txt").open("w") as said:  # to be followed while a long step runs
+            done = subprocess.run(
+                command,
+                cwd=self.folder,
+                env=environment or self.environment,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
         after, wall = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - started
         cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-        return self.keep(Step(name, done.stdout + done.stderr, done.returncode, wall, cpu))
+        return self.keep(Step(name, (self.folder / "said.txt").read_text(), done.returncode, wall, cpu))
 
     def keep(self, step: Step) -> Step:
         self.steps.append(step)

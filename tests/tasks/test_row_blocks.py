@@ -34,7 +34,7 @@ from congruence.kernels.row_blocks import right_hand_sides
 from congruence.kernels.row_blocks.answer import BlockMeasurement
 from congruence.kernels.row_blocks.keyed import row_choices, row_draws, row_signs, row_uniforms
 from congruence.tasks.clusters import ClusterSettings, dask_client
-from congruence.tasks.linalg import row_blocks
+from congruence.tasks.linalg import pass_runner, row_blocks
 from congruence.tasks.linalg.plan import BlockAccuracy, SolverSettings, is_by_row_blocks
 from congruence.tasks.linalg.row_blocks import BlockRun, measure_blocks
 
@@ -254,6 +254,31 @@ def test_a_lost_worker_costs_its_own_blocks(tmp_path):
     assert bits(whole.measurements) == bits(again.measurements)
 
 
+def test_a_sample_of_the_rows_says_with_how_many_landmarks_to_begin(threads, tmp_path, monkeypatch):
+    x, y, mean = split(3000, d=4)
+    blocks = HeldBlocks(x, y, {"a": Normal(mean, np.ones(3000))}, [0, 1500, 3000])
+
+    def run(accuracy):
+        said: list[str] = []
+        settings = SimpleNamespace(seed=0, metrics=["cce_mean"])
+        found = measure_blocks(
+            threads, blocks, settings, EXACT, ["a"], Written(tmp_path), accuracy=accuracy, announce=said.append
+        )
+        return found, sum(" rows in " in line for line in said)
+
+    accuracy = BlockAccuracy(first=10, largest=400)
+    every, tries = run(accuracy)
+    monkeypatch.setattr(row_blocks, "SAMPLED", 500)
+    one, straight = run(accuracy)
+    assert (tries, straight) == (3, 1)
+    assert one.landmarks == every.landmarks
+    assert one.measurements["a"].mean == every.measurements["a"].mean
+    # Out of reach is seen on the sample, too, and the answer is that of the last try that was worth it.
+    hopeless = BlockAccuracy(share=1e-9, first=4, largest=16)
+    far, straight = run(hopeless)
+    assert (straight, far.accurate, far.landmarks) == (1, False, 8)
+
+
 def test_landmarks_are_doubled_until_the_certificate_holds(threads, tmp_path):
     x, y, mean = split(3000, d=4)
     blocks = HeldBlocks(x, y, {"a": Normal(mean, np.ones(3000))}, [0, 1500, 3000])
@@ -394,6 +419,7 @@ def test_bad_rows_are_named_by_their_place_in_the_split(threads, tmp_path):
 def test_long_splits_go_by_row_blocks():
     auto, room = SolverSettings(), 8 * 2**30
     assert not is_by_row_blocks(auto, EXACT, 100_000, 512, has_query=False, memory_bytes=room)
+    assert is_by_row_blocks(auto, EXACT, 200_000, 7, has_query=False, memory_bytes=room)
     assert is_by_row_blocks(auto, EXACT, 200_000, 512, has_query=False, memory_bytes=room)
     assert is_by_row_blocks(auto, EXACT, 10_000_000, 64, has_query=False, memory_bytes=room)
     exact = SolverSettings(kind="conjugate_gradient")
@@ -412,4 +438,4 @@ def test_landmarks_are_doubled_as_long_as_that_promises_to_be_enough():
     assert accuracy.is_in_reach(1024, 0.008, 0.03)
     assert not accuracy.is_in_reach(1024, 0.034, 0.078)
     assert not accuracy.is_in_reach(2048, 0.02, 0.02)
-    assert row_blocks.TASKS * 2**15 >= 10**6
+    assert pass_runner.TASKS * 2**15 >= 10**6

@@ -1,0 +1,98 @@
+"""Features on successive counts: a kernel between whole numbers is a finite matrix, and its factor is a table.
+
+The expectation of a feature is a sum of masses, where a characteristic function takes a complex power for every
+frequency; and the rank is that of the kernel between whole numbers, not on the interval that holds them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions.base import Distribution
+from congruence.kernels.distributions.counts import Count
+from congruence.kernels.distributions.location import mass_outside
+from congruence.kernels.distributions.mixture import Mixture
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.mean_embeddings.base import FeatureError, FeatureMap
+
+MOST_COUNTS = 512
+
+
+@dataclass(frozen=True)
+class CountFeatures(FeatureMap):
+    """psi(y) = row y - first of T (s, r), with T T' = k_Y between the counts first, ..., first + s - 1.
+
+    At other values psi(y) is the projection on what those counts span: ``inverse`` (s, r) maps k_Y(y, counts) to it.
+    """
+
+    kernel: Kernel
+    first: float
+    table: Array = field(repr=False)
+    inverse: Array = field(repr=False)
+    error: float
+
+    @property
+    def rank(self) -> int:  # type: ignore[override]
+        """Number of features r."""
+        return int(self.table.shape[1])
+
+    @property
+    def last(self) -> float:
+        """The largest count of the table."""
+        return self.first + len(self.table) - 1
+
+    def __call__(self, y: Any) -> Array:
+        """See FeatureMap."""
+        y = np.asarray(y, dtype=np.float64)
+        inside = self._is_listed(y)
+        features = self.table[np.where(inside, y - self.first, 0.0).astype(np.intp)]
+        if not np.all(inside):
+            counts = np.arange(self.first, self.last + 1.0)
+            features[~inside] = self.kernel(y[~inside], counts) @ self.inverse
+        return np.asarray(features)
+
+    def expectation(self, distribution: Distribution) -> Array:
+        """See FeatureMap: sums over the masses of laws of counts."""
+        if isinstance(distribution, Mixture):
+            weights = distribution.weights.T[:, :, None]
+            parts = (self.expectation(component) for component in distribution.components)
+            return np.asarray(sum(weight * part for weight, part in zip(weights, parts, strict=True)))
+        if not isinstance(distribution, Count):
+            raise InvalidInputError(
+                f"predictive: {type(distribution).__name__} is no law of counts, which these features are for"
+            )
+        return distribution.sum_over(self.first, self.table)
+
+    def missed(self, y: Array, distribution: Distribution) -> FeatureError:
+        """See FeatureMap: as ``FourierFeatures.missed``, and at targets that are not listed what they project away."""
+        inside = self._is_listed(y)
+        outside = mass_outside(distribution, self.first, self.last)
+        outside = np.where(outside < 1e-15, 0.0, outside)
+        rows = np.full(len(y), 4.0 * self.error)
+        if not np.all(inside):
+            other = y[~inside]
+            rows[~inside] += np.maximum(self.kernel.diagonal(other) - np.sum(self(other) ** 2, axis=1), 0.0)
+        maximum = float(np.max(self.kernel.diagonal(np.array([self.first]))))
+        return FeatureError(rows, 4.0 * maximum * float(np.sqrt(len(y) * np.sum(outside**2))))
+
+    def _is_listed(self, y: Array) -> Array:
+        return np.asarray((y == np.floor(y)) & (y >= self.first) & (y <= self.last))
+
+
+def count_features(kernel: Kernel, first: float, last: float, tolerance: float) -> CountFeatures:
+    """Features on first, ..., last in the directions that the kernel uses there."""
+    counts = np.arange(first, last + 1.0)
+    energy, directions = np.linalg.eigh(np.asarray(kernel(counts, counts), dtype=np.float64))
+    kept = energy > tolerance / 10.0
+    # What was dropped of an entry is at most what was dropped of the diagonal; half of the tolerance is for rounding.
+    dropped = directions[:, ~kept] ** 2 @ np.maximum(energy[~kept], 0.0)
+    error = tolerance / 2.0 + float(np.max(dropped, initial=0.0))
+    directions, roots = directions[:, kept][:, ::-1], np.sqrt(energy[kept][::-1])
+    return CountFeatures(
+        kernel, first, np.ascontiguousarray(directions * roots), np.ascontiguousarray(directions / roots), error
+    )
