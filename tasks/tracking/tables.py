@@ -25,7 +25,8 @@ def points_table(evaluation: Evaluation, rows: int) -> pd.DataFrame:
 
     highest, lowest = extreme_rows(evaluation, count)
     worst, best = (scores.loc[list(chosen), columns + extra] for chosen in (highest, lowest))
-    numbers = scores[columns].select_dtypes("number").quantile(list(QUANTILES))
+    with np.errstate(invalid="ignore"):  # between two infinite scores lies no number, and none is shown
+        numbers = scores[columns].select_dtypes("number").quantile(list(QUANTILES))
     parts = [
         worst.assign(row=worst.index).pipe(_labelled, [f"highest CCE {i + 1}" for i in range(count)]),
         best.assign(row=best.index).pipe(_labelled, [f"lowest CCE {i + 1}" for i in range(count)]),
