@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from congruence.kernels.arrays import Array, on_card
+from congruence.kernels.arrays import Array, array_namespace, on_card
 from congruence.kernels.gram.columns import GramColumns, LandmarkColumns, positive_diagonal
 from congruence.kernels.gram.landmarks import LEADING, Choice, choose_landmarks
 from congruence.kernels.gram.operator import Operator
@@ -126,6 +126,16 @@ class SpectralSmoother:
         analysis = on_card(self.analysis)
         synthesis = analysis if self.synthesis is self.analysis else on_card(self.synthesis)
         return SpectralSmoother(analysis, on_card(self.filters), synthesis)
+
+    def leading(self, count: int) -> SpectralSmoother:
+        """The smoother in the first ``count`` directions alone."""
+        if count >= len(self.filters):
+            return self
+        xp = array_namespace(self.analysis)
+        analysis = xp.ascontiguousarray(self.analysis[:, :count])
+        shared = self.synthesis is self.analysis
+        synthesis = analysis if shared else xp.ascontiguousarray(self.synthesis[:, :count])
+        return SpectralSmoother(analysis, self.filters[:count], synthesis)
 
     def coefficients(self, rhs: Any) -> Any:
         """What the smoother keeps of right-hand sides (n, c) along each direction, (k, c)."""

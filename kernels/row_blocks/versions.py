@@ -24,6 +24,7 @@ from congruence.kernels.congruence.null_draws import (
     pilot_rows,
     table_range,
 )
+from congruence.kernels.congruence.test import tested_directions
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.base import require_dimension
 from congruence.kernels.errors import BudgetError, InvalidInputError
@@ -43,7 +44,6 @@ ALL_TAILS = (1e-12, 1e-9, TABLE_TAIL, 1e-4, 1e-3)
 MANY_ROWS = 50_000  # beyond, the test costs a thirteenth
 DRAWS = 999
 DRAWS_OF_MANY = 199
-FILTER_OF_MANY = 0.05
 
 
 class MissingTailError(Exception):
@@ -78,14 +78,6 @@ class BlockVersion:
 def null_draw_count(n: int) -> int:
     """999 simulated sets of targets up to 50,000 rows and 199 beyond: p-values are exact for any number."""
     return DRAWS if n <= MANY_ROWS else DRAWS_OF_MANY
-
-
-def tested_directions(filters: Array, n: int) -> int:
-    """Leading directions that the test smooths in: all up to 50,000 rows, beyond those that keep at least 5 %.
-
-    A test is exact for any statistic; those left out hold some 1 % of the squared weights and most of the work.
-    """
-    return len(filters) if n <= MANY_ROWS else max(1, int(np.count_nonzero(filters >= FILTER_OF_MANY)))
 
 
 def block_targets(targets: Any, rows: int, first: int) -> Array:

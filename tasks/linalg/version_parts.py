@@ -15,7 +15,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.congruence.expected import ExpectedCongruence, expected_congruence
 from congruence.kernels.congruence.prepared import SolvedErrors
 from congruence.kernels.congruence.result import CongruenceResult
-from congruence.kernels.congruence.test import CongruenceTest, smoothed_test
+from congruence.kernels.congruence.test import CongruenceTest, smoothed_test, tested_smoother
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.kernel_functions import Kernel
@@ -174,7 +174,7 @@ def keep_version(
 def _test(split: JudgedSplit, targets: Array, predictive: Distribution) -> CongruenceTest:
     """By the version's own kernel at the protocol's scale: one that is read off the targets is not exact."""
     return smoothed_test(
-        split.smoother,
+        tested_smoother(split.smoother),
         targets,
         predictive,
         output_kernel=split.protocol.output_kernel,

@@ -22,6 +22,7 @@ from congruence.kernels import (
     prepare,
     variance_gamma,
 )
+from congruence.kernels.congruence import test as significance
 from congruence.kernels.congruence.null_draws import null_draws
 from congruence.kernels.congruence.test import benjamini_hochberg, congruence_test, congruence_tests
 from congruence.kernels.errors import InvalidInputError
@@ -166,6 +167,17 @@ def test_the_same_seed_gives_the_same_test_and_versions_share_one_preparation():
     alone = congruence_tests(prepared, y, {"b": versions["b"]}, draws=49, seed=4)["b"]
     np.testing.assert_array_equal(together["b"].null_statistics, alone.null_statistics)
     np.testing.assert_array_equal(together["b"].point_p_values, alone.point_p_values)
+
+
+def test_a_long_split_is_smoothed_in_fewer_directions_which_tell_the_same(monkeypatch):
+    x, y, mean = regression(400)
+    prepared, model = prepare(x, input_kernel=KERNEL), {"": Normal(mean, np.ones(400))}
+    every = congruence_tests(prepared, y, model, draws=199)[""]
+    monkeypatch.setattr(significance, "MANY_ROWS", 300)
+    fewer = congruence_tests(prepared, y, model, draws=199)[""]
+    assert significance.tested_smoother(prepared.smoother).filters.min() >= 0.05 > prepared.smoother.filters.min()
+    assert np.mean(np.abs(fewer.point_p_values - every.point_p_values)) < 0.02
+    assert abs(fewer.p_value - every.p_value) < 0.1
 
 
 def test_simulated_errors_have_no_mean_and_the_observed_one_is_in_the_same_coordinates():
