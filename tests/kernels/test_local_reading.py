@@ -32,7 +32,7 @@ from congruence.kernels.conditional_calibration.wording import (
     short_name,
     what_is_wrong,
 )
-from congruence.kernels.congruence.prepared import prepare
+from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.spectrum import SpectralSmoother, spectral_smoother
 from congruence.kernels.kernel_functions import Polynomial

@@ -12,7 +12,7 @@ import pytest
 from databases import mlflow_database
 
 from congruence.kernels.calibration import expected_calibration_error
-from congruence.kernels.congruence.prepared import prepare
+from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError

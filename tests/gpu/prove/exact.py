@@ -49,7 +49,7 @@ def run(record: Any, name: str, device: str, small: bool) -> None:
 
 
 def _answer(record: Any, where: str, move: Any, data: tuple[Any, ...], regularization: float) -> dict[str, Any]:
-    from congruence.kernels.congruence.prepared import prepare
+    from congruence.kernels.congruence.preparation import prepare
     from congruence.kernels.kernel_functions import Polynomial
     from congruence.kernels.solvers import ConjugateGradient
 
