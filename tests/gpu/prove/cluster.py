@@ -49,7 +49,8 @@ def _evaluated(record: Any, file: Path, home: Path, kind: str, models: list[str]
 
     settings = load_settings(file, {"home": str(home)})
     store = settings.store.model_copy(update={"uri": str(home / f"embeddings-{kind}")})
-    cluster = ClusterSettings(kind=kind, workers=None if kind == "cuda" else 2)  # type: ignore[arg-type]
+    workers = 1 if models is not None and kind == "local" else None  # each loads its libraries, which takes longest
+    cluster = ClusterSettings(kind=kind, workers=workers)  # type: ignore[arg-type]
     solver = settings.solver.model_copy(update={"kind": "conjugate_gradient"})
     settings = settings.model_copy(update={"cluster": cluster, "store": store, "solver": solver})
     if models is not None:
