@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import mlflow
 from rich.table import Table
 
 from congruence.flows.conditions import file_conditions
@@ -32,6 +31,7 @@ from congruence.tasks.tracking import (
     logged_versions,
     place_of,
 )
+from congruence.tasks.tracking.local_store import point_mlflow_at
 
 _LARGEST = 5
 
@@ -79,7 +79,7 @@ def comparison_request(
         return ComparisonRequest(chosen, models, settings.tracking, settings.seed)
     if split is None:
         raise SettingsError("give an evaluation file, or --split NAME: which split are the versions to be compared on?")
-    mlflow.set_tracking_uri(tracking_uri(start(home)))
+    point_mlflow_at(tracking_uri(start(home)))
     return ComparisonRequest({split: Conditions(protocol_digest=protocol_digest)}, list(arguments), TrackingSettings())
 
 
