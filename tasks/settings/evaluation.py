@@ -162,7 +162,7 @@ def _with_own_weights(folder: Path, encoder: dict[str, Any]) -> dict[str, Any]:
     found = {}
     if isinstance(model, str) and model.startswith(_LOCAL_DIR):
         found["model"] = f"{_LOCAL_DIR}{folder / model.removeprefix(_LOCAL_DIR)}"
-    if isinstance(weights, str) and ("/" in weights or ("." in weights and (folder / weights).is_file())):
+    if isinstance(weights, str) and ("/" in weights or "." in weights):
         found["pretrained"] = str(folder / weights)
     return encoder | found
 

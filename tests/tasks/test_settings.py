@@ -40,7 +40,6 @@ def test_a_good_file_with_paths_relative_to_itself(tmp_path: Path) -> None:
 
 
 def test_checkpoints_are_relative_to_the_file_and_tags_stay(tmp_path: Path) -> None:
-    (tmp_path / "mine.safetensors").touch()
     model = {"kind": "open_clip", "model": "ViT-B-32"}
     for given, found in (
         ("mine.safetensors", str(tmp_path / "mine.safetensors")),
