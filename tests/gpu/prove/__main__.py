@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 KERNELS = ("numpy", "scipy", "pandas", "scoringrules", "threadpoolctl", "psutil", "cupy")
 CLUSTER = (*KERNELS, "sklearn", "dask", "distributed", "pydantic", "yaml")
-EMBEDDING = (*KERNELS, "torch", "torchvision", "open_clip", "timm", "pyarrow", "zarr", "fsspec", "pydantic", "yaml")
+EMBEDDING = (*CLUSTER, "torch", "torchvision", "open_clip", "timm", "pyarrow", "zarr", "fsspec")
 PIECES = {
     "packages": ("versions", "which packages, driver and cards are here, and whether they have every name used", ()),
     "check-packages": ("packages", "resolve and download the GPU packages, no card needed", ("pip",)),
@@ -44,7 +44,7 @@ PIECES = {
     "cluster": (
         "cluster",
         "LocalCUDACluster from images to logged scores, beside a cluster of processors",
-        (*CLUSTER, *EMBEDDING, "mlflow", "prefect", "prefect_dask", "rich", "typer", "jinja2"),
+        (*EMBEDDING, "mlflow", "prefect", "prefect_dask", "rich", "typer", "jinja2"),
     ),
 }
 OF_CARDS = {"cluster": ("dask_cuda", "rmm", "pynvml")}
