@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -154,6 +155,34 @@ test_scores = on_a_law(check_scores)
 test_log_prob = on_a_law(check_log_prob)
 test_characteristic_function = on_a_law(check_characteristic_function)
 test_draws = on_a_law(check_draws)
+
+
+@pytest.mark.parametrize(
+    ("check", "law"),
+    [
+        (check_cdf_and_quantiles, families.Gamma(1e5, 1e-8)),
+        (check_cdf_and_quantiles, families.Beta(0.6618509500770257, 0.6618509500770257)),
+        (check_cdf_and_quantiles, families.Beta(717456940849.631, 179287076698.67944)),
+        (check_log_prob, families.Uniform(1.0, 1e-10)),
+        (check_characteristic_function, families.Beta(1.0, 10.0**-3.5)),
+    ],
+    ids=lambda value: getattr(value, "__name__", type(value).__name__),
+)
+def test_what_a_longer_search_found(check: Callable[[Distribution], None], law: Distribution) -> None:
+    check(law)
+
+
+# Shapes with frequencies in and out of the range where the ends of the law say all.
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [(1.09, 42.5), (0.5, 0.7), (20.0, 3.0), (200.0, 90.0), (1e-3, 2.0), (7e-4, 50.0), (0.3, 7.5), (1e-4, 1e-4)],
+)
+def test_characteristic_functions_of_beta_laws_are_confluent_hypergeometric(a: float, b: float) -> None:
+    law = families.Beta(a, b)
+    t = np.array([0.3, -2.0, 9.0, 45.0, 300.0, -3e3, 1e5, 1e9]) / float(law.std()[0])
+    with mp.workdps(40):
+        exact = [complex(mp.hyp1f1(a, a + b, 1j * mp.mpf(float(value)), maxterms=10**6)) for value in t]
+    np.testing.assert_allclose(law.characteristic_function(t)[0], exact, atol=1e-10)
 
 
 def test_every_family_is_drawn() -> None:
