@@ -115,8 +115,8 @@ def _newton(a: Array, b: Array, q: Array, y: Array) -> Array:
     lower = q < 0.5
     for _ in range(2):
         tail = np.where(lower, scipy.special.betainc(a, b, y), scipy.special.betaincc(a, b, y))
-        density = np.exp(log_beta_kernel(y, a, b)) / (y * (1.0 - y))
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(all="ignore"):  # next to 0 and 1
+            density = np.exp(log_beta_kernel(y, a, b)) / (y * (1.0 - y))
             step = np.log(tail / np.where(lower, q, 1.0 - q)) * tail / density
         moved = y - np.where(lower, step, -step)
         y = np.where(np.isfinite(moved) & (moved > 0.0) & (moved < 1.0), moved, y)
