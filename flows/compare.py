@@ -20,6 +20,7 @@ from congruence.flows.tracking import use_tracking
 from congruence.kernels.resampling.paired import RESAMPLES
 from congruence.tasks.comparison import Comparison, PairedComparison, compare_versions
 from congruence.tasks.errors import SettingsError
+from congruence.tasks.mlflow_database import point_mlflow_at
 from congruence.tasks.models.registry import ModelVersion, select
 from congruence.tasks.recalibration.rows import has_seen
 from congruence.tasks.scores.meanings import COMPARED, meaning, probability
@@ -31,7 +32,6 @@ from congruence.tasks.tracking import (
     logged_versions,
     place_of,
 )
-from congruence.tasks.tracking.local_store import point_mlflow_at
 
 _LARGEST = 5
 

@@ -19,9 +19,9 @@ from congruence.flows.session import run_evaluation
 from congruence.flows.tables import print_outcomes
 from congruence.tasks.digits import write_digits
 from congruence.tasks.digits.models import DESCRIPTIONS, MODEL_NAME, register_versions
+from congruence.tasks.mlflow_database import point_mlflow_at
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.settings.evaluation import load_settings
-from congruence.tasks.tracking.local_store import point_mlflow_at
 
 TRAIN_ROWS, TEST_ROWS, SHARD_ROWS = 4000, 4096, 512
 

@@ -99,7 +99,7 @@ def start(home: Path | None, *, announce: bool = True) -> Path:
 def use_home_store(home: Path | None) -> TrackingSettings:
     """Point MLflow at the environment's server, else at the home folder, for commands without an evaluation file."""
     folder = start(home)
-    from congruence.tasks.tracking.local_store import point_mlflow_at
+    from congruence.tasks.mlflow_database import point_mlflow_at
     from congruence.tasks.tracking.settings import TrackingSettings
 
     point_mlflow_at(tracking_uri(folder))

@@ -39,8 +39,8 @@ def reproduce(
         from congruence.flows.environment import tracking_uri
         from congruence.flows.reproduce.run import reproduce as run
         from congruence.flows.session import session
+        from congruence.tasks.mlflow_database import point_mlflow_at
         from congruence.tasks.reproduction.outcome import Plan
-        from congruence.tasks.tracking.local_store import point_mlflow_at
 
         point_mlflow_at(tracking_uri(folder))
         kept = output or folder / ("reproduce-quick" if quick else "reproduce")

@@ -21,9 +21,9 @@ from mlflow.utils.rest_utils import http_request
 from congruence.tasks.doctor.answers import SECONDS, Answer, answer_of, clock, why_none
 from congruence.tasks.doctor.findings import Finding, Step, fine, warning, wrong
 from congruence.tasks.masking import mask_text
+from congruence.tasks.mlflow_database import database_file, require_local_store
 from congruence.tasks.tracking.connection import connect, experiment_id
 from congruence.tasks.tracking.identity import PREFIX
-from congruence.tasks.tracking.local_store import database_file, require_local_store
 from congruence.tasks.tracking.runs import SOURCE
 from congruence.tasks.tracking.settings import TrackingSettings
 

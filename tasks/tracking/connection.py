@@ -16,9 +16,9 @@ from mlflow.exceptions import MlflowException
 
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.masking import mask_text
+from congruence.tasks.mlflow_database import artifacts_folder, make_local_store, require_local_store
 from congruence.tasks.outages import is_refusal, is_transient
 from congruence.tasks.surroundings import trouble
-from congruence.tasks.tracking.local_store import artifacts_folder, make_local_store, require_local_store
 from congruence.tasks.tracking.settings import TrackingSettings
 
 log = logging.getLogger(__name__)

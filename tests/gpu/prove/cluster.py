@@ -20,7 +20,7 @@ def run(record: Any, name: str, device: str, small: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = embed_servers(Path(folder))  # before Prefect and MLflow are imported
         from congruence.flows import demo
-        from congruence.tasks.tracking.local_store import point_mlflow_at
+        from congruence.tasks.mlflow_database import point_mlflow_at
 
         if small:
             demo.TRAIN_ROWS = demo.TEST_ROWS = SMALL_ROWS
