@@ -164,6 +164,8 @@ test_draws = on_a_law(check_draws)
         (check_cdf_and_quantiles, families.Gamma(1e5, 1e-8)),
         (check_cdf_and_quantiles, families.Beta(0.6618509500770257, 0.6618509500770257)),
         (check_cdf_and_quantiles, families.Beta(717456940849.631, 179287076698.67944)),
+        (check_cdf_and_quantiles, families.Beta(1000.0, 1e9)),
+        (check_cdf_and_quantiles, families.Beta(29427271762.09282, 1000.0)),
         (check_log_prob, families.Uniform(1.0, 1e-10)),
         (check_scores, families.LogNormal(1e-8, 1.0)),
         (check_characteristic_function, families.Beta(1.0, 10.0**-3.5)),
