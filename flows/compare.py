@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import mlflow
 from rich.table import Table
 
 from congruence.flows.conditions import file_conditions
@@ -21,6 +20,7 @@ from congruence.flows.tracking import use_tracking
 from congruence.kernels.resampling.paired import RESAMPLES
 from congruence.tasks.comparison import Comparison, PairedComparison, compare_versions
 from congruence.tasks.errors import SettingsError
+from congruence.tasks.mlflow_database import point_mlflow_at
 from congruence.tasks.models.registry import ModelVersion, select
 from congruence.tasks.recalibration.rows import has_seen
 from congruence.tasks.scores.meanings import COMPARED, meaning, probability
@@ -79,7 +79,7 @@ def comparison_request(
         return ComparisonRequest(chosen, models, settings.tracking, settings.seed)
     if split is None:
         raise SettingsError("give an evaluation file, or --split NAME: which split are the versions to be compared on?")
-    mlflow.set_tracking_uri(tracking_uri(start(home)))
+    point_mlflow_at(tracking_uri(start(home)))
     return ComparisonRequest({split: Conditions(protocol_digest=protocol_digest)}, list(arguments), TrackingSettings())
 
 

@@ -19,6 +19,7 @@ from congruence.flows.session import run_evaluation
 from congruence.flows.tables import print_outcomes
 from congruence.tasks.digits import write_digits
 from congruence.tasks.digits.models import DESCRIPTIONS, MODEL_NAME, register_versions
+from congruence.tasks.mlflow_database import point_mlflow_at
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.settings.evaluation import load_settings
 
@@ -34,7 +35,7 @@ def run_demo(home: Path) -> None:
     started = time.monotonic()
     folder = home / "demo"
     console.print(f"everything is kept in {home}")
-    mlflow.set_tracking_uri(tracking_uri(home))
+    point_mlflow_at(tracking_uri(home))
     _write_data(folder)
     _register(folder)
     file = _write_evaluation(folder)

@@ -99,11 +99,10 @@ def start(home: Path | None, *, announce: bool = True) -> Path:
 def use_home_store(home: Path | None) -> TrackingSettings:
     """Point MLflow at the environment's server, else at the home folder, for commands without an evaluation file."""
     folder = start(home)
-    import mlflow
-
+    from congruence.tasks.mlflow_database import point_mlflow_at
     from congruence.tasks.tracking.settings import TrackingSettings
 
-    mlflow.set_tracking_uri(tracking_uri(folder))
+    point_mlflow_at(tracking_uri(folder))
     return TrackingSettings()
 
 

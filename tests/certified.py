@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from congruence.kernels.congruence.prepared import PreparedCongruence, prepare
+from congruence.kernels.congruence.preparation import prepare
+from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.kernel_functions import RBF, Laplacian, Matern, Polynomial, Product, Sum
 from congruence.kernels.mean_embeddings.base import FeatureError
 from congruence.kernels.mean_embeddings.residuals import TargetErrors

@@ -36,14 +36,13 @@ def reproduce(
     with Errors(debug, as_json):
         names = named(name)
         folder = start(home)
-        import mlflow
-
         from congruence.flows.environment import tracking_uri
         from congruence.flows.reproduce.run import reproduce as run
         from congruence.flows.session import session
+        from congruence.tasks.mlflow_database import point_mlflow_at
         from congruence.tasks.reproduction.outcome import Plan
 
-        mlflow.set_tracking_uri(tracking_uri(folder))
+        point_mlflow_at(tracking_uri(folder))
         kept = output or folder / ("reproduce-quick" if quick else "reproduce")
         with session():
             done = run(names, Plan(quick, seed, data), kept.resolve())

@@ -11,7 +11,7 @@ import numpy as np
 
 from congruence.kernels import kernel_functions
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.recalibration import Form, RecalibrationMap
+from congruence.kernels.conditional_calibration.recalibration_map import Form, RecalibrationMap
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel, Linear
 

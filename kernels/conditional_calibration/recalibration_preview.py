@@ -12,12 +12,13 @@ from congruence.kernels.conditional_calibration.input_features import input_feat
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.recalibration import (
     Recalibration,
-    RecalibrationMap,
     fit_recalibration,
     fit_recalibration_map,
 )
+from congruence.kernels.conditional_calibration.recalibration_map import RecalibrationMap
 from congruence.kernels.congruence.difference import difference_of_influences
-from congruence.kernels.congruence.prepared import PreparedCongruence, prepare
+from congruence.kernels.congruence.preparation import prepare
+from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.recalibrated import recalibrated
 from congruence.kernels.gram.operator import RegularizedGram

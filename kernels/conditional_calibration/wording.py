@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from congruence.kernels.conditional_calibration.local_reading import GroupReading
 from congruence.kernels.conditional_calibration.regions import RegionReading
@@ -39,6 +40,22 @@ _SHORT = {
     ("tails", True): "heavier tails",
     ("tails", False): "lighter tails",
 }
+_CALIBRATED = {"bias": "bias is", "spread": "spread is", "skew": "skewness is", "tails": "tails are"}
+
+
+@dataclass(frozen=True)
+class Change:
+    """How a version differs from another in one fault: at most half as far from right as the other, or twice as far.
+
+    Attributes:
+        better: the former.
+        fault: which of ``ORDERS``.
+        clause: what is wrong with the worse of the two; empty where another fault of it is larger.
+    """
+
+    better: bool
+    fault: str
+    clause: str
 
 
 def short_name(fault: str, strength: float) -> str:
@@ -101,13 +118,23 @@ def what_is_wrong(
     return sentences
 
 
-def change_sentence(before: str, after: str, place: str, first: GroupReading, second: GroupReading) -> str | None:
-    """What ``after`` changes against ``before`` at one place, as "version 5 mends the spread of version 3 on digit 7".
+def change_sentence(before: str, after: str, places: Sequence[str], found: Change) -> str:
+    """How ``after`` compares with ``before``: "version 5's spread is worse than version 3's on digit 7: under ...".
 
-    None where ``change`` is.
+    Args:
+        before, after: names of the versions.
+        places: where ``found`` holds; the first is the one that its clause is of.
+        found: of ``change(reading of before, reading of after)``.
     """
-    found = change(first, second)
-    return None if found is None else f"{after} {found[0]} the {found[1]} of {before} on {place}."
+    worse = before if found.better else after
+    sentence = (
+        f"{after}'s {_CALIBRATED[found.fault]} {'better' if found.better else 'worse'} than {before}'s "
+        f"on {places_in_words(places)}"
+    )
+    if not found.clause:
+        return sentence + "."
+    under = f"under {worse} " if len(places) == 1 else f"on {places[0]}, under {worse}, "
+    return f"{sentence}: {under}{found.clause}."
 
 
 def places_in_words(places: Sequence[str], most: int = 4) -> str:
@@ -116,8 +143,8 @@ def places_in_words(places: Sequence[str], most: int = 4) -> str:
     return _listed(shown)
 
 
-def change(first: GroupReading, second: GroupReading) -> tuple[str, str] | None:
-    """Whether ``second`` mends or spoils a fault of ``first``, and which: ("mends", "spread").
+def change(first: GroupReading, second: GroupReading) -> Change | None:
+    """Whether ``second`` is better or worse than ``first`` in the larger fault of the two.
 
     None where neither has a certain fault, or where the fault is neither halved nor doubled.
     """
@@ -126,9 +153,12 @@ def change(first: GroupReading, second: GroupReading) -> tuple[str, str] | None:
         return None
     kind = fault.dominant
     sizes = [abs(float(reading.fault.scores[0][_place(kind)])) for reading in (first, second)]
-    if sizes[1] <= 0.5 * sizes[0]:
-        return "mends", kind
-    return ("spoils", kind) if sizes[0] <= 0.5 * sizes[1] else None
+    better = sizes[1] <= 0.5 * sizes[0]
+    if not better and sizes[0] > 0.5 * sizes[1]:
+        return None
+    worse = first if better else second
+    clause = fault_clause(kind, worse.strength, worse.shift, worse.factor) if worse.dominant == kind else ""
+    return Change(better, kind, clause)
 
 
 def _verdict(overall: GroupReading, p: float, level: float, everywhere: bool, somewhere: bool) -> str:

@@ -24,7 +24,8 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from congruence.kernels.congruence.influence import CongruenceInfluence
-from congruence.kernels.congruence.prepared import PreparedCongruence, prepare
+from congruence.kernels.congruence.preparation import prepare
+from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError

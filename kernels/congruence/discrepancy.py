@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
-from congruence.kernels.congruence.prepared import prepare
+from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.mean_embeddings.residuals import embedded_targets, output_kernel_or_marginal

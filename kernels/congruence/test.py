@@ -31,7 +31,8 @@ from congruence.kernels.arrays import Array, array_namespace, on_card, require_t
 from congruence.kernels.bandwidths import OutputScale
 from congruence.kernels.congruence.coded_draws import SimulatedSplits
 from congruence.kernels.congruence.null_draws import NullDraws, null_draws
-from congruence.kernels.congruence.prepared import PreparedCongruence, prepare
+from congruence.kernels.congruence.preparation import prepare
+from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.landmarks import LEADING

@@ -45,8 +45,9 @@ def _temme(a: Array, z: Array, upper: bool) -> Array:
     excess = (z - a) / a
     half_square = deviance(a, z, a - z)  # a eta^2 / 2
     eta = np.copysign(np.sqrt(2.0 * half_square / a), excess)
-    first = 1.0 / excess - 1.0 / eta
-    second = 1.0 / eta**3 - 1.0 / excess**3 - 1.0 / excess**2 - 1.0 / (12.0 * excess)
+    inverse = 1.0 / excess  # its powers underflow where those of the excess overflow
+    first = inverse - 1.0 / eta
+    second = (1.0 / eta) ** 3 - inverse**3 - inverse**2 - inverse / 12.0
     rest = np.exp(-half_square) / np.sqrt(2.0 * np.pi * a) * (first + second / a)
     sign = 1.0 if upper else -1.0
     return np.asarray(np.clip(0.5 * scipy.special.erfc(sign * eta * np.sqrt(a / 2.0)) + sign * rest, 0.0, 1.0))

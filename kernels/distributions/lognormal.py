@@ -34,6 +34,12 @@ class LogNormal(ContinuousFamily):
     def _scipy(self, s: Array, scale: Array) -> Any:
         return scipy.stats.lognorm(s, scale=scale)
 
+    def std(self) -> Array:
+        """See Distribution; scipy's takes the difference exp(s^2) - 1, which is 0 for s below 10^-8."""
+        square = self.s**2
+        with np.errstate(over="ignore"):
+            return np.asarray(self.scale * np.exp(square / 2.0) * np.sqrt(np.expm1(square)))
+
     def crps(self, y: Any) -> Array:
         """See Distribution; closed form of Baran and Lerch (2015).
 

@@ -26,6 +26,12 @@ class Uniform(ContinuousFamily):
     def _scipy(self, loc: Array, scale: Array) -> Any:
         return scipy.stats.uniform(loc, scale)
 
+    def log_prob(self, y: Any) -> Array:
+        """See Distribution; the upper end is loc + scale as it is rounded, which is where quantiles end."""
+        y, columns = align(y, len(self))
+        loc, scale = self._arguments(columns)
+        return np.where((y >= loc) & (y <= loc + scale), -np.log(scale), -np.inf)
+
     def crps(self, y: Any) -> Array:
         """See Distribution: scale ((z^3 + (1 - z)^3) / 3 + the distance of z from [0, 1]), z = (y - loc) / scale."""
         y, columns = align(y, len(self))

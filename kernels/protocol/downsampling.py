@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_matrix, require_targets
-from congruence.kernels.congruence.prepared import Prepare, prepare
+from congruence.kernels.congruence.preparation import Prepare, prepare
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.operator import RegularizedGram

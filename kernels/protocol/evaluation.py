@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_matrix, require_targets
-from congruence.kernels.congruence.prepared import Prepare, PreparedCongruence, prepare
+from congruence.kernels.congruence.preparation import Prepare, prepare
+from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.landmarks import LEADING
 from congruence.kernels.kernel_functions import Kernel

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.congruence.prepared import Prepare, PreparedCongruence, prepare
+from congruence.kernels.congruence.preparation import Prepare, prepare
+from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.mean_embeddings.residuals import TargetErrors
 from congruence.kernels.solvers import Solution

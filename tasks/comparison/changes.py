@@ -1,4 +1,4 @@
-"""What a version mends or spoils of another's calibration, and where, in words."""
+"""In what a version is better or worse calibrated than another, and where, in words."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _said(
     # Loaded here: SciPy's laws and scikit-learn take a second that a comparison without calibration need not wait.
     from congruence.kernels.conditional_calibration.local_reading import group_reading
     from congruence.kernels.conditional_calibration.pit_scores import ORDERS
-    from congruence.kernels.conditional_calibration.wording import change, change_sentence, places_in_words
+    from congruence.kernels.conditional_calibration.wording import Change, change, change_sentence
 
     spread = ORDERS.index("spread")
 
@@ -74,17 +74,18 @@ def _said(
         return float(np.var(found)) if found else 0.0
 
     whole = [group_reading(pit, mixing=mixing(pit)) for pit in (old, new)]
-    overall = change_sentence(second, first, "all rows", *whole)
+    overall = change(*whole)
     if overall is not None:
-        return (overall,)
-    changed: dict[tuple[str, str], list[tuple[float, str]]] = {}
+        return (change_sentence(second, first, ["all rows"], overall),)
+    changed: dict[tuple[bool, str], list[tuple[float, str, Change]]] = {}
     for name, rows in places:
         was, now = group_reading(old, rows), group_reading(new, rows)
-        if min(was.p_value, now.p_value) * len(places) <= SIGNIFICANCE and (kind := change(was, now)) is not None:
-            changed.setdefault(kind, []).append((abs(now.strength**2 - was.strength**2) * now.share, name))
-    ordered = sorted(changed.items(), key=lambda item: -sum(size for size, _ in item[1]))
+        if min(was.p_value, now.p_value) * len(places) <= SIGNIFICANCE and (found := change(was, now)) is not None:
+            size = abs(now.strength**2 - was.strength**2) * now.share
+            changed.setdefault((found.better, found.fault), []).append((size, name, found))
+    ordered = sorted(changed.values(), key=lambda alike: -sum(size for size, _, _ in alike))
     sentences = []
-    for (verb, fault), found in ordered[:_SENTENCES]:
-        named = places_in_words([name for _, name in sorted(found, reverse=True)])
-        sentences.append(f"{first} {verb} the {fault} of {second} on {named}.")
+    for alike in ordered[:_SENTENCES]:
+        alike.sort(key=lambda each: each[:2], reverse=True)
+        sentences.append(change_sentence(second, first, [name for _, name, _ in alike], alike[0][2]))
     return tuple(sentences)

@@ -52,7 +52,7 @@ class PairedComparison:
         points: points won and lost, for the metrics that are means over points.
         largest: the rows on which the two differ most in CCE, both ways, largest first.
         notes: what cannot be compared, why, and the remedy.
-        changes: what ``first`` mends or spoils of the calibration of ``second``, and where, in words.
+        changes: in what ``first`` is better or worse calibrated than ``second``, and where, in words.
     """
 
     first: ComparedVersion

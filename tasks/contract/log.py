@@ -32,6 +32,7 @@ from congruence.tasks.contract.predictors import (
 )
 from congruence.tasks.contract.reading import describe_distribution, distribution_columns, read_distribution
 from congruence.tasks.contract.settings import Column, PredictionSettings, Transform
+from congruence.tasks.mlflow_database import point_mlflow_at
 from congruence.tasks.settings.home import default_home, home_store
 
 logger = logging.getLogger(__name__)
@@ -122,7 +123,7 @@ def _use_the_commands_store() -> None:
         return
     home = default_home()
     home.mkdir(parents=True, exist_ok=True)
-    mlflow.set_tracking_uri(home_store(home))
+    point_mlflow_at(home_store(home))
     logger.warning("MLflow was pointed nowhere: logging to %s, as `congruence evaluate` will read", home_store(home))
 
 

@@ -28,6 +28,8 @@ from congruence.tasks.contract.predictors import FramePredictor
 from congruence.tasks.digits.dataset import noise_scale
 from congruence.tasks.digits.network import UNIT, Network, mixture_nll, normal_nll, pixels, squared_error, train
 from congruence.tasks.models.registry import ModelVersion, list_versions
+from congruence.tasks.tracking.connection import connect, experiment_id
+from congruence.tasks.tracking.settings import TrackingSettings
 
 MODEL_NAME = "digit-angle"
 TRAINING_EXPERIMENT = "digit-angle training"
@@ -175,10 +177,10 @@ def _marginal(y: NDArray[np.float64]) -> MarginalLaw:
 
 def _register(kind: str, model: FramePredictor, table: Frame) -> None:
     """Log one version under a training run of its own and register it, with the words for the registry's page."""
-    client = MlflowClient()
+    tracking = TrackingSettings()
+    client = connect(tracking)
     # Named, not set: the experiment that a process has set outlives the database that it is in.
-    experiment = client.get_experiment_by_name(TRAINING_EXPERIMENT)
-    place = client.create_experiment(TRAINING_EXPERIMENT) if experiment is None else experiment.experiment_id
+    place = experiment_id(client, TRAINING_EXPERIMENT, tracking)
     mixture = kind in ("mixture", "marginal")
     with mlflow.start_run(experiment_id=place, run_name=f"{MODEL_NAME}: {DESCRIPTIONS[kind]}"):
         mlflow.log_params({"kind": kind, "training_rows": len(table)})

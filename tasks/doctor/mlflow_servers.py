@@ -21,7 +21,8 @@ from mlflow.utils.rest_utils import http_request
 from congruence.tasks.doctor.answers import SECONDS, Answer, answer_of, clock, why_none
 from congruence.tasks.doctor.findings import Finding, Step, fine, warning, wrong
 from congruence.tasks.masking import mask_text
-from congruence.tasks.tracking.connection import connect, experiment_id, require_local_store
+from congruence.tasks.mlflow_database import database_file, require_local_store
+from congruence.tasks.tracking.connection import connect, experiment_id
 from congruence.tasks.tracking.identity import PREFIX
 from congruence.tasks.tracking.runs import SOURCE
 from congruence.tasks.tracking.settings import TrackingSettings
@@ -161,10 +162,11 @@ def _database(uri: str) -> list[Finding] | None:
     Raises:
         SurroundingsError: it is damaged, or no database.
     """
-    if not uri.startswith("sqlite:///"):
+    file = database_file(uri)
+    if file is None:
         return None
     require_local_store(uri)
-    if Path(uri.removeprefix("sqlite:///").partition("?")[0]).exists():
+    if file.exists():
         return None
     return [fine(TRACKING, f"{_shown(uri)} will be made by the first evaluation")]
 

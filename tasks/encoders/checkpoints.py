@@ -18,8 +18,29 @@ from congruence.kernels.errors import CongruenceError
 
 PROBE_SECONDS = 2.0
 
-UNREADABLE = (RuntimeError, ValueError, TypeError, EOFError, pickle.UnpicklingError, SafetensorError)
+UNREADABLE = (
+    RuntimeError,
+    ValueError,
+    TypeError,
+    EOFError,
+    LookupError,
+    AttributeError,
+    AssertionError,
+    StopIteration,
+    pickle.UnpicklingError,
+    SafetensorError,
+)
 """What the libraries raise for a checkpoint of another model, a broken one, or a pickle that would run code."""
+
+_LONGEST = 300
+
+
+def why_unreadable(error: Exception) -> str:
+    """What is wrong with a checkpoint, in one line, by what a library raised (one of ``UNREADABLE``)."""
+    said = " ".join(str(error).split())
+    if isinstance(error, pickle.UnpicklingError) or "weights_only" in said:  # torch advises to run what is in the file
+        return "it holds more than tensors: a pickle that would run code, or a TorchScript archive"
+    return f"{type(error).__name__}: {said[:_LONGEST]}"
 
 
 class WeightsUnavailableError(CongruenceError):

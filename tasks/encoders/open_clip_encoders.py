@@ -12,7 +12,7 @@ import torch
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks import compact_clip
 from congruence.tasks.encoders.base import InputKind, text_digest
-from congruence.tasks.encoders.checkpoints import UNREADABLE, hub_files, weights_from_hub
+from congruence.tasks.encoders.checkpoints import UNREADABLE, hub_files, weights_from_hub, why_unreadable
 from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.encoders.open_clip_import import open_clip
 from congruence.tasks.encoders.pixels import PixelPreprocessing
@@ -123,7 +123,10 @@ def _create(settings: EncoderSettings) -> _Created:
                 precision="pure_bf16" if settings.precision == "pure_bf16" else "fp32",
             )
     except (FileNotFoundError, *UNREADABLE) as error:
-        raise CongruenceError(f"encoder.model {checkpoint.label} could not be loaded: {error}") from error
+        raise CongruenceError(
+            f"encoder.model {checkpoint.label} could not be loaded ({why_unreadable(error)}); its weights must be the "
+            "state dict of that architecture, as safetensors or as torch.save(model.state_dict(), ...) leaves it"
+        ) from error
     label = f"{checkpoint.label}/{RANDOM}" if untrained else checkpoint.label
     return _Created(model.eval(), transform, checkpoint.name, label, checkpoint.files())
 

@@ -9,7 +9,7 @@ import torch
 
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.encoders.base import InputKind
-from congruence.tasks.encoders.checkpoints import UNREADABLE, hub_files, weights_from_hub
+from congruence.tasks.encoders.checkpoints import UNREADABLE, hub_files, weights_from_hub, why_unreadable
 from congruence.tasks.encoders.open_clip_import import timm
 from congruence.tasks.encoders.pixels import PixelPreprocessing
 from congruence.tasks.encoders.settings import RANDOM, EncoderSettings
@@ -57,7 +57,7 @@ def _create(name: str, pretrained: str | None) -> Any:
         with hub:
             return timm.create_model(name, pretrained=True, num_classes=0, **overlay)
     except UNREADABLE as error:
-        raise CongruenceError(f"encoder.model '{name}' could not be loaded: {error}") from error
+        raise CongruenceError(f"encoder.model '{name}' could not be loaded: {why_unreadable(error)}") from error
 
 
 def _files(name: str, pretrained: str | None) -> tuple[Path, ...] | None:

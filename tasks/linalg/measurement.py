@@ -14,7 +14,8 @@ from distributed import Client
 
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.congruence.expected import ExpectedCongruence
-from congruence.kernels.congruence.prepared import Prepare, PreparedCongruence, SolvedErrors, prepare
+from congruence.kernels.congruence.preparation import Prepare, prepare
+from congruence.kernels.congruence.prepared import PreparedCongruence, SolvedErrors
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.congruence.test import CongruenceTest
 from congruence.kernels.distributions import Distribution

@@ -9,7 +9,8 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.input_features import input_features
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
-from congruence.kernels.conditional_calibration.recalibration import RecalibrationMap, fit_recalibration_map
+from congruence.kernels.conditional_calibration.recalibration import fit_recalibration_map
+from congruence.kernels.conditional_calibration.recalibration_map import RecalibrationMap
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.operator import RegularizedGram

@@ -5,14 +5,17 @@ from __future__ import annotations
 import mlflow
 
 from congruence.tasks.reproduction.record import Recorded
+from congruence.tasks.tracking.connection import connect, experiment_id
+from congruence.tasks.tracking.settings import TrackingSettings
 
 EXPERIMENT = "reproduce"
 
 
 def log_reproduction(outcome: Recorded) -> str:
     """Log verdicts as tags, their numbers as metrics, and the folder's files; the run's id."""
-    mlflow.set_experiment(EXPERIMENT)
-    with mlflow.start_run(run_name=outcome.name) as run:
+    tracking = TrackingSettings()
+    place = experiment_id(connect(tracking), EXPERIMENT, tracking)
+    with mlflow.start_run(experiment_id=place, run_name=outcome.name) as run:
         mlflow.log_params({"experiment": outcome.name, "quick": outcome.quick, "seed": outcome.seed})
         metrics = {"claims_hold": len(outcome.claims) - outcome.differing, "claims_differ": outcome.differing}
         numbers = {name: value for claim in outcome.claims for name, value in claim.values.items()}

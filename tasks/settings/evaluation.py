@@ -24,6 +24,8 @@ from congruence.tasks.sources.settings import SplitSettings
 from congruence.tasks.tracking.settings import TrackingSettings
 from congruence.tasks.watching.settings import NotificationSettings, WatchSettings
 
+_LOCAL_DIR = "local-dir:"
+
 
 class StoreSettings(Strict):
     """Where embeddings are kept: ``uri`` is a folder or s3:// address; by default ``embeddings`` in the home folder."""
@@ -133,6 +135,8 @@ def load_settings(path: Path, overrides: dict[str, Any] | None = None) -> Evalua
 def _relative_to(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
     if isinstance(content.get("reference"), dict):
         content = content | {"reference": _with_local_paths(folder, content["reference"])}
+    if isinstance(content.get("encoder"), dict):
+        content = content | {"encoder": _with_own_weights(folder, content["encoder"])}
     if isinstance(content.get("cluster"), dict):
         content = content | {"cluster": _with_own_files(folder, content["cluster"])}
     splits = content.get("splits")
@@ -150,6 +154,17 @@ def _with_local_paths(folder: Path, split: dict[str, Any]) -> dict[str, Any]:
         if isinstance(split.get(key), str) and "://" not in split[key]
     }
     return split | local
+
+
+def _with_own_weights(folder: Path, encoder: dict[str, Any]) -> dict[str, Any]:
+    """Checkpoints are files; tags, and names of models that are fetched, stay as they are."""
+    model, weights = encoder.get("model"), encoder.get("pretrained")
+    found = {}
+    if isinstance(model, str) and model.startswith(_LOCAL_DIR):
+        found["model"] = f"{_LOCAL_DIR}{folder / model.removeprefix(_LOCAL_DIR)}"
+    if isinstance(weights, str) and ("/" in weights or "." in weights):
+        found["pretrained"] = str(folder / weights)
+    return encoder | found
 
 
 def _with_own_files(folder: Path, cluster: dict[str, Any]) -> dict[str, Any]:

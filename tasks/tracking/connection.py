@@ -6,7 +6,6 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 import mlflow
@@ -17,8 +16,9 @@ from mlflow.exceptions import MlflowException
 
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.masking import mask_text
+from congruence.tasks.mlflow_database import artifacts_folder, make_local_store, require_local_store
 from congruence.tasks.outages import is_refusal, is_transient
-from congruence.tasks.surroundings import require_database, trouble
+from congruence.tasks.surroundings import trouble
 from congruence.tasks.tracking.settings import TrackingSettings
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,6 @@ REFUSED_SECONDS = 10.0
 """How long a server that refuses connections, and never answered this process, is asked: nothing listens there."""
 
 _answered: set[str] = set()
-_looked_at: set[str] = set()
 
 
 class TrackingError(CongruenceError):
@@ -46,22 +45,13 @@ def use_tracking(settings: TrackingSettings) -> None:
     """Point this process's MLflow at the servers of ``settings``, where they name any: models are loaded from there."""
     # It shows the traceback of every error of a database; we say what the error means.
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
-    require_local_store(settings.uri or mlflow.get_tracking_uri())
+    uri = settings.uri or mlflow.get_tracking_uri()
+    require_local_store(uri)
+    make_local_store(uri)
     if settings.uri:
         mlflow.set_tracking_uri(settings.uri)
     if settings.registry_uri:
         mlflow.set_registry_uri(settings.registry_uri)
-
-
-def require_local_store(uri: str) -> None:
-    """Look once at a database file before MLflow opens it: MLflow tries a damaged one for two minutes.
-
-    Raises:
-        SurroundingsError: it is none, or is damaged.
-    """
-    if uri.startswith("sqlite:///") and uri not in _looked_at:
-        require_database(Path(uri.removeprefix("sqlite:///").partition("?")[0]).absolute())
-        _looked_at.add(uri)
 
 
 def server(settings: TrackingSettings) -> str:
@@ -152,8 +142,6 @@ def experiment_id(client: MlflowClient, name: str, settings: TrackingSettings) -
 def _artifact_location(experiment: str, settings: TrackingSettings) -> str | None:
     if settings.artifact_location is not None:
         return f"{settings.artifact_location.rstrip('/')}/{experiment}"
-    uri = settings.uri or mlflow.get_tracking_uri()
-    if not uri.startswith("sqlite:///"):
-        return None
+    beside = artifacts_folder(settings.uri or mlflow.get_tracking_uri())
     # MLflow would take the working folder of whichever process comes first.
-    return str(Path(uri.removeprefix("sqlite:///")).resolve().parent / "mlartifacts" / experiment)
+    return None if beside is None else str(beside / experiment)

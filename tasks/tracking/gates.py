@@ -36,7 +36,12 @@ def log_decision(decision: GateDecision, settings: TrackingSettings, *, alias: s
     run_id = str(run.info.run_id)
     if run.data.tags.get(STATE) != COMPLETE:
         persist("logging the gate's decision", lambda: _log(client, run, decision), settings)
-    reasons = [f"all {len(decision.checks)} rules hold", *unusual(decision)] if decision.passed else decision.reasons
+    held = len(decision.checks)
+    reasons = (
+        ["its rule holds" if held == 1 else f"all {held} rules hold", *unusual(decision)]
+        if decision.passed
+        else decision.reasons
+    )
     tags = {
         "cce_gate": decision.outcome,
         "cce_gate_reasons": mask_text("; ".join([*reasons, *decision.notes]))[:2000],

@@ -85,7 +85,7 @@ def direct(n, folder):
 def engine(n, folder, solver="ConjugateGradient", dtype="float32"):
     """prepare and two model versions through the public interface."""
     from congruence.kernels import solvers
-    from congruence.kernels.congruence.prepared import prepare
+    from congruence.kernels.congruence.preparation import prepare
     from congruence.kernels.kernel_functions import Polynomial
 
     x, y, model, second_model = problem(n)

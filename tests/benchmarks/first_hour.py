@@ -339,7 +339,7 @@ def images(trial: Trial, options: argparse.Namespace) -> None:
 
 
 def pages(trial: Trial) -> None:
-    """`congruence ui`: the seconds until it listens, and what each page that it names answers."""
+    """`congruence ui`: the seconds until it answers, and the pages that it names."""
     started = time.monotonic()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     shown = subprocess.Popen(

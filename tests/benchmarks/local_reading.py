@@ -16,7 +16,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.local_reading import group_readings, local_reading
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.regions import regions
-from congruence.kernels.congruence.prepared import prepare
+from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.kernel_functions import RBF, Kernel, Polynomial
 

@@ -33,7 +33,8 @@ from mlflow import MlflowClient
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
 from congruence.kernels.conditional_calibration.regions import Regions, regions
 from congruence.kernels.congruence.expected import expected_congruence
-from congruence.kernels.congruence.prepared import PreparedCongruence, prepare
+from congruence.kernels.congruence.preparation import prepare
+from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.congruence.test import congruence_tests
 from congruence.kernels.distributions import Distribution, Mixture, NegativeBinomial, Normal, Quantiles, Samples
 from congruence.kernels.kernel_functions import Kernel

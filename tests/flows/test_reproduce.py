@@ -127,12 +127,12 @@ def test_verdicts_are_kept_shown_on_one_page_and_logged(tmp_path: Path) -> None:
     assert "http" not in page
 
     mlflow.set_tracking_uri(mlflow_database(tmp_path))
-    mlflow.create_experiment("reproduce", artifact_location=(tmp_path / "artifacts").as_uri())
     logged = mlflow.get_run(log_reproduction(recorded))
     assert logged.data.tags["claim_1"] == "holds"
     assert logged.data.tags["claim_2"] == "differs"
     assert logged.data.metrics["value"] == pytest.approx(0.1)
-    held = json.loads((tmp_path / "artifacts" / logged.info.run_id / "artifacts" / "outcome.json").read_text())
+    kept = tmp_path / "mlartifacts" / "reproduce" / logged.info.run_id / "artifacts"  # none in the working folder
+    held = json.loads((kept / "outcome.json").read_text())
     assert [claim["verdict"] for claim in held["claims"]] == ["holds", "differs"]
 
 
@@ -141,7 +141,6 @@ def test_an_experiment_without_its_data_is_left_out_of_all_and_refused_alone(
 ) -> None:
     monkeypatch.setattr(flow, "load", lambda name: load(name).fn)  # type: ignore[attr-defined]
     mlflow.set_tracking_uri(mlflow_database(tmp_path))
-    mlflow.create_experiment("reproduce", artifact_location=(tmp_path / "artifacts").as_uri())
     done = flow.reproduce.fn(("downsampling", "protein"), QUICK, tmp_path)
     assert [outcome.name for outcome in done.outcomes] == ["downsampling"]
     assert "needs protein/data.csv.gz" in done.left_out["protein"]

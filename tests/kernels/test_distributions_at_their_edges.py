@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -83,9 +84,9 @@ def on_a_law(check: Callable[[Distribution], None]) -> Callable[[str, Draw], Non
 
 
 def resolution(law: Distribution, y: np.ndarray) -> np.ndarray:
-    """What the cdf changes by where y moves by a rounding of itself and of the location."""
+    """What the cdf changes by where y moves by a rounding of itself, and of the location as far as inversion goes."""
     offset = max(float(np.max(np.abs(values))) for values in law.parameters().values() if np.all(np.isfinite(values)))
-    step = 4e-16 * (np.abs(y) + (0.0 if law.is_discrete else offset))
+    step = 4e-16 * np.abs(y) + (1e-14 if isinstance(law, families.Mixture) else 4e-16) * offset
     return np.zeros_like(y) if law.is_discrete else law.cdf(y + step) - law.cdf_left(y - step)
 
 
@@ -124,7 +125,8 @@ def check_log_prob(law: Distribution) -> None:
     y = law.quantile(LEVELS)
     log_prob = law.log_prob(y)
     assert not np.any(np.isnan(log_prob))
-    assert np.all(log_prob > -np.inf)
+    rounded_to_an_end = (law.cdf_left(y) == 0.0) | (law.cdf(y) == 1.0)
+    assert np.all((log_prob > -np.inf) | (rounded_to_an_end & (not law.is_discrete)))
     if law.is_discrete:
         np.testing.assert_allclose(np.exp(log_prob), law.cdf(y) - law.cdf_left(y), rtol=1e-7, atol=1e-11)
         assert np.all(law.log_prob(np.array([[-1.0, 0.5]])) == -np.inf)
@@ -154,6 +156,37 @@ test_scores = on_a_law(check_scores)
 test_log_prob = on_a_law(check_log_prob)
 test_characteristic_function = on_a_law(check_characteristic_function)
 test_draws = on_a_law(check_draws)
+
+
+@pytest.mark.parametrize(
+    ("check", "law"),
+    [
+        (check_cdf_and_quantiles, families.Gamma(1e5, 1e-8)),
+        (check_cdf_and_quantiles, families.Beta(0.6618509500770257, 0.6618509500770257)),
+        (check_cdf_and_quantiles, families.Beta(717456940849.631, 179287076698.67944)),
+        (check_cdf_and_quantiles, families.Beta(1000.0, 1e9)),
+        (check_cdf_and_quantiles, families.Beta(29427271762.09282, 1000.0)),
+        (check_log_prob, families.Uniform(1.0, 1e-10)),
+        (check_scores, families.LogNormal(1e-8, 1.0)),
+        (check_characteristic_function, families.Beta(1.0, 10.0**-3.5)),
+    ],
+    ids=lambda value: getattr(value, "__name__", type(value).__name__),
+)
+def test_what_a_longer_search_found(check: Callable[[Distribution], None], law: Distribution) -> None:
+    check(law)
+
+
+# Shapes with frequencies in and out of the range where the ends of the law say all.
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [(1.09, 42.5), (0.5, 0.7), (20.0, 3.0), (200.0, 90.0), (1e-3, 2.0), (7e-4, 50.0), (0.3, 7.5), (1e-4, 1e-4)],
+)
+def test_characteristic_functions_of_beta_laws_are_confluent_hypergeometric(a: float, b: float) -> None:
+    law = families.Beta(a, b)
+    t = np.array([0.3, -2.0, 9.0, 45.0, 300.0, -3e3, 1e5, 1e9]) / float(law.std()[0])
+    with mp.workdps(40):
+        exact = [complex(mp.hyp1f1(a, a + b, 1j * mp.mpf(float(value)), maxterms=10**6)) for value in t]
+    np.testing.assert_allclose(law.characteristic_function(t)[0], exact, atol=1e-10)
 
 
 def test_every_family_is_drawn() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from congruence.kernels.congruence.prepared import prepare
+from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.distributions import Normal
 from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.kernel_functions import RBF, Laplacian, Matern, Polynomial, Product, Sum

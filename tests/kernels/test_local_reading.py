@@ -27,12 +27,13 @@ from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_sc
 from congruence.kernels.conditional_calibration.regions import number_of_regions, read_regions, regions
 from congruence.kernels.conditional_calibration.smoothing import LocalMean, chosen_local_mean, with_ridge
 from congruence.kernels.conditional_calibration.wording import (
+    change,
     change_sentence,
     fault_clause,
     short_name,
     what_is_wrong,
 )
-from congruence.kernels.congruence.prepared import prepare
+from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.spectrum import SpectralSmoother, spectral_smoother
 from congruence.kernels.kernel_functions import Polynomial
@@ -359,12 +360,19 @@ def test_faults_that_cancel_over_all_rows_are_told_by_region(inputs: Array) -> N
 def test_changes_between_versions_in_words() -> None:
     wrong = _reading(fault=_fault("spread", 0.6, factor=1.6), p_value=1e-9)
     right = _reading(fault=_fault("spread", 0.02), p_value=0.4)
-    assert change_sentence("version 3", "version 5", "digits 7-9", wrong, right) == (
-        "version 5 mends the spread of version 3 on digits 7-9."
+    mended, spoiled = change(wrong, right), change(right, wrong)
+    assert mended is not None
+    assert spoiled is not None
+    assert change_sentence("version 3", "version 5", ["digits 7-9"], mended) == (
+        "version 5's spread is better than version 3's on digits 7-9: under version 3 the predicted spread is too "
+        "small by a factor of 1.6."
     )
-    assert "spoils" in (change_sentence("version 3", "version 5", "digit 1", right, wrong) or "")
-    assert change_sentence("version 3", "version 5", "digit 1", wrong, wrong) is None
-    assert change_sentence("version 3", "version 5", "digit 1", right, right) is None
+    assert change_sentence("version 3", "version 5", ["digit 1", "digit 4"], spoiled) == (
+        "version 5's spread is worse than version 3's on digit 1 and digit 4: on digit 1, under version 5, the "
+        "predicted spread is too small by a factor of 1.6."
+    )
+    assert change(wrong, wrong) is None
+    assert change(right, right) is None
 
 
 def test_bad_input_is_named(few: SpectralSmoother) -> None:

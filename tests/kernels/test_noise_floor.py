@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from congruence.kernels.congruence.noise_floor import PROBES, draw_probes, squared_floor
-from congruence.kernels.congruence.prepared import prepare
+from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.distributions import Normal
 from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.gram.spectrum import gram_spectrum, spectral_smoother

@@ -11,9 +11,11 @@ from scipy.special import ndtr, ndtri
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.input_features import InputFeatures, input_features, linear_in_kernel
-from congruence.kernels.conditional_calibration.recalibration import Form, fit_recalibration
+from congruence.kernels.conditional_calibration.recalibration import fit_recalibration
+from congruence.kernels.conditional_calibration.recalibration_map import Form
 from congruence.kernels.conditional_calibration.recalibration_preview import recalibration_preview
-from congruence.kernels.congruence.prepared import PreparedCongruence, prepare
+from congruence.kernels.congruence.preparation import prepare
+from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.distributions import (
     Beta,
     Binomial,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from congruence.kernels.congruence.prepared import prepare
+from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.distributions import Normal
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import RBF

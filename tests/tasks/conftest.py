@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from congruence.kernels.calibration.regression import calibration_error_of_pit
-from congruence.kernels.congruence.prepared import conditional_congruence_error
+from congruence.kernels.congruence.preparation import conditional_congruence_error
 from congruence.kernels.distributions import Normal
 from congruence.kernels.protocol.protocol import EXACT
 from congruence.tasks.comparison import ComparedVersion

@@ -12,7 +12,7 @@ import pytest
 from databases import mlflow_database
 
 from congruence.kernels.calibration import expected_calibration_error
-from congruence.kernels.congruence.prepared import prepare
+from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
@@ -45,7 +45,6 @@ def test_table(folder: Path) -> pd.DataFrame:
 def versions(folder: Path) -> Iterator[list[ModelVersion]]:
     before = mlflow.get_tracking_uri()
     mlflow.set_tracking_uri(mlflow_database(folder))
-    mlflow.create_experiment("digit-angle training", artifact_location=(folder / "artifacts").as_uri())
     yield register_versions(folder / "train")
     mlflow.set_tracking_uri(before)
 
@@ -72,6 +71,11 @@ def test_the_registry_says_what_each_version_is(versions: list[ModelVersion]) ->
     assert [version.tags["what"] for version in versions] == list(DESCRIPTIONS.values())
     assert all(version.model_id and version.run_id for version in versions)
     assert resolve(f"models:/{MODEL_NAME}@truth").version == "1"
+
+
+def test_the_models_are_kept_beside_the_database(versions: list[ModelVersion], folder: Path) -> None:
+    kept = folder / "mlartifacts" / "digit-angle training" / "models"
+    assert len(list(kept.rglob("MLmodel"))) == len(versions)
 
 
 def test_every_version_keeps_the_contract(models: dict[str, PredictiveModel], test_table: pd.DataFrame) -> None:

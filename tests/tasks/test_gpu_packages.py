@@ -1,9 +1,16 @@
-"""What the GPU packages were found to offer is what the code uses; `make check-gpu-packages` finds it out."""
+"""What the GPU packages were found to offer is what the code uses; a piece of the proof that fails leaves its record.
+
+`make check-gpu-packages` finds out the former; `python tests/gpu/prove all --device cpu --size small` rehearses the
+pieces.
+"""
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
+import signal
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -87,3 +94,58 @@ def test_a_resolution_without_pins_or_with_the_processors_torch_is_refused(packa
     assert "rmm-cu13 is not among" in lines
     assert "new-package==1.0 is not pinned" in lines
     assert "torch 2.13.0+cpu is the processor's" in lines
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Any:
+    module("utilisation")
+    made = module("record").recorded
+    return lambda: made("piece", argparse.Namespace(records=tmp_path, device="cpu", size="small"))
+
+
+@pytest.mark.parametrize("how", ["fails", "is out of time"])
+def test_a_piece_that_does_not_end_well_leaves_what_it_had(recorded: Any, tmp_path: Path, how: str) -> None:
+    with recorded() as record:
+        record.note(first=1.0)
+        if how == "fails":
+            raise RuntimeError("no such thing")
+        try:
+            signal.raise_signal(signal.SIGALRM)
+        except Exception:
+            pytest.fail("what catches errors caught the end of the time, and would have gone on")
+    kept = json.loads((tmp_path / "piece-cpu-small.json").read_text())
+    assert kept["findings"] == {"first": 1.0}
+    assert kept["succeeded"] is False
+    assert ("no such thing" if how == "fails" else "OutOfTime") in kept["failure"]
+    assert signal.alarm(0) == 0  # no clock is left running
+
+
+def test_a_piece_that_cannot_be_interrupted_is_ended(tmp_path: Path) -> None:
+    code = f"""
+import argparse, pathlib, sys
+sys.path.insert(0, {str(PROVE)!r})
+import record
+record.REHEARSAL_SECONDS, record.GRACE_SECONDS = 0, 0.3
+given = argparse.Namespace(records=pathlib.Path({str(tmp_path)!r}), device="cpu", size="small")
+with record.recorded("piece", given) as kept:
+    kept.note(first=1.0)
+    while True:
+        pass
+"""
+    ended = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60)
+    kept = json.loads((tmp_path / "piece-cpu-small.json").read_text())
+    assert ended.returncode == 1, ended.stderr
+    assert kept["findings"] == {"first": 1.0}
+    assert "could not be interrupted" in kept["failure"]
+
+
+def test_a_piece_without_its_packages_names_them(tmp_path: Path) -> None:
+    hidden = (
+        "import importlib.util as u; f = u.find_spec; u.find_spec = lambda name: None if name == 'cupy' else f(name)"
+    )
+    code = f"{hidden}; import runpy, sys; sys.argv = ['prove', 'exact-12000', '--records', {str(tmp_path)!r}]"
+    code += f"; sys.path.insert(0, {str(PROVE)!r}); runpy.run_path({str(PROVE)!r}, run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1, done.stderr
+    kept = json.loads((tmp_path / "exact-12000-cuda-full.json").read_text())
+    assert "exact-12000 needs cupy: pip install" in kept["failure"]

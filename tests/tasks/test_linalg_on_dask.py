@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from congruence.kernels.congruence.prepared import conditional_congruence_error
+from congruence.kernels.congruence.preparation import conditional_congruence_error
 from congruence.kernels.distributions import Normal
 from congruence.kernels.errors import BudgetError, ConvergenceError, InvalidInputError
 from congruence.kernels.gram.variation import NearlyConstantKernelWarning

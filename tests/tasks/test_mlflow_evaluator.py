@@ -13,7 +13,7 @@ import pytest
 from databases import mlflow_database
 from mlflow.models import list_evaluators
 
-from congruence.kernels.congruence.prepared import conditional_congruence_error
+from congruence.kernels.congruence.preparation import conditional_congruence_error
 from congruence.kernels.distributions import Distribution, Normal
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol.protocol import EXACT

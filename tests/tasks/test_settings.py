@@ -39,6 +39,20 @@ def test_a_good_file_with_paths_relative_to_itself(tmp_path: Path) -> None:
     assert settings.protocol.protocol() == EXACT
 
 
+def test_checkpoints_are_relative_to_the_file_and_tags_stay(tmp_path: Path) -> None:
+    model = {"kind": "open_clip", "model": "ViT-B-32"}
+    for given, found in (
+        ("mine.safetensors", str(tmp_path / "mine.safetensors")),
+        ("weights/mine.pt", str(tmp_path / "weights/mine.pt")),
+        ("/weights/mine.pt", "/weights/mine.pt"),
+        ("laion2b_s34b_b79k", "laion2b_s34b_b79k"),
+    ):
+        settings = load_settings(write(tmp_path, changed("encoder", model | {"pretrained": given})))
+        assert settings.encoder.pretrained == found
+    for given, found in (("local-dir:mine", f"local-dir:{tmp_path}/mine"), ("hf-hub:own/mine", "hf-hub:own/mine")):
+        assert load_settings(write(tmp_path, changed("encoder", {"model": given}))).encoder.model == found
+
+
 def test_addresses_stay_as_they_are(tmp_path: Path) -> None:
     settings = load_settings(write(tmp_path, changed("splits.0.uri", "s3://bucket/test")))
     assert settings.splits[0].uri == "s3://bucket/test"

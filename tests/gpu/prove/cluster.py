@@ -14,22 +14,18 @@ COMPARED = "cce_mean"
 
 def run(record: Any, name: str, device: str, small: bool) -> None:
     """The reference solver is conjugate gradients, so that the card's part is used at the demo's size too."""
-    import os
+    from congruence.flows.environment import embed_servers, tracking_uri
 
-    os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
-    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
-    import mlflow
-
-    from congruence.flows import demo
-    from congruence.flows.environment import tracking_uri
-
-    if small:
-        demo.TRAIN_ROWS = demo.TEST_ROWS = SMALL_ROWS
-        demo.SHARD_ROWS = 128
     kinds = ("cuda", "local") if device == "cuda" else ("threads", "local")
     with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
-        mlflow.set_tracking_uri(tracking_uri(home))
+        home = embed_servers(Path(folder))  # before Prefect and MLflow are imported
+        from congruence.flows import demo
+        from congruence.tasks.mlflow_database import point_mlflow_at
+
+        if small:
+            demo.TRAIN_ROWS = demo.TEST_ROWS = SMALL_ROWS
+            demo.SHARD_ROWS = 128
+        point_mlflow_at(tracking_uri(home))
         with record.sampler.stage("data and versions"):
             demo._write_data(home / "demo")
             demo._register(home / "demo")
@@ -37,7 +33,6 @@ def run(record: Any, name: str, device: str, small: bool) -> None:
         models = [f"models:/{demo.MODEL_NAME}/1"] if small else None
         found = {kind: _evaluated(record, file, home, kind, models) for kind in kinds}
     first, second = (found[kind] for kind in kinds)
-    record.note(versions=len(first), scores={label: values.get(COMPARED) for label, values in first.items()})
     worst = max(
         abs(values[COMPARED] - second[label][COMPARED]) / abs(second[label][COMPARED])
         for label, values in first.items()
@@ -54,7 +49,8 @@ def _evaluated(record: Any, file: Path, home: Path, kind: str, models: list[str]
 
     settings = load_settings(file, {"home": str(home)})
     store = settings.store.model_copy(update={"uri": str(home / f"embeddings-{kind}")})
-    cluster = ClusterSettings(kind=kind, workers=None if kind == "cuda" else 2)  # type: ignore[arg-type]
+    workers = 1 if models is not None and kind == "local" else None  # each loads its libraries, which takes longest
+    cluster = ClusterSettings(kind=kind, workers=workers)  # type: ignore[arg-type]
     solver = settings.solver.model_copy(update={"kind": "conjugate_gradient"})
     settings = settings.model_copy(update={"cluster": cluster, "store": store, "solver": solver})
     if models is not None:
@@ -66,4 +62,6 @@ def _evaluated(record: Any, file: Path, home: Path, kind: str, models: list[str]
     failed = [f"{outcome.label}: {outcome.error}" for outcome in outcomes if outcome.status == "failed"]
     if failed or not outcomes:
         raise RuntimeError("; ".join(failed) or "nothing was evaluated")
-    return {outcome.label: {name: metric.value for name, metric in outcome.metrics.items()} for outcome in outcomes}
+    scores = {outcome.label: {name: metric.value for name, metric in outcome.metrics.items()} for outcome in outcomes}
+    record.note(**{f"{kind}_scores": {label: values[COMPARED] for label, values in scores.items()}})
+    return scores

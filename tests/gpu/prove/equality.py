@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -14,15 +15,25 @@ ROOT = Path(__file__).resolve().parents[3]
 def run(record: Any, name: str, device: str, small: bool) -> None:
     """Note what passed; a skipped test is named, and a failed one fails the piece."""
     files = sorted(str(path) for path in (ROOT / "tests" / "kernels").glob("test_*_gpu.py"))
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-m", "gpu", "-p", "no:cacheprovider", *files]
-    command += ["--durations=8"]
+    command = [sys.executable, "-m", "pytest", "-v", "-rs", "-m", "gpu", "-p", "no:cacheprovider", *files]
+    # A file whose packages are not here fails the piece, and keeps no other from being run.
+    command += ["--durations=8", "--continue-on-collection-errors"]
     if device == "cpu":
         command += ["-k", "not cuda"]
-    with record.sampler.stage("tests"):
-        finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)
-    lines = finished.stdout.strip().splitlines()
+    # In a file, so that tests that are cut off leave how far they came.
+    said = record.path.with_suffix(".log")
+    with record.sampler.stage("tests"), said.open("w") as output:
+        finished = subprocess.run(
+            command,
+            cwd=ROOT,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            check=False,
+        )
+    lines = said.read_text().strip().splitlines() or [""]
     counts = {what: int(count) for count, what in re.findall(r"(\d+) (passed|failed|skipped|error)", lines[-1])}
     record.note(counts=counts, skipped=[line for line in lines if line.startswith("SKIPPED")])
     record.note(slowest=[line for line in lines if re.match(r"[\d.]+s ", line)])
-    if finished.returncode:
-        raise RuntimeError(finished.stdout[-5000:] + finished.stderr[-1000:])
+    if finished.returncode or not counts.get("passed"):
+        raise RuntimeError("\n".join(lines)[-6000:])

@@ -9,18 +9,21 @@ import os
 import platform
 import signal
 import subprocess
+import sys
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import psutil
 from utilisation import Sampler, card_names
 
-LIMIT_SECONDS = 520
-REHEARSAL_SECONDS = 1800  # a machine without a card may be busy with other things
+LIMIT_SECONDS = 500
+GRACE_SECONDS = 25  # to end clusters and servers in; then the process is ended, whatever it is doing
+REHEARSAL_SECONDS = 900  # a machine without a card may be busy with other things
 PACKAGES = (
     "numpy",
     "scipy",
@@ -35,6 +38,10 @@ PACKAGES = (
     "prefect",
     "mlflow",
 )
+
+
+class OutOfTime(BaseException):
+    """The piece has taken as long as it may, or was told to end."""
 
 
 class Record:
@@ -55,7 +62,9 @@ class Record:
             "commit": _commit(),
             "findings": {},
             "goals": [],
+            "succeeded": False,
         }
+        self._started = time.monotonic()
 
     def note(self, **findings: Any) -> None:
         """Keep findings, now, and print them."""
@@ -74,6 +83,8 @@ class Record:
 
     def write(self) -> None:
         """To the file."""
+        self.content["seconds"] = round(time.monotonic() - self._started, 2)
+        self.content["utilisation"] = self.sampler.summary()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(json.dumps(self.content, indent=1, default=str) + "\n")
 
@@ -83,26 +94,44 @@ def recorded(name: str, arguments: argparse.Namespace) -> Iterator[Record]:
     """A record that is finished with what went wrong, or with the word that nothing did."""
     print(f"{name}:", flush=True)
     record = Record(name, arguments)
-    started = time.monotonic()
+    record.write()
+    limit = LIMIT_SECONDS if arguments.device == "cuda" else REHEARSAL_SECONDS
+    end = Timer(limit + GRACE_SECONDS, _end, (record,))
+    end.daemon = True
     signal.signal(signal.SIGALRM, _out_of_time)
-    signal.alarm(LIMIT_SECONDS if arguments.device == "cuda" else REHEARSAL_SECONDS)
+    signal.signal(signal.SIGTERM, _out_of_time)
+    signal.alarm(limit)
+    end.start()
     try:
         with record.sampler:
             yield record
         record.succeeded = True
-    except Exception as error:
+    except (Exception, OutOfTime) as error:
         record.content["failure"] = "".join(traceback.format_exception(error))[-6000:]
         print(record.content["failure"], flush=True)
+        if isinstance(error, OutOfTime) and error.args[0] == signal.SIGTERM:
+            raise SystemExit(1) from error
     finally:
         signal.alarm(0)
-        record.content["seconds"] = round(time.monotonic() - started, 2)
+        end.cancel()
         record.content["succeeded"] = record.succeeded
-        record.content["utilisation"] = record.sampler.summary()
         record.write()
 
 
-def _out_of_time(*_: object) -> None:
-    raise TimeoutError("the piece took longer than it may")
+def _out_of_time(number: int, _: object) -> None:
+    raise OutOfTime(signal.Signals(number))
+
+
+def _end(record: Record) -> None:
+    """End this process and what it started: the piece is out of time and still busy, in a library perhaps."""
+    stacks = "".join("".join(traceback.format_stack(frame)) for frame in sys._current_frames().values())
+    record.content["failure"] = "out of time, and what it was doing could not be interrupted:\n" + stacks[-6000:]
+    record.write()
+    print(record.content["failure"], flush=True)
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            child.kill()
+    os._exit(1)
 
 
 def machine() -> dict[str, Any]:

@@ -45,6 +45,8 @@ def test_the_helper_writes_where_the_commands_read(pointed_nowhere: Path, caplog
     assert store in caplog.text
     mlflow.set_tracking_uri(store)
     assert [version.label for version in list_versions("house")] == ["house/1"]
+    assert not (pointed_nowhere / "mlruns").exists()
+    assert list((pointed_nowhere / ".congruence" / "mlartifacts").rglob("python_model.pkl"))
 
 
 def test_an_mlflow_that_was_set_is_kept(pointed_nowhere: Path) -> None:

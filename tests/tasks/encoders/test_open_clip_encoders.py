@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -131,6 +132,38 @@ def test_a_pickled_checkpoint_runs_no_code(tmp_path: Path) -> None:
     with pytest.raises(CongruenceError, match="could not be loaded"):
         load_encoder(EncoderSettings(model="ViT-S-32-alt", pretrained=str(trap)))
     assert not opened.exists()
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        (lambda state: [1, 2], "AttributeError"),
+        (lambda state: {}, "StopIteration"),
+        (lambda state: {**state, "visual.conv1.weight": state["visual.conv1.weight"][:1]}, "size mismatch"),
+        (lambda state: {**state, "positional_embedding": state["positional_embedding"][:, :8]}, "width changed"),
+        (lambda state: Path("a path"), "holds more than tensors"),
+    ],
+)
+def test_what_is_no_checkpoint_of_the_model_is_refused_in_a_line(
+    folder: Path, made: Callable[[dict[str, torch.Tensor]], object], says: str
+) -> None:
+    weights = folder / "open_clip_model.safetensors"
+    torch.save(made(load_file(weights)), folder / "open_clip_pytorch_model.bin")
+    weights.unlink()
+    with pytest.raises(CongruenceError, match=r"could not be loaded .*state dict of that") as caught:
+        load_encoder(EncoderSettings(model=f"local-dir:{folder}"))
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_weights_are_read_from_every_kind_of_file(compact: Encoder, folder: Path) -> None:
+    weights = folder / "open_clip_model.safetensors"
+    state = load_file(weights)
+    weights.unlink()
+    for content in (state, {"state_dict": {f"module.{name}": value for name, value in state.items()}, "epoch": 3}):
+        torch.save(content, folder / "open_clip_pytorch_model.bin")
+        found = load_encoder(EncoderSettings(model=f"local-dir:{folder}", device="cpu"))
+        assert found.id.split(":")[2] == compact.id.split(":")[2]
 
 
 def test_untrained_weights_are_the_same_each_time_and_leave_the_generator_alone() -> None:
