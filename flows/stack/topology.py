@@ -143,8 +143,8 @@ def _runs(place: Place) -> Part:
     """Prefect's worker: carries out the runs of deployments, each as a process of its own."""
     command = [*_PYTHON, "prefect", "worker", "start", "--pool", POOL, "--type", "process", "--name", "stack"]
     health = {"PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1", "PREFECT_WORKER_WEBSERVER_PORT": str(place.ports["runs"])}
-    # Prefect's worker keeps what it needs in "runner_storage" of the temporary folder: the first user of a machine to do
-    # so in /tmp shuts out all others.
+    # Prefect's worker keeps what it needs in "runner_storage" of the temporary folder: the first user of a machine to
+    # do so in /tmp shuts out all others.
     temporary = {"TMPDIR": str(place.folder / TEMPORARY)}
     is_healthy = answers(f"{place.http('runs')}/health")  # before it has joined its pool, too
     return Part(
