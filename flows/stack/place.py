@@ -108,7 +108,8 @@ def open_place(home: Path, s3: str | None = None, s3_login: tuple[str, str] | No
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o711)  # PostgreSQL may have to pass as another user; everything inside is for the owner alone
     for inner in ("logs", "work", TEMPORARY):
-        (folder / inner).mkdir(mode=0o700, exist_ok=True)
+        (folder / inner).mkdir(exist_ok=True)
+        (folder / inner).chmod(0o700)
     words = passwords(folder / "passwords.json")
     make_certificates(folder)
     return Place(home, chosen_ports(folder / "ports.json", USUAL_PORTS), words, s3, s3_login)
