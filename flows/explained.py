@@ -21,7 +21,13 @@ def explained(error: BaseException) -> CongruenceError | None:
         return None
     if (told := trouble(error)) is not None:
         return SurroundingsError(told)
-    if any(_of_prefect(cause) for cause in chain(error)):
+    causes = [cause for cause in chain(error) if _of_prefect(cause)]
+    if any(_is_unknown_login(cause) for cause in causes):
+        return ClusterError(
+            f"the Prefect server at {_address()} does not know the login; set PREFECT_API_AUTH_STRING (user:password) "
+            "or PREFECT_API_KEY to one that it knows"
+        )
+    if causes:
         return ClusterError(
             f"the Prefect server at {_address()} was lost, or cannot do its work ({_in_a_line(error)}); see its log "
             "and its disk, start it again where that is yours to do, or unset PREFECT_API_URL to run without it; "
@@ -51,6 +57,10 @@ def _of_prefect(error: BaseException) -> bool:
     except (AttributeError, RuntimeError):
         return False
     return bool(_address()) and url.startswith(_address())
+
+
+def _is_unknown_login(error: BaseException) -> bool:
+    return getattr(getattr(error, "response", None), "status_code", None) in (401, 403)
 
 
 def _address() -> str:

@@ -17,6 +17,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.runtime import flow_run
 
+from congruence.flows.cancelled import ended_when_cancelled
 from congruence.flows.environment import embed_servers
 from congruence.flows.evaluate import evaluate as evaluate_versions
 from congruence.flows.gate import gate_outcomes
@@ -105,7 +106,7 @@ def watch_registry(
         UnevaluatedError: a version could not be evaluated, or did not pass the gate.
     """
     chosen = _settings(file, settings, None)
-    with tags("congruence", *(f"split:{split.name}" for split in chosen.splits)):
+    with ended_when_cancelled(), tags("congruence", *(f"split:{split.name}" for split in chosen.splits)):
         result = look_task(chosen, model)
     get_run_logger().info("%d evaluated, %d waiting", len(result.outcomes), result.waiting)
     if result.outcomes:
@@ -139,7 +140,7 @@ def evaluate_version(
     chosen = _settings(file, settings, model)
     use_tracking(chosen)
     splits = ", ".join(split.name for split in chosen.splits)
-    with tags("congruence", *(f"split:{split.name}" for split in chosen.splits)):
+    with ended_when_cancelled(), tags("congruence", *(f"split:{split.name}" for split in chosen.splits)):
         outcomes = evaluate_versions(chosen, f"{', '.join(chosen.models)} on {splits}")
     decisions = gate_outcomes(chosen, outcomes)
     _table(outcomes, decisions)

@@ -6,6 +6,8 @@ their runs are carried out here until the process is stopped. Starting it again 
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +98,23 @@ def serve(settings: EvaluationSettings, file: Path, *, cron: str = QUARTER_HOURL
             "PREFECT_API_URL: not set; start a Prefect server (prefect server start) and point at it "
             "(export PREFECT_API_URL=http://127.0.0.1:4200/api), or use `congruence watch`, which needs none"
         )
+    _require_storage()
     deployments: Any = served_deployments(file, name or file.stem, cron)
     # No limit on the Prefect server, where a run that died would hold its place for minutes. Claims in MLflow see to it
     # that a version is evaluated once: a second look beside a long evaluation finds nothing to do and ends. Not paused
     # at the end: another process may serve the same, and what comes meanwhile is carried out at the return.
     prefect.serve(*deployments, limit=AT_ONCE, print_starting_message=False, pause_on_shutdown=False)
+
+
+def _require_storage() -> None:
+    """Prefect keeps what its runs need under one name in the temporary folder, whoever comes first.
+
+    Raises:
+        SettingsError: that was another user.
+    """
+    storage = Path(tempfile.gettempdir()) / "runner_storage"
+    if storage.exists() and not os.access(storage, os.W_OK | os.X_OK):
+        raise SettingsError(
+            f"TMPDIR: {storage}, where Prefect keeps what its runs need, is {storage.owner()}'s; give it a temporary "
+            "folder of your own (export TMPDIR=$(mktemp -d))"
+        )

@@ -2,8 +2,9 @@
 
 python infra/make_secrets.py [FOLDER [HOST OF POSTGRESQL]]
 
-Files that are there are kept, so that a second call changes nothing. The folder is yours alone; the files in it may be
-read by whatever user a container runs as, since they are mounted one by one.
+It needs Python 3.11 and the package cryptography, not congruence's own. Files that are there are kept, so that a second
+call changes nothing. The folder is yours alone; the files in it may be read by whatever user a container runs as, since
+they are mounted one by one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ import secrets
 import sys
 from pathlib import Path
 
-from cryptography.fernet import Fernet
+try:
+    from cryptography.fernet import Fernet
+except ImportError:
+    sys.exit("make_secrets.py needs the package cryptography: pip install cryptography")
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also where congruence is not installed
 

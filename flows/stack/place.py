@@ -12,6 +12,7 @@ from congruence.tasks.stack.passwords import passwords, write_private
 from congruence.tasks.stack.ports import chosen_ports
 
 BUCKET = "congruence"
+TEMPORARY = "work/temporary"
 POOL = "congruence"
 USUAL_PORTS = {
     "postgresql": 5432,
@@ -106,8 +107,9 @@ def open_place(home: Path, s3: str | None = None, s3_login: tuple[str, str] | No
     folder = stack_folder(home)
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o711)  # PostgreSQL may have to pass as another user; everything inside is for the owner alone
-    for inner in ("logs", "work"):
-        (folder / inner).mkdir(mode=0o700, exist_ok=True)
+    for inner in ("logs", "work", TEMPORARY):
+        (folder / inner).mkdir(exist_ok=True)
+        (folder / inner).chmod(0o700)
     words = passwords(folder / "passwords.json")
     make_certificates(folder)
     return Place(home, chosen_ports(folder / "ports.json", USUAL_PORTS), words, s3, s3_login)

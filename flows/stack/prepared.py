@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import urllib.request
 from typing import Any
 
 from congruence.flows.stack.place import BUCKET, POOL, Place
@@ -43,6 +45,20 @@ def make_webhook(place: Place) -> None:
         if known.name == _WEBHOOK:  # the receiver has another port than in an earlier stack
             client.delete_webhook(known.webhook_id)
     client.create_webhook(_WEBHOOK, url, ["model_version.created"], secret=place.words["webhook"])
+
+
+def has_pool(place: Place) -> bool:
+    """Whether Prefect's worker has come so far as to make the work pool that deployments name.
+
+    Raises:
+        OSError: it has not, or the server does not answer.
+    """
+    login = base64.b64encode(f"congruence:{place.words['prefect']}".encode()).decode()
+    asked = urllib.request.Request(
+        f"{place.http('prefect')}/api/work_pools/{POOL}", headers={"Authorization": f"Basic {login}"}
+    )
+    with urllib.request.urlopen(asked, timeout=10.0) as answer:
+        return bool(answer.status == 200)
 
 
 def clear_abandoned_runs(place: Place) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 
-from congruence.flows.stack.place import BUCKET, POOL, Place
-from congruence.flows.stack.prepared import clear_abandoned_runs, make_bucket, make_webhook
+from congruence.flows.stack.place import BUCKET, POOL, TEMPORARY, Place
+from congruence.flows.stack.prepared import clear_abandoned_runs, has_pool, make_bucket, make_webhook
 from congruence.kernels.memory import total_memory
 from congruence.tasks.clusters import WORKER_ENVIRONMENT, dask_environment
 from congruence.tasks.stack import postgresql
@@ -143,12 +143,19 @@ def _runs(place: Place) -> Part:
     """Prefect's worker: carries out the runs of deployments, each as a process of its own."""
     command = [*_PYTHON, "prefect", "worker", "start", "--pool", POOL, "--type", "process", "--name", "stack"]
     health = {"PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1", "PREFECT_WORKER_WEBSERVER_PORT": str(place.ports["runs"])}
+    # Prefect's worker keeps what it needs in "runner_storage" of the temporary folder: the first user of a machine to
+    # do so in /tmp shuts out all others.
+    temporary = {"TMPDIR": str(place.folder / TEMPORARY)}
+    is_healthy = answers(f"{place.http('runs')}/health")  # before it has joined its pool, too
     return Part(
         "runs",
         (*command, "--limit", str(len(WORKERS)), "--with-healthcheck"),
         f"work pool {POOL}",
-        answers(f"{place.http('runs')}/health"),
-        _evaluating(place) | health | {"PREFECT_WORKER_QUERY_SECONDS": "5", "PREFECT_WORKER_PREFETCH_SECONDS": "5"},
+        lambda: is_healthy() and has_pool(place),
+        _evaluating(place)
+        | health
+        | temporary
+        | {"PREFECT_WORKER_QUERY_SECONDS": "5", "PREFECT_WORKER_PREFETCH_SECONDS": "5"},
         needs=("prefect", "mlflow", *WORKERS),
         clear=lambda: clear_abandoned_runs(place),
         grace=30.0,

@@ -112,7 +112,8 @@ def start_detached(home: Path, seconds: float, *, s3: str | None = None) -> Acco
         raise StackError(
             f"{folder}: a stack is up here; see `congruence stack status`, or end it with `congruence stack down`"
         )
-    (folder / "logs").mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "logs").mkdir(mode=0o700, exist_ok=True)
     said = folder / "logs" / "up.log"
     command = [sys.executable, "-m", "congruence.flows.cli", "stack", "up", "--home", str(home)]
     command += ["--s3", s3] if s3 else []

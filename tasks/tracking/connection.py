@@ -85,6 +85,11 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
             if (told := trouble(error)) is not None:
                 raise TrackingError(f"{step}: {server(settings)}: {told}") from error
             message = mask_text(str(error)).strip().splitlines()[0][:400] if str(error) else type(error).__name__
+            if _is_unknown_login(error):
+                raise TrackingError(
+                    f"{step}: MLflow at {server(settings)} does not know the login; set MLFLOW_TRACKING_USERNAME and "
+                    "MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, to those of a user whom it knows"
+                ) from error
             if not is_transient(error):
                 raise TrackingError(f"{step}: MLflow at {server(settings)} refused: {message}") from error
             elapsed = time.monotonic() - started
@@ -115,6 +120,12 @@ def _of_a_server(error: Exception) -> bool:
     # MLflow lets some errors of its database pass as they are.
     is_own = isinstance(error, (MlflowException, requests.RequestException, OSError))
     return is_own or type(error).__module__.partition(".")[0] in ("sqlalchemy", "sqlite3", "alembic", "psycopg2")
+
+
+def _is_unknown_login(error: Exception) -> bool:
+    if isinstance(error, MlflowException):
+        return error.error_code in ("UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED")
+    return getattr(getattr(error, "response", None), "status_code", None) == 401
 
 
 def of_deleted_run(error: TrackingError) -> bool:

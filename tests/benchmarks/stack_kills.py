@@ -1,6 +1,6 @@
 """Evaluations through the work pool of a stack whose parts are killed while they run, stage by stage.
 
-    python tests/benchmarks/stack_kills.py [--kills 40] [--seed 0] [--only cron kills cancel]
+    python tests/benchmarks/stack_kills.py [--kills 40] [--seed 0] [--only cron kills cancel orphan]
 
 Every evaluation has a split and a store of its own, so that no stage is skipped; the numbers of all of them are those
 of one that nobody disturbed. The record is stack_kills.md, written anew after each evaluation.
@@ -206,6 +206,41 @@ def cancel_one_of_two(stage: StackStage) -> str:
     return said
 
 
+def cancel_one_whose_worker_died(stage: StackStage) -> str:
+    """Prefect's worker is killed in the midst of the predictions of its run, which is cancelled once it is back."""
+    name = "orphan"
+    file = stage.file(name, pause=0.1)
+    label = stage.register(name, seconds=20.0)
+    deploy(stage, file)
+    run = stage.start_run(name)
+
+    def state() -> dict[str, object]:
+        return dict(stage.prefect(f"flow_runs/{run}", method="GET"))
+
+    eventually(lambda: stage.keys(f"embeddings/{name}/predictions/"), 300, "its predictions")
+    pid = int(str(state()["infrastructure_pid"]).rpartition(":")[2])
+    starts = stage.part("runs").starts
+    stage.kill("runs")
+    eventually(lambda: stage.part("runs").starts > starts and stage.well(), 120, "the return of Prefect's worker")
+    assert is_alive(pid)
+    assert state()["state_type"] == "RUNNING"
+    asked = time.monotonic()
+    stage.prefect(f"flow_runs/{run}/set_state", {"state": {"type": "CANCELLING", "name": "Cancelling"}})
+    eventually(lambda: not is_alive(pid), 120, "the end of its process")
+    took = time.monotonic() - asked
+    eventually(lambda: state()["state_type"] == "CANCELLED", 30, "the cancellation")
+    found = [item.info.status for item in stage.evaluations(name, ViewType.ALL)]
+    assert found == ["FAILED"], found
+    assert claims(stage, label) == []
+    stage.delete_deployments(name)
+    said = (
+        f"A run whose Prefect worker was killed while it predicted, cancelled through Prefect's API after the worker's "
+        f"return: its process was gone after {took:.0f} s, its run in MLflow is FAILED, its claim released."
+    )
+    print(said, flush=True)
+    return said
+
+
 def plan(kills: int, rng: random.Random) -> list[list[tuple[str, str]]]:
     """Evaluations with three kills each, early, in the middle and late, until every part died in every stage."""
     found: list[list[tuple[str, str]]] = []
@@ -253,7 +288,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", nargs="*", default=["cron", "kills", "cancel"])
+    parser.add_argument("--only", nargs="*", default=["cron", "kills", "cancel", "orphan"])
     parser.add_argument("--until", help="UTC time (HH:MM) after which no further evaluation begins")
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
@@ -283,6 +318,8 @@ def main() -> None:
             write(rows, said, arguments.seed, arguments.kills)
         if "cancel" in arguments.only:
             said.append(cancel_one_of_two(stage))
+        if "orphan" in arguments.only:
+            said.append(cancel_one_whose_worker_died(stage))
         stage.look()
     finally:
         stage.down()

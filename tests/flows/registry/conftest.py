@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,10 +32,16 @@ class Registry:
         """The labelled split."""
         return self.folder / "circle.parquet"
 
-    def register(self, name: str = "angle", *, scale: float = 1.0, bias: float = 0.0, fails: bool = False) -> str:
-        """Register a version with that error; one that ``fails`` gives negative scales on larger angles."""
+    def register(
+        self, name: str = "angle", *, scale: float = 1.0, bias: float = 0.0, fails: bool = False, seconds: float = 0.0
+    ) -> str:
+        """Register a version with that error; one that ``fails`` gives negative scales on larger angles.
+
+        Of more than a few rows it predicts after ``seconds``.
+        """
 
         def predict(frame: pd.DataFrame) -> pd.DataFrame:
+            time.sleep(seconds if len(frame) > 8 else 0.0)
             wrong = fails & (frame["angle"].to_numpy() > 2.8)
             return pd.DataFrame({"loc": 2 * frame["angle"] + bias, "scale": np.where(wrong, -1.0, scale)})
 
