@@ -29,7 +29,7 @@ def listing_json(versions: Sequence[ListedVersion]) -> list[dict[str, Any]]:
             "label": item.model.label,
             "uri": item.model.uri,
             "aliases": list(item.model.aliases),
-            "gate": item.model.tags.get("cce_gate"),
+            "gate": item.gate_of(),
             "evaluations": [
                 {
                     "split": found.split,
@@ -37,6 +37,7 @@ def listing_json(versions: Sequence[ListedVersion]) -> list[dict[str, Any]]:
                     "protocol": found.protocol,
                     "ended": _day(found),
                     "status": cce_status(found.metrics),
+                    "gate": item.gate_of(found),
                     "metrics": {name: metric.value for name, metric in found.metrics.items()},
                 }
                 for found in item.evaluations
@@ -57,12 +58,12 @@ def print_listing(versions: Sequence[ListedVersion]) -> None:
         table.add_column(name, justify="right" if name in ("CCE", "expected if true") else "left", overflow="fold")
     for item in versions:
         named = (item.model.label, ", ".join(item.model.aliases))
-        gate = item.model.tags.get("cce_gate", "")
         if not item.evaluations:
-            table.add_row(*named, "", "", "", "not evaluated", gate, "")
+            table.add_row(*named, "", "", "", "not evaluated", item.gate_of() or "", "")
         for found in item.evaluations:
             numbers = (_value(found, "cce_mean"), _value(found, "cce_expected"))
-            table.add_row(*named, found.split, *numbers, cce_status(found.metrics), gate, _day(found))
+            said = cce_status(found.metrics), item.gate_of(found) or ""
+            table.add_row(*named, found.split, *numbers, *said, _day(found))
     out.print(table)
 
 

@@ -20,13 +20,15 @@ from congruence.tasks.tracking.tables import table_json
 from congruence.tasks.tracking.version_tags import set_alias
 
 GATE_FILE = "gate.json"
+GATE_PROTOCOL = "cce_gate_protocol"
 
 
 def log_decision(decision: GateDecision, settings: TrackingSettings, *, alias: str | None = None) -> str:
     """Log a decision and return its run id; the same decision is logged once.
 
-    The version's tags ``cce_gate``, ``cce_gate_reasons`` and ``cce_gate_run`` say it and lead to the run. ``alias``
-    moves to the version if it passed, not if it failed or is undecided.
+    The version's tags ``cce_gate``, ``cce_gate_reasons``, ``cce_gate_protocol`` and ``cce_gate_run`` say it, by which
+    protocol's numbers it was, and lead to the run. ``alias`` moves to the version if it passed, not if it failed or is
+    undecided.
 
     Raises:
         TrackingError: MLflow refuses or does not answer.
@@ -45,6 +47,7 @@ def log_decision(decision: GateDecision, settings: TrackingSettings, *, alias: s
     tags = {
         "cce_gate": decision.outcome,
         "cce_gate_reasons": mask_text("; ".join([*reasons, *decision.notes]))[:2000],
+        GATE_PROTOCOL: decision.candidate.protocol_digest,
         "cce_gate_run": run_place(settings, str(run.info.experiment_id), run_id),
     }
 

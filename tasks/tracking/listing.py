@@ -12,6 +12,7 @@ from congruence.tasks.models.registry import ModelVersion, matching_versions
 from congruence.tasks.scores.evaluation import Metric
 from congruence.tasks.tracking.connection import connect, persist
 from congruence.tasks.tracking.finished import complete_runs, run_metrics
+from congruence.tasks.tracking.gates import GATE_PROTOCOL
 from congruence.tasks.tracking.identity import PREFIX
 from congruence.tasks.tracking.settings import TrackingSettings
 
@@ -24,6 +25,7 @@ class ListedEvaluation:
     run_id: str
     experiment: str
     protocol: str
+    protocol_digest: str
     ended: int
     """In milliseconds since 1970."""
     metrics: dict[str, Metric] = field(repr=False)
@@ -35,6 +37,13 @@ class ListedVersion:
 
     model: ModelVersion
     evaluations: tuple[ListedEvaluation, ...] = ()
+
+    def gate_of(self, evaluation: ListedEvaluation | None = None) -> str | None:
+        """The gate's last outcome, which may be of another encoder's or protocol's numbers than an evaluation's."""
+        outcome, judged = self.model.tags.get("cce_gate"), self.model.tags.get(GATE_PROTOCOL)
+        if outcome is None or evaluation is None or judged in (None, evaluation.protocol_digest):
+            return outcome
+        return f"{outcome} by another protocol"
 
 
 def list_evaluations(patterns: Sequence[str], settings: TrackingSettings) -> list[ListedVersion]:
@@ -81,6 +90,7 @@ def _listed(run: Run, split: str) -> ListedEvaluation:
         run_id=str(run.info.run_id),
         experiment=str(run.info.experiment_id),
         protocol=f"{name} ({digest})",
+        protocol_digest=digest,
         ended=int(run.info.end_time or run.info.start_time),
         metrics=run_metrics(run),
     )

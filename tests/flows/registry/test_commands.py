@@ -83,6 +83,16 @@ def test_versions_are_listed_with_their_evaluations_and_reports_are_opened(
     status, said = invoke(registry, "list", "shown", monkeypatch=monkeypatch)
     assert "not evaluated" in said
 
+    gated = registry.file(models=["shown/1"], metrics=["nll"], tracking=tracking, gate={"maximum": {"cce_mean": 1.0}})
+    assert invoke(registry, "gate", str(gated), monkeypatch=monkeypatch)[0] == 0
+    client = mlflow.MlflowClient()
+    assert client.get_model_version("shown", "1").tags["cce_gate_protocol"] in outcome.protocol
+    for judged, gate in ((None, "passed"), ("of another encoder", "passed by another protocol")):
+        if judged is not None:
+            client.set_model_version_tag("shown", "1", "cce_gate_protocol", judged)
+        _, said = invoke(registry, "list", "shown/1", "--json", monkeypatch=monkeypatch)
+        assert [found["gate"] for found in json.loads(said)[0]["evaluations"]] == [gate]
+
     status, said = invoke(registry, "open", "shown/1", "--print", monkeypatch=monkeypatch)
     assert status == 0
     report = Path(unquote(urlsplit(said.strip().splitlines()[-1]).path))
