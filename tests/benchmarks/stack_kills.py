@@ -260,7 +260,7 @@ def write(rows: list[Killed], said: list[str], seed: int, asked: int) -> None:
         "",
         f"    python tests/benchmarks/stack_kills.py --kills {asked} --seed {seed}",
         "",
-        "Machine: 2 cores, shared with other work (loads of 8 to 22), so that seconds say little; Python 3.11, MLflow "
+        "Machine: 2 cores with little else to do (load 2); Python 3.11, MLflow "
         "3.17.2 and Prefect 3.8.8 on PostgreSQL 15, Dask 2026.7.1 over TLS, moto 5.2.5. `congruence stack up` keeps "
         f"the parts; each evaluation ({ROWS} rows in 4 files, {SHARDS} shards, embeddings, predictions and artifacts "
         "on S3) is a run of a deployment on the process work pool, with a split and a store of its own. `cron` is a "
