@@ -48,9 +48,9 @@ Place = tuple[str, Array]
 def _places(labels: pd.Series[Any], prefix: str) -> list[Place]:
     """Names and rows of the groups of enough rows."""
     # Loaded here, as below.
-    from congruence.tasks.scores.summary import slice_labels
+    from congruence.tasks.scores.summary import slice_groups
 
-    codes, values = pd.factorize(slice_labels(labels), sort=True)
+    codes, values = slice_groups(labels)
     found = [(f"{prefix}{value}", codes == code) for code, value in enumerate(values)]
     return [place for place in found if np.count_nonzero(place[1]) >= _FEWEST]
 

@@ -12,7 +12,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.plots.by_slice import FEWEST_ROWS, SLICES, Slice, slice_panels
 from congruence.kernels.plots.style import shorten
 from congruence.tasks.scores.evaluation import Evaluation
-from congruence.tasks.scores.summary import slice_labels
+from congruence.tasks.scores.summary import slice_groups
 
 _NAME_LETTERS, _VALUE_LETTERS = 20, 28
 
@@ -51,7 +51,7 @@ def slice_readings(
     for column in dict.fromkeys(slices["slice"]):
         if column not in scores:
             continue
-        codes, values = pd.factorize(slice_labels(scores[column]), sort=True)
+        codes, values = slice_groups(scores[column])
         for code, value in enumerate(values):
             rows = np.flatnonzero(codes == code)
             if len(rows) >= FEWEST_ROWS:

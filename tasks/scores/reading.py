@@ -28,7 +28,7 @@ from congruence.tasks.linalg.calibration import VersionCalibration
 from congruence.tasks.scores.evaluation import NOT_AS_IF_TRUE, Metric, cce_status, significance
 from congruence.tasks.scores.meanings import probability
 from congruence.tasks.scores.reading_pit import interpreted_places
-from congruence.tasks.scores.summary import slice_labels
+from congruence.tasks.scores.summary import slice_groups
 from congruence.tasks.scores.wrong import WhatIsWrong
 
 NOTHING = "No fault found: the targets fall as predicted, as far as chance lets one see (p = {})."
@@ -145,7 +145,7 @@ def _slice_groups(slices: pd.DataFrame) -> dict[str, Array]:
     """The rows of each value of each slice column."""
     groups: dict[str, Array] = {}
     for column in slices.columns:
-        codes, values = pd.factorize(slice_labels(slices[column]), sort=True)
+        codes, values = slice_groups(slices[column])
         groups |= {f"{column} {value}": np.flatnonzero(codes == code) for code, value in enumerate(values)}
     return groups
 

@@ -187,7 +187,7 @@ def slice_table(columns: Mapping[str, Array], labels: pd.DataFrame, keys: Array)
     hashed = hashed_keys(keys)  # once for all slice columns
     rows: list[dict[str, Any]] = []
     for name in labels.columns:
-        codes, values = pd.factorize(slice_labels(labels[name]), sort=True)  # no sorting of a text per row
+        codes, values = slice_groups(labels[name])
         for code, statistics in sliced_statistics(columns, codes, keys=hashed).items():
             value = str(values[code])
             means = statistics.means()
@@ -196,14 +196,24 @@ def slice_table(columns: Mapping[str, Array], labels: pd.DataFrame, keys: Array)
     return pd.DataFrame(rows)
 
 
-def slice_labels(values: pd.Series[Any]) -> pd.Series[Any]:
-    """The group of each row by a slice column, as text; a missing value is a group of its own."""
-    if values.nunique() <= SLICE_VALUES:
-        return values.astype("string").fillna("missing").astype(str)
-    if pd.api.types.is_numeric_dtype(values):
-        return pd.qcut(values, 10, duplicates="drop").astype("string").fillna("missing").astype(str)
-    kept = values.value_counts().index[: SLICE_VALUES - 1]
-    return values.where(values.isin(kept), "other").astype("string").fillna("missing").astype(str)
+def slice_groups(values: pd.Series[Any]) -> tuple[Array, Array]:
+    """The group of each row by a slice column: its number (n,), and the sorted names of the groups.
+
+    A missing value is a group of its own. Texts are made of groups and not of rows.
+    """
+    codes: Array
+    codes, distinct = pd.factorize(values)
+    if len(distinct) > SLICE_VALUES and pd.api.types.is_numeric_dtype(values):
+        tenths = pd.qcut(values, 10, duplicates="drop")
+        codes, distinct = tenths.cat.codes.to_numpy(), tenths.cat.categories
+    names = pd.Series(distinct).astype("string").fillna("missing").to_numpy(dtype=object)
+    if len(names) > SLICE_VALUES:
+        rows = np.bincount(codes[codes >= 0], minlength=len(names))
+        names[np.argsort(-rows, kind="stable")[SLICE_VALUES - 1 :]] = "other"
+    # The name at the end is that of missing values, whose code is -1; several groups may have one name.
+    every, merged = np.unique(np.append(names, "missing").astype(str), return_inverse=True)
+    used, codes = np.unique(merged[codes], return_inverse=True)
+    return codes, every[used]
 
 
 def other_metrics(

@@ -18,7 +18,7 @@ from congruence.tasks.scores.summary import (
     estimated,
     estimated_of,
     mean_columns,
-    slice_labels,
+    slice_groups,
     slice_table,
 )
 
@@ -92,9 +92,22 @@ def test_slices_have_the_metrics_of_their_rows() -> None:
 
 
 def test_a_missing_slice_value_is_a_group_of_its_own_and_rare_ones_are_gathered() -> None:
-    assert slice_labels(pd.Series(["a", None, "a"])).tolist() == ["a", "missing", "a"]
-    many = pd.Series([f"v{i}" for i in range(100)] + ["v1"] * 5)
-    assert slice_labels(many).nunique() == 30
+    def shown(values: list[object]) -> list[str]:
+        codes, names = slice_groups(pd.Series(values))
+        return [str(name) for name in names[codes]]
+
+    assert shown(["a", None, "a"]) == ["a", "missing", "a"]
+    assert shown([2.0, np.nan, 10.0]) == ["2.0", "missing", "10.0"]
+    assert shown([1, "1", "missing", None]) == ["1", "1", "missing", "missing"]
+    many = shown([*(f"v{i}" for i in range(100)), *(["v1"] * 5), *(["v2"] * 5), None])
+    assert len(set(many)) == 31
+    assert many[1] == "v1"
+    assert many[99] == "other"
+    assert many[-1] == "missing"
+    tenths = shown([*range(100), None])
+    assert len(set(tenths)) == 11
+    assert tenths[:10] == ["(-0.001, 9.9]"] * 10
+    assert tenths[-1] == "missing"
 
 
 def test_the_interval_of_a_calibrated_models_ece_begins_at_zero_not_at_its_own_value() -> None:
