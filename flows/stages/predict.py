@@ -107,8 +107,9 @@ def predict(settings: EvaluationSettings, rows: EvaluatedRows, versions: list[Mo
     failures: dict[str, str] = {}
     with stage(f"predicting {rows.split.name}", rows.split.rows * len(versions)) as advance:
         futures = {
-            predict_task.submit(version, rows, group, group[0].index, group[-1].index, settings): (version, group)
+            predict_task.submit(version, of_version, group, group[0].index, group[-1].index, settings): (version, group)
             for version in versions
+            for of_version in (rows.of_versions([version.label]),)  # not what there is of all, told for each of them
             for group in groups
         }
         for future in as_completed(list(futures)):

@@ -75,7 +75,9 @@ def score(
     failures: dict[str, str] = {}
     with stage(f"scoring and logging {rows.split.name}", len(versions), "versions") as advance:
         futures = {
-            score_task.submit(settings, protocol, rows, version, kept[version.label], again): version.label
+            score_task.submit(
+                settings, protocol, rows.of_versions([version.label]), version, kept[version.label], again
+            ): version.label
             for version in versions
         }
         for future in as_completed(list(futures)):
