@@ -16,11 +16,14 @@ from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.distributions.counts import Count
 from congruence.kernels.distributions.location import mass_outside
 from congruence.kernels.distributions.mixture import Mixture
-from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.distributions.samples import Samples
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.mean_embeddings.base import FeatureError, FeatureMap
+from congruence.kernels.streams import stream
 
 MOST_COUNTS = 512
+_CHUNK_ROWS = 1024
+_DRAWS = 8
 
 
 @dataclass(frozen=True)
@@ -52,33 +55,48 @@ class CountFeatures(FeatureMap):
         inside = self._is_listed(y)
         features = self.table[np.where(inside, y - self.first, 0.0).astype(np.intp)]
         if not np.all(inside):
-            counts = np.arange(self.first, self.last + 1.0)
-            features[~inside] = self.kernel(y[~inside], counts) @ self.inverse
+            features[~inside] = self.kernel(y[~inside], self._counts) @ self.inverse
         return np.asarray(features)
 
     def expectation(self, distribution: Distribution) -> Array:
-        """See FeatureMap: sums over the masses of laws of counts."""
+        """See FeatureMap: sums over the masses of laws of counts, means over draws, else the kernel's expectation."""
         if isinstance(distribution, Mixture):
             weights = distribution.weights.T[:, :, None]
             parts = (self.expectation(component) for component in distribution.components)
             return np.asarray(sum(weight * part for weight, part in zip(weights, parts, strict=True)))
-        if not isinstance(distribution, Count):
-            raise InvalidInputError(
-                f"predictive: {type(distribution).__name__} is no law of counts, which these features are for"
-            )
-        return distribution.sum_over(self.first, self.table)
+        if isinstance(distribution, Count):
+            return distribution.sum_over(self.first, self.table)
+        if isinstance(distribution, Samples):
+            starts = range(0, len(distribution), _CHUNK_ROWS)
+            return np.concatenate([self(distribution.values[row : row + _CHUNK_ROWS]).mean(axis=1) for row in starts])
+        return np.asarray(distribution.kernel_expectation(self.kernel, self._counts) @ self.inverse)
 
     def missed(self, y: Array, distribution: Distribution) -> FeatureError:
-        """See FeatureMap: as ``FourierFeatures.missed``, and at targets that are not listed what they project away."""
-        inside = self._is_listed(y)
-        outside = mass_outside(distribution, self.first, self.last)
-        outside = np.where(outside < 1e-15, 0.0, outside)
-        rows = np.full(len(y), 4.0 * self.error)
-        if not np.all(inside):
-            other = y[~inside]
-            rows[~inside] += np.maximum(self.kernel.diagonal(other) - np.sum(self(other) ** 2, axis=1), 0.0)
+        """See FeatureMap: for laws of counts as ``FourierFeatures.missed``; what targets and draws project away."""
         maximum = float(np.max(self.kernel.diagonal(np.array([self.first]))))
-        return FeatureError(rows, 4.0 * maximum * float(np.sqrt(len(y) * np.sum(outside**2))))
+        rows = 4.0 * self.error + self._power(y)
+        if distribution.is_discrete:
+            outside = mass_outside(distribution, self.first, self.last)
+            outside = np.where(outside < 1e-15, 0.0, outside)
+            return FeatureError(rows, 4.0 * maximum * float(np.sqrt(len(y) * np.sum(outside**2))))
+        if isinstance(distribution, Samples):
+            draws, kind = distribution.values, "bound"
+        else:
+            draws, kind = distribution.sample(_DRAWS, seed=stream(0, "fresh draws")), "sampled"
+        of_draws = np.sqrt(self._power(draws.ravel())).reshape(draws.shape).mean(axis=1)
+        rows = 4.0 * self.error + (np.sqrt(self._power(y)) + of_draws) ** 2
+        return FeatureError(rows, kind=kind)
+
+    @property
+    def _counts(self) -> Array:
+        return np.arange(self.first, self.last + 1.0)
+
+    def _power(self, y: Array) -> Array:
+        """k(t, t) - |psi(t)|^2 at values t (m,): what is projected away, 0 at the counts of the table, (m,)."""
+        power, other = np.zeros(len(y)), ~self._is_listed(y)
+        if np.any(other):
+            power[other] = np.maximum(self.kernel.diagonal(y[other]) - np.sum(self(y[other]) ** 2, axis=1), 0.0)
+        return power
 
     def _is_listed(self, y: Array) -> Array:
         return np.asarray((y == np.floor(y)) & (y >= self.first) & (y <= self.last))

@@ -3,9 +3,17 @@
 import numpy as np
 import pytest
 
-from congruence.kernels import RBF, DoublePoisson, Mixture, NegativeBinomial, Normal, Poisson, ZeroInflatedPoisson
+from congruence.kernels import (
+    RBF,
+    DoublePoisson,
+    Mixture,
+    NegativeBinomial,
+    Normal,
+    Poisson,
+    Samples,
+    ZeroInflatedPoisson,
+)
 from congruence.kernels.distributions.counts import Count
-from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.mean_embeddings.counted import CountFeatures
 from congruence.kernels.mean_embeddings.feature_maps import output_features
 from congruence.kernels.mean_embeddings.fourier import FourierFeatures, fourier_features
@@ -73,9 +81,22 @@ def test_targets_between_counts_and_counts_without_end_take_the_fourier_rule():
     law, kernel = LAWS["poisson"], RBF(0.3)
     assert isinstance(output_features(kernel, np.linspace(0.0, 3.0, ROWS), law), FourierFeatures)
     assert isinstance(output_features(RBF(1e-4), np.arange(ROWS) * 5.0, law), FourierFeatures)
-    features = output_features(kernel, np.arange(ROWS) % 5.0, law)
-    with pytest.raises(InvalidInputError, match="Normal is no law of counts"):
-        features.expectation(Normal(MEAN, MEAN))
+
+
+@pytest.mark.parametrize("law", [Samples(LAWS["poisson"].sample(7, seed=2)), Normal(MEAN, np.sqrt(MEAN))])
+def test_laws_that_are_no_counts_are_projected_on_them(law):
+    truth, kernel = LAWS["poisson"], RBF(0.05)
+    features = output_features(kernel, truth.sample(1, seed=1)[:, 0], truth)
+    counts = np.arange(3.0, 9.0)  # a normal law lies below the least count, too
+    inner = features.expectation(law) @ features(counts).T
+    np.testing.assert_allclose(inner, law.kernel_expectation(kernel, counts), atol=1e-7)
+    missed = features.missed(truth.sample(1, seed=3)[:, 0], law)
+    if isinstance(law, Samples):
+        assert np.all(missed.rows == 4.0 * features.error)
+        assert missed.kind == "bound"
+    else:
+        assert np.max(missed.rows) > 1e-6
+        assert missed.kind == "sampled"
 
 
 @pytest.mark.parametrize("name", ["poisson", "negative binomial", "large", "without digits at 0"])
