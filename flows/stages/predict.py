@@ -105,11 +105,15 @@ def predict(settings: EvaluationSettings, rows: EvaluatedRows, versions: list[Mo
     size = max(1, -(-len(shards) * len(versions) // MAX_TASKS))
     groups = [shards[start : start + size] for start in range(0, len(shards), size)]
     failures: dict[str, str] = {}
+    # Not what there is of all versions, told for each of them.
+    own = {version.label: rows.of_versions([version.label]) for version in versions}
     with stage(f"predicting {rows.split.name}", rows.split.rows * len(versions)) as advance:
         futures = {
-            predict_task.submit(version, of_version, group, group[0].index, group[-1].index, settings): (version, group)
+            predict_task.submit(version, own[version.label], group, group[0].index, group[-1].index, settings): (
+                version,
+                group,
+            )
             for version in versions
-            for of_version in (rows.of_versions([version.label]),)  # not what there is of all, told for each of them
             for group in groups
         }
         for future in as_completed(list(futures)):

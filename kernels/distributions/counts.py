@@ -22,10 +22,8 @@ from congruence.kernels.kernel_functions import Kernel
 TAIL_MASS = 1e-15
 _LEAST_MASS = 1e-250  # below, products of masses would soon be zero
 _NO_MASS = 1e-14  # what a row has left where sums over its counts end
-_ROWS_TOGETHER, _COUNTS_TOGETHER = (
-    256,
-    16,
-)  # masses in hand at once: rows alike, and counts between two looks at the end
+_ROWS_TOGETHER = 256  # rows alike whose masses are in hand at once
+_COUNTS_TOGETHER = 16  # their masses between two looks at whether any is left
 _SHARED_LEVELS = 4  # from so many levels on one pass over the counts of a row is cheaper than a search for each
 _HIGHEST = 1.0 - 1e-12  # level up to which a sum of masses has the digits to tell one count from the next
 _WIDEST = 4  # counts of a row per level, beyond which a search for each level is cheaper

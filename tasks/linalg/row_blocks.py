@@ -16,7 +16,7 @@ import numpy as np
 from distributed import Client
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.gram.variation import NEARLY_CONSTANT, NearlyConstantKernelWarning, kernel_variation
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.row_blocks.answer import (
@@ -227,7 +227,10 @@ class _Split:
         for at, landmarks in enumerate(counts):
             if landmarks > SAMPLED // 8:
                 return counts[at:], before
-            worst = sample.solve(landmarks, versions, _nowhere, draws=None, tested=False).worst
+            try:
+                worst = sample.solve(landmarks, versions, _nowhere, draws=None, tested=False).worst
+            except (InvalidInputError, BudgetError):  # rare counts, all 0 in a sample: the whole split says what it is
+                return counts, None
             if worst <= accuracy.share or not accuracy.is_in_reach(landmarks, worst, before):
                 return counts[at:], before
             before = worst

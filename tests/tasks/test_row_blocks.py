@@ -33,6 +33,7 @@ from congruence.kernels.protocol.protocol import EXACT, PREPRINT
 from congruence.kernels.row_blocks import right_hand_sides
 from congruence.kernels.row_blocks.answer import BlockMeasurement
 from congruence.kernels.row_blocks.keyed import row_choices, row_draws, row_signs, row_uniforms
+from congruence.kernels.streams import stream
 from congruence.tasks.clusters import ClusterSettings, dask_client
 from congruence.tasks.linalg import pass_runner, row_blocks
 from congruence.tasks.linalg.plan import BlockAccuracy, SolverSettings, is_by_row_blocks
@@ -273,6 +274,13 @@ def test_a_sample_of_the_rows_says_with_how_many_landmarks_to_begin(threads, tmp
     assert (tries, straight) == (3, 1)
     assert one.landmarks == every.landmarks
     assert one.measurements["a"].mean == every.measurements["a"].mean
+    # A sample in which a rare count never comes says nothing; the whole split is measured all the same.
+    rare = np.zeros(3000)
+    seen = stream(0, "rows of a first try").choice(3000, 500, replace=False)
+    rare[np.setdiff1d(np.arange(3000), seen)[:2]] = 1.0
+    blocks = HeldBlocks(x, rare, {"a": Poisson(np.full(3000, 1e-3))}, [0, 1500, 3000])
+    assert run(BlockAccuracy(first=40, largest=80))[0].landmarks
+    blocks = HeldBlocks(x, y, {"a": Normal(mean, np.ones(3000))}, [0, 1500, 3000])
     # Out of reach is seen on the sample, too, and the answer is that of the last try that was worth it.
     hopeless = BlockAccuracy(share=1e-9, first=4, largest=16)
     far, straight = run(hopeless)
