@@ -32,9 +32,9 @@ dist: $(VENV)/.installed-dev
 ui: $(VENV)/.installed
 	@$(BIN)/congruence ui
 
-# Downloads some two gigabytes into a folder that it removes again; needs no card.
-check-gpu-packages: $(VENV)/.installed
-	$(BIN)/python tests/gpu/prove check-packages
+# Downloads some two gigabytes into a folder that it removes again; needs g++ and no card.
+check-gpu-packages: $(VENV)/.installed-dev
+	$(BIN)/python tests/gpu/prove check-packages --device cpu
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("congruence needs Python 3.11 or newer; run: make PYTHON=python3.11 demo") if sys.version_info < (3, 11) else None'

@@ -16,11 +16,24 @@ def cholesky_factor(matrix: Any) -> Any:
     Raises:
         LinAlgError: the matrix is not positive definite.
     """
-    xp = array_namespace(matrix)
-    if xp is np:
+    if array_namespace(matrix) is np:
         return scipy.linalg.cholesky(matrix, lower=True, overwrite_a=True, check_finite=False)
-    factor = xp.linalg.cholesky(matrix)
-    if not bool(xp.isfinite(factor).all()):  # CuPy does not raise
+    return factor_on_card(matrix)
+
+
+def factor_on_card(matrix: Any) -> Any:
+    """The lower L with L L' = ``matrix``, a CuPy array that is left as it is.
+
+    Raises:
+        LinAlgError: the matrix is not positive definite, or holds a value that is not finite.
+    """
+    import cupyx
+
+    # By default CuPy does not look at what cuSOLVER says, and gives back the columns that there are, finite ones.
+    with cupyx.errstate(linalg="raise"):
+        factor = array_namespace(matrix).linalg.cholesky(matrix)
+    # What is not finite anywhere in a row is so on the diagonal.
+    if not bool(array_namespace(factor).isfinite(factor.diagonal()).all()):
         raise np.linalg.LinAlgError("the matrix is not positive definite")
     return factor
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from congruence.kernels.arrays import Array, array_namespace, to_numpy
-from congruence.kernels.device_solves import triangular_solve
+from congruence.kernels.device_solves import factor_on_card, triangular_solve
 from congruence.kernels.errors import BudgetError, ConvergenceError
 from congruence.kernels.gram.operator import BLOCK_ROWS, Operator
 from congruence.kernels.gram.scaled import unscaled
@@ -158,7 +158,8 @@ class TiledCholesky:
             pieces[k] = client.submit(_upper_solve, tiles[k, k], pieces[k], pure=False, priority=2)
             for i in range(k):
                 pieces[i] = client.submit(_subtract_transposed, tiles[k, i], pieces[k], pieces[i], pure=False)
-        return np.concatenate([to_numpy(piece) for piece in client.gather(pieces)]).astype(np.float64)
+        # The client has no card to take what workers hold on theirs.
+        return np.concatenate(client.gather(client.map(to_numpy, pieces, pure=False))).astype(np.float64)
 
 
 def _submit_factorization(factor: TiledFactor) -> Tiles:
@@ -217,12 +218,12 @@ def _gram_tile(
 
 
 def _factor(tile: Any, first_row: int) -> Any:
-    xp = array_namespace(tile)
+    on_host = array_namespace(tile) is np
     try:
-        factor = xp.linalg.cholesky(tile)
+        factor = np.linalg.cholesky(tile) if on_host else factor_on_card(tile)
     except np.linalg.LinAlgError as error:
         raise np.linalg.LinAlgError(f"the tile of rows from {first_row} has no factor") from error
-    if not bool(xp.isfinite(factor).all()):  # CuPy does not raise
+    if on_host and not np.isfinite(factor).all():
         raise np.linalg.LinAlgError(f"the tile of rows from {first_row} has no factor")
     return factor
 

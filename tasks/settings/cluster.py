@@ -50,7 +50,9 @@ class ClusterSettings(Strict):
         default=1, ge=1, description="evaluations that may run on a card at a time and share card_memory (kind cuda)"
     )
     protocol: Literal["tcp", "ucx"] | None = Field(
-        default=None, description="of kind cuda; by default ucx between several cards, tcp to one"
+        default=None,
+        description="of kind cuda; by default ucx between several cards, tcp to one; with ucx the process that starts "
+        "the cluster has a context on the first card, too",
     )
     dashboard: bool = Field(default=False, description="serve the Dask dashboard on a free loopback port")
 

@@ -10,6 +10,7 @@ import types
 
 import device_kernel_emulation as emulation
 import numpy as np
+import scipy.linalg
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 __version__ = "0+stand-in"
@@ -156,6 +157,20 @@ class _Module:
         if isinstance(member, type) or not callable(member):
             return member
         return lambda *args, **kwargs: _call(member, name, args, kwargs)
+
+
+def _cholesky(matrix):
+    """Where there is no factor, as cuSOLVER leaves it: the columns before the failure, and no error by default."""
+    import cupyx
+
+    factor, failed = scipy.linalg.lapack.get_lapack_funcs("potrf", dtype=matrix.dtype)(matrix.values, lower=1)
+    if failed and cupyx.raises():
+        raise np.linalg.LinAlgError(f"Error reported by potrf in cuSOLVER. devInfo = {failed}")
+    return ndarray(factor)
+
+
+linalg = _Module(np.linalg)
+linalg.cholesky = _cholesky
 
 
 def __getattr__(name):

@@ -7,11 +7,13 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from congruence.kernels.device_kernels import ELEMENTWISE
+from congruence.kernels.device_solves import cholesky_factor
 from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.gram.tiles import TileMaker, TilePoints
 from congruence.kernels.kernel_functions import RBF, Laplacian, Linear, Matern, Polynomial, Product, Sum
 from congruence.kernels.memory import VECTORS_PART
 from congruence.kernels.solvers import Cholesky, ConjugateGradient
+from congruence.tasks.linalg.tiled_cholesky import _factor
 
 pytestmark = pytest.mark.gpu
 cupy = pytest.importorskip("cupy")
@@ -125,6 +127,16 @@ def test_the_dense_factor_is_made_on_the_card_and_refused_there_too():
     exact = np.linalg.solve(RBF(0.5)(x) + 0.4 * np.eye(400), rhs)
     np.testing.assert_allclose(solution.value, exact, rtol=1e-9, atol=1e-12)
     assert isinstance(solution.residual, np.ndarray)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("bad", [-1.0, np.nan])
+def test_a_matrix_without_a_factor_is_refused_on_the_card(dtype, bad):
+    matrix = 3.0 * np.eye(50, dtype=dtype)
+    matrix[20, 20] = bad
+    for factor in (cholesky_factor, lambda tile: _factor(tile, 0)):
+        with pytest.raises(np.linalg.LinAlgError):
+            factor(cupy.asarray(matrix))
 
 
 def test_a_checkpoint_is_given_host_arrays_and_resumed_on_the_card():

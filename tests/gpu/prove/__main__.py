@@ -30,7 +30,11 @@ CLUSTER = (*KERNELS, "sklearn", "dask", "distributed", "pydantic", "yaml")
 EMBEDDING = (*CLUSTER, "torch", "torchvision", "open_clip", "timm", "pyarrow", "zarr", "fsspec")
 PIECES = {
     "packages": ("versions", "which packages, driver and cards are here, and whether they have every name used", ()),
-    "check-packages": ("packages", "resolve and download the GPU packages, no card needed", ("pip",)),
+    "check-packages": (
+        "packages",
+        "resolve, download, ask and run the GPU packages, no card needed",
+        ("pip", "pytest", "pytest_timeout", "hypothesis", *CLUSTER),
+    ),
     "tests": (
         "equality",
         "pytest -m gpu: every kernel, solver and dtype against its definition",

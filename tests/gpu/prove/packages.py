@@ -1,16 +1,18 @@
-"""The GPU packages: resolved as pip would, downloaded, and asked for every name that the code uses; no card is needed.
+"""The GPU packages: resolved as pip would, downloaded, asked for every name used, and run; no card is needed.
 
-    python tests/gpu/prove check-packages [--folder DIR] [--keep]
+    python tests/gpu/prove check-packages --device cpu
 
 Nothing is installed into the environment that runs this: a virtual environment of its own, in a folder that is removed
 again, takes the packages. What they offer is kept in tests/gpu/cupy_names.json, against which a test without them
-checks the code.
+checks the code. Then NVRTC compiles every kernel of ours and the real CuPy runs ``pytest -m gpu`` on a card that is
+pretended (see ``no_card``).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,10 +22,15 @@ from pathlib import Path
 from typing import Any
 
 import api
+import sources
 
 CONSTRAINTS = api.ROOT / "constraints.txt"
 NAMES = api.ROOT / "tests" / "gpu" / "cupy_names.json"
 WANTED = ("cupy-cuda13x", "dask-cuda", "distributed-ucxx-cu13", "rmm-cu13", "nvidia-ml-py", "torch", "torchvision")
+NO_CARD = "CONGRUENCE_NO_CARD"
+"""See ``no_card``, which only an environment with CuPy can import."""
+
+TESTS_SECONDS = 600
 NOT_ASKED = (
     "torch",
     "torchvision",
@@ -115,7 +122,21 @@ def install(found: dict[str, tuple[str, str]], folder: Path) -> Path:
     ]
     command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps"]
     subprocess.run([*command, "--no-compile", "--only-binary", ":all:", *chosen], check=True)
+    _complete(folder)
     return python
+
+
+def _complete(folder: Path) -> None:
+    """What is not downloaded comes from the interpreter that runs this; every process can be made to pretend a card."""
+    (site,) = (folder / "lib").glob("python*/site-packages")
+    (site / "zz_beside.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")) + "\n")
+    start = f"import sys\nsys.path.append({str(Path(__file__).parent)!r})\nimport no_card\nno_card.start()\n"
+    (site / "sitecustomize.py").write_text(start)
+
+
+def _environment(**more: str) -> dict[str, str]:
+    """Without the stand-in for CuPy, which a rehearsal puts first."""
+    return {**os.environ, "PYTHONPATH": str(api.ROOT / "src"), "OMP_NUM_THREADS": "1", **more}
 
 
 def _is_of_the_block(name: str) -> bool:
@@ -127,7 +148,8 @@ def _is_of_the_block(name: str) -> bool:
 def ask(python: Path) -> dict[str, Any]:
     """What the packages of ``python`` say of the names that are used."""
     code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import packages; packages.answer()"
-    asked = subprocess.run([str(python), "-W", "ignore", "-c", code], check=False, capture_output=True, text=True)
+    command = [str(python), "-W", "ignore", "-c", code]
+    asked = subprocess.run(command, check=False, capture_output=True, text=True, env=_environment())
     if asked.returncode:
         return {"refused": [f"the packages could not be asked: {asked.stderr.strip()[-2000:]}"], "versions": {}}
     said: dict[str, Any] = json.loads(asked.stdout.splitlines()[-1])
@@ -138,8 +160,10 @@ def answer() -> None:
     """Print, as JSON, which used names the packages of this interpreter refuse."""
     import importlib.metadata
 
+    import planned_cluster
+
     uses = api.used_names()
-    lines = api.refused(uses) + cluster_objections()
+    lines = api.refused(uses) + cluster_objections() + planned_cluster.objections()
     versions = {name: importlib.metadata.version(name) for name in ("cupy-cuda13x", "dask-cuda", "rmm-cu13")}
     print(json.dumps({"refused": lines, "versions": versions}))
 
@@ -163,6 +187,10 @@ def cluster_objections() -> list[str]:
     lines += [f"rmm.reinitialize has no {name}" for name in sorted(missing)]
     if not hasattr(rmm.allocators.cupy, "rmm_cupy_allocator"):
         lines.append("rmm has no allocator for cupy")
+    try:
+        import distributed.protocol.cupy  # noqa: F401 - how an array leaves a worker; without its needs Dask waits on
+    except ImportError as error:
+        lines.append(f"no CuPy array can be sent between workers: {error}")
     from distributed.comm.registry import backends
 
     try:
@@ -199,11 +227,50 @@ def check(folder: Path | None = None) -> dict[str, Any]:
     if wrong:
         return {"refused": wrong, "resolved": len(found)}
     with tempfile.TemporaryDirectory(dir=folder) as home:
-        said = ask(install(found, Path(home)))
+        python = install(found, Path(home))
+        said = ask(python)
+        run_said = rehearse(python, Path(home) / "no-card")
+    said = {**run_said, **said, "refused": said["refused"] + run_said["refused"]}
     if not said["refused"]:
         write_names(said["versions"])
     gpu = {name: version for name, (version, _) in sorted(found.items()) if name in WANTED or _is_of_the_block(name)}
     return {**said, "resolved": len(found), "gpu": gpu}
+
+
+def rehearse(python: Path, folder: Path) -> dict[str, Any]:
+    """``pytest -m gpu`` by the real CuPy, its kernels by NVRTC and then by the processor; see ``no_card``.
+
+    Returns:
+        The tests' last line, a row for each kernel of ours, how many of CuPy's own there were and NVRTC's seconds for
+        them, and what is ``refused``.
+    """
+    if shutil.which("g++") is None:
+        return {"refused": ["g++ is needed to compute what a card would"]}
+    folder.mkdir()
+    files = sorted(str(path) for path in (api.ROOT / "tests" / "kernels").glob("test_*_gpu.py"))
+    command = [str(python), "-m", "pytest", "-q", "-m", "gpu", "-k", "not cuda", "-p", "no:cacheprovider", *files]
+    tests = subprocess.run(
+        command,
+        cwd=api.ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=TESTS_SECONDS,
+        env=_environment(**{NO_CARD: str(folder)}),
+    )
+    rows, others, failures = sources.kept(folder), sources.of_others(folder), folder / "failures.txt"
+    refused = sources.objections(rows) + (failures.read_text().splitlines() if failures.exists() else [])
+    if tests.returncode:
+        refused.append("\n".join([*tests.stdout.splitlines()[-60:], *tests.stderr.splitlines()[-20:]]))
+    missing = sources.OURS - {row["kernel"] for row in rows}
+    refused += [f"{name} was not compiled: no test calls it" for name in sorted(missing)]
+    return {
+        "refused": refused,
+        "tests": tests.stdout.splitlines()[-1],
+        "kernels": rows,
+        "kernels_of_cupy": len(others),
+        "nvrtc_seconds_for_them": round(sum(others), 1),
+    }
 
 
 def write_names(versions: dict[str, str]) -> None:
