@@ -9,6 +9,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions.base import Distribution
+from congruence.kernels.distributions.counts import Count
 from congruence.kernels.errors import InvalidInputError
 
 ROWS = 5_000
@@ -64,7 +65,12 @@ def _frequencies(targets: Array, predictive: Distribution) -> CountFrequencies:
     first = float(np.floor(min(np.min(targets), np.quantile(predictive.quantile(1.0 - _TAIL), 0.1))))
     width = max(1.0, float(np.ceil((max(ends) + 1.0 - first) / BINS)))
     starts = np.arange(first, max(max(ends), first + width) + 1.0, width)
-    below = np.column_stack([np.zeros(len(targets)), predictive.cdf(starts[None, 1:] - 1.0), np.ones(len(targets))])
+    ends_of_bins = starts[1:] - 1.0
+    if width == 1.0 and isinstance(predictive, Count):
+        cdf = predictive.cumulative(ends_of_bins)
+    else:
+        cdf = predictive.cdf(ends_of_bins[None, :])
+    below = np.column_stack([np.zeros(len(targets)), cdf, np.ones(len(targets))])
     chance = np.clip(np.diff(below, axis=1), 0.0, 1.0)
     observed = np.bincount(np.searchsorted(starts, targets, side="right") - 1, minlength=len(starts)).astype(float)
     std = np.sqrt(np.sum(chance * (1.0 - chance), axis=0))

@@ -13,7 +13,8 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import align, align_levels, require
 from congruence.kernels.distributions.mass import log_beta_kernel, stirling_error
 from congruence.kernels.distributions.parametric import ContinuousFamily
-from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES, average_wave
+from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
+from congruence.kernels.distributions.waves import average_wave
 
 _NODES_PER_TURN = 3.0
 _END_TERMS = 40

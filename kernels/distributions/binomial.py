@@ -10,8 +10,9 @@ import scipy
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import require
-from congruence.kernels.distributions.counts import TAIL_MASS, ScipyCount
+from congruence.kernels.distributions.counts import TAIL_MASS
 from congruence.kernels.distributions.mass import log_binomial_mass, mean_absolute_difference
+from congruence.kernels.distributions.scipy_counts import ScipyCount
 
 _MOST_TRIALS = 2.0**53  # beyond, float64 has not every whole number
 _MANY_TRIALS = 1e9

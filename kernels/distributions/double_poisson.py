@@ -12,7 +12,8 @@ import scipy.special
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import Seed, align, align_levels, require
-from congruence.kernels.distributions.counts import TAIL_MASS, Count, similar_windows
+from congruence.kernels.distributions.count_windows import similar_windows
+from congruence.kernels.distributions.counts import TAIL_MASS, Count
 from congruence.kernels.distributions.mass import deviance, stirling_error
 from congruence.kernels.streams import stream
 

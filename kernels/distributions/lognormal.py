@@ -12,7 +12,8 @@ import scipy.special
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import align, require
 from congruence.kernels.distributions.parametric import ContinuousFamily
-from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES, average_wave
+from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
+from congruence.kernels.distributions.waves import average_wave
 
 _REACH = 9.0
 

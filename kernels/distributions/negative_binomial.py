@@ -13,8 +13,8 @@ import scipy.special
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import align, require
-from congruence.kernels.distributions.counts import ScipyCount
 from congruence.kernels.distributions.mass import log_negative_binomial_mass, mean_absolute_difference
+from congruence.kernels.distributions.scipy_counts import ScipyCount
 
 _SMALLEST_DISPERSION = 1e-30  # no digit of any method tells it from 0 at means below 1e13
 _NEARLY_POISSON, _ROUGH = 1e-6, 1e-3  # of dispersion times mean

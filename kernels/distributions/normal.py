@@ -13,6 +13,7 @@ import scoringrules
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import align, align_levels, require
 from congruence.kernels.distributions.parametric import ContinuousFamily
+from congruence.kernels.distributions.waves import waves
 from congruence.kernels.kernel_functions import RBF, Kernel
 
 
@@ -49,7 +50,7 @@ class Normal(ContinuousFamily):
 
     def characteristic_function(self, t: Array) -> Array:
         """exp(i t loc - t^2 scale^2 / 2)."""
-        return np.asarray(np.exp(1j * np.multiply.outer(self.loc, t) - 0.5 * np.multiply.outer(self.scale, t) ** 2))
+        return np.asarray(np.exp(-0.5 * np.multiply.outer(self.scale, t) ** 2) * waves(self.loc, t))
 
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
         """See Distribution; a Gaussian integral for RBF, else quadrature."""

@@ -12,9 +12,10 @@ import scipy.special
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import align, require
-from congruence.kernels.distributions.counts import TAIL_MASS, ScipyCount
+from congruence.kernels.distributions.counts import TAIL_MASS
 from congruence.kernels.distributions.incomplete_gamma import gamma_cdf, gamma_survival
 from congruence.kernels.distributions.mass import log_poisson_mass
+from congruence.kernels.distributions.scipy_counts import ScipyCount
 
 _LARGE = 3e4
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.kernel_functions import Kernel, Sum
 
 if TYPE_CHECKING:
@@ -55,31 +56,6 @@ def characteristic_function(distribution: Distribution, t: Array) -> Array:
     for start in range(0, len(distribution), block):
         values = distribution[start : start + block].quantile(p[None, :])
         result[start : start + block] = average_wave(values, w, t)
-    return result
-
-
-def average_wave(values: Array, weights: Array, t: Array) -> Array:
-    """sum_k w_ik exp(i t_j v_ik), shape (n, m), for values (n, k), real or complex, and weights (k,) or (n, k).
-
-    On equally spaced frequencies each wave is the last one times exp(i step v): one product instead of an exponential.
-    Every 32 frequencies it is computed anew, so that rounding stays at 1e-14.
-    """
-    result = np.empty((len(values), len(t)), dtype=np.complex128)
-    steps = np.diff(t)
-    equally_spaced = len(t) > 2 and bool(np.allclose(steps, steps[0], rtol=1e-12, atol=0.0))
-    block = max(1, 8_000 // max(1, values.shape[1]))  # a block stays in the cache over all frequencies
-    for start in range(0, len(values), block):
-        rows = slice(start, start + block)
-        phase = 1j * values[rows]
-        weight = weights if weights.ndim == 1 else weights[rows]
-        turn = np.exp(phase * steps[0]) if equally_spaced else None
-        wave = np.empty(0)
-        for j, frequency in enumerate(t):
-            if turn is None or j % 32 == 0:
-                wave = np.exp(phase * frequency) * weight
-            else:
-                wave *= turn
-            result[rows, j] = wave.sum(axis=1)
     return result
 
 

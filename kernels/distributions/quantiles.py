@@ -12,6 +12,7 @@ import numpy as np
 from congruence.kernels.arrays import Array, require_finite, to_numpy
 from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
+from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.streams import stream
@@ -189,11 +190,8 @@ class Quantiles(Distribution):
     def characteristic_function(self, t: Array) -> Array:
         """See Distribution: each segment is a uniform law."""
         mass, left, length = self._segments
-        result = np.empty((len(self), len(t)), dtype=np.complex128)
-        for j, frequency in enumerate(t):
-            segments = np.exp(1j * frequency * (left + length / 2.0)) * np.sinc(frequency * length / (2.0 * np.pi))
-            result[:, j] = segments @ mass
-        return result
+        half = length / 2.0
+        return average_wave(left + half, mass, t, half_widths=half)
 
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
         """See Distribution: Gauss-Legendre nodes on each segment, 128 or more in all."""

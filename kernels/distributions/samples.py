@@ -12,8 +12,9 @@ import scipy.special
 
 from congruence.kernels.arrays import Array, require_finite, to_numpy
 from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels
-from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES, average_wave
+from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
 from congruence.kernels.distributions.vectors import as_vectors, energy_score, refuse
+from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.streams import stream

@@ -16,9 +16,10 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import Seed, align, align_levels
-from congruence.kernels.distributions.counts import TAIL_MASS, Count, ScipyCount
+from congruence.kernels.distributions.counts import TAIL_MASS, Count
 from congruence.kernels.distributions.inversion import smallest_reaching
 from congruence.kernels.distributions.mass import mean_absolute_difference
+from congruence.kernels.distributions.scipy_counts import ScipyCount
 from congruence.kernels.streams import stream
 
 _OFTEN = 0.5  # P from which E X and P differ by no small number

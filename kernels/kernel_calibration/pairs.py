@@ -112,7 +112,8 @@ def pair_sum(h: PairKernel, left: Rows, right: Rows | None = None) -> float:
         return math.fsum(float(h(_cut(left, i), _cut(right, j)).sum()) for i, j in tiles)
     totals = []
     for i in _tiles(left):
-        block = h(_cut(left, i), _cut(left, i))
+        tile = _cut(left, i)
+        block = h(tile, tile)
         index = array_namespace(block).arange(block.shape[0])
         block[index, index] = 0.0
         totals.append(float(block.sum()))

@@ -205,8 +205,14 @@ def pairwise_distances(a: Any, b: Any) -> Any:
             block += (a[:, column, None] - b[None, :, column]) ** 2
     else:
         block = a @ b.T
+        if a is b:
+            # Sums in one and the same order: between near rows their rounding cancels.
+            index = xp.arange(block.shape[0])
+            left = right = block[index, index]
+        else:
+            left, right = (a * a).sum(axis=1), (b * b).sum(axis=1)
         block *= -2
-        block += (a * a).sum(axis=1)[:, None]
-        block += (b * b).sum(axis=1)[None, :]
+        block += left[:, None]
+        block += right[None, :]
         block = xp.maximum(block, 0, out=block)
     return xp.sqrt(block, out=block)

@@ -7,7 +7,8 @@ and scale are enough where the family is closed under both.
 Quantiles of 10^5 rows at 320 nodes are the dearest part of a version's kernel calibration error, so the nodes are as
 few as the family allows: laws given by quantiles are integrated exactly, smooth quantile functions take a trapezoidal
 rule in normal scores (of spectral accuracy; Trefethen and Weideman 2014) if it agrees with the full rule on a sample of
-rows, and counts read all quantiles of a row off one pass over its distribution function.
+rows, counts read all quantiles of a row off one pass over its distribution function, and those of normal mixtures
+follow from one another.
 """
 
 from __future__ import annotations
@@ -24,13 +25,16 @@ from congruence.kernels.distributions import (
     Distribution,
     Laplace,
     Logistic,
+    Mixture,
     MultivariateNormal,
     Normal,
     Quantiles,
     Samples,
 )
-from congruence.kernels.distributions.counts import Count, shared_quantiles
+from congruence.kernels.distributions.count_quantiles import shared_quantiles
+from congruence.kernels.distributions.counts import Count
 from congruence.kernels.distributions.quadrature import probability_rule
+from congruence.kernels.distributions.successive_quantiles import is_normal_mixture, successive_quantiles
 from congruence.kernels.errors import InvalidInputError
 
 _CHUNK_ROWS = 16_384
@@ -38,6 +42,8 @@ _PANELS, _ORDER = 20, 8  # 320 nodes, the outermost at 2^-20: what lies beyond w
 _DROPPED = 1e-11  # relative to the largest direction
 _DROPPED_ENERGY = 1e-13  # the same from second moments, whose rounding is some 1e-15
 _MANY_ROWS = 5_000  # beyond, the triangular factor would be the dearest part
+_WORTHWHILE = 0.5  # of the columns: where more than so many are left, a rotation costs more than it saves
+_ROWS_A_COLUMN = 3  # that are looked at for how many are left
 _SCORES = 5.25  # normal scores over which a short rule reaches: beyond lies 1.5e-7 of the mass
 _SHORT_RULES = (43, 85)  # nodes
 _SAMPLED_ROWS = 200
@@ -151,25 +157,41 @@ def _score_rule(nodes: int) -> Rule:
 
 
 def _distances(parts: Sequence[Distribution], rule: Rule) -> Array:
-    return np.asarray(pdist(np.concatenate([_quantile_values(part, rule) for part in parts])))
+    return np.asarray(pdist(np.concatenate([_quantile_values(part, rule, successively=True) for part in parts])))
 
 
-def _quantile_values(part: Distribution, rule: Rule) -> Array:
+def _quantile_values(part: Distribution, rule: Rule, *, successively: bool | None = None) -> Array:
+    """Quantiles times the roots of their weights; those of normal mixtures each from the one before, or searched for.
+
+    By default they follow from one another in more than a few rows, where that is the cheaper way.
+    """
     p, w = rule
     values = np.empty((len(part), len(p)))
     for start in range(0, len(part), _CHUNK_ROWS):
         chosen = part[start : start + _CHUNK_ROWS]
-        quantiles = shared_quantiles(chosen, p) if isinstance(chosen, Count) else chosen.quantile(p[None, :])
-        values[start : start + _CHUNK_ROWS] = quantiles * np.sqrt(w)
+        many = len(chosen) > _FEW_ROWS if successively is None else successively
+        np.multiply(_quantiles(chosen, p, successively=many), np.sqrt(w), out=values[start : start + _CHUNK_ROWS])
     return values
 
 
+def _quantiles(part: Distribution, levels: Array, *, successively: bool) -> Array:
+    if isinstance(part, Count):
+        return shared_quantiles(part, levels)
+    if successively and is_normal_mixture(part):
+        return successive_quantiles(cast(Mixture, part), levels)
+    return part.quantile(levels[None, :])
+
+
 def _compressed(parts: list[Array]) -> list[Array]:
-    """Rotate and cut: rows of quantile values span a handful of directions, and distances need no others."""
+    """Rotate and cut: rows of quantile values span a handful of directions, and distances need no others.
+
+    Those of many rows of counts span most of their columns, and are centred alone.
+    """
     center = np.concatenate(parts).mean(axis=0) if len(parts) > 1 else parts[0].mean(axis=0)
     if sum(len(part) for part in parts) > _MANY_ROWS:
-        energy, axes = np.linalg.eigh(_moment(parts, center))
-        axes = axes[:, energy > _DROPPED_ENERGY * energy[-1]]
+        if _few_are_many(parts, center):
+            return [np.subtract(part, center, out=part) for part in parts]
+        _, axes = _directions(_moment(parts, center))
         return [(part - center) @ axes for part in parts]
     triangle: Array = np.empty((0, len(center)))
     for part in parts:
@@ -179,6 +201,20 @@ def _compressed(parts: list[Array]) -> list[Array]:
     _, singular, directions = np.linalg.svd(triangle, full_matrices=False)
     kept = max(1, int(np.sum(singular > _DROPPED * singular[0])))
     return [(part - center) @ directions[:kept].T for part in parts]
+
+
+def _few_are_many(parts: list[Array], center: Array) -> bool:
+    """Whether some rows alone span too much of their columns for a rotation of all rows to be worth its while."""
+    asked = _ROWS_A_COLUMN * len(center)
+    some = [part[:: max(1, len(part) // asked)] for part in parts]
+    return len(_directions(_moment(some, center))[0]) > _WORTHWHILE * len(center)
+
+
+def _directions(moment: Array) -> tuple[Array, Array]:
+    """Energies (k,) and directions (e, k) of second moments, those without energy left out."""
+    energy, axes = np.linalg.eigh(moment)
+    kept = energy > _DROPPED_ENERGY * energy[-1]
+    return energy[kept], axes[:, kept]
 
 
 def _moment(parts: list[Array], center: Array) -> Array:

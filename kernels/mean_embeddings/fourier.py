@@ -15,6 +15,7 @@ import scipy.linalg
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.distributions.location import mass_outside, moved
+from congruence.kernels.distributions.waves import waves
 from congruence.kernels.kernel_functions import RBF, Kernel, Sum
 from congruence.kernels.mean_embeddings.base import EmbeddedErrors, FeatureError, FeatureMap
 from congruence.kernels.mean_embeddings.gram import lower_factor
@@ -54,8 +55,8 @@ class FourierFeatures(FeatureMap):
 
     def __call__(self, y: Any) -> Array:
         """See FeatureMap."""
-        phase = np.multiply.outer(np.asarray(y, dtype=np.float64) - self.center, self.frequencies)
-        return self._project(np.cos(phase), np.sin(phase))
+        wave = waves(np.asarray(y, dtype=np.float64) - self.center, self.frequencies)
+        return self._project(wave.real, wave.imag)
 
     def expectation(self, distribution: Distribution) -> Array:
         """See FeatureMap: E exp(iwY) is the family's characteristic function."""
@@ -106,7 +107,9 @@ def fourier_features(gammas: Array, low: float, high: float, tolerance: float) -
     """Features on [low, high] in the directions that the kernel uses there."""
     whole = all_frequencies(gammas, low, high, tolerance)
     grid = np.linspace(low, high, 4 * len(whole.frequencies)) if high > low else np.array([low])
-    values = whole(grid)
+    # The least directions hang on the last digits: sines and cosines, not products of them.
+    phase = np.multiply.outer(grid - whole.center, whole.frequencies)
+    values = whole._project(np.cos(phase), np.sin(phase))
     energy, directions = np.linalg.eigh(values.T @ values)
     # A dropped direction costs at most its energy in the kernel, summed over the grid.
     kept = energy > tolerance / 10.0

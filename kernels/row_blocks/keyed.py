@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Deterministic, Distribution, Mixture, MultivariateNormal, Samples
-from congruence.kernels.distributions.counts import ScipyCount
+from congruence.kernels.distributions.scipy_counts import ScipyCount
 from congruence.kernels.streams import row_words, stream
 
 NIBBLES = 16

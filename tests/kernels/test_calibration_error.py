@@ -16,6 +16,7 @@ from congruence.kernels.distributions import (
     Laplace,
     Mixture,
     MultivariateNormal,
+    NegativeBinomial,
     Normal,
     Poisson,
     Quantiles,
@@ -37,6 +38,7 @@ from congruence.kernels.kernel_calibration import (
 )
 from congruence.kernels.kernel_calibration.laplace_products import LaplaceProduct
 from congruence.kernels.kernel_calibration.normal_products import NormalProduct
+from congruence.kernels.kernel_calibration.prediction_kernels import pairwise_distances
 from congruence.kernels.kernel_calibration.quantile_embedding import (
     _chosen_rule,
     _quantile_values,
@@ -265,6 +267,28 @@ def test_quadrature_is_as_short_as_the_quantile_functions_are_smooth():
     rows = rng.choice(n, 300, replace=False)
     expected = pdist(_quantile_values(wide[rows], full))
     np.testing.assert_allclose(pdist(found[rows]), expected, atol=3e-5 * expected.mean())
+
+
+def test_distances_of_many_laws_of_counts_are_those_of_their_quantiles():
+    """Many rows that span most of their columns are not rotated, and distances are the same to rounding."""
+    rng = np.random.default_rng(0)
+    law = NegativeBinomial(rng.uniform(1.0, 9.0, 5_100), rng.uniform(0.1, 0.5, 5_100))
+    (found,) = wasserstein_coordinates([law])
+    rows = rng.choice(len(law), 60, replace=False)
+    expected = pdist(_quantile_values(law[rows], probability_rule(20, 8)))
+    np.testing.assert_allclose(pdist(found[rows]), expected, rtol=1e-12)
+
+
+def test_distances_within_a_block_keep_their_digits_between_near_rows():
+    """Rows of like norms and tiny distances, by sums in long double; equal rows are at distance 0."""
+    rng = np.random.default_rng(0)
+    rows = np.repeat(rng.standard_normal((40, 320)), 2, axis=0)
+    rows[1::4] += 1e-6 * rng.standard_normal((20, 320))
+    wide = rows.astype(np.longdouble)
+    expected = np.sqrt(np.sum((wide[:, None] - wide[None, :]) ** 2, axis=2)).astype(float)
+    found = pairwise_distances(rows, rows)
+    assert np.max(found[expected == 0.0]) == 0.0
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from congruence.kernels import distributions as families
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.distributions.counts import shared_quantiles
+from congruence.kernels.distributions.count_quantiles import shared_quantiles
 from congruence.kernels.distributions.quadrature import probability_rule
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Laplacian

@@ -1,0 +1,248 @@
+"""Families of counts that scipy has: masses that follow from one another, and quantiles that are searched for."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions.base import align, align_levels
+from congruence.kernels.distributions.count_quantiles import WIDEST, counts_below, windowed_quantiles
+from congruence.kernels.distributions.counts import TAIL_MASS, Count
+from congruence.kernels.distributions.inversion import smallest_reaching
+from congruence.kernels.distributions.parametric import ScipyFamily
+
+_LEAST_MASS = 1e-250  # below, products of masses would soon be zero
+_NO_MASS = 1e-14  # what a row has left where sums over its counts end
+_ROWS_TOGETHER = 1024  # rows alike whose masses are in hand at once, and stay in cache
+_COUNTS_TOGETHER = 16  # their masses between two looks at whether any is left
+_SHARED_LEVELS = 3  # from so many levels on one pass over the counts of a row is cheaper than a search for each
+_MANY_LEVELS = 4  # the same where the ends of the counts have to be searched for
+_HIGHEST = 1.0 - 1e-12  # level up to which a sum of masses has the digits to tell one count from the next
+_NEAR_ZERO = 6.0  # standard deviations of the mean, up to which summing up from 0 on is hardly more than a window
+_FEW_COUNTS = 128  # summed up in less time than four searches take
+
+
+class ScipyCount(Count, ScipyFamily):
+    """A family of counts that scipy.stats has; a family gives its own log masses, and what makes sums of them closed.
+
+    De Moivre's identity: E[Y; Y <= y] = E Y F(y) - weight(y) P(Y = y), with a simple ``_edge_weight`` for each family.
+    """
+
+    @abstractmethod
+    def _log_mass(self, *args: Any, **kwargs: Any) -> Array:
+        """log P(Y = y) for counts y, the first argument, and the parameters in order."""
+
+    @abstractmethod
+    def _edge_weight(self, *args: Any, **kwargs: Any) -> Array:
+        """The weight of P(Y = y) in De Moivre's identity for counts y, the first argument, and the parameters."""
+
+    def _growth(self, y: Any, *args: Any) -> Any:  # noqa: ARG002
+        """P(Y = y + 1) / P(Y = y) for the parameters in order, where a family has it in few operations; broadcast."""
+        return None
+
+    def cumulative(self, support: Array) -> Array:
+        """See Count: sums of masses, each from the one before."""
+        arguments = self._arguments(columns=False)
+        if self._growth(0.0, *arguments) is None:
+            return super().cumulative(support)
+        first = np.full(len(self), support[0])
+        mass, total = np.exp(self._log_mass(first, *arguments)), self.cdf(first)
+        if np.min(mass, initial=1.0) < _LEAST_MASS:
+            return super().cumulative(support)
+        result = np.empty((len(self), len(support)))
+        for column, y in enumerate(support):
+            result[:, column] = total
+            mass = mass * self._growth(float(y), *arguments)
+            total = total + mass
+        return result
+
+    def sum_over(self, first: float, table: Array) -> Array:
+        """See Count: masses from the one before, up to where no row has any left."""
+        result = np.zeros((len(self), table.shape[1]))
+        order = np.argsort(self.mean() + self.std())
+        for start in range(0, len(order), _ROWS_TOGETHER):
+            rows = order[start : start + _ROWS_TOGETHER]
+            found = self[rows]._sum_from_first(first, table)
+            if found is None:
+                return super().sum_over(first, table)
+            result[rows] = found
+        return result
+
+    def _sum_from_first(self, first: float, table: Array) -> Array | None:
+        result, left = np.zeros((len(self), table.shape[1])), np.inf
+        for support, mass, cdf in self._successive(first, len(table)):
+            start = int(support[0] - first)
+            result += mass.T @ table[start : start + len(support)]
+            left = 1.0 - float(np.min(cdf[-1]))
+            if left < _NO_MASS:
+                return result
+        return None if left == np.inf else result
+
+    def _successive(self, first: float, count: int) -> Iterator[tuple[Array, Array, Array]]:
+        """Some counts from ``first`` on (c,), their masses (c, n) and P(Y <= count) (c, n), and so on.
+
+        Count by count for all rows, which takes a few passes over vectors. Nothing where the family has no ``_growth``,
+        or where ``first`` has so little mass that it has no digits.
+        """
+        arguments = self._arguments(columns=False)
+        if self._growth(0.0, *arguments) is None:
+            return
+        start = np.full(len(self), first)
+        mass = np.exp(self._log_mass(start, *arguments))
+        if np.min(mass, initial=1.0) < _LEAST_MASS:
+            return
+        total = np.zeros(len(self)) if first == 0.0 else self.cdf(start - 1.0)
+        for begin in range(0, count, _COUNTS_TOGETHER):
+            support = first + np.arange(begin, min(begin + _COUNTS_TOGETHER, count))
+            masses, cdf = np.empty((2, len(support), len(self)))
+            for place, y in enumerate(support.tolist()):
+                masses[place] = mass
+                total = np.add(total, mass, out=cdf[place])
+                mass = mass * self._growth(y, *arguments)
+            yield support, masses, cdf
+
+    def counted_quantiles(self, levels: Array) -> Array | None:
+        """See Count: of rows whose counts begin near 0, some rows alike at a time."""
+        mean, std = self.mean(), self.std()
+        if levels[-1] > _HIGHEST or np.any(mean > _NEAR_ZERO * std):
+            return None
+        order = np.argsort(-(mean + std))  # the widest first: where those are too wide, nothing was done in vain
+        result = np.empty((len(self), len(levels)))
+        for start in range(0, len(order), _ROWS_TOGETHER):
+            rows = order[start : start + _ROWS_TOGETHER]
+            below = self[rows]._counted(levels)
+            if below is None:
+                return None
+            result[rows] = below
+        return result
+
+    def _counted(self, levels: Array) -> Array | None:
+        """``counted_quantiles`` of rows alike; None where masses do not follow from one another, or do not end soon."""
+        places: list[Array] = []
+        for _, _, cdf in self._successive(0.0, max(_FEW_COUNTS, WIDEST * len(levels))):
+            places.append(np.searchsorted(levels, cdf.T, side="right"))
+            if np.min(cdf[-1]) >= levels[-1]:
+                return counts_below(np.concatenate(places, axis=1), len(levels))
+        return None
+
+    @abstractmethod
+    def _log_wave(self, *args: Any, **kwargs: Any) -> Array:
+        """log E exp(i t Y) at frequencies t, the first argument, for the parameters in order; all broadcast."""
+
+    @abstractmethod
+    def factorial_moment(self) -> Array:
+        """E Y (Y - 1), (n,)."""
+
+    def log_positive(self) -> Array:
+        """See Count."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(-np.expm1(self.log_prob(0.0))))
+
+    def log_prob(self, y: Any) -> Array:
+        """See Distribution; -inf at values that are no counts."""
+        y, columns = align(y, len(self))
+        counts = np.maximum(np.floor(y), 0.0)
+        return np.where(counts == y, self._log_mass(counts, *self._arguments(columns)), -np.inf)
+
+    def survival(self, y: Any) -> Array:
+        """See Count."""
+        y, columns = align(y, len(self))
+        return np.asarray(self._frozen(columns).sf(y))
+
+    def _inverse(self, q: Any, columns: bool) -> Array:
+        """A quantile function to start from: scipy's."""
+        return np.asarray(self._frozen(columns).ppf(q))
+
+    def _inverse_is_rough(self) -> Array:
+        """The rows, (n,) booleans, in which ``_inverse`` may be another count."""
+        return np.zeros(len(self), dtype=bool)
+
+    def quantile(self, q: Any) -> Array:
+        """See Distribution."""
+        levels = np.asarray(q, dtype=np.float64)
+        if levels.ndim == 2 and len(levels) == 1 and self._shares(levels[0]):
+            if (counted := self.counted_quantiles(levels[0])) is not None:
+                return counted
+            if levels.shape[1] >= _MANY_LEVELS:
+                return windowed_quantiles(self, levels[0])
+        return self._searched(q)
+
+    def inverted(self, levels: Array) -> Array:
+        """``quantile`` at random levels (n, k) of each row: how many counts have their cdf below the level.
+
+        The cdf is summed up here, so that at a level that *is* a value of the cdf it may be the next count.
+        """
+        result = np.zeros(levels.shape)
+        searched = np.max(levels, axis=1) > _HIGHEST
+        order = np.argsort(self.mean() + self.std())
+        order = order[~searched[order]]
+        for start in range(0, len(order), _ROWS_TOGETHER):
+            rows = order[start : start + _ROWS_TOGETHER]
+            asked, below = levels[rows], np.zeros((len(rows), levels.shape[1]))
+            reached = -np.inf
+            for _, _, cdf in self[rows]._successive(0.0, WIDEST * levels.shape[1]):
+                for at_most in cdf:
+                    below += np.less(at_most[:, None], asked)
+                reached = float(np.min(cdf[-1] - asked.max(axis=1)))
+                if reached >= 0.0:
+                    break
+            result[rows] = below
+            searched[rows] = reached < 0.0
+        if np.any(searched):
+            result[searched] = self[searched]._searched(levels[searched])
+        return result
+
+    def _shares(self, levels: Array) -> bool:
+        """Whether one pass over the counts serves levels (k,): some, increasing, and inside (0, 1)."""
+        return len(levels) >= _SHARED_LEVELS and bool(np.all(np.diff(levels, prepend=0.0, append=1.0) > 0.0))
+
+    def _searched(self, q: Any) -> Array:
+        q, columns = align_levels(q, len(self))
+        result = np.maximum(self._inverse(q, columns), 0.0)
+        rough = np.flatnonzero(self._inverse_is_rough())
+        if len(rough) > 0:
+            result[rough] = self[rough]._confirmed(result[rough], q[rough])
+        return result
+
+    def _confirmed(self, guess: Array, q: Array) -> Array:
+        """``guess`` where it is the smallest count whose cdf reaches q, else that count; both (n,) or (n, k)."""
+        start = np.where(np.isfinite(guess), guess, 0.0)
+        right = np.isfinite(guess) & (self.cdf(start) >= q) & (self.cdf(start - 1.0) < q)
+        result = np.where(q == 0.0, 0.0, np.where(q == 1.0, np.inf, guess))
+        wrong = np.nonzero(~right & (q > 0.0) & (q < 1.0))
+        if len(wrong[0]) > 0:
+            law = self[wrong[0]]
+            _, upper = law.window()
+            result[wrong] = smallest_reaching(
+                lambda chosen: law[chosen].cdf, q[wrong], np.zeros_like(upper), upper, whole=True
+            )
+        return result
+
+    def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
+        """See Count."""
+        return np.maximum(self._inverse(tail, False) - 1.0, 0.0), self._inverse(1.0 - tail, False) + 1.0
+
+    def mean_absolute_deviation(self, y: Array) -> Array:
+        """See Count: (y - E Y) (2 F(y) - 1) + 2 weight(y) P(Y = y), by De Moivre's identity."""
+        arguments = self._arguments(columns=True)
+        counts = np.maximum(np.floor(y), 0.0)
+        edge = np.where(
+            y >= 0.0, self._edge_weight(counts, *arguments) * np.exp(self._log_mass(counts, *arguments)), 0.0
+        )
+        return np.asarray((y - self.mean()[:, None]) * (2.0 * self.cdf(y) - 1.0) + 2.0 * edge)
+
+    def mean_beyond(self, y: Any) -> Array:
+        """E[Y; Y > y] for counts y >= 0, a sum of positive terms; shapes as for ``cdf``."""
+        y, columns = align(y, len(self))
+        arguments = self._arguments(columns)
+        mean = self.mean()[:, None] if columns else self.mean()
+        edge = self._edge_weight(y, *arguments) * np.exp(self._log_mass(y, *arguments))
+        return np.asarray(mean * self.survival(y) + edge)
+
+    def characteristic_function(self, t: Array) -> Array:
+        """See Distribution, and ``_log_wave``."""
+        return np.asarray(np.exp(self._log_wave(np.asarray(t), *self._arguments(columns=True))))
