@@ -147,12 +147,12 @@ def _interval_panel(axes: Axes, label: str, right: float, slices: Sequence[Slice
     """Dots with 95 % intervals; grey where chance explains what is seen."""
     dress(axes, "", label, "")
     axes.axvline(right, color=MUTED, linewidth=1.0)
-    for place, part in enumerate(slices):
-        if part.reading is None:
-            continue
-        found = part.reading
-        value, ends = (found.shift, found.shift_interval) if right == 0.0 else (found.factor, found.factor_interval)
-        colour = BLUE if part.q_value <= _LEVEL else MUTED
-        axes.plot(ends, [place, place], color=colour, alpha=0.6, linewidth=2.5, solid_capstyle="butt")
-        axes.plot(value, place, "o", color=colour, markersize=4)
+    read = [(place, part, part.reading) for place, part in enumerate(slices) if part.reading is not None]
+    places = [place for place, _, _ in read]
+    colours = [BLUE if part.q_value <= _LEVEL else MUTED for _, part, _ in read]
+    shifts = right == 0.0
+    low, high = np.array([found.shift_interval if shifts else found.factor_interval for _, _, found in read]).T
+    axes.hlines(places, low, high, colors=colours, alpha=0.6, linewidth=2.5)
+    values = [found.shift if shifts else found.factor for _, _, found in read]
+    axes.scatter(values, places, c=colours, s=16, zorder=3)
     axes.set_yticks([])

@@ -155,7 +155,9 @@ def order_maps(place: Any, reading: Readings, *, points: int = SMALL_POINTS, fig
     figure = figure_or_new(figure, 6.4, 5.2)
     size = float(np.clip(2500.0 / max(len(shown), 1), 1.5, 10.0))
     dots: PathCollection | None = None
-    for order, column, axes in zip(ORDERS, scores.T, figure.subplots(2, 2).ravel(), strict=True):
+    grid = figure.add_gridspec(2, 3, width_ratios=(1.0, 1.0, 0.05))
+    for number, (order, column) in enumerate(zip(ORDERS, scores.T, strict=True)):
+        axes = figure.add_subplot(grid[divmod(number, 2)])
         drawn = shown[np.argsort(np.abs(column[shown]), kind="stable")]
         dots = axes.scatter(place[drawn, 0], place[drawn, 1], c=column[drawn], s=size, cmap=DIVERGING, vmin=-FARTHEST,
                             vmax=FARTHEST, linewidths=0)  # fmt: skip
@@ -163,7 +165,7 @@ def order_maps(place: Any, reading: Readings, *, points: int = SMALL_POINTS, fig
         axes.set_xticks([])
         axes.set_yticks([])
     assert dots is not None
-    bar = figure.colorbar(dots, ax=figure.axes, extend="both", shrink=0.8)
+    bar = figure.colorbar(dots, cax=figure.add_subplot(grid[:, 2]), extend="both")
     _name_bar(bar, "standard deviations of a version that is right")
     return figure
 
@@ -179,8 +181,7 @@ def _name_bar(bar: Colorbar, label: str) -> None:
 
 def _without_numbers(axes: Axes) -> None:
     """Components have no unit."""
-    axes.set_xticklabels([])
-    axes.set_yticklabels([])
+    axes.tick_params(labelbottom=False, labelleft=False)
 
 
 def _counted(name: str, rows: Array) -> str:

@@ -9,9 +9,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import TightLayoutEngine
 from PIL import Image
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.plots.final_layout import lay_out
 
 INK = "#1f2937"
 MUTED = "#6b7280"
@@ -25,11 +27,19 @@ SEQUENTIAL = "viridis"
 DPI = 110
 FLOOR_LABEL = "root expected square of a true version"
 _TITLE_LETTERS = 9.5  # per inch
+_PADDING = 0.45  # of the font's size, around the figure and between its axes
+_COMPRESSION = 2  # of PNG: a third less time than at 6 for files 4 % larger
 
 
 def new_figure(width: float = 6.4, height: float = 4.0) -> Figure:
-    """An empty figure that fits its contents."""
-    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
+    """An empty figure that fits its contents.
+
+    By the tight layout, which measures every text once: the constrained one does so twice, for half of the time that a
+    picture takes.
+    """
+    # A rectangle, even the whole figure's, has everything measured again.
+    layout = TightLayoutEngine(pad=_PADDING, rect=None)  # type: ignore[arg-type]
+    figure = Figure(figsize=(width, height), dpi=DPI, layout=layout, facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 
@@ -51,9 +61,7 @@ def dressed(
 
 def dress(axes: Axes, title: str = "", x_label: str = "", y_label: str = "") -> None:
     """Titles (wrapped to the width of the axes), labels, light grid, no box."""
-    place = axes.get_subplotspec()
-    share = 1 if place is None else place.get_gridspec().ncols
-    width = max(12, int(_TITLE_LETTERS * figure_of(axes).get_figwidth() / share))
+    width = max(12, int(_TITLE_LETTERS * figure_of(axes).get_figwidth() * _share_of_width(axes)))
     lines = textwrap.wrap(title, width, max_lines=3, placeholder=" …")
     axes.set_title("\n".join(lines), loc="left", fontsize=11, color=INK, fontweight="bold")
     axes.set_xlabel(x_label, fontsize=9.5, color=INK)
@@ -63,6 +71,16 @@ def dress(axes: Axes, title: str = "", x_label: str = "", y_label: str = "") -> 
     axes.spines[["left", "bottom"]].set_color(GRID)
     axes.grid(visible=True, color=GRID, linewidth=0.7)
     axes.set_axisbelow(True)
+
+
+def _share_of_width(axes: Axes) -> float:
+    """Of the figure's width, what the columns of ``axes`` in its grid take."""
+    place = axes.get_subplotspec()
+    if place is None:
+        return 1.0
+    grid = place.get_gridspec()
+    widths = np.ones(grid.ncols) if grid.get_width_ratios() is None else np.asarray(grid.get_width_ratios(), float)
+    return float(widths[place.colspan.start : place.colspan.stop].sum() / widths.sum())
 
 
 def legend(axes: Axes, **options: object) -> None:
@@ -86,15 +104,17 @@ def shorten(text: str, letters: int) -> str:
 
 
 def png(figure: Figure) -> bytes:
-    """The figure as PNG bytes.
+    """The figure as PNG bytes, and the last of the figure: its layout is held from here on.
 
     Laid out and drawn once: ``savefig`` draws every figure twice, the first time for the layout alone.
     """
     canvas = FigureCanvasAgg(figure)
+    lay_out(figure)
     canvas.draw()  # type: ignore[no-untyped-call]
     buffer = io.BytesIO()
-    pixels = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
-    Image.fromarray(pixels[..., :3]).save(buffer, format="png", dpi=(DPI, DPI))
+    size = (int(canvas.get_renderer().width), int(canvas.get_renderer().height))  # type: ignore[no-untyped-call]
+    pixels = Image.frombuffer("RGBA", size, canvas.buffer_rgba(), "raw", "RGBA", 0, 1)  # type: ignore[no-untyped-call]
+    pixels.convert("RGB").save(buffer, format="png", dpi=(DPI, DPI), compress_level=_COMPRESSION)
     return buffer.getvalue()
 
 

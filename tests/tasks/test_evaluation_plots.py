@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,6 +10,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from congruence.kernels.errors import InvalidInputError
@@ -36,6 +38,28 @@ def test_every_plot_is_drawn(make_evaluation):
     drawn = {name: plots.png(figure) for name, figure in plots.evaluation_figures(make_evaluation())}
     assert set(drawn) == ALL
     assert all(is_drawn(png) for png in drawn.values())
+
+
+def test_pictures_are_those_of_the_figures_and_these_are_gone(make_evaluation):
+    """What a figure leaves is collected young: nothing looks at all objects of the process, and none of it stays."""
+    evaluation = make_evaluation()
+    expected = {name: plots.png(figure) for name, figure in plots.evaluation_figures(evaluation)}
+    gc.collect()
+    generations: list[int] = []
+    figures = sum(isinstance(known, Figure) for known in gc.get_objects())
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        generations.append(info["generation"])
+
+    gc.callbacks.append(note)
+    try:
+        found = plots.evaluation_pictures(evaluation)
+    finally:
+        gc.callbacks.remove(note)
+    assert found == expected
+    assert gc.isenabled()
+    assert set(generations) <= {0, 1}
+    assert sum(isinstance(known, Figure) for known in gc.get_objects()) == figures
 
 
 def test_a_bare_evaluation_has_the_histogram(make_evaluation):
