@@ -133,38 +133,40 @@ def shift_and_factor(bias: Any, spread: Any) -> tuple[Array, Array]:
 @cache
 def _curves() -> tuple[Array, Array, Array]:
     """Points (k, 4) of all curves, the kind (k,) of fault of each, and its sign (k,)."""
-    points: list[tuple[Array, int, float]] = []
-    for t in np.linspace(0.0, 1.0, _FINE + 1)[1:] ** 1.5:
-        for sign in (-1.0, 1.0):
-            points.append((_mean_scores(_NORMAL + sign * 4.0 * t), BIAS, sign))
-            points.append((_mean_scores(_NORMAL * FACTORS[1] ** (sign * t)), SPREAD, sign))
-    for t in np.linspace(0.0, 1.0, _COARSE + 1)[1:]:
-        skewed = scipy.stats.gamma.ppf(_LEVELS, 1.0 / (1.5 * t) ** 2)
-        heavy = scipy.stats.t.ppf(_LEVELS, 1.0 / (0.48 * t))
-        light = np.sinh(np.arcsinh(_NORMAL) / (1.0 + 4.0 * t))
-        for form in (_standardised, _neutral):
-            upwards = _mean_scores(form(skewed))
-            points.append((upwards, SKEW, 1.0))
-            points.append((upwards * _MIRROR, SKEW, -1.0))
-            points.append((_mean_scores(form(heavy)), TAILS, 1.0))
-            points.append((_mean_scores(form(light)), TAILS, -1.0))
-    curves, kinds, signs = (np.array(column) for column in zip(*points, strict=True))
-    return curves, kinds, signs
+    fine = np.linspace(0.0, 1.0, _FINE + 1)[1:, None] ** 1.5
+    coarse = np.linspace(0.0, 1.0, _COARSE + 1)[1:, None]
+    skewed = np.asarray(scipy.stats.gamma.ppf(_LEVELS, 1.0 / (1.5 * coarse) ** 2))
+    heavy = np.asarray(scipy.stats.t.ppf(_LEVELS, 1.0 / (0.48 * coarse)))
+    light = np.sinh(np.arcsinh(_NORMAL) / (1.0 + 4.0 * coarse))
+    curves: list[tuple[Array, int, float]] = []
+    for sign in (-1.0, 1.0):
+        curves.append((_mean_scores(_NORMAL + sign * 4.0 * fine), BIAS, sign))
+        curves.append((_mean_scores(_NORMAL * FACTORS[1] ** (sign * fine)), SPREAD, sign))
+    for form in (_standardised, _neutral):
+        upwards = _mean_scores(form(skewed))
+        curves.append((upwards, SKEW, 1.0))
+        curves.append((upwards * _MIRROR, SKEW, -1.0))
+        curves.append((_mean_scores(form(heavy)), TAILS, 1.0))
+        curves.append((_mean_scores(form(light)), TAILS, -1.0))
+    sizes = [len(points) for points, _, _ in curves]
+    kinds = np.repeat([kind for _, kind, _ in curves], sizes)
+    signs = np.repeat([sign for _, _, sign in curves], sizes)
+    return np.concatenate([points for points, _, _ in curves]), kinds, signs
 
 
 def _mean_scores(z: Array) -> Array:
-    """E phi_j of u = Phi(z), where z is given at the nodes ``_NORMAL`` of N."""
-    return np.asarray(_WEIGHTS @ pit_scores(ndtr(z)))
+    """E phi_j of u = Phi(z), (k, 4), where z (k, nodes) is given at the nodes ``_NORMAL`` of N."""
+    return np.asarray(_WEIGHTS @ pit_scores(ndtr(z).ravel()).reshape(*z.shape, len(ORDERS)))
 
 
 def _standardised(z: Array) -> Array:
-    mean = _WEIGHTS @ z
-    return np.asarray((z - mean) / np.sqrt(_WEIGHTS @ (z - mean) ** 2))
+    centred = z - (z @ _WEIGHTS)[:, None]
+    return np.asarray(centred / np.sqrt(centred**2 @ _WEIGHTS)[:, None])
 
 
 def _neutral(z: Array) -> Array:
-    """z shifted and scaled until its bias and spread scores are 0."""
+    """z (k, nodes), shifted and scaled row by row until its bias and spread scores are 0."""
     for _ in range(25):
-        shift, factor = shift_and_factor(*_mean_scores(z)[:2])
-        z = (z - shift) / factor
+        shift, factor = shift_and_factor(*_mean_scores(z).T[:2])
+        z = (z - shift[:, None]) / factor[:, None]
     return z

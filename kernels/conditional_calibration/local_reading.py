@@ -117,7 +117,7 @@ def local_reading(smoother: SpectralSmoother, pit: Any) -> LocalReading:
     """
     values = scores_of_rows(pit, len(smoother.analysis))
     smoothed = smoother(values.astype(np.float32)).astype(np.float64)
-    spread = np.sqrt(smoother.squared_weights(np.ones(len(values))))
+    spread = np.sqrt(smoother.sum_of_squares)
     # Where no reference row is near, both are 0: nothing is known, and nothing is found.
     ratio = np.divide(smoothed, spread[:, None], out=np.zeros_like(smoothed), where=spread[:, None] > 0.0)
     p_values = 2.0 * ndtr(-np.abs(ratio))

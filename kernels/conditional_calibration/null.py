@@ -25,7 +25,7 @@ from congruence.kernels.streams import stream
 from congruence.kernels.threads import available_threads, map_on_threads
 
 DRAWS_AT_ONCE = 256
-ROWS_AT_ONCE = 1024
+ROWS_AT_ONCE = 256  # whose draws and their four polynomials, 1.3 MB, a core keeps in its cache
 ROWS_AT_ONCE_ON_CARD = 16_384
 GRAM_ROWS = 8192
 SCORES_OF_MONOMIALS = np.array(

@@ -71,11 +71,22 @@ class PreparedCalibration:
         Raises:
             InvalidInputError: y or predictive do not fit the split.
         """
-        self._require_rows(len(predictive), "predictive")
-        if predictive.dimension > 1:
-            return vector_test(self.bases, y, predictive, self.settings, seed=self.seed)
-        pit = pit_values(y, predictive, seed=seed, keys=keys)
-        return self.test(pit, own_quantiles(y, predictive, self.settings.levels))
+        return self.test_versions(y, [predictive], keys=keys, seed=seed)[0]
+
+    def test_versions(
+        self, y: Any, versions: Sequence[Distribution], *, keys: Any | None = None, seed: int = 0
+    ) -> list[ConditionalCalibrationTest]:
+        """``test_version`` of some versions: one pass over the draws serves them all.
+
+        Raises:
+            InvalidInputError: y or predictive do not fit the split.
+        """
+        for predictive in versions:
+            self._require_rows(len(predictive), "predictive")
+        if any(predictive.dimension > 1 for predictive in versions):
+            return [vector_test(self.bases, y, law, self.settings, seed=self.seed) for law in versions]
+        pits = [pit_values(y, predictive, seed=seed, keys=keys) for predictive in versions]
+        return self._tests(pits, [own_quantiles(y, predictive, self.settings.levels) for predictive in versions])
 
     def test(self, pit: Any, predictive_quantiles: Any | None = None) -> ConditionalCalibrationTest:
         """Test one model version from its PIT values (n,), randomised where the law has atoms.
@@ -88,16 +99,30 @@ class PreparedCalibration:
         Raises:
             InvalidInputError: values outside [0, 1] or not finite, or another number of rows.
         """
-        pit = require_pit(pit)
-        self._require_rows(len(pit), "pit")
+        return self._tests([pit], [predictive_quantiles])[0]
+
+    def _tests(self, pits: Sequence[Any], said: Sequence[Any | None]) -> list[ConditionalCalibrationTest]:
+        """``test`` of some versions."""
+        checked = [require_pit(pit) for pit in pits]
+        for pit in checked:
+            self._require_rows(len(pit), "pit")
+        own = [None if quantiles is None else self._own_basis(quantiles) for quantiles in said]
+        nulls = iter(self._own_nulls([basis for basis in own if basis is not None]))
+        return [
+            self._judged(pit, basis, None if basis is None else next(nulls))
+            for pit, basis in zip(checked, own, strict=True)
+        ]
+
+    def _own_basis(self, quantiles: Any) -> InputBasis | None:
+        self._require_rows(len(quantiles), "predictive quantiles")
+        return own_basis(quantiles, self.settings, seed=self.seed)
+
+    def _judged(self, pit: Array, own: InputBasis | None, own_null: Array | None) -> ConditionalCalibrationTest:
         scores = pit_scores(pit)
         bases, null = self.bases, self.null_evidence
-        if predictive_quantiles is not None:
-            self._require_rows(len(predictive_quantiles), "predictive quantiles")
-            own = own_basis(predictive_quantiles, self.settings, seed=self.seed)
-            if own is not None:
-                bases = (*bases, own)
-                null = np.concatenate([null, self._own_null(own)[None]])
+        if own is not None and own_null is not None:
+            bases = (*bases, own)
+            null = np.concatenate([null, own_null[None]])
         observed = np.stack(
             [
                 basis_hypotheses(basis.eigenvalues, self.settings).evidence(
@@ -110,19 +135,24 @@ class PreparedCalibration:
         means = dict(zip(ORDERS, np.mean(scores, axis=0).tolist(), strict=True))
         return judged([basis.name for basis in bases], observed, null, self.settings.null, effects, means)
 
-    def _own_null(self, own: InputBasis) -> Array:
-        draw = self.null.with_own(own.vectors)
-        hypotheses = basis_hypotheses(own.eigenvalues, self.settings)
+    def _own_nulls(self, own: Sequence[InputBasis]) -> list[Array]:
+        """Of each basis, (5, B), by the same draws."""
+        if not own:
+            return []
+        draw = self.null.with_own(np.concatenate([basis.vectors for basis in own], axis=1))
+        hypotheses = [basis_hypotheses(basis.eigenvalues, self.settings) for basis in own]
+        ends = np.cumsum([len(basis.eigenvalues) for basis in own])[:-1]
         blocks = self.null.blocks()
 
-        def evidence(block: int, advance: Advance) -> Array:
-            found = hypotheses.evidence(draw(block))
+        def evidence(block: int, advance: Advance) -> list[Array]:
+            parts = np.split(draw(block), ends)
+            found = [each.evidence(part) for each, part in zip(hypotheses, parts, strict=True)]
             advance(1)
             return found
 
         with step("calibration test", len(blocks), "blocks") as advance:
             found = map_on_threads(lambda block: evidence(block, advance), blocks, available_threads())
-        return np.concatenate(found, axis=1)
+        return [np.concatenate(parts, axis=1) for parts in zip(*found, strict=True)]
 
     def effect_influence(self, pit: Any) -> Array:
         """What each row contributes to the effect of each order, (n, 4), see ``effects.LeaveOneOut.influence``."""

@@ -31,8 +31,11 @@ from congruence.kernels.conditional_calibration.recalibration_map import (
 from congruence.kernels.conditional_calibration.recalibration_parts import (
     LARGEST_SCORE,
     Design,
+    Moves,
     NormalScores,
+    fit_moves,
     fit_parts,
+    fit_shape,
 )
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
@@ -170,6 +173,7 @@ def _chosen_form(split: _Split, without: int | None) -> Form:
     inner = [k for k in np.unique(split.fold).tolist() if k != without]
     left = () if without is None else (without,)
     form = Form()
+    moves: dict[tuple[Any, ...], Moves] = {}
     parts: list[tuple[str, Sequence[Any]]] = [("shift", RIDGES), ("factor", RIDGES), ("shape", SHAPES)]
     for part, changes in parts:
         options = (None, *changes)
@@ -181,7 +185,10 @@ def _chosen_form(split: _Split, without: int | None) -> Form:
                 tried = replace(form, **{part: option})
                 # Moves are judged at the scores' own spread: of a law that is too narrow every move looks good.
                 judged = replace(tried, factor=np.inf) if part == "shift" else tried
-                values = fit_parts(design, scores, judged).at(split.features[outside])
+                key = (k, judged.shift, judged.factor)
+                if key not in moves:  # forms differ in one part at a time, shapes by the dozen in nothing else
+                    moves[key] = fit_moves(design, scores, judged)
+                values = fit_shape(design, moves[key], judged).at(split.features[outside])
                 gained.append(_log_score(values, split.scores[outside], judged))
         table = np.column_stack([np.concatenate(gained) for gained in gains])
         form = replace(form, **{part: options[_simplest(table)]})

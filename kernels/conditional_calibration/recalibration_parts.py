@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import scipy.linalg
+from scipy.linalg.lapack import dpotrs
 from scipy.special import ndtr, ndtri
 
 from congruence.kernels.arrays import Array
@@ -36,8 +37,10 @@ class Design:
         if ridge not in self._factors:
             gram = self._gram.copy()
             gram[np.diag_indices_from(gram)] += ridge
-            self._factors[ridge] = scipy.linalg.cho_factor(gram)
-        return np.asarray(scipy.linalg.cho_solve(self._factors[ridge], rhs))
+            factor, lower = scipy.linalg.cho_factor(gram)
+            self._factors[ridge] = partial(dpotrs, factor, lower=lower)
+        # What scipy.linalg.cho_solve calls: around it that takes as long again for a few hundred features.
+        return np.asarray(self._factors[ridge](rhs)[0])
 
     def regress(self, values: Array, ridge: float) -> tuple[Array, Array]:
         """Constants (c,) and slopes (k, c) for values (n, c); an infinite ridge leaves the constants."""
@@ -92,10 +95,23 @@ class Fitted:
         return np.asarray(self.constants + features @ self.slopes)
 
 
+@dataclass(frozen=True)
+class Moves:
+    """b and log c as linear functions of the features, (2,) and (k, 2), and the scores that they leave, (n,)."""
+
+    constants: Array
+    slopes: Array
+    left: Array
+
+
 def fit_parts(design: Design, scores: NormalScores, form: Form) -> Fitted:
     """b, then log c, then H, each given those before it; what ``form`` leaves out stays as it is."""
-    width = len(LEVELS)
-    constants, slopes = np.zeros(width), np.zeros((design.features.shape[1], width))
+    return fit_shape(design, fit_moves(design, scores, form), form)
+
+
+def fit_moves(design: Design, scores: NormalScores, form: Form) -> Moves:
+    """b, then log c given b: of a form its shift and factor alone."""
+    constants, slopes = np.zeros(2), np.zeros((design.features.shape[1], 2))
     shift, factor = np.zeros(len(scores)), np.ones(len(scores))
     z = scores.drawn(shift, factor)
     moves = form.shift is not None or form.factor is not None
@@ -108,9 +124,17 @@ def fit_parts(design: Design, scores: NormalScores, form: Form) -> Fitted:
             constants[1], slopes[:, 1] = _log_spread(design, z - shift, form.factor, slopes[:, 1])
             factor = np.exp(constants[1] + design.features @ slopes[:, 1])
         z = scores.drawn(shift, factor)
+    return Moves(constants, slopes, (z - shift) / factor)
+
+
+def fit_shape(design: Design, moves: Moves, form: Form) -> Fitted:
+    """H given b and log c: of a form its shape alone."""
+    width = len(LEVELS)
+    constants, slopes = np.zeros(width), np.zeros((design.features.shape[1], width))
+    constants[:2], slopes[:, :2] = moves.constants, moves.slopes
     if form.shape is not None:
         ridge, share = form.shape
-        below = ndtr((z - shift) / factor)[:, None] <= LEVELS[1:-1]
+        below = ndtr(moves.left)[:, None] <= LEVELS[1:-1]
         constant, slope = design.regress(below - LEVELS[1:-1], ridge)
         constants[2:], slopes[:, 2:] = share * constant, share * slope
     return Fitted(constants, slopes)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.input_features import input_features
-from congruence.kernels.conditional_calibration.prepared import prepare_calibration
+from congruence.kernels.conditional_calibration.input_features import InputFeatures, input_features
+from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
 from congruence.kernels.conditional_calibration.recalibration import (
     Recalibration,
     fit_recalibration,
@@ -105,51 +105,76 @@ class RecalibrationRehearsal:
     map: RecalibrationMap = field(repr=False)
 
 
+@dataclass(frozen=True)
+class RehearsalSplit:
+    """What a rehearsal needs of the inputs alone, made once for all versions of a split; see ``rehearsal_split``.
+
+    Attributes:
+        for_fitting: which rows the fit sees, (n,) booleans.
+        features: of those.
+        points: inputs of the others, (m, d).
+        prepared: their system, which has seen nothing of the fit's.
+        calibration: bases and null of the test on them.
+    """
+
+    for_fitting: Array = field(repr=False)
+    features: InputFeatures = field(repr=False)
+    points: Array = field(repr=False)
+    prepared: PreparedCongruence = field(repr=False)
+    calibration: PreparedCalibration = field(repr=False)
+
+
+def rehearsal_split(
+    x: Any, for_fitting: Any, *, input_kernel: Kernel, regularization: float = 0.1, seed: int = 0
+) -> RehearsalSplit:
+    """Systems of the rows for fitting and of the others, each its own, so that nothing of one is seen by the other.
+
+    Args:
+        x: inputs (n, d), normalised as the protocol says.
+        for_fitting: which rows the fit sees, (n,).
+        input_kernel: of the protocol.
+        regularization: lambda.
+        seed: of landmarks and draws.
+
+    Raises:
+        InvalidInputError: fewer than two rows held out.
+    """
+    points, fitting = np.asarray(x), np.asarray(for_fitting, dtype=bool)
+    fit = gram_spectrum(RegularizedGram(points[fitting], input_kernel, regularization))
+    held_out = points[~fitting]
+    prepared = prepare(held_out, input_kernel=input_kernel, regularization=regularization)
+    return RehearsalSplit(fitting, input_features(fit), held_out, prepared, prepare_calibration(prepared, seed=seed))
+
+
 def recalibration_rehearsal(
-    x: Any,
-    y: Any,
-    predictive: Distribution,
-    for_fitting: Any,
-    *,
-    input_kernel: Kernel,
-    regularization: float = 0.1,
-    seed: int = 0,
-    keys: Any | None = None,
+    split: RehearsalSplit, y: Any, predictive: Distribution, *, seed: int = 0, keys: Any | None = None
 ) -> RecalibrationRehearsal:
-    """Fit on some rows and score on the others: systems of their own, so that nothing of one is seen by the other.
+    """Fit on some rows and score on the others.
 
     Cross-fitting (``recalibration_preview``) scores every row but flatters what smooths targets over neighbours, CCE
     and the tests of calibration: a row's neighbours were in the fit.
 
     Args:
-        x: inputs (n, d), normalised as the protocol says.
+        split: of the n rows.
         y: targets (n,).
         predictive: n distributions of one target.
-        for_fitting: which rows the fit sees, (n,).
-        input_kernel: of the protocol.
-        regularization: lambda.
         seed, keys: see ``fit_recalibration``.
 
     Raises:
-        InvalidInputError: see ``fit_recalibration``; fewer than two rows held out.
+        InvalidInputError: see ``fit_recalibration``.
     """
-    points, targets = np.asarray(x), matched_targets(predictive, y)
+    targets = matched_targets(predictive, y)
     names = np.arange(len(targets)) if keys is None else np.asarray(keys)
-    fitting, held_out = np.flatnonzero(for_fitting), np.flatnonzero(~np.asarray(for_fitting, dtype=bool))
-    fit = gram_spectrum(RegularizedGram(points[fitting], input_kernel, regularization))
-    found = fit_recalibration_map(
-        input_features(fit), targets[fitting], predictive[fitting], seed=seed, keys=names[fitting]
-    )
-    before, targets, points = predictive[held_out], targets[held_out], points[held_out]
-    after = before if found.changes_nothing else found(points, before)
-    prepared = prepare(points, input_kernel=input_kernel, regularization=regularization)
+    fitting, held_out = np.flatnonzero(split.for_fitting), np.flatnonzero(~split.for_fitting)
+    found = fit_recalibration_map(split.features, targets[fitting], predictive[fitting], seed=seed, keys=names[fitting])
+    before, targets = predictive[held_out], targets[held_out]
+    after = before if found.changes_nothing else found(split.points, before)
     changes = _scored(targets, before, after)
-    changes["cce"] = _congruence(prepared, targets, before, after, None, seed)
-    calibration = prepare_calibration(prepared, seed=seed)
-    p_values = [
-        calibration.test_version(targets, law, keys=names[held_out], seed=seed).p_value for law in (before, after)
-    ]
-    return RecalibrationRehearsal(changes, (p_values[0], p_values[1]), len(held_out), len(fitting), found)
+    changes["cce"] = _congruence(split.prepared, targets, before, after, None, seed)
+    laws = [before] if after is before else [before, after]
+    tests = split.calibration.test_versions(targets, laws, keys=names[held_out], seed=seed)
+    p_values = (tests[0].p_value, tests[-1].p_value)
+    return RecalibrationRehearsal(changes, p_values, len(held_out), len(fitting), found)
 
 
 def _scored(y: Array, before: Distribution, after: Distribution) -> dict[str, Change]:
@@ -188,8 +213,10 @@ def _congruence(
     output_kernel: Kernel | None,
     seed: int,
 ) -> Change:
-    versions = {"before": before, "after": after}
+    versions = {"before": before} if after is before else {"before": before, "after": after}
     results = prepared.evaluate(y, versions, output_kernel=output_kernel, seed=seed, uncertainty=True)
     influences = [result.uncertainty.influence for result in results.values() if result.uncertainty is not None]
+    if after is before:
+        return Change(results["before"].mean, results["before"].mean, 0.0)
     difference = difference_of_influences(influences[1], influences[0])
     return Change(results["before"].mean, results["after"].mean, difference.mean_standard_error)

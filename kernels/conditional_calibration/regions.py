@@ -47,9 +47,18 @@ class Regions:
         """The row numbers of each region by its name."""
         return {name: np.flatnonzero(self.labels == k) for k, name in enumerate(self.names)}
 
-    def named(self, features: Mapping[str, Any]) -> Regions:
-        """The same regions named by ranges of features, see ``regions``."""
-        names = _names(self.labels, len(self), _numeric(features, len(self.labels)))
+    def named(self, features: Mapping[str, Any], rows: Any | None = None) -> Regions:
+        """The same regions named by ranges of features, see ``regions``.
+
+        Args:
+            features: named columns of numbers.
+            rows: whose these are, (k,); by default all rows'.
+
+        Raises:
+            InvalidInputError: features of another length.
+        """
+        labels = self.labels if rows is None else self.labels[np.asarray(rows)]
+        names = _names(labels, len(self), _numeric(features, len(labels)))
         return Regions(self.labels, self.medoids, names)
 
 
@@ -133,16 +142,17 @@ def _numeric(features: Mapping[str, Any], n: int) -> dict[str, Array]:
 
 
 def _names(labels: Array, count: int, features: Mapping[str, Array]) -> tuple[str, ...]:
-    ranges = [_ranges(labels == k, features) for k in range(count)]
+    whole = {name: np.nanquantile(values, _MIDDLE) for name, values in features.items()}
+    ranges = [_ranges(labels == k, features, whole) for k in range(count)]
     names = [", ".join(parts) if parts else f"region {k + 1}" for k, parts in enumerate(ranges)]
     return tuple(name if names.count(name) == 1 else f"{name} (region {k + 1})" for k, name in enumerate(names))
 
 
-def _ranges(members: Array, features: Mapping[str, Array]) -> Sequence[str]:
+def _ranges(members: Array, features: Mapping[str, Array], whole: Mapping[str, Array]) -> Sequence[str]:
     """The features whose middle 80 % is narrow in the region against the whole, the narrowest first."""
-    told = []
-    for name, values in features.items():
-        low, high = np.nanquantile(values, _MIDDLE)
+    told: list[tuple[float, str]] = []
+    for name, values in features.items() if members.any() else ():
+        low, high = whole[name]
         inside_low, inside_high = np.nanquantile(values[members], _MIDDLE)
         width = (inside_high - inside_low) / (high - low) if high > low else 1.0
         if width <= _NARROW:

@@ -13,7 +13,7 @@ include an infinite one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -52,12 +52,12 @@ class LocalMean:
             return np.full(self.points, 1.0 / n)
         ones = np.ones(n, dtype=np.float32)
         total = self.smoother(ones[:, None])[:, 0].astype(np.float64)
-        return np.asarray(np.maximum(1.0 / n + self.smoother.squared_weights(ones) - total**2 / n, 1.0 / n))
+        return np.asarray(np.maximum(1.0 / n + self.smoother.sum_of_squares - total**2 / n, 1.0 / n))
 
 
 def with_ridge(smoother: SpectralSmoother, ridge: float) -> SpectralSmoother:
     """The smoother with ``ridge`` times its n lambda: e / (e + ridge n lambda) in every direction."""
-    return replace(smoother, filters=ridged(smoother.filters, ridge))
+    return smoother.filtered(ridged(smoother.filters, ridge))
 
 
 def ridged(filters: Array, ridge: float) -> Array:

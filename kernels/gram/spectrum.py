@@ -158,11 +158,33 @@ class SpectralSmoother:
 
     def at_points(self, points: Array) -> SpectralSmoother:
         """The smoother at some of the query points, by their numbers."""
-        return replace(self, synthesis=self.synthesis[points])
+        return self._varied(synthesis=self.synthesis[points])
+
+    def filtered(self, filters: Array) -> SpectralSmoother:
+        """The smoother with other filters, (k,)."""
+        return self._varied(filters=filters)
+
+    def _varied(self, **changes: Any) -> SpectralSmoother:
+        """With other filters or points: the moment is that of the analysis, which is the same."""
+        varied = replace(self, **changes)
+        vars(varied)["moment"] = self.moment
+        return varied
+
+    @cached_property
+    def moment(self) -> Any:
+        """U'U of the reference rows, (k, k): the identity up to the rounding of single precision."""
+        return self.analysis.T @ self.analysis
+
+    @cached_property
+    def sum_of_squares(self) -> Array:
+        """``squared_weights`` of variances of 1, (m,): the same for every version of a split."""
+        return self._squared_weights(self.moment)
 
     def squared_weights(self, variance: Array) -> Array:
         """sum_i L_ji^2 v_i of this smoother L, (m,), for v (n,): 2 (n + m) k^2 operations and no (m, n) array."""
-        weighted = self.analysis.T @ (self.analysis * variance.astype(self.analysis.dtype)[:, None])
+        return self._squared_weights(self.analysis.T @ (self.analysis * variance.astype(self.analysis.dtype)[:, None]))
+
+    def _squared_weights(self, weighted: Any) -> Array:
         inner = self.filters[:, None] * weighted * self.filters
         return np.asarray(np.einsum("jk,jk->j", self.synthesis @ inner, self.synthesis), dtype=np.float64)
 

@@ -276,6 +276,20 @@ def test_a_second_fault_is_told() -> None:
     assert group_reading(ndtr(1.6 * np.random.default_rng(12).normal(size=4000))).second() is None
 
 
+def test_the_range_of_a_feature_over_all_rows_is_read_once(inputs: Array, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    quantiles = np.nanquantile
+
+    def counted(values: Array, at: object) -> Array:
+        read.append(len(values))
+        return np.asarray(quantiles(values, at))
+
+    monkeypatch.setattr(np, "nanquantile", counted)
+    found = regions(_embedded(inputs), features={"age": 50 + 10 * inputs[:, 0], "height": inputs[:, 1]})
+    assert read.count(N) == 2
+    assert len(read) == 2 + 2 * len(found)
+
+
 def test_regions_partition_the_rows_by_inputs_alone(inputs: Array) -> None:
     x = _embedded(inputs)
     found = regions(x, features={"age": 50 + 10 * inputs[:, 0], "city": np.array(["a"] * N)})
