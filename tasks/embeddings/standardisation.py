@@ -96,7 +96,11 @@ def require_features(split: Split, dimension: int, fitted_on: str) -> None:
         dimension: what the encoder standardises.
         fitted_on: name of the split that statistics are fitted to where they are not given.
     """
-    size = next((part.shape[-1] for part in _valid_inputs(split, split.shards) if len(part)), dimension)
+    columns = split.settings.input_columns
+    if len(columns) > 1:  # of one column a row says how long its vector is
+        size = len(columns)
+    else:
+        size = next((part.shape[-1] for part in _valid_inputs(split, split.shards) if len(part)), dimension)
     if size != dimension:
         raise SplitError(
             f"split {split.name!r}: its rows have {size} features, but the encoder standardises {dimension} (those of "
@@ -109,10 +113,9 @@ def _valid_inputs(split: Split, shards: Sequence[Shard]) -> Iterator[Any]:
     """Vectors of features, or matrices of them."""
     for shard in shards:
         matrix, reasons = split.features(shard)
-        valid = np.ones(len(matrix), dtype=bool)
-        valid[list(reasons)] = False
-        if np.isfinite(matrix[valid]).all():
-            yield matrix[valid]
+        usable = np.delete(matrix, list(reasons), axis=0) if reasons else matrix
+        if np.isfinite(usable).all():
+            yield usable
         else:  # vectors of several lengths
             yield from (row for row in split.read_encoder_inputs(shard) if not isinstance(row, InvalidRow))
 

@@ -58,6 +58,9 @@ class _OpenedParquet(Opened):
         except BaseException:
             self._source.close()
             raise
+        metadata = self._file.metadata
+        groups = range(metadata.num_row_groups)
+        self.held_bytes = max((sum(self._last_pages(metadata.row_group(group))) for group in groups), default=0)
 
     def batches_from(self, piece: int) -> Iterator[pa.RecordBatch]:
         """Row groups one after the other, none held whole."""
@@ -76,10 +79,17 @@ class _OpenedParquet(Opened):
     def _batch_rows(self, group: int) -> int:
         """As many rows as memory allows by what the footer says that the columns take."""
         metadata = self._file.metadata.row_group(group)
-        chunks = [metadata.column(number) for number in range(metadata.num_columns)]
-        taken = sum(c.total_uncompressed_size for c in chunks if c.path_in_schema.split(".")[0] in self._columns)
-        fitting: int = BATCH_BYTES * metadata.num_rows // max(1, taken)
+        fitting: int = BATCH_BYTES * metadata.num_rows // max(1, sum(self._sizes(metadata)))
         return max(BATCH_ROWS, min(MOST_BATCH_ROWS, fitting))
+
+    def _last_pages(self, group: Any) -> list[int]:
+        """Bytes of each column's dictionary and of its page that is being read, decompressed: 1 MiB each at most."""
+        return [min(size, 2**21) for size in self._sizes(group)]
+
+    def _sizes(self, group: Any) -> list[int]:
+        """Bytes of each column that is read, decompressed."""
+        chunks = [group.column(number) for number in range(group.num_columns)]
+        return [c.total_uncompressed_size for c in chunks if c.path_in_schema.split(".")[0] in self._columns]
 
 
 @contextmanager

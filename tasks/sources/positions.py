@@ -16,7 +16,9 @@ import pyarrow as pa
 from congruence.tasks.sources.errors import SplitError
 
 _MOST_KEPT = 4
-"""Open places of a process. One of 64 columns takes some 80 MB: each column's last page, decompressed."""
+"""Open places of a process."""
+_KEPT_BYTES = 2**28
+"""What they may hold together; the last one is kept whatever it holds."""
 
 _of_process: tuple[int, Positions] | None = None
 _guard = threading.Lock()
@@ -24,6 +26,9 @@ _guard = threading.Lock()
 
 class Opened(ABC):
     """A file opened for reading some columns, and how far it has been read. One thread at a time."""
+
+    held_bytes = 0
+    """What reading on from here needs to be kept in memory, about."""
 
     def __init__(self, path: str, piece_rows: Sequence[int]) -> None:
         self.path = path
@@ -133,6 +138,11 @@ class Positions:
             return
         with self._lock:
             self._idle.append((identity, opened))
-            closing = [self._idle.pop(0)[1] for _ in range(len(self._idle) - _MOST_KEPT)]
+            closing = []
+            while len(self._idle) > 1 and self._too_many():
+                closing.append(self._idle.pop(0)[1])
         for one in closing:
             one.close()
+
+    def _too_many(self) -> bool:
+        return len(self._idle) > _MOST_KEPT or sum(kept.held_bytes for _, kept in self._idle) > _KEPT_BYTES

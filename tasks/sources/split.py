@@ -119,7 +119,8 @@ class Split:
             raise SplitError(f"split {self.name!r}: its inputs are of kind {self.settings.input_kind!r}, not features")
         batches = list(self._index.table.batches(inputs.columns, shard.start, shard.stop))
         whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-        return inputs.matrix(whole), dict(sorted({**inputs.unusable(whole), **self._without_target(shard)}.items()))
+        matrix, unusable = inputs.matrix(whole)
+        return matrix, dict(sorted({**unusable, **self._without_target(shard)}.items()))
 
     def frame(self, shard: Shard, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Key, targets, model inputs and slice columns of ``shard`` (or just ``columns``), one row per row.
