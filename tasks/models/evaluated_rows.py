@@ -63,6 +63,16 @@ class EvaluatedRows:
         """Of the valid rows, as the encoder gave them, (v, d)."""
         return np.asarray(self.store.read()[self.valid])
 
+    def embeddings_of(self, chosen: Array) -> Array:
+        """Of some of the valid rows, by their numbers among these in increasing order, (k, d), read block by block."""
+        ends = np.cumsum(self.sizes)
+        parts = [np.empty((0, self.store.dimension), dtype=np.float32)]
+        for block, (size, end) in enumerate(zip(self.sizes, ends.tolist(), strict=True)):
+            here = chosen[np.searchsorted(chosen, end - size) : np.searchsorted(chosen, end)]
+            if len(here):
+                parts.append(self.inputs(block)[here - (end - size)])
+        return np.concatenate(parts)
+
     def all_targets(self) -> Array:
         """Of the valid rows, (v,) or (v, q)."""
         return self._targets(self.split.shards)

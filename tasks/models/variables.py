@@ -46,6 +46,7 @@ def build_variables(home: Path, cache: Path) -> dict[str, str]:
         "PIP_CACHE_DIR": str(cache / "pip"),
         "UV_CACHE_DIR": str(cache / "uv"),
         "PIP_NO_INPUT": "1",
+        "PIP_COMPILE": "0",  # what a model imports is compiled as it is loaded, which is a small part
         # uv does not read pip's settings.
         **{f"UV_{name}": found[f"PIP_{name}"] for name in _INDEX_SETTINGS if f"PIP_{name}" in found},
         **({"PIP_CONFIG_FILE": str(settings)} if settings.exists() else {}),

@@ -34,6 +34,7 @@ CONTRACT_ROWS = 32
 _KEPT_MODELS = 2
 _RANGE_ROWS = 2**16
 _RANGE_BYTES = 2**26
+_RANGE_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,8 @@ def predict_shards(
 ) -> PredictionReport:
     """Predict the valid rows of ``shards`` into the store; what lies there whole is skipped.
 
-    To run on a worker. Predictions are stored after every 65,536 rows or 64 MiB, so that is what a kill costs at most.
+    To run on a worker. Predictions are stored after every 65,536 rows, 64 MiB or 20 seconds (or a shard that took
+    longer), so that is what a kill costs at most.
 
     Args:
         address: where predictions are kept.
@@ -243,16 +245,18 @@ def _predict_range(
     """Predict shards without a gap, storing them as they become many: the number of rows."""
     rows, size, first = 0, 0, 0
     parts: list[Distribution] = []
+    begun = time.monotonic()
     for number, (shard, mask) in enumerate(zip(shards, masks, strict=True)):
         if mask.any():
             parts.append(model.predict(_valid_rows(split, shard, mask), start=shard.start))
             size += sum(values.nbytes for values in describe(parts[-1])[1].values())
             rows += len(parts[-1])
         last = number == len(shards) - 1
-        if last or size >= _RANGE_BYTES or shard.stop - shards[first].start >= _RANGE_ROWS:
+        many = size >= _RANGE_BYTES or shard.stop - shards[first].start >= _RANGE_ROWS
+        if last or many or time.monotonic() - begun >= _RANGE_SECONDS:
             chosen = slice(first, number + 1)
             write_range(address, shards[chosen], masks[chosen], _joined(model, parts))
-            parts, size, first = [], 0, number + 1
+            parts, size, first, begun = [], 0, number + 1, time.monotonic()
         if progress is not None:
             progress(shard.rows)
     return rows

@@ -67,7 +67,7 @@ def fit_version(
         )
     chosen = _chosen(keys, half, seed)
     predictive, keys, targets = rows.all_predictive(version)[chosen], hashed_keys(keys[chosen]), targets[chosen]
-    x = protocol.apply(np.asarray(rows.embeddings()[chosen], dtype=np.float64))
+    x = protocol.apply(np.asarray(rows.embeddings_of(chosen), dtype=np.float64))
     fitted = _fit(protocol, x, targets, predictive, keys, seed)
     calibration = prepare_calibration(x, input_kernel=protocol.input_kernel, seed=seed)
     test = calibration.test_version(targets, predictive, keys=keys, seed=seed)

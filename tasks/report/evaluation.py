@@ -11,10 +11,11 @@ import pandas as pd
 from congruence.tasks.masking import mask_secrets
 from congruence.tasks.plots import extreme_rows
 from congruence.tasks.report.rendering import inline_png, records, render
-from congruence.tasks.scores.counts import count_fit
+from congruence.tasks.scores.counts import CountFit, count_fit
 from congruence.tasks.scores.evaluation import SCORES, Evaluation
+from congruence.tasks.scores.features import POINTS
 from congruence.tasks.scores.meanings import CERTIFICATE_KINDS, MEANINGS, meaning, verdict
-from congruence.tasks.scores.segments import FEWEST_ROWS, Segment, weak_segments
+from congruence.tasks.scores.segments import FEWEST_ROWS, Segment, searched_rows, segments_of_halves
 
 CAPTIONS = {
     "fault_map": "The fault that explains best what is seen around each input, where chance does not explain it (false "
@@ -39,7 +40,6 @@ CAPTIONS = {
     "rootogram": "Bars that end outside the band are counts that the version predicts too seldom or too often; the "
     "first is that of zeros. On the scale of square roots rare counts can be judged beside common ones.",
 }
-_POINTS = 10
 _SLICES = 60
 _FEATURES = 12
 BROAD = ("extremes", "rejection", "pit_interpretation", "cce_by_slice")
@@ -51,17 +51,20 @@ FAULTS = ("fault_map", "local_reliability", "order_maps")
 _UNSHOWN = ("valid", "reason", "squared_error")
 
 
-def evaluation_report(evaluation: Evaluation, figures: Mapping[str, bytes], *, logged_as: str = "") -> str:
+def evaluation_report(
+    evaluation: Evaluation, figures: Mapping[str, bytes], *, logged_as: str = "", counts: CountFit | None = None
+) -> str:
     """A self-contained HTML page: what is wrong, metrics and how to read them, plots, worst and best points.
 
     Args:
         figures: PNG bytes by the names of ``plots.evaluation_figures``.
         logged_as: the name of the logged model behind the version, which its author knows it by.
+        counts: the ``count_fit`` of the evaluation, where it is known already.
     """
     metrics = evaluation.metrics
     ordered = [name for name in MEANINGS if name in metrics]
     ordered += [name for name in metrics if name not in MEANINGS]
-    worst, best = extreme_rows(evaluation, _POINTS)
+    worst, best = extreme_rows(evaluation, POINTS)
     invalid = evaluation.scores[~evaluation.scores["valid"].astype(bool)]
     return render(
         "evaluation.html",
@@ -79,7 +82,7 @@ def evaluation_report(evaluation: Evaluation, figures: Mapping[str, bytes], *, l
         places=[] if evaluation.wrong is None else records(evaluation.wrong.places.head(_SLICES)),
         segments=_segments(evaluation),
         searched=_searched(evaluation),
-        counts=count_fit(evaluation),
+        counts=counts or count_fit(evaluation),
         broad=BROAD,
         fault_figures=[_figure(name, figures[name]) for name in FAULTS if name in figures],
         figures=[_figure(name, picture) for name, picture in figures.items() if name not in FAULTS],
@@ -122,6 +125,7 @@ def _segments(evaluation: Evaluation) -> list[Segment]:
         return []
     assert evaluation.features is not None
     scores = evaluation.valid_scores
-    columns = [scores[name].to_numpy(float) for name in ("pit", "cce", "cce_noise_floor")]
     seed = evaluation.provenance.get("seed", 0)
-    return weak_segments(evaluation.features, *columns, seed=seed if isinstance(seed, int) else 0)
+    rows = searched_rows(len(scores), seed if isinstance(seed, int) else 0)
+    columns = [scores[name].to_numpy(float)[rows] for name in ("pit", "cce", "cce_noise_floor")]
+    return segments_of_halves(evaluation.features.loc[scores.index[rows]], *columns)

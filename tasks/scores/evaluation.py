@@ -100,7 +100,8 @@ class Evaluation:
         influence_noise: (B,), the ``noise`` of the same.
         wrong: what is wrong and where, where calibration given the input was measured.
         preview: what recalibrating would change, where something is wrong.
-        features: named features of the valid rows (``features.named_features``), where there are any.
+        features: named features of valid rows by their numbers: of all, or of those that are looked at in a long split
+            (``tasks.scores.features``).
     """
 
     model: ModelVersion
@@ -155,8 +156,6 @@ class Evaluation:
             yield "predictive", len(self.predictive), self.split.valid_rows
         if self.targets is not None:
             yield "targets", len(self.targets), self.split.valid_rows
-        if self.features is not None:
-            yield "features", len(self.features), self.split.valid_rows
         if self.embedding_map is not None:
             yield "embedding_map", len(self.embedding_map), self.split.rows
 

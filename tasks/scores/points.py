@@ -25,7 +25,7 @@ from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.correction import CorrectionPreview
 from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, Metric, SplitSummary
-from congruence.tasks.scores.features import named_features
+from congruence.tasks.scores.features import named_features, numbers_of_inputs, rows_looked_at
 from congruence.tasks.scores.looks import look_metrics
 from congruence.tasks.scores.names import requested_metrics
 from congruence.tasks.scores.picture import principal_plane
@@ -70,9 +70,12 @@ def score_version(
     points = score_points(
         result, predictive, targets, seed=settings.seed, keys=hashed, test=test, calibration=calibration
     )
+    numbers = np.flatnonzero(valid)
+    searched, looked_at = rows_looked_at(points["cce"], settings.seed)
+    features = named_features(split, numbers[looked_at])
     regions = None
     if calibration is not None and calibration.regions is not None:
-        regions = calibration.regions.named(features_of(split, valid))
+        regions = calibration.regions.named(numbers_of_inputs(split, features.loc[numbers[searched]]), searched)
         points["calibration_region"] = np.array(regions.names)[regions.labels]
     for name, values in points.items():
         frame[name] = over_all_rows(values, valid)
@@ -88,7 +91,7 @@ def score_version(
         summary |= calibration_metrics(calibration.test)
         if regions is not None:
             inputs_only = labels.drop(columns=split.settings.target_columns, errors="ignore")
-            wrong = read_what_is_wrong(calibration, regions, points["pit"], summary, np.flatnonzero(valid), inputs_only)
+            wrong = read_what_is_wrong(calibration, regions, points["pit"], summary, numbers, inputs_only)
         else:
             names = target_names(split, targets.shape[1])
             wrong = read_vector_targets(calibration, predictive, targets, names, summary, hashed, settings.seed)
@@ -112,7 +115,7 @@ def score_version(
         influence=influence_table(result, keys),
         influence_noise=None if result.uncertainty is None else result.uncertainty.influence.noise,
         wrong=wrong,
-        features=named_features(split, valid),
+        features=features,
         preview=tried,
     )
 
@@ -130,7 +133,7 @@ def _preview(
     if not is_wanted(requested, metrics, targets, predictive):
         return None
     chosen, half = rows_to_try(keys, settings.seed)
-    embeddings = rows.embeddings()[chosen]
+    embeddings = rows.embeddings_of(chosen)
     return preview(protocol, embeddings, targets[chosen], predictive[chosen], keys[chosen], half, settings.seed)
 
 
@@ -140,14 +143,6 @@ def over_all_rows(values: Array, valid: Array) -> Array:
     column = np.full(len(valid), None if is_text else np.nan, dtype=object if is_text else np.float64)
     column[valid] = values
     return column
-
-
-def features_of(split: Split, valid: Array) -> dict[str, Array]:
-    """The named numbers of the valid rows' inputs, (v,) each; none where the inputs are images, texts or vectors."""
-    if split.settings.input_kind != "features":
-        return {}
-    frame = split.frame(Shard(0, 0, split.rows, ""), split.settings.input_columns)
-    return {name: frame.loc[valid, name].to_numpy() for name in frame.select_dtypes("number").columns}
 
 
 def target_names(split: Split, count: int) -> list[str]:

@@ -6,10 +6,18 @@ with the split (a few seconds of one core), and is paid only where a fault was f
 
 from __future__ import annotations
 
+import hashlib
+from threading import Lock
+
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.recalibration_preview import Change, recalibration_rehearsal
+from congruence.kernels.conditional_calibration.recalibration_preview import (
+    Change,
+    RehearsalSplit,
+    recalibration_rehearsal,
+    rehearsal_split,
+)
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.deterministic import Deterministic
 from congruence.kernels.protocol.protocol import EvaluationProtocol
@@ -65,19 +73,34 @@ def preview(
     if min(int(half.sum()), int((~half).sum())) < FEWEST or getattr(predictive, "values", np.ones((1, 2))).shape[1] < 2:
         return None
     x = protocol.apply(np.asarray(embeddings, dtype=np.float64))
-    tried = recalibration_rehearsal(
-        x,
-        targets,
-        predictive,
-        half,
-        input_kernel=protocol.input_kernel,
-        regularization=protocol.regularization,
-        seed=seed,
-        keys=keys,
-    )
+    split = _SPLITS.of(x, half, protocol, seed)
+    tried = recalibration_rehearsal(split, targets, predictive, seed=seed, keys=keys)
     table = [_row(_WORDS[name], tried.changes[name]) for name in _WORDS if name in tried.changes]
     table.append(PreviewRow("calibration p", *tried.p_values))
     return CorrectionPreview(in_words(tried.map, x[half]), tried.fitted_on, tried.rows, tuple(table))
+
+
+class _LastSplit:
+    """The split that this process tried last: the versions of a split follow each other, and look at the same rows."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._known: tuple[str, RehearsalSplit] | None = None
+
+    def of(self, x: Array, half: Array, protocol: EvaluationProtocol, seed: int) -> RehearsalSplit:
+        """The rehearsal's split of these rows."""
+        told = f"{protocol.digest} {seed} {x.shape}".encode()
+        digest = hashlib.sha256(told + np.ascontiguousarray(x).tobytes() + np.packbits(half).tobytes()).hexdigest()
+        with self._lock:
+            known = self._known
+            if known is None or known[0] != digest:
+                kernel, regularization = protocol.input_kernel, protocol.regularization
+                made = rehearsal_split(x, half, input_kernel=kernel, regularization=regularization, seed=seed)
+                known = self._known = (digest, made)
+            return known[1]
+
+
+_SPLITS = _LastSplit()
 
 
 def _row(name: str, change: Change) -> PreviewRow:

@@ -70,11 +70,21 @@ def weak_segments(features: pd.DataFrame, pit: Array, cce: Array, floor: Array, 
         floor: root of its expected square if the version is true, (n,).
         seed: of the halves.
     """
+    rows = searched_rows(len(pit), seed)
+    return segments_of_halves(features.iloc[rows], pit[rows], cce[rows], floor[rows])
+
+
+def searched_rows(count: int, seed: int = 0) -> Array:
+    """Which of ``count`` rows segments are looked for in, in random order: 40,000 of more rows."""
+    return np.asarray(stream(seed, "halves of weak segments").permutation(count)[:MOST_ROWS])
+
+
+def segments_of_halves(features: pd.DataFrame, pit: Array, cce: Array, floor: Array) -> list[Segment]:
+    """``weak_segments`` of rows in random order: found on the first half, judged on the second."""
     columns = _columns(features)
     if len(pit) < FEWEST_ROWS or columns.empty:
         return []
-    rows = stream(seed, "halves of weak segments").permutation(len(pit))[:MOST_ROWS]
-    first, second = np.array_split(rows, 2)
+    first, second = np.array_split(np.arange(len(pit)), 2)
     table = columns.to_numpy(np.float32)
     fewest = max(_FEWEST_IN_LEAF, int(_SHARE_IN_LEAF * len(first)))
     tree = DecisionTreeRegressor(max_depth=DEPTH, max_leaf_nodes=LEAVES, min_samples_leaf=fewest, random_state=0)

@@ -261,8 +261,11 @@ def kernel_calibration_error(predictive: Distribution, targets: Array, seed: int
     with step("kernel calibration error", 3, "parts") as advance:
         terms = pair_terms(predictive, targets, kernel)  # the quantiles of a mixture cost more than both that follow
         advance(1)
-        estimate = unbiased_estimate(terms) if n <= SKCE_PAIRS_ROWS else np.mean(block_estimates(terms))
-        advance(1)
         test = asymptotic_test(terms, seed=seed) if n <= ASYMPTOTIC_ROWS else block_test(terms, seed=seed)
         advance(1)
-    return _finite({"skce": float(estimate), "skce_p_value": test.p_value})
+        if n <= ASYMPTOTIC_ROWS or (n > SKCE_PAIRS_ROWS and seed == 0):
+            estimate = test.estimate  # of the same pairs
+        else:
+            estimate = unbiased_estimate(terms) if n <= SKCE_PAIRS_ROWS else float(np.mean(block_estimates(terms)))
+        advance(1)
+    return _finite({"skce": estimate, "skce_p_value": test.p_value})

@@ -16,8 +16,10 @@ from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.plots import evaluation_figures
 from congruence.tasks.plots.slices import slice_readings
 from congruence.tasks.report.evaluation import evaluation_report
+from congruence.tasks.scores import features as scores_features
+from congruence.tasks.scores import segments as scores_segments
 from congruence.tasks.scores.counts import count_fit, randomised_coverage
-from congruence.tasks.scores.features import named_features
+from congruence.tasks.scores.features import named_features, rows_looked_at
 from congruence.tasks.scores.segments import weak_segments
 from congruence.tasks.sources import open_split
 from congruence.tasks.sources.settings import SplitSettings
@@ -158,6 +160,21 @@ def test_slices_have_the_intervals_of_their_own_rows(counted: Any) -> None:
     assert low.factor_interval[0] < low.factor < low.factor_interval[1]
 
 
+def test_of_a_long_split_the_features_of_some_rows_are_read(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scores_segments, "MOST_ROWS", 20)
+    monkeypatch.setattr(scores_features, "_ROWS_AT_ONCE", 16)
+    cce = np.random.default_rng(0).permutation(100).astype(float)
+    searched, looked_at = rows_looked_at(cce, seed=3)
+    assert (len(searched), searched.tolist()) == (20, rows_looked_at(-cce, seed=3)[0].tolist())
+    assert set(np.argsort(cce)[:10]) | set(np.argsort(cce)[-10:]) | set(searched) == set(looked_at)
+    frame = pd.DataFrame({"x": np.arange(100.0), "z": np.arange(100) % 7, "y": 0.0})
+    frame.to_parquet(tmp_path / "data.parquet")
+    settings = SplitSettings(
+        uri=str(tmp_path / "data.parquet"), input=["x", "z"], input_kind="features", target="y", shard_rows=30
+    )
+    pd.testing.assert_frame_equal(named_features(open_split(settings), looked_at), frame.loc[looked_at, ["x", "z"]])
+
+
 def test_the_features_of_a_split_are_its_named_inputs(tmp_path: Any) -> None:
     frame = pd.DataFrame(
         {"text": [f"row {i}" for i in range(50)], "rooms": range(50), "city": list("ab") * 25, "street": range(50),
@@ -169,7 +186,7 @@ def test_the_features_of_a_split_are_its_named_inputs(tmp_path: Any) -> None:
         model_inputs=["text", "rooms", "street"], slices=["city"],
     )  # fmt: skip
     valid = np.arange(50) != 7
-    found = named_features(open_split(settings), valid)
+    found = named_features(open_split(settings), np.flatnonzero(valid))
     assert list(found) == ["rooms", "city"]
     assert list(found.index) == [row for row in range(50) if row != 7]
     assert found["rooms"][8] == 8

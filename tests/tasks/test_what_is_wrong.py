@@ -32,9 +32,10 @@ from congruence.tasks.scores.evaluation import (
     SplitSummary,
     cce_status,
 )
+from congruence.tasks.scores.features import named_features, numbers_of_inputs
 from congruence.tasks.scores.meanings import meaning, verdict
 from congruence.tasks.scores.names import METRICS
-from congruence.tasks.scores.points import features_of, over_all_rows, score_points, summarise
+from congruence.tasks.scores.points import over_all_rows, score_points, summarise
 from congruence.tasks.scores.reading import CONTRADICTED, read_vector_targets, read_what_is_wrong
 from congruence.tasks.scores.summary import calibration_metrics
 from congruence.tasks.sources import SplitSettings, open_split
@@ -319,10 +320,12 @@ def test_regions_are_named_by_the_features_of_the_valid_rows(tmp_path: Path) -> 
         uri=str(tmp_path / "rows.parquet"), input=["age", "income"], input_kind="features", target="y"
     )
     valid = np.arange(60) % 3 > 0
-    found = features_of(open_split(listed), valid)
-    assert list(found) == ["age", "income"]
-    np.testing.assert_array_equal(found["age"], X[:60, 0][valid])
-    assert features_of(open_split(listed.model_copy(update={"input": "vector"})), valid) == {}
+    for settings, names in ((listed, ["age", "income"]), (listed.model_copy(update={"input": "vector"}), [])):
+        split = open_split(settings)
+        found = numbers_of_inputs(split, named_features(split, np.flatnonzero(valid)))
+        assert list(found) == names
+        for number, name in enumerate(names):
+            np.testing.assert_array_equal(found[name], X[:60, number][valid])
     placed = over_all_rows(np.array(["spread", ""]), np.array([True, False, True]))
     assert placed.tolist() == ["spread", None, ""]
     np.testing.assert_array_equal(over_all_rows(np.array([1, 2]), np.array([True, False, True])), [1.0, np.nan, 2.0])

@@ -80,6 +80,7 @@ def test_only_what_is_listed_is_passed_on(our_secrets: None, tmp_path: Path) -> 
     assert building["PIP_INDEX_URL"] == building["UV_INDEX_URL"] == "https://ada:hunter2@index"
     assert not {name for name in building if name.startswith(("AWS_", "PREFECT_", "GITHUB", "MY_", "DATA"))}
     assert "UV_TOKEN" not in building
+    assert building["PIP_COMPILE"] == "0"
 
 
 def test_a_model_sees_neither_our_variables_nor_our_folder(

@@ -100,6 +100,25 @@ def test_groups_of_shards_are_predicted_once(
     np.testing.assert_allclose(found.mean(), np.linspace(0, 1, split.rows)[valid])
 
 
+def test_what_a_slow_version_answered_is_kept_when_it_is_killed(
+    registry: str, split: Split, served: Served, addressed: Addressed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log(registry, normal)
+    monkeypatch.setattr(worker, "_RANGE_SECONDS", 0.0)
+    version, answered = served(), PredictiveModel.predict
+
+    def killed(model: PredictiveModel, frame: pd.DataFrame, *, start: int = 0) -> Any:
+        if start == split.shards[4].start:
+            raise KeyboardInterrupt
+        return answered(model, frame, start=start)
+
+    monkeypatch.setattr(PredictiveModel, "predict", killed)
+    address = addressed(version)
+    with pytest.raises(KeyboardInterrupt):
+        predict_shards(address, version, split, split.shards, masks(split))
+    assert pending(address, split.shards) == split.shards[4:]
+
+
 def test_a_damaged_range_is_predicted_again(
     registry: str, split: Split, served: Served, addressed: Addressed, counting: Counting, tmp_path: Path
 ) -> None:

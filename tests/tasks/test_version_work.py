@@ -1,0 +1,90 @@
+"""What a further version does not do again."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+
+from congruence.kernels.conditional_calibration import recalibration
+from congruence.kernels.conditional_calibration.local_reading import local_reading
+from congruence.kernels.conditional_calibration.prepared import prepare_calibration
+from congruence.kernels.congruence.preparation import prepare
+from congruence.kernels.distributions import Normal
+from congruence.kernels.gram.spectrum import SpectralSmoother
+from congruence.kernels.kernel_functions import RBF
+from congruence.kernels.plots.calibration import pit_histogram
+from congruence.kernels.plots.style import figure_of, png
+from congruence.kernels.protocol.protocol import EXACT
+from congruence.tasks.scores import recalibration_preview, summary
+
+RNG = np.random.default_rng(11)
+X = RNG.standard_normal((240, 2))
+Y = X[:, 0] + RNG.standard_normal(240)
+RIGHT, NARROW = Normal(X[:, 0], np.ones(240)), Normal(X[:, 0], np.full(240, 0.4))
+KEYS = np.array([f"row {number}" for number in range(240)], dtype=object)
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, calls: Counter[str]) -> None:
+    original = getattr(place, name)
+
+    def count(*arguments: Any, **options: Any) -> Any:
+        calls[name] += 1
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(place, name, count)
+
+
+def test_a_preview_makes_the_inputs_systems_once_and_fits_each_shift_and_spread_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: Counter[str] = Counter()
+    counted(monkeypatch, recalibration_preview, "rehearsal_split", calls)
+    counted(monkeypatch, recalibration, "fit_moves", calls)
+    counted(monkeypatch, recalibration, "fit_shape", calls)
+    half = np.arange(240) % 2 == 0
+    first = recalibration_preview.preview(EXACT, X, Y, NARROW, KEYS, half, 5)
+    again = recalibration_preview.preview(EXACT, X, Y, NARROW, KEYS, half, 5)
+    assert first == again
+    assert calls["rehearsal_split"] == 1
+    # 5 folds of 6 shifts, 6 spreads and 6 shapes: shapes, and one of the spreads, move as has been fitted already.
+    assert calls["fit_shape"] == 2 * 90
+    assert calls["fit_moves"] <= 2 * 60
+    recalibration_preview.preview(EXACT, X[::-1], Y, NARROW, KEYS, half, 5)
+    assert calls["rehearsal_split"] == 2
+
+
+def test_two_versions_tested_by_one_pass_over_the_draws_have_the_p_values_of_two() -> None:
+    calibration = prepare_calibration(X, input_kernel=RBF(0.5), seed=3)
+    together = calibration.test_versions(Y, [NARROW, RIGHT], keys=KEYS)
+    alone = [calibration.test_version(Y, law, keys=KEYS) for law in (NARROW, RIGHT)]
+    assert [test.p_value for test in together] == [test.p_value for test in alone]
+    np.testing.assert_allclose(together[1].null_statistics, alone[1].null_statistics, rtol=1e-4)
+
+
+def test_a_second_reading_sums_no_squared_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    smoother = prepare(X, input_kernel=RBF(0.5)).smoother
+    direct = np.sum((smoother.synthesis * smoother.filters @ smoother.analysis.T).astype(float) ** 2, axis=1)
+    read = local_reading(smoother, RNG.random(240))
+    np.testing.assert_allclose(read.null_std, np.sqrt(direct), rtol=1e-5)
+    monkeypatch.delattr(SpectralSmoother, "squared_weights")
+    np.testing.assert_array_equal(local_reading(smoother, RNG.random(240)).null_std, read.null_std)
+
+
+def test_the_blocks_of_the_kernel_calibration_test_are_those_of_its_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summary, "SKCE_PAIRS_ROWS", 100)
+    monkeypatch.setattr(summary, "ASYMPTOTIC_ROWS", 100)
+    calls: Counter[str] = Counter()
+    counted(monkeypatch, summary, "block_estimates", calls)
+    by_default = summary.kernel_calibration_error(NARROW, Y, 0)["skce"].value
+    assert calls["block_estimates"] == 0
+    assert summary.kernel_calibration_error(NARROW, Y, 1)["skce"].value == by_default
+    assert calls["block_estimates"] == 1
+
+
+def test_a_picture_measures_its_texts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Counter[str] = Counter()
+    counted(monkeypatch, Axes, "get_tightbbox", calls)
+    png(figure_of(pit_histogram(RNG.random(100))))
+    assert calls["get_tightbbox"] == 1
