@@ -15,7 +15,7 @@ from congruence.flows.commands.registry import compare, gate, list_versions, ope
 from congruence.flows.commands.reproduce import reproduce
 from congruence.flows.commands.score import score
 from congruence.flows.commands.stack import stack
-from congruence.flows.commands.watch import receive, serve, watch
+from congruence.flows.commands.watch import receive, serve, watch, webhook
 
 
 def _print_version(asked: bool) -> None:
@@ -54,6 +54,7 @@ app.command()(watch)
 app.command()(serve)
 app.command()(score)
 app.command()(receive)
+app.command()(webhook)
 app.add_typer(stack, name="stack")
 app.command()(reproduce)
 app.command()(demo)

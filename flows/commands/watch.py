@@ -1,4 +1,4 @@
-"""`congruence watch`, `serve` and `receive`: evaluations that start by themselves."""
+"""`congruence watch`, `serve`, `receive` and `webhook`: evaluations that start by themselves."""
 
 from __future__ import annotations
 
@@ -67,8 +67,11 @@ def serve(
         serve_deployments(settings, file, cron=cron, name=name)
 
 
+Secret = Annotated[str, typer.Option(envvar="CONGRUENCE_WEBHOOK_SECRET", help="That of the webhook in MLflow.")]
+
+
 def receive(
-    secret: Annotated[str, typer.Option(envvar="CONGRUENCE_WEBHOOK_SECRET", help="That of the webhook in MLflow.")],
+    secret: Secret,
     port: Annotated[int, typer.Option(help="Port to listen on.")] = 4280,
     host: Annotated[str, typer.Option(help="Address to bind; loopback unless you say otherwise.")] = "127.0.0.1",
     home: Home = None,
@@ -81,3 +84,16 @@ def receive(
 
         typer.echo(f"receiving on http://{host}:{port}{PATH} (stop with Ctrl-C)")
         serve_receiver(secret, host=host, port=port)
+
+
+def webhook(
+    url: Annotated[str, typer.Argument(help="The receiver's, as MLflow's server reaches it: http://HOST:4280/mlflow.")],
+    secret: Secret,
+    debug: Debug = False,
+) -> None:
+    """Have MLflow's server (MLFLOW_TRACKING_URI) post new versions to `congruence receive`; again, it is set anew."""
+    with Errors(debug):
+        from congruence.tasks.tracking.settings import TrackingSettings
+        from congruence.tasks.watching.registration import register_webhook
+
+        typer.echo(register_webhook(url, secret, TrackingSettings()))

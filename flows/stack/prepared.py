@@ -9,8 +9,7 @@ from typing import Any
 
 from congruence.flows.stack.place import BUCKET, POOL, Place
 from congruence.tasks.stack.tether import descendants
-
-_WEBHOOK = "congruence"
+from congruence.tasks.tracking.settings import TrackingSettings
 
 
 def make_bucket(place: Place) -> None:
@@ -35,16 +34,10 @@ def make_bucket(place: Place) -> None:
 
 def make_webhook(place: Place) -> None:
     """MLflow's webhook of new versions to the receiver, which knows its secret."""
-    from mlflow import MlflowClient
+    from congruence.tasks.watching.registration import register_webhook
 
-    client = MlflowClient(place.http("mlflow"))
-    url = f"{place.http('receiver')}/mlflow"
-    for known in client.list_webhooks():
-        if known.name == _WEBHOOK and known.url == url:
-            return
-        if known.name == _WEBHOOK:  # the receiver has another port than in an earlier stack
-            client.delete_webhook(known.webhook_id)
-    client.create_webhook(_WEBHOOK, url, ["model_version.created"], secret=place.words["webhook"])
+    settings = TrackingSettings(uri=place.http("mlflow"))
+    register_webhook(f"{place.http('receiver')}/mlflow", place.words["webhook"], settings)
 
 
 def has_pool(place: Place) -> bool:

@@ -54,7 +54,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[StackStage]:
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(missing() is not None, reason=str(missing()))
 def test_the_stack_evaluates_by_its_work_pool_survives_kills_and_leaves_nothing(stage: StackStage) -> None:
-    file = stage.file("circle", pause=0.05)
+    file = stage.file("circle")
     first = stage.register("circle", seconds=0.2)
     deployed = stage.command("deploy", str(file), "--cron", "0 0 1 1 *")
     assert deployed.returncode == 0, deployed.stderr

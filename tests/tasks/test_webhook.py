@@ -21,7 +21,9 @@ from starlette.testclient import TestClient
 
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.errors import SettingsError
+from congruence.tasks.tracking.settings import TrackingSettings
 from congruence.tasks.watching.bounded_server import bounded_server
+from congruence.tasks.watching.registration import register_webhook
 from congruence.tasks.watching.webhook import MAX_BODY, NewVersion, create_receiver, serve_receiver
 
 SECRET = "a secret of some length"
@@ -151,7 +153,11 @@ def test_a_real_registry_announces_its_new_version(
     thread.start()
     wait_until(lambda: server.started)
     target = f"http://127.0.0.1:{port}/mlflow"
-    webhook = mlflow_server.create_webhook("congruence", target, ["model_version.created"], secret=secret)
+    place = TrackingSettings(uri=mlflow_server.tracking_uri)
+    assert "was told: " in register_webhook("http://127.0.0.1:9/mlflow", "an earlier secret of ours", place)
+    assert "was told again: " in register_webhook(target, secret, place)
+    (webhook,) = mlflow_server.list_webhooks()
+    assert webhook.url == target
     mlflow_server.create_registered_model("angle")
     logged = mlflow_server.create_logged_model("0", name="angle")
     mlflow_server.create_model_version(
@@ -162,6 +168,11 @@ def test_a_real_registry_announces_its_new_version(
     assert mlflow_server.test_webhook(webhook.webhook_id).success
     server.should_exit = True
     thread.join(timeout=10)
+
+
+def test_a_database_posts_nothing(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="set MLFLOW_TRACKING_URI to its address"):
+        register_webhook("http://127.0.0.1:4280/mlflow", SECRET, TrackingSettings(uri=f"sqlite:///{tmp_path}/m.db"))
 
 
 @pytest.mark.parametrize(
