@@ -34,6 +34,8 @@ from congruence.flows.stages.solve import groups_of, solve
 from congruence.flows.stages.standardise import standardise
 from congruence.flows.stages.waiting import flow_client, told
 from congruence.flows.tracking import for_workers
+from congruence.flows.untold import Untold
+from congruence.kernels.errors import CongruenceError
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.cards import devices_in_words, worker_devices
 from congruence.tasks.clusters import dask_client, scheduler_address
@@ -130,12 +132,13 @@ def _on_workers(client: Client, settings: EvaluationSettings, work: SplitWork, a
     on_dask = evaluate_split.with_options(task_runner=runner, flow_run_name=f"evaluate on {work.split.name}")
     share_options(client, settings.store.storage_options)
     with told(client):
-        return on_dask(settings, work, again)
+        return on_dask(settings, Untold(work), again)
 
 
 @flow(name="evaluate-split", validate_parameters=False)
-def evaluate_split(settings: EvaluationSettings, work: SplitWork, again: bool) -> list[VersionOutcome]:
+def evaluate_split(settings: EvaluationSettings, asked: Untold[SplitWork], again: bool) -> list[VersionOutcome]:
     """Embed a split, and predict, solve, score and log what is missing on it; every run that is opened is ended."""
+    work = asked.here()
     ended: dict[str, VersionOutcome] = {}
 
     def end(logged: dict[str, Logged], failures: dict[str, str]) -> None:
@@ -190,10 +193,19 @@ def evaluate_split(settings: EvaluationSettings, work: SplitWork, again: bool) -
                 with timed("score"):
                     end(*score(settings, work.protocol, rows, solved, kept, again))
     except BaseException as error:
-        for version in left():
-            fail_run(work.identities[version.label], reason(error), settings.tracking)
+        _mark_failed([work.identities[version.label] for version in left()], reason(error), settings)
         raise
     return [ended[version.label] for version in work.versions]
+
+
+def _mark_failed(identities: list[EvaluationIdentity], message: str, settings: EvaluationSettings) -> None:
+    """Mark open runs as failed. Where MLflow is away they stay open, which is told: what ended the work is raised."""
+    for position, identity in enumerate(identities):
+        try:
+            fail_run(identity, message, settings.tracking)
+        except CongruenceError as error:
+            say(f"{len(identities) - position} runs in MLflow stay open until the next attempt takes them up: {error}")
+            return
 
 
 def _measurement(settings: EvaluationSettings, work: SplitWork, version: ModelVersion) -> MeasurementAddress:

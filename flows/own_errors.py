@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 
-from distributed import CancelledError, KilledWorker
+from distributed import CancelledError, KilledWorker, Status, get_worker
 from prefect.logging.handlers import PrefectConsoleHandler
 
 from congruence.flows.explained import explained
@@ -19,6 +19,7 @@ from congruence.tasks.masking import mask_text
 
 _LATER = (CancelledError, KilledWorker)  # which become a ClusterError, see dask_client
 _LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
+_ENGINE = "prefect.engine"  # of a run that has not begun
 _FORMATTER = logging.Formatter()
 _MARK = "congruence_explained"
 _TOLD = ("Finished in state", "Crash detected! Execution was aborted by a termination signal")
@@ -53,9 +54,17 @@ class ToldElsewhere(logging.Filter):
         """Whether the record is news."""
         if getattr(record, _MARK, False):
             return False
-        if record.name in _LOGGERS and terminated():  # what follows a SIGTERM comes from it
-            return False
+        if record.name in (*_LOGGERS, _ENGINE) and (terminated() or _worker_ends()):
+            return False  # what follows a SIGTERM, or the end of the cluster, comes from it
         return not (record.name in _LOGGERS and record.getMessage().startswith(_TOLD))
+
+
+def _worker_ends() -> bool:
+    """Whether this is a task of a Dask worker that is being closed."""
+    try:
+        return get_worker().status in (Status.closing, Status.closed)
+    except ValueError:  # no worker's task
+        return False
 
 
 def told_by_a_command() -> None:

@@ -25,6 +25,7 @@ from congruence.kernels.memory import CARD_SHARE_VARIABLE, total_memory
 from congruence.kernels.threads import usable_cores
 from congruence.tasks.cluster_specs import ClusterSpec, await_workers, read_cluster_spec, start_cluster
 from congruence.tasks.cluster_tls import tls_configuration
+from congruence.tasks.dask_logs import LeaveTheEndToTheClient, quiet_dask
 from congruence.tasks.errors import ClusterError, SettingsError
 from congruence.tasks.own_workers import are_kept, kept_workers
 from congruence.tasks.settings.cluster import ClusterSettings
@@ -44,6 +45,8 @@ DASK_SETTINGS = {
     # default, 15 s, where the machine is busy.
     "distributed.deploy.lost-worker-timeout": "1 hour",
     "distributed.scheduler.worker-ttl": "1 hour",  # one that computes long in a busy machine is not dead
+    # Of the messages that Dask keeps for its own developers: each holds a task with all that it was told.
+    "distributed.admin.low-level-log-length": 20,
 }
 """Dask reads some of these on the scheduler and some on workers: where others start those, infra/dask carries them."""
 WITHOUT_WORKERS_SECONDS = 300.0
@@ -97,6 +100,7 @@ def _connected(settings: ClusterSettings, announce: Callable[[str], None]) -> It
             kept_workers(started, announce),
             _closing(Client(started)) as client,
         ):
+            _leave_the_end_to(client, settings)
             yield client
         return
     if settings.kind in ("spec", "kubernetes"):
@@ -114,6 +118,7 @@ def _connected(settings: ClusterSettings, announce: Callable[[str], None]) -> It
                 "worker process was killed, most often it lacks memory: use fewer with cluster.workers, and run again"
             ) from error
         with _closing(started), _closing(Client(started)) as client:
+            _leave_the_end_to(client, settings)
             yield client
         return
     try:
@@ -125,6 +130,11 @@ def _connected(settings: ClusterSettings, announce: Callable[[str], None]) -> It
         ) from error
     with _closing(client):
         yield client
+
+
+def _leave_the_end_to(client: Client, settings: ClusterSettings) -> None:
+    if settings.kind in ("local", "cuda"):  # whose workers are processes of this machine, and write to our terminal
+        client.register_plugin(LeaveTheEndToTheClient())
 
 
 def _local(settings: ClusterSettings, announce: Callable[[str], None]) -> Any:
@@ -148,7 +158,8 @@ def _closing(part: Any) -> Iterator[Any]:
         yield part
     finally:
         try:
-            part.close()
+            with quiet_dask():
+                part.close()
         except TimeoutError:
             logger.warning("%s did not close in time; what is left of it ends with this process", type(part).__name__)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 import socket
@@ -24,6 +23,7 @@ from congruence.tasks.cards import WorkerDevice, devices_in_words, own_device
 from congruence.tasks.cluster_specs import read_cluster_spec
 from congruence.tasks.cluster_tls import tls_configuration
 from congruence.tasks.clusters import DASK_SETTINGS, kubernetes_spec
+from congruence.tasks.dask_logs import quiet_dask
 from congruence.tasks.doctor.answers import clock, host_and_port, why_none
 from congruence.tasks.doctor.cards import Cards, judged, own_cards
 from congruence.tasks.doctor.certificates import certificates
@@ -110,20 +110,16 @@ def _scheduler(settings: ClusterSettings, reach: Reach) -> Iterator[Finding | St
     except OSError as error:
         yield wrong(PLACE, f"{address}: {why_none(error) or error}", start)
         return
-    # Each failed attempt would be told by a traceback, and so would the end of this client.
-    dasks = logging.getLogger("distributed")
-    before = dasks.level
-    dasks.setLevel(logging.CRITICAL)
     yield Step(
         f"speaking to the scheduler at {address}",
         "see whether both sides speak TLS with certificates of one authority, or neither does, and whether it is a "
         "Dask scheduler that listens there",
     )
-    try:
-        with Client(address, timeout=_CONNECT_SECONDS, security=_security(settings), set_as_default=False) as client:
-            yield from _cluster(client, address, reach)
-    finally:
-        dasks.setLevel(before)
+    with (
+        quiet_dask(),
+        Client(address, timeout=_CONNECT_SECONDS, security=_security(settings), set_as_default=False) as client,
+    ):
+        yield from _cluster(client, address, reach)
 
 
 def _security(settings: ClusterSettings) -> Security:

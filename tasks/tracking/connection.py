@@ -20,6 +20,7 @@ from congruence.tasks.mlflow_database import artifacts_folder, make_local_store,
 from congruence.tasks.outages import is_refusal, is_transient
 from congruence.tasks.surroundings import trouble
 from congruence.tasks.tracking.settings import TrackingSettings
+from congruence.tasks.uninterrupted import uninterrupted
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,8 @@ def server(settings: TrackingSettings) -> str:
 def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -> T:
     """The result of ``operation``, tried again with growing pauses while the server does not answer.
 
-    ``operation`` may have been carried out by a server that failed to say so: it must be idempotent.
+    ``operation`` may have been carried out by a server that failed to say so: it must be idempotent. A signal that
+    comes meanwhile is handled after it, see ``uninterrupted``.
 
     A server that answered before and refuses connections now is being started again, and is waited for; one that never
     answered is given up sooner.
@@ -76,7 +78,8 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
     started, wait = time.monotonic(), _FIRST_WAIT
     while True:
         try:
-            result = operation()
+            with uninterrupted():
+                result = operation()
             _answered.add(server(settings))
             return result
         except Exception as error:

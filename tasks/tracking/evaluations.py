@@ -14,8 +14,9 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, M
 from mlflow.exceptions import MlflowException
 
 from congruence.tasks.masking import mask_secrets, mask_text
-from congruence.tasks.plots import evaluation_figures, png
+from congruence.tasks.plots import evaluation_pictures
 from congruence.tasks.report.evaluation import evaluation_report
+from congruence.tasks.scores.counts import count_fit
 from congruence.tasks.scores.evaluation import Evaluation, is_of_the_version
 from congruence.tasks.scores.evaluation import Metric as EvaluationMetric
 from congruence.tasks.scores.meanings import HEADLINES, meaning, verdict
@@ -114,8 +115,9 @@ def write_artifacts(evaluation: Evaluation, folder: Path, settings: TrackingSett
     if not evaluation.slices.empty:
         texts[SLICES_FILE] = table_json(evaluation.slices.head(1000))
     if settings.report:
-        figures = {name: png(figure) for name, figure in evaluation_figures(evaluation)}
-        texts[REPORT_FILE] = evaluation_report(evaluation, figures, logged_as=logged_as)
+        counts = count_fit(evaluation)
+        figures = evaluation_pictures(evaluation, counts=counts)
+        texts[REPORT_FILE] = evaluation_report(evaluation, figures, logged_as=logged_as, counts=counts)
         (folder / "plots").mkdir()
         for name, picture in figures.items():
             (folder / "plots" / f"{name}.png").write_bytes(picture)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 import mlflow
 from distributed import Client
@@ -61,16 +62,19 @@ def system_metrics(
         yield None
         return
     server = connect(settings)
-    machine = persist("opening the run of system metrics", lambda: _machine_run(server, run_ids, settings), settings)
-    status = RunStatus.FAILED
+    status, opened = RunStatus.FAILED, list[str]()
     try:
+        step = "opening the run of system metrics"
+        persist(step, lambda: opened.append(_machine_run(server, run_ids, settings)), settings)  # a signal may follow
+        (machine,) = opened
         workers = nullcontext() if client is None else worker_metrics(client, machine, settings, interval)
         with _monitored(machine, settings, interval), workers:
             yield machine
         status = RunStatus.FINISHED
     finally:
         ended = RunStatus.to_string(status)
-        persist("closing the run of system metrics", lambda: server.set_terminated(machine, ended), settings)
+        for run in opened:
+            persist("closing the run of system metrics", partial(server.set_terminated, run, ended), settings)
 
 
 @contextmanager
@@ -109,7 +113,7 @@ def _machine_run(client: MlflowClient, run_ids: Sequence[str], settings: Trackin
         for run_id in run_ids:
             client.set_tag(run_id, MACHINE_RUN, machine)
             client.set_tag(run_id, MACHINE_PLACE, run_place(settings, experiment, machine))
-    except BaseException:  # a signal, too: nobody else knows of the run yet
+    except BaseException:  # nobody else knows of the run yet
         client.set_terminated(machine, RunStatus.to_string(RunStatus.FAILED))
         raise
     return machine

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
+import time
 from io import StringIO
+from queue import Queue
 
 import pytest
-from distributed import CancelledError
+from distributed import CancelledError, LocalCluster, Status, get_worker
 from prefect.logging.handlers import PrefectConsoleHandler
 
+from congruence.flows.options import Errors
 from congruence.flows.own_errors import OwnErrors, ToldElsewhere, log_own_errors_as_messages
 from congruence.tasks.errors import SettingsError
 
@@ -61,3 +66,44 @@ def test_a_command_that_prints_its_errors_keeps_them_off_its_terminal(caplog: py
     assert "models: none given" not in said.getvalue()
     assert "nobody foresaw it" in said.getvalue()
     assert "lost a worker" in said.getvalue()
+
+
+@pytest.mark.parametrize("name", ["prefect.flow_runs", "prefect.task_runs", "prefect.engine"])
+def test_what_follows_a_request_to_end_is_kept_off_the_terminal(name: str) -> None:
+    passed: list[bool] = []
+
+    def command() -> None:
+        with Errors(debug=False):
+            passed.append(ToldElsewhere().filter(lost(name)))
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+            finally:
+                passed.append(ToldElsewhere().filter(lost(name)))
+
+    with pytest.raises(SystemExit):
+        command()
+    assert passed == [True, False]
+
+
+def test_what_a_task_says_while_its_worker_is_closed_is_kept_off_the_terminal() -> None:
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+        running = cluster.get_client().submit(until_the_worker_ends)
+        assert passed_on.get(timeout=60)
+        cluster.close()
+        del running
+    assert not passed_on.get(timeout=60)
+
+
+passed_on: Queue[bool] = Queue()
+
+
+def until_the_worker_ends() -> None:
+    """A task that fails, in Prefect's words, before and after its worker is closed."""
+    passed_on.put(ToldElsewhere().filter(lost("prefect.task_runs")))
+    while get_worker().status is Status.running:
+        time.sleep(0.01)
+    passed_on.put(ToldElsewhere().filter(lost("prefect.task_runs")))
+
+
+def lost(name: str) -> logging.LogRecord:
+    return logging.LogRecord(name, logging.ERROR, __file__, 1, "it is lost", None, None)

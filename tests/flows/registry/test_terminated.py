@@ -69,7 +69,8 @@ def test_an_evaluation_that_is_asked_to_end_ends_its_runs_and_all_its_processes(
     assert command.returncode == 143
     assert said[0] == ""
     _home, *lines = said[1].splitlines()
-    assert [line for line in lines if "slow to start" not in line] == [SENTENCE]
+    of_the_work = ("slow to start", " circle: ")  # a busy machine is slow to ask: stages may have told of themselves
+    assert [line for line in lines if not any(words in line for words in of_the_work)] == [SENTENCE]
     assert len(children) > 2  # a worker, its nanny's helper, the server
     _, alive = psutil.wait_procs(children, timeout=20)
     assert alive == []
