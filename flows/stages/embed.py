@@ -6,6 +6,7 @@ from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
 from congruence.flows.progress import say, stage
+from congruence.flows.stages.groups import MAX_TASKS, groups_of_shards, in_groups
 from congruence.flows.stages.waiting import as_completed, flow_client
 from congruence.tasks.cards import LOOKED_AT_KINDS
 from congruence.tasks.embeddings.addresses import StoreAddress
@@ -20,7 +21,6 @@ from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Shard, Split
 
-MAX_TASKS = 200
 TASKS_PER_CARD = 8
 """Shards of one task follow each other without a pause; a card idles between two tasks."""
 
@@ -68,6 +68,15 @@ def _workers_may_search(settings: EvaluationSettings) -> bool:
     )
 
 
+def _groups(settings: EvaluationSettings, pending: list[Shard], workers: int) -> list[list[Shard]]:
+    """The shards of each task."""
+    if settings.cluster.kind in LOOKED_AT_KINDS:
+        return in_groups(pending, min(TASKS_PER_CARD * workers, MAX_TASKS))
+    if settings.encoder.kind == "identity":
+        return groups_of_shards(pending, sum(flow_client().nthreads().values()))
+    return in_groups(pending, MAX_TASKS)  # a shard of images takes minutes
+
+
 def embed(settings: EvaluationSettings, rows: EvaluatedRows) -> None:
     """Embed the pending shards of ``rows`` on the workers of the flow that is running.
 
@@ -89,10 +98,8 @@ def embed(settings: EvaluationSettings, rows: EvaluatedRows) -> None:
                 get_run_logger().info("%s: %s", split.name, finding)
                 say(f"embedding {split.name}: {finding}")
         threads = decode_threads(flow_client())
-        tasks = TASKS_PER_CARD * len(threads) if settings.cluster.kind in LOOKED_AT_KINDS else MAX_TASKS
         while pending:
-            size = -(-len(pending) // max(1, min(tasks, MAX_TASKS)))
-            groups = [pending[start : start + size] for start in range(0, len(pending), size)]
+            groups = _groups(settings, pending, len(threads))
             futures = [
                 embed_task.submit(
                     split, group, group[0].index, group[-1].index, settings.encoder, rows.address, threads

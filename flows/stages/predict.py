@@ -8,7 +8,8 @@ from prefect.cache_policies import NO_CACHE
 
 from congruence.flows.progress import stage
 from congruence.flows.stages.failures import why
-from congruence.flows.stages.waiting import as_completed
+from congruence.flows.stages.groups import groups_of_shards
+from congruence.flows.stages.waiting import as_completed, flow_client
 from congruence.tasks.contract import ContractError
 from congruence.tasks.contract.resolved import contract_digest, resolved_contract
 from congruence.tasks.embeddings.addresses import options_of
@@ -20,8 +21,6 @@ from congruence.tasks.models.worker import ServedVersion, try_contract
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Shard
 from congruence.tasks.tracking.connection import persist, use_tracking
-
-MAX_TASKS = 200
 
 
 @task(name="check", task_run_name="check {version.label} on {rows.split.name}", cache_policy=NO_CACHE)
@@ -101,9 +100,7 @@ def check(
 
 def predict(settings: EvaluationSettings, rows: EvaluatedRows, versions: list[ModelVersion]) -> dict[str, str]:
     """Ask every version for every valid row, in groups of shards; why some could not answer, by label."""
-    shards = rows.split.shards
-    size = max(1, -(-len(shards) * len(versions) // MAX_TASKS))
-    groups = [shards[start : start + size] for start in range(0, len(shards), size)]
+    groups = groups_of_shards(rows.split.shards, sum(flow_client().nthreads().values()), len(versions))
     failures: dict[str, str] = {}
     # Not what there is of all versions, told for each of them.
     own = {version.label: rows.of_versions([version.label]) for version in versions}

@@ -5,7 +5,7 @@ Bases, null and regions depend on the inputs alone: they are made once for all v
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -105,7 +105,7 @@ class SplitCalibration:
         said = own_quantiles(targets, predictive, self.prepared.settings.levels)
         # A law with a tenth of itself at infinity has no distances between its quantiles; the inputs' bases remain.
         test = self.prepared.test(pit, said if said is not None and np.isfinite(said).all() else None)
-        curves = local_distribution(replace(smoother, synthesis=smoother.synthesis[self.places.medoids]), pit)
+        curves = local_distribution(smoother.at_points(self.places.medoids), pit)
         influence = self.prepared.effect_influence(pit).astype(np.float32)
         return VersionCalibration(test, local_reading(smoother, pit), self.places, curves, influence=influence)
 

@@ -9,6 +9,7 @@ from distributed import Client, get_worker, wait
 from distributed.comm.addressing import get_address_host
 
 from congruence.kernels.threads import share_of_cores
+from congruence.tasks.linalg.least_busy import LeastBusy
 
 Result = TypeVar("Result")
 Name = TypeVar("Name")
@@ -62,6 +63,7 @@ class WorkerCalls:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._workers = LeastBusy(client)
 
     def share(self, value: Any) -> Any:
         """See Calls."""
@@ -69,7 +71,8 @@ class WorkerCalls:
 
     def begin(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """See Calls."""
-        return self._client.submit(_beside_others, function, self._threads_by_host(), *arguments, pure=False)
+        worker = self._workers.worker()
+        return self._workers.submit(worker, _beside_others, function, self._threads_by_host(), *arguments)
 
     def result(self, begun: Any) -> Any:
         """See Calls."""

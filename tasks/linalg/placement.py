@@ -136,12 +136,15 @@ class Placement:
 
         Raises:
             ConvergenceError: workers were lost in every attempt.
+            CancelledError, CommClosedError: the cluster is being closed.
         """
         for _ in range(ATTEMPTS):
             self._place()
             try:
                 return work()
             except (CancelledError, KilledWorker, CommClosedError):
+                if self.client.status != "running":  # no worker is lost: the whole cluster ends
+                    raise
                 live = self.client.nthreads()
                 finished = {w: copy for w, copy in self._copies.items() if w in live and copy.status == "finished"}
                 self._copies = finished

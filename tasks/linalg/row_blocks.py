@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -48,7 +49,7 @@ from congruence.tasks.linalg.calibration_in_blocks import (
     calibrate_blocks,
     calibrate_vector_blocks,
 )
-from congruence.tasks.linalg.pass_runner import BlockPasses, PassesHere, PassesOnCluster
+from congruence.tasks.linalg.pass_runner import BlockPasses, PassesHere, PassesOnCluster, side_by_side
 from congruence.tasks.linalg.plan import BlockAccuracy
 from congruence.tasks.scores.names import MetricName, requested_metrics
 
@@ -74,7 +75,7 @@ class BlockRun:
 
     Attributes:
         measurements: by version.
-        seconds: of each pass, summed over the landmark counts that were tried.
+        seconds: of each pass, summed over the landmark counts that were tried (``PassesOnCluster``).
         landmarks: of the answer.
         accurate: whether the certificate of every version's mean CCE meets what was asked for.
         calibration: given the input, by version, where it was asked for.
@@ -128,25 +129,16 @@ def measure_blocks(
     split = _Split(run, protocol, settings.seed)
     tested = "congruence_test" in requested_metrics(settings.metrics)
     split.look_at(versions)
-    best: _Solved | None = None
-    counts, before = split.counts_to_try(accuracy, versions)
-    for landmarks in counts:
-        announce(f"{split.n:,} rows in {len(run.sizes)} blocks, {landmarks:,} landmarks")
-        solved = split.solve(landmarks, versions, write, draws=draws, tested=tested)
-        best = solved
-        if solved.worst <= accuracy.share:
-            break
-        said = f"the certificate is {solved.worst:.2g} of the mean CCE, {accuracy.share:.2g} is asked for"
-        if not accuracy.is_in_reach(landmarks, solved.worst, before):
-            announce(f"{said}, which {accuracy.largest:,} landmarks would not reach; solver.kind names exact ones")
-            break
-        announce(said)
-        before = solved.worst
-    assert best is not None
-    measurements = split.finish(best, write)
-    calibration = split.calibration(versions, write) if calibrated else {}
+    calibrate = partial(split.calibration, versions, write) if calibrated else _not_calibrated
+    with side_by_side(run, calibrate) as calibration:
+        best = _best(split, versions, write, accuracy, draws=draws, tested=tested, announce=announce)
+        measurements = split.finish(best, write)
     used = len(best.system.inputs.landmarks)
-    return BlockRun(measurements, run.seconds, used, best.worst <= accuracy.share, calibration)
+    return BlockRun(measurements, run.seconds, used, best.worst <= accuracy.share, calibration.result())
+
+
+def _not_calibrated(run: BlockPasses) -> dict[str, CalibrationInBlocks]:  # noqa: ARG001
+    return {}
 
 
 def _require_served(protocol: EvaluationProtocol) -> None:
@@ -185,6 +177,32 @@ class _Solved:
         means = {name: float(self.scores[name].added["values"]) / n for name in self.certificates}
         tiny = float(np.finfo(float).tiny)
         return max(stated.in_mean / max(means[name], tiny) for name, stated in self.certificates.items())
+
+
+def _best(
+    split: _Split,
+    versions: Sequence[str],
+    write: Write,
+    accuracy: BlockAccuracy,
+    *,
+    draws: int | None,
+    tested: bool,
+    announce: Callable[[str], None],
+) -> _Solved:
+    """On as few landmarks as the certificate of every version allows, or on as many as may be."""
+    counts, before = split.counts_to_try(accuracy, versions)
+    for landmarks in counts:
+        announce(f"{split.n:,} rows in {len(split.run.sizes)} blocks, {landmarks:,} landmarks")
+        solved = split.solve(landmarks, versions, write, draws=draws, tested=tested)
+        if solved.worst <= accuracy.share:
+            break
+        said = f"the certificate is {solved.worst:.2g} of the mean CCE, {accuracy.share:.2g} is asked for"
+        if not accuracy.is_in_reach(landmarks, solved.worst, before):
+            announce(f"{said}, which {accuracy.largest:,} landmarks would not reach; solver.kind names exact ones")
+            break
+        announce(said)
+        before = solved.worst
+    return solved
 
 
 class _Split:
@@ -272,12 +290,12 @@ class _Split:
         return measurements
 
     def calibration(
-        self, versions: Sequence[str], write: Write
+        self, versions: Sequence[str], write: Write, run: BlockPasses
     ) -> Mapping[str, CalibrationInBlocks | VersionCalibration]:
-        """Of every version, given the input."""
+        """Of every version, given the input: by passes of ``run``, which need nothing of the system."""
         if np.ndim(self.looks[""].moments["targets"][1]):
-            return calibrate_vector_blocks(self.run, self.n, self.protocol, versions, seed=self.seed, dtype=self.dtype)
-        return calibrate_blocks(self.run, self.n, self.protocol, versions, write, seed=self.seed, dtype=self.dtype)
+            return calibrate_vector_blocks(run, self.n, self.protocol, versions, seed=self.seed, dtype=self.dtype)
+        return calibrate_blocks(run, self.n, self.protocol, versions, write, seed=self.seed, dtype=self.dtype)
 
     def _system(self, landmarks: int) -> tuple[BlockSystem, Array]:
         sample = RowSample.draw(self.n, landmarks, self.seed)

@@ -3,6 +3,8 @@
 import os
 import resource
 import signal
+import time
+from concurrent.futures import CancelledError
 from functools import partial
 
 import dask.array as da
@@ -85,7 +87,7 @@ def test_rows_in_pieces_are_the_same_matrix(client):
 
 
 def test_inputs_that_do_not_fit_a_worker_are_never_there_as_a_whole(tmp_path):
-    n, d, path = 300, 160_000, tmp_path / "x"
+    n, d, path = 300, 80_000, tmp_path / "x"
     x = np.random.default_rng(0).standard_normal((n, d), dtype=np.float32)
     x.tofile(path)
 
@@ -233,6 +235,22 @@ def test_a_worker_killed_with_its_tiles_of_the_factor_is_made_good(client):
     kill_one(client)
     solution = solver.solve(state, rhs)
     assert_solves(solution.value, x, RBF(0.3), 0.1, rhs)
+
+
+def test_a_pass_whose_cluster_is_closed_is_not_tried_again(tmp_path):
+    attempts = []
+    with dask_client(ClusterSettings(kind="threads", workers=1)) as short:
+        operator = DaskGram(short, inputs(), RBF(0.3), 0.1, np.float64)
+
+        def cut_off():
+            attempts.append(1)
+            task = short.submit(time.sleep, 1)
+            short.close()
+            return task.result()
+
+        with pytest.raises(CancelledError):
+            operator.placement.run(cut_off)
+    assert attempts == [1]
 
 
 def test_a_checkpoint_belongs_to_its_system_and_right_hand_sides(tmp_path):
