@@ -7,6 +7,8 @@ predicting: congruence, what it would be if true, its test, calibration given th
 scores of every row, metrics, slices, tables, plots, report, MLflow (SQLite in a temporary folder). CPU seconds of the
 process with all its threads, part by part. The Gram system is solved by Nystrom features, so that the passes over K,
 which a group of versions shares, stay out of the account, as do the bases, draws and regions of the calibration.
+
+The preview of recalibration is paid where a fault is found: here it is made of every version, and counted apart.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ from congruence.tasks.scores.evaluation import Evaluation, SplitSummary
 from congruence.tasks.scores.names import METRICS
 from congruence.tasks.scores.points import influence_table, score_points
 from congruence.tasks.scores.reading import read_what_is_wrong
+from congruence.tasks.scores.recalibration_preview import preview, rows_to_try
 from congruence.tasks.scores.summary import (
     calibration_metrics,
     column_metrics,
@@ -62,6 +65,7 @@ from congruence.tasks.tracking import evaluations as logging_of_evaluations
 
 FEATURES = 16
 LANDMARKS = 1_000
+PREVIEW = "preview of recalibration"
 LEVELS = np.array([0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975])
 
 
@@ -82,6 +86,7 @@ class Account:
 class Problem:
     """A split whose targets are counts of a smooth rate, with what all versions share."""
 
+    embeddings: np.ndarray
     x: np.ndarray
     rate: np.ndarray
     y: np.ndarray
@@ -107,7 +112,7 @@ class Problem:
         kernel = resolved_output_kernel(EXACT, y, x, prepared)
         picture = np.ascontiguousarray(x[:, :2])
         calibration, places = prepare_calibration(prepared, seed=0), regions(x, seed=0)
-        return cls(x, rate, y, keys, slices, prepared, kernel, picture, calibration, places)
+        return cls(raw, x, rate, y, keys, slices, prepared, kernel, picture, calibration, places)
 
     def version(self, family: str, number: int) -> Distribution:
         """A version of a family: the numbers differ by a few per cent of the rate."""
@@ -160,6 +165,10 @@ def evaluated(problem: Problem, family: str, number: int, model: ModelVersion, a
         wrong = read_what_is_wrong(calibration, named, points["pit"], metrics, np.arange(len(y)), problem.slices)
     with account.part("slices"):
         slices = slice_table(columns, problem.slices, hashed)
+    with account.part(PREVIEW):
+        chosen, half = rows_to_try(hashed, 0)
+        rows = problem.embeddings[chosen]
+        tried = preview(EXACT, rows, y[chosen], predictive[chosen], hashed[chosen], half, 0)
     frame = pd.DataFrame({"key": keys, "valid": True, "reason": None, "target": y, **points, **problem.slices})
     return Evaluation(
         model=model,
@@ -176,6 +185,7 @@ def evaluated(problem: Problem, family: str, number: int, model: ModelVersion, a
         influence_noise=result.uncertainty.influence.noise,
         settings_digest=f"{len(y)} {family} {number}",
         wrong=wrong,
+        preview=tried,
     )
 
 
@@ -249,10 +259,15 @@ def print_table(rows: int, found: dict[str, Account]) -> None:
     print(f"\n## {rows:,} rows: CPU seconds of a version\n")
     print("| part | " + " | ".join(found) + " |")
     print("|---|" + "---:|" * len(found))
-    for part in next(iter(found.values())).seconds:
+    parts = [part for part in next(iter(found.values())).seconds if part != PREVIEW]
+    for part in parts:
         print(f"| {part} | " + " | ".join(f"{account.seconds[part]:.2f}" for account in found.values()) + " |")
-    totals = " | ".join(f"**{sum(account.seconds.values()):.1f}**" for account in found.values())
-    print(f"| **all** | {totals} |", flush=True)
+    sums = [sum(account.seconds[part] for part in parts) for account in found.values()]
+    print("| **all** | " + " | ".join(f"**{total:.1f}**" for total in sums) + " |")
+    previews = [account.seconds[PREVIEW] for account in found.values()]
+    print(f"| {PREVIEW} | " + " | ".join(f"{seconds:.2f}" for seconds in previews) + " |")
+    wrong = [total + seconds for total, seconds in zip(sums, previews, strict=True)]
+    print("| all, where a fault was found | " + " | ".join(f"{total:.1f}" for total in wrong) + " |", flush=True)
 
 
 if __name__ == "__main__":
