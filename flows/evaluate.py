@@ -17,7 +17,6 @@ from typing import Any
 from distributed import Client
 from prefect import flow
 from prefect.artifacts import create_table_artifact
-from prefect_dask.task_runners import DaskTaskRunner
 
 from congruence.flows.conditions import encoder_protocol, evaluation_identity
 from congruence.flows.found import asked_versions, divide, left_out, protocol_name
@@ -32,13 +31,15 @@ from congruence.flows.stages.predict import check, kept_predictions, predict
 from congruence.flows.stages.score import Logged, score
 from congruence.flows.stages.solve import groups_of, solve
 from congruence.flows.stages.standardise import standardise
+from congruence.flows.stages.task_runner import on_workers_of
 from congruence.flows.stages.waiting import flow_client, told
+from congruence.flows.terminated import flow_of_a_command
 from congruence.flows.tracking import for_workers
 from congruence.flows.untold import Untold
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.cards import devices_in_words, worker_devices
-from congruence.tasks.clusters import dask_client, scheduler_address
+from congruence.tasks.clusters import dask_client
 from congruence.tasks.embeddings.addresses import share_options
 from congruence.tasks.encoders.identity import keep_identity
 from congruence.tasks.encoders.loading import asking_encoder
@@ -90,7 +91,7 @@ def evaluate(
     use_tracking(settings.tracking)
     versions = asked_versions(settings)
     outcomes: list[VersionOutcome] = []
-    with ExitStack() as opened:
+    with flow_of_a_command(), ExitStack() as opened:
         opened.enter_context(in_use(settings.home_folder, *local_stores(settings)))
 
         @cache
@@ -128,7 +129,7 @@ def _work_on(
 
 
 def _on_workers(client: Client, settings: EvaluationSettings, work: SplitWork, again: bool) -> list[VersionOutcome]:
-    runner: Any = DaskTaskRunner(address=scheduler_address(client))
+    runner = on_workers_of(client)
     on_dask = evaluate_split.with_options(task_runner=runner, flow_run_name=f"evaluate on {work.split.name}")
     share_options(client, settings.store.storage_options)
     with told(client):

@@ -12,11 +12,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
-from typing import Any
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
-from prefect_dask.task_runners import DaskTaskRunner
 
 from congruence.flows.conditions import encoder_protocol
 from congruence.flows.console import results
@@ -28,12 +26,13 @@ from congruence.flows.stages.embed import embed
 from congruence.flows.stages.failures import why
 from congruence.flows.stages.index import index
 from congruence.flows.stages.predict import check, kept_predictions, predict
+from congruence.flows.stages.task_runner import on_workers_of
 from congruence.flows.stages.waiting import as_completed, told
 from congruence.flows.tables import print_outcomes
 from congruence.flows.tracking import for_workers
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.protocol.protocol import EvaluationProtocol
-from congruence.tasks.clusters import dask_client, scheduler_address
+from congruence.tasks.clusters import dask_client
 from congruence.tasks.contract.resolved import resolved_contract
 from congruence.tasks.embeddings.addresses import share_options
 from congruence.tasks.encoders.loading import warm_encoder
@@ -218,7 +217,7 @@ def _fitted(
     locks = in_use(settings.home_folder, *local_stores(settings))
     with locks, dask_client(settings.cluster) as client, told(client):
         share_options(client, settings.store.storage_options)
-        runner: Any = DaskTaskRunner(address=scheduler_address(client))
+        runner = on_workers_of(client)
         return fit_recalibrated.with_options(task_runner=runner)(settings, protocol, split, parent, half)
 
 

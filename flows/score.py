@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from prefect import flow
-from prefect_dask.task_runners import DaskTaskRunner
 from rich.table import Table
 
 from congruence.flows.conditions import encoder_protocol
@@ -21,10 +19,12 @@ from congruence.flows.stages.addresses import local_stores, rows_of, store_uri
 from congruence.flows.stages.embed import embed
 from congruence.flows.stages.predict import check, kept_predictions, predict
 from congruence.flows.stages.solve import solve
+from congruence.flows.stages.task_runner import on_workers_of
 from congruence.flows.stages.waiting import told
+from congruence.flows.terminated import flow_of_a_command
 from congruence.flows.tracking import for_workers
 from congruence.kernels.errors import CongruenceError, InvalidInputError
-from congruence.tasks.clusters import dask_client, scheduler_address
+from congruence.tasks.clusters import dask_client
 from congruence.tasks.embeddings.addresses import share_options
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.errors import SettingsError
@@ -96,9 +96,9 @@ def score(
     kept.remove()
     work = SolveWork(protocol, known, asked, {label: kept})
     locks = in_use(chosen.home_folder, *local_stores(chosen))
-    with locks, dask_client(chosen.cluster) as client, told(client):
+    with flow_of_a_command(), locks, dask_client(chosen.cluster) as client, told(client):
         share_options(client, chosen.store.storage_options)
-        runner: Any = DaskTaskRunner(address=scheduler_address(client))
+        runner = on_workers_of(client)
         measure_inputs.with_options(task_runner=runner)(chosen, work, version)
     measurement = kept.require()
     kept.remove()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any
+
+from congruence.tasks.safe_places import at_safe_places
 
 STATUS = 128 + signal.SIGTERM
 SENTENCE = "stopped by SIGTERM; what was finished is kept, and the same command goes on from there"
@@ -22,10 +25,13 @@ class Termination:
 
     While a flow runs, Prefect's handler stands in the place of ours, and raises an exception of its own that libraries
     may wrap in theirs. So what was asked is known by the signal itself, which Python writes to a pipe.
+
+    It is handled ``at_safe_places``. Ctrl-C is so in flows alone: asyncio has a handler of its own for it.
     """
 
     def __init__(self) -> None:
         self._before: Any = None
+        self._places = ExitStack()
         self._pipe: tuple[int, int] | None = None
         self._woken: int = -1
         self._seen = False
@@ -38,10 +44,13 @@ class Termination:
                 os.set_blocking(end, False)
             self._woken = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
             _open.append(self)
+            self._places.enter_context(at_safe_places(signal.SIGTERM))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._pipe is not None:
+            with suppress(Terminated):  # it came at the end
+                self._places.close()
             _open.remove(self)
             self._seen = self.asked
             signal.set_wakeup_fd(self._woken)
@@ -71,6 +80,19 @@ def require_not_terminated() -> None:
     """Raise Terminated where the command was asked to end, and a library took the exception for one of its own."""
     if terminated():
         raise Terminated
+
+
+@contextmanager
+def flow_of_a_command() -> Iterator[None]:
+    """Inside, in a flow that a command runs, Ctrl-C and what Prefect's handler hears are handled ``at_safe_places``.
+
+    Prefect's own runner looks for that handler in the runs of its deployments, so there it is left in its place.
+    """
+    if not _open:
+        yield
+        return
+    with at_safe_places():
+        yield
 
 
 def terminated() -> bool:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from distributed import Client
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
-from prefect_dask.task_runners import DaskTaskRunner
 
 from congruence.flows.progress import say, stage
 from congruence.flows.splits import open_planned, plans_folder
+from congruence.flows.stages.task_runner import on_workers_of
 from congruence.flows.stages.waiting import as_completed
-from congruence.tasks.clusters import scheduler_address
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Split, SplitSettings
 from congruence.tasks.sources.index import check_files, describe_file, index_file, source_files
@@ -54,7 +52,7 @@ def index(settings: EvaluationSettings, split: SplitSettings, cluster: Callable[
     if opened is None:
         files = source_files(split)
         if len(files) > 1:
-            runner: Any = DaskTaskRunner(address=scheduler_address(cluster()))
+            runner = on_workers_of(cluster())
             on_dask = index_files.with_options(task_runner=runner, flow_run_name=f"index {split.name}")
             on_dask(split, files, str(plans_folder(settings)))
         opened = open_planned(split, settings)

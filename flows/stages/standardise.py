@@ -6,18 +6,16 @@ What is kept is only read, and a split of one part is read here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from distributed import Client
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
-from prefect_dask.task_runners import DaskTaskRunner
 
 from congruence.flows.progress import stage
 from congruence.flows.splits import with_fitted_encoder
+from congruence.flows.stages.task_runner import on_workers_of
 from congruence.flows.stages.waiting import as_completed
 from congruence.kernels.arrays import Array
-from congruence.tasks.clusters import scheduler_address
 from congruence.tasks.embeddings.standardisation import Part, fit_here
 from congruence.tasks.encoders.moments import Moments
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -51,7 +49,7 @@ def standardise(settings: EvaluationSettings, cluster: Callable[[], Client]) -> 
     """
 
     def fit(split: Split, parts: list[Part], origin: Array) -> list[Moments | None]:
-        runner: Any = DaskTaskRunner(address=scheduler_address(cluster()))
+        runner = on_workers_of(cluster())
         on_dask = take_moments.with_options(task_runner=runner, flow_run_name=f"standardise {split.name}")
         return on_dask(split, parts, origin)
 

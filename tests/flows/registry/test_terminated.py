@@ -65,7 +65,10 @@ def test_an_evaluation_that_is_asked_to_end_ends_its_runs_and_all_its_processes(
         children |= set(psutil.Process(command.pid).children(recursive=True))
         time.sleep(0.2)
     command.terminate()
-    said = command.communicate(timeout=120)
+    try:
+        said = command.communicate(timeout=120)
+    finally:
+        command.kill()
     assert command.returncode == 143
     assert said[0] == ""
     _home, *lines = said[1].splitlines()
