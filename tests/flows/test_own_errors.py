@@ -77,6 +77,7 @@ def test_what_follows_a_request_to_end_is_kept_off_the_terminal(name: str) -> No
             passed.append(ToldElsewhere().filter(lost(name)))
             try:
                 os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(60)
             finally:
                 passed.append(ToldElsewhere().filter(lost(name)))
 
