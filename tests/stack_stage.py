@@ -57,6 +57,10 @@ class StackStage:
 
     def up(self) -> None:
         done = self.command("up", "--detach")
+        until = time.monotonic() + 120.0
+        while "is taken by another program" in done.stderr and time.monotonic() < until:  # by another test's cluster
+            time.sleep(2.0)
+            done = self.command("up", "--detach")
         assert done.returncode == 0, done.stdout + done.stderr
         self.known = read_environment(self.home)
         self.look()

@@ -24,6 +24,7 @@ from congruence.tasks.tracking.runs import MACHINE_PLACE, MACHINE_RUN, SOURCE
 from congruence.tasks.tracking.settings import TrackingSettings
 from congruence.tasks.tracking.views import prepare_experiment
 from congruence.tasks.tracking.worker_metrics import worker_metrics
+from congruence.tasks.uninterrupted import uninterrupted
 
 INTERVAL = 10.0
 _LOGGER = "mlflow.system_metrics.system_metrics_monitor"
@@ -81,17 +82,20 @@ def system_metrics(
 def _monitored(machine: str, settings: TrackingSettings, interval: float) -> Iterator[None]:
     # It says what it cannot send with the server's whole address, and the steps of the evaluation say it too.
     logging.getLogger(_LOGGER).setLevel(logging.CRITICAL)
-    monitor = _Monitor(  # type: ignore[no-untyped-call]
-        machine,
-        sampling_interval=interval,
-        resume_logging=True,
-        tracking_uri=settings.uri or mlflow.get_tracking_uri(),
-    )
-    monitor.start()  # type: ignore[no-untyped-call]
+    monitor = None
     try:
+        with uninterrupted():  # it reads where an earlier attempt ended
+            monitor = _Monitor(  # type: ignore[no-untyped-call]
+                machine,
+                sampling_interval=interval,
+                resume_logging=True,
+                tracking_uri=settings.uri or mlflow.get_tracking_uri(),
+            )
+            monitor.start()  # type: ignore[no-untyped-call]
         yield
     finally:
-        monitor.finish()  # type: ignore[no-untyped-call]
+        if monitor is not None:
+            monitor.finish()  # type: ignore[no-untyped-call]
 
 
 def _machine_run(client: MlflowClient, run_ids: Sequence[str], settings: TrackingSettings) -> str:

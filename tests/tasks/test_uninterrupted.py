@@ -125,7 +125,7 @@ def test_wherever_an_evaluation_is_cut_off_its_runs_are_ended(tmp_path: Path) ->
 
     evaluate(identity(0))
     calls = cut_off_after(None, lambda: evaluate(identity(1)))
-    places = [round(calls * part / 24) for part in range(1, 22)]
+    places = [round(calls * part / 40) for part in range(1, 38)]
     for number, place in enumerate(places, start=2):
         with pytest.raises(Asked):
             cut_off_after(place, lambda number=number: evaluate(identity(number)))  # type: ignore[misc]
