@@ -74,7 +74,7 @@ def _groups(settings: EvaluationSettings, pending: list[Shard], workers: int) ->
         return in_groups(pending, min(TASKS_PER_CARD * workers, MAX_TASKS))
     if settings.encoder.kind == "identity":
         return groups_of_shards(pending, sum(flow_client().nthreads().values()))
-    return in_groups(pending, MAX_TASKS)  # a shard of images takes minutes
+    return in_groups(pending)  # a shard of images takes minutes
 
 
 def embed(settings: EvaluationSettings, rows: EvaluatedRows) -> None:

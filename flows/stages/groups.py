@@ -1,10 +1,13 @@
-"""Neighbouring shards in groups of which each is one task run."""
+"""Neighbouring shards, files or parts in groups of which each is one task run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from congruence.tasks.sources import Shard
+
+T = TypeVar("T")
 
 MAX_TASKS = 200
 TASK_ROWS = 2**15
@@ -27,7 +30,9 @@ def groups_of_shards(shards: Sequence[Shard], threads: int, times: int = 1) -> l
     return in_groups(shards, tasks, times)
 
 
-def in_groups(shards: Sequence[Shard], tasks: int, times: int = 1) -> list[list[Shard]]:
-    """Shards in groups of one size, in at most ``tasks`` groups ``times`` over where there are no more ``times``."""
-    size = max(1, -(-len(shards) * times // max(1, tasks)))
-    return [list(shards[start : start + size]) for start in range(0, len(shards), size)]
+def in_groups(work: Sequence[T], tasks: int = MAX_TASKS, times: int = 1) -> list[list[T]]:
+    """``work`` in order, in groups of one size, in at most ``tasks`` groups ``times`` over where there are no more
+    ``times``.
+    """
+    size = max(1, -(-len(work) * times // max(1, tasks)))
+    return [list(work[start : start + size]) for start in range(0, len(work), size)]

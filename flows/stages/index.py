@@ -10,6 +10,7 @@ from prefect.cache_policies import NO_CACHE
 
 from congruence.flows.progress import say, stage
 from congruence.flows.splits import open_planned, plans_folder
+from congruence.flows.stages.groups import in_groups
 from congruence.flows.stages.task_runner import on_workers_of
 from congruence.flows.stages.waiting import as_completed
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -17,8 +18,6 @@ from congruence.tasks.sources import Split, SplitSettings
 from congruence.tasks.sources.index import check_files, describe_file, index_file, source_files
 from congruence.tasks.sources.measurable import require_measurable
 from congruence.tasks.sources.opening import open_kept
-
-MAX_TASKS = 200
 
 
 @task(name="look at", task_run_name="look at {first} and {others} more", retries=1, cache_policy=NO_CACHE)
@@ -64,8 +63,7 @@ def index(settings: EvaluationSettings, split: SplitSettings, cluster: Callable[
 @flow(name="index-files", validate_parameters=False)
 def index_files(split: SplitSettings, files: list[str], folder: str) -> None:
     """Look at every file, settle the types of their columns together, and index every file."""
-    size = -(-len(files) // MAX_TASKS)
-    groups = [files[start : start + size] for start in range(0, len(files), size)]
+    groups = in_groups(files)
     for ended in as_completed([describe_task.submit(g[0], len(g) - 1, split, g, folder) for g in groups]):
         ended.result()
     kinds = check_files(split, folder)

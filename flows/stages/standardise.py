@@ -13,6 +13,7 @@ from prefect.cache_policies import NO_CACHE
 
 from congruence.flows.progress import stage
 from congruence.flows.splits import with_fitted_encoder
+from congruence.flows.stages.groups import in_groups
 from congruence.flows.stages.task_runner import on_workers_of
 from congruence.flows.stages.waiting import as_completed
 from congruence.kernels.arrays import Array
@@ -20,8 +21,6 @@ from congruence.tasks.embeddings.standardisation import Part, fit_here
 from congruence.tasks.encoders.moments import Moments
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.sources import Split
-
-MAX_TASKS = 200
 
 
 @task(
@@ -59,8 +58,7 @@ def standardise(settings: EvaluationSettings, cluster: Callable[[], Client]) -> 
 @flow(name="standardise-features", validate_parameters=False)
 def take_moments(split: Split, parts: list[Part], origin: Array) -> list[Moments | None]:
     """The moments of all parts, in their order, whoever finishes first."""
-    size = -(-len(parts) // MAX_TASKS)
-    groups = [parts[start : start + size] for start in range(0, len(parts), size)]
+    groups = in_groups(parts)
     with stage(f"standardising by {split.name}", split.rows) as advance:
         futures = [moments_task.submit(split, group, origin, group[0][0], group[-1][1]) for group in groups]
         for ended in as_completed(futures):

@@ -15,7 +15,7 @@ from congruence.tasks.scores.counts import CountFit, count_fit
 from congruence.tasks.scores.evaluation import SCORES, Evaluation
 from congruence.tasks.scores.features import POINTS
 from congruence.tasks.scores.meanings import CERTIFICATE_KINDS, MEANINGS, meaning, verdict
-from congruence.tasks.scores.segments import FEWEST_ROWS, Segment, searched_rows, segments_of_halves
+from congruence.tasks.scores.segments import FEWEST_ROWS, Segment, searched_rows, weak_segments
 
 CAPTIONS = {
     "fault_map": "The fault that explains best what is seen around each input, where chance does not explain it (false "
@@ -128,4 +128,4 @@ def _segments(evaluation: Evaluation) -> list[Segment]:
     seed = evaluation.provenance.get("seed", 0)
     rows = searched_rows(len(scores), seed if isinstance(seed, int) else 0)
     columns = [scores[name].to_numpy(float)[rows] for name in ("pit", "cce", "cce_noise_floor")]
-    return segments_of_halves(evaluation.features.loc[scores.index[rows]], *columns)
+    return weak_segments(evaluation.features.loc[scores.index[rows]], *columns)

@@ -58,29 +58,24 @@ class Segment:
         return reading_clause(self.reading)
 
 
-def weak_segments(features: pd.DataFrame, pit: Array, cce: Array, floor: Array, *, seed: int = 0) -> list[Segment]:
-    """The segments in which the version is wrong on held-out rows, the most wrong first; none where none is.
-
-    Of a version that is true, 95 of 100 splits have none.
-
-    Args:
-        features: named columns of the rows, numbers, truth values or words, (n, k); missing values are allowed.
-        pit: PIT values, (n,).
-        cce: CCE at the rows, (n,).
-        floor: root of its expected square if the version is true, (n,).
-        seed: of the halves.
-    """
-    rows = searched_rows(len(pit), seed)
-    return segments_of_halves(features.iloc[rows], pit[rows], cce[rows], floor[rows])
-
-
 def searched_rows(count: int, seed: int = 0) -> Array:
     """Which of ``count`` rows segments are looked for in, in random order: 40,000 of more rows."""
     return np.asarray(stream(seed, "halves of weak segments").permutation(count)[:MOST_ROWS])
 
 
-def segments_of_halves(features: pd.DataFrame, pit: Array, cce: Array, floor: Array) -> list[Segment]:
-    """``weak_segments`` of rows in random order: found on the first half, judged on the second."""
+def weak_segments(features: pd.DataFrame, pit: Array, cce: Array, floor: Array) -> list[Segment]:
+    """The segments in which the version is wrong on held-out rows, the most wrong first; none where none is.
+
+    They are found on the first half of the rows and judged on the second. Of a version that is true, 95 of 100 splits
+    have none.
+
+    Args:
+        features: named columns of rows in random order (``searched_rows``), numbers, truth values or words, (n, k);
+            missing values are allowed.
+        pit: PIT values, (n,).
+        cce: CCE at the rows, (n,).
+        floor: root of its expected square if the version is true, (n,).
+    """
     columns = _columns(features)
     if len(pit) < FEWEST_ROWS or columns.empty:
         return []

@@ -14,26 +14,16 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from asked_to_end import Asked, ask, hearing
 
 from congruence.tasks import safe_places as module
 from congruence.tasks.safe_places import at_safe_places
 
 
-class Asked(BaseException):
-    """What our handler raises."""
-
-
-def ask(number: int, frame: FrameType | None) -> None:
-    raise Asked(number)
-
-
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
-    # What a shell starts in the background ignores Ctrl-C.
-    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for number, found in before.items():
-        signal.signal(number, found)
+    with hearing({signal.SIGTERM: ask, signal.SIGINT: ask}):
+        yield
 
 
 def ours(*steps: Callable[[], object]) -> None:
@@ -147,22 +137,6 @@ def test_once_one_was_handled_none_is_put_off_by_any_that_stands_around() -> Non
     with at_safe_places():
         ours(prefect)
     assert done == ["at once"]
-
-
-def test_a_signal_that_is_ignored_stays_so_and_other_threads_do_nothing() -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    with at_safe_places(signal.SIGTERM):
-        os.kill(os.getpid(), signal.SIGTERM)
-    seen = []
-
-    def elsewhere() -> None:
-        with at_safe_places():
-            seen.append(signal.getsignal(signal.SIGINT))
-
-    thread = threading.Thread(target=elsewhere)
-    thread.start()
-    thread.join()
-    assert seen == [ask]
 
 
 def test_no_lock_of_logging_is_left_where_threads_log_at_once() -> None:

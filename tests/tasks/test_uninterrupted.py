@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
+from asked_to_end import Asked, ask, hearing
 from databases import mlflow_database
 
 from congruence.tasks import uninterrupted as module
@@ -23,27 +23,14 @@ from congruence.tasks.tracking.system_metrics import system_metrics
 from congruence.tasks.uninterrupted import uninterrupted
 
 
-class Asked(BaseException):
-    """What our handler raises."""
-
-
 @pytest.fixture(autouse=True)
-def handler() -> Iterator[Callable[..., None]]:
-    def ask(number: int, frame: FrameType | None) -> None:
-        raise Asked(number)
-
-    # What a shell starts in the background ignores Ctrl-C.
-    handlers = {signal.SIGTERM: ask, signal.SIGINT: signal.default_int_handler}
-    before = {number: signal.signal(number, chosen) for number, chosen in handlers.items()}
-    yield ask
-    for number, found in before.items():
-        signal.signal(number, found)
+def handlers() -> Iterator[None]:
+    with hearing({signal.SIGTERM: ask, signal.SIGINT: signal.default_int_handler}):
+        yield
 
 
 @pytest.mark.parametrize(("number", "raised"), [(signal.SIGTERM, Asked), (signal.SIGINT, KeyboardInterrupt)])
-def test_a_signal_is_handled_after_the_step(
-    handler: Callable[..., None], number: signal.Signals, raised: type[BaseException]
-) -> None:
+def test_a_signal_is_handled_after_the_step(number: signal.Signals, raised: type[BaseException]) -> None:
     done = []
 
     def step() -> None:
@@ -56,13 +43,11 @@ def test_a_signal_is_handled_after_the_step(
     with pytest.raises(raised):
         step()
     assert done == ["within", "after the inner one"]
-    assert signal.getsignal(signal.SIGTERM) is handler
+    assert signal.getsignal(signal.SIGTERM) is ask
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_second_one_that_is_urgent_is_handled_at_once(
-    handler: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_one_that_is_urgent_is_handled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     done = []
 
     def step() -> None:
@@ -77,24 +62,7 @@ def test_a_second_one_that_is_urgent_is_handled_at_once(
     with pytest.raises(Asked):
         step()
     assert done == ["after two"]
-    assert signal.getsignal(signal.SIGTERM) is handler
-
-
-def test_a_signal_that_is_ignored_stays_so_and_other_threads_do_nothing() -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    with uninterrupted():
-        os.kill(os.getpid(), signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
-    seen = []
-
-    def elsewhere() -> None:
-        with uninterrupted():
-            seen.append(signal.getsignal(signal.SIGTERM))
-
-    thread = threading.Thread(target=elsewhere)
-    thread.start()
-    thread.join()
-    assert seen == [signal.SIG_IGN]
+    assert signal.getsignal(signal.SIGTERM) is ask
 
 
 def test_an_error_of_the_step_gives_way_to_what_the_signal_raises() -> None:
