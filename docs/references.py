@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from congruence.flows.cli import app
+from congruence.flows.cli.app import app
 from congruence.tasks.scores.meanings import MEANINGS
 from congruence.tasks.settings.evaluation import EvaluationSettings
 

@@ -16,23 +16,23 @@ import mlflow
 import numpy as np
 import pandas as pd
 
-from congruence.flows.conditions import encoder_protocol
-from congruence.flows.splits import open_planned
-from congruence.flows.stages.addresses import rows_of
-from congruence.flows.stages.predict import kept_predictions, serve
+from congruence.flows.evaluation.keys import encoder_protocol
+from congruence.flows.evaluation.splits import open_planned
+from congruence.flows.evaluation.stages.addresses import rows_of
+from congruence.flows.evaluation.stages.predict import kept_predictions, serve
 from congruence.kernels import Normal
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.digits import write_digits
 from congruence.tasks.digits.dataset import noise_scale
 from congruence.tasks.embeddings.worker import embed_shards
 from congruence.tasks.encoders.loading import asking_encoder
-from congruence.tasks.linalg.measurement import measure
+from congruence.tasks.mlflow.evaluations import REPORT_FILE, write_artifacts
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion, resolve
 from congruence.tasks.scores.points import score_version
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.home import home_store
-from congruence.tasks.tracking.evaluations import REPORT_FILE, write_artifacts
+from congruence.tasks.solving.measurement import measure
 
 ROWS = 1500
 NAME = "digit-angle"

@@ -48,7 +48,7 @@ class StackStage:
     def command(self, *arguments: str, seconds: float = 240) -> subprocess.CompletedProcess[str]:
         path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ENCODERS)]))
         return subprocess.run(
-            [sys.executable, "-m", "congruence.flows.cli", "stack", *arguments],
+            [sys.executable, "-m", "congruence.flows.cli.app", "stack", *arguments],
             env=os.environ | {"PYTHONPATH": path, "CONGRUENCE_HOME": str(self.home)},
             capture_output=True,
             text=True,

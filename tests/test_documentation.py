@@ -17,7 +17,7 @@ import typer
 import yaml
 from markdown_it import MarkdownIt
 
-from congruence.flows.cli import app
+from congruence.flows.cli.app import app
 from congruence.flows.reproduce.experiments import NAMES
 from congruence.tasks.settings.evaluation import EvaluationSettings
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from congruence.tasks.errors import SettingsError
+from congruence.tasks.runtime.errors import SettingsError
 
 if TYPE_CHECKING:
     from congruence.tasks.reproduction.outcome import Outcome, Plan

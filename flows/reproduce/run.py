@@ -9,7 +9,7 @@ from pathlib import Path
 
 from prefect import flow
 
-from congruence.flows.console import console
+from congruence.flows.cli.console import console
 from congruence.flows.reproduce.experiments import NAMES, load
 from congruence.tasks.reproduction.logged import log_reproduction
 from congruence.tasks.reproduction.outcome import MissingDataError, Plan

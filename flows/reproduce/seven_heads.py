@@ -19,7 +19,7 @@ from congruence.kernels import (
     prepare,
 )
 from congruence.kernels.arrays import Array
-from congruence.tasks.heads import HeadedNetwork
+from congruence.tasks.networks.heads import HeadedNetwork
 from congruence.tasks.reproduction.counted_images import CountedImages, Encode, blurred, mixed
 from congruence.tasks.reproduction.outcome import Claim, Plan, judged
 from congruence.tasks.reproduction.pictures import curves, example_images, maps

@@ -28,7 +28,7 @@ def deploy_on_stack(settings: EvaluationSettings, file: Path, *, cron: str, name
     Raises:
         SettingsError: no models to watch, or no cron line.
     """
-    from congruence.flows.serve import require_watched, served_deployments
+    from congruence.flows.scheduling.serve import require_watched, served_deployments
 
     require_watched(settings)
     lines = []

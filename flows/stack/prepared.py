@@ -8,8 +8,8 @@ import urllib.request
 from typing import Any
 
 from congruence.flows.stack.place import BUCKET, POOL, Place
+from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.stack.tether import descendants
-from congruence.tasks.tracking.settings import TrackingSettings
 
 
 def make_bucket(place: Place) -> None:

@@ -8,7 +8,7 @@ import sys
 from congruence.flows.stack.place import BUCKET, POOL, TEMPORARY, Place
 from congruence.flows.stack.prepared import clear_abandoned_runs, has_pool, make_bucket, make_webhook
 from congruence.kernels.memory import total_memory
-from congruence.tasks.clusters import WORKER_ENVIRONMENT, dask_environment
+from congruence.tasks.dask.clusters import WORKER_ENVIRONMENT, dask_environment
 from congruence.tasks.stack import postgresql
 from congruence.tasks.stack.part import Part, answers
 
@@ -130,7 +130,7 @@ def _prefect(place: Place) -> Part:
 def _receiver(place: Place) -> Part:
     return Part(
         "receiver",
-        (*_PYTHON, "congruence.flows.cli", "receive", "--port", str(place.ports["receiver"])),
+        (*_PYTHON, "congruence.flows.cli.app", "receive", "--port", str(place.ports["receiver"])),
         f"{place.http('receiver')}/mlflow",
         answers(f"{place.http('receiver')}/health"),
         _evaluating(place) | {"CONGRUENCE_WEBHOOK_SECRET": place.words["webhook"]},

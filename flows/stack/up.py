@@ -13,11 +13,11 @@ from pathlib import Path
 
 from congruence.flows.stack.example import write_example
 from congruence.flows.stack.place import Place, open_place, stack_folder, write_environment
+from congruence.tasks.runtime.told import Told
 from congruence.tasks.stack.account import Account, forget_account, is_up, only_stack, read_account, wait_until_down
 from congruence.tasks.stack.errors import StackError
 from congruence.tasks.stack.postgresql import binary, make_cluster
 from congruence.tasks.stack.tether import adopted, end_processes, is_alive
-from congruence.tasks.told import Told
 
 _NEEDED = {
     "psycopg2": "server",
@@ -115,7 +115,7 @@ def start_detached(home: Path, seconds: float, *, s3: str | None = None) -> Acco
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "logs").mkdir(mode=0o700, exist_ok=True)
     said = folder / "logs" / "up.log"
-    command = [sys.executable, "-m", "congruence.flows.cli", "stack", "up", "--home", str(home)]
+    command = [sys.executable, "-m", "congruence.flows.cli.app", "stack", "up", "--home", str(home)]
     command += ["--s3", s3] if s3 else []
     with said.open("wb") as output:
         started = subprocess.Popen(

@@ -32,7 +32,7 @@ from congruence.tasks.contract.predictors import (
 )
 from congruence.tasks.contract.reading import describe_distribution, distribution_columns, read_distribution
 from congruence.tasks.contract.settings import Column, PredictionSettings, Transform
-from congruence.tasks.mlflow_database import point_mlflow_at
+from congruence.tasks.runtime.mlflow_database import point_mlflow_at
 from congruence.tasks.settings.home import default_home, home_store
 
 logger = logging.getLogger(__name__)

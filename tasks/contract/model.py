@@ -27,9 +27,9 @@ from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.reading import read_distribution
 from congruence.tasks.contract.resolved import METADATA_KEY, settings_in
 from congruence.tasks.contract.settings import PredictionSettings
-from congruence.tasks.masking import mask_text
 from congruence.tasks.models.registry import ModelVersion, resolve
-from congruence.tasks.outages import is_transient
+from congruence.tasks.runtime.masking import mask_text
+from congruence.tasks.runtime.mlflow_outages import is_transient
 
 __all__ = ["METADATA_KEY", "PredictiveModel", "load_predictive_model", "load_version", "settings_of"]
 

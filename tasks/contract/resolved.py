@@ -15,10 +15,10 @@ from pydantic import ValidationError
 
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.settings import PredictionSettings
-from congruence.tasks.masking import mask_text
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.models.settings import Isolation
-from congruence.tasks.outages import is_transient
+from congruence.tasks.runtime.masking import mask_text
+from congruence.tasks.runtime.mlflow_outages import is_transient
 
 METADATA_KEY = "congruence"
 _DIGITS = 32

@@ -15,7 +15,7 @@ import requests
 import urllib3.exceptions
 
 from congruence.tasks.doctor.findings import Finding, fine, warning, wrong
-from congruence.tasks.surroundings import chain
+from congruence.tasks.runtime.io_errors import chain
 
 SECONDS = 5.0
 _AGREEING_SECONDS = 5.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from congruence.tasks.cards import DRIVER_PATHS
+from congruence.tasks.dask.gpus import DRIVER_PATHS
 from congruence.tasks.doctor.findings import Finding, fine, warning, wrong
 from congruence.tasks.doctor.packages import cuda_versions
 

@@ -19,11 +19,13 @@ from distributed.security import Security
 
 from congruence.kernels.memory import total_memory
 from congruence.kernels.threads import usable_cores
-from congruence.tasks.cards import WorkerDevice, devices_in_words, own_device
-from congruence.tasks.cluster_specs import read_cluster_spec
-from congruence.tasks.cluster_tls import tls_configuration
-from congruence.tasks.clusters import DASK_SETTINGS, kubernetes_spec
-from congruence.tasks.dask_logs import quiet_dask
+from congruence.tasks.dask.cluster_spec import read_cluster_spec
+from congruence.tasks.dask.clusters import DASK_SETTINGS, kubernetes_spec
+from congruence.tasks.dask.gpus import WorkerDevice, devices_in_words, own_device
+from congruence.tasks.dask.log_filters import quiet_dask
+from congruence.tasks.dask.tls import tls_configuration
+from congruence.tasks.data.index import source_files
+from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.doctor.answers import clock, host_and_port, why_none
 from congruence.tasks.doctor.cards import Cards, judged, own_cards
 from congruence.tasks.doctor.certificates import certificates
@@ -32,8 +34,6 @@ from congruence.tasks.doctor.findings import Finding, Step, fine, warning, wrong
 from congruence.tasks.doctor.packages import unlike, versions_of
 from congruence.tasks.doctor.stores import probe
 from congruence.tasks.settings.cluster import ClusterSettings
-from congruence.tasks.sources.index import source_files
-from congruence.tasks.sources.settings import SplitSettings
 
 PLACE, WORKERS = "Dask", "Dask's workers"
 _CONNECT_SECONDS = 5.0

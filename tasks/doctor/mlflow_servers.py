@@ -20,12 +20,12 @@ from mlflow.utils.rest_utils import http_request
 
 from congruence.tasks.doctor.answers import SECONDS, Answer, answer_of, clock, why_none
 from congruence.tasks.doctor.findings import Finding, Step, fine, warning, wrong
-from congruence.tasks.masking import mask_text
-from congruence.tasks.mlflow_database import database_file, require_local_store
-from congruence.tasks.tracking.connection import connect, experiment_id
-from congruence.tasks.tracking.identity import PREFIX
-from congruence.tasks.tracking.runs import SOURCE
-from congruence.tasks.tracking.settings import TrackingSettings
+from congruence.tasks.mlflow.connection import connect, experiment_id
+from congruence.tasks.mlflow.identity import PREFIX
+from congruence.tasks.mlflow.runs import SOURCE
+from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.runtime.masking import mask_text
+from congruence.tasks.runtime.mlflow_database import database_file, require_local_store
 
 TRACKING, REGISTRY, ARTIFACTS = "MLflow", "MLflow's registry", "MLflow's artifacts"
 TAG = PREFIX + "doctor"

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.compact_clip.location import WEIGHTS
+from congruence.tasks.data.index import source_files
+from congruence.tasks.data.opening import open_kept
+from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.doctor.findings import Finding, Step, fine, wrong
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.sources.index import source_files
-from congruence.tasks.sources.opening import open_kept
-from congruence.tasks.sources.settings import SplitSettings
 
 PLACE = "data"
 INDEX_BYTES, PREDICTION_BYTES = 25, 30

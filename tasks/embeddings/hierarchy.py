@@ -9,13 +9,13 @@ from typing import Any, Protocol
 import zarr
 from zarr.storage import MemoryStore
 
+from congruence.tasks.data.split import Shard
 from congruence.tasks.embeddings.addresses import StoreAddress
 from congruence.tasks.embeddings.arrays import METADATA
 from congruence.tasks.embeddings.errors import StoreError
 from congruence.tasks.embeddings.markers import DamagedError, digest_of, sealed, shards_digest, unsealed
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.rows_to_store import DType
-from congruence.tasks.sources.split import Shard
 
 _FORMAT = 2
 

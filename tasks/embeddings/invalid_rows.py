@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from congruence.tasks.errors import TooManyInvalidRowsError
-from congruence.tasks.sources import Split
-from congruence.tasks.whole_files import write_whole
+from congruence.tasks.data import Split
+from congruence.tasks.runtime.atomic_files import write_whole
+from congruence.tasks.runtime.errors import TooManyInvalidRowsError
 
 _LISTED = 5
 

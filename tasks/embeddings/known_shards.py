@@ -11,11 +11,11 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from congruence.tasks.data.split import Shard
 from congruence.tasks.embeddings.errors import NotEmbeddedError, StoreError
 from congruence.tasks.embeddings.markers import DamagedError, Marker, Summary
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.shard_files import ShardFiles
-from congruence.tasks.sources.split import Shard
 
 _CACHED_SHARDS = 2
 _AT_ONCE = 16

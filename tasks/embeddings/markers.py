@@ -10,7 +10,7 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
-from congruence.tasks.sources.split import Shard
+from congruence.tasks.data.split import Shard
 
 DIGITS = 32
 

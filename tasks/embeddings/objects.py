@@ -12,7 +12,7 @@ from typing import Any
 
 import fsspec
 
-from congruence.tasks.whole_files import sweep, write_whole
+from congruence.tasks.runtime.atomic_files import sweep, write_whole
 
 _INCOMING = ".incoming"
 

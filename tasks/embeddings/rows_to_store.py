@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from congruence.tasks.data.split import Shard
 from congruence.tasks.embeddings.errors import StoreError
-from congruence.tasks.sources.split import Shard
 
 DType = Literal["float32", "float16"]
 

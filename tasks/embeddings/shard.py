@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from congruence.kernels.threads import usable_cores
+from congruence.tasks.data.inputs import Reader
+from congruence.tasks.data.split import Shard, Split
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.encoders.errors import InvalidRow
-from congruence.tasks.sources.inputs import Reader
-from congruence.tasks.sources.split import Shard, Split
 
 Progress = Callable[[int, int], None]
 """Called with the rows of the shard that are done and the rows that it has."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from congruence.tasks.data.split import Shard
 from congruence.tasks.embeddings.arrays import DATA, array_metadata, decoded
 from congruence.tasks.embeddings.errors import NotEmbeddedError, StoreError
 from congruence.tasks.embeddings.markers import DamagedError, Entry, Marker, content_digest
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.rows_to_store import DType
-from congruence.tasks.sources.split import Shard
 
 
 @dataclass(frozen=True)

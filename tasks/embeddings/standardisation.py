@@ -13,11 +13,11 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import InvalidInputError
+from congruence.tasks.data import Shard, Split
+from congruence.tasks.data.errors import SplitError
 from congruence.tasks.encoders import EncoderSettings, InvalidRow
 from congruence.tasks.encoders.moments import Moments, moments, origin_of, statistics
-from congruence.tasks.sources import Shard, Split
-from congruence.tasks.sources.errors import SplitError
-from congruence.tasks.whole_files import write_whole
+from congruence.tasks.runtime.atomic_files import write_whole
 
 logger = logging.getLogger(__name__)
 

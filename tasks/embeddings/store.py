@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from congruence.tasks.data.split import Shard
 from congruence.tasks.embeddings.addresses import StoreAddress, options_of, reference_to
 from congruence.tasks.embeddings.arrays import METADATA, encoded
 from congruence.tasks.embeddings.errors import NotEmbeddedError, StoreError
@@ -43,7 +44,6 @@ from congruence.tasks.embeddings.markers import (
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.rows_to_store import DType, RowsToStore
 from congruence.tasks.embeddings.shard_files import ShardFiles
-from congruence.tasks.sources.split import Shard
 
 __all__ = ["DType", "EmbeddingStore", "StoreError", "open_store_cached"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from congruence.tasks.data import Shard, Split
 from congruence.tasks.embeddings.addresses import StoreAddress
 from congruence.tasks.embeddings.decoding import own_threads
 from congruence.tasks.embeddings.hierarchy import store_header
@@ -14,7 +15,6 @@ from congruence.tasks.embeddings.store import EmbeddingStore, open_store_cached
 from congruence.tasks.encoders import Encoder, EncoderSettings
 from congruence.tasks.encoders.loading import warm_encoder
 from congruence.tasks.settings.evaluation import StoreSettings
-from congruence.tasks.sources import Shard, Split
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from typing import Any
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.loading import load_encoder, warm_encoder
 from congruence.tasks.encoders.settings import EncoderSettings
-from congruence.tasks.whole_files import write_whole
+from congruence.tasks.runtime.atomic_files import write_whole
 
 _FORMAT = 1
 _LIBRARIES = ("torch", "torchvision", "open_clip_torch", "timm", "transformers", "pillow", "numpy")

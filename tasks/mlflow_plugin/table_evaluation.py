@@ -20,11 +20,11 @@ from congruence.kernels.scores import point_scores
 from congruence.tasks.contract.reading import read_distribution
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.encoders import Encoder, EncoderSettings, InvalidRow, load_encoder, standardisation
-from congruence.tasks.linalg.measurement import measure
 from congruence.tasks.scores.names import MetricName, requested_metrics
 from congruence.tasks.scores.points import score_points, summarise
 from congruence.tasks.settings.protocol import ProtocolSettings
 from congruence.tasks.settings.strict import Strict
+from congruence.tasks.solving.measurement import measure
 
 
 class TableEvaluationSettings(Strict):

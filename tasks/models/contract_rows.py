@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
+from congruence.tasks.data import Shard, Split
 from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.encoders.images import decode_image
 from congruence.tasks.encoders.settings import EncoderSettings
-from congruence.tasks.sources import Shard, Split
 
 
 def contract_rows(split: Split, most: int) -> tuple[pd.DataFrame, Array | None]:

@@ -15,12 +15,12 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.streams import hashed_keys
+from congruence.tasks.data import Shard, Split
 from congruence.tasks.embeddings.addresses import StoreAddress
 from congruence.tasks.embeddings.store import EmbeddingStore, open_store_cached
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.predictions import PredictionsError, forget, read_predictions
 from congruence.tasks.models.worker import PredictionReport, ServedVersion, predict_shards
-from congruence.tasks.sources import Shard, Split
 
 BLOCK_ROWS = 2**16
 FEWEST_ROWS = 2**13  # of a block, below which reading it and adding it up would show

@@ -21,11 +21,11 @@ import pyarrow.parquet as pq
 from mlflow.models import Model
 
 from congruence.tasks.contract.errors import ContractError
-from congruence.tasks.masking import mask_text
 from congruence.tasks.models import isolated_process
 from congruence.tasks.models.environments import end, logged_environment, tail_of
 from congruence.tasks.models.settings import PredictSettings
 from congruence.tasks.models.variables import model_variables
+from congruence.tasks.runtime.masking import mask_text
 
 
 class IsolatedModel:

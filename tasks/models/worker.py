@@ -18,7 +18,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.tasks.contract import ContractReport, PredictionSettings, PredictiveModel, check_contract
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.model import failure_text, fetch, load_version
-from congruence.tasks.errors import SettingsError
+from congruence.tasks.data import Shard, Split
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.contract_rows import contract_rows
 from congruence.tasks.models.encoding import describe
@@ -26,7 +26,7 @@ from congruence.tasks.models.isolated import IsolatedModel
 from congruence.tasks.models.predictions import concatenate, pending, remove_damaged, write_range
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.models.settings import PredictSettings
-from congruence.tasks.sources import Shard, Split
+from congruence.tasks.runtime.errors import SettingsError
 
 logger = logging.getLogger(__name__)
 

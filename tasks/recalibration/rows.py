@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.streams import keyed_uniforms
+from congruence.tasks.data import Shard, Split
 from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.sources import Shard, Split
-from congruence.tasks.whole_files import whole_file
+from congruence.tasks.runtime.atomic_files import whole_file
 
 FITTED_ON = "congruence.fitted_on"
 """Tag of a version: the digest of the split of which it has seen targets."""

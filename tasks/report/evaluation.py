@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from congruence.tasks.masking import mask_secrets
 from congruence.tasks.plots import extreme_rows
 from congruence.tasks.report.rendering import inline_png, records, render
+from congruence.tasks.runtime.masking import mask_secrets
 from congruence.tasks.scores.counts import CountFit, count_fit
 from congruence.tasks.scores.evaluation import SCORES, Evaluation
 from congruence.tasks.scores.features import POINTS

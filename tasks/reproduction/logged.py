@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import mlflow
 
+from congruence.tasks.mlflow.connection import connect, experiment_id
+from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.reproduction.record import Recorded
-from congruence.tasks.tracking.connection import connect, experiment_id
-from congruence.tasks.tracking.settings import TrackingSettings
 
 EXPERIMENT = "reproduce"
 

@@ -12,7 +12,7 @@ import pandas as pd
 from congruence.kernels.plots.style import png
 from congruence.tasks.report.rendering import inline_png, records, render
 from congruence.tasks.reproduction.outcome import Claim, Outcome, Plan
-from congruence.tasks.whole_files import write_whole
+from congruence.tasks.runtime.atomic_files import write_whole
 
 _RECORD, _TABLE, PAGE = "outcome.json", "table.csv", "index.html"
 _LINES = 40  # of a table on the page; the file beside it has all

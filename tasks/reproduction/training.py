@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from congruence.kernels.arrays import Array
-from congruence.tasks.heads import HEADS, HeadedNetwork
+from congruence.tasks.networks.heads import HEADS, HeadedNetwork
 
 Rows = tuple[Array, Array]
 """Inputs (n, d) and targets (n,)."""

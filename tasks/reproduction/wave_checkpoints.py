@@ -10,7 +10,7 @@ from torch import nn
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
-from congruence.tasks.heads import HEADS, distribution
+from congruence.tasks.networks.heads import HEADS, distribution
 
 FILES = {"Gaussian": "gaussian", "Poisson": "poisson", "Negative binomial": "nbinom", "Double Poisson": "ddpn"}
 _HEADS = {"gaussian": "gaussian", "poisson": "poisson", "nbinom": "negative_binomial", "ddpn": "double_poisson"}

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
+from congruence.tasks.data import Shard, Split
 from congruence.tasks.scores.segments import searched_rows
-from congruence.tasks.sources import Shard, Split
 
 MOST_VALUES = 30
 """Distinct values of a column of text beyond which it is a name rather than a feature."""

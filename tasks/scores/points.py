@@ -17,10 +17,10 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.scores import point_scores
 from congruence.kernels.streams import hashed_keys
+from congruence.tasks.data import Shard, Split
+from congruence.tasks.data.thumbnails import thumbnails
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.encoders import Encoder
-from congruence.tasks.linalg.calibration import VersionCalibration
-from congruence.tasks.linalg.measured import VersionMeasurement
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.correction import CorrectionPreview
@@ -42,8 +42,8 @@ from congruence.tasks.scores.summary import (
 from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.settings.digest import settings_digest
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.sources import Shard, Split
-from congruence.tasks.sources.thumbnails import thumbnails
+from congruence.tasks.solving.calibration import VersionCalibration
+from congruence.tasks.solving.measured import VersionMeasurement
 
 CHUNK_ROWS = 2**16  # scores make several arrays of their rows in passing
 _PACKAGES = ("numpy", "scipy", "dask", "prefect", "mlflow", "zarr", "torch", "open_clip_torch")

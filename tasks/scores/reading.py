@@ -24,12 +24,12 @@ from congruence.kernels.conditional_calibration.wording import (
 )
 from congruence.kernels.congruence.test import benjamini_hochberg
 from congruence.kernels.distributions import Distribution, MultivariateNormal, Normal, Samples
-from congruence.tasks.linalg.calibration import VersionCalibration
 from congruence.tasks.scores.evaluation import NOT_AS_IF_TRUE, Metric, cce_status, significance
 from congruence.tasks.scores.meanings import probability
 from congruence.tasks.scores.reading_pit import interpreted_places
 from congruence.tasks.scores.summary import slice_groups
 from congruence.tasks.scores.wrong import WhatIsWrong
+from congruence.tasks.solving.calibration import VersionCalibration
 
 NOTHING = "No fault found: the targets fall as predicted, as far as chance lets one see (p = {})."
 CONTRADICTED = "The CCE is above what is expected if the version is true, but no fault of its calibration can be named."

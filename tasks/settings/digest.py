@@ -10,9 +10,9 @@ import json
 from typing import Any
 
 from congruence.tasks.contract.settings import PredictionSettings
+from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.solver import SolverSettings
-from congruence.tasks.sources.settings import SplitSettings
 
 _DIGITS = 16
 

@@ -11,17 +11,17 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.contract.settings import PredictionSettings
+from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.encoders.settings import EncoderSettings
-from congruence.tasks.errors import SettingsError
+from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.settings import PredictSettings
+from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.names import MetricName
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.home import default_home
 from congruence.tasks.settings.protocol import ProtocolSettings
 from congruence.tasks.settings.solver import SolverSettings
 from congruence.tasks.settings.strict import Strict
-from congruence.tasks.sources.settings import SplitSettings
-from congruence.tasks.tracking.settings import TrackingSettings
 from congruence.tasks.watching.settings import NotificationSettings, WatchSettings
 
 _LOCAL_DIR = "local-dir:"

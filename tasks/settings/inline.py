@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from congruence.tasks.errors import SettingsError
+from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 _SAFE_CLUSTERS = ("threads", "local", "cuda")

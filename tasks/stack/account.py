@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from congruence.tasks.runtime.atomic_files import write_whole
 from congruence.tasks.stack.errors import StackError
-from congruence.tasks.whole_files import write_whole
 
 _FILE, _LOCK = "stack.json", "stack.lock"
 

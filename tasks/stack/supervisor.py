@@ -12,11 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from congruence.tasks.masking import mask_text
+from congruence.tasks.runtime.masking import mask_text
+from congruence.tasks.runtime.told import Stop
 from congruence.tasks.stack.account import Account, PartAccount, write_account
 from congruence.tasks.stack.part import Part
 from congruence.tasks.stack.tether import descendants, end_processes, is_alive, tethered
-from congruence.tasks.told import Stop
 
 _LOOK_SECONDS = 0.1
 _ASK_STARTING_SECONDS, _ASK_SECONDS = 0.3, 2.0

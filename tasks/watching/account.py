@@ -16,12 +16,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from congruence.kernels.many_looks import Look, LookAccount
+from congruence.tasks.mlflow import EvaluationIdentity, TrackingError, TrackingSettings
+from congruence.tasks.mlflow.connection import connect, persist
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import SIGNIFICANCE, Metric, truth_p_value
 from congruence.tasks.scores.looks import LOOK, look_tag
 from congruence.tasks.scores.meanings import probability
-from congruence.tasks.tracking import EvaluationIdentity, TrackingError, TrackingSettings
-from congruence.tasks.tracking.connection import connect, persist
 from congruence.tasks.watching.claims import claim, drop_expired, release
 
 SAID = "cce_looks"

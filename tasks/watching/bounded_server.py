@@ -10,7 +10,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from congruence.tasks.errors import SettingsError
+from congruence.tasks.runtime.errors import SettingsError
 
 MAX_CONNECTIONS = 128
 REQUEST_SECONDS = 20.0

@@ -23,11 +23,11 @@ from contextlib import contextmanager
 
 from mlflow import MlflowClient
 
-from congruence.tasks.masking import mask_text
-from congruence.tasks.outages import is_transient
-from congruence.tasks.tracking import EvaluationIdentity, TrackingError, TrackingSettings
-from congruence.tasks.tracking.connection import connect, persist, server
-from congruence.tasks.tracking.identity import PREFIX
+from congruence.tasks.mlflow import EvaluationIdentity, TrackingError, TrackingSettings
+from congruence.tasks.mlflow.connection import connect, persist, server
+from congruence.tasks.mlflow.identity import PREFIX
+from congruence.tasks.runtime.masking import mask_text
+from congruence.tasks.runtime.mlflow_outages import is_transient
 
 log = logging.getLogger(__name__)
 

@@ -40,8 +40,8 @@ from congruence.kernels.conditional_calibration.block_versions import (
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.prepared import judged
 from congruence.kernels.row_blocks.sums import BlockSums
-from congruence.tasks.linalg.block_passes import Pass
-from congruence.tasks.linalg.calibration_in_blocks import calibrate_blocks
+from congruence.tasks.solving.block_passes import Pass
+from congruence.tasks.solving.calibration_in_blocks import calibrate_blocks
 
 DRAWS = 999
 SPLITS_PER_INPUTS = 50

@@ -20,7 +20,7 @@ from distributed import Client, LocalCluster
 from congruence.kernels import RBF
 from congruence.kernels.distributions import Normal
 from congruence.kernels.kernel_calibration import calibration_test, squared_kernel_calibration_error
-from congruence.tasks.linalg.kernel_calibration import distributed_kernel_calibration_error
+from congruence.tasks.solving.kernel_calibration import distributed_kernel_calibration_error
 
 LEVEL = 0.05
 KERNEL = RBF(0.5)

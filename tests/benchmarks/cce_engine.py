@@ -190,9 +190,9 @@ def workers(n, folder):
     """One pass over K on 1 and 2 Dask workers and in this process, as a fraction of the matrix-product peak."""
     from congruence.kernels.gram.operator import RegularizedGram
     from congruence.kernels.kernel_functions import Polynomial
-    from congruence.tasks.clusters import dask_client
-    from congruence.tasks.linalg import DaskGram
+    from congruence.tasks.dask.clusters import dask_client
     from congruence.tasks.settings.cluster import ClusterSettings
+    from congruence.tasks.solving import DaskGram
 
     x = embeddings(n)
     v = np.random.default_rng(0).standard_normal((n, 30))
@@ -216,9 +216,9 @@ def tiled(n, folder):
     import scipy.linalg
 
     from congruence.kernels.kernel_functions import Polynomial
-    from congruence.tasks.clusters import dask_client
-    from congruence.tasks.linalg import DaskGram, TiledCholesky
+    from congruence.tasks.dask.clusters import dask_client
     from congruence.tasks.settings.cluster import ClusterSettings
+    from congruence.tasks.solving import DaskGram, TiledCholesky
 
     x = embeddings(n)
     work = n**3 / 3 / 1e9

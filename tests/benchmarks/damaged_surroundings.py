@@ -140,7 +140,16 @@ class Place:
         file.write_text(yaml.safe_dump(content))
         server = {} if self.embedded or not self.server else {"PREFECT_API_URL": self.server}
         self.command = subprocess.Popen(
-            [sys.executable, "-m", "congruence.flows.cli", "evaluate", str(file), "--home", str(self.home), "--json"],
+            [
+                sys.executable,
+                "-m",
+                "congruence.flows.cli.app",
+                "evaluate",
+                str(file),
+                "--home",
+                str(self.home),
+                "--json",
+            ],
             env=environment(**server | self.variables),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from congruence.tasks.data import SplitSettings, open_split
 from congruence.tasks.embeddings.shard import embed_shard
 from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders import EncoderSettings, load_encoder
 from congruence.tasks.settings.evaluation import StoreSettings
-from congruence.tasks.sources import SplitSettings, open_split
 
 FEATURES, SHARD_ROWS = 64, 2048
 

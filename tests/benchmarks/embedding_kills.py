@@ -25,8 +25,8 @@ import pyarrow.parquet as pq
 from embedding_kills_on_dask import exercise, files
 from PIL import Image
 
+from congruence.tasks.data import Split, SplitSettings, open_split
 from congruence.tasks.embeddings.shard import embed_shard
-from congruence.tasks.sources import Split, SplitSettings, open_split
 
 SCRIPT = Path(__file__).parents[1] / "tasks" / "embedding" / "embed_process.py"
 
@@ -66,7 +66,7 @@ def embed(split: Split, uri: str, log: Path, pause: float) -> None:
 def kill_processes(kills: int, folder: Path, table: Path, seed: int) -> None:
     moments, script = random.Random(seed), load_script()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["congruence.tasks.embeddings.shard", "congruence.tasks.sources", "zarr"])
+    context.set_forkserver_preload(["congruence.tasks.embeddings.shard", "congruence.tasks.data", "zarr"])
     split = open_split(SplitSettings(uri=str(table), input="image", target="target", shard_rows=20))
     embed(split, str(folder / "undisturbed"), folder / "undisturbed.log", 0.0)
     expected = files(folder / "undisturbed")

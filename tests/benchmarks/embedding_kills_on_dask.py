@@ -23,18 +23,18 @@ from prefect_dask.task_runners import DaskTaskRunner
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from loopback import PrefectServer, Process, free_port
 
-from congruence.flows.environment import embed_servers
-from congruence.flows.splits import open_planned
-from congruence.flows.stages import embed as stages
-from congruence.flows.stages.addresses import rows_of
+from congruence.flows.cli.environment import embed_servers
+from congruence.flows.evaluation.splits import open_planned
+from congruence.flows.evaluation.stages import embed as stages
+from congruence.flows.evaluation.stages.addresses import rows_of
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.clusters import dask_client, scheduler_address
+from congruence.tasks.dask.clusters import dask_client, scheduler_address
+from congruence.tasks.data import open_split
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders.loading import warm_encoder
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.sources import open_split
 
 ENCODER_FOLDER = Path(__file__).parents[1] / "tasks" / "embedding"
 WORKERS = 2

@@ -29,10 +29,10 @@ import pyarrow.parquet as pq
 import torch
 from PIL import Image
 
+from congruence.tasks.data import Split, SplitSettings, open_split
 from congruence.tasks.embeddings.shard import embed_shard
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.encoders import EncoderSettings, load_encoder
-from congruence.tasks.sources import Split, SplitSettings, open_split
 
 DISTINCT = 512
 

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from congruence.tasks.sources import Split, SplitSettings, open_split
+from congruence.tasks.data import Split, SplitSettings, open_split
 
 FEATURES = [f"x{column}" for column in range(64)]
 ROW_GROUP = 2**20

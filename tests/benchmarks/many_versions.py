@@ -65,7 +65,15 @@ def make(folder: Path, rows: int, versions: int, workers: int, metrics: list[str
 
 def run(file: Path) -> tuple[dict[str, float], float]:
     """Evaluate: GiB at most by kind of process, and the CPU seconds of the flow and its workers."""
-    command = [sys.executable, "-m", "congruence.flows.cli", "evaluate", str(file), "--home", str(file.parent / "home")]
+    command = [
+        sys.executable,
+        "-m",
+        "congruence.flows.cli.app",
+        "evaluate",
+        str(file),
+        "--home",
+        str(file.parent / "home"),
+    ]
     started = time.monotonic()
     with (file.parent / "said.txt").open("w") as said:
         process = psutil.Popen(command, stdout=said, stderr=subprocess.STDOUT)

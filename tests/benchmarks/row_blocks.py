@@ -20,9 +20,9 @@ import psutil
 
 from congruence.kernels import Distribution, NegativeBinomial, Normal, Poisson
 from congruence.kernels.protocol.protocol import EXACT
-from congruence.tasks.clusters import ClusterSettings, dask_client
-from congruence.tasks.linalg.plan import BlockAccuracy
-from congruence.tasks.linalg.row_blocks import measure_blocks
+from congruence.tasks.dask.clusters import ClusterSettings, dask_client
+from congruence.tasks.solving.plan import BlockAccuracy
+from congruence.tasks.solving.row_blocks import measure_blocks
 
 BLOCK_ROWS = 32_768
 

@@ -36,10 +36,10 @@ from congruence.kernels.calibration import pit_values
 from congruence.kernels.distributions import Normal
 from congruence.kernels.protocol.protocol import EXACT
 from congruence.kernels.scores import point_scores
+from congruence.tasks.mlflow import TrackingSettings, log_evaluation, run_link
 from congruence.tasks.models.registry import ModelVersion, resolve
 from congruence.tasks.scores.evaluation import Evaluation, Metric, SplitSummary
 from congruence.tasks.scores.summary import mean_columns, slice_table
-from congruence.tasks.tracking import TrackingSettings, log_evaluation, run_link
 
 CITIES = 300
 VISITS = 3

@@ -22,7 +22,7 @@ import pandas as pd
 import yaml
 
 ROWS, REPEATS = 20_000, 3
-COMMAND = [sys.executable, "-c", "from congruence.flows.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from congruence.flows.cli.app import main; main()"]
 
 
 def prepare(folder: Path) -> None:

@@ -44,7 +44,8 @@ from congruence.kernels.protocol.evaluation import resolved_output_kernel
 from congruence.kernels.protocol.protocol import EXACT
 from congruence.kernels.solvers import Nystrom
 from congruence.kernels.streams import hashed_keys
-from congruence.tasks.linalg.calibration import SplitCalibration, VersionCalibration
+from congruence.tasks.mlflow import TrackingSettings, log_evaluation
+from congruence.tasks.mlflow import evaluations as logging_of_evaluations
 from congruence.tasks.models.registry import ModelVersion, list_versions
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary
 from congruence.tasks.scores.names import METRICS
@@ -60,8 +61,7 @@ from congruence.tasks.scores.summary import (
     mean_columns,
     slice_table,
 )
-from congruence.tasks.tracking import TrackingSettings, log_evaluation
-from congruence.tasks.tracking import evaluations as logging_of_evaluations
+from congruence.tasks.solving.calibration import SplitCalibration, VersionCalibration
 
 FEATURES = 16
 LANDMARKS = 1_000

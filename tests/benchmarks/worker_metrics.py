@@ -14,10 +14,10 @@ from typing import Any
 from distributed import Client, LocalCluster
 from mlflow import MlflowClient
 
-from congruence.tasks.tracking.connection import connect
-from congruence.tasks.tracking.settings import TrackingSettings
-from congruence.tasks.tracking.system_metrics import INTERVAL
-from congruence.tasks.tracking.worker_metrics import WORKERS_AT_A_TIME, _Sampler
+from congruence.tasks.mlflow.connection import connect
+from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.mlflow.system_metrics import INTERVAL
+from congruence.tasks.mlflow.worker_metrics import WORKERS_AT_A_TIME, _Sampler
 
 SAMPLES = 20
 

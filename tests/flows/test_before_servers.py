@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from congruence.flows import session
-from congruence.flows.options import Errors
+from congruence.flows.cli.options import Errors
+from congruence.flows.prefect import session
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 Content = Callable[..., dict[str, Any]]

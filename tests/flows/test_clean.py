@@ -16,16 +16,16 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from congruence.flows.cleaning import clean, readable
-from congruence.flows.cli import app
+from congruence.flows.cli.app import app
+from congruence.flows.operations.cleanup import clean, readable
+from congruence.tasks.data import open_split
 from congruence.tasks.embeddings.shard import embed_shard
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders import load_encoder
-from congruence.tasks.in_use import InUseError, in_use
+from congruence.tasks.runtime.atomic_files import ENDING
+from congruence.tasks.runtime.folder_lock import InUseError, in_use
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.sources import open_split
-from congruence.tasks.whole_files import ENDING
 
 ROWS, LONG_AGO = 50, time.time() - 3 * 24 * 3600
 
@@ -153,7 +153,7 @@ def test_other_encoders_of_the_same_split_go_and_several_files_are_all_kept(data
 def test_nothing_goes_while_a_run_works_or_that_was_just_written(data: Path, home: Path) -> None:
     before = files(home)
     script = (
-        "import sys, time\nfrom congruence.tasks.in_use import in_use\n"
+        "import sys, time\nfrom congruence.tasks.runtime.folder_lock import in_use\n"
         "with in_use(sys.argv[1]):\n    print('here', flush=True)\n    time.sleep(60)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", script, str(home)], stdout=subprocess.PIPE, text=True)
@@ -171,7 +171,7 @@ def test_nothing_goes_while_a_run_works_or_that_was_just_written(data: Path, hom
 
 
 def test_the_command_lists_asks_and_says_so(data: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("congruence.flows.commands.clean.embed_servers", lambda folder: folder)
+    monkeypatch.setattr("congruence.flows.cli.commands.clean.embed_servers", lambda folder: folder)
     file = data / "evaluation.yaml"
     file.write_text(yaml.safe_dump(content(data, "kept", home=str(home))))
     before = files(home)
@@ -218,7 +218,7 @@ def test_a_bucket_is_cleaned_of_what_is_a_day_old(
     kept = [settings(data, "kept", store=store)]
     assert clean(kept, lambda _: True) == []
     now = time.time()
-    monkeypatch.setattr("congruence.tasks.leftovers.time.time", lambda: now + 25 * 3600)
+    monkeypatch.setattr("congruence.tasks.cleanup.unused.time.time", lambda: now + 25 * 3600)
     removed = clean(kept, lambda _: True)
     assert [part.kind for part in removed] == ["embeddings", "indexes"]
     assert embedded(kept[0]).verify() == {}

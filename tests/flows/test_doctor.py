@@ -14,7 +14,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.settings import PREFECT_API_URL
 
-from congruence.flows.doctor import _address, diagnose, exit_status
+from congruence.flows.operations.doctor import _address, diagnose, exit_status
 from congruence.tasks.doctor.findings import Check, examine
 from congruence.tasks.doctor.prefect_server import prefect_server as look_at
 
@@ -70,7 +70,7 @@ def test_the_command_ends_in_seconds_with_its_status(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_a_line_among_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from congruence.flows import doctor
+    from congruence.flows.operations import doctor
 
     monkeypatch.setattr(doctor, "_checks", lambda around: iter([Check("rest", lambda: iter([]))]))
     monkeypatch.setattr(doctor, "embed_servers", lambda home: home)

@@ -12,15 +12,15 @@ import pandas as pd
 import pytest
 from mlflow import MlflowClient
 
-from congruence.flows.evaluate import evaluate
-from congruence.flows.outcomes import VersionOutcome
+from congruence.flows.evaluation.pipeline import evaluate
+from congruence.flows.evaluation.results import VersionOutcome
 from congruence.kernels import EXACT, Normal, conditional_congruence_error
+from congruence.tasks.data import open_split
 from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders import load_encoder
+from congruence.tasks.mlflow import read_scores
 from congruence.tasks.mlflow_plugin.table_evaluation import TableEvaluationSettings, evaluate_table
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.sources import open_split
-from congruence.tasks.tracking import read_scores
 
 ROWS = 240
 NUMBERS = ("cce_mean", "cce_noise_floor", "nll_mean", "crps_mean", "ece", "mae")

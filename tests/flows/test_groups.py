@@ -4,8 +4,8 @@ from itertools import chain
 
 import pytest
 
-from congruence.flows.stages.groups import MAX_TASKS, groups_of_shards
-from congruence.tasks.sources import Shard
+from congruence.flows.evaluation.batching import MAX_TASKS, groups_of_shards
+from congruence.tasks.data import Shard
 
 
 def shards(rows: int, size: int = 2048) -> list[Shard]:

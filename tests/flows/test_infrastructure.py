@@ -22,8 +22,8 @@ import typer
 import yaml
 from loopback import HttpServer, Process, free_port
 
-from congruence.tasks.cluster_specs import ClusterSpec, _named, read_cluster_spec
-from congruence.tasks.clusters import dask_client
+from congruence.tasks.dask.cluster_spec import ClusterSpec, _named, read_cluster_spec
+from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.doctor.dask_cluster import Reach, dask_cluster
 from congruence.tasks.doctor.findings import Check, examine
 from congruence.tasks.settings.cluster import TlsSettings
@@ -227,7 +227,7 @@ def test_the_commands_have_the_options_that_they_are_given() -> None:
     from distributed.cli.dask_worker import main as worker
     from mlflow.cli import cli as mlflow_cli
 
-    from congruence.flows.cli import app
+    from congruence.flows.cli.app import app
 
     parts = {
         "dask scheduler": scheduler,

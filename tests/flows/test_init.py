@@ -9,10 +9,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from congruence.flows.init import ModelFacts, columns_roles, evaluation_text, write_evaluation
-from congruence.tasks.errors import SettingsError
+from congruence.flows.operations.init_file import ModelFacts, columns_roles, evaluation_text, write_evaluation
+from congruence.tasks.data import SplitError, open_split
+from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import load_settings
-from congruence.tasks.sources import SplitError, open_split
 
 ROWS = 64
 

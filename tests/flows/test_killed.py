@@ -13,10 +13,10 @@ import pytest
 from prefect import flow
 from prefect_dask.task_runners import DaskTaskRunner
 
-from congruence.flows.splits import open_planned
-from congruence.flows.stages import embed as stages
-from congruence.flows.stages.addresses import rows_of
-from congruence.tasks.clusters import dask_client, scheduler_address
+from congruence.flows.evaluation.splits import open_planned
+from congruence.flows.evaluation.stages import embed as stages
+from congruence.flows.evaluation.stages.addresses import rows_of
+from congruence.tasks.dask.clusters import dask_client, scheduler_address
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.settings.evaluation import EvaluationSettings
 

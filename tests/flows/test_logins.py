@@ -12,10 +12,10 @@ from mlflow import MlflowClient
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
-from congruence.flows.explained import explaining
-from congruence.tasks.errors import ClusterError
-from congruence.tasks.tracking import TrackingError, TrackingSettings
-from congruence.tasks.tracking.connection import persist
+from congruence.flows.cli.error_messages import explaining
+from congruence.tasks.mlflow import TrackingError, TrackingSettings
+from congruence.tasks.mlflow.connection import persist
+from congruence.tasks.runtime.errors import ClusterError
 
 
 @contextmanager

@@ -13,9 +13,9 @@ import pytest
 from distributed import CancelledError, LocalCluster, Status, get_worker
 from prefect.logging.handlers import PrefectConsoleHandler
 
-from congruence.flows.options import Errors
-from congruence.flows.own_errors import OwnErrors, ToldElsewhere, log_own_errors_as_messages
-from congruence.tasks.errors import SettingsError
+from congruence.flows.cli.options import Errors
+from congruence.flows.prefect.log_filters import OwnErrors, ToldElsewhere, log_own_errors_as_messages
+from congruence.tasks.runtime.errors import SettingsError
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from congruence.flows.outcomes import VersionOutcome, outcome_json
-from congruence.flows.progress import Lines, pace_of
-from congruence.flows.tables import print_outcomes
+from congruence.flows.cli.progress import Lines, pace_of
+from congruence.flows.cli.tables import print_outcomes
+from congruence.flows.evaluation.results import VersionOutcome, outcome_json
 from congruence.kernels import RBF, Normal, congruence_test
 from congruence.kernels.steps import about, listen, step
 from congruence.tasks.scores.evaluation import Metric

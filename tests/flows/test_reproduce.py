@@ -18,12 +18,12 @@ from congruence.flows.reproduce import run as flow
 from congruence.flows.reproduce.experiments import NAMES, load, named
 from congruence.kernels import RBF, squared_kernel_calibration_error
 from congruence.kernels.plots.style import dressed, figure_of
-from congruence.tasks.errors import SettingsError
 from congruence.tasks.reproduction.blood_cells import blood_cells
 from congruence.tasks.reproduction.laws import uncalibrated_predictions, uncalibrated_skce
 from congruence.tasks.reproduction.logged import log_reproduction
 from congruence.tasks.reproduction.outcome import MissingDataError, Outcome, Plan, judged
 from congruence.tasks.reproduction.record import read_outcome, write_outcome, write_page
+from congruence.tasks.runtime.errors import SettingsError
 
 QUICK = Plan(quick=True)
 CERTAIN: dict[str, tuple[int, ...]] = {

@@ -13,13 +13,13 @@ from distributed import LocalCluster
 from prefect import flow, task
 from prefect_dask.task_runners import DaskTaskRunner
 
-from congruence.flows.run_fields import run_fields
-from congruence.flows.stages.embed import embed_task
-from congruence.flows.stages.predict import check_task, predict_task
-from congruence.flows.stages.score import log_task, score_task
-from congruence.flows.stages.solve import solve_task
-from congruence.tasks import logs
+from congruence.flows.evaluation.stages.embed import embed_task
+from congruence.flows.evaluation.stages.predict import check_task, predict_task
+from congruence.flows.evaluation.stages.score import log_task, score_task
+from congruence.flows.evaluation.stages.solve import solve_task
+from congruence.flows.prefect.run_fields import run_fields
 from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.runtime import json_logging as logs
 
 
 class _Lines(logging.Handler):

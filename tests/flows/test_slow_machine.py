@@ -13,7 +13,7 @@ from slow_machine import a_quarter_of_the_processor
 
 WORKERS = """
 import os
-from congruence.tasks.clusters import dask_client
+from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.settings.cluster import ClusterSettings
 if __name__ == "__main__":
     with dask_client(ClusterSettings(kind="local", workers=2), print) as client:
@@ -23,7 +23,7 @@ if __name__ == "__main__":
 SERVER = """
 import os, urllib.request
 import psutil
-from congruence.flows.prefect_server import prefect_server
+from congruence.flows.prefect.local_server import prefect_server
 with prefect_server():
     tied, = psutil.Process().children()
     server, = tied.children()

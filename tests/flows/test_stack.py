@@ -103,7 +103,7 @@ def test_the_stack_evaluates_by_its_work_pool_survives_kills_and_leaves_nothing(
 
 def test_commands_without_a_stack_say_so(tmp_path: Path) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "congruence.flows.cli", "stack", *arguments, "--home", str(tmp_path)]
+        command = [sys.executable, "-m", "congruence.flows.cli.app", "stack", *arguments, "--home", str(tmp_path)]
         return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
     status, down = run("status"), run("down")

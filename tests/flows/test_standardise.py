@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from distributed import Client
 
-from congruence.flows import splits
-from congruence.flows.splits import with_fitted_encoder
-from congruence.flows.stages.standardise import standardise
-from congruence.tasks.clusters import dask_client
+from congruence.flows.evaluation import splits
+from congruence.flows.evaluation.splits import with_fitted_encoder
+from congruence.flows.evaluation.stages.standardise import standardise
+from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.embeddings import standardisation
 from congruence.tasks.settings.evaluation import EvaluationSettings
 

@@ -61,7 +61,7 @@ def test_the_home_folder_is_that_of_option_file_environment_default_and_is_said(
     variable: bool,
     expected: tuple[str, str],
 ) -> None:
-    from congruence.flows.options import open_file
+    from congruence.flows.cli.options import open_file
 
     for name in ("PREFECT_HOME", "CONGRUENCE_HOME"):
         monkeypatch.delenv(name, raising=False)
@@ -78,7 +78,7 @@ def test_the_home_folder_is_that_of_option_file_environment_default_and_is_said(
 
 
 def test_served_runs_keep_their_data_where_serve_was_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from congruence.flows import scheduled
+    from congruence.flows.scheduling import deployed_flows as scheduled
 
     file = write_file(tmp_path, home=str(tmp_path / "file"))
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
@@ -128,7 +128,7 @@ assert "matplotlib.pyplot" not in sys.modules
 
 
 def test_without_the_pipelines_packages_the_command_says_what_is_missing() -> None:
-    code = "import congruence.flows.command as command\ncommand.find_spec = lambda name: None\ncommand.main()"
+    code = "import congruence.flows.cli.main as command\ncommand.find_spec = lambda name: None\ncommand.main()"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert said.returncode == 1
     assert "run: pip install 'congruence[pipeline]'" in said.stderr

@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from congruence.flows.tied import end, start_tied
+from congruence.flows.prefect.tied import end, start_tied
 
 SERVER = 'sleep 600 & echo "$! $$"; wait'  # a server that starts a process of its own
 STARTS_ONE = f"""
 import sys, time
-from congruence.flows.tied import start_tied
+from congruence.flows.prefect.tied import start_tied
 start_tied(["sh", "-c", {SERVER!r}])
 time.sleep(600)
 """
@@ -77,7 +77,7 @@ def free_port() -> int:
 @pytest.mark.slow
 def test_mlflows_pages_end_with_the_command(tmp_path: Path) -> None:
     port = free_port()
-    command = [sys.executable, "-m", "congruence.flows.cli", "ui", "--home", str(tmp_path), "--port", str(port)]
+    command = [sys.executable, "-m", "congruence.flows.cli.app", "ui", "--home", str(tmp_path), "--port", str(port)]
     shown = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     assert eventually(lambda: not refuses(port), 240.0)
     shown.terminate()
@@ -89,7 +89,7 @@ def test_mlflows_pages_end_with_the_command(tmp_path: Path) -> None:
 def test_the_embedded_prefect_server_ends_with_a_killed_command(tmp_path: Path) -> None:
     code = """
 import os, time
-from congruence.flows.prefect_server import prefect_server
+from congruence.flows.prefect.local_server import prefect_server
 with prefect_server():
     print(os.environ["PREFECT_API_URL"], flush=True)
     time.sleep(600)

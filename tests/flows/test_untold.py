@@ -9,7 +9,7 @@ from distributed.protocol.pickle import dumps
 from prefect import flow
 from prefect.context import FlowRunContext, serialize_context
 
-from congruence.flows.untold import Untold
+from congruence.flows.evaluation.untold import Untold
 
 
 def test_a_copy_that_is_sent_elsewhere_holds_nothing() -> None:

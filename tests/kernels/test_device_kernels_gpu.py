@@ -13,7 +13,7 @@ from congruence.kernels.gram.tiles import TileMaker, TilePoints
 from congruence.kernels.kernel_functions import RBF, Laplacian, Linear, Matern, Polynomial, Product, Sum
 from congruence.kernels.memory import VECTORS_PART
 from congruence.kernels.solvers import Cholesky, ConjugateGradient
-from congruence.tasks.linalg.tiled_cholesky import _factor
+from congruence.tasks.solving.tiled_cholesky import _factor
 
 pytestmark = pytest.mark.gpu
 cupy = pytest.importorskip("cupy")

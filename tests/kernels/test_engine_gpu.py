@@ -8,11 +8,11 @@ from congruence.kernels.distributions import Normal
 from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.kernel_functions import RBF, Laplacian, Matern, Polynomial, Product, Sum
 from congruence.kernels.solvers import ConjugateGradient, Nystrom
-from congruence.tasks.clusters import dask_client
-from congruence.tasks.linalg import DaskGram, TiledCholesky
-from congruence.tasks.linalg.one_card import ConjugateGradientOnCard
-from congruence.tasks.linalg.prepare import prepare_on_dask
+from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.settings.cluster import ClusterSettings
+from congruence.tasks.solving import DaskGram, TiledCholesky
+from congruence.tasks.solving.one_card import ConjugateGradientOnCard
+from congruence.tasks.solving.prepare import prepare_on_dask
 
 pytestmark = pytest.mark.gpu
 cupy = pytest.importorskip("cupy")

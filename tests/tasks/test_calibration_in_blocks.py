@@ -24,21 +24,21 @@ from congruence.kernels.conditional_calibration.pit_scores import pit_scores
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.row_blocks.sums import BlockSums
-from congruence.tasks.clusters import ClusterSettings, dask_client
-from congruence.tasks.linalg.block_passes import Pass
-from congruence.tasks.linalg.calibration import (
+from congruence.tasks.dask.clusters import ClusterSettings, dask_client
+from congruence.tasks.scores.reading import read_what_is_wrong
+from congruence.tasks.scores.summary import calibration_metrics
+from congruence.tasks.solving.block_passes import Pass
+from congruence.tasks.solving.calibration import (
     VECTOR_ROWS,
     VectorCalibration,
     VersionCalibration,
     prepared_vectors,
     vector_rows,
 )
-from congruence.tasks.linalg.calibration_in_blocks import CalibrationInBlocks, calibrate_blocks
-from congruence.tasks.linalg.measured import MeasurementAddress, MeasurementInBlocks, from_bytes, to_bytes
-from congruence.tasks.linalg.plan import BlockAccuracy
-from congruence.tasks.linalg.row_blocks import measure_blocks
-from congruence.tasks.scores.reading import read_what_is_wrong
-from congruence.tasks.scores.summary import calibration_metrics
+from congruence.tasks.solving.calibration_in_blocks import CalibrationInBlocks, calibrate_blocks
+from congruence.tasks.solving.measured import MeasurementAddress, MeasurementInBlocks, from_bytes, to_bytes
+from congruence.tasks.solving.plan import BlockAccuracy
+from congruence.tasks.solving.row_blocks import measure_blocks
 
 N = 3000
 SETTINGS = CalibrationSettings(directions=30, own_directions=10, draws=299)

@@ -10,10 +10,11 @@ import pytest
 from pydantic import ValidationError
 
 from congruence.kernels import memory
-from congruence.tasks import cards, clusters
-from congruence.tasks.cards import WorkerDevice, devices_in_words, own_device, solves_on_cards, worker_devices
-from congruence.tasks.clusters import cuda_cluster_options, cuda_worker_environment, dask_client
-from congruence.tasks.errors import SettingsError
+from congruence.tasks.dask import clusters
+from congruence.tasks.dask import gpus as cards
+from congruence.tasks.dask.clusters import cuda_cluster_options, cuda_worker_environment, dask_client
+from congruence.tasks.dask.gpus import WorkerDevice, devices_in_words, own_device, solves_on_cards, worker_devices
+from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.cluster import ClusterSettings
 
 

@@ -10,10 +10,10 @@ import dask
 import pytest
 import yaml
 
-from congruence.tasks import clusters
-from congruence.tasks.cluster_specs import ClusterSpec, read_cluster_spec, start_cluster
-from congruence.tasks.clusters import WORKER_ENVIRONMENT, dask_client, dask_environment, kubernetes_spec
-from congruence.tasks.errors import ClusterError, SettingsError
+from congruence.tasks.dask import clusters
+from congruence.tasks.dask.cluster_spec import ClusterSpec, read_cluster_spec, start_cluster
+from congruence.tasks.dask.clusters import WORKER_ENVIRONMENT, dask_client, dask_environment, kubernetes_spec
+from congruence.tasks.runtime.errors import ClusterError, SettingsError
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.evaluation import load_settings
 

@@ -13,8 +13,8 @@ from cryptography.x509.oid import NameOID
 from distributed import LocalCluster
 from distributed.security import Security
 
-from congruence.tasks.clusters import dask_client
-from congruence.tasks.errors import SettingsError
+from congruence.tasks.dask.clusters import dask_client
+from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.cluster import ClusterSettings, TlsSettings
 
 

@@ -13,11 +13,11 @@ import pytest
 from distributed import LocalCluster
 from loopback import Process, free_port
 
-from congruence.tasks import clusters, own_workers
-from congruence.tasks.clusters import Workers, dask_client
-from congruence.tasks.errors import ClusterError
-from congruence.tasks.linalg import capacity
+from congruence.tasks.dask import clusters, own_workers
+from congruence.tasks.dask.clusters import Workers, dask_client
+from congruence.tasks.runtime.errors import ClusterError
 from congruence.tasks.settings.cluster import ClusterSettings
+from congruence.tasks.solving import capacity
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from mlflow import MlflowClient
 from congruence.kernels.errors import InvalidInputError, ProtocolError
 from congruence.kernels.protocol.protocol import PREPRINT
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
-from congruence.tasks import tracking
+from congruence.tasks import mlflow as tracking
 from congruence.tasks.comparison import ComparedVersion, compare_pair, compare_versions
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.report.comparison import comparison_report

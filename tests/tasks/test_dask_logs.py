@@ -7,8 +7,8 @@ import logging
 import pytest
 from distributed.comm.core import CommClosedError
 
-from congruence.tasks.clusters import dask_client
-from congruence.tasks.dask_logs import quiet_dask
+from congruence.tasks.dask.clusters import dask_client
+from congruence.tasks.dask.log_filters import quiet_dask
 from congruence.tasks.settings.cluster import ClusterSettings
 
 

@@ -6,7 +6,7 @@ from distributed import Client
 
 from congruence.kernels.distributions import Normal
 from congruence.kernels.kernel_calibration import calibration_test, pairs, squared_kernel_calibration_error
-from congruence.tasks.linalg.kernel_calibration import (
+from congruence.tasks.solving.kernel_calibration import (
     distributed_calibration_test,
     distributed_kernel_calibration_error,
 )

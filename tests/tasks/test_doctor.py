@@ -35,9 +35,9 @@ from congruence.tasks.doctor.findings import Check, Finding, Look, Step, examine
 from congruence.tasks.doctor.mlflow_servers import registry, tracking_server
 from congruence.tasks.doctor.plan import written
 from congruence.tasks.doctor.prefect_server import PrefectAddress, prefect_server
+from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.settings.cluster import ClusterSettings, TlsSettings
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.tracking.settings import TrackingSettings
 
 
 def look(found: Any) -> list[Finding]:

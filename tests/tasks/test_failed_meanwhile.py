@@ -11,9 +11,7 @@ import pytest
 from databases import mlflow_database
 from mlflow import MlflowClient
 
-from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.scores.evaluation import Evaluation
-from congruence.tasks.tracking import (
+from congruence.tasks.mlflow import (
     EvaluationIdentity,
     TrackingSettings,
     evaluations,
@@ -22,7 +20,9 @@ from congruence.tasks.tracking import (
     log_failure,
     open_run,
 )
-from congruence.tasks.tracking.runs import ERROR
+from congruence.tasks.mlflow.runs import ERROR
+from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.scores.evaluation import Evaluation
 
 LOST = "the Dask scheduler was lost"
 

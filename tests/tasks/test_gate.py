@@ -15,7 +15,7 @@ from mlflow import MlflowClient
 from pydantic import ValidationError
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks import tracking
+from congruence.tasks import mlflow as tracking
 from congruence.tasks.comparison import ComparedVersion, GateSettings, apply_gate
 from congruence.tasks.comparison.gate_settings import DEFAULT_MARGINS
 from congruence.tasks.models.registry import ModelVersion, RegistryError

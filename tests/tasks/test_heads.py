@@ -14,7 +14,7 @@ from torch import nn
 
 from congruence.kernels.distributions import DoublePoisson
 from congruence.tasks.contract import load_predictive_model, log_predictive_model
-from congruence.tasks.heads import BETA, HEADS, FaithfulLayer, HeadedNetwork, distribution
+from congruence.tasks.networks.heads import BETA, HEADS, FaithfulLayer, HeadedNetwork, distribution
 from congruence.tasks.reproduction.training import train
 
 LIKELIHOODS = ("gaussian", "natural", "poisson", "negative_binomial", "mixture")

@@ -19,14 +19,14 @@ from congruence.kernels.kernel_functions import RBF, Laplacian, Linear, Polynomi
 from congruence.kernels.protocol.protocol import EXACT
 from congruence.kernels.protocol.weighting import weighted_reference
 from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom
-from congruence.tasks.clusters import dask_client
-from congruence.tasks.linalg import CheckpointFile, DaskGram, TiledCholesky, prepare_on_dask
-from congruence.tasks.linalg.calls import WorkerCalls
-from congruence.tasks.linalg.measurement import measure, measure_versions, on_cluster
-from congruence.tasks.linalg.sources import StoredRows
-from congruence.tasks.linalg.version_parts import HeldVersion
+from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.solver import SolverSettings
+from congruence.tasks.solving import CheckpointFile, DaskGram, TiledCholesky, prepare_on_dask
+from congruence.tasks.solving.calls import WorkerCalls
+from congruence.tasks.solving.measurement import measure, measure_versions, on_cluster
+from congruence.tasks.solving.sources import StoredRows
+from congruence.tasks.solving.version_parts import HeldVersion
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from congruence.tasks import logs
-from congruence.tasks.errors import SettingsError
-from congruence.tasks.logs import JsonLines, know, log_fields, require_known_kind, use_json_lines
+from congruence.tasks.runtime import json_logging as logs
+from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.runtime.json_logging import JsonLines, know, log_fields, require_known_kind, use_json_lines
 
 Capture = pytest.CaptureFixture[str]
 

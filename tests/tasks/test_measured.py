@@ -10,8 +10,8 @@ import pytest
 from congruence.kernels import EXACT, Normal
 from congruence.kernels.protocol.protocol import ECAI, EvaluationProtocol
 from congruence.tasks.embeddings.store import StoreError
-from congruence.tasks.linalg.measured import MeasurementAddress, VersionMeasurement, from_bytes, to_bytes
-from congruence.tasks.linalg.measurement import measure
+from congruence.tasks.solving.measured import MeasurementAddress, VersionMeasurement, from_bytes, to_bytes
+from congruence.tasks.solving.measurement import measure
 
 
 class Asked:

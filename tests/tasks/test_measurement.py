@@ -20,11 +20,11 @@ from congruence.kernels import (
 from congruence.kernels.mean_embeddings.model_scales import model_output_kernel
 from congruence.kernels.solvers import Iterate
 from congruence.kernels.steps import listen
-from congruence.tasks.clusters import dask_client
-from congruence.tasks.linalg import CheckpointFile, sweep_iterates
-from congruence.tasks.linalg.measurement import Measurement, measure, on_cluster
+from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.solver import SolverSettings
+from congruence.tasks.solving import CheckpointFile, sweep_iterates
+from congruence.tasks.solving.measurement import Measurement, measure, on_cluster
 
 ROWS = 240
 RNG = np.random.default_rng(0)
@@ -90,7 +90,7 @@ def test_protocols_with_repeats_give_the_same_numbers_on_a_cluster(tmp_path: Pat
 def test_an_iterate_is_kept_until_its_answer_is_logged_and_an_abandoned_one_for_a_week(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("congruence.tasks.linalg.plan.CHECKPOINT_ROWS", 10)
+    monkeypatch.setattr("congruence.tasks.solving.plan.CHECKPOINT_ROWS", 10)
     settings = SolverSettings(kind="conjugate_gradient", landmarks=10)
     with dask_client(ClusterSettings(kind="threads", workers=2)) as client:
         place = on_cluster(client, settings, 100, tmp_path, lambda _: None, gpu=False)
@@ -115,7 +115,7 @@ def test_a_solve_that_was_killed_in_the_middle_ends_with_the_same_bits(
         seed = 0
         metrics = ("nll",)
 
-    monkeypatch.setattr("congruence.tasks.linalg.plan.CHECKPOINT_ROWS", 10)
+    monkeypatch.setattr("congruence.tasks.solving.plan.CHECKPOINT_ROWS", 10)
     settings = SolverSettings(kind="conjugate_gradient", landmarks=10)
 
     def solved(folder: str) -> Measurement:

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from congruence.kernels import EXACT, CongruenceTest, Normal, Poisson
-from congruence.tasks.linalg.measurement import measure
 from congruence.tasks.scores.evaluation import AS_IF_TRUE, NOT_AS_IF_TRUE, Metric
 from congruence.tasks.scores.meanings import HEADLINES, MEANINGS, NEW_TARGETS, ROWS, meaning, probability, verdict
 from congruence.tasks.scores.names import METRICS
 from congruence.tasks.scores.points import score_points, summarise
+from congruence.tasks.solving.measurement import measure
 
 
 class Everything:

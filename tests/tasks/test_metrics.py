@@ -8,7 +8,6 @@ from congruence.kernels import EXACT, Distribution, Mixture, MultivariateNormal,
 from congruence.kernels.calibration import pit_values
 from congruence.kernels.resampling.aggregation import ScoreStatistics
 from congruence.kernels.streams import hashed_keys
-from congruence.tasks.linalg.measurement import measure
 from congruence.tasks.scores import summary
 from congruence.tasks.scores.names import METRICS, requested_metrics
 from congruence.tasks.scores.points import score_points, summarise
@@ -21,6 +20,7 @@ from congruence.tasks.scores.summary import (
     slice_groups,
     slice_table,
 )
+from congruence.tasks.solving.measurement import measure
 
 ROWS = 120
 RNG = np.random.default_rng(0)

@@ -13,9 +13,7 @@ from mlflow_pages import CHROMIUM, Browser
 
 from congruence.tasks.doctor.findings import Check, examine
 from congruence.tasks.doctor.mlflow_servers import registry, tracking_server
-from congruence.tasks.models.registry import resolve
-from congruence.tasks.scores.evaluation import Metric
-from congruence.tasks.tracking import (
+from congruence.tasks.mlflow import (
     EvaluationIdentity,
     TrackingError,
     TrackingSettings,
@@ -25,8 +23,10 @@ from congruence.tasks.tracking import (
     read_version,
     run_link,
 )
-from congruence.tasks.tracking.links import list_page
-from congruence.tasks.tracking.views import CHARTS, KEY
+from congruence.tasks.mlflow.links import list_page
+from congruence.tasks.mlflow.views import CHARTS, KEY
+from congruence.tasks.models.registry import resolve
+from congruence.tasks.scores.evaluation import Metric
 
 HEADLINES = ("cce_mean", "cce_noise_floor", "nll_mean", "ece")
 

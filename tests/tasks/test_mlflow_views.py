@@ -13,11 +13,11 @@ import mlflow
 import pytest
 from mlflow import MlflowClient
 
-from congruence.flows.ui import list_pages
+from congruence.flows.operations.ui import list_pages
+from congruence.tasks.mlflow import TrackingSettings, log_evaluation, views
+from congruence.tasks.mlflow.version_pages import described
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import Metric
-from congruence.tasks.tracking import TrackingSettings, log_evaluation, views
-from congruence.tasks.tracking.version_pages import described
 
 VERSION = ModelVersion("angle", "1", "models:/angle/1")
 LONGEST_TAG = 5000  # of an experiment, in every MLflow 3

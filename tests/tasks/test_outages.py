@@ -17,9 +17,7 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST, RESOURCE_DOES_NOT_EXIST
 
-from congruence.tasks.models.registry import RegistryError, resolve
-from congruence.tasks.outages import is_refusal, is_transient
-from congruence.tasks.tracking import (
+from congruence.tasks.mlflow import (
     EvaluationIdentity,
     TrackingError,
     TrackingSettings,
@@ -28,7 +26,9 @@ from congruence.tasks.tracking import (
     log_evaluation,
     open_run,
 )
-from congruence.tasks.tracking.connection import persist
+from congruence.tasks.mlflow.connection import persist
+from congruence.tasks.models.registry import RegistryError, resolve
+from congruence.tasks.runtime.mlflow_outages import is_refusal, is_transient
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from databases import mlflow_database
 from distributed import Client, LocalCluster
 from mlflow import MlflowClient
 
-from congruence.tasks.errors import SettingsError
-from congruence.tasks.tracking import TrackingSettings
-from congruence.tasks.tracking import performance_report as reports
-from congruence.tasks.tracking.performance_report import FILE, performance_report, require_drawable
-from congruence.tasks.tracking.stage_seconds import stage_seconds
+from congruence.tasks.mlflow import TrackingSettings
+from congruence.tasks.mlflow import performance_report as reports
+from congruence.tasks.mlflow.performance_report import FILE, performance_report, require_drawable
+from congruence.tasks.mlflow.stage_seconds import stage_seconds
+from congruence.tasks.runtime.errors import SettingsError
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 from loopback import PostgreSQL
 from mlflow import MlflowClient
 
+from congruence.tasks.mlflow import EvaluationIdentity, TrackingError, TrackingSettings, log_evaluation, read_version
 from congruence.tasks.models.registry import resolve
-from congruence.tasks.tracking import EvaluationIdentity, TrackingError, TrackingSettings, log_evaluation, read_version
 from congruence.tasks.watching import claim, new_owner, release
 
 pytestmark = pytest.mark.skipif(PostgreSQL.missing() is not None, reason=str(PostgreSQL.missing()))

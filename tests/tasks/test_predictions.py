@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from congruence.kernels.distributions import Distribution, Mixture, Normal, Quantiles, Samples
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.settings import families
+from congruence.tasks.data import Shard
 from congruence.tasks.models.address import PredictionAddress, mask_digest
 from congruence.tasks.models.encoding import describe, restore
 from congruence.tasks.models.predictions import (
@@ -32,7 +33,6 @@ from congruence.tasks.models.predictions import (
     write_range,
 )
 from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.sources import Shard
 
 VERSION = ModelVersion("angle", "3", "models:/angle/3", "m-" + 32 * "a")
 SHARD_ROWS = 7

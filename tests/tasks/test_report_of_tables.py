@@ -12,6 +12,8 @@ from scipy import stats
 
 from congruence.kernels.calibration import pit_values
 from congruence.kernels.distributions import NegativeBinomial, Poisson
+from congruence.tasks.data import open_split
+from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.plots import evaluation_figures
 from congruence.tasks.plots.slices import slice_readings
@@ -21,8 +23,6 @@ from congruence.tasks.scores import segments as scores_segments
 from congruence.tasks.scores.counts import count_fit, randomised_coverage
 from congruence.tasks.scores.features import named_features, rows_looked_at
 from congruence.tasks.scores.segments import Segment, searched_rows, weak_segments
-from congruence.tasks.sources import open_split
-from congruence.tasks.sources.settings import SplitSettings
 
 ROWS = 1000
 

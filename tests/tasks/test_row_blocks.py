@@ -34,10 +34,10 @@ from congruence.kernels.row_blocks import right_hand_sides
 from congruence.kernels.row_blocks.answer import BlockMeasurement
 from congruence.kernels.row_blocks.keyed import row_choices, row_draws, row_signs, row_uniforms
 from congruence.kernels.streams import stream
-from congruence.tasks.clusters import ClusterSettings, dask_client
-from congruence.tasks.linalg import pass_runner, row_blocks
-from congruence.tasks.linalg.plan import BlockAccuracy, SolverSettings, is_by_row_blocks
-from congruence.tasks.linalg.row_blocks import BlockRun, measure_blocks
+from congruence.tasks.dask.clusters import ClusterSettings, dask_client
+from congruence.tasks.solving import pass_runner, row_blocks
+from congruence.tasks.solving.plan import BlockAccuracy, SolverSettings, is_by_row_blocks
+from congruence.tasks.solving.row_blocks import BlockRun, measure_blocks
 
 COLUMNS = ("cce", "noise_floor", "p_value", "statistic", "influence", "influence_squared")
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from asked_to_end import Asked, ask, hearing
 
-from congruence.tasks import safe_places as module
-from congruence.tasks.safe_places import at_safe_places
+from congruence.tasks.runtime import safe_places as module
+from congruence.tasks.runtime.safe_places import at_safe_places
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from congruence.kernels import EXACT, PREPRINT, Matern
-from congruence.tasks.errors import SettingsError
+from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
 
 GOOD: dict[str, Any] = {

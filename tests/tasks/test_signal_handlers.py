@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager
 import pytest
 from asked_to_end import ask, hearing
 
-from congruence.tasks.safe_places import at_safe_places
-from congruence.tasks.uninterrupted import uninterrupted
+from congruence.tasks.runtime.safe_places import at_safe_places
+from congruence.tasks.runtime.uninterrupted import uninterrupted
 
 
 @pytest.mark.parametrize("instead", [uninterrupted, at_safe_places])

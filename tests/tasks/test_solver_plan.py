@@ -9,12 +9,12 @@ from congruence.kernels import RBF, ConjugateGradient
 from congruence.kernels.errors import BudgetError
 from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.memory import available_memory
-from congruence.tasks.clusters import dask_client
-from congruence.tasks.linalg import Capacity, cluster_capacity
-from congruence.tasks.linalg import plan as solver_plan
-from congruence.tasks.linalg.plan import plan_solver
+from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.solver import SolverSettings
+from congruence.tasks.solving import Capacity, cluster_capacity
+from congruence.tasks.solving import plan as solver_plan
+from congruence.tasks.solving.plan import plan_solver
 
 SMALL = Capacity(threads=2, memory_bytes=2**30, kept_bytes=2**28)
 

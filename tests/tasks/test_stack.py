@@ -30,7 +30,7 @@ from congruence.tasks.stack.account import only_stack
 from congruence.tasks.stack.part import Part
 from congruence.tasks.stack.supervisor import Supervisor
 from congruence.tasks.stack.tether import adopted
-from congruence.tasks.told import Told
+from congruence.tasks.runtime.told import Told
 from congruence.tasks.stack.warden import under_a_warden
 
 folder = Path(sys.argv[1])

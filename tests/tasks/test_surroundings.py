@@ -14,17 +14,17 @@ from pathlib import Path
 import mlflow
 import pytest
 
-from congruence.flows import prefect_server
-from congruence.flows.environment import embed_servers
-from congruence.flows.explained import explained
-from congruence.flows.options import Errors
+from congruence.flows.cli.environment import embed_servers
+from congruence.flows.cli.error_messages import explained
+from congruence.flows.cli.options import Errors
+from congruence.flows.prefect import local_server as prefect_server
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.embeddings.objects import ObjectStore
-from congruence.tasks.errors import SettingsError
-from congruence.tasks.surroundings import SurroundingsError, require_database, trouble
-from congruence.tasks.tracking import TrackingError, TrackingSettings
-from congruence.tasks.tracking.connection import connect, persist, use_tracking
-from congruence.tasks.whole_files import write_whole
+from congruence.tasks.mlflow import TrackingError, TrackingSettings
+from congruence.tasks.mlflow.connection import connect, persist, use_tracking
+from congruence.tasks.runtime.atomic_files import write_whole
+from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.runtime.io_errors import SurroundingsError, require_database, trouble
 
 
 @pytest.fixture

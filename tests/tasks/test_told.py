@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from congruence.tasks.told import Told
+from congruence.tasks.runtime.told import Told
 
 
 @pytest.fixture(autouse=True)

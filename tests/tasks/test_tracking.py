@@ -18,12 +18,9 @@ from mlflow import MlflowClient
 
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
 from congruence.kernels.protocol.protocol import PREPRINT
-from congruence.tasks import tracking
+from congruence.tasks import mlflow as tracking
 from congruence.tasks.comparison import ComparedVersion, compare_pair
-from congruence.tasks.models.registry import list_versions
-from congruence.tasks.scores.evaluation import SplitSummary
-from congruence.tasks.scores.wrong import WhatIsWrong
-from congruence.tasks.tracking import (
+from congruence.tasks.mlflow import (
     EvaluationIdentity,
     TrackingError,
     TrackingSettings,
@@ -32,9 +29,12 @@ from congruence.tasks.tracking import (
     log_failure,
     read_failure,
 )
-from congruence.tasks.tracking.evaluations import REPORT_FILE, write_artifacts
-from congruence.tasks.tracking.rows import ROWS_DIGEST, log_rows
-from congruence.tasks.tracking.system_metrics import system_metrics
+from congruence.tasks.mlflow.evaluations import REPORT_FILE, write_artifacts
+from congruence.tasks.mlflow.rows import ROWS_DIGEST, log_rows
+from congruence.tasks.mlflow.system_metrics import system_metrics
+from congruence.tasks.models.registry import list_versions
+from congruence.tasks.scores.evaluation import SplitSummary
+from congruence.tasks.scores.wrong import WhatIsWrong
 
 counter = itertools.count()
 

@@ -14,13 +14,13 @@ import pytest
 from asked_to_end import Asked, ask, hearing
 from databases import mlflow_database
 
-from congruence.tasks import uninterrupted as module
+from congruence.tasks.mlflow import EvaluationIdentity, TrackingSettings, fail_run, open_run
+from congruence.tasks.mlflow.connection import connect
+from congruence.tasks.mlflow.identity import find_runs
+from congruence.tasks.mlflow.system_metrics import system_metrics
 from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.tracking import EvaluationIdentity, TrackingSettings, fail_run, open_run
-from congruence.tasks.tracking.connection import connect
-from congruence.tasks.tracking.identity import find_runs
-from congruence.tasks.tracking.system_metrics import system_metrics
-from congruence.tasks.uninterrupted import uninterrupted
+from congruence.tasks.runtime import uninterrupted as module
+from congruence.tasks.runtime.uninterrupted import uninterrupted
 
 
 @pytest.fixture(autouse=True)

@@ -20,8 +20,8 @@ from mlflow.webhooks.delivery import _generate_hmac_signature
 from starlette.testclient import TestClient
 
 from congruence.kernels.errors import CongruenceError, InvalidInputError
-from congruence.tasks.errors import SettingsError
-from congruence.tasks.tracking.settings import TrackingSettings
+from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.watching.bounded_server import bounded_server
 from congruence.tasks.watching.registration import register_webhook
 from congruence.tasks.watching.webhook import MAX_BODY, NewVersion, create_receiver, serve_receiver

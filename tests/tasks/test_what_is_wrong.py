@@ -18,8 +18,7 @@ from congruence.kernels.conditional_calibration import prepare_calibration
 from congruence.kernels.streams import hashed_keys
 from congruence.tasks import plots
 from congruence.tasks.comparison import ComparedVersion, GateSettings, apply_gate, compare_pair, compare_versions
-from congruence.tasks.linalg.measured import VersionMeasurement, from_bytes, to_bytes
-from congruence.tasks.linalg.measurement import Measurement, measure
+from congruence.tasks.data import SplitSettings, open_split
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.report.comparison import comparison_report
 from congruence.tasks.report.evaluation import evaluation_report
@@ -38,7 +37,8 @@ from congruence.tasks.scores.names import METRICS
 from congruence.tasks.scores.points import over_all_rows, score_points, summarise
 from congruence.tasks.scores.reading import CONTRADICTED, read_vector_targets, read_what_is_wrong
 from congruence.tasks.scores.summary import calibration_metrics
-from congruence.tasks.sources import SplitSettings, open_split
+from congruence.tasks.solving.measured import VersionMeasurement, from_bytes, to_bytes
+from congruence.tasks.solving.measurement import Measurement, measure
 
 ROWS = 1000
 RNG = np.random.default_rng(11)

@@ -12,8 +12,8 @@ import pytest
 from distributed import Client, LocalCluster, get_worker
 
 from congruence.kernels.row_blocks.sums import BlockSums
-from congruence.tasks.linalg.calls import WorkerCalls
-from congruence.tasks.linalg.pass_runner import PassesOnCluster, side_by_side
+from congruence.tasks.solving.calls import WorkerCalls
+from congruence.tasks.solving.pass_runner import PassesOnCluster, side_by_side
 
 BLOCKS = 12
 

@@ -13,8 +13,8 @@ from distributed import Client, LocalCluster
 from loopback import wait_until
 from mlflow import MlflowClient
 
-from congruence.tasks.tracking import TrackingSettings
-from congruence.tasks.tracking.worker_metrics import readings, worker_metrics
+from congruence.tasks.mlflow import TrackingSettings
+from congruence.tasks.mlflow.worker_metrics import readings, worker_metrics
 
 
 @pytest.fixture

@@ -18,12 +18,12 @@ from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Cancelling
 
-from congruence.flows.serve import served_deployments
+from congruence.flows.scheduling.serve import served_deployments
 from congruence.tasks.stack.tether import is_alive
 
 ENGINE = """
 import runpy, time
-from congruence.flows import cancelled
+from congruence.flows.prefect import cancelled
 cancelled.LOOK_SECONDS = 0.5
 runpy.run_module("prefect.engine", run_name="__main__")
 """
@@ -43,7 +43,7 @@ class Worked:
         environment = os.environ | {
             "PREFECT_API_URL": str(PREFECT_API_URL.value()),
             "PREFECT__FLOW_RUN_ID": run,
-            "PREFECT__FLOW_ENTRYPOINT": "congruence.flows.scheduled.watch_registry",
+            "PREFECT__FLOW_ENTRYPOINT": "congruence.flows.scheduling.deployed_flows.watch_registry",
             "PREFECT__ENABLE_CANCELLATION_AND_CRASHED_HOOKS": "false",
         }
         command = [sys.executable, "-c", WORKER, sys.executable, "-c", ENGINE]

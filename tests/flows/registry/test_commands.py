@@ -11,12 +11,12 @@ import mlflow
 import pytest
 from typer.testing import CliRunner
 
-from congruence.flows.cli import app
-from congruence.flows.evaluate import evaluate
-from congruence.flows.found import find_all
-from congruence.flows.quick import quick
-from congruence.flows.validate import validate
-from congruence.tasks.sources import open_split
+from congruence.flows.cli.app import app
+from congruence.flows.evaluation.existing_results import find_all
+from congruence.flows.evaluation.pipeline import evaluate
+from congruence.flows.operations.sample import quick
+from congruence.flows.operations.validate import validate
+from congruence.tasks.data import open_split
 
 
 def invoke(registry: Any, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:

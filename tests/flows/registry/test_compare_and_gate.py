@@ -8,14 +8,14 @@ import pytest
 from mlflow import MlflowClient
 from typer.testing import CliRunner
 
-from congruence.flows.cli import app
-from congruence.flows.compare import compare
-from congruence.flows.evaluate import evaluate
-from congruence.flows.gate import gate, gate_outcomes
-from congruence.flows.outcomes import VersionOutcome
+from congruence.flows.cli.app import app
+from congruence.flows.evaluation.pipeline import evaluate
+from congruence.flows.evaluation.results import VersionOutcome
+from congruence.flows.operations.compare import compare
+from congruence.flows.operations.gate import gate, gate_outcomes
 from congruence.kernels.errors import ProtocolError
-from congruence.tasks.errors import SettingsError
-from congruence.tasks.tracking import Conditions, TrackingError
+from congruence.tasks.mlflow import Conditions, TrackingError
+from congruence.tasks.runtime.errors import SettingsError
 
 TRUTH, NARROW, BIASED = "angle/1", "angle/2", "angle/3"
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from prefect.client.orchestration import get_client
 
-from congruence.flows.evaluate import evaluate
+from congruence.flows.evaluation.pipeline import evaluate
 from congruence.tasks.contract import log_predictive_model
 
 TAG = "congruence-predict"

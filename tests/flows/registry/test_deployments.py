@@ -17,8 +17,8 @@ from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.settings import PREFECT_API_URL
 
-from congruence.flows.scheduled import UnevaluatedError, _settings, evaluate_version, watch_registry
-from congruence.tasks.errors import SettingsError
+from congruence.flows.scheduling.deployed_flows import UnevaluatedError, _settings, evaluate_version, watch_registry
+from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import load_settings
 
 INFRA = Path(__file__).parents[3] / "infra"
@@ -57,7 +57,7 @@ def test_the_deployments_reach_a_server_with_schedule_schema_and_trigger() -> No
     prefect("deploy", "--all", "--prefect-file", "prefect.yaml")
     asyncio.run(create_pool_of_pods())
     watch, _ = asyncio.run(read("watch-registry/watch"))
-    assert watch.entrypoint == "congruence.flows.scheduled.watch_registry"
+    assert watch.entrypoint == "congruence.flows.scheduling.deployed_flows.watch_registry"
     assert [str(item.schedule.cron) for item in watch.schedules] == ["*/15 * * * *"]
     assert watch.global_concurrency_limit is not None
     assert watch.global_concurrency_limit.limit == 1

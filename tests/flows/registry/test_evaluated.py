@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from congruence.flows.evaluate import evaluate
-from congruence.tasks.tracking import read_scores
+from congruence.flows.evaluation.pipeline import evaluate
+from congruence.tasks.mlflow import read_scores
 
 
 @pytest.mark.usefixtures("prefect_server")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from commands import SERVERS, run
 
-from congruence.flows.evaluate import evaluate
-from congruence.flows.found import find_all
+from congruence.flows.evaluation.existing_results import find_all
+from congruence.flows.evaluation.pipeline import evaluate
 
 GATE = {"maximum": {"cce_mean": 1e-9}}
 

@@ -10,9 +10,9 @@ import scipy.stats
 from mlflow import MlflowClient
 from typer.testing import CliRunner
 
-from congruence.flows.cli import app
-from congruence.flows.evaluate import evaluate
-from congruence.flows.outcomes import VersionOutcome
+from congruence.flows.cli.app import app
+from congruence.flows.evaluation.pipeline import evaluate
+from congruence.flows.evaluation.results import VersionOutcome
 
 WIDE = {"family": "normal", "columns": {"scale": 2.0}}
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from mlflow import MlflowClient
 
-from congruence.flows.watch import tick
+from congruence.flows.scheduling.poll import tick
+from congruence.tasks.mlflow import EvaluationIdentity
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.scores.evaluation import (
     AS_IF_TRUE,
@@ -23,7 +24,6 @@ from congruence.tasks.scores.evaluation import (
     truth_p_value,
 )
 from congruence.tasks.scores.looks import LOOK
-from congruence.tasks.tracking import EvaluationIdentity
 from congruence.tasks.watching import account_of, close_look, new_owner, open_look
 from congruence.tasks.watching.account import SAID
 

@@ -12,17 +12,17 @@ import pandas as pd
 import pytest
 from mlflow import MlflowClient
 
-from congruence.flows.found import left_out
-from congruence.flows.gate import gate
-from congruence.flows.recalibrate import NothingToMendError, asked_version, recalibrate, require_fault
-from congruence.flows.splits import open_planned
-from congruence.flows.watch import tick
+from congruence.flows.evaluation.existing_results import left_out
+from congruence.flows.evaluation.splits import open_planned
+from congruence.flows.operations.gate import gate
+from congruence.flows.operations.recalibrate import NothingToMendError, asked_version, recalibrate, require_fault
+from congruence.flows.scheduling.poll import tick
 from congruence.tasks.contract import ContractError
-from congruence.tasks.errors import SettingsError
+from congruence.tasks.mlflow.corrected_versions import require_inputs
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.recalibration.fit import FittedVersion
 from congruence.tasks.recalibration.rows import is_for_fitting
-from congruence.tasks.tracking.corrected_versions import require_inputs
+from congruence.tasks.runtime.errors import SettingsError
 
 ROWS = 700
 

@@ -13,13 +13,13 @@ import pytest
 from mlflow import MlflowClient
 from typer.testing import CliRunner
 
-from congruence.flows.cli import app
-from congruence.flows.score import ScoredInputs, score
+from congruence.flows.cli.app import app
+from congruence.flows.operations.score_inputs import ScoredInputs, score
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.errors import SettingsError
+from congruence.tasks.mlflow import log_reliability
+from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.reliability import abstention_threshold
 from congruence.tasks.settings.evaluation import load_settings
-from congruence.tasks.tracking import log_reliability
 
 LAW = {"protocol": {"base": "exact", "regularization": 0.01}}
 

@@ -12,9 +12,9 @@ from mlflow import MlflowClient
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from congruence.flows.scheduled import watch_registry
-from congruence.flows.serve import serve, served_deployments
-from congruence.tasks.errors import SettingsError
+from congruence.flows.scheduling.deployed_flows import watch_registry
+from congruence.flows.scheduling.serve import serve, served_deployments
+from congruence.tasks.runtime.errors import SettingsError
 
 
 async def _on_the_server() -> tuple[dict[str, Any], list[Any]]:
@@ -35,7 +35,7 @@ def test_the_deployments_are_registered_once_with_schedule_and_trigger(registry:
     assert announced.schedules == []
     for deployment in (scheduled, announced):
         assert deployment.parameters == {"file": str(file)}
-        assert deployment.entrypoint == "congruence.flows.scheduled.watch_registry"
+        assert deployment.entrypoint == "congruence.flows.scheduling.deployed_flows.watch_registry"
     (automation,) = (item for item in automations if str(announced.id) in str(item.actions))
     assert automation.trigger.expect == {"mlflow.model_version.created"}
     assert automation.actions[0].parameters == {"file": str(file), "model": "{{ event.payload.model }}"}

@@ -15,8 +15,8 @@ import psutil
 import pytest
 from mlflow import MlflowClient
 
-from congruence.flows.options import Errors
-from congruence.flows.terminated import SENTENCE, Termination, terminated
+from congruence.flows.cli.options import Errors
+from congruence.flows.cli.terminated import SENTENCE, Termination, terminated
 
 
 def test_the_signal_is_known_whoever_handles_it_and_however_its_exception_is_wrapped(
@@ -56,7 +56,7 @@ def test_an_evaluation_that_is_asked_to_end_ends_its_runs_and_all_its_processes(
     file = registry.file(models=["angle"], cluster={"kind": "local", "workers": 1})
     environment = {key: value for key, value in os.environ.items() if key != "PREFECT_API_URL"}
     command = subprocess.Popen(
-        [sys.executable, "-m", "congruence.flows.cli", "evaluate", str(file)],
+        [sys.executable, "-m", "congruence.flows.cli.app", "evaluate", str(file)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
     )  # fmt: skip
     children: set[psutil.Process] = set()

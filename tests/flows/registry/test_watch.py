@@ -14,11 +14,11 @@ import pytest
 from mlflow import MlflowClient
 from rich.console import Console
 
-import congruence.flows.watch as flow
-from congruence.flows.watch import tick, watch, watched_versions
-from congruence.tasks.errors import SettingsError
+import congruence.flows.scheduling.poll as flow
+from congruence.flows.scheduling.poll import tick, watch, watched_versions
+from congruence.tasks.mlflow import EvaluationIdentity, Failure, TrackingError
 from congruence.tasks.models.registry import ModelVersion, resolve
-from congruence.tasks.tracking import EvaluationIdentity, Failure, TrackingError
+from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.watching import (
     WatchSettings,
     claim,

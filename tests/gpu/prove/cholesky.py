@@ -17,9 +17,9 @@ def run(record: Any, name: str, device: str, small: bool) -> None:
     from cce_engine import REGULARIZATION, embeddings
 
     from congruence.kernels.kernel_functions import Polynomial
-    from congruence.tasks.clusters import dask_client
-    from congruence.tasks.linalg import DaskGram, TiledCholesky
+    from congruence.tasks.dask.clusters import dask_client
     from congruence.tasks.settings.cluster import ClusterSettings
+    from congruence.tasks.solving import DaskGram, TiledCholesky
 
     n, tile_rows = (SMALL_ROWS, SMALL_TILE_ROWS) if small else (ROWS, TILE_ROWS)
     work = n**3 / 3 / 1e12

@@ -14,13 +14,13 @@ COMPARED = "cce_mean"
 
 def run(record: Any, name: str, device: str, small: bool) -> None:
     """The reference solver is conjugate gradients, so that the card's part is used at the demo's size too."""
-    from congruence.flows.environment import embed_servers, tracking_uri
+    from congruence.flows.cli.environment import embed_servers, tracking_uri
 
     kinds = ("cuda", "local") if device == "cuda" else ("threads", "local")
     with tempfile.TemporaryDirectory() as folder:
         home = embed_servers(Path(folder))  # before Prefect and MLflow are imported
-        from congruence.flows import demo
-        from congruence.tasks.mlflow_database import point_mlflow_at
+        from congruence.flows.operations import demo
+        from congruence.tasks.runtime.mlflow_database import point_mlflow_at
 
         if small:
             demo.TRAIN_ROWS = demo.TEST_ROWS = SMALL_ROWS
@@ -43,7 +43,7 @@ def run(record: Any, name: str, device: str, small: bool) -> None:
 
 
 def _evaluated(record: Any, file: Path, home: Path, kind: str, models: list[str] | None) -> dict[str, dict[str, float]]:
-    from congruence.flows.session import run_evaluation
+    from congruence.flows.prefect.session import run_evaluation
     from congruence.tasks.settings.cluster import ClusterSettings
     from congruence.tasks.settings.evaluation import load_settings
 

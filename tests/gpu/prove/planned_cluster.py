@@ -63,7 +63,7 @@ def _of(settings: Any, cards: list[str]) -> list[str]:
     from dask_cuda.utils import parse_device_bytes
     from distributed import Nanny
 
-    from congruence.tasks.clusters import cuda_cluster_options, cuda_worker_environment
+    from congruence.tasks.dask.clusters import cuda_cluster_options, cuda_worker_environment
 
     class Planned(LocalCUDACluster):  # type: ignore[misc]
         def scale(self, *_: Any, **__: Any) -> None:

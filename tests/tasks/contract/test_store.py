@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from congruence.flows.environment import tracking_uri
-from congruence.flows.options import home_folder
+from congruence.flows.cli.environment import tracking_uri
+from congruence.flows.cli.options import home_folder
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.models.registry import list_versions
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from congruence.tasks.sources import SplitSettings
+from congruence.tasks.data import SplitSettings
 
 
 def _jpeg(number: int) -> bytes:

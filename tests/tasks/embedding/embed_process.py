@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from congruence.tasks.data import Split, SplitSettings, open_split
 from congruence.tasks.embeddings.shard import embed_shard
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.encoders.base import Encoder, InputKind
 from congruence.tasks.encoders.images import decode_image
-from congruence.tasks.sources import Split, SplitSettings, open_split
 
 
 class PixelEncoder(Encoder):

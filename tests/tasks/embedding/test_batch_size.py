@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from congruence.tasks.data import Split, open_split
 from congruence.tasks.embeddings.shard import embed_shard
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.embeddings.worker import open_store, settle_batch_size
@@ -19,7 +20,6 @@ from congruence.tasks.encoders.batch_search import BatchSearch
 from congruence.tasks.encoders.images import decode_image
 from congruence.tasks.encoders.torch_encoder import TorchEncoder
 from congruence.tasks.settings.evaluation import StoreSettings
-from congruence.tasks.sources import Split, open_split
 
 
 class Thumbnails(TorchEncoder):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from congruence.kernels.arrays import Array
-from congruence.tasks.sources import Split, SplitError, SplitSettings, open_split
+from congruence.tasks.data import Split, SplitError, SplitSettings, open_split
 
 ROWS = 3000
 

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from congruence.tasks.data import SplitError, SplitSettings, open_split
 from congruence.tasks.encoders.errors import InvalidRow
-from congruence.tasks.sources import SplitError, SplitSettings, open_split
 
 SECRET = b"the content of a file outside of the root"
 

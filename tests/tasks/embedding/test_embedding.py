@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from congruence.tasks.data import SplitSettings, open_split
 from congruence.tasks.embeddings.invalid_rows import require_few_invalid
 from congruence.tasks.embeddings.shard import embed_shard
 from congruence.tasks.encoders.errors import InvalidRow
-from congruence.tasks.errors import TooManyInvalidRowsError
-from congruence.tasks.sources import SplitSettings, open_split
+from congruence.tasks.runtime.errors import TooManyInvalidRowsError
 
 SCRIPT = Path(__file__).with_name("embed_process.py")
 

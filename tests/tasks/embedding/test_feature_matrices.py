@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from congruence.tasks.data import SplitSettings, open_split
 from congruence.tasks.embeddings.shard import embed_shard
 from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders import EncoderSettings, load_encoder, standardisation
 from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.settings.evaluation import StoreSettings
-from congruence.tasks.sources import SplitSettings, open_split
 
 ROWS = 130
 

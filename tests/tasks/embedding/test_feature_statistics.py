@@ -10,9 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from congruence.flows import splits
-from congruence.flows.splits import with_encoder_at_hand, with_fitted_encoder
+from congruence.flows.evaluation import splits
+from congruence.flows.evaluation.splits import with_encoder_at_hand, with_fitted_encoder
 from congruence.kernels.arrays import Array
+from congruence.tasks.data import Split, open_split
+from congruence.tasks.data.errors import SplitError
 from congruence.tasks.embeddings import standardisation
 from congruence.tasks.embeddings.standardisation import fit_here, require_features, with_statistics
 from congruence.tasks.encoders import load_encoder
@@ -20,8 +22,6 @@ from congruence.tasks.encoders.moments import Moments
 from congruence.tasks.encoders.moments import standardisation as in_one_pass
 from congruence.tasks.mlflow_plugin.table_evaluation import TableEvaluationSettings, embed_table
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.sources import Split, open_split
-from congruence.tasks.sources.errors import SplitError
 
 COLUMNS = ["a", "b", "c"]
 

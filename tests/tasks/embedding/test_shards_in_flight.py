@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from congruence.tasks.data import SplitSettings, open_split
 from congruence.tasks.embeddings.shard import BATCHES_IN_FLIGHT, PipelinedEncoder, embed_each
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.encoders import EncoderSettings, loading
 from congruence.tasks.encoders.torch_encoder import TorchEncoder
-from congruence.tasks.sources import SplitSettings, open_split
 
 
 class InFlight:

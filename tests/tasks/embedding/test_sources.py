@@ -20,8 +20,8 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from congruence.tasks.data import Split, SplitError, SplitSettings, open_split
 from congruence.tasks.encoders.errors import InvalidRow
-from congruence.tasks.sources import Split, SplitError, SplitSettings, open_split
 
 ROWS = 70
 Write = Callable[[Path, pd.DataFrame], dict[str, Any]]
@@ -247,7 +247,7 @@ def test_the_digest_sees_content_and_not_names_or_partition(tmp_path: Path, rows
 @settings(max_examples=30, deadline=None)
 @given(values=st.lists(st.integers(-(2**63), 2**63 - 1) | st.none(), min_size=1, max_size=40), cut=st.integers(0, 40))
 def test_the_digest_of_a_column_does_not_depend_on_its_batches(values: list[int | None], cut: int) -> None:
-    from congruence.tasks.sources.digests import canonical_bytes
+    from congruence.tasks.data.digests import canonical_bytes
 
     whole = canonical_bytes(pa.array(values, pa.int64()))
     assert (
@@ -330,7 +330,7 @@ def test_a_missing_split_is_one_sentence(tmp_path: Path) -> None:
 def test_a_kept_plan_is_used_until_a_file_changes(
     form: str, tmp_path: Path, rows: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from congruence.tasks.sources import index
+    from congruence.tasks.data import index
 
     split = _open(tmp_path / "data", rows(ROWS), FORMATS[form])
     made = open_split(split.settings, tmp_path / "plans")

@@ -21,11 +21,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from congruence.tasks.data import Shard
 from congruence.tasks.embeddings.arrays import encoded
 from congruence.tasks.embeddings.markers import content_digest, sealed, unsealed
 from congruence.tasks.embeddings.store import EmbeddingStore, StoreError
 from congruence.tasks.encoders.errors import InvalidRow
-from congruence.tasks.sources import Shard
 
 DIMENSION = 5
 SHARD_ROWS = 7
@@ -424,7 +424,7 @@ def test_the_first_batch_size_is_everybodys_in_s3(s3: dict[str, Any]) -> None:
 def test_a_split_is_read_from_s3(s3: dict[str, Any], image_split: Any, embed_process: Any, tmp_path: Path) -> None:
     import s3fs
 
-    from congruence.tasks.sources import open_split
+    from congruence.tasks.data import open_split
 
     local = image_split(45)
     s3fs.S3FileSystem(**s3).put(local.uri + "/0.parquet", "embeddings/split/0.parquet")
@@ -444,7 +444,7 @@ def test_manifests_tars_and_arrays_are_read_from_s3_as_from_a_disk(
 ) -> None:
     import s3fs
 
-    from congruence.tasks.sources import SplitSettings, open_split
+    from congruence.tasks.data import SplitSettings, open_split
 
     (tmp_path / "manifest").mkdir()
     for row in range(5):

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
+from congruence.tasks.data import Shard
 from congruence.tasks.embeddings.addresses import StoreAddress, options_of, share_options
 from congruence.tasks.embeddings.markers import sealed
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.store import EmbeddingStore, StoreError, open_store_cached
-from congruence.tasks.sources import Shard
 
 SHARDS, DIMENSION = 5000, 3
 

@@ -14,12 +14,12 @@ from databases import mlflow_database
 
 from congruence.tasks.contract.resolved import contract_digest, resolved_contract
 from congruence.tasks.contract.settings import PredictionSettings
+from congruence.tasks.data import Split, SplitSettings, open_split
 from congruence.tasks.models import worker
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.models.settings import PredictSettings
 from congruence.tasks.models.worker import ServedVersion
-from congruence.tasks.sources import Split, SplitSettings, open_split
 
 ROWS = 50
 FRAME = pd.DataFrame(

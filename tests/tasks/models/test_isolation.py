@@ -18,14 +18,14 @@ from sklearn.linear_model import LinearRegression
 
 from congruence.kernels.distributions import Samples
 from congruence.tasks.contract import ContractError, PredictionSettings
-from congruence.tasks.errors import SettingsError
+from congruence.tasks.data import Split
 from congruence.tasks.models import isolated
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.environments import logged_environment
 from congruence.tasks.models.predictions import read_predictions
 from congruence.tasks.models.variables import build_variables, model_variables
 from congruence.tasks.models.worker import ServedVersion, predict_shards, try_contract, warm_model
-from congruence.tasks.sources import Split
+from congruence.tasks.runtime.errors import SettingsError
 
 EXAMPLE = pd.DataFrame({"a": np.linspace(0, 1, 8), "b": np.linspace(1, 2, 8)})
 NORMAL = PredictionSettings(family="normal")

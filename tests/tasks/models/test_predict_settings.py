@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from congruence.tasks.errors import SettingsError
+from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import load_settings
 
 SPLIT = {"name": "s", "uri": "s.parquet", "input": ["u", "v"], "input_kind": "features", "target": "y"}

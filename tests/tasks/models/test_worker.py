@@ -26,6 +26,7 @@ from congruence.kernels.distributions import Normal, Samples
 from congruence.tasks.contract import ContractError, PredictionSettings, log_predictive_model
 from congruence.tasks.contract.model import PredictiveModel
 from congruence.tasks.contract.resolved import contract_digest, resolved_contract
+from congruence.tasks.data import Split, SplitSettings, open_split
 from congruence.tasks.models import worker
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.contract_rows import contract_rows
@@ -33,7 +34,6 @@ from congruence.tasks.models.failures import as_model_failure
 from congruence.tasks.models.predictions import pending, read_predictions
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.models.worker import ServedVersion, predict_shards, try_contract, warm_model
-from congruence.tasks.sources import Split, SplitSettings, open_split
 
 EXAMPLE = pd.DataFrame({"a": np.linspace(0, 1, 8), "b": np.linspace(1, 2, 8)})
 Served = Callable[..., ServedVersion]

@@ -28,7 +28,7 @@ from fsspec.implementations.local import LocalFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from congruence.tasks.sources import (
+from congruence.tasks.data import (
     Split,
     SplitError,
     SplitSettings,
@@ -39,7 +39,7 @@ from congruence.tasks.sources import (
     open_split,
     source_files,
 )
-from congruence.tasks.sources.parts import DIGEST, FILE, POSITION, ROW
+from congruence.tasks.data.parts import DIGEST, FILE, POSITION, ROW
 
 ROWS = 60
 Write = Callable[[Path, pd.DataFrame], None]
@@ -237,7 +237,7 @@ def test_only_a_changed_or_a_new_file_is_indexed(tmp_path: Path, monkeypatch: py
 
 
 def test_only_images_that_changed_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from congruence.tasks.sources.files import ImageFolder
+    from congruence.tasks.data.files import ImageFolder
 
     for row in range(ROWS):
         (tmp_path / f"{row}.jpg").write_bytes(b"image %d" % row)
@@ -322,7 +322,7 @@ def test_a_split_travels_as_an_address(tmp_path: Path) -> None:
     assert pickle.loads(sent).shards == split.shards
     parquet(folder, table(900, seed=1), files=2)
     shutil.rmtree(tmp_path / "index")
-    from congruence.tasks.sources import split as split_module
+    from congruence.tasks.data import split as split_module
 
     split_module._here.clear()
     with pytest.raises(SplitError, match="has changed since it was opened; open it again"):
@@ -390,7 +390,7 @@ def test_a_source_that_is_gone_while_in_use_is_named(tmp_path: Path) -> None:
 
 MAKE = """
 import sys
-from congruence.tasks.sources import SplitSettings, open_split
+from congruence.tasks.data import SplitSettings, open_split
 print(open_split(SplitSettings.model_validate_json(sys.argv[1]), sys.argv[2]).digest)
 """
 

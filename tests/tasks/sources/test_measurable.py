@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from congruence.tasks.data import Split, SplitError, SplitSettings, open_split, require_measurable
 from congruence.tasks.encoders.errors import InvalidRow
-from congruence.tasks.errors import TooManyInvalidRowsError
-from congruence.tasks.sources import Split, SplitError, SplitSettings, open_split, require_measurable
+from congruence.tasks.runtime.errors import TooManyInvalidRowsError
 
 ROWS = 600
 

@@ -1,0 +1,1 @@
+"""The `congruence` command: its options, console, progress and tables."""

@@ -1,0 +1,134 @@
+"""`congruence evaluate`, `validate` and `init`: what an evaluation file asks for, tried and written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from congruence.flows.cli.options import (
+    FAILED,
+    AsJson,
+    Debug,
+    Errors,
+    File,
+    Home,
+    Models,
+    exit_status,
+    open_file,
+    print_json,
+    use_home_store,
+)
+
+if TYPE_CHECKING:
+    from congruence.tasks.settings.evaluation import EvaluationSettings
+
+
+def evaluate(
+    file: File,
+    model: Models = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Predict and measure anew what was evaluated before; embeddings are kept.")
+    ] = False,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="A first look: 2,000 random rows of a split, logged as <split>-quick; no gate."),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything and say what would be done, as `congruence validate`.")
+    ] = False,
+    as_json: AsJson = False,
+    home: Home = None,
+    debug: Debug = False,
+) -> None:
+    """Evaluate registry versions on the splits of an evaluation file, and judge them by its gate.
+
+    Exit status: 0 where all went well, 1 where a version could not be evaluated, 2 where the file or the data cannot be
+    used, 3 where a version failed the file's gate, 4 where none failed it but on one it is undecided.
+    """
+    with Errors(debug, as_json):
+        settings = open_file(file, home, models=model)
+        if quick:
+            from congruence.flows.operations.sample import quick as first_look
+
+            settings = first_look(settings)
+        if dry_run:
+            _validate(settings, as_json)
+            return
+        from congruence.flows.cli.tables import print_outcomes
+        from congruence.flows.evaluation.results import decision_json, outcome_json
+        from congruence.flows.prefect.session import run_evaluation
+
+        if settings.gate is None:
+            outcomes, decisions = run_evaluation(settings, again=again), []
+        else:
+            from congruence.flows.operations.gate import gate_outcomes, require_baselines
+
+            require_baselines(settings)
+            outcomes = run_evaluation(settings, again=again)
+            decisions = gate_outcomes(settings, outcomes)
+        status = FAILED if any(outcome.status == "failed" for outcome in outcomes) else exit_status(decisions)
+        if as_json:
+            print_json(
+                {
+                    "home": settings.home,
+                    "outcomes": [outcome_json(outcome) for outcome in outcomes],
+                    "gate": [decision_json(decision) for decision in decisions],
+                    "exit_status": status,
+                }
+            )
+        else:
+            print_outcomes(outcomes)
+            if decisions:
+                from congruence.flows.operations.gate import print_decisions
+
+                print_decisions(decisions)
+        if status:
+            raise typer.Exit(status)
+
+
+def validate(
+    file: File, model: Models = None, as_json: AsJson = False, home: Home = None, debug: Debug = False
+) -> None:
+    """Check file, data, encoder, models and gate as a run would, and say what it would do; nothing is evaluated.
+
+    Versions that are not evaluated yet are loaded, which runs their authors' code, and asked for a few rows.
+    Exit status: 0 where a run could go on, 1 where a version could not be evaluated, 2 where none could be.
+    """
+    with Errors(debug, as_json):
+        _validate(open_file(file, home, models=model), as_json)
+
+
+def _validate(settings: EvaluationSettings, as_json: bool) -> None:
+    from congruence.flows.operations.validate import print_validation, validation_json
+    from congruence.flows.operations.validate import validate as checked
+
+    result = checked(settings)
+    if as_json:
+        print_json(validation_json(result) | {"exit_status": 0 if result.good else FAILED})
+    else:
+        print_validation(result)
+    if not result.good:
+        raise typer.Exit(FAILED)
+
+
+def init(
+    data: Annotated[str, typer.Argument(help="A labelled split: a file, folder or address in any supported format.")],
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="A version in the registry, whose columns then say more.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="The column to predict, where its name does not tell.")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("evaluation.yaml"),
+    force: Annotated[bool, typer.Option("--force", help="Replace the file where it exists.")] = False,
+    home: Home = None,
+    debug: Debug = False,
+) -> None:
+    """Write a commented evaluation file for a data set and a model; columns get their roles from names and types."""
+    with Errors(debug):
+        from congruence.flows.operations.init_file import write_evaluation
+
+        if model is not None:
+            use_home_store(home)
+        write_evaluation(data, output, model=model, target=target, overwrite=force)
+        typer.echo(f"wrote {output}; read it, then: congruence validate {output}")

@@ -1,0 +1,33 @@
+"""`congruence demo` and `ui`: on this machine alone."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from congruence.flows.cli.options import Debug, Errors, Home, start
+
+
+def demo(home: Home = None, debug: Debug = False) -> None:
+    """Run the whole pipeline on rotated digits: data, six model versions, embeddings, CCE, MLflow."""
+    with Errors(debug):
+        folder = start(home)
+        from congruence.flows.operations.demo import run_demo
+
+        run_demo(folder)
+
+
+def ui(
+    home: Home = None,
+    port: Annotated[int, typer.Option(help="Port on loopback.")] = 5000,
+    host: Annotated[str, typer.Option(help="Address to bind; loopback unless you say otherwise.")] = "127.0.0.1",
+    debug: Debug = False,
+) -> None:
+    """Open MLflow's UI on the evaluations of the home folder."""
+    with Errors(debug):
+        folder = start(home)
+        from congruence.flows.operations.ui import serve_ui
+
+        typer.echo(f"MLflow on http://{host}:{port} (stop with Ctrl-C)")
+        raise typer.Exit(serve_ui(folder, host, port))

@@ -1,0 +1,128 @@
+"""`congruence list`, `open`, `compare` and `gate`: what is known of evaluated versions, and what follows."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from congruence.flows.cli.options import (
+    AsJson,
+    Debug,
+    Errors,
+    File,
+    Home,
+    Models,
+    exit_status,
+    leave_by,
+    open_file,
+    print_json,
+    use_home_store,
+)
+
+
+def list_versions(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Model names, with shell wildcards, or versions; by default all.")
+    ] = None,
+    as_json: AsJson = False,
+    home: Home = None,
+    debug: Debug = False,
+) -> None:
+    """List registered versions with their aliases, latest evaluations and gates."""
+    with Errors(debug, as_json):
+        settings = use_home_store(home)
+        from congruence.flows.operations.listing import listing_json, print_listing
+        from congruence.tasks.mlflow.listing import list_evaluations
+
+        found = list_evaluations(names or [], settings)
+        if as_json:
+            print_json(listing_json(found))
+        else:
+            print_listing(found)
+
+
+def open_report(
+    version: Annotated[str, typer.Argument(help="models:/name/3, models:/name@alias, or a name for its latest.")],
+    split: Annotated[str | None, typer.Option(help="On this split; by default the one evaluated last.")] = None,
+    show: Annotated[bool, typer.Option("--browser/--print", help="Open it in a browser, or only print where.")] = True,
+    home: Home = None,
+    debug: Debug = False,
+) -> None:
+    """Open the report of a version's latest evaluation."""
+    with Errors(debug):
+        settings = use_home_store(home)
+        from congruence.flows.operations.listing import report_address
+
+        address = report_address(version, split, settings)
+        typer.echo(address)
+        if show:
+            import webbrowser
+
+            webbrowser.open(address)
+
+
+def compare(
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="[EVALUATION FILE] [VERSION ...]; by default all versions of the split.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Name of the split; by default every split of the file.")] = None,
+    baseline: Annotated[str | None, typer.Option(help="Version to compare with; by default the lowest CCE.")] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(help="Protocol digest; by default the file's, without a file the latest that all versions share."),
+    ] = None,
+    as_json: AsJson = False,
+    home: Home = None,
+    debug: Debug = False,
+) -> None:
+    """Compare evaluated versions: differences with intervals and p-values, points won and lost; logged to MLflow.
+
+    With an evaluation file: their evaluations by that file (its data, encoder, protocol, predictions and solver).
+    """
+    with Errors(debug, as_json):
+        from congruence.flows.operations.compare import compare as compare_versions
+        from congruence.flows.operations.compare import comparison_json, comparison_request, print_comparison
+
+        request = comparison_request(arguments or [], split, home, protocol_digest=protocol)
+        said = []
+        for name, conditions in request.conditions.items():
+            logged = compare_versions(
+                name, request.models, request.tracking, baseline=baseline, conditions=conditions, seed=request.seed
+            )
+            if as_json:
+                said.append(comparison_json(logged))
+            else:
+                print_comparison(logged)
+        if as_json:
+            print_json(said)
+
+
+def gate(
+    file: File,
+    model: Models = None,
+    protocol: Annotated[str | None, typer.Option(help="Protocol digest; by default the file's.")] = None,
+    as_json: AsJson = False,
+    home: Home = None,
+    debug: Debug = False,
+) -> None:
+    """Judge versions, as evaluated by an evaluation file, by its gate; an alias moves only if the file says so.
+
+    Exit status: 0 where all pass, 3 where a version fails, 4 where none fails but one is undecided (the split is too
+    small to tell), 2 where one cannot be judged.
+    """
+    with Errors(debug, as_json):
+        settings = open_file(file, home, models=model)
+        from congruence.flows.evaluation.results import decision_json
+        from congruence.flows.evaluation.tracking import use_tracking
+        from congruence.flows.operations.gate import gate as judge
+        from congruence.flows.operations.gate import print_decisions
+
+        use_tracking(settings)
+        decisions = judge(settings, protocol_digest=protocol)
+        if as_json:
+            said = [decision_json(decision) for decision in decisions]
+            print_json({"home": settings.home, "gate": said, "exit_status": exit_status(decisions)})
+        else:
+            print_decisions(decisions)
+        leave_by(decisions)

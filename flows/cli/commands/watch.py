@@ -1,0 +1,99 @@
+"""`congruence watch`, `serve`, `receive` and `webhook`: evaluations that start by themselves."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from congruence.flows.cli.environment import log_to_prefect
+from congruence.flows.cli.options import FAILED, Debug, Errors, File, Home, leave_by, open_file, start
+from congruence.tasks.settings.home import SERVED
+
+
+def watch(
+    file: File,
+    every: Annotated[
+        str | None, typer.Option(help="Time between two looks: 90s, 5m, 1h; by default watch.every of the file.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Look once and leave, for a scheduler of your own.")] = False,
+    home: Home = None,
+    debug: Debug = False,
+) -> None:
+    """Evaluate registry versions that lack an evaluation, until stopped; any number of watchers may run.
+
+    Exit status with --once: 1 where a version could not be evaluated, 3 where a version evaluated now failed the file's
+    gate, 4 where none failed it but on one it is undecided.
+    """
+    with Errors(debug):
+        settings = open_file(file, home)
+        from congruence.flows.prefect.session import session
+        from congruence.tasks.watching import every_seconds
+
+        pause = every_seconds(every) if every is not None else None
+        with session():
+            from congruence.flows.scheduling.poll import report, stop_on_signals, tick
+            from congruence.flows.scheduling.poll import watch as keep_watching
+
+            if not once:
+                keep_watching(settings, every=pause, stop=stop_on_signals())
+                return
+            result = tick(settings)
+        report(result, alone=True)
+        if result.failed or result.problems:
+            raise typer.Exit(FAILED)
+        leave_by(result.decisions)
+
+
+def serve(
+    file: File,
+    cron: Annotated[str, typer.Option(help="When to look at the registry, in UTC.")] = "*/15 * * * *",
+    name: Annotated[str | None, typer.Option(help="Of the deployments in Prefect; by default the file's.")] = None,
+    home: Home = None,
+    debug: Debug = False,
+) -> None:
+    """Evaluate versions on a schedule, and at once when `congruence receive` announces one, as runs in Prefect.
+
+    The Prefect server is that of PREFECT_API_URL. Its page shows every run, and starts one by hand.
+    """
+    log_to_prefect()
+    with Errors(debug):
+        settings = open_file(file, home)
+        os.environ[SERVED] = str(settings.home)
+        from congruence.flows.scheduling.serve import serve as serve_deployments
+
+        typer.echo(f"serving {file} (cron {cron!r} and new versions; stop with Ctrl-C)")
+        serve_deployments(settings, file, cron=cron, name=name)
+
+
+Secret = Annotated[str, typer.Option(envvar="CONGRUENCE_WEBHOOK_SECRET", help="That of the webhook in MLflow.")]
+
+
+def receive(
+    secret: Secret,
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 4280,
+    host: Annotated[str, typer.Option(help="Address to bind; loopback unless you say otherwise.")] = "127.0.0.1",
+    home: Home = None,
+    debug: Debug = False,
+) -> None:
+    """Turn MLflow's signed webhooks of new versions into Prefect events, which deployments listen to."""
+    with Errors(debug):
+        start(home)
+        from congruence.tasks.watching.webhook import PATH, serve_receiver
+
+        typer.echo(f"receiving on http://{host}:{port}{PATH} (stop with Ctrl-C)")
+        serve_receiver(secret, host=host, port=port)
+
+
+def webhook(
+    url: Annotated[str, typer.Argument(help="The receiver's, as MLflow's server reaches it: http://HOST:4280/mlflow.")],
+    secret: Secret,
+    debug: Debug = False,
+) -> None:
+    """Have MLflow's server (MLFLOW_TRACKING_URI) post new versions to `congruence receive`; again, it is set anew."""
+    with Errors(debug):
+        from congruence.tasks.mlflow.settings import TrackingSettings
+        from congruence.tasks.watching.registration import register_webhook
+
+        typer.echo(register_webhook(url, secret, TrackingSettings()))

@@ -1,0 +1,118 @@
+"""The table of versions that a run ends with, as wide as the terminal and no wider."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from congruence.flows.cli.console import results
+from congruence.flows.evaluation.results import VersionOutcome
+from congruence.tasks.scores.evaluation import AS_IF_TRUE, NOT_AS_IF_TRUE, NOT_CALIBRATED, cce_status
+from congruence.tasks.scores.meanings import HEADLINES, meaning, significant
+
+STATUS = {"evaluated": "evaluated now", "found": "found, evaluated before"}
+VERDICTS = {
+    AS_IF_TRUE: "as if true",
+    NOT_AS_IF_TRUE: "not true",
+    NOT_CALIBRATED: "not calibrated",
+}
+"""``cce_status`` in as few words as a column has room for; the report and MLflow say it in full."""
+SENTENCES = 2
+"""Of what is wrong with a version, under the table."""
+
+_NARROW_STATUS = {"evaluated": "new", "found": "found"}
+
+
+def print_outcomes(
+    outcomes: list[VersionOutcome], descriptions: dict[str, str] | None = None, out: Console | None = None
+) -> None:
+    """Print one table per split, best CCE first, what is wrong with each version, then what failed.
+
+    Metrics for which the terminal has no room are left out, the least important first, and named below.
+    """
+    out = out or results()
+    for split in dict.fromkeys(outcome.split for outcome in outcomes):
+        rows = [outcome for outcome in outcomes if outcome.split == split and outcome.status in STATUS]
+        if rows:
+            _print_fitting(split, rows, descriptions or {}, out)
+            _print_wrong(rows, out)
+    for outcome in outcomes:
+        if outcome.status not in STATUS:
+            out.print(outcome.status, style="red" if outcome.status == "failed" else "yellow", end=" ")
+            out.print(f"{outcome.label} on {outcome.split}: {outcome.error}", soft_wrap=True, markup=False)
+
+
+def _print_wrong(outcomes: list[VersionOutcome], out: Console) -> None:
+    """What is wrong with each version, in its first sentences, as wide as the terminal."""
+    for outcome in sorted(outcomes, key=_by_error):
+        if outcome.wrong:
+            more = len(outcome.wrong) - SENTENCES
+            rest = f" ({more} more in its report)" if more > 0 else ""
+            said = Text(f"{outcome.label}: ", style="bold")
+            said.append(" ".join(outcome.wrong[:SENTENCES]) + rest, style="not bold")
+            out.print(Padding(said, (0, 0, 0, 2)))
+
+
+def _print_fitting(split: str, outcomes: list[VersionOutcome], descriptions: dict[str, str], out: Console) -> None:
+    present = [name for name in HEADLINES if any(name in outcome.metrics for outcome in outcomes)]
+    for kept in range(len(present), 0, -1):
+        for words in (STATUS, _NARROW_STATUS):
+            table = _table(split, outcomes, descriptions, present[:kept], words)
+            if _width(table, out) <= out.width:
+                break
+        else:
+            continue
+        break
+    else:
+        table, kept = _table(split, outcomes, descriptions, present[:1], _NARROW_STATUS), min(1, len(present))
+    out.print(table)
+    if left := present[kept:]:
+        names = ", ".join(meaning(name).label for name in left)
+        out.print(f"no room for {names}: see MLflow, or --json", soft_wrap=True, markup=False)
+
+
+def _width(table: Table, out: Console) -> int:
+    """What the table would take without wrapping a cell."""
+    return out.measure(table, options=out.options.update(width=10_000)).maximum
+
+
+def _table(
+    split: str,
+    outcomes: list[VersionOutcome],
+    descriptions: dict[str, str],
+    metrics: Sequence[str],
+    words: dict[str, str],
+) -> Table:
+    table = Table(title=f"split '{split}', protocol {outcomes[0].protocol}", title_justify="left")
+    table.add_column("version", overflow="fold")
+    if descriptions:
+        table.add_column("what it is", overflow="fold")
+    for name in metrics:
+        table.add_column(meaning(name).label, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("status", no_wrap=True)
+    for outcome in sorted(outcomes, key=_by_error):
+        cells = [_number(outcome, name) for name in metrics]
+        described = [descriptions.get(outcome.label, "")] if descriptions else []
+        status = cce_status(outcome.metrics)
+        said = (VERDICTS.get(status, status), words.get(outcome.status, outcome.status))
+        table.add_row(outcome.label, *described, *cells, *said)
+    return table
+
+
+def _by_error(outcome: VersionOutcome) -> float:
+    metric = outcome.metrics.get("cce_mean")
+    return metric.value if metric is not None else float("inf")
+
+
+def _number(outcome: VersionOutcome, name: str) -> str:
+    metric = outcome.metrics.get(name)
+    if metric is None:
+        return ""
+    if name != "cce_expected" or metric.low is None or metric.high is None:
+        return significant(metric.value)
+    return f"{significant(metric.value)} [{significant(metric.low)}, {significant(metric.high)}]"

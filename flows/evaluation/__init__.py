@@ -1,0 +1,1 @@
+"""One evaluation, from an evaluation file to the runs in MLflow."""

@@ -1,0 +1,139 @@
+"""Evaluations that MLflow holds already: looked up before a server, a cluster, an encoder or a model is started."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from congruence.flows.evaluation.keys import encoder_protocol, evaluation_identity
+from congruence.flows.evaluation.results import VersionOutcome
+from congruence.flows.evaluation.splits import open_planned, with_encoder_at_hand
+from congruence.flows.evaluation.tracking import use_tracking
+from congruence.kernels.protocol.protocol import EvaluationProtocol
+from congruence.tasks.data import Split
+from congruence.tasks.encoders.identity import encoder_identity
+from congruence.tasks.mlflow.connection import persist
+from congruence.tasks.mlflow.finished import FinishedEvaluation, finished_evaluations
+from congruence.tasks.models.registry import ModelVersion, select
+from congruence.tasks.recalibration.rows import FITTED_ON, has_seen
+from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.settings.evaluation import EvaluationSettings
+
+
+def asked_versions(settings: EvaluationSettings) -> list[ModelVersion]:
+    """The registry versions that ``models:`` names, each once.
+
+    Raises:
+        SettingsError: none named.
+        RegistryError: a name, number or alias that does not exist; says which do.
+        TrackingError: MLflow does not answer.
+    """
+
+    def named(pattern: str) -> list[ModelVersion]:
+        return persist(f"looking up {pattern}", lambda: select(pattern), settings.tracking)
+
+    versions = [version for pattern in settings.models for version in named(pattern)]
+    if not versions:
+        raise SettingsError("models: none given; name one, for example --model models:/digit-angle/1")
+    return list({version.uri: version for version in versions}.values())
+
+
+def find_all(settings: EvaluationSettings) -> list[VersionOutcome] | None:
+    """The outcomes of an evaluation of which nothing is left to do; None where something is.
+
+    What they are is exactly what the flow would find. The data are known by the state of their files, an encoder's
+    weights by the state of theirs; neither is read, unless it was never seen in this home folder or has changed.
+
+    Raises:
+        SettingsError: no models named.
+        RegistryError: a version that does not exist.
+        TrackingError: MLflow does not answer.
+        CongruenceError: a split or an encoder that cannot be opened.
+    """
+    use_tracking(settings)
+    versions = asked_versions(settings)
+    finished = {split.name: finished_evaluations(split.name, settings.tracking) for split in settings.splits}
+    for held in finished.values():
+        wanted = {version.uri for version in versions if FITTED_ON not in version.tags}
+        if not wanted <= {item.model_uri for item in held.values()}:
+            return None  # known without opening the data
+    fitted = with_encoder_at_hand(settings)
+    if fitted is None:
+        return None  # the flow has workers to read the features
+    settings = fitted
+    encoder = encoder_identity(settings.encoder, settings.home_folder / "encoders")
+    outcomes: list[VersionOutcome] = []
+    for split_settings in settings.splits:
+        split = open_planned(split_settings, settings)
+        protocol = encoder_protocol(settings, encoder)
+        found, missing = divide(settings, split, protocol, versions, finished[split.name])
+        if missing:
+            return None
+        outcomes += found
+    return outcomes
+
+
+def divide(
+    settings: EvaluationSettings,
+    split: Split,
+    protocol: EvaluationProtocol,
+    versions: Sequence[ModelVersion],
+    finished: dict[str, FinishedEvaluation] | None = None,
+) -> tuple[list[VersionOutcome], list[ModelVersion]]:
+    """The outcomes of the versions whose evaluation on ``split`` MLflow holds, and the versions that it lacks.
+
+    Versions that have seen targets of the split are in neither: their outcome is ``left out``.
+
+    Args:
+        settings: the evaluation file's, with its encoder's statistics fitted.
+        split: opened.
+        protocol: with the encoder and the reference split.
+        versions: to look for.
+        finished: what MLflow holds on this split, where that was asked for already.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    known = finished_evaluations(split.name, settings.tracking) if finished is None else finished
+    outcomes, judged = left_out(versions, split)
+    missing: list[ModelVersion] = []
+    for version in judged:
+        held = known.get(evaluation_identity(settings, split, protocol, version).digest)
+        if held is None:
+            missing.append(version)
+        else:
+            outcomes.append(
+                VersionOutcome(
+                    version.label,
+                    split.name,
+                    "found",
+                    held.run_id,
+                    held.metrics,
+                    protocol=protocol_name(protocol),
+                    wrong=held.wrong,
+                )
+            )
+    return outcomes, missing
+
+
+def left_out(versions: Sequence[ModelVersion], split: Split) -> tuple[list[VersionOutcome], list[ModelVersion]]:
+    """The outcomes of versions that were fitted on targets of ``split``, where no number of theirs says anything.
+
+    And the versions that can be judged by it.
+    """
+    seen = [version for version in versions if has_seen(version, split.digest)]
+    why = "was fitted on rows of this split, which therefore says nothing of it; "
+    outcomes = [
+        VersionOutcome(
+            version.label,
+            split.name,
+            "left out",
+            error=why + f"recalibrated_on: {version.tags.get('recalibrated_on', split.name)}",
+        )
+        for version in seen
+    ]
+    return outcomes, [version for version in versions if version not in seen]
+
+
+def protocol_name(protocol: EvaluationProtocol) -> str:
+    """Name and digest of a protocol, as people read it: numbers compare under equal ones."""
+    return f"{protocol.name} ({protocol.digest})"

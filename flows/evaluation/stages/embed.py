@@ -1,0 +1,115 @@
+"""embed: every shard of a split that the store lacks, by tasks on the workers."""
+
+from __future__ import annotations
+
+from prefect import get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+
+from congruence.flows.cli.progress import say, stage
+from congruence.flows.evaluation.batching import MAX_TASKS, groups_of_shards, in_groups
+from congruence.flows.evaluation.stages.waiting import as_completed, flow_client
+from congruence.tasks.dask.gpus import LOOKED_AT_KINDS
+from congruence.tasks.data import Shard, Split
+from congruence.tasks.embeddings.addresses import StoreAddress
+from congruence.tasks.embeddings.decoding import decode_threads
+from congruence.tasks.embeddings.invalid_rows import require_few_invalid
+from congruence.tasks.embeddings.shard import ShardReport
+from congruence.tasks.embeddings.standardisation import require_features
+from congruence.tasks.embeddings.worker import embed_shards, find_batch_size
+from congruence.tasks.encoders import EncoderSettings
+from congruence.tasks.encoders.loading import asking_encoder
+from congruence.tasks.models.evaluated_rows import EvaluatedRows
+from congruence.tasks.settings.evaluation import EvaluationSettings
+
+TASKS_PER_CARD = 8
+"""Shards of one task follow each other without a pause; a card idles between two tasks."""
+
+
+@task(
+    name="embed",
+    task_run_name="embed {split.name} shards {first}-{last}",
+    retries=3,
+    retry_delay_seconds=[1, 5, 20],
+    cache_policy=NO_CACHE,
+    tags=["congruence-embed"],
+)
+def embed_task(
+    split: Split,
+    shards: list[Shard],
+    first: int,  # noqa: ARG001 - part of the run's name
+    last: int,  # noqa: ARG001
+    encoder: EncoderSettings,
+    store: StoreAddress,
+    threads: dict[str, int],
+) -> list[ShardReport]:
+    """Embed some shards; finished ones are skipped, so a retry or a second run costs nothing."""
+    return embed_shards(split, shards, encoder, store, threads)
+
+
+@task(
+    name="find batch size",
+    task_run_name="find batch size for {split_name}",
+    retries=1,
+    cache_policy=NO_CACHE,
+    tags=["congruence-embed"],
+)
+def find_batch_size_task(split_name: str, encoder: EncoderSettings, store: StoreAddress) -> str | None:  # noqa: ARG001
+    """Measure, on one worker that does nothing else, how many rows to embed at a time, unless the store knows."""
+    return find_batch_size(encoder, store)
+
+
+def _workers_may_search(settings: EvaluationSettings) -> bool:
+    """Whether a worker may have a card that this process does not use, and so a batch size to measure."""
+    encoder = settings.encoder
+    return (
+        settings.cluster.kind in LOOKED_AT_KINDS
+        and encoder.kind in ("open_clip", "open_clip_text", "timm")
+        and encoder.given_batch_size is None
+    )
+
+
+def _groups(settings: EvaluationSettings, pending: list[Shard], workers: int) -> list[list[Shard]]:
+    """The shards of each task."""
+    if settings.cluster.kind in LOOKED_AT_KINDS:
+        return in_groups(pending, min(TASKS_PER_CARD * workers, MAX_TASKS))
+    if settings.encoder.kind == "identity":
+        return groups_of_shards(pending, sum(flow_client().nthreads().values()))
+    return in_groups(pending)  # a shard of images takes minutes
+
+
+def embed(settings: EvaluationSettings, rows: EvaluatedRows) -> None:
+    """Embed the pending shards of ``rows`` on the workers of the flow that is running.
+
+    Raises:
+        TooManyInvalidRowsError: more rows than ``max_invalid`` allows have no embedding.
+        SplitError: tabular features of another number than the encoder's.
+    """
+    split, store = rows.split, rows.store
+    encoder = asking_encoder(settings.encoder)
+    if settings.encoder.kind == "identity":
+        require_features(split, encoder.dimension, settings.statistics_split.name)
+    pending = store.pending()
+    get_run_logger().info("%s: %d of %d shards to embed", split.name, len(pending), len(split.shards))
+    with stage(f"embedding {split.name}", split.rows) as advance:
+        advance(split.rows - sum(shard.rows for shard in pending))
+        if pending and (encoder.searches_batch_size or _workers_may_search(settings)):
+            finding = find_batch_size_task.submit(split.name, settings.encoder, rows.address).result()
+            if finding is not None:
+                get_run_logger().info("%s: %s", split.name, finding)
+                say(f"embedding {split.name}: {finding}")
+        threads = decode_threads(flow_client())
+        while pending:
+            groups = _groups(settings, pending, len(threads))
+            futures = [
+                embed_task.submit(
+                    split, group, group[0].index, group[-1].index, settings.encoder, rows.address, threads
+                )
+                for group in groups
+            ]
+            for future in as_completed(futures):
+                advance(sum(report.rows for report in future.result()))
+            pending = store.pending()  # with all markers there they are read: damaged ones are done again
+    left_out = require_few_invalid(store.reasons(), split, settings.max_invalid, settings.home_folder / "invalid-rows")
+    if left_out is not None:
+        say(left_out)
+    store.sweep()

@@ -1,0 +1,38 @@
+"""What ends a version and what ends the run: a version's own failure stays with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distributed import CancelledError, KilledWorker
+from prefect.futures import PrefectFuture
+
+from congruence.flows.cli.terminated import SENTENCE, terminated
+from congruence.kernels.errors import CongruenceError
+from congruence.tasks.runtime.errors import ClusterError
+from congruence.tasks.runtime.masking import mask_text
+
+_OF_THE_RUN = (ClusterError, CancelledError, KilledWorker, OSError)
+
+
+def why(future: PrefectFuture[Any]) -> str | None:
+    """Why a version's task failed, in words without secrets; None where it did not.
+
+    Raises:
+        ClusterError, OSError, ...: the cluster, a disk or a server is gone, which is no version's failure.
+    """
+    try:
+        future.result()
+    except _OF_THE_RUN:
+        raise
+    except Exception as error:
+        return reason(error)
+    return None
+
+
+def reason(error: BaseException) -> str:
+    """An error in one line: our own as they are, others with their type; any error after a SIGTERM comes from that."""
+    if terminated():
+        return SENTENCE
+    text = str(error) if isinstance(error, CongruenceError) else f"{type(error).__name__}: {error}"
+    return mask_text(text)

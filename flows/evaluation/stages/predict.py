@@ -1,0 +1,125 @@
+"""check and predict: versions are loaded on the workers, tried on a few rows, and asked for every valid row."""
+
+from __future__ import annotations
+
+from distributed import KilledWorker
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from congruence.flows.cli.progress import stage
+from congruence.flows.evaluation.batching import groups_of_shards
+from congruence.flows.evaluation.stages.failures import why
+from congruence.flows.evaluation.stages.waiting import as_completed, flow_client
+from congruence.tasks.contract import ContractError
+from congruence.tasks.contract.resolved import contract_digest, resolved_contract
+from congruence.tasks.data import Shard
+from congruence.tasks.embeddings.addresses import options_of
+from congruence.tasks.mlflow.connection import persist, use_tracking
+from congruence.tasks.models.address import PredictionAddress
+from congruence.tasks.models.evaluated_rows import EvaluatedRows, KeptPredictions
+from congruence.tasks.models.failures import as_model_failure
+from congruence.tasks.models.registry import ModelVersion, resolve
+from congruence.tasks.models.worker import ServedVersion, try_contract
+from congruence.tasks.settings.evaluation import EvaluationSettings
+
+
+@task(name="check", task_run_name="check {version.label} on {rows.split.name}", cache_policy=NO_CACHE)
+def check_task(version: ModelVersion, rows: EvaluatedRows, settings: EvaluationSettings) -> ServedVersion:
+    """Load a version on a worker and try its contract on a few rows, before hours are spent on embeddings."""
+    use_tracking(settings.tracking)
+    step = f"loading {version.label}"
+
+    def load() -> ServedVersion:
+        served = serve(settings, version)
+        try_contract(served, rows.split)
+        return served
+
+    try:
+        return persist(step, load, settings.tracking)
+    except ContractError:
+        # MLflow may have gone away while the files came: not the version's failure. Once it answers, they come again.
+        persist(step, lambda: resolve(version.uri), settings.tracking)
+        return persist(step, load, settings.tracking)
+
+
+def serve(settings: EvaluationSettings, version: ModelVersion) -> ServedVersion:
+    """What a worker needs to load ``version``."""
+    return ServedVersion(
+        version,
+        resolved_contract(version, settings.predictions),
+        settings.tracking.uri,
+        settings.tracking.registry_uri,
+        settings.predict,
+        str(settings.home_folder / "environments"),
+    )
+
+
+def kept_predictions(rows: EvaluatedRows, served: ServedVersion) -> KeptPredictions:
+    """Where the predictions of a version for ``rows``, which are embedded, are kept."""
+    inputs = rows.split.settings.model_input_columns
+    contract = contract_digest(served.contract, inputs, served.settings.isolation)
+    store, options = rows.address, options_of(rows.address.options)
+    address = PredictionAddress.of(store.uri, rows.split.digest, served.version, contract, rows.valid, options)
+    return KeptPredictions(address, served)
+
+
+@task(
+    name="predict",
+    task_run_name="predict {version.label} on {rows.split.name} shards {first}-{last}",
+    retries=1,
+    cache_policy=NO_CACHE,
+    tags=["congruence-predict"],
+)
+def predict_task(
+    version: ModelVersion,
+    rows: EvaluatedRows,
+    shards: list[Shard],
+    first: int,  # noqa: ARG001 - part of the run's name
+    last: int,  # noqa: ARG001
+    settings: EvaluationSettings,
+) -> int:
+    """Predict the valid rows of some shards by one version; what is kept is not asked again."""
+    use_tracking(settings.tracking)
+    return rows.predict(version.label, shards).rows
+
+
+def check(
+    settings: EvaluationSettings, rows: EvaluatedRows, versions: list[ModelVersion]
+) -> tuple[dict[str, ServedVersion], dict[str, str]]:
+    """The versions that keep their contract, ready to be loaded, and why the others do not, by label."""
+    futures = {check_task.submit(version, rows, settings): version.label for version in versions}
+    served: dict[str, ServedVersion] = {}
+    failures: dict[str, str] = {}
+    for future in as_completed(list(futures)):
+        if (reason := why(future)) is not None:
+            failures[futures[future]] = reason
+        else:
+            served[futures[future]] = future.result()
+    return served, failures
+
+
+def predict(settings: EvaluationSettings, rows: EvaluatedRows, versions: list[ModelVersion]) -> dict[str, str]:
+    """Ask every version for every valid row, in groups of shards; why some could not answer, by label."""
+    groups = groups_of_shards(rows.split.shards, sum(flow_client().nthreads().values()), len(versions))
+    failures: dict[str, str] = {}
+    # Not what there is of all versions, told for each of them.
+    own = {version.label: rows.of_versions([version.label]) for version in versions}
+    with stage(f"predicting {rows.split.name}", rows.split.rows * len(versions)) as advance:
+        futures = {
+            predict_task.submit(version, own[version.label], group, group[0].index, group[-1].index, settings): (
+                version,
+                group,
+            )
+            for version in versions
+            for group in groups
+        }
+        for future in as_completed(list(futures)):
+            version, group = futures[future]
+            try:
+                reason = why(future)
+            except KilledWorker as error:  # by this version, on every worker it was given to
+                reason = str(as_model_failure(error, version.label, (group[0].start, group[-1].stop - 1)))
+            if reason is not None:
+                failures.setdefault(version.label, reason)
+            advance(sum(shard.rows for shard in group))
+    return failures

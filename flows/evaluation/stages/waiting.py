@@ -1,0 +1,81 @@
+"""Waiting for tasks on Dask workers, as long as there are workers; and the lines that they have for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from queue import Empty, Queue
+from typing import Any
+
+from distributed import Client, get_worker
+from prefect.context import FlowRunContext
+from prefect.futures import PrefectFuture
+from prefect_dask.task_runners import DaskTaskRunner
+
+from congruence.flows.cli.progress import Lines, say
+from congruence.flows.cli.terminated import require_not_terminated
+from congruence.flows.prefect.log_filters import settle
+from congruence.kernels.steps import Advance, listen
+from congruence.tasks.dask.clusters import Workers
+
+settle()
+listen(lambda title, total, unit: _lines(title, total, unit))
+_LOOK_SECONDS = 5.0
+_LINES = "congruence-lines"
+_STEP_SECONDS = 5.0
+"""Of a worker's step that is told: shorter ones are over before anybody wonders."""
+
+
+def as_completed(futures: list[PrefectFuture[Any]]) -> Iterator[PrefectFuture[Any]]:
+    """This flow's tasks as they end, well or not, as long as there are workers to do them."""
+    workers = Workers(flow_client(), say)
+    done: Queue[PrefectFuture[Any]] = Queue()
+    for future in futures:
+        future.add_done_callback(done.put)
+    waiting = len(futures)
+    while waiting:
+        require_not_terminated()
+        try:
+            future = done.get(timeout=_LOOK_SECONDS)
+        except Empty:
+            workers.require()
+            continue
+        require_not_terminated()
+        waiting -= 1
+        yield future
+
+
+def flow_client() -> Client:
+    """The Dask client of the flow that is running."""
+    context = FlowRunContext.get()
+    assert context is not None
+    assert isinstance(context.task_runner, DaskTaskRunner)
+    return context.task_runner.client
+
+
+def tell(line: str) -> None:
+    """Say a line from a worker: it is shown where the flow runs."""
+    get_worker().log_event(_LINES, line)
+
+
+def _lines(title: str, total: int, unit: str) -> Advance | None:
+    """What a long step on a worker tells of itself."""
+    try:
+        worker = get_worker()
+    except ValueError:  # no worker: a plain call
+        return None
+    return Lines(title, total, unit, out=lambda line: worker.log_event(_LINES, line), shortest=_STEP_SECONDS).advance
+
+
+@contextmanager
+def told(client: Client) -> Iterator[None]:
+    """Shows the lines that workers ``tell``."""
+    client.subscribe_topic(_LINES, _show)
+    try:
+        yield
+    finally:
+        client.unsubscribe_topic(_LINES)
+
+
+def _show(event: tuple[float, str]) -> None:
+    say(event[1])

@@ -1,0 +1,1 @@
+"""What the other commands do: compare, gate, recalibrate, score, validate, and the like."""

@@ -1,0 +1,103 @@
+"""`congruence demo`: the main job on data whose conditional law is known, from nothing, offline.
+
+Rotated handwritten digits, several versions of a model in an MLflow registry, an evaluation file, and the evaluation
+flow itself: what a user would do by hand, in their order. Every part that is already there is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import mlflow
+import yaml
+
+from congruence.flows.cli.environment import tracking_uri
+from congruence.flows.cli.progress import console
+from congruence.flows.cli.tables import print_outcomes
+from congruence.flows.prefect.session import run_evaluation
+from congruence.tasks.digits import write_digits
+from congruence.tasks.digits.models import DESCRIPTIONS, MODEL_NAME, register_versions
+from congruence.tasks.models.registry import list_versions
+from congruence.tasks.runtime.mlflow_database import point_mlflow_at
+from congruence.tasks.settings.evaluation import load_settings
+
+TRAIN_ROWS, TEST_ROWS, SHARD_ROWS = 4000, 4096, 512
+
+
+def run_demo(home: Path) -> None:
+    """Make the data and the versions, evaluate them, and show the table.
+
+    Raises:
+        CongruenceError: a step that cannot be done, with its remedy.
+    """
+    started = time.monotonic()
+    folder = home / "demo"
+    console.print(f"everything is kept in {home}")
+    point_mlflow_at(tracking_uri(home))
+    _write_data(folder)
+    _register(folder)
+    file = _write_evaluation(folder)
+    settings = load_settings(file, {"home": str(home)})
+    outcomes = run_evaluation(settings)
+    print_outcomes(outcomes, _descriptions())
+    console.print(f"evaluation file: {file}")
+    console.print(f"took {time.monotonic() - started:.0f} s; compare the versions in MLflow's UI with:")
+    console.print(f"  congruence ui --home {home}", style="bold")
+
+
+def _write_data(folder: Path) -> None:
+    """The digits, unless they are there: the marker is written last."""
+    marker = folder / "digits.json"
+    plan = {"train": TRAIN_ROWS, "test": TEST_ROWS, "seed": 0, "format": 1}
+    if marker.exists() and json.loads(marker.read_text()) == plan:
+        return
+    console.print(f"drawing {TRAIN_ROWS:,} training and {TEST_ROWS:,} test images")
+    write_digits(folder / "train", "train", rows=TRAIN_ROWS)
+    write_digits(folder / "test", "test", rows=TEST_ROWS)
+    marker.write_text(json.dumps(plan))
+
+
+def _register(folder: Path) -> None:
+    if len(_versions()) >= len(DESCRIPTIONS):
+        return
+    console.print(f"training and registering {len(DESCRIPTIONS)} versions of {MODEL_NAME}")
+    register_versions(folder / "train")
+
+
+def _versions() -> list[str]:
+    return [version.label for version in list_versions(MODEL_NAME)] if _is_registered() else []
+
+
+def _is_registered() -> bool:
+    return any(model.name == MODEL_NAME for model in mlflow.search_registered_models())
+
+
+def _descriptions() -> dict[str, str]:
+    return {version.label: version.tags.get("what", "") for version in list_versions(MODEL_NAME)}
+
+
+def _write_evaluation(folder: Path) -> Path:
+    """The evaluation file that a user would write: kept if there, since it is theirs to change."""
+    path = folder / "evaluation.yaml"
+    if not path.exists():
+        content = {
+            "models": [MODEL_NAME],
+            "splits": [
+                {
+                    "name": "digits-test",
+                    "uri": "test",
+                    "key": "key",
+                    "input": "image",
+                    "target": "target",
+                    "model_inputs": ["image", "angle", "digit"],
+                    "slices": ["digit"],
+                    "shard_rows": SHARD_ROWS,
+                }
+            ],
+            "encoder": {"kind": "open_clip", "model": "compact"},
+            "protocol": "exact",
+        }
+        path.write_text(yaml.safe_dump(content, sort_keys=False))
+    return path

@@ -1,0 +1,210 @@
+"""`congruence gate`: may an evaluated version replace the one in use? Passed, failed or undecided, with reasons.
+
+A version passes if it passes on every split of the evaluation file; it is undecided if it fails on none. All candidates
+are judged against the baseline as it stands at the start; an alias, where the settings say to set one, moves to the
+newest version that passed, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from congruence.flows.cli.console import results
+from congruence.flows.evaluation.keys import file_conditions
+from congruence.flows.evaluation.results import VersionOutcome
+from congruence.flows.evaluation.tracking import use_tracking
+from congruence.tasks.comparison import ComparedVersion, GateCheck, GateDecision, GateSettings, apply_gate
+from congruence.tasks.mlflow import (
+    alias_holder,
+    baseline_version,
+    comparable_versions,
+    gate_baseline,
+    log_decision,
+    place_of,
+    read_version,
+    set_alias,
+)
+from congruence.tasks.mlflow.connection import persist
+from congruence.tasks.models.registry import ModelVersion, select
+from congruence.tasks.recalibration.rows import has_seen
+from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.settings.evaluation import EvaluationSettings
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One version's evaluations by split, and why there is none on the other splits."""
+
+    splits: Mapping[str, ComparedVersion]
+    errors: Mapping[str, str] = field(default_factory=dict)
+
+
+def gate(settings: EvaluationSettings, *, protocol_digest: str | None = None) -> list[GateDecision]:
+    """Judge the versions that ``settings.models`` name by their evaluations under these settings.
+
+    Args:
+        settings: the evaluation file's; MLflow must point where they say.
+        protocol_digest: judge by evaluations under this protocol instead of the file's.
+
+    Raises:
+        SettingsError: no ``gate:`` or no models.
+        InvalidInputError: the gate names a metric that was not measured.
+        RegistryError: there is no such version, or no such baseline.
+        TrackingError: a version, or the baseline, has no evaluation on one of the splits under these settings.
+    """
+    gate_settings = require_gate(settings)
+    versions = {version.uri: version for pattern in settings.models for version in _selected(settings, pattern)}
+    if not versions:
+        raise SettingsError("models: none given; name one, for example --model models:/digit-angle/1")
+    require_baselines(settings)
+    conditions = file_conditions(settings, protocol_digest=protocol_digest)
+    candidates = [
+        Candidate(
+            {
+                split: comparable_versions(split, [version], settings.tracking, conditions=wanted)[0]
+                for split, wanted in conditions.items()
+                if not has_seen(version, wanted.split_digest or "")
+            }
+        )
+        for version in versions.values()
+    ]
+    return _decide_all([candidate for candidate in candidates if candidate.splits], gate_settings, settings)
+
+
+def gate_outcomes(settings: EvaluationSettings, outcomes: Sequence[VersionOutcome]) -> list[GateDecision]:
+    """Judge the versions of a run, whether they were evaluated by it or found: a gate that failed stays failed.
+
+    A version that could not be evaluated on one of the splits fails; one that could be on none is not judged. Without
+    a ``gate:`` nothing is judged.
+
+    Raises:
+        InvalidInputError: the gate names a metric that was not measured.
+        RegistryError: there is no such baseline.
+        TrackingError: the baseline has no evaluation that compares.
+    """
+    if settings.gate is None:
+        return []
+    candidates: list[Candidate] = []
+    for label in dict.fromkeys(item.label for item in outcomes):
+        own = [outcome for outcome in outcomes if outcome.label == label]
+        runs = {outcome.split: outcome.run_id for outcome in own if outcome.run_id is not None}
+        splits = {split: read_version(run_id, settings.tracking) for split, run_id in runs.items()}
+        errors = {outcome.split: outcome.error or "no reason given" for outcome in own if outcome.status == "failed"}
+        if splits:
+            candidates.append(Candidate(splits, errors))
+    return _decide_all(candidates, settings.gate, settings)
+
+
+def require_baselines(settings: EvaluationSettings) -> None:
+    """Look the gate's baseline up for every model that ``settings`` name, so that a wrong one is said before the work.
+
+    Raises:
+        RegistryError: there is no such model, or no such baseline.
+        TrackingError: MLflow does not answer.
+    """
+    if settings.gate is None:
+        return
+    use_tracking(settings)
+    for name in {version.name for pattern in settings.models for version in _selected(settings, pattern)}:
+        _baseline_of(name, settings.gate, settings)
+
+
+def _selected(settings: EvaluationSettings, pattern: str) -> list[ModelVersion]:
+    return persist(f"looking up {pattern}", lambda: select(pattern), settings.tracking)
+
+
+def require_gate(settings: EvaluationSettings) -> GateSettings:
+    """The evaluation file's gate."""
+    if settings.gate is None:
+        raise SettingsError(
+            "gate: the evaluation file has none; add one, for example\n"
+            "gate:\n  maximum: {cce_mean: 0.05}\n  baseline: champion"
+        )
+    return settings.gate
+
+
+def _decide_all(
+    candidates: list[Candidate], gate_settings: GateSettings, settings: EvaluationSettings
+) -> list[GateDecision]:
+    decisions = []
+    for decision in [_decide(candidate, gate_settings, settings) for candidate in candidates]:
+        run_id = log_decision(decision, settings.tracking)
+        decisions.append(replace(decision, place=place_of(run_id, settings.tracking)))
+    if gate_settings.set_alias is None:
+        return decisions
+    return _with_alias_moved(decisions, gate_settings.set_alias, settings)
+
+
+def _with_alias_moved(decisions: list[GateDecision], alias: str, settings: EvaluationSettings) -> list[GateDecision]:
+    """The decisions, with a note on those that are about the alias.
+
+    It never moves back: a version that passed before, found by a later run, must not replace the newer one.
+    """
+    said: dict[str, str] = {}
+    for decision in newest_passed(decisions):
+        model = decision.candidate.model
+        holder = alias_holder(model.name, alias, settings.tracking)
+        if holder is not None and int(holder) > int(model.version):
+            said[model.label] = f"alias {alias} stays on {model.name}/{holder}, which is newer"
+            continue
+        set_alias(model, alias, settings.tracking)
+        said[model.label] = f"alias {alias} is now on {model.label}"
+    return [
+        replace(item, notes=(*item.notes, said[item.candidate.label])) if item.candidate.label in said else item
+        for item in decisions
+    ]
+
+
+def newest_passed(decisions: Sequence[GateDecision]) -> list[GateDecision]:
+    """Of each registered model the decision on the newest version that passed: the one to which an alias moves."""
+    newest: dict[str, GateDecision] = {}
+    for decision in sorted(decisions, key=lambda item: int(item.candidate.model.version or 0)):
+        if decision.passed and decision.candidate.model.version:
+            newest[decision.candidate.model.name] = decision
+    return list(newest.values())
+
+
+def _baseline_of(name: str, gate_settings: GateSettings, settings: EvaluationSettings) -> ModelVersion | None:
+    return baseline_version(name, gate_settings.baseline, settings.tracking, first_version=gate_settings.first_version)
+
+
+def _decide(candidate: Candidate, gate_settings: GateSettings, settings: EvaluationSettings) -> GateDecision:
+    parts = {}
+    for split, version in candidate.splits.items():
+        baseline = gate_baseline(
+            version, gate_settings.baseline, settings.tracking, first_version=gate_settings.first_version
+        )
+        parts[split] = apply_gate(version, baseline, gate_settings, seed=settings.seed)
+        for read in (version, baseline):
+            if read is not None:
+                read.release()
+    first = next(iter(parts.values()))
+    if len(parts) == 1 and not candidate.errors:
+        return first
+    checks = [_on_split(check, split) for split, part in parts.items() for check in part.checks]
+    checks += [
+        GateCheck(f"evaluated on {split}", "failed", f"not evaluated on {split}: {error}", split=split)
+        for split, error in candidate.errors.items()
+    ]
+    notes = dict.fromkeys(note for part in parts.values() for note in part.notes)
+    return replace(first, checks=tuple(checks), notes=tuple(notes))
+
+
+def _on_split(check: GateCheck, split: str) -> GateCheck:
+    return replace(check, rule=f"{check.rule} on {split}", reason=f"on {split}, {check.reason}")
+
+
+_COLOURS = {"passed": "green", "failed": "red", "undecided": "yellow"}
+
+
+def print_decisions(decisions: list[GateDecision]) -> None:
+    """Print what the gate says of each version, and why."""
+    out = results()
+    for decision in decisions:
+        colour = _COLOURS[decision.outcome]
+        out.print(f"gate [{colour}]{decision.outcome}[/{colour}]: {decision.candidate.label}", soft_wrap=True)
+        for line in [*decision.reasons, *decision.notes]:
+            out.print(f"  {line}", soft_wrap=True, markup=False)
+        if decision.place is not None:
+            out.print(f"  all rules: {decision.place}", soft_wrap=True, markup=False)

@@ -1,0 +1,267 @@
+"""`congruence init`: an evaluation file from a data set and, where there is one, a registered model; with comments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import yaml
+
+from congruence.tasks.data.opening import first_table
+from congruence.tasks.runtime.errors import SettingsError
+
+TARGET_NAMES = ("target", "y", "label")
+KEY_NAMES = ("key", "id", "row_id", "uuid")
+MOST_SLICES, MOST_GROUPS = 3, 12
+SEEN_ROWS = 256
+_IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp", ".gif")
+
+ENCODERS = {
+    "image": (
+        "encoder: {kind: open_clip, model: ViT-B-32, pretrained: laion2b_s34b_b79k}\n"
+        "# model: compact ships with the package and knows digits only; kind: timm takes image backbones"
+    ),
+    "text": "encoder: {kind: open_clip_text, model: ViT-B-32, pretrained: laion2b_s34b_b79k}",
+    "features": "encoder: {kind: identity}    # each feature, standardised by its mean and scale on the split",
+}
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What MLflow knows of a version without loading it: its columns, and whether its metadata spell the family."""
+
+    uri: str
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    describes_itself: bool = False
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The role of each column, as far as the data and the model tell."""
+
+    target: str
+    input_kind: Literal["image", "text", "features"]
+    input: str | list[str]
+    model_inputs: list[str] | None
+    key: str | None
+    slices: list[str]
+
+
+def write_evaluation(
+    data: str, output: Path, *, model: str | None = None, target: str | None = None, overwrite: bool = False
+) -> str:
+    """Write an evaluation file for ``data`` to ``output``, and return its text.
+
+    Only the schema and the first rows of the data are read, and of a model its description.
+
+    Args:
+        data: address of a labelled split, in any format that splits have.
+        output: the file to write; local addresses in it are relative to its folder.
+        model: a version, alias or name in the registry that MLflow points at.
+        target: the column to predict, where neither its name nor the model tells.
+        overwrite: an existing file may be replaced.
+
+    Raises:
+        SettingsError: the file exists, or the target or the inputs cannot be told; names the columns.
+        SplitError: no such data.
+        RegistryError: no such model.
+    """
+    if output.exists() and not overwrite:
+        raise SettingsError(f"{output}: exists; give another name with --output, or --force to replace it")
+    table = first_table(data)
+    if table.rows == 0:
+        raise SettingsError(f"{data}: holds no rows; give at least one")
+    names = [name for name in table.schema.names if not name.startswith("__")]
+    first = pa.Table.from_batches(list(table.batches(names, 0, min(SEEN_ROWS, table.rows))))
+    facts = model_facts(model) if model is not None else None
+    text = evaluation_text(_address(data, output), columns_roles(first, target, facts), facts)
+    check(text, output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(text)
+    return text
+
+
+def model_facts(uri: str) -> ModelFacts:
+    """What the registry and the model's description say of a version; nothing of it is loaded."""
+    from mlflow.models import get_model_info
+
+    from congruence.tasks.contract.model import METADATA_KEY
+    from congruence.tasks.models.registry import select
+
+    version = select(uri)[-1]
+    info = get_model_info(version.uri)
+    schemas = (info.signature.inputs, info.signature.outputs) if info.signature is not None else (None, None)
+    inputs, outputs = (tuple(schema.input_names()) if schema is not None else () for schema in schemas)
+    return ModelFacts(uri, inputs, outputs, METADATA_KEY in (info.metadata or {}))
+
+
+def columns_roles(first: pa.Table, target: str | None, model: ModelFacts | None = None) -> Roles:
+    """The roles of the columns, from their names, their types, the first rows and the columns that a model asks for.
+
+    Raises:
+        SettingsError: the target or the inputs cannot be told.
+    """
+    asked = [name for name in model.inputs if name in first.column_names] if model is not None else []
+    chosen = _target(first, target, asked)
+    key = _key(first, {chosen, *asked})
+    rest = [name for name in first.column_names if name not in (chosen, key)]
+    images = [name for name in rest if _holds_images(first.column(name))]
+    numbers = [name for name in (asked or rest) if name in rest and _holds_numbers(first.schema.field(name).type)]
+    texts = [name for name in rest if _holds_texts(first.column(name))]
+    if images:
+        kind, given = "image", images[0]
+    elif numbers:
+        kind, given = "features", numbers
+    elif texts:
+        kind, given = "text", texts[0]
+    else:
+        raise SettingsError(
+            f"no column of images, numbers or texts is left for the encoder to read; the columns are {_list(first)}"
+        )
+    read = [given] if isinstance(given, str) else given
+    model_inputs = asked if asked and asked != read else None
+    slices = [name for name in rest if name not in read and name not in texts and _groups(first.column(name))]
+    return Roles(chosen, kind, given, model_inputs, key, slices[:MOST_SLICES])  # type: ignore[arg-type]
+
+
+def evaluation_text(data: str, roles: Roles, model: ModelFacts | None) -> str:
+    """The evaluation file, with a comment on every line that a person may want to change."""
+    name = model.uri if model is not None else "models:/NAME@ALIAS"
+    lines = [
+        f"models: [{_flow(name)}]    # models:/name/3, models:/name@alias, or a name for all of its versions",
+        "splits:",
+        "  - name: test",
+        f"    uri: {_flow(data)}",
+        f"    input: {_flow(roles.input)}    # what the encoder reads",
+        f"    input_kind: {roles.input_kind}    # image, text or features",
+        f"    target: {_flow(roles.target)}",
+    ]
+    if roles.model_inputs is not None:
+        lines.append(f"    model_inputs: {_flow(roles.model_inputs)}    # what the model is given")
+    else:
+        lines.append("    # model_inputs: [a, b]    # what the model is given; by default what the encoder reads")
+    lines.append(
+        f"    key: {_flow(roles.key)}    # names each row in reports"
+        if roles.key is not None
+        else "    # key: id    # a column that names each row in reports; by default the row number"
+    )
+    lines.append(
+        f"    slices: {_flow(roles.slices)}    # groups that are reported one by one"
+        if roles.slices
+        else "    # slices: [city]    # columns whose values are reported one by one"
+    )
+    lines += [ENCODERS[roles.input_kind], *_predictions(model), ""]
+    lines += [
+        "# protocol: exact    # or preprint, ecai: values of different protocols do not compare",
+        "# gate:    # may a version replace the one in use? exit status 3: no, 4: undecided",
+        "#   maximum: {cce_mean: 0.05}",
+        "#   baseline: champion",
+        "#   not_worse_on: [cce_mean, nll_mean]",
+        "# home: .congruence    # where embeddings, predictions and MLflow's database are kept",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def check(text: str, output: Path) -> None:
+    """Raise SettingsError where the text is no evaluation file: it is read as the command will read it."""
+    from pydantic import ValidationError
+
+    from congruence.tasks.settings.evaluation import EvaluationSettings, describe_problem
+
+    try:
+        EvaluationSettings.model_validate(yaml.safe_load(text))
+    except ValidationError as error:
+        raise SettingsError("\n".join(describe_problem(str(output), item) for item in error.errors())) from error
+
+
+def _predictions(model: ModelFacts | None) -> list[str]:
+    if model is not None and model.describes_itself:
+        return ["# predictions: the version's own metadata say how its output is read"]
+    outputs = set(model.outputs) if model is not None else set()
+    if {"loc", "scale"} <= outputs:
+        return ["predictions: {family: normal, columns: {loc: loc, scale: scale}}    # check: the family is a guess"]
+    said = f" it gives {', '.join(sorted(outputs))}" if outputs else ""
+    return [
+        f"# predictions: {{family: normal, columns: {{loc: mu, scale: sigma}}}}    # how the output is read:{said}",
+        "#   needed unless the version was logged by congruence.tasks.contract.log_predictive_model",
+    ]
+
+
+def _target(first: pa.Table, target: str | None, asked: Sequence[str]) -> str:
+    names = [str(name) for name in first.column_names]
+    if target is not None:
+        if target not in names:
+            raise SettingsError(f"--target: there is no column '{target}'; the columns are {_list(first)}")
+        return target
+    numbers = [name for name in names if _holds_numbers(first.schema.field(name).type) and name not in asked]
+    named = [name for wanted in TARGET_NAMES for name in numbers if name.lower() == wanted]
+    if named:
+        return named[0]
+    left = [name for name in numbers if name.lower() not in KEY_NAMES]
+    if len(left) == 1:
+        return left[0]
+    raise SettingsError(f"--target: which column is to be predicted? The numeric ones are {', '.join(left) or 'none'}")
+
+
+def _key(first: pa.Table, taken: set[str]) -> str | None:
+    for name in map(str, first.column_names):
+        column, kind = first.column(name), first.schema.field(name).type
+        named = name.lower() in KEY_NAMES or name.lower().endswith(("_id", "_key"))
+        if named and name not in taken and (pa.types.is_integer(kind) or _is_text(kind)):
+            values = column.to_pylist()
+            if None not in values and len(set(values)) == len(values):
+                return name
+    return None
+
+
+def _holds_numbers(kind: pa.DataType) -> bool:
+    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+        return _holds_numbers(kind.value_type)
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _holds_images(column: pa.ChunkedArray) -> bool:
+    kind = column.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return True
+    if pa.types.is_struct(kind):
+        return "bytes" in {kind.field(place).name for place in range(kind.num_fields)}
+    return _is_text(kind) and all(str(value).lower().endswith(_IMAGE_ENDINGS) for value in column.to_pylist())
+
+
+def _holds_texts(column: pa.ChunkedArray) -> bool:
+    values = [value for value in column.to_pylist() if isinstance(value, str)] if _is_text(column.type) else []
+    return bool(values) and sum(len(value.split()) for value in values) / len(values) > 3.0
+
+
+def _groups(column: pa.ChunkedArray) -> bool:
+    """Whether the column divides the rows into a few groups of several rows each."""
+    if not (_is_text(column.type) or pa.types.is_boolean(column.type) or pa.types.is_dictionary(column.type)):
+        return False
+    values = column.to_pylist()
+    return 1 < len(set(values)) <= min(MOST_GROUPS, len(values) // 4)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _address(data: str, output: Path) -> str:
+    """As the file says it: relative to its folder where it lies below that, else in full."""
+    if "://" in data:
+        return data
+    path, folder = Path(data).resolve(), output.resolve().parent
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+
+
+def _flow(value: Any) -> str:
+    """One YAML value on one line."""
+    return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("...\n").strip()
+
+
+def _list(first: pa.Table) -> str:
+    return ", ".join(f"{field.name} ({field.type})" for field in first.schema)

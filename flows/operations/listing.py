@@ -1,0 +1,110 @@
+"""`congruence list` and `congruence open`: what is registered, what was evaluated, and where its report is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from rich.table import Table
+
+from congruence.flows.cli.console import results
+from congruence.tasks.mlflow.connection import connect, persist
+from congruence.tasks.mlflow.links import run_link, web_page
+from congruence.tasks.mlflow.listing import ListedEvaluation, ListedVersion, list_evaluations
+from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.scores.evaluation import cce_status
+from congruence.tasks.scores.meanings import significant
+
+REPORT_FILE = "report.html"
+
+
+def listing_json(versions: Sequence[ListedVersion]) -> list[dict[str, Any]]:
+    """The list as JSON."""
+    return [
+        {
+            "label": item.model.label,
+            "uri": item.model.uri,
+            "aliases": list(item.model.aliases),
+            "gate": item.gate_of(),
+            "evaluations": [
+                {
+                    "split": found.split,
+                    "run_id": found.run_id,
+                    "protocol": found.protocol,
+                    "ended": _day(found),
+                    "status": cce_status(found.metrics),
+                    "gate": item.gate_of(found),
+                    "metrics": {name: metric.value for name, metric in found.metrics.items()},
+                }
+                for found in item.evaluations
+            ],
+        }
+        for item in versions
+    ]
+
+
+def print_listing(versions: Sequence[ListedVersion]) -> None:
+    """Print one row for each version and split."""
+    out = results()
+    if not versions:
+        out.print("no versions are registered here; register one, or name another server with MLFLOW_TRACKING_URI")
+        return
+    table = Table()
+    for name in ("version", "aliases", "split", "CCE", "expected if true", "status", "gate", "evaluated"):
+        table.add_column(name, justify="right" if name in ("CCE", "expected if true") else "left", overflow="fold")
+    for item in versions:
+        named = (item.model.label, ", ".join(item.model.aliases))
+        if not item.evaluations:
+            table.add_row(*named, "", "", "", "not evaluated", item.gate_of() or "", "")
+        for found in item.evaluations:
+            numbers = (_value(found, "cce_mean"), _value(found, "cce_expected"))
+            said = cce_status(found.metrics), item.gate_of(found) or ""
+            table.add_row(*named, found.split, *numbers, *said, _day(found))
+    out.print(table)
+
+
+def report_address(version: str, split: str | None, settings: TrackingSettings) -> str:
+    """Where the report of a version's latest evaluation is: its page in MLflow, or a file of this machine.
+
+    Raises:
+        SettingsError: it was not evaluated, or not on that split; or its run holds no report.
+        RegistryError: there is no such version.
+        TrackingError: MLflow does not answer.
+    """
+    item = list_evaluations([version], settings)
+    found = [(one.model.label, evaluation) for one in item for evaluation in one.evaluations]
+    chosen = [pair for pair in found if split in (None, pair[1].split)]
+    if not chosen:
+        where = ", ".join(sorted({evaluation.split for _, evaluation in found})) or "no split"
+        raise SettingsError(f"{version}: not evaluated{f' on {split}' if split else ''}; it was on {where}")
+    label, latest = max(chosen, key=lambda pair: pair[1].ended)
+    base = web_page(settings)
+    if base is not None:
+        return run_link(base, latest.experiment, latest.run_id, f"artifacts/{REPORT_FILE}")
+    return _file(label, latest, settings).as_uri()
+
+
+def _file(label: str, found: ListedEvaluation, settings: TrackingSettings) -> Path:
+    """The report as a file: MLflow's own where it lies on this machine, else a copy."""
+    client = connect(settings)
+    held = persist("listing the run", lambda: client.list_artifacts(found.run_id), settings)
+    if REPORT_FILE not in {item.path for item in held}:
+        raise SettingsError(f"{label} on {found.split}: its run holds no report (tracking.report was false)")
+    place = urlsplit(str(persist("reading the run", lambda: client.get_run(found.run_id), settings).info.artifact_uri))
+    own = Path(unquote(place.path)) / REPORT_FILE
+    if place.scheme in ("", "file") and own.is_file():
+        return own
+    return Path(persist("reading the report", lambda: client.download_artifacts(found.run_id, REPORT_FILE), settings))
+
+
+def _value(found: ListedEvaluation, name: str) -> str:
+    metric = found.metrics.get(name)
+    return "" if metric is None else significant(metric.value)
+
+
+def _day(found: ListedEvaluation) -> str:
+    return datetime.fromtimestamp(found.ended / 1000, UTC).strftime("%Y-%m-%d %H:%M")

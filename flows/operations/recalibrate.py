@@ -1,0 +1,279 @@
+"""`congruence recalibrate`: correct a version where it is wrong, register the result and evaluate both.
+
+Of one split, a fixed half of the rows by key is for fitting and the other half is held out: written as a split of its
+own, ``<split>-held-out``, on which version and corrected version are then evaluated side by side. With ``--fit`` a
+whole other split of the file is for fitting, and both are evaluated on the rest of the file as it stands. CCE and the
+tests of calibration smooth targets over neighbours, so cross-fitting on the judged rows themselves would flatter them.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import sha256
+
+from prefect import flow, task
+from prefect.cache_policies import NO_CACHE
+
+from congruence.flows.cli.console import results
+from congruence.flows.cli.tables import print_outcomes
+from congruence.flows.evaluation.keys import encoder_protocol
+from congruence.flows.evaluation.pipeline import evaluate
+from congruence.flows.evaluation.results import VersionOutcome
+from congruence.flows.evaluation.splits import open_planned, with_fitted_encoder
+from congruence.flows.evaluation.stages.addresses import local_stores, rows_of
+from congruence.flows.evaluation.stages.embed import embed
+from congruence.flows.evaluation.stages.failures import why
+from congruence.flows.evaluation.stages.index import index
+from congruence.flows.evaluation.stages.predict import check, kept_predictions, predict
+from congruence.flows.evaluation.stages.waiting import as_completed, told
+from congruence.flows.evaluation.tracking import for_workers
+from congruence.flows.prefect.dask_runner import on_workers_of
+from congruence.kernels.errors import CongruenceError
+from congruence.kernels.protocol.protocol import EvaluationProtocol
+from congruence.tasks.contract.resolved import resolved_contract
+from congruence.tasks.dask.clusters import dask_client
+from congruence.tasks.data import Split, SplitSettings
+from congruence.tasks.embeddings.addresses import share_options
+from congruence.tasks.encoders.loading import warm_encoder
+from congruence.tasks.mlflow.connection import persist, use_tracking
+from congruence.tasks.mlflow.corrected_versions import (
+    Origin,
+    find_recalibrated,
+    register_recalibrated,
+    require_inputs,
+)
+from congruence.tasks.models.evaluated_rows import EvaluatedRows
+from congruence.tasks.models.registry import ModelVersion, resolve
+from congruence.tasks.recalibration.fit import FittedVersion, fit_version
+from congruence.tasks.recalibration.model import DescribedEmbedding
+from congruence.tasks.recalibration.rows import write_held_out
+from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.runtime.folder_lock import in_use
+from congruence.tasks.scores.evaluation import EACH_OF_TWO
+from congruence.tasks.scores.meanings import probability
+from congruence.tasks.settings.evaluation import EvaluationSettings
+
+HELD_OUT = "-held-out"
+
+
+class NothingToMendError(CongruenceError):
+    """A version whose targets fall as predicted, as far as its rows show: there is nothing to correct."""
+
+
+@dataclass(frozen=True)
+class RecalibratedVersion:
+    """What came of it.
+
+    Attributes:
+        parent, version: before and after.
+        fitted_on: rows and split of the fit, in words.
+        said: what the correction changes, in words; None where the version was made before and is found.
+        outcomes: the evaluations of both, on rows that the fit has not seen.
+    """
+
+    parent: ModelVersion
+    version: ModelVersion
+    fitted_on: str
+    said: str | None
+    outcomes: list[VersionOutcome] = field(repr=False)
+
+
+def recalibrate(
+    settings: EvaluationSettings, version: str | None = None, *, fit: str | None = None, force: bool = False
+) -> RecalibratedVersion:
+    """Recalibrate one version, register the corrected model, and evaluate both on rows that it was not fitted on.
+
+    Args:
+        settings: the evaluation file's content.
+        version: number or alias under the file's model, ``name/3``, or a URI; by default the one version of the file.
+        fit: name of the split to fit on, which is then not evaluated; by default half of the first split's rows.
+        force: also where the test of calibration finds no fault.
+
+    Raises:
+        NothingToMendError: no fault is found, or no correction pays.
+        CongruenceError: settings, data or a version that cannot be recalibrated.
+    """
+    settings = for_workers(settings)
+    use_tracking(settings.tracking)
+    parent = persist("looking up the version", lambda: asked_version(settings, version), settings.tracking)
+    if not parent.version:
+        raise SettingsError(f"{parent.uri}: is not registered, so it can have no new version; register it first")
+    labelled = _split_to_fit(settings, fit)
+    settings = _indexed(settings, labelled)
+    split = open_planned(labelled, settings)
+    encoder = warm_encoder(settings.encoder.model_dump_json(exclude_unset=True))
+    protocol = encoder_protocol(settings, encoder)
+    predictions = resolved_contract(parent, settings.predictions)
+    origin = Origin(parent, predictions, split, fit is None, protocol.digest, settings.seed)
+    made, said = find_recalibrated(origin, settings.tracking), None
+    if made is None:
+        fitted = _fitted(settings, protocol, split, parent, half=fit is None)
+        require_fault(parent, fitted, force=force)
+        require_inputs(split, fitted)
+        made, said = (
+            register_recalibrated(settings, origin, fitted, _described(settings, protocol, split, fitted)),
+            fitted.said,
+        )
+    judged = _judged(settings, labelled, split, [parent, made], half=fit is None)
+    outcomes = evaluate(judged, f"{parent.label} and {made.label}")
+    return RecalibratedVersion(parent, made, made.tags.get("recalibrated_on", split.name), said, outcomes)
+
+
+def asked_version(settings: EvaluationSettings, version: str | None) -> ModelVersion:
+    """The version that a person named.
+
+    Raises:
+        SettingsError: a name is missing or is not the only one.
+        RegistryError: there is no such version.
+    """
+    if version is not None and ("/" in version or "@" in version or ":" in version):
+        return resolve(version)
+    if version is None:
+        if len(settings.models) == 1 and (
+            "/" in settings.models[0].removeprefix("models:/") or "@" in settings.models[0]
+        ):
+            return resolve(settings.models[0])
+        raise SettingsError("--version: name the version to recalibrate, by number, alias or models:/name/3")
+    names = {pattern.removeprefix("models:/").partition("/")[0].partition("@")[0] for pattern in settings.models}
+    if len(names) != 1:
+        raise SettingsError(f"--version {version}: the file names {len(names)} models; write models:/NAME/{version}")
+    (name,) = names
+    return resolve(f"models:/{name}/{version}" if version.isdigit() else f"models:/{name}@{version}")
+
+
+def require_fault(parent: ModelVersion, fitted: FittedVersion, *, force: bool) -> None:
+    """Refuse where there is nothing to mend.
+
+    Raises:
+        NothingToMendError: the test finds no fault (unless forced), or cross-validation chose no change.
+    """
+    if not fitted.said:
+        raise NothingToMendError(
+            f"{parent.label}: nothing to mend: on {fitted.rows:,} rows no correction improves the held-out log score "
+            "by two standard errors"
+        )
+    if fitted.p_value >= EACH_OF_TWO and not force:
+        raise NothingToMendError(
+            f"{parent.label}: nothing to mend: on {fitted.rows:,} rows the targets fall as predicted given the input "
+            f"(p = {probability(fitted.p_value)}); --force corrects it all the same"
+        )
+
+
+def _split_to_fit(settings: EvaluationSettings, fit: str | None) -> SplitSettings:
+    if fit is None:
+        return settings.splits[0]
+    if settings.reference is not None and fit == settings.reference.name:
+        raise SettingsError(
+            f"--fit {fit}: is the reference split, whose targets judge every version; fit on another split of the file"
+        )
+    for split in settings.splits:
+        if split.name == fit:
+            if len(settings.splits) == 1:
+                raise SettingsError(
+                    f"--fit {fit}: is the file's only split, so none is left to judge by; leave --fit out: half of its "
+                    "rows are then held out"
+                )
+            return split
+    raise SettingsError(f"--fit: no split '{fit}'; there are {', '.join(split.name for split in settings.splits)}")
+
+
+def _judged(
+    settings: EvaluationSettings, labelled: SplitSettings, split: Split, versions: list[ModelVersion], *, half: bool
+) -> EvaluationSettings:
+    """The evaluation of both versions: on the other splits, or on the rows of this one that are held out."""
+    uris = [version.uri for version in versions]
+    if not half:
+        others = [item for item in settings.splits if item.name != labelled.name]
+        return settings.model_copy(update={"models": uris, "splits": others, "gate": None})
+    named = sha256(f"{split.digest} {labelled.model_dump_json()}".encode()).hexdigest()[:16]
+    path = settings.home_folder / "held-out" / f"{named}.parquet"
+    if not path.exists():
+        write_held_out(split, path)
+    changes = {
+        "name": labelled.name + HELD_OUT,
+        "uri": str(path),
+        "format": "parquet",
+        "key": labelled.key or split.key_column,
+        "image_root": None,
+    }
+    held_out = labelled.model_copy(update=changes)
+    return settings.model_copy(update={"models": uris, "splits": [held_out], "gate": None})
+
+
+def _indexed(settings: EvaluationSettings, labelled: SplitSettings) -> EvaluationSettings:
+    """The settings with the statistics of the inputs, fitted as an evaluation of the whole file fits them."""
+    with ExitStack() as opened:
+        cluster = cache(lambda: opened.enter_context(dask_client(settings.cluster)))
+        for part in {item.name: item for item in (labelled, settings.statistics_split)}.values():
+            index(settings, part, cluster)
+    return with_fitted_encoder(settings)
+
+
+def _fitted(
+    settings: EvaluationSettings, protocol: EvaluationProtocol, split: Split, parent: ModelVersion, *, half: bool
+) -> FittedVersion:
+    locks = in_use(settings.home_folder, *local_stores(settings))
+    with locks, dask_client(settings.cluster) as client, told(client):
+        share_options(client, settings.store.storage_options)
+        runner = on_workers_of(client)
+        return fit_recalibrated.with_options(task_runner=runner)(settings, protocol, split, parent, half)
+
+
+@flow(name="fit-recalibration", flow_run_name="recalibrate {parent.label} on {split.name}", validate_parameters=False)
+def fit_recalibrated(
+    settings: EvaluationSettings, protocol: EvaluationProtocol, split: Split, parent: ModelVersion, half: bool
+) -> FittedVersion:
+    """Embed and predict the split, as far as that is not kept, and fit on a worker."""
+    rows = rows_of(settings, split)
+    served, failures = check(settings, rows, [parent])
+    _raise(failures)
+    embed(settings, rows)
+    rows.predictions[parent.label] = kept_predictions(rows, served[parent.label])
+    _raise(predict(settings, rows, [parent]))
+    future = fit_task.submit(settings, protocol, rows, parent.label, half)
+    (ended,) = as_completed([future])
+    if (reason := why(ended)) is not None:
+        raise CongruenceError(reason)
+    return future.result()
+
+
+@task(name="fit", task_run_name="fit {label}", cache_policy=NO_CACHE)
+def fit_task(
+    settings: EvaluationSettings, protocol: EvaluationProtocol, rows: EvaluatedRows, label: str, half: bool
+) -> FittedVersion:
+    """Fit the correction of one version on this worker."""
+    use_tracking(settings.tracking)
+    return fit_version(protocol, rows, label, half=half, seed=settings.seed)
+
+
+def _raise(failures: dict[str, str]) -> None:
+    for message in failures.values():
+        raise CongruenceError(message)
+
+
+def _described(
+    settings: EvaluationSettings, protocol: EvaluationProtocol, split: Split, fitted: FittedVersion
+) -> DescribedEmbedding | None:
+    if not fitted.depends_on_input:
+        return None
+    encoder = warm_encoder(settings.encoder.model_dump_json(exclude_unset=True))
+    return DescribedEmbedding(
+        columns=split.settings.input_columns,
+        encoder={},
+        weights="",
+        dtype=settings.store.dtype,
+        normalize=protocol.normalize,
+        id=encoder.id,
+        preprocessing_digest=encoder.preprocessing_digest,
+    )
+
+
+def print_recalibrated(made: RecalibratedVersion) -> None:
+    """Print what was made, on what it was fitted, and both versions where it was not."""
+    out = results()
+    said = "made before from the same rows" if made.said is None else made.said
+    out.print(f"{made.parent.label} recalibrated is {made.version.label}: {said}", soft_wrap=True, markup=False)
+    out.print(f"fitted on {made.fitted_on}; both are evaluated on rows that it has not seen:", soft_wrap=True)
+    print_outcomes(made.outcomes)

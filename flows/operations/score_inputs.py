@@ -1,0 +1,185 @@
+"""`congruence score`: the reliability of new inputs, whose labels nobody has, judged by a labelled split.
+
+Embed both, predict both by one version, solve on the labelled split, and evaluate at the new inputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from prefect import flow
+from rich.table import Table
+
+from congruence.flows.cli.console import results
+from congruence.flows.cli.terminated import flow_of_a_command
+from congruence.flows.evaluation.keys import encoder_protocol
+from congruence.flows.evaluation.splits import open_planned, with_fitted_encoder
+from congruence.flows.evaluation.stages.addresses import local_stores, rows_of, store_uri
+from congruence.flows.evaluation.stages.embed import embed
+from congruence.flows.evaluation.stages.predict import check, kept_predictions, predict
+from congruence.flows.evaluation.stages.solve import solve
+from congruence.flows.evaluation.stages.waiting import told
+from congruence.flows.evaluation.tracking import for_workers
+from congruence.flows.prefect.dask_runner import on_workers_of
+from congruence.kernels.errors import CongruenceError, InvalidInputError
+from congruence.tasks.dask.clusters import dask_client
+from congruence.tasks.data import SplitSettings
+from congruence.tasks.data.new_inputs import new_inputs
+from congruence.tasks.embeddings.addresses import share_options
+from congruence.tasks.encoders.loading import asking_encoder
+from congruence.tasks.mlflow import log_reliability, place_of
+from congruence.tasks.mlflow.connection import persist, use_tracking
+from congruence.tasks.models.evaluated_rows import EvaluatedRows
+from congruence.tasks.models.registry import ModelVersion, resolve
+from congruence.tasks.report.reliability import REPORT_FILE, write_reliability
+from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.runtime.folder_lock import in_use
+from congruence.tasks.scores.evaluation import SplitSummary
+from congruence.tasks.scores.points import row_frame
+from congruence.tasks.scores.reliability import Reliability, reliability
+from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.solving.measured import MeasurementAddress
+from congruence.tasks.solving.solve import SolveWork
+
+
+@dataclass(frozen=True)
+class ScoredInputs:
+    """The reliability of new inputs, the folder that holds scores, report and pictures, and the MLflow run (if any).
+
+    ``place`` says where people find the run: its address, or how to open it.
+    """
+
+    reliability: Reliability
+    folder: Path
+    run_id: str | None = None
+    place: str | None = None
+
+
+@flow(name="score", flow_run_name="score {inputs} by {model}", validate_parameters=True)
+def score(
+    settings: EvaluationSettings,
+    model: str,
+    inputs: str,
+    split: str | None = None,
+    output: Path | None = None,
+    log: bool = True,
+) -> ScoredInputs:
+    """Score new inputs by one version.
+
+    Args:
+        settings: the evaluation file's content.
+        model: the version's URI.
+        inputs: address of the new inputs; their columns are named as the labelled split's. Targets are used where
+            they are there.
+        split: name of the labelled split; by default ``reference:``, else the first of the file.
+        output: folder to write to; by default one under ``scores`` in the home folder.
+        log: log a run to MLflow as well, in the experiment ``<experiment>/<labelled split>/scores``.
+
+    Raises:
+        CongruenceError: settings, data or a model that cannot be used.
+    """
+    settings = for_workers(settings)
+    use_tracking(settings.tracking)
+    labelled = _labelled(settings, split)
+    chosen = with_fitted_encoder(settings).model_copy(update={"metrics": ["cce", "congruence_test"]})
+    reference, fresh = open_planned(labelled, chosen), open_planned(new_inputs(labelled, inputs), chosen)
+    encoder = asking_encoder(chosen.encoder)
+    protocol = encoder_protocol(chosen, encoder)
+    version = persist(f"looking up {model}", lambda: resolve(model), chosen.tracking)
+    label = version.label
+    known, asked = rows_of(chosen, reference), rows_of(chosen, fresh)
+    place = f"measurements/{reference.digest[:16]}-{fresh.digest[:16]}"
+    key = f"{place}/{protocol.digest}-{(version.model_id or label).replace('/', '-')}.npz"
+    kept = MeasurementAddress(store_uri(chosen), key, chosen.store.storage_options)
+    kept.remove()
+    work = SolveWork(protocol, known, asked, {label: kept})
+    locks = in_use(chosen.home_folder, *local_stores(chosen))
+    with flow_of_a_command(), locks, dask_client(chosen.cluster) as client, told(client):
+        share_options(client, chosen.store.storage_options)
+        runner = on_workers_of(client)
+        measure_inputs.with_options(task_runner=runner)(chosen, work, version)
+    measurement = kept.require()
+    kept.remove()
+    assert measurement.test is not None
+    found = reliability(
+        version,
+        protocol,
+        _summary(known),
+        _summary(asked),
+        row_frame(fresh, asked.store, asked.valid),
+        measurement.result,
+        measurement.test,
+        asked.all_predictive(label),
+        asked.all_targets() if fresh.settings.target_columns else None,
+    )
+    folder = output or settings.home_folder / "scores" / f"{label.replace('/', '-')}-{fresh.digest[:12]}"
+    files = write_reliability(found, folder)
+    if not log:
+        return ScoredInputs(found, folder)
+    run_id = log_reliability(found, files, settings.tracking)
+    return ScoredInputs(found, folder, run_id, place_of(run_id, settings.tracking))
+
+
+@flow(name="measure-inputs", validate_parameters=False)
+def measure_inputs(settings: EvaluationSettings, work: SolveWork, version: ModelVersion) -> None:
+    """Embed and predict labelled rows and new inputs, and solve on the former for the latter."""
+    known, asked = work.reference, work.query
+    assert asked is not None
+    served, failures = check(settings, known, [version])
+    _raise(failures)
+    for rows in (known, asked):
+        embed(settings, rows)
+        rows.predictions[version.label] = kept_predictions(rows, served[version.label])
+    for rows in (known, asked):
+        if rows.valid.any():
+            _raise(predict(settings, rows, [version]))
+    if not asked.valid.any():
+        raise InvalidInputError(
+            f"inputs: none of the {asked.split.rows} rows at {asked.split.settings.uri} can be embedded"
+        )
+    _raise(solve(settings, work, [version], known.split.name))
+
+
+def _raise(failures: dict[str, str]) -> None:
+    for message in failures.values():
+        raise CongruenceError(message)
+
+
+def _labelled(settings: EvaluationSettings, name: str | None) -> SplitSettings:
+    if name is None:
+        return settings.reference or settings.splits[0]
+    for split in settings.splits:
+        if split.name == name:
+            return split
+    raise SettingsError(f"--split: no split '{name}'; there are {', '.join(split.name for split in settings.splits)}")
+
+
+def _summary(rows: EvaluatedRows) -> SplitSummary:
+    split = rows.split
+    return SplitSummary(split.name, split.digest, split.rows, int(rows.valid.sum()))
+
+
+def print_scores(scored: ScoredInputs) -> None:
+    """Print what was found, and where everything is."""
+    found, out = scored.reliability, results()
+    scores = found.valid_scores
+    table = Table(
+        title=f"{found.model.label} on new inputs, judged by split '{found.reference.name}'", title_justify="left"
+    )
+    for name in ("inputs", "CCE", "noise floor", "withhold above", "withheld"):
+        table.add_column(name, justify="right")
+    threshold = "nothing to withhold" if found.threshold is None else f"{found.threshold:.4g}"
+    mean, floor = scores["cce"].mean(), scores["cce_noise_floor"].mean()
+    judged = f"{found.inputs.valid_rows:,} of {found.inputs.rows:,}"
+    table.add_row(judged, f"{mean:.4g}", f"{floor:.4g}", threshold, f"{found.withheld:,}")
+    out.print(table)
+    for name, curve in found.curves.items():
+        half = int(np.argmin(np.abs(curve.withheld - 0.5)))
+        out.print(
+            f"{name}: {curve.random_loss:.4g} over all, {curve.kept_loss[half]:.4g} when the worse half is withheld"
+        )
+    out.print(f"scores, report and pictures: {scored.folder / REPORT_FILE}", soft_wrap=True)
+    if scored.place is not None:
+        out.print(f"in MLflow: {scored.place}", soft_wrap=True)

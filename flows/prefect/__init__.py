@@ -1,0 +1,1 @@
+"""What we need of Prefect: its server, its task runner on Dask, its log."""

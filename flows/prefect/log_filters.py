@@ -1,0 +1,99 @@
+"""Our own errors in Prefect's log: what is wrong and what to do about it, without a traceback through Prefect.
+
+On a run's page each stands once, as one line. A command prints it itself, so that its terminal shows it once, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from distributed import CancelledError, KilledWorker, Status, get_worker
+
+from congruence.flows.cli.error_messages import explained
+from congruence.flows.cli.terminated import terminated
+from congruence.flows.prefect.run_fields import run_fields
+from congruence.tasks.runtime.json_logging import know, use_json_lines
+from congruence.tasks.runtime.masking import mask_text
+from prefect.logging.handlers import PrefectConsoleHandler
+
+_LATER = (CancelledError, KilledWorker)  # which become a ClusterError, see dask_client
+_LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
+_ENGINE = "prefect.engine"  # of a run that has not begun
+_FORMATTER = logging.Formatter()
+_MARK = "congruence_explained"
+_TOLD = ("Finished in state", "Crash detected! Execution was aborted by a termination signal")
+_COMMAND = "CONGRUENCE_ERRORS_TOLD"
+
+
+class OwnErrors(logging.Filter):
+    """Turns a record of an error that we explain into its message; what nobody foresaw keeps its traceback.
+
+    Neither tells a secret: a run's page is read by more people than its terminal.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Every record passes."""
+        error = record.exc_info[1] if record.exc_info else None
+        told = error if isinstance(error, _LATER) or error is None else explained(error)
+        if told is not None:
+            record.msg, record.args = f"{type(told).__name__}: %s", (told,)
+            record.exc_info = record.exc_text = None
+            setattr(record, _MARK, True)
+        elif record.exc_info:
+            # A formatter takes the text that it finds in place of one of its own.
+            record.exc_text = mask_text(_FORMATTER.formatException(record.exc_info))
+        record.msg, record.args = mask_text(record.getMessage()), None
+        return True
+
+
+class ToldElsewhere(logging.Filter):
+    """Drops, from the terminal of a command, what the command says itself: its errors and how its run ended."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is news."""
+        if getattr(record, _MARK, False):
+            return False
+        if record.name in (*_LOGGERS, _ENGINE) and (terminated() or _worker_ends()):
+            return False  # what follows a SIGTERM, or the end of the cluster, comes from it
+        return not (record.name in _LOGGERS and record.getMessage().startswith(_TOLD))
+
+
+def _worker_ends() -> bool:
+    """Whether this is a task of a Dask worker that is being closed."""
+    try:
+        return get_worker().status in (Status.closing, Status.closed)
+    except ValueError:  # no worker's task
+        return False
+
+
+def told_by_a_command() -> None:
+    """From now on, in this process and in those that it starts, a command prints the errors of its flows."""
+    os.environ[_COMMAND] = "1"
+    settle()
+
+
+def settle() -> None:
+    """What this process does with our own errors: to be called where flows and tasks are loaded, on workers too."""
+    know(run_fields)
+    use_json_lines()
+    log_own_errors_as_messages()
+    if os.environ.get(_COMMAND):
+        leave_own_errors_to_the_command()
+
+
+def log_own_errors_as_messages() -> None:
+    """Put the filter on the loggers of flow and task runs; a second call changes nothing."""
+    for name in _LOGGERS:
+        logger = logging.getLogger(name)
+        if not any(isinstance(installed, OwnErrors) for installed in logger.filters):
+            logger.addFilter(OwnErrors())
+
+
+def leave_own_errors_to_the_command() -> None:
+    """Keep them off the terminal; the run's page still gets them. A second call changes nothing."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, PrefectConsoleHandler) and not any(
+            isinstance(installed, ToldElsewhere) for installed in handler.filters
+        ):
+            handler.addFilter(ToldElsewhere())

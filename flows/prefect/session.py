@@ -1,0 +1,50 @@
+"""Running flows from the command line: on a Prefect server, with their errors left to the command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from congruence.flows.cli.error_messages import explaining
+from congruence.flows.evaluation.existing_results import find_all
+from congruence.flows.evaluation.results import VersionOutcome
+from congruence.flows.evaluation.splits import plans_folder
+from congruence.tasks.data.index import require_columns
+from congruence.tasks.encoders.loading import asking_encoder
+from congruence.tasks.settings.evaluation import EvaluationSettings
+
+
+def run_evaluation(settings: EvaluationSettings, *, again: bool = False) -> list[VersionOutcome]:
+    """The outcomes of an evaluation: of the flow, unless everything that it would do is done already.
+
+    Raises:
+        CongruenceError: settings, data or models that cannot be evaluated; what the files' first rows show, and an
+            encoder that cannot be loaded, before a server is started.
+    """
+    found = None if again else find_all(settings)
+    if found is not None:
+        return found
+    for split in (*settings.splits, *([settings.reference] if settings.reference else [])):
+        require_columns(split, plans_folder(settings))
+    if settings.encoder.kind != "identity":  # kept in this process, which asks it for its names
+        asking_encoder(settings.encoder)
+    from congruence.tasks.mlflow.performance_report import require_drawable
+
+    require_drawable(settings.tracking)
+    with session():
+        from congruence.flows.evaluation.pipeline import evaluate
+
+        return evaluate(settings, ", ".join(settings.models) or "registry versions", again)
+
+
+@contextmanager
+def session() -> Iterator[None]:
+    """Flows run inside, on the Prefect server that is configured or else on one of our own."""
+    from congruence.flows.prefect.local_server import prefect_server
+
+    # Explained inside as well: the server's address is known there, and how it ended.
+    with explaining(), prefect_server(), explaining():
+        from congruence.flows.prefect.log_filters import told_by_a_command
+
+        told_by_a_command()
+        yield

@@ -1,0 +1,1 @@
+"""Evaluations that nobody starts by hand: polling, schedules, deployments."""

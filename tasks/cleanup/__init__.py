@@ -1,0 +1,1 @@
+"""What earlier runs left in a home folder and in stores."""

@@ -1,0 +1,1 @@
+"""Dask clusters: by configuration, with TLS, with GPUs."""

@@ -1,0 +1,299 @@
+"""The index of a split: made file by file, kept by the state of the files, merged into shards and digests.
+
+What is kept in a folder, each by a name of its own:
+
+    layouts/    where the rows of a file lie; a text file is read once for it, of others a footer
+    parts/      the rows of a file (see ``parts``), by the columns that settings name
+    splits/     the shards of a split in the present state of all its files
+
+Every function takes plain addresses, so that it can run anywhere that sees the source and the folder.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from congruence.tasks.data.digests import ROW_BYTES, combine
+from congruence.tasks.data.errors import SplitError
+from congruence.tasks.data.formats import Format
+from congruence.tasks.data.inputs import InputColumns
+from congruence.tasks.data.kept import load_record, save_record
+from congruence.tasks.data.layouts import FileLayout, joined_kinds
+from congruence.tasks.data.locations import Location
+from congruence.tasks.data.merging import merged
+from congruence.tasks.data.parquet import ParquetTable
+from congruence.tasks.data.parts import (
+    PATH,
+    STATE,
+    PartFacts,
+    fixed_bytes,
+    is_whole,
+    read_facts,
+    write_part,
+)
+from congruence.tasks.data.roles import checked_inputs, described_columns
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.tables import Table
+
+_FORMAT = "2"
+
+
+def source_files(settings: SplitSettings) -> list[str]:
+    """The files of a split, each of which is indexed alone: arrays that are read side by side count as one.
+
+    Raises:
+        SplitError: no such file or folder, or its format cannot be told.
+    """
+    return Format.of(settings).paths()
+
+
+def describe_file(settings: SplitSettings, file: str, folder: str | Path) -> FileLayout:
+    """Where the rows of one of ``source_files`` lie, as kept in ``folder`` for as long as the file does not change.
+
+    Raises:
+        SplitError: the file is not of its format.
+    """
+    form = Format.of(settings)
+    return _layout(form, file, form.state(file), Path(folder))
+
+
+def check_files(settings: SplitSettings, folder: str | Path) -> dict[str, str]:
+    """The kinds of the columns of all files together, which ``index_file`` asks for; empty where files have types.
+
+    Raises:
+        SplitError: files of unlike columns, a column that does not exist or of another type, no rows.
+    """
+    return _Plan.of(settings, Path(folder), None).kinds
+
+
+def require_columns(settings: SplitSettings, folder: str | Path) -> None:
+    """Refuse a split whose first file lacks a column: it alone is looked at, as ``describe_file`` does.
+
+    Raises:
+        SplitError: no such file, a file that is not of its format, a column that does not exist or of another type.
+    """
+    form, folder = Format.of(settings), Path(folder)
+    first, *others = form.paths()
+    if form.joins_types and others:
+        return  # the types of its columns follow from all files
+    layout = _layout(form, first, form.state(first), folder)
+    table = form.table([_typed(layout, joined_kinds([layout]))])
+    if table.rows:  # an empty file may be one of many
+        checked_inputs(settings, table, form.location)
+
+
+def index_file(settings: SplitSettings, file: str, folder: str | Path, kinds: Mapping[str, str] | None = None) -> str:
+    """Index one of ``source_files``, unless that was done in its present state; returns the path of its part.
+
+    Args:
+        settings: of the split.
+        file: one of its files.
+        folder: keeps the index; seen by all that share the work.
+        kinds: of ``check_files``.
+
+    Raises:
+        SplitError: an empty key, or a damaged file.
+    """
+    form = Format.of(settings)
+    layout = _typed(_layout(form, file, form.state(file), Path(folder)), kinds or {})
+    return str(_part(settings, form, layout, Path(folder), None)[0])
+
+
+@dataclass(frozen=True)
+class SplitIndex:
+    """A split that was indexed: where its rows lie, its shards, and what is known of them.
+
+    Attributes:
+        table: the rows in the source.
+        inputs: how the encoder's inputs are read from it.
+        rows: the index of the rows, see ``parts``.
+        shard_rows: of each shard but the last.
+        shard_digests: of each shard's inputs.
+        digest: of every row's content.
+        facts: of all rows.
+    """
+
+    table: Table
+    inputs: InputColumns
+    rows: ParquetTable
+    shard_rows: int
+    shard_digests: list[str]
+    digest: str
+    facts: PartFacts
+
+
+def split_index(settings: SplitSettings, folder: Path, copies: Path | None) -> tuple[str, SplitIndex]:
+    """The name under which the split's index is kept in its present state, and the index: found, or made now.
+
+    Raises:
+        SplitError: what makes a split unusable, see ``open_split``.
+    """
+    name, found = kept_index(settings, folder, copies)
+    return name, found or _make(settings, folder, copies, name)
+
+
+def kept_index(settings: SplitSettings, folder: Path, copies: Path | None) -> tuple[str, SplitIndex | None]:
+    """The name of the split's index in its present state, and the index where it is kept."""
+    form = Format.of(settings)
+    states = [(path, form.state(path)) for path in form.paths()]
+    name = _name(_FORMAT, _described(settings), str(settings.shard_rows), *(text for pair in states for text in pair))
+    found = load_index(settings, folder, copies, name)
+    return name, found if found is not None and _outer_files_are_as_indexed(found) else None
+
+
+def load_index(settings: SplitSettings, folder: Path, copies: Path | None, name: str) -> SplitIndex | None:
+    """The index of that name as it is kept, whatever has become of the source; None where it is not, or damaged."""
+    said = load_record(folder / "splits" / f"{name}.json")
+    if said is None or said["shard_rows"] != settings.shard_rows:
+        return None
+    kept = [load_record(folder / "layouts" / f"{layout}.json") for layout in said["layouts"]]
+    parts = [folder / "parts" / part for part in said["parts"]]
+    if any(one is None for one in kept) or any(read_facts(part) is None for part in parts):
+        return None
+    form = Format.of(settings)
+    layouts = [_typed(FileLayout.from_json(one), said["kinds"]) for one in kept if one is not None]
+    table = form.table(layouts, copies)
+    inputs = checked_inputs(settings, table, form.location)
+    shards = [said["shards"][at : at + 2 * ROW_BYTES] for at in range(0, len(said["shards"]), 2 * ROW_BYTES)]
+    facts = PartFacts.from_json(said["facts"])
+    return SplitIndex(table, inputs, _rows(parts), said["shard_rows"], shards, said["digest"], facts)
+
+
+def discard_damaged(rows: ParquetTable) -> int:
+    """Remove the parts of an index that cannot be read from end to end, and return their number.
+
+    The next opening makes them again.
+    """
+    damaged = [path for path in map(Path, rows.paths_of_files) if not is_whole(path)]
+    for path in damaged:
+        path.unlink(missing_ok=True)
+    return len(damaged)
+
+
+@cache
+def own_folder() -> Path:
+    """A folder for indexes that nobody asked to keep: it goes with this process."""
+    folder = Path(tempfile.mkdtemp(prefix="congruence-index-"))
+    owner = os.getpid()
+    atexit.register(lambda: shutil.rmtree(folder, ignore_errors=True) if os.getpid() == owner else None)
+    return folder
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """All files of a split, described and checked together."""
+
+    form: Format
+    layouts: list[FileLayout]
+    kinds: dict[str, str]
+    table: Table
+    inputs: InputColumns
+
+    @classmethod
+    def of(cls, settings: SplitSettings, folder: Path, copies: Path | None) -> _Plan:
+        form = Format.of(settings)
+        layouts = [_layout(form, path, form.state(path), folder) for path in form.paths()]
+        kinds = joined_kinds(layouts)
+        layouts = [_typed(layout, kinds) for layout in layouts]
+        table = form.table(layouts, copies)
+        inputs = checked_inputs(settings, table, form.location)
+        if table.rows == 0:
+            raise SplitError(f"{table.location}: holds no rows; give at least one")
+        return cls(form, layouts, kinds, table, inputs)
+
+
+def _make(settings: SplitSettings, folder: Path, copies: Path | None, name: str) -> SplitIndex:
+    plan = _Plan.of(settings, folder, copies)
+    parts, facts = [], PartFacts()
+    for layout in plan.layouts:
+        path, found = _part(settings, plan.form, layout, folder, copies)
+        parts.append(path)
+        facts.join(found)
+    rows = _rows(parts)
+    try:
+        shards, digest = merged(settings, plan.table, plan.inputs, rows)
+    except SplitError:
+        if not discard_damaged(rows):
+            raise
+        return _make(settings, folder, copies, name)
+    content = {
+        "shard_rows": settings.shard_rows,
+        "layouts": [_layout_name(layout.path, layout.state) for layout in plan.layouts],
+        "kinds": plan.kinds,
+        "parts": [path.name for path in parts],
+        "shards": "".join(shards),
+        "digest": digest,
+        "facts": asdict(facts),
+    }
+    save_record(folder / "splits" / f"{name}.json", content)
+    return SplitIndex(plan.table, plan.inputs, rows, settings.shard_rows, shards, digest, facts)
+
+
+def _layout(form: Format, file: str, state: str, folder: Path) -> FileLayout:
+    path = folder / "layouts" / f"{_layout_name(file, state)}.json"
+    said = load_record(path)
+    if said is not None:
+        return FileLayout.from_json(said)
+    layout = form.describe(file)
+    save_record(path.with_stem(_layout_name(file, layout.state)), layout.to_json())
+    return layout
+
+
+def _typed(layout: FileLayout, kinds: Mapping[str, str]) -> FileLayout:
+    return replace(layout, kinds=dict(kinds)) if kinds else layout
+
+
+def _part(
+    settings: SplitSettings, form: Format, layout: FileLayout, folder: Path, copies: Path | None
+) -> tuple[Path, PartFacts]:
+    """The part of a file and what it says, made where it is missing, damaged, or of images that changed."""
+    table = form.table([layout], copies)
+    inputs = checked_inputs(settings, table, form.location)
+    kinds = (f"{name} {table.schema.field(name).type}" for name in described_columns(settings, table, inputs))
+    name = _name(_FORMAT, _described(settings), layout.path, layout.state, *kinds)
+    path = folder / "parts" / f"{name}.parquet"
+    facts = read_facts(path)
+    if facts is None or not _as_indexed(_rows([path]), inputs):
+        facts = write_part(path, layout.path, settings, table, inputs, path if facts is not None else None)
+    return path, facts
+
+
+def _rows(parts: Sequence[Path]) -> ParquetTable:
+    location = Location.of(str(parts[0].parent), {})
+    return ParquetTable(location, [ParquetTable.describe(location, str(part)) for part in parts])
+
+
+def _outer_files_are_as_indexed(index: SplitIndex) -> bool:
+    return _as_indexed(index.rows, index.inputs)
+
+
+def _as_indexed(rows: ParquetTable, inputs: InputColumns) -> bool:
+    """Whether the part can be read, and the files that its rows point to are as they were."""
+    if not inputs.lie_outside:
+        return True
+    try:
+        for batch in rows.batches([PATH, STATE], 0, rows.rows):
+            if inputs.outer_states(batch.column(PATH)) != fixed_bytes(batch.column(STATE)):
+                return False
+    except SplitError:
+        return False
+    return True
+
+
+def _described(settings: SplitSettings) -> str:
+    return settings.model_dump_json(exclude={"name", "uri", "storage_options", "shard_rows"})
+
+
+def _layout_name(path: str, state: str) -> str:
+    return _name(_FORMAT, path, state)
+
+
+def _name(*parts: str) -> str:
+    return combine(part.encode() for part in parts)

@@ -1,0 +1,319 @@
+"""From a split's columns to what the encoder reads: image bytes, a text, or a vector of features."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from congruence.tasks.data.digests import ROW_BYTES, canonical_bytes, digest_of
+from congruence.tasks.data.errors import SplitError
+from congruence.tasks.data.files import ImageFolder
+from congruence.tasks.encoders.errors import InvalidRow
+
+RawInput: TypeAlias = bytes | str | npt.NDArray[np.float64]
+Reader: TypeAlias = Callable[[], RawInput]
+"""Loads one row when it is called, so that slow reads happen in the threads that decode; raises InvalidRow."""
+
+_TURNED = (2048, 64)
+"""Rows and columns that are turned at a time: column by column, many columns take seven times as long."""
+
+REASON = "__reason__"
+"""A column by which a format says that a row cannot be read, and why; null where it can."""
+
+
+class InputColumns(ABC):
+    """The columns that hold the encoder's input, and how a row of them becomes one."""
+
+    lie_outside = False
+    """Whether inputs may lie in files of their own, outside of the table's."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.columns = list(columns)
+
+    @abstractmethod
+    def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
+        """One reader for each row of ``batch``."""
+
+    @abstractmethod
+    def digest(self, batch: pa.RecordBatch) -> bytes:
+        """The content of the rows of ``batch``, row after row, independent of how they are batched."""
+
+    def outer_paths(self, batch: pa.RecordBatch) -> Any:
+        """The path of the file that each row points to, null where the input lies in the table itself."""
+        return pa.nulls(batch.num_rows, pa.string())
+
+    def outer_states(self, paths: Any) -> bytes:
+        """A digest of the state of the file behind each path, row after row."""
+        return b"".join(digest_of(b"") for _ in range(len(paths)))
+
+    def unusable(self, batch: pa.RecordBatch) -> dict[int, str]:  # noqa: ARG002 - most inputs must be decoded first
+        """The rows of ``batch`` whose numbers alone say that they are no input, and why."""
+        return {}
+
+
+class Bytes(InputColumns):
+    """Encoded images in a binary column."""
+
+    def __init__(self, column: str, max_bytes: int) -> None:
+        super().__init__([column])
+        self._max_bytes = max_bytes
+
+    def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
+        """One reader for each image."""
+        column, reasons = batch.column(0), _reasons(batch)
+        for row in range(batch.num_rows):
+            yield partial(self._read, column[row], reasons[row])
+
+    def digest(self, batch: pa.RecordBatch) -> bytes:
+        """A digest of the bytes of each image."""
+        return canonical_bytes(batch.column(0))
+
+    def _read(self, value: Any, reason: str | None) -> bytes:
+        if reason is not None:
+            raise InvalidRow(reason)
+        if not value.is_valid:
+            raise InvalidRow(f"column {self.columns[0]!r} holds no image")
+        size = value.as_buffer().size
+        if size > self._max_bytes:
+            raise InvalidRow(f"the image has {size} bytes, more than max_input_bytes = {self._max_bytes}")
+        return bytes(value.as_py())
+
+
+class Paths(InputColumns):
+    """Paths of image files below a folder."""
+
+    lie_outside = True
+
+    def __init__(self, column: str, folder: ImageFolder) -> None:
+        super().__init__([column])
+        self._folder = folder
+
+    def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
+        """One reader for each path."""
+        reasons = _reasons(batch)
+        for row, path in enumerate(batch.column(0).to_pylist()):
+            yield partial(self._read, path, reasons[row])
+
+    def digest(self, batch: pa.RecordBatch) -> bytes:
+        """A digest of the content of each file, or of the reason why it cannot be read."""
+        with ThreadPoolExecutor(max_workers=8) as threads:
+            return b"".join(threads.map(self._digest_one, self.readers(batch)))
+
+    def outer_paths(self, batch: pa.RecordBatch) -> Any:
+        """The paths themselves."""
+        return batch.column(0).cast(pa.string())
+
+    def outer_states(self, paths: Any) -> bytes:
+        """The state of each file."""
+        with ThreadPoolExecutor(max_workers=1 if self._folder.local else 32) as threads:
+            return b"".join(threads.map(self._state, paths.to_pylist()))
+
+    def _state(self, path: str | None) -> bytes:
+        return digest_of(b"" if path is None else self._folder.state(path).encode())
+
+    def _read(self, path: str | None, reason: str | None) -> bytes:
+        if reason is not None:
+            raise InvalidRow(reason)
+        if path is None:
+            raise InvalidRow(f"column {self.columns[0]!r} holds no path")
+        return self._folder.read(path)
+
+    @staticmethod
+    def _digest_one(read: Reader) -> bytes:
+        try:
+            return digest_of(read())
+        except InvalidRow as error:
+            return digest_of(f"invalid: {error.reason}".encode())
+
+
+class BytesOrPaths(InputColumns):
+    """Images as Hugging Face ``datasets`` keeps them: a struct with the bytes, or with a path where they are null."""
+
+    lie_outside = True
+
+    def __init__(self, column: str, folder: ImageFolder) -> None:
+        super().__init__([column])
+        self._bytes = Bytes(column, folder.max_bytes)
+        self._paths = Paths(column, folder)
+
+    def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
+        """One reader for each image."""
+        parts = [self._part(batch, "bytes"), self._part(batch, "path")]
+        by_bytes, by_path = self._bytes.readers(parts[0]), self._paths.readers(parts[1])
+        held = parts[0].column(0).is_valid().to_pylist()
+        for use_bytes, read_bytes, read_path in zip(held, by_bytes, by_path, strict=True):
+            yield read_bytes if use_bytes else read_path
+
+    def digest(self, batch: pa.RecordBatch) -> bytes:
+        """A digest of the content of each image."""
+        return b"".join(self._paths._digest_one(read) for read in self.readers(batch))
+
+    def outer_paths(self, batch: pa.RecordBatch) -> Any:
+        """The paths of the images without bytes."""
+        held = self._part(batch, "bytes").column(0).is_valid()
+        return pc.if_else(held, None, self._part(batch, "path").column(0).cast(pa.string()))
+
+    def outer_states(self, paths: Any) -> bytes:
+        """The states of the files that hold the images without bytes."""
+        return self._paths.outer_states(paths)
+
+    @staticmethod
+    def _part(batch: pa.RecordBatch, field: str) -> pa.RecordBatch:
+        column = batch.column(0)
+        values = column.flatten()[column.type.get_field_index(field)]
+        return pa.RecordBatch.from_arrays([values], names=[batch.schema.names[0]])
+
+
+class Texts(InputColumns):
+    """A column of texts."""
+
+    def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
+        """One reader for each text."""
+        reasons = _reasons(batch)
+        for row, text in enumerate(batch.column(0).to_pylist()):
+            yield partial(self._read, text, reasons[row])
+
+    def digest(self, batch: pa.RecordBatch) -> bytes:
+        """A digest of each text."""
+        return canonical_bytes(batch.column(0))
+
+    def _read(self, text: str | None, reason: str | None) -> str:
+        if reason is not None:
+            raise InvalidRow(reason)
+        if text is None:
+            raise InvalidRow(f"column {self.columns[0]!r} holds no text")
+        return text
+
+
+class Features(InputColumns):
+    """Numeric columns, or one column of vectors of equal length."""
+
+    def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
+        """One reader for each feature vector."""
+        values, ends = self._values(batch)
+        for start, end in pairwise([0, *ends.tolist()]):
+            yield partial(self._read, values[start:end])
+
+    def digest(self, batch: pa.RecordBatch) -> bytes:
+        """A digest of the float64 values of each row."""
+        values, ends = self._values(batch)
+        view = memoryview(np.ascontiguousarray(values, dtype="<f8").data).cast("B")
+        bounds = [0, *(8 * ends).tolist()]
+        return b"".join([blake2b(view[a:b], digest_size=ROW_BYTES).digest() for a, b in pairwise(bounds)])
+
+    def matrix(self, batch: pa.RecordBatch) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
+        """The vectors as (rows, d), NaN where a row holds none or a shorter one; and what is ``unusable``."""
+        values, ends = self._values(batch)
+        return self._filled(values, ends), self._unusable(values, ends)
+
+    def _filled(self, values: npt.NDArray[np.float64], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        lengths = np.diff(ends, prepend=0)
+        width = int(lengths.max(initial=0))
+        if (lengths == width).all():
+            return values.reshape(len(ends), width)
+        filled = np.full((len(ends), width), np.nan)
+        filled[np.arange(width) < lengths[:, None]] = values
+        return filled
+
+    def unusable(self, batch: pa.RecordBatch) -> dict[int, str]:
+        """Rows without values, or with values that are not finite."""
+        return self._unusable(*self._values(batch))
+
+    def _unusable(self, values: npt.NDArray[np.float64], ends: npt.NDArray[np.int64]) -> dict[int, str]:
+        if np.isfinite(values).all() and (np.diff(ends, prepend=0) > 0).all():
+            return {}
+        starts = ends - np.diff(ends, prepend=0)
+        infinite = np.flatnonzero(~np.isfinite(values))
+        bad = (starts == ends) | (np.searchsorted(infinite, ends) > np.searchsorted(infinite, starts))
+        found = {}
+        for row in np.flatnonzero(bad).tolist():
+            try:
+                self._read(values[starts[row] : ends[row]])
+            except InvalidRow as invalid:
+                found[row] = invalid.reason
+        return found
+
+    def _values(self, batch: pa.RecordBatch) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """The values of all rows one after the other, and where each row ends in them."""
+        if len(self.columns) > 1 or not _is_list(batch.schema.field(self.columns[0]).type):
+            matrix = np.empty((batch.num_rows, len(self.columns)))
+            for first in range(0, len(self.columns), _TURNED[1]):
+                names = self.columns[first : first + _TURNED[1]]
+                rows = np.stack([self._floats(batch.column(name)) for name in names])
+                for start in range(0, batch.num_rows, _TURNED[0]):
+                    there = slice(start, start + _TURNED[0])
+                    matrix[there, first : first + len(names)] = rows[:, there].T
+            return matrix.reshape(-1), np.arange(1, batch.num_rows + 1) * len(self.columns)
+        column = batch.column(self.columns[0])
+        values = column.flatten().cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+        return values, np.cumsum(lengths, dtype=np.int64)
+
+    @staticmethod
+    def _floats(column: pa.Array) -> npt.NDArray[Any]:
+        # A cast costs as much as all the rest, and numpy gives floating-point numbers the same values.
+        exact = column if pa.types.is_floating(column.type) else column.cast(pa.float64(), safe=False)
+        return np.asarray(exact.to_numpy(zero_copy_only=False))
+
+    def _read(self, vector: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        if vector.size == 0:
+            raise InvalidRow(f"column {self.columns[0]!r} holds no features")
+        finite = np.isfinite(vector)
+        if not finite.all():
+            first = int(np.argmin(finite))
+            name = repr(self.columns[first]) if len(self.columns) > 1 else f"{self.columns[0]!r}[{first}]"
+            count = int((~finite).sum())
+            raise InvalidRow(f"feature {name} is {vector[first]}" + (f", and {count - 1} more" if count > 1 else ""))
+        return vector
+
+
+def input_columns(
+    kind: str, columns: Sequence[str], schema: pa.Schema, folder: ImageFolder, where: str
+) -> InputColumns:
+    """How ``columns`` become encoder inputs, by the kind of input and the columns' types.
+
+    Raises:
+        SplitError: a column whose type cannot hold such an input.
+    """
+    types = [schema.field(name).type for name in columns]
+    if kind == "features":
+        for name, found in zip(columns, types, strict=True):
+            vector = len(columns) == 1 and _is_list(found) and _is_numeric(found.value_type)
+            if not (vector or _is_numeric(found)):
+                raise SplitError(f"{where}: column {name!r} (input) holds {found}, not numbers; encode it first")
+        return Features(columns)
+    column, found = columns[0], types[0]
+    is_text = pa.types.is_string(found) or pa.types.is_large_string(found)
+    if kind == "text" and is_text:
+        return Texts(columns)
+    if kind == "image" and is_text:
+        return Paths(column, folder)
+    if kind == "image" and (pa.types.is_binary(found) or pa.types.is_large_binary(found)):
+        return Bytes(column, folder.max_bytes)
+    if kind == "image" and pa.types.is_struct(found) and {"bytes", "path"} <= {field.name for field in found}:
+        return BytesOrPaths(column, folder)
+    expected = "encoded image bytes or paths" if kind == "image" else "text"
+    raise SplitError(f"{where}: column {column!r} (input) holds {found}, not {expected}; check input_kind")
+
+
+def _reasons(batch: pa.RecordBatch) -> list[str | None]:
+    if REASON in batch.schema.names:
+        reasons: list[str | None] = batch.column(REASON).to_pylist()
+        return reasons
+    return [None] * batch.num_rows
+
+
+def _is_list(kind: Any) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _is_numeric(kind: Any) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))

@@ -1,0 +1,303 @@
+"""A split: labelled rows in a fixed order, cut into shards, each with a digest of what it holds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from congruence.kernels.arrays import Array
+from congruence.tasks.data.errors import SplitError, unknown_column
+from congruence.tasks.data.index import SplitIndex, discard_damaged, load_index, own_folder, split_index
+from congruence.tasks.data.inputs import REASON, Features, RawInput, Reader
+from congruence.tasks.data.parts import PartFacts, as_numbers, target_reason
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.tables import Table
+from congruence.tasks.encoders.errors import InvalidRow
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Rows ``start`` to ``stop`` of a split. ``digest`` covers the content of their encoder inputs, nothing else.
+
+    So the embeddings of a shard are found again under its digest after rows were appended to the split, after a target
+    was corrected, or when the split was moved. (A row whose target is not a number counts as one without an input.)
+    """
+
+    index: int
+    start: int
+    rows: int
+    digest: str
+
+    @property
+    def stop(self) -> int:
+        """One past the last row."""
+        return self.start + self.rows
+
+
+class Split:
+    """Rows in a fixed order, read shard by shard: never whole in memory.
+
+    It travels as the address of its index and opens nothing until it is used; a process that uses several copies opens
+    the index once. ``digest`` covers the content of every row (key, target, model inputs, slices, encoder input), not
+    the place where it lies, the files that it is divided into, or the size of the shards.
+    """
+
+    def __init__(
+        self, settings: SplitSettings, folder: Path, copies: Path | None, index_name: str, index: SplitIndex
+    ) -> None:
+        self.settings = settings
+        self.name = settings.name
+        self.digest = index.digest
+        self.rows = index.table.rows
+        self._address = settings.absolute()
+        self._folder, self._copies, self._index_name = folder, copies, index_name
+        self._opened: SplitIndex | None = index
+        self._shards: list[Shard] | None = None
+        self._index_is_damaged = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None, "_shards": None}
+
+    @property
+    def shards(self) -> list[Shard]:
+        """The shards in order."""
+        if self._shards is None:
+            size, rows = self._index.shard_rows, self.rows
+            starts = enumerate(range(0, rows, size))
+            digests = self._index.shard_digests
+            self._shards = [Shard(i, start, min(size, rows - start), digests[i]) for i, start in starts]
+        return self._shards
+
+    @property
+    def facts(self) -> PartFacts:
+        """What the index knows of all rows: which lack a finite number, and the range of each target."""
+        return self._index.facts
+
+    @property
+    def key_column(self) -> str:
+        """The name of the key's column in frames."""
+        return self.settings.key or self._index.table.key or "row"
+
+    def place(self, row: int) -> str:
+        """The file that row ``row`` of the split lies in, and where in that file."""
+        return self._index.table.place(row)
+
+    def input_readers(self, shard: Shard) -> Iterator[Reader]:
+        """For each row a call that loads the encoder's input or raises InvalidRow: for threads that read and decode.
+
+        A row whose target is not a finite number is invalid as well.
+        """
+        without_target = self._without_target(shard)
+        for row, read in enumerate(self._readers(shard)):
+            yield partial(_raise, without_target[row]) if row in without_target else read
+
+    def read_encoder_inputs(self, shard: Shard) -> Iterator[RawInput | InvalidRow]:
+        """The encoder's input of each row, or why there is none: encoded image bytes, a text, or a float64 vector."""
+        for read in self.input_readers(shard):
+            yield _read_or_reason(read)
+
+    def features(self, shard: Shard) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
+        """The feature vectors of ``shard`` as one array (rows, d), and by row of it why some are no input.
+
+        Raises:
+            SplitError: the inputs are not features.
+        """
+        inputs = self._index.inputs
+        if not isinstance(inputs, Features):
+            raise SplitError(f"split {self.name!r}: its inputs are of kind {self.settings.input_kind!r}, not features")
+        batches = list(self._index.table.batches(inputs.columns, shard.start, shard.stop))
+        whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        matrix, unusable = inputs.matrix(whole)
+        return matrix, dict(sorted({**unusable, **self._without_target(shard)}.items()))
+
+    def frame(self, shard: Shard, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """Key, targets, model inputs and slice columns of ``shard`` (or just ``columns``), one row per row.
+
+        A model input that is also the encoder's image or text column holds the content that the encoder is given,
+        None where the row is invalid. The index counts the rows of the split.
+
+        Raises:
+            SplitError: a column that does not exist.
+        """
+        wanted = list(dict.fromkeys(columns if columns is not None else self._frame_columns()))
+        content = self._content_columns()
+        frame = self._stored([name for name in wanted if name not in content], shard.start, shard.stop)
+        for name in wanted:
+            if name in content:
+                read = [_read_or_reason(reader) for reader in self._readers(shard)]
+                values: list[Any] = [None if isinstance(value, InvalidRow) else value for value in read]
+                frame[name] = pd.Series(values, index=frame.index, dtype=object)
+        return frame[wanted]
+
+    def targets(self, shard: Shard) -> npt.NDArray[np.float64]:
+        """The targets of ``shard``: (rows,), (rows, q) for several target columns, (rows, 0) where there is none."""
+        return self.targets_of([shard])
+
+    def targets_of(self, shards: Sequence[Shard]) -> npt.NDArray[np.float64]:
+        """The targets of some shards one after the other, as ``targets`` gives them; from the index alone."""
+        names = self.settings.target_columns
+        values = np.empty((sum(shard.rows for shard in shards), len(names)))
+        filled = 0
+        for start, stop in _runs(shards) if names else ():
+            for batch in self._indexed(names, start, stop):
+                for number, name in enumerate(names):
+                    values[filled : filled + batch.num_rows, number] = as_numbers(batch.column(name))
+                filled += batch.num_rows
+        return values[:, 0] if len(names) == 1 else values
+
+    def keys(self, shard: Shard) -> list[str]:
+        """The keys of ``shard`` as text."""
+        return list(self.keys_of([shard]))
+
+    def keys_of(self, shards: Sequence[Shard]) -> Array:
+        """The keys of some shards one after the other, (rows,) of text; from the index alone."""
+        parts = [self._stored([self.key_column], start, stop)[self.key_column] for start, stop in _runs(shards)]
+        return np.array([str(key) for part in parts for key in part], dtype=object)
+
+    def slices_of(self, shards: Sequence[Shard]) -> pd.DataFrame:
+        """The slice columns of some shards one after the other, its index the rows of the split; from the index."""
+        parts = [self._stored(self.settings.slices, start, stop) for start, stop in _runs(shards)]
+        return pd.concat(parts) if parts else pd.DataFrame(columns=self.settings.slices)
+
+    @property
+    def _index(self) -> SplitIndex:
+        if self._opened is None:
+            self._opened = _opened_here(self._address, self._folder, self._copies, self._index_name, self.digest)
+        return self._opened
+
+    def _readers(self, shard: Shard) -> Iterator[Reader]:
+        inputs, table = self._index.inputs, self._index.table
+        for batch in table.batches(_with_reason(inputs.columns, table), shard.start, shard.stop):
+            yield from inputs.readers(batch)
+
+    def _without_target(self, shard: Shard) -> dict[int, str]:
+        if not self._index.facts.targets.rows:
+            return {}
+        found: dict[int, str] = {}
+        values = self.targets(shard).reshape(shard.rows, -1)
+        for row, column in np.argwhere(~np.isfinite(values)).tolist():
+            found.setdefault(row, target_reason(self.settings.target_columns[column], values[row, column]))
+        return found
+
+    def _stored(self, names: Sequence[str], start: int, stop: int) -> pd.DataFrame:
+        """Columns as they are stored, from the index where it has all of them."""
+        stored = [name for name in names if name != self._row_key]
+        for name in stored:
+            if name not in self._index.table.schema.names:
+                raise unknown_column(name, "frame", self._index.table.schema.names, self._index.table.location)
+        index = pd.RangeIndex(start, stop)
+        batches = list(self._indexed(stored, start, stop)) if stored else []
+        frame = pa.Table.from_batches(batches).to_pandas() if batches else pd.DataFrame(index=range(stop - start))
+        frame.index = index
+        if self._row_key in names:
+            frame[self._row_key] = index.astype(str)
+        return frame[list(names)]
+
+    def _indexed(self, names: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
+        """Columns from the index; from the source where the index lacks one or turns out to be damaged."""
+        rows, table = self._index.rows, self._index.table
+        if not self._index_is_damaged and set(names) <= set(rows.schema.names):
+            types = pa.schema([table.schema.field(name) for name in names])
+            try:
+                for batch in rows.batches(names, start, stop):
+                    yield _typed(batch, types)
+                    start += batch.num_rows
+            except (SplitError, OSError) as error:
+                self._index_is_damaged = True
+                discard_damaged(rows)
+                logger.warning("the index of split %s is damaged, its source is read instead (%s)", self.name, error)
+        if start < stop:
+            yield from table.batches(names, start, stop)
+
+    @property
+    def _row_key(self) -> str | None:
+        return None if self.settings.key or self._index.table.key else "row"
+
+    def _frame_columns(self) -> list[str]:
+        settings = self.settings
+        return [self.key_column, *settings.target_columns, *settings.model_input_columns, *settings.slices]
+
+    def _content_columns(self) -> set[str]:
+        return set(self._index.inputs.columns) if self.settings.input_kind != "features" else set()
+
+
+_here: dict[tuple[str, ...], SplitIndex] = {}
+_opening = Lock()
+_MOST_HERE = 16
+
+
+def _opened_here(settings: SplitSettings, folder: Path, copies: Path | None, name: str, digest: str) -> SplitIndex:
+    """The index of a split that was opened elsewhere, once for this process; made again where its folder is not seen.
+
+    Raises:
+        SplitError: there is no index of that name, and the split has changed since it was opened.
+    """
+    identity = (str(folder), str(copies), name, str(sorted(settings.storage_options.items(), key=str)))
+    with _opening:
+        if identity not in _here:
+            found = load_index(settings, folder, copies, name)
+            if found is None:
+                found = _made_again(settings, folder, copies)
+            if found.digest != digest:
+                raise SplitError(f"{settings.uri}: the split has changed since it was opened; open it again")
+            while len(_here) >= _MOST_HERE:
+                del _here[next(iter(_here))]
+            _here[identity] = found
+        return _here[identity]
+
+
+def _made_again(settings: SplitSettings, folder: Path, copies: Path | None) -> SplitIndex:
+    logger.warning("split %s: its index in %s is not to be seen here, so it is made again", settings.name, folder)
+    try:
+        return split_index(settings, folder, copies)[1]
+    except PermissionError:
+        return split_index(settings, own_folder(), copies)[1]
+
+
+def _runs(shards: Sequence[Shard]) -> Iterator[tuple[int, int]]:
+    """The rows of shards as ranges, neighbours in one."""
+    start: int | None = None
+    stop = 0
+    for shard in shards:
+        if start is not None and shard.start != stop:
+            yield start, stop
+            start = None
+        start = shard.start if start is None else start
+        stop = shard.stop
+    if start is not None:
+        yield start, stop
+
+
+def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    arrays = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _with_reason(columns: Sequence[str], table: Table) -> list[str]:
+    return [*columns, REASON] if REASON in table.schema.names else list(columns)
+
+
+def _raise(reason: str) -> RawInput:
+    raise InvalidRow(reason)
+
+
+def _read_or_reason(read: Callable[[], RawInput]) -> RawInput | InvalidRow:
+    try:
+        return read()
+    except InvalidRow as invalid:
+        return invalid

@@ -1,0 +1,110 @@
+"""The version that a gate compares with: what ``baseline:`` stands for, and its logged evaluation."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Literal
+
+from congruence.tasks.comparison import ComparedVersion
+from congruence.tasks.mlflow.conditions import Conditions
+from congruence.tasks.mlflow.connection import TrackingError, connect, persist
+from congruence.tasks.mlflow.finished import complete_runs
+from congruence.tasks.mlflow.identity import PREFIX
+from congruence.tasks.mlflow.reading import read_version
+from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.models.registry import ModelVersion, RegistryError, resolve
+
+FirstVersion = Literal["pass", "refuse"]
+
+
+def gate_baseline(
+    candidate: ComparedVersion,
+    baseline: str | None,
+    settings: TrackingSettings,
+    *,
+    first_version: FirstVersion = "refuse",
+) -> ComparedVersion | None:
+    """The logged evaluation of the version that ``candidate`` would replace; see ``baseline_version``.
+
+    Of its evaluations on the candidate's split under the candidate's protocol that under the same settings, else the
+    latest.
+
+    Raises:
+        RegistryError: there is no such version.
+        TrackingError: the version exists, but has no evaluation under the candidate's split and protocol.
+    """
+    version = baseline_version(candidate.model.name, baseline, settings, first_version=first_version)
+    if version is None:
+        return None
+    client = connect(settings)
+    runs = persist("looking for evaluations", lambda: complete_runs(client, candidate.split.name, settings), settings)
+    wanted = Conditions(candidate.split.digest, candidate.protocol_digest)
+    tags = [run.data.tags for run in runs]
+    fitting = [
+        run
+        for run, item in zip(runs, tags, strict=True)
+        if item[PREFIX + "model_uri"] == version.uri and wanted.admit(item)
+    ]
+    if not fitting:
+        raise TrackingError(
+            f"{version.uri}: the gate's baseline has no evaluation on split '{candidate.split.name}' "
+            f"({candidate.split.digest[:16]}) under protocol {candidate.protocol_digest}; evaluate it too: congruence "
+            f"evaluate FILE -m {version.uri}"
+        )
+    digests = [run.data.tags.get(PREFIX + "settings_digest", "") for run in fitting]
+    same = digests.index(candidate.settings_digest) if candidate.settings_digest in digests else 0
+    return read_version(str(fitting[same].info.run_id), settings)
+
+
+def baseline_version(
+    name: str, baseline: str | None, settings: TrackingSettings, *, first_version: FirstVersion = "refuse"
+) -> ModelVersion | None:
+    """The version that a gate on the registered model ``name`` compares with.
+
+    Args:
+        name: the candidate's registered model.
+        baseline: ``champion`` (an alias of that model) or ``3`` (one of its versions), or of any model
+            ``models:/name/3``, ``models:/name@champion``; None for no comparison.
+        settings: where the registry is.
+        first_version: ``pass`` to give None for an alias that no version holds yet, unless it is spelt much like
+            one that a version does hold.
+
+    Raises:
+        RegistryError: there is no such version or alias: names those that there are.
+        TrackingError: MLflow does not answer.
+    """
+    if baseline is None:
+        return None
+    reference = baseline.removeprefix("models:/")
+    if "@" in reference and "/" not in reference:
+        name, _, alias = reference.partition("@")
+        return _holder(name, alias, settings, first_version)
+    if "/" in reference or ":" in reference:
+        return _resolved(baseline, settings)
+    if reference.isdigit():
+        return _resolved(f"models:/{name}/{reference}", settings)
+    return _holder(name, reference, settings, first_version)
+
+
+def _resolved(uri: str, settings: TrackingSettings) -> ModelVersion:
+    try:
+        return persist(f"looking up {uri}", lambda: resolve(uri), settings)
+    except RegistryError as error:
+        raise RegistryError(f"gate.baseline: {error}") from error
+
+
+def _holder(name: str, alias: str, settings: TrackingSettings, first_version: FirstVersion) -> ModelVersion | None:
+    model = persist("reading the aliases", lambda: connect(settings).get_registered_model(name), settings)
+    if alias in model.aliases:
+        return _resolved(f"models:/{name}/{model.aliases[alias]}", settings)
+    said = f"gate.baseline: {name} has no alias '{alias}'"
+    known = sorted(model.aliases)
+    close = difflib.get_close_matches(alias, known, 1)
+    if close:
+        raise RegistryError(f"{said}; did you mean '{close[0]}'? Its aliases are {', '.join(known)}")
+    if first_version == "pass":
+        return None
+    raise RegistryError(
+        f"{said}; its aliases are {', '.join(known) or 'none'}. Put the alias on the version in use, or write "
+        "first_version: pass under gate: to accept a first version by its thresholds alone"
+    )

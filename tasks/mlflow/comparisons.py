@@ -1,0 +1,132 @@
+"""Logging a comparison of versions to MLflow."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+from congruence.tasks.comparison import Comparison, MetricDifference
+from congruence.tasks.mlflow.connection import connect, persist
+from congruence.tasks.mlflow.identity import COMPLETE, PREFIX, STATE, identity_digest
+from congruence.tasks.mlflow.runs import close_run, log_params, open_identified, set_tags
+from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.mlflow.tables import table_json
+from congruence.tasks.plots import png, versions_figure
+from congruence.tasks.report.comparison import comparison_report
+from congruence.tasks.scores.meanings import probability
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Run
+
+COMPARISON_FILE = "comparison.html"
+
+
+def log_comparison(comparison: Comparison, settings: TrackingSettings) -> str:
+    """Log a comparison beside the split's evaluations and return its run id; the same comparison is logged once.
+
+    Raises:
+        TrackingError: MLflow refuses or does not answer.
+    """
+    client = connect(settings)
+    run = persist("opening the run", lambda: _open(client, comparison, settings), settings)
+    run_id = str(run.info.run_id)
+    if run.data.tags.get(STATE) == COMPLETE:
+        return run_id
+    params = {
+        "split": comparison.split.name,
+        "split_digest": comparison.split.digest,
+        "protocol_digest": comparison.baseline.protocol_digest,
+        "baseline": comparison.baseline.label,
+        "resamples": str(comparison.resamples),
+        "seed": str(comparison.seed),
+    }
+    persist("logging parameters", lambda: log_params(client, run, params), settings)
+    with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
+        tables = write_comparison(comparison, Path(folder))
+        persist("logging tables and report", lambda: client.log_artifacts(run_id, folder), settings)
+    when = int(run.info.start_time)
+    metrics = [
+        Metric(f"{_metric_name(label)}/{name}{suffix}", value, when, 0)
+        for label, pair in comparison.pairs.items()
+        for name, item in pair.differences.items()
+        for suffix, value in (
+            ("_difference", item.difference),
+            ("_difference_low", item.low),
+            ("_difference_high", item.high),
+            ("_p_value", item.p_value),
+        )
+        if value is not None
+    ]
+    persist("logging metrics", lambda: client.log_batch(run_id, metrics=metrics[:1000]), settings)
+    tags = {"mlflow.loggedArtifacts": json.dumps([{"path": path, "type": "table"} for path in tables])}
+    tags["mlflow.note.content"] = _note(comparison)
+    persist("tagging the run", lambda: set_tags(client, run_id, tags), settings)
+    persist("closing the run", lambda: close_run(client, run_id, COMPLETE), settings)
+    return run_id
+
+
+def write_comparison(comparison: Comparison, folder: Path) -> list[str]:
+    """Write report, tables and plot of a comparison under ``folder``; returns the names of the small tables."""
+    figure = png(versions_figure({version.label: version.metrics for version in comparison.versions}))
+    (folder / "versions.png").write_bytes(figure)
+    (folder / COMPARISON_FILE).write_text(comparison_report(comparison, {"versions": figure}))
+    tables = {"versions.json": comparison.table()}
+    for label, pair in list(comparison.pairs.items())[:20]:
+        tables[f"{_metric_name(label)}-differences.json"] = pair.table()
+        tables[f"{_metric_name(label)}-points.json"] = pair.largest
+    for name, table in tables.items():
+        (folder / name).write_text(table_json(table))
+    return list(tables)
+
+
+def _open(client: MlflowClient, comparison: Comparison, settings: TrackingSettings) -> Run:
+    split, baseline = comparison.split, comparison.baseline
+    tags = {
+        PREFIX + "kind": "comparison",
+        PREFIX + "split": split.name,
+        PREFIX + "split_digest": split.digest,
+        PREFIX + "protocol_digest": baseline.protocol_digest,
+    }
+    name = f"{len(comparison.versions)} versions on {split.name}, against {baseline.label}"
+    experiment = settings.comparison_experiment_name(split.name)
+    return open_identified(client, experiment, name, _identity(comparison), tags, settings)
+
+
+def _note(comparison: Comparison) -> str:
+    baseline = comparison.baseline
+    lines = [
+        f"{len(comparison.versions)} versions on **{comparison.split.name}** (protocol `{baseline.protocol_digest}`), "
+        f"each against **{baseline.label}** on the same points. Read `{COMPARISON_FILE}` first.",
+        "",
+        "| version | mean CCE | difference [95 % interval] | difference of squared CCE [95 % interval] | p |",
+        "|---|---|---|---|---|",
+    ]
+    for version in comparison.versions:
+        mean = version.metrics.get("cce_mean")
+        found = comparison.pairs[version.label].differences if version is not baseline else {}
+        cells = [_cell(found.get("cce_mean")), _cell(found.get("cce_squared_mean"))]
+        squared = found.get("cce_squared_mean")
+        cells.append("–" if squared is None else probability(squared.p_value))
+        lines.append(" | ".join(["| " + version.label, f"{mean.value:.4g}" if mean else "–", *cells]) + " |")
+    return "\n".join([*lines, "", *(f"- {note}" for note in comparison.notes)])
+
+
+def _cell(item: MetricDifference | None) -> str:
+    return "–" if item is None else f"{item.difference:+.3g} [{item.low:+.3g}, {item.high:+.3g}]"
+
+
+def _identity(comparison: Comparison) -> str:
+    parts = {
+        "versions": sorted(version.run_id or version.model.uri for version in comparison.versions),
+        "baseline": comparison.baseline.label,
+        "split": comparison.split.digest,
+        "protocol": comparison.baseline.protocol_digest,
+        "resamples": comparison.resamples,
+        "seed": comparison.seed,
+        "method": "CCE by the influence of the reference rows",
+    }
+    return identity_digest(parts)
+
+
+def _metric_name(label: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in label)

@@ -1,0 +1,161 @@
+"""The connection to MLflow: one client per settings, and patience while its server is away."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import requests
+
+import mlflow
+from congruence.kernels.errors import CongruenceError
+from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.runtime.io_errors import trouble
+from congruence.tasks.runtime.masking import mask_text
+from congruence.tasks.runtime.mlflow_database import artifacts_folder, make_local_store, require_local_store
+from congruence.tasks.runtime.mlflow_outages import is_refusal, is_transient
+from congruence.tasks.runtime.uninterrupted import uninterrupted
+from mlflow import MlflowClient
+from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES
+from mlflow.exceptions import MlflowException
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+KIND = "custom_model_development"  # else MLflow shows the page of language models, where metrics come last
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 15.0
+REFUSED_SECONDS = 10.0
+"""How long a server that refuses connections, and never answered this process, is asked: nothing listens there."""
+
+_answered: set[str] = set()
+
+
+class TrackingError(CongruenceError):
+    """MLflow refused or did not answer: names the server, the step and how to go on."""
+
+
+def connect(settings: TrackingSettings) -> MlflowClient:
+    """A client of the tracking server and the registry of ``settings``; nothing global is changed."""
+    return MlflowClient(tracking_uri=settings.uri, registry_uri=settings.registry_uri or settings.uri)
+
+
+def use_tracking(settings: TrackingSettings) -> None:
+    """Point this process's MLflow at the servers of ``settings``, where they name any: models are loaded from there."""
+    # It shows the traceback of every error of a database; we say what the error means.
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
+    uri = settings.uri or mlflow.get_tracking_uri()
+    require_local_store(uri)
+    make_local_store(uri)
+    if settings.uri:
+        mlflow.set_tracking_uri(settings.uri)
+    if settings.registry_uri:
+        mlflow.set_registry_uri(settings.registry_uri)
+
+
+def server(settings: TrackingSettings) -> str:
+    """The tracking address, without secrets, for messages."""
+    return mask_text(settings.uri or mlflow.get_tracking_uri())
+
+
+def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -> T:
+    """The result of ``operation``, tried again with growing pauses while the server does not answer.
+
+    ``operation`` may have been carried out by a server that failed to say so: it must be idempotent. A signal that
+    comes meanwhile is handled after it, see ``uninterrupted``.
+
+    A server that answered before and refuses connections now is being started again, and is waited for; one that never
+    answered is given up sooner.
+
+    Raises:
+        TrackingError: the server refused, or did not answer within ``settings.patience`` seconds.
+    """
+    # MLflow's own retries last minutes and say nothing; unless somebody set them, ours take their place. They are set
+    # once and stay: other threads may be asking, and would find MLflow's own again in the midst of it.
+    os.environ.setdefault(MLFLOW_HTTP_REQUEST_MAX_RETRIES.name, "1")
+    started, wait = time.monotonic(), _FIRST_WAIT
+    while True:
+        try:
+            with uninterrupted():
+                result = operation()
+            _answered.add(server(settings))
+            return result
+        except Exception as error:
+            if not _of_a_server(error):
+                raise
+            if (told := trouble(error)) is not None:
+                raise TrackingError(f"{step}: {server(settings)}: {told}") from error
+            message = mask_text(str(error)).strip().splitlines()[0][:400] if str(error) else type(error).__name__
+            if _is_unknown_login(error):
+                raise TrackingError(
+                    f"{step}: MLflow at {server(settings)} does not know the login; set MLFLOW_TRACKING_USERNAME and "
+                    "MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, to those of a user whom it knows"
+                ) from error
+            if not is_transient(error):
+                raise TrackingError(f"{step}: MLflow at {server(settings)} refused: {message}") from error
+            elapsed = time.monotonic() - started
+            absent = server(settings) not in _answered and is_refusal(error)
+            if absent and elapsed + wait > min(settings.patience, REFUSED_SECONDS):
+                raise TrackingError(
+                    f"{step}: MLflow at {server(settings)} did not answer for {elapsed:.0f} s: it refuses connections, "
+                    "so no server listens there; start one (`congruence ui`, `mlflow server`), or correct tracking.uri "
+                    "of the evaluation file or MLFLOW_TRACKING_URI"
+                ) from error
+            if elapsed + wait > settings.patience and "database is locked" in str(error):
+                raise TrackingError(
+                    f"{step}: another process has held the database {server(settings)} for {elapsed:.0f} s; wait "
+                    "for it or end it, and run the same command again: what was computed is kept"
+                ) from error
+            if elapsed + wait > settings.patience:
+                raise TrackingError(
+                    f"{step}: MLflow at {server(settings)} did not answer for {elapsed:.0f} s ({message}). "
+                    "What was computed is kept on disk: start the server and run the same command again, "
+                    "or raise tracking.patience"
+                ) from error
+            log.warning("%s: MLflow at %s does not answer; trying again in %.1f s", step, server(settings), wait)
+        time.sleep(wait)
+        wait = min(2.0 * wait, _LONGEST_WAIT)
+
+
+def _of_a_server(error: Exception) -> bool:
+    # MLflow lets some errors of its database pass as they are.
+    is_own = isinstance(error, (MlflowException, requests.RequestException, OSError))
+    return is_own or type(error).__module__.partition(".")[0] in ("sqlalchemy", "sqlite3", "alembic", "psycopg2")
+
+
+def _is_unknown_login(error: Exception) -> bool:
+    if isinstance(error, MlflowException):
+        return error.error_code in ("UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED")
+    return getattr(getattr(error, "response", None), "status_code", None) == 401
+
+
+def of_deleted_run(error: TrackingError) -> bool:
+    """Whether MLflow refused because the run has been deleted meanwhile."""
+    return isinstance(error.__cause__, MlflowException) and "Current state is deleted" in str(error.__cause__)
+
+
+def experiment_id(client: MlflowClient, name: str, settings: TrackingSettings) -> str:
+    """The id of the experiment of that name, which is made if need be (by one of several processes at once)."""
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
+        try:
+            location = _artifact_location(name, settings)
+            return str(client.create_experiment(name, location, {"mlflow.experimentKind": KIND}))
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+            experiment = client.get_experiment_by_name(name)
+            assert experiment is not None
+    if experiment.lifecycle_stage != "active":
+        client.restore_experiment(experiment.experiment_id)
+    return str(experiment.experiment_id)
+
+
+def _artifact_location(experiment: str, settings: TrackingSettings) -> str | None:
+    if settings.artifact_location is not None:
+        return f"{settings.artifact_location.rstrip('/')}/{experiment}"
+    beside = artifacts_folder(settings.uri or mlflow.get_tracking_uri())
+    # MLflow would take the working folder of whichever process comes first.
+    return None if beside is None else str(beside / experiment)

@@ -1,0 +1,232 @@
+"""A recalibrated version in the registry: parent, map and encoder packed into one model, registered under its name.
+
+The parent's files are copied in rather than referred to: the new version loads after the parent's run, version or
+artifacts are gone, at the cost of storing them twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+import mlflow
+from congruence.tasks.contract.errors import ContractError
+from congruence.tasks.contract.log import without_notices
+from congruence.tasks.contract.model import fetch
+from congruence.tasks.contract.resolved import METADATA_KEY
+from congruence.tasks.contract.settings import PredictionSettings
+from congruence.tasks.data import Split
+from congruence.tasks.mlflow.connection import connect, experiment_id, persist
+from congruence.tasks.mlflow.identity import PREFIX
+from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.models.registry import ModelVersion, resolve
+from congruence.tasks.recalibration import recalibrated_model
+from congruence.tasks.recalibration.fit import FittedVersion
+from congruence.tasks.recalibration.model import (
+    FOLDER,
+    MAP,
+    PARENT,
+    WEIGHTS,
+    DescribedEmbedding,
+    RecalibratedModel,
+    write_description,
+)
+from congruence.tasks.recalibration.packed_encoder import pack_encoder
+from congruence.tasks.recalibration.rows import FITTED_ON, fitted_on
+from congruence.tasks.settings.evaluation import EvaluationSettings
+from mlflow.models import Model, ModelSignature, infer_signature
+from mlflow.types import ColSpec, Schema
+from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
+
+MADE_FROM = PREFIX + "recalibration"
+EXPERIMENT = "recalibrations"
+EXAMPLE_ROWS = 5
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a recalibrated version is made from: the same origin is the same version.
+
+    Attributes:
+        parent: the version that is corrected.
+        predictions: how its output is read.
+        split: the labelled split that the map is fitted on, or on half of.
+        half: whether on half.
+        protocol_digest: whose kernel is used.
+        seed: of the fit.
+    """
+
+    parent: ModelVersion
+    predictions: PredictionSettings
+    split: Split
+    half: bool
+    protocol_digest: str
+    seed: int
+
+    @property
+    def digest(self) -> str:
+        """32 hexadecimal digits."""
+        parts = {
+            "parent": self.parent.model_id or self.parent.uri,
+            "predictions": self.predictions.model_dump(mode="json"),
+            "split": self.split.digest,
+            "half": self.half,
+            "protocol": self.protocol_digest,
+            "seed": self.seed,
+        }
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def find_recalibrated(origin: Origin, settings: TrackingSettings) -> ModelVersion | None:
+    """The version of the parent's name that was made from the same, if there is one.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    client, name = connect(settings), origin.parent.name
+    found = persist("looking for versions", lambda: client.search_model_versions(f"name = '{name}'"), settings)
+    made = [item for item in found if item.tags.get(MADE_FROM) == origin.digest and item.status == "READY"]
+    return resolve(f"models:/{name}/{made[0].version}") if made else None
+
+
+def require_inputs(split: Split, fitted: FittedVersion) -> None:
+    """Refuse a correction by inputs that the evaluation does not give the model.
+
+    Raises:
+        ContractError: names the columns.
+    """
+    given = split.settings.model_input_columns
+    missing = [name for name in split.settings.input_columns if name not in given]
+    if fitted.depends_on_input and missing:
+        raise ContractError(
+            f"split '{split.name}': the correction depends on {', '.join(missing)}, which its model_inputs do not give "
+            "the model; add them to model_inputs of every split"
+        )
+
+
+def register_recalibrated(
+    settings: EvaluationSettings, origin: Origin, fitted: FittedVersion, encoder: DescribedEmbedding | None
+) -> ModelVersion:
+    """Log the corrected model and register it as a new version of the parent's name, with tags and a description.
+
+    Args:
+        settings: the evaluation's; MLflow points where they say.
+        origin: what it is made from.
+        fitted: the correction.
+        encoder: what embeds the inputs, where the correction depends on them.
+
+    Raises:
+        ContractError: the model, packed, does not answer as it should on a few rows.
+        TrackingError: MLflow refuses or does not answer.
+    """
+    with tempfile.TemporaryDirectory(prefix="congruence-") as made:
+        folder = Path(made) / FOLDER
+        folder.mkdir()
+        shutil.move(fetch(origin.parent), folder / PARENT)
+        (folder / MAP).write_bytes(fitted.map)
+        write_description(folder, origin.parent.label, origin.predictions, _packed(settings, encoder, folder))
+        example = _example(origin.split)
+        answered = _try(folder, example, origin)
+        signature = _signature(folder / PARENT, example, answered)
+        return _register(settings.tracking, origin, fitted, folder, signature)
+
+
+def _packed(
+    settings: EvaluationSettings, encoder: DescribedEmbedding | None, folder: Path
+) -> DescribedEmbedding | None:
+    if encoder is None:
+        return None
+    packed, key = pack_encoder(settings.encoder, folder / WEIGHTS)
+    given = packed.model_dump(mode="json", exclude_unset=True)
+    return DescribedEmbedding(**{**vars(encoder), "encoder": given, "weights": key})
+
+
+def _example(split: Split) -> pd.DataFrame:
+    columns = list(dict.fromkeys([*split.settings.model_input_columns]))
+    frame = split.frame(split.shards[0], columns)
+    return frame[frame.notna().all(axis=1)].head(EXAMPLE_ROWS).reset_index(drop=True)
+
+
+def _try(folder: Path, example: pd.DataFrame, origin: Origin) -> pd.DataFrame:
+    model = RecalibratedModel()
+    try:
+        model.open(folder)
+        return model.predict(None, example)
+    except Exception as error:
+        raise ContractError(
+            f"{origin.parent.label}: its recalibrated model fails on {len(example)} rows of split "
+            f"'{origin.split.name}': {error}"
+        ) from error
+
+
+def _signature(parent: Path, example: pd.DataFrame, answered: pd.DataFrame) -> ModelSignature:
+    """Of the columns that the parent asks for, typed as it does, and of those that are embedded."""
+    with without_notices():
+        found = infer_signature(example, answered)
+    asked = Model.load(str(parent / "MLmodel")).signature
+    known: dict[str, ColSpec] = {}
+    if asked is not None and asked.inputs is not None and asked.inputs.has_input_names():
+        known = {str(item.name): item for item in asked.inputs}
+    return ModelSignature(Schema([known.get(str(item.name), item) for item in found.inputs]), found.outputs)
+
+
+def _register(
+    tracking: TrackingSettings, origin: Origin, fitted: FittedVersion, folder: Path, signature: ModelSignature
+) -> ModelVersion:
+    client, parent = connect(tracking), origin.parent
+    name = f"{tracking.experiment}/{EXPERIMENT}/{parent.name}"
+    place = persist("opening the experiment", lambda: experiment_id(client, name, tracking), tracking)
+    rows = f"{fitted.rows:,} rows of {origin.split.name}"
+    what = f"{parent.label} recalibrated: {fitted.said}"
+    with mlflow.start_run(experiment_id=place, run_name=what[:250]), without_notices():
+        mlflow.log_params({"parent": parent.uri, "rows": fitted.rows, "split": origin.split.name, "seed": origin.seed})
+        mlflow.log_param("split_digest", origin.split.digest)
+        info = mlflow.pyfunc.log_model(
+            name="recalibrated",
+            python_model=recalibrated_model.__file__,
+            artifacts={FOLDER: str(folder)},
+            signature=signature,
+            metadata={METADATA_KEY: origin.predictions.model_dump(exclude_defaults=True)},
+            pip_requirements=_requirements(folder / PARENT),
+        )
+    tags = {
+        "what": what,
+        "recalibrated_from": parent.label,
+        "recalibrated_on": rows + (", half of them by key: judge it on the other half" if origin.half else ""),
+        FITTED_ON: fitted_on(origin.split.digest),
+        MADE_FROM: origin.digest,
+    }
+    description = (
+        f"Version {parent.version} with its predictive distributions corrected where they are wrong: {fitted.said}. "
+        f"Fitted on {rows}. The parent's model is packed into this one."
+    )
+    made = client.create_model_version(
+        parent.name,
+        source=info.model_uri,
+        run_id=info.run_id,
+        model_id=info.model_id,
+        tags=tags,
+        description=description,
+    )
+    link = [{"name": parent.name, "version": made.version}]
+    client.set_logged_model_tags(info.model_id, {MLFLOW_MODEL_VERSIONS: json.dumps(link)})
+    return resolve(f"models:/{parent.name}/{made.version}")
+
+
+def _requirements(parent: Path) -> list[str]:
+    """The parent's, and what ours needs beside them, at the installed versions."""
+    file = parent / "requirements.txt"
+    listed = file.read_text().splitlines() if file.is_file() else []
+    kept = [line.strip() for line in listed if line.strip() and not line.startswith("#")]
+    named = {re.split(r"[^A-Za-z0-9_.-]", line, maxsplit=1)[0].lower().replace("_", "-") for line in kept}
+    own: list[Any] = ["congruence", "mlflow", "numpy", "pandas"]
+    return kept + [f"{name}=={re.sub(r'[+].*', '', installed(name))}" for name in own if name not in named]

@@ -1,0 +1,283 @@
+"""Logging an evaluation to MLflow: one run per version and split, written once however often it is tried."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from congruence.tasks.mlflow.connection import TrackingError, connect, of_deleted_run, persist
+from congruence.tasks.mlflow.finished import SECONDS, SLICES, WRONG
+from congruence.tasks.mlflow.identity import COMPLETE, STATE, EvaluationIdentity, find_evaluation
+from congruence.tasks.mlflow.links import list_page, run_page
+from congruence.tasks.mlflow.logged_scores import COLUMNS_FILE, INFLUENCE_FILE, NOISE_FILE
+from congruence.tasks.mlflow.rows import log_rows
+from congruence.tasks.mlflow.runs import MACHINE_PLACE, MACHINE_RUN, close_run, find_or_create, log_params, set_tags
+from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.mlflow.tables import points_table, table_json
+from congruence.tasks.mlflow.version_tags import tag_version
+from congruence.tasks.mlflow.views import KEY
+from congruence.tasks.plots import evaluation_pictures
+from congruence.tasks.report.evaluation import evaluation_report
+from congruence.tasks.runtime.masking import mask_secrets, mask_text
+from congruence.tasks.scores.counts import count_fit
+from congruence.tasks.scores.evaluation import Evaluation, is_of_the_version
+from congruence.tasks.scores.evaluation import Metric as EvaluationMetric
+from congruence.tasks.scores.meanings import HEADLINES, meaning, verdict
+from mlflow import MlflowClient
+from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, Metric, Run
+from mlflow.exceptions import MlflowException
+
+SLICES_FILE = "tables/slices.json"
+POINTS_FILE = "tables/points.json"
+PROVENANCE_FILE = "provenance.json"
+REPORT_FILE = "report.html"
+_DATASET_DIGEST = 36
+_LONGEST_PARAM = 500
+_WRITERS = 3
+
+
+def log_evaluation(evaluation: Evaluation, settings: TrackingSettings, *, replace: bool = False) -> str:
+    """Log everything about ``evaluation`` and return its run id; a complete evaluation is left as it is.
+
+    A run that was cut off is finished by the next call: each step may be repeated without doubling anything.
+
+    Args:
+        replace: log a complete evaluation again, into a run of its own; the earlier run is deleted.
+
+    Raises:
+        TrackingError: MLflow refuses, or does not answer within ``settings.patience`` seconds.
+    """
+    identity = EvaluationIdentity.of(evaluation)
+    client = connect(settings)
+    done = find_evaluation(identity, settings)
+    if done is not None and replace:
+        persist("replacing the earlier run", lambda: _replace_run(client, done, identity, settings), settings)
+    elif done is not None:
+        # The version's tags are written after the run; a cut between the two is repaired here.
+        _finish_version(client, evaluation, done, settings)
+        return done
+    for _ in range(_WRITERS):
+        try:
+            return _log(client, identity, evaluation, settings)
+        except TrackingError as error:
+            # Of several who open a run at the same moment one deletes the others' runs: these go on in its own.
+            if not of_deleted_run(error):
+                raise
+    return _log(client, identity, evaluation, settings)
+
+
+def _replace_run(client: MlflowClient, done: str, identity: EvaluationIdentity, settings: TrackingSettings) -> None:
+    """An open run in place of a complete one, with its links to the run of system metrics."""
+    tags = client.get_run(done).data.tags
+    client.delete_run(done)
+    run = find_or_create(client, identity, settings)
+    set_tags(client, str(run.info.run_id), {key: tags[key] for key in (MACHINE_RUN, MACHINE_PLACE) if key in tags})
+
+
+def _log(client: MlflowClient, identity: EvaluationIdentity, evaluation: Evaluation, settings: TrackingSettings) -> str:
+    run = persist("opening the run", lambda: _run_with_params(client, identity, evaluation, settings), settings)
+    run_id = str(run.info.run_id)
+    rows = log_rows(evaluation, settings)
+    with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
+        write_artifacts(evaluation, Path(folder), settings, _logged_as(client, evaluation))
+        persist("logging tables, plots and report", lambda: client.log_artifacts(run_id, folder), settings)
+    persist("logging the split", lambda: _log_inputs(client, run_id, evaluation), settings)
+    metrics = _metrics(run, evaluation)
+    persist("logging metrics", lambda: _log_metrics(client, run_id, metrics), settings)
+    tables = [{"path": path, "type": "table"} for path in (POINTS_FILE, SLICES_FILE)]
+    tags = {"mlflow.loggedArtifacts": json.dumps(tables[: 1 if evaluation.slices.empty else 2])}
+    tags |= {"mlflow.note.content": _note(evaluation, run, settings), "cce_status": evaluation.status}
+    tags |= rows.tags
+    tags[SLICES] = json.dumps(evaluation.slice_names)
+    if evaluation.wrong is not None:
+        tags[WRONG] = "\n".join(evaluation.wrong.sentences)
+    persist("tagging the run", lambda: set_tags(client, run_id, tags), settings)
+    persist("closing the run", lambda: close_run(client, run_id, COMPLETE), settings)
+    _finish_version(client, evaluation, run_id, settings)
+    return run_id
+
+
+def write_artifacts(evaluation: Evaluation, folder: Path, settings: TrackingSettings, logged_as: str = "") -> None:
+    """Write what becomes the run's artifacts under ``folder``: its scores, small tables, plots, report, provenance.
+
+    What evaluations on a split share, its keys, targets and slices, is not among it: see ``log_rows``. ``logged_as`` is
+    the name of the version's logged model, for the report.
+    """
+    texts = {
+        POINTS_FILE: table_json(points_table(evaluation, settings.table_rows)),
+        PROVENANCE_FILE: json.dumps(mask_secrets(provenance(evaluation)), indent=1, default=str),
+    }
+    if not evaluation.slices.empty:
+        texts[SLICES_FILE] = table_json(evaluation.slices.head(1000))
+    if settings.report:
+        counts = count_fit(evaluation)
+        figures = evaluation_pictures(evaluation, counts=counts)
+        texts[REPORT_FILE] = evaluation_report(evaluation, figures, logged_as=logged_as, counts=counts)
+        (folder / "plots").mkdir()
+        for name, picture in figures.items():
+            (folder / "plots" / f"{name}.png").write_bytes(picture)
+    for path, text in texts.items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_text(text)
+    (folder / COLUMNS_FILE).parent.mkdir()
+    own = [name for name in evaluation.scores.columns if is_of_the_version(str(name))]
+    _single(evaluation.scores[own]).to_parquet(folder / COLUMNS_FILE, index=False)
+    if evaluation.influence is not None:
+        _single(evaluation.influence.drop(columns="key")).to_parquet(folder / INFLUENCE_FILE, index=False)
+    if evaluation.influence_noise is not None:
+        pd.DataFrame({"noise": evaluation.influence_noise}).to_parquet(folder / NOISE_FILE, index=False)
+
+
+def _logged_as(client: MlflowClient, evaluation: Evaluation) -> str:
+    """The name that the version's author gave the logged model; none where MLflow has none, or does not say."""
+    model_id = evaluation.model.model_id
+    if model_id is None:
+        return ""
+    try:
+        return str(client.get_logged_model(model_id).name or "")
+    except MlflowException:
+        return ""
+
+
+def _single(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with its double precision numbers in single precision, which halves the file."""
+    return table.astype(dict.fromkeys(table.select_dtypes("float64").columns, "float32"))
+
+
+def provenance(evaluation: Evaluation) -> dict[str, Any]:
+    """Where the numbers come from: model, split, protocol with digest, and what the evaluation recorded."""
+    return {
+        "model": {name: value for name, value in vars(evaluation.model).items() if name != "tags"},
+        "split": vars(evaluation.split),
+        "protocol": {
+            "name": evaluation.protocol.name,
+            "digest": evaluation.protocol.digest,
+            **evaluation.protocol.describe(),
+        },
+        "metrics": {name: vars(metric) for name, metric in evaluation.metrics.items()},
+        "seconds": evaluation.seconds,
+        **evaluation.provenance,
+    }
+
+
+def _run_with_params(
+    client: MlflowClient, identity: EvaluationIdentity, evaluation: Evaluation, settings: TrackingSettings
+) -> Run:
+    params = _params(evaluation)
+    run = find_or_create(client, identity, settings)
+    if run.data.tags.get(STATE) == COMPLETE or log_params(client, run, params):
+        return run
+    # The run was cut off under other software or settings: its parameters cannot be changed, so it is replaced.
+    client.delete_run(run.info.run_id)
+    run = find_or_create(client, identity, settings)
+    log_params(client, run, params)
+    return run
+
+
+def _params(evaluation: Evaluation) -> dict[str, str]:
+    split, protocol = evaluation.split, evaluation.protocol
+    values: dict[str, Any] = {
+        "model": evaluation.model.name,
+        "version": evaluation.model.version,
+        "split": split.name,
+        "split_digest": split.digest,
+        "rows": split.rows,
+        "valid_rows": split.valid_rows,
+        "protocol": protocol.name,
+        "protocol_digest": protocol.digest,
+        **{f"protocol.{name}": value for name, value in protocol.describe().items()},
+    }
+    for name, value in evaluation.provenance.items():
+        if isinstance(value, Mapping) and name in ("encoder", "solver"):
+            values |= {f"{name}.{key}": item for key, item in value.items() if not isinstance(item, (Mapping, list))}
+        elif isinstance(value, (str, int, float, bool)):
+            values[name] = value
+    return {key: mask_text(str(value))[:_LONGEST_PARAM] for key, value in values.items() if value is not None}
+
+
+def _metrics(run: Run, evaluation: Evaluation) -> list[Metric]:
+    # One time stamp for the run, so that a repeated step writes the very same points, which MLflow keeps once.
+    when = int(run.info.start_time)
+    shared = {
+        "model_id": evaluation.model.model_id,
+        "dataset_name": evaluation.split.name,
+        "dataset_digest": evaluation.split.digest[:_DATASET_DIGEST],
+        "run_id": str(run.info.run_id),
+    }
+    metrics = []
+    for name, metric in evaluation.metrics.items():
+        bounds = {name: metric.value, f"{name}_low": metric.low, f"{name}_high": metric.high}
+        metrics += [Metric(key, value, when, 0, **shared) for key, value in bounds.items() if value is not None]
+    metrics += [Metric(SECONDS + name, value, when, 0) for name, value in evaluation.seconds.items()]
+    return metrics
+
+
+def _log_metrics(client: MlflowClient, run_id: str, metrics: list[Metric]) -> None:
+    for start in range(0, len(metrics), 500):
+        client.log_batch(run_id, metrics=metrics[start : start + 500])
+
+
+def _log_inputs(client: MlflowClient, run_id: str, evaluation: Evaluation) -> None:
+    split = evaluation.split
+    dataset = Dataset(
+        name=split.name,
+        digest=split.digest[:_DATASET_DIGEST],
+        source_type="congruence_split",
+        source=json.dumps({"split": split.name, "digest": split.digest}),
+        profile=json.dumps({"num_rows": split.rows, "valid_rows": split.valid_rows}),
+    )
+    present = client.get_run(run_id).inputs
+    if present is None or not present.dataset_inputs:
+        client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "evaluation")])])
+    model_id = evaluation.model.model_id
+    if model_id is not None and (present is None or not present.model_inputs):
+        client.log_inputs(run_id, models=[LoggedModelInput(model_id)])
+
+
+def _note(evaluation: Evaluation, run: Run, settings: TrackingSettings) -> str:
+    split, metrics = evaluation.split, evaluation.metrics
+    experiment, run_id = str(run.info.experiment_id), str(run.info.run_id)
+    report = f"[report]({run_page(experiment, run_id, f'artifacts/{REPORT_FILE}')})"
+    versions = f"[all versions on this split]({list_page(experiment, KEY)})"
+    lines = [
+        f"**{verdict(metrics)}** ({evaluation.model.label} on {split.name}: {split.valid_rows:,} of "
+        f"{split.rows:,} rows evaluated under protocol `{evaluation.protocol.name}`, `{evaluation.protocol.digest}`).",
+        *([] if evaluation.wrong is None else ["", " ".join(evaluation.wrong.sentences)]),
+        "",
+        *(_described(name, metrics[name]) for name in HEADLINES if name in metrics),
+        "",
+        f"{f'Read the {report} first' if settings.report else 'It has no report'}; beside it stand {versions}. The "
+        f"extremes are in `{POINTS_FILE}`, every point's scores in `{COLUMNS_FILE}`; "
+        "`congruence.tasks.mlflow.read_scores(run_id)` sets them beside the rows' keys and targets.",
+    ]
+    return "\n".join(lines)
+
+
+def _described(name: str, metric: EvaluationMetric) -> str:
+    means = meaning(name)
+    kind = f" ({means.interval})" if metric.low is not None and means.interval else ""
+    return f"- {means.label} (`{name}`): {metric}{kind}"
+
+
+def _finish_version(client: MlflowClient, evaluation: Evaluation, run_id: str, settings: TrackingSettings) -> None:
+    label = evaluation.model.label
+    persist(f"tagging {label}", lambda: tag_version(client, evaluation, run_id, settings), settings)
+    if settings.source_run_metrics:
+        persist(f"logging to the run of {label}", lambda: _log_to_source_run(client, evaluation, run_id), settings)
+
+
+def _log_to_source_run(client: MlflowClient, evaluation: Evaluation, run_id: str) -> None:
+    model = evaluation.model
+    if model.run_id is None or not model.version or "'" in model.run_id:
+        return
+    if len(client.search_model_versions(f"run_id = '{model.run_id}'", max_results=2)) > 1:
+        return
+    when = int(client.get_run(run_id).info.start_time)
+    split, metrics = evaluation.split.name, evaluation.metrics
+    headlines = [Metric(f"{split}/{name}", metrics[name].value, when, 0) for name in HEADLINES if name in metrics]
+    client.log_batch(model.run_id, metrics=headlines)

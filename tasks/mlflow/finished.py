@@ -1,0 +1,85 @@
+"""Every finished evaluation on a split, by its identity: one question to MLflow for any number of versions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from congruence.tasks.mlflow.connection import connect, persist
+from congruence.tasks.mlflow.identity import COMPLETE, IDENTITY, PREFIX, STATE
+from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.scores.evaluation import Metric
+from mlflow import MlflowClient
+from mlflow.entities import Run, ViewType
+
+SLICES = "congruence.slices"
+"""The tag of a run with the names of the split's slice columns, a JSON list."""
+
+WRONG = "what_is_wrong"
+"""The tag of a run with what is wrong with its version, a sentence a line."""
+
+SECONDS = "seconds_"  # no slash: MLflow would draw the group before all other metrics
+
+
+@dataclass(frozen=True)
+class FinishedEvaluation:
+    """A complete evaluation that MLflow holds: its run, the version's exact URI, its numbers and what is wrong."""
+
+    run_id: str
+    model_uri: str
+    metrics: dict[str, Metric]
+    wrong: tuple[str, ...] = ()
+
+
+def finished_evaluations(split: str, settings: TrackingSettings) -> dict[str, FinishedEvaluation]:
+    """The complete evaluations on ``split`` by the digest of their identity.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    client = connect(settings)
+    runs = persist("looking for finished evaluations", lambda: complete_runs(client, split, settings), settings)
+    return {
+        run.data.tags[IDENTITY]: FinishedEvaluation(
+            str(run.info.run_id),
+            run.data.tags[PREFIX + "model_uri"],
+            run_metrics(run),
+            tuple(run.data.tags.get(WRONG, "").splitlines()),
+        )
+        for run in runs  # latest first: of two of one identity the older one stays
+    }
+
+
+def complete_runs(client: MlflowClient, split: str, settings: TrackingSettings) -> list[Run]:
+    """Complete evaluations on a split, latest first."""
+    experiment = client.get_experiment_by_name(settings.experiment_name(split))
+    if experiment is None or experiment.lifecycle_stage != "active":
+        return []
+    runs: list[Run] = []
+    token: str | None = None
+    while True:
+        page = client.search_runs(
+            [experiment.experiment_id],
+            filter_string=f"tags.`{STATE}` = '{COMPLETE}' and tags.`{PREFIX}kind` = 'evaluation'",
+            run_view_type=ViewType.ACTIVE_ONLY,
+            order_by=["attributes.start_time DESC"],
+            page_token=token,
+        )
+        runs.extend(page)
+        token = page.token
+        if not token:
+            return runs
+
+
+def run_metrics(run: Run) -> dict[str, Metric]:
+    """The metrics of an evaluation's run with their intervals."""
+    values = run.data.metrics
+    return {
+        name: Metric(value, values.get(f"{name}_low"), values.get(f"{name}_high"))
+        for name, value in values.items()
+        if "/" not in name and not name.startswith(SECONDS) and not _is_bound(name, values)
+    }
+
+
+def _is_bound(name: str, names: object) -> bool:
+    stem, _, side = name.rpartition("_")
+    return side in ("low", "high") and stem in names  # type: ignore[operator]

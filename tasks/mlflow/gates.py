@@ -1,0 +1,131 @@
+"""Logging a gate's decision to MLflow: a run with the table of reasons, and tags that lead to it from the version."""
+
+from __future__ import annotations
+
+import json
+
+from congruence.tasks.comparison import GateCheck, GateDecision
+from congruence.tasks.comparison.gate import OUTCOMES, UNCOMPARED
+from congruence.tasks.mlflow.connection import connect, persist
+from congruence.tasks.mlflow.identity import COMPLETE, PREFIX, STATE, identity_digest
+from congruence.tasks.mlflow.links import run_place
+from congruence.tasks.mlflow.runs import close_run, log_params, open_identified, set_tags
+from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.mlflow.tables import table_json
+from congruence.tasks.mlflow.version_tags import set_alias
+from congruence.tasks.runtime.masking import mask_text
+from congruence.tasks.scores.meanings import probability
+from mlflow import MlflowClient
+from mlflow.entities import LoggedModelInput, Metric, Run
+
+GATE_FILE = "gate.json"
+GATE_PROTOCOL = "cce_gate_protocol"
+
+
+def log_decision(decision: GateDecision, settings: TrackingSettings, *, alias: str | None = None) -> str:
+    """Log a decision and return its run id; the same decision is logged once.
+
+    The version's tags ``cce_gate``, ``cce_gate_reasons``, ``cce_gate_protocol`` and ``cce_gate_run`` say it, by which
+    protocol's numbers it was, and lead to the run. ``alias`` moves to the version if it passed, not if it failed or is
+    undecided.
+
+    Raises:
+        TrackingError: MLflow refuses or does not answer.
+    """
+    client, model = connect(settings), decision.candidate.model
+    run = persist("opening the gate's run", lambda: _open(client, decision, settings), settings)
+    run_id = str(run.info.run_id)
+    if run.data.tags.get(STATE) != COMPLETE:
+        persist("logging the gate's decision", lambda: _log(client, run, decision), settings)
+    held = len(decision.checks)
+    reasons = (
+        ["its rule holds" if held == 1 else f"all {held} rules hold", *unusual(decision)]
+        if decision.passed
+        else decision.reasons
+    )
+    tags = {
+        "cce_gate": decision.outcome,
+        "cce_gate_reasons": mask_text("; ".join([*reasons, *decision.notes]))[:2000],
+        GATE_PROTOCOL: decision.candidate.protocol_digest,
+        "cce_gate_run": run_place(settings, str(run.info.experiment_id), run_id),
+    }
+
+    def tag() -> None:
+        for key, value in tags.items():
+            client.set_model_version_tag(model.name, model.version, key, value)
+
+    if model.version:
+        persist(f"tagging {model.label}", tag, settings)
+        if alias is not None and decision.passed:
+            set_alias(model, alias, settings)
+    return run_id
+
+
+def _open(client: MlflowClient, decision: GateDecision, settings: TrackingSettings) -> Run:
+    model, baseline = decision.candidate.model, decision.baseline
+    parts = {
+        "model": model.uri,
+        "baseline": baseline.model.uri if baseline else None,
+        "settings": decision.settings.model_dump(mode="json"),
+        "checks": [vars(check) for check in decision.checks],
+    }
+    tags = {
+        PREFIX + "kind": "gate",
+        PREFIX + "model": model.name,
+        PREFIX + "version": model.version,
+        "cce_gate": decision.outcome,
+    }
+    experiment, name = settings.gate_experiment_name(model.name), f"{model.label} {decision.outcome}"
+    return open_identified(client, experiment, name, identity_digest(parts), tags, settings)
+
+
+def _log(client: MlflowClient, run: Run, decision: GateDecision) -> None:
+    run_id, when = str(run.info.run_id), int(run.info.start_time)
+    candidate, baseline, rules = decision.candidate, decision.baseline, decision.settings
+    params = {
+        "model": candidate.model.name,
+        "version": candidate.model.version,
+        "baseline": baseline.label if baseline else "none",
+        "protocol_digest": candidate.protocol_digest,
+        "splits": ", ".join(dict.fromkeys(check.split for check in decision.checks if check.split)),
+        **{f"gate.{name}": str(value) for name, value in rules.model_dump(mode="json").items() if value is not None},
+    }
+    log_params(client, run, {name: mask_text(value)[:500] for name, value in params.items()})
+    client.log_text(run_id, table_json(decision.table()), GATE_FILE)
+    outcomes = [check.outcome for check in decision.checks]
+    counts = {f"rules_{outcome}": outcomes.count(outcome) for outcome in OUTCOMES}
+    client.log_batch(run_id, metrics=[Metric(name, float(value), when, 0) for name, value in counts.items()])
+    inputs = client.get_run(run_id).inputs
+    if candidate.model.model_id is not None and (inputs is None or not inputs.model_inputs):
+        client.log_inputs(run_id, models=[LoggedModelInput(candidate.model.model_id)])
+    shown = {"mlflow.loggedArtifacts": json.dumps([{"path": GATE_FILE, "type": "table"}])}
+    set_tags(client, run_id, shown | {"mlflow.note.content": mask_text(note(decision))})
+    close_run(client, run_id, COMPLETE)
+
+
+def note(decision: GateDecision) -> str:
+    """The decision as people read it, in Markdown: a line, then one row per rule, the failed ones first."""
+    against = f" against **{decision.baseline.label}**" if decision.baseline else ", with no version to compare with"
+    lines = [
+        f"The gate on **{decision.candidate.label}**{against}: **{decision.outcome}**.",
+        "",
+        "| | rule | split | value | limit | baseline | difference [95 % interval] | p |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [_row(check) for check in decision.sorted_checks]
+    return "\n".join([*lines, "", *(f"- {reason}" for reason in [*decision.reasons, *decision.notes])])
+
+
+def unusual(decision: GateDecision) -> list[str]:
+    """The rules that pass because there was nothing to compare, which people must not read as a comparison."""
+    return [check.reason for check in decision.checks if check.rule in UNCOMPARED]
+
+
+def _row(check: GateCheck) -> str:
+    difference = "–"
+    if check.difference is not None and check.low is not None and check.high is not None:
+        difference = f"{check.difference:+.3g} [{check.low:+.3g}, {check.high:+.3g}]"
+    numbers = ["–" if item is None else f"{item:.4g}" for item in (check.value, check.limit, check.baseline)]
+    word = "passed" if check.passed else f"**{check.outcome}**"
+    cells = [word, check.rule, check.split or "–", *numbers, difference, probability(check.p_value)]
+    return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"

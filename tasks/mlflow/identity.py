@@ -1,0 +1,109 @@
+"""How an evaluation is found again in MLflow: by version and everything else that changes its numbers.
+
+These are the digests of split, protocol and settings, the metric list, and the release of the arithmetic (``FORMAT``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from congruence.tasks.mlflow.connection import connect, persist
+from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.scores.evaluation import Evaluation, metric_list_digest
+from mlflow import MlflowClient
+from mlflow.entities import Run, ViewType
+
+PREFIX = "congruence."
+IDENTITY = PREFIX + "identity"
+STATE = PREFIX + "state"
+OPEN, COMPLETE = "open", "complete"
+FORMAT = "3"  # to be counted up where the same settings give other numbers: evaluations of before are made again
+
+
+@dataclass(frozen=True)
+class EvaluationIdentity:
+    """What makes two evaluations the same one, known before any work.
+
+    ``metric_list`` is the list that was asked for: a metric that does not exist for a family leaves no gap to fill.
+    ``settings_digest`` covers the settings that change a number beyond split and protocol (``tasks.settings_digest``).
+    """
+
+    model: ModelVersion
+    split_name: str
+    split_digest: str
+    protocol_digest: str
+    metric_list: tuple[str, ...]
+    settings_digest: str = ""
+
+    @classmethod
+    def of(cls, evaluation: Evaluation) -> EvaluationIdentity:
+        """The identity under which ``evaluation`` is logged."""
+        return cls(
+            model=evaluation.model,
+            split_name=evaluation.split.name,
+            split_digest=evaluation.split.digest,
+            protocol_digest=evaluation.protocol.digest,
+            metric_list=evaluation.requested_metrics,
+            settings_digest=evaluation.settings_digest,
+        )
+
+    @property
+    def run_name(self) -> str:
+        """The name of its run, which says version and split."""
+        return f"{self.model.label} on {self.split_name}"
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The identifying tags of its run."""
+        return {
+            PREFIX + "kind": "evaluation",
+            PREFIX + "model": self.model.name,
+            PREFIX + "version": self.model.version,
+            PREFIX + "model_uri": self.model.uri,
+            PREFIX + "model_id": self.model.model_id or "",
+            PREFIX + "split": self.split_name,
+            PREFIX + "split_digest": self.split_digest,
+            PREFIX + "protocol_digest": self.protocol_digest,
+            PREFIX + "metrics_digest": metric_list_digest(self.metric_list),
+            PREFIX + "settings_digest": self.settings_digest,
+            PREFIX + "format": FORMAT,
+        }
+
+    @property
+    def digest(self) -> str:
+        """32 hexadecimal digits."""
+        return identity_digest(self.tags)
+
+
+def identity_digest(parts: Mapping[str, Any]) -> str:
+    """32 hexadecimal digits for what makes two runs the same one."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def find_evaluation(identity: EvaluationIdentity, settings: TrackingSettings) -> str | None:
+    """The id of the run that holds this evaluation, if it is complete.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    client = connect(settings)
+    runs = persist("looking for finished evaluations", lambda: find_runs(client, identity, settings), settings)
+    return next((str(run.info.run_id) for run in runs if run.data.tags.get(STATE) == COMPLETE), None)
+
+
+def find_runs(client: MlflowClient, identity: EvaluationIdentity, settings: TrackingSettings) -> list[Run]:
+    """Every run of this evaluation, finished or not, oldest first."""
+    experiment = client.get_experiment_by_name(settings.experiment_name(identity.split_name))
+    if experiment is None or experiment.lifecycle_stage != "active":
+        return []
+    runs = client.search_runs(
+        [experiment.experiment_id],
+        filter_string=f"tags.`{IDENTITY}` = '{identity.digest}'",
+        run_view_type=ViewType.ACTIVE_ONLY,
+    )
+    return sorted(runs, key=lambda run: (run.info.start_time, run.info.run_id))

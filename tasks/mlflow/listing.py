@@ -1,0 +1,95 @@
+"""What a registry holds and what is known of it: versions, their latest evaluations, their gates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from congruence.tasks.mlflow.connection import connect, persist
+from congruence.tasks.mlflow.finished import complete_runs, run_metrics
+from congruence.tasks.mlflow.gates import GATE_PROTOCOL
+from congruence.tasks.mlflow.identity import PREFIX
+from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.models.registry import ModelVersion, matching_versions
+from congruence.tasks.scores.evaluation import Metric
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+
+@dataclass(frozen=True)
+class ListedEvaluation:
+    """The latest evaluation of a version on a split."""
+
+    split: str
+    run_id: str
+    experiment: str
+    protocol: str
+    protocol_digest: str
+    ended: int
+    """In milliseconds since 1970."""
+    metrics: dict[str, Metric] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class ListedVersion:
+    """A registered version, with its latest evaluation on every split where it has one."""
+
+    model: ModelVersion
+    evaluations: tuple[ListedEvaluation, ...] = ()
+
+    def gate_of(self, evaluation: ListedEvaluation | None = None) -> str | None:
+        """The gate's last outcome, which may be of another encoder's or protocol's numbers than an evaluation's."""
+        outcome, judged = self.model.tags.get("cce_gate"), self.model.tags.get(GATE_PROTOCOL)
+        if outcome is None or evaluation is None or judged in (None, evaluation.protocol_digest):
+            return outcome
+        return f"{outcome} by another protocol"
+
+
+def list_evaluations(patterns: Sequence[str], settings: TrackingSettings) -> list[ListedVersion]:
+    """Every ready version of the models whose names match, oldest first, with what was evaluated of it.
+
+    Args:
+        patterns: names with shell wildcards, or URIs of single versions.
+        settings: where versions are registered and evaluations are logged.
+
+    Raises:
+        RegistryError: a URI that the registry cannot resolve.
+        TrackingError: MLflow does not answer.
+    """
+    client = connect(settings)
+    versions = persist("listing model versions", lambda: matching_versions(patterns or ["*"]), settings)
+    latest: dict[tuple[str, str], Run] = {}
+    for split in persist("listing experiments", lambda: _splits(client, settings), settings):
+        runs = persist("listing evaluations", lambda split=split: complete_runs(client, split, settings), settings)  # type: ignore[misc]
+        for run in runs:  # latest first
+            latest.setdefault((run.data.tags[PREFIX + "model_uri"], split), run)
+    return [
+        ListedVersion(version, tuple(_listed(run, split) for (uri, split), run in latest.items() if uri == version.uri))
+        for version in versions
+    ]
+
+
+def _splits(client: MlflowClient, settings: TrackingSettings) -> list[str]:
+    """The splits that evaluations were logged on, by the names of their experiments."""
+    prefix = settings.experiment_name("")
+    names: list[str] = []
+    token: str | None = None
+    while True:
+        page = client.search_experiments(filter_string=f"name LIKE '{prefix}%'", page_token=token)
+        names.extend(experiment.name.removeprefix(prefix) for experiment in page)
+        token = page.token
+        if not token:
+            return sorted(names)
+
+
+def _listed(run: Run, split: str) -> ListedEvaluation:
+    name, digest = run.data.params.get("protocol", ""), run.data.tags[PREFIX + "protocol_digest"]
+    return ListedEvaluation(
+        split=split,
+        run_id=str(run.info.run_id),
+        experiment=str(run.info.experiment_id),
+        protocol=f"{name} ({digest})",
+        protocol_digest=digest,
+        ended=int(run.info.end_time or run.info.start_time),
+        metrics=run_metrics(run),
+    )

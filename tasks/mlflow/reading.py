@@ -1,0 +1,188 @@
+"""Reading logged evaluations back, for comparison and for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from congruence.kernels.arrays import Array
+from congruence.tasks.comparison import ComparedVersion
+from congruence.tasks.mlflow.conditions import Conditions
+from congruence.tasks.mlflow.connection import TrackingError, connect, persist
+from congruence.tasks.mlflow.finished import SLICES, complete_runs, run_metrics
+from congruence.tasks.mlflow.identity import COMPLETE, PREFIX, STATE
+from congruence.tasks.mlflow.logged_scores import (
+    COLUMNS_FILE,
+    INFLUENCE_FILE,
+    NOISE_FILE,
+    WHOLE_FILE,
+    LoggedFile,
+    LoggedInfluence,
+    LoggedScores,
+    SharedRows,
+)
+from congruence.tasks.mlflow.rows import ROWS_DIGEST
+from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.scores.evaluation import Metric, SplitSummary
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+
+def logged_versions(
+    split: str, settings: TrackingSettings, *, model: str | None = None, conditions: Conditions | None = None
+) -> list[ComparedVersion]:
+    """The latest complete evaluation of every version on ``split``, oldest version first.
+
+    Args:
+        split: the split's name.
+        settings: where evaluations are logged.
+        model: of this registered model alone.
+        conditions: under these alone. The content of the split and the protocol are those of the latest evaluation of
+            the split, where the conditions leave them open.
+
+    Raises:
+        TrackingError: MLflow does not answer, or nothing was evaluated on this split under these conditions.
+    """
+    client, wanted = connect(settings), conditions or Conditions()
+    runs = persist("looking for evaluations", lambda: complete_runs(client, split, settings), settings)
+    admitted = [run for run in runs if wanted.admit(run.data.tags) and model in (None, run.data.tags[PREFIX + "model"])]
+    if not admitted:
+        raise TrackingError(
+            f"split '{split}': no complete evaluation"
+            + (f" of {model}" if model else "")
+            + (" as asked" if runs and conditions is not None else "")
+            + f" in experiment {settings.experiment_name(split)}; run `congruence evaluate` first"
+        )
+    latest = replace(Conditions.of(admitted[0].data.tags), settings_digest=None)
+    kept = {run.data.tags[PREFIX + "model_uri"]: run for run in reversed(admitted) if latest.admit(run.data.tags)}
+    return [read_version(str(run.info.run_id), settings) for run in sorted(kept.values(), key=_version_order)]
+
+
+def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
+    """The logged evaluation in a run; its scores are read column by column, when they are asked for.
+
+    Raises:
+        TrackingError: MLflow does not answer, or the run holds no complete evaluation.
+    """
+    client = connect(settings)
+    run = persist("reading the run", lambda: client.get_run(run_id), settings)
+    tags, params = run.data.tags, run.data.params
+    _require_complete(run)
+    split = _split_of(run)
+    files = _score_files(client, run_id, settings)
+    rows = _shared_rows(run, settings)
+    return ComparedVersion(
+        model=ModelVersion(
+            name=tags[PREFIX + "model"],
+            version=tags[PREFIX + "version"],
+            uri=tags[PREFIX + "model_uri"],
+            model_id=tags[PREFIX + "model_id"] or None,
+        ),
+        split=split,
+        protocol_name=params["protocol"],
+        protocol_digest=tags[PREFIX + "protocol_digest"],
+        metrics=run_metrics(run),
+        scores=_scores(run_id, rows, settings),
+        run_id=run_id,
+        settings_digest=tags.get(PREFIX + "settings_digest", ""),
+        influence=_influence(run_id, rows, settings) if INFLUENCE_FILE in files else None,
+        influence_noise=_noise(run_id, settings) if NOISE_FILE in files else None,
+        rows_digest=tags.get(ROWS_DIGEST, ""),
+        slices=tuple(json.loads(tags.get(SLICES, "[]"))),
+    )
+
+
+def read_scores(
+    run_id: str, settings: TrackingSettings | None = None, columns: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """The scores of every row of a logged evaluation: its own, beside the keys, targets and slices of the rows.
+
+    One row per row of the split, in its order; see ``Evaluation.scores`` for the columns. Numbers that the version made
+    are in single precision.
+
+    Args:
+        run_id: the run of the evaluation in MLflow.
+        settings: where it is logged; by default where MLflow points.
+        columns: these alone; by default all.
+
+    Raises:
+        TrackingError: MLflow does not answer, the run holds no complete evaluation or no such column, or the run of the
+            rows, which the evaluations on a split share, was deleted.
+    """
+    where = settings or TrackingSettings()
+    run = persist("reading the run", lambda: connect(where).get_run(run_id), where)
+    _require_complete(run)
+    scores = _scores(run_id, _shared_rows(run, where), where)
+    try:
+        present = scores.columns
+        if missing := [name for name in columns or () if name not in present]:
+            raise TrackingError(f"run {run_id}: no score {', '.join(missing)}; there are {', '.join(present)}")
+        return pd.DataFrame({name: scores[name] for name in (present if columns is None else columns)})
+    finally:
+        scores.release()
+
+
+def _require_complete(run: Run) -> None:
+    if run.data.tags.get(STATE) != COMPLETE or run.data.tags.get(PREFIX + "kind") != "evaluation":
+        raise TrackingError(
+            f"run {run.info.run_id}: holds no complete evaluation; run `congruence evaluate` on its version"
+        )
+
+
+def _split_of(run: Run) -> SplitSummary:
+    tags, params = run.data.tags, run.data.params
+    return SplitSummary(
+        name=tags[PREFIX + "split"],
+        digest=tags[PREFIX + "split_digest"],
+        rows=int(params["rows"]),
+        valid_rows=int(params["valid_rows"]),
+    )
+
+
+def _shared_rows(run: Run, settings: TrackingSettings) -> SharedRows | None:
+    """The rows that the evaluation shares with others; None for one of an earlier release, which holds its own."""
+    digest = run.data.tags.get(ROWS_DIGEST)
+    return None if digest is None else SharedRows(digest, _split_of(run), settings)
+
+
+def _scores(run_id: str, rows: SharedRows | None, settings: TrackingSettings) -> LoggedScores:
+    return LoggedScores(LoggedFile(run_id, WHOLE_FILE if rows is None else COLUMNS_FILE, settings), rows)
+
+
+def _influence(run_id: str, rows: SharedRows | None, settings: TrackingSettings) -> LoggedInfluence:
+    return LoggedInfluence(LoggedFile(run_id, INFLUENCE_FILE, settings), rows)
+
+
+def _score_files(client: MlflowClient, run_id: str, settings: TrackingSettings) -> set[str]:
+    """The files of scores that the run holds; one of an earlier release holds no influence."""
+    folder = INFLUENCE_FILE.partition("/")[0]
+    found = persist("looking for the influence", lambda: client.list_artifacts(run_id, folder), settings)
+    return {item.path for item in found}
+
+
+def _noise(run_id: str, settings: TrackingSettings) -> Array:
+    file = LoggedFile(run_id, NOISE_FILE, settings)
+    try:
+        return np.asarray(file.read(["noise"])["noise"])
+    finally:
+        file.release()
+
+
+def logged_metrics(run_id: str, settings: TrackingSettings) -> dict[str, Metric]:
+    """The metrics of a logged evaluation with their intervals, without its scores.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    client = connect(settings)
+    return run_metrics(persist("reading the run", lambda: client.get_run(run_id), settings))
+
+
+def _version_order(run: Run) -> tuple[str, int, str]:
+    version = run.data.tags[PREFIX + "version"]
+    return run.data.tags[PREFIX + "model"], int(version) if version.isdigit() else 0, str(run.info.run_id)

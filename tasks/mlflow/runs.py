@@ -1,0 +1,140 @@
+"""Opening and closing the run of an evaluation: whoever comes second finds the first one's run and goes on with it.
+
+A run whose attempt failed is replaced.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from congruence.tasks.mlflow.connection import connect, experiment_id, persist
+from congruence.tasks.mlflow.identity import COMPLETE, IDENTITY, OPEN, PREFIX, STATE, EvaluationIdentity, find_runs
+from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.mlflow.views import prepare_experiment
+from congruence.tasks.runtime.masking import mask_text
+from mlflow import MlflowClient
+from mlflow.entities import Param, Run, RunTag, ViewType
+from mlflow.exceptions import MlflowException
+
+ERROR = PREFIX + "error"
+MACHINE_RUN, MACHINE_PLACE = PREFIX + "machine_run", "system_metrics"
+SOURCE = {"mlflow.source.name": "congruence", "mlflow.source.type": "JOB"}
+
+
+def open_run(identity: EvaluationIdentity, settings: TrackingSettings) -> str:
+    """The run of this evaluation, found or made; to be called early where its system metrics are wanted.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    client = connect(settings)
+    run = persist("opening the run", lambda: find_or_create(client, identity, settings), settings)
+    return str(run.info.run_id)
+
+
+def find_or_create(client: MlflowClient, identity: EvaluationIdentity, settings: TrackingSettings) -> Run:
+    """The one run of this evaluation. Of several made at the same moment the oldest stays, the others are deleted."""
+    experiment = experiment_id(client, settings.experiment_name(identity.split_name), settings)
+    prepare_experiment(client, experiment, "evaluation", settings)
+    runs = _without_failed(client, find_runs(client, identity, settings))
+    if not runs:
+        client.create_run(
+            experiment,
+            run_name=identity.run_name,
+            tags={**identity.tags, **SOURCE, IDENTITY: identity.digest, STATE: OPEN},
+        )
+        runs = find_runs(client, identity, settings)
+    first, *others = runs
+    for run in others:
+        client.delete_run(run.info.run_id)
+    return _taken_up(client, first)
+
+
+def _without_failed(client: MlflowClient, runs: list[Run]) -> list[Run]:
+    """The runs but those whose attempt failed: these are deleted, so that a run's duration is that of its own attempt.
+
+    MLflow keeps a run's start for ever. What a failed attempt had logged is logged again.
+    """
+    failed = [run for run in runs if run.info.status == "FAILED" and run.data.tags.get(STATE) == OPEN]
+    for run in failed:
+        client.delete_run(run.info.run_id)
+    return [run for run in runs if run not in failed]
+
+
+def _taken_up(client: MlflowClient, run: Run) -> Run:
+    """A run that was cut off just before its end goes on: it is running again."""
+    if run.data.tags.get(STATE) != OPEN or run.info.status == "RUNNING":
+        return run
+    client.update_run(run.info.run_id, status="RUNNING")
+    return client.get_run(run.info.run_id)
+
+
+def open_identified(
+    client: MlflowClient, experiment: str, name: str, identity: str, tags: Mapping[str, str], settings: TrackingSettings
+) -> Run:
+    """The run of that identity in the experiment of that name, found or made; the oldest where there are several."""
+    place = experiment_id(client, experiment, settings)
+    prepare_experiment(client, place, tags.get(PREFIX + "kind", ""), settings)
+    found = client.search_runs([place], f"tags.`{IDENTITY}` = '{identity}'", ViewType.ACTIVE_ONLY)
+    if found:
+        return min(found, key=lambda run: (run.info.start_time, run.info.run_id))
+    return client.create_run(place, run_name=name, tags={**SOURCE, **tags, IDENTITY: identity, STATE: OPEN})
+
+
+def fail_run(identity: EvaluationIdentity, message: str, settings: TrackingSettings) -> None:
+    """Mark an opened run as failed with its error; the next attempt has a run of its own in its place.
+
+    Whoever calls this may have lost a worker that goes on and completes the run meanwhile: then it is complete.
+    """
+    client = connect(settings)
+
+    def mark() -> None:
+        for run in find_runs(client, identity, settings):
+            if run.data.tags.get(STATE) == OPEN:
+                client.set_tag(run.info.run_id, ERROR, mask_text(message))
+                client.set_terminated(run.info.run_id, "FAILED")
+                settle_complete(client, run.info.run_id)
+
+    persist("marking the run as failed", mark, settings)
+
+
+def settle_complete(client: MlflowClient, run_id: str) -> None:
+    """Take what marks a failure off a run that is complete; to be called by whoever marks, and by whoever completes.
+
+    Each of them writes first and looks then, so the later of two who do so at once sees what the other has written.
+    """
+    run = client.get_run(run_id)
+    if run.data.tags.get(STATE) != COMPLETE:
+        return
+    if ERROR in run.data.tags:
+        try:
+            client.delete_tag(run_id, ERROR)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":  # the other one was here before
+                raise
+    if run.info.status != "FINISHED":
+        client.set_terminated(run_id, "FINISHED", end_time=run.info.end_time)
+
+
+def log_params(client: MlflowClient, run: Run, params: Mapping[str, str]) -> bool:
+    """Log the parameters that ``run`` lacks; False where one that it has differs, since MLflow never changes one."""
+    present = run.data.params
+    if any(key in present and present[key] != value for key, value in params.items()):
+        return False
+    missing = [Param(key, value) for key, value in params.items() if key not in present]
+    for start in range(0, len(missing), 100):
+        client.log_batch(run.info.run_id, params=missing[start : start + 100])
+    return True
+
+
+def set_tags(client: MlflowClient, run_id: str, tags: Mapping[str, str]) -> None:
+    """Set tags on a run."""
+    client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
+
+
+def close_run(client: MlflowClient, run_id: str, state: str) -> None:
+    """End a run; ``state`` is written last, so that a run that says complete is complete."""
+    client.set_terminated(run_id, "FINISHED", end_time=int(time.time() * 1000))
+    client.set_tag(run_id, STATE, state)
+    settle_complete(client, run_id)

@@ -1,0 +1,145 @@
+"""The tags of a model version: its headline numbers and where they are from, or why they are missing."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from congruence.tasks.mlflow.connection import connect, persist
+from congruence.tasks.mlflow.identity import PREFIX, EvaluationIdentity, find_evaluation
+from congruence.tasks.mlflow.links import run_link, web_page
+from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.mlflow.version_pages import described
+from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.runtime.masking import mask_text
+from congruence.tasks.scores.evaluation import Evaluation
+from congruence.tasks.scores.meanings import verdict
+from mlflow import MlflowClient
+
+FAILURE = PREFIX + "failure."
+FAILED = "failed"
+_LONGEST_MESSAGE = 1000
+_FORMER = ("cce_expected", "cce_excess")  # of earlier releases: they stand in the verdict and in the run
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The failed attempts at one evaluation: how many, when the last one was (seconds since 1970), and its error."""
+
+    attempts: int
+    time: float
+    message: str
+
+
+def tag_version(client: MlflowClient, evaluation: Evaluation, run_id: str, settings: TrackingSettings) -> None:
+    """Write headline tags and description of a registered version; earlier failures of this evaluation go."""
+    model = evaluation.model
+    if not model.version:
+        return
+    experiment = str(client.get_run(run_id).info.experiment_id)
+    headline = settings.headline_split in (None, evaluation.split.name)
+    tags = {f"cce:{evaluation.split.name}": _summary(evaluation)}
+    if headline:
+        tags |= {"cce_status": evaluation.status, "cce_split": evaluation.split.name, "cce_run": run_id}
+        if "cce_mean" in evaluation.metrics:
+            tags["cce"] = f"{evaluation.metrics['cce_mean'].value:.4g}"
+        if evaluation.wrong is not None:
+            tags["what_is_wrong"] = " ".join(evaluation.wrong.sentences)[:_LONGEST_MESSAGE]
+        base = web_page(settings)
+        if base is not None:
+            tags["cce_link"] = run_link(base, experiment, run_id)
+    for key, value in tags.items():
+        client.set_model_version_tag(model.name, model.version, key, mask_text(value))
+    present = client.get_model_version(model.name, model.version)
+    text = described(present.description, evaluation, experiment, run_id, report=settings.report)
+    if text != present.description:
+        client.update_model_version(model.name, model.version, text)
+    stale = (*_FORMER, *(("what_is_wrong",) if headline and evaluation.wrong is None else ()))
+    for key in (FAILURE + EvaluationIdentity.of(evaluation).digest, "cce_error", *stale):
+        if key in present.tags:
+            client.delete_model_version_tag(model.name, model.version, key)
+
+
+def _summary(evaluation: Evaluation) -> str:
+    return f"{verdict(evaluation.metrics)} (protocol {evaluation.protocol.name})"
+
+
+def log_failure(identity: EvaluationIdentity, message: str, settings: TrackingSettings) -> Failure:
+    """Show on the version that its evaluation failed and why, and count the attempts.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    before = read_failure(identity, settings)
+    text = mask_text(message)[:_LONGEST_MESSAGE]
+    failure = Failure(attempts=1 + (before.attempts if before else 0), time=time.time(), message=text)
+    client, model = connect(settings), identity.model
+    tags = {FAILURE + identity.digest: json.dumps(vars(failure)), "cce_error": f"{identity.split_name}: {text}"}
+    if settings.headline_split in (None, identity.split_name):
+        tags["cce_status"] = FAILED
+
+    def tag() -> None:
+        for key, value in tags.items():
+            client.set_model_version_tag(model.name, model.version, key, value)
+
+    if model.version:
+        persist(f"marking {model.label} as failed", tag, settings)
+        # A worker that was lost may have gone on and completed the evaluation meanwhile.
+        done = find_evaluation(identity, settings)
+        if done is not None:
+            persist(f"taking that off {model.label}", lambda: _untag(client, model, tags, done), settings)
+    return failure
+
+
+def _untag(client: MlflowClient, model: ModelVersion, tags: Mapping[str, str], done: str) -> None:
+    """Take the marks of a failed attempt off a version whose evaluation is complete."""
+    present = client.get_model_version(model.name, model.version).tags
+    status = client.get_run(done).data.tags.get("cce_status")
+    for key in tags:
+        if key == "cce_status" and status is not None:
+            client.set_model_version_tag(model.name, model.version, key, status)
+        elif key in present:
+            client.delete_model_version_tag(model.name, model.version, key)
+
+
+def read_failure(identity: EvaluationIdentity, settings: TrackingSettings) -> Failure | None:
+    """The failed attempts at this evaluation so far; a success or an unregistered model has none.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    client, model = connect(settings), identity.model
+    if not model.version:
+        return None
+    entry = persist(
+        f"reading the tags of {model.label}", lambda: client.get_model_version(model.name, model.version), settings
+    )
+    written = entry.tags.get(FAILURE + identity.digest)
+    return Failure(**json.loads(written)) if written else None
+
+
+def alias_holder(name: str, alias: str, settings: TrackingSettings) -> str | None:
+    """The number of the version that ``alias`` is on, None where it is on none.
+
+    Raises:
+        TrackingError: there is no such registered model, or MLflow does not answer.
+    """
+    client = connect(settings)
+    held = persist("reading the aliases", lambda: client.get_registered_model(name), settings).aliases
+    return str(held[alias]) if alias in held else None
+
+
+def set_alias(model: ModelVersion, alias: str, settings: TrackingSettings) -> None:
+    """Point ``alias`` at a version.
+
+    Raises:
+        TrackingError: MLflow refuses or does not answer.
+    """
+    client = connect(settings)
+    persist(
+        f"setting alias {alias}",
+        lambda: client.set_registered_model_alias(model.name, alias, model.version),
+        settings,
+    )

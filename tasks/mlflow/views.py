@@ -1,0 +1,161 @@
+"""How MLflow's list of evaluations opens: columns, order and charts, as a saved view of the experiment.
+
+MLflow keeps a view as an experiment tag ``mlflow.sharedViewState.<key>`` and opens it by ``?viewStateShareKey=<key>``;
+its page offers it by name under "Views", too. The tag holds JSON: the view's name, when it was made, and its state as
+text, which may be deflated. Servers from before views had names read the state's fields from the tag itself, so they
+stand there as well.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from typing import Any
+
+from congruence.tasks.mlflow.connection import connect
+from congruence.tasks.mlflow.identity import PREFIX
+from congruence.tasks.mlflow.links import list_page
+from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.scores.meanings import meaning
+from mlflow import MlflowClient
+
+KEY = "congruence"
+TAG = f"mlflow.sharedViewState.{KEY}"
+DESCRIPTION = "mlflow.note.content"
+STATUS = "cce_status"
+
+COLUMNS = ("cce_mean", "cce_expected", "cce_p_value", "nll_mean", "crps_mean", "ece", "mae")
+CHARTS = (
+    "cce_mean",
+    "cce_expected",
+    "cce_excess",
+    "cce_p_value",
+    "calibration_p_value",
+    "calibration_effect_bias",
+    "calibration_effect_spread",
+    "nll_mean",
+    "crps_mean",
+    "ece",
+    "mae",
+    "coverage_90",
+)
+"""The metrics that have a chart; MLflow puts all others into its own section, which starts folded."""
+
+_MADE = 1_767_225_600_000  # 1 January 2026: a date that never changes, so that the tag does not either
+_CHARTS, _OTHERS = "congruence-charts", "congruence-others"
+_METRICS_SECTION = "Model metrics"  # MLflow's own name: charts of metrics that the view does not know go there
+_STATUS_WIDTH, _METRIC_WIDTH = 200, 98  # pixels: a metric has ten digits there, of which four are enough
+
+_MOST_EXPERIMENTS = 1000
+
+_prepared: set[tuple[str | None, str]] = set()
+
+
+def view_of_evaluations() -> str:
+    """The value of the tag ``TAG``: evaluations sorted by mean CCE, in ``COLUMNS`` and the status, with ``CHARTS``."""
+    metrics = [f"metrics.`{name}`" for name in COLUMNS]
+    status = f"tags.`{STATUS}`"
+    state: dict[str, Any] = {
+        "orderByKey": metrics[0],
+        "orderByAsc": True,
+        "selectedColumns": [*metrics, status],
+        "columnOrder": [status, *metrics],
+        "columnWidths": {**dict.fromkeys(metrics, _METRIC_WIDTH), status: _STATUS_WIDTH},
+        "runsHiddenMode": "FIRST_20_RUNS",
+        "compareRunCharts": [_chart(name) for name in CHARTS],
+        "compareRunSections": [
+            {"uuid": _CHARTS, "name": "Evaluation", "display": True, "isReordered": True},
+            {"uuid": _OTHERS, "name": _METRICS_SECTION, "display": False, "isReordered": True},
+        ],
+        "isAccordionReordered": True,
+    }
+    envelope = {"name": "Evaluations", "createdAt": _MADE, "updatedAt": _MADE, "state": _deflated(_compact(state))}
+    return _compact(state | envelope)
+
+
+def prepare_experiment(client: MlflowClient, experiment: str, kind: str, settings: TrackingSettings) -> None:
+    """Give an experiment its description and, where it holds evaluations, its view; once per process.
+
+    A description that somebody wrote stays.
+
+    Args:
+        client: of the tracking server.
+        experiment: its id.
+        kind: of its runs (``evaluation``, ``comparison``, ``scores``, ``gate``, ``machine``).
+        settings: where it is.
+    """
+    if (settings.uri, experiment) in _prepared:
+        return
+    found = client.get_experiment(experiment)
+    if DESCRIPTION not in found.tags:
+        split = found.name.removeprefix(settings.experiment_name(""))
+        client.set_experiment_tag(experiment, DESCRIPTION, describe(split, experiment, kind))
+    if kind == "evaluation" and found.tags.get(TAG) != view_of_evaluations():
+        client.set_experiment_tag(experiment, TAG, view_of_evaluations())
+    _prepared.add((settings.uri, experiment))
+
+
+def describe(name: str, experiment: str, kind: str) -> str:
+    """What an experiment holds and how to read it, in Markdown.
+
+    Args:
+        name: of its split, for ``evaluation``.
+        experiment: its id.
+        kind: of its runs.
+    """
+    said = _DESCRIPTIONS.get(kind, "Runs of congruence.")
+    if kind != "evaluation":
+        return said
+    opened = f"**[Open the list by CCE]({list_page(experiment, KEY)})**"  # first: the page folds all but a line
+    return f"{opened}, beside what it would be if the version were true.\n\n{said.format(split=name)}"
+
+
+def experiments_of_evaluations(settings: TrackingSettings) -> dict[str, str]:
+    """The ids of the experiments that hold evaluations, by name, each prepared (``prepare_experiment``)."""
+    client = connect(settings)
+    found: dict[str, str] = {}
+    for experiment in client.search_experiments(max_results=_MOST_EXPERIMENTS):
+        place = str(experiment.experiment_id)
+        if TAG not in experiment.tags:
+            if not client.search_runs([place], f"tags.`{PREFIX}kind` = 'evaluation'", max_results=1):
+                continue
+            prepare_experiment(client, place, "evaluation", settings)
+        found[experiment.name] = place
+    return dict(sorted(found.items()))
+
+
+_DESCRIPTIONS = {
+    "evaluation": "Evaluations on the split **{split}**: one run for each model version and protocol. A run "
+    "begins with its verdict; its `report.html` says what is wrong, and where. The numbers also stand on the page of "
+    "each version and of its logged model.",
+    "comparison": "Comparisons of versions on the same split, with paired differences and their intervals: read "
+    "`comparison.html` of a run first.",
+    "scores": "New inputs judged by a labelled split: how far a version can be trusted on each, and which to "
+    "withhold. Read `report.html` of a run first.",
+    "gate": "Decisions of the gate: one run for each, with the table of its reasons in `gate.json`. A version passed, "
+    "failed, or is undecided because the split is too small to tell.",
+    "machine": "CPU, memory and disk use of the machine during evaluations; nothing about any version.",
+}
+
+
+def _chart(name: str) -> dict[str, Any]:
+    return {
+        "type": "BAR",
+        "uuid": f"congruence-{name}",
+        "metricKey": name,
+        "displayName": meaning(name).label,
+        "metricSectionId": _CHARTS,
+        "runsCountToCompare": 20,
+        "deleted": False,
+        "isGenerated": False,
+    }
+
+
+def _deflated(text: str) -> str:
+    """As MLflow's page packs a state: a tag has no more than 5,000 characters."""
+    return "deflate;" + base64.b64encode(zlib.compress(text.encode(), 9)).decode("ascii")
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -1,0 +1,1 @@
+"""Networks of probabilistic regression: their heads and losses."""

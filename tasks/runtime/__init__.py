@@ -1,0 +1,1 @@
+"""What every step runs on: files written whole, folder locks, logs, errors of disks and servers."""

@@ -1,0 +1,278 @@
+"""A version's measurement as one object that workers leave for each other: arrays with a description, no pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.block_reading import PREFIX
+from congruence.kernels.conditional_calibration.effects import Effect
+from congruence.kernels.conditional_calibration.faults import Faults
+from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
+from congruence.kernels.conditional_calibration.local_reading import LocalReading
+from congruence.kernels.conditional_calibration.regions import Regions
+from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
+from congruence.kernels.congruence.expected import ExpectedCongruence
+from congruence.kernels.congruence.influence import CongruenceInfluence, CongruenceUncertainty
+from congruence.kernels.congruence.result import CongruenceResult
+from congruence.kernels.congruence.test import CongruenceTest
+from congruence.kernels.protocol.repeats import RepeatedResult
+from congruence.kernels.row_blocks.answer import BlockCertificate, BlockMeasurement, BlockTest, BlockUncertainty
+from congruence.tasks.embeddings.objects import ObjectStore
+from congruence.tasks.embeddings.store import StoreError
+from congruence.tasks.solving.calibration import VersionCalibration
+from congruence.tasks.solving.calibration_in_blocks import CalibrationInBlocks
+
+_DESCRIPTION = "description"
+_LONGEST_NAME = 128
+
+
+@dataclass(frozen=True)
+class VersionMeasurement:
+    """What the Gram system of a split said of one version.
+
+    Attributes:
+        result: CCE with its uncertainty, noise floor and certificate.
+        solver: what solved the system, in words.
+        output_kernel: k_Y with its resolved bandwidth.
+        test: the Monte-Carlo test of congruence, where it was asked for.
+        expected: what the mean CCE would be if the version were the truth.
+        repeat_std: standard deviation of the mean CCE over the repeats of a protocol that has them.
+        seconds: wall time by stage.
+        calibration: given the input, where it was asked for and is measured.
+    """
+
+    result: CongruenceResult
+    solver: str
+    output_kernel: dict[str, Any]
+    test: CongruenceTest | None = None
+    expected: ExpectedCongruence | None = None
+    repeat_std: float | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    calibration: VersionCalibration | None = None
+
+
+@dataclass(frozen=True)
+class MeasurementInBlocks:
+    """What a split in blocks of rows said of one version, beside the columns that lie block by block.
+
+    Attributes:
+        measurement: all that is of constant size.
+        seconds: wall time of each pass.
+        calibration: given the input, where it was asked for.
+    """
+
+    measurement: BlockMeasurement
+    seconds: dict[str, float] = field(default_factory=dict)
+    calibration: CalibrationInBlocks | VersionCalibration | None = None
+
+    def whole(self, columns: Mapping[str, Array]) -> VersionMeasurement:
+        """The measurement with the columns of all blocks.
+
+        Raises:
+            ValueError: columns of another number of rows.
+        """
+        found = self.measurement
+        for name, values in columns.items():
+            if len(values) != found.rows:
+                raise ValueError(f"{name}: {len(values)} rows, expected {found.rows}")
+        known = found.uncertainty
+        influence = CongruenceInfluence(
+            known.squared_mean, found.mean, columns["influence_squared"], columns["influence"], known.noise
+        )
+        errors = (known.standard_error, known.squared_standard_error, known.noise_standard_error)
+        result = CongruenceResult(
+            columns["cce"],
+            columns["noise_floor"],
+            found.certificate.at_point,
+            found.certificate.in_mean,
+            sum(self.seconds.values()),
+            0,
+            uncertainty=CongruenceUncertainty(influence, *errors),
+            bound_kind=found.certificate.kind,
+        )
+        test = None
+        if found.test is not None:
+            null = found.test.null_statistics
+            p_values, statistics = columns["p_value"], columns["statistic"]
+            test = CongruenceTest(found.test.statistic, found.test.p_value, p_values, statistics, null)
+        read = {name: values for name, values in columns.items() if name.startswith(PREFIX)}
+        return VersionMeasurement(
+            result,
+            found.solver,
+            found.output_kernel,
+            test,
+            found.expected,
+            seconds=dict(self.seconds),
+            calibration=_whole(self.calibration, read),
+        )
+
+
+def _whole(
+    calibration: CalibrationInBlocks | VersionCalibration | None, columns: dict[str, Array]
+) -> VersionCalibration | None:
+    return calibration.whole(columns) if isinstance(calibration, CalibrationInBlocks) else calibration
+
+
+_KINDS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (
+        VersionMeasurement,
+        MeasurementInBlocks,
+        BlockMeasurement,
+        BlockCertificate,
+        BlockUncertainty,
+        BlockTest,
+        CongruenceResult,
+        RepeatedResult,
+        CongruenceUncertainty,
+        CongruenceInfluence,
+        CongruenceTest,
+        ExpectedCongruence,
+        VersionCalibration,
+        CalibrationInBlocks,
+        ConditionalCalibrationTest,
+        Effect,
+        LocalReading,
+        Faults,
+        Regions,
+        LocalDistribution,
+    )
+}
+
+
+@dataclass(frozen=True)
+class MeasurementAddress:
+    """Where the measurement of one version on one split is kept: an object of the embeddings' store."""
+
+    uri: str
+    key: str
+    storage_options: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def write(self, measurement: VersionMeasurement | MeasurementInBlocks) -> None:
+        """Keep ``measurement``, whole or not at all."""
+        self._objects().put(self.key, to_bytes(measurement))
+
+    def write_columns(self, block: int, columns: Mapping[str, Array]) -> None:
+        """Keep columns of one block of rows; the measurement itself is written when all of them are there."""
+        stream = io.BytesIO()
+        np.savez(stream, allow_pickle=False, **{name: np.asarray(values) for name, values in columns.items()})
+        self._objects().put(f"{self._blocks}/{block:06d}-{_named(columns)}.npz", stream.getvalue())
+
+    def read(self) -> VersionMeasurement | None:
+        """What is kept, None where nothing is or it is damaged."""
+        objects = self._objects()
+        content = objects.get(self.key)
+        if content is None:
+            return None
+        try:
+            kept = from_bytes(content)
+            if isinstance(kept, VersionMeasurement):
+                return kept
+            # By their names the columns of a block follow each other, block after block.
+            parts: dict[str, list[Array]] = {}
+            for key in sorted(objects.sizes(self._blocks)):
+                for name, values in _arrays(objects.get(key) or b"").items():
+                    parts.setdefault(name, []).append(values.astype(np.float64))
+            return kept.whole({name: np.concatenate(values) for name, values in parts.items()})
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def require(self) -> VersionMeasurement:
+        """What is kept.
+
+        Raises:
+            StoreError: nothing, or something damaged.
+        """
+        found = self.read()
+        if found is None:
+            raise StoreError(f"{self.uri}: {self.key} is missing or damaged; run again: the version is solved anew")
+        return found
+
+    def remove(self) -> None:
+        """Forget it: it is logged."""
+        objects = self._objects()
+        objects.remove([self.key, *objects.sizes(self._blocks)])
+
+    @property
+    def _blocks(self) -> str:
+        return self.key.removesuffix(".npz")
+
+    def _objects(self) -> ObjectStore:
+        return ObjectStore(self.uri, self.storage_options)
+
+
+def _named(columns: Mapping[str, Array]) -> str:
+    """The names of columns, or their digest where a file could not be called so."""
+    names = "+".join(sorted(columns))
+    return names if len(names) <= _LONGEST_NAME else hashlib.sha256(names.encode()).hexdigest()[:16]
+
+
+def to_bytes(measurement: VersionMeasurement | MeasurementInBlocks) -> bytes:
+    """``measurement`` as an NPZ file."""
+    arrays: dict[str, Array] = {}
+    described = _describe(measurement, "", arrays)
+    arrays[_DESCRIPTION] = np.frombuffer(json.dumps(described).encode(), dtype=np.uint8)
+    stream = io.BytesIO()
+    np.savez(stream, allow_pickle=False, **arrays)
+    return stream.getvalue()
+
+
+def from_bytes(content: bytes) -> VersionMeasurement | MeasurementInBlocks:
+    """The measurement that ``to_bytes`` wrote.
+
+    Raises:
+        ValueError, KeyError, TypeError: the content is damaged.
+    """
+    arrays = _arrays(content)
+    restored = _restore(json.loads(arrays[_DESCRIPTION].tobytes()), arrays)
+    if not isinstance(restored, VersionMeasurement | MeasurementInBlocks):
+        raise ValueError(f"a {type(restored).__name__}, not a measurement")
+    return restored
+
+
+def _arrays(content: bytes) -> dict[str, Array]:
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except Exception as error:  # zipfile, zlib and NumPy each have their own
+        raise ValueError(f"no measurement: {error}") from error
+
+
+def _describe(value: Any, name: str, arrays: dict[str, Array]) -> Any:
+    if isinstance(value, np.ndarray):
+        arrays[name] = value
+        return {"array": name}
+    if type(value).__name__ in _KINDS:
+        parts = {
+            item.name: _describe(getattr(value, item.name), f"{name}.{item.name}".lstrip("."), arrays)
+            for item in fields(value)
+        }
+        return {"kind": type(value).__name__, "fields": parts}
+    if isinstance(value, Mapping):
+        return {"mapping": {key: _describe(part, f"{name}.{key}", arrays) for key, part in value.items()}}
+    if isinstance(value, tuple):
+        return {"tuple": [_describe(part, f"{name}.{place}", arrays) for place, part in enumerate(value)]}
+    if isinstance(value, np.generic):
+        return {"value": value.item()}
+    return {"value": value}
+
+
+def _restore(described: dict[str, Any], arrays: dict[str, Array]) -> Any:
+    if "array" in described:
+        return arrays[described["array"]]
+    if "kind" in described:
+        parts = {name: _restore(part, arrays) for name, part in described["fields"].items()}
+        return _KINDS[described["kind"]](**parts)
+    if "mapping" in described:
+        return {key: _restore(part, arrays) for key, part in described["mapping"].items()}
+    if "tuple" in described:
+        return tuple(_restore(part, arrays) for part in described["tuple"])
+    return described["value"]

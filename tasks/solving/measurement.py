@@ -1,0 +1,255 @@
+"""The measurement of all versions on one split: one preparation of the Gram system, one solve for all of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from distributed import Client
+
+from congruence.kernels.arrays import Array, require_targets
+from congruence.kernels.congruence.expected import ExpectedCongruence
+from congruence.kernels.congruence.preparation import Prepare, prepare
+from congruence.kernels.congruence.prepared import PreparedCongruence, SolvedErrors
+from congruence.kernels.congruence.result import CongruenceResult
+from congruence.kernels.congruence.test import CongruenceTest
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.protocol.evaluation import evaluate_references, protocol_references, resolved_output_kernel
+from congruence.kernels.protocol.protocol import EvaluationProtocol
+from congruence.kernels.protocol.repeats import RepeatedResult
+from congruence.kernels.protocol.weighting import Reference
+from congruence.kernels.solvers import Checkpoint, ConjugateGradient
+from congruence.kernels.solvers.planning import DENSE_LIMIT
+from congruence.tasks.scores.names import MetricName, requested_metrics
+from congruence.tasks.settings.solver import SolverSettings
+from congruence.tasks.solving import cluster_capacity, prepare_on_dask
+from congruence.tasks.solving.calibration import VersionCalibration, calibration_of_split, can_be_tested
+from congruence.tasks.solving.calls import HERE, Calls
+from congruence.tasks.solving.measured import VersionMeasurement
+from congruence.tasks.solving.plan import plan_solver
+from congruence.tasks.solving.version_parts import (
+    HeldVersion,
+    JudgedSplit,
+    Kept,
+    VersionRows,
+    calibrated_version,
+    judged_version,
+    keep_version,
+    version_errors,
+)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What the Gram system of a split said of each version.
+
+    Attributes:
+        versions: what it said, by version.
+        protocol: under which they compare.
+        checkpoints: iterates of long solves, kept until their answer is logged.
+    """
+
+    versions: dict[str, VersionMeasurement]
+    protocol: EvaluationProtocol
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+
+    def of(self, version: str) -> VersionMeasurement:
+        """What was said of one version."""
+        return self.versions[version]
+
+    @property
+    def results(self) -> dict[str, CongruenceResult]:
+        """CCE with its uncertainty, noise floor and certificate."""
+        return {name: version.result for name, version in self.versions.items()}
+
+    @property
+    def tests(self) -> dict[str, CongruenceTest]:
+        """The Monte-Carlo test of congruence, where it was asked for."""
+        return {name: version.test for name, version in self.versions.items() if version.test is not None}
+
+    @property
+    def expected(self) -> dict[str, ExpectedCongruence]:
+        """What the mean CCE of each version would be if it were the truth."""
+        return {name: version.expected for name, version in self.versions.items() if version.expected is not None}
+
+    @property
+    def repeat_std(self) -> dict[str, float]:
+        """Standard deviation of the mean CCE over the repeats of a protocol that has them."""
+        return {name: version.repeat_std for name, version in self.versions.items() if version.repeat_std is not None}
+
+    @property
+    def calibration(self) -> dict[str, VersionCalibration]:
+        """Test of calibration given the input and local reading, where asked for and possible."""
+        found = {name: version.calibration for name, version in self.versions.items()}
+        return {name: calibration for name, calibration in found.items() if calibration is not None}
+
+
+class MeasurementSettings(Protocol):
+    """What a measurement reads of an evaluation's settings."""
+
+    @property
+    def seed(self) -> int:
+        """Of draws and of the noise floor's probes."""
+
+    @property
+    def metrics(self) -> list[MetricName] | None:
+        """Which metrics; None for all."""
+
+
+def measure(
+    settings: MeasurementSettings,
+    protocol: EvaluationProtocol,
+    embeddings: Array,
+    targets: Array,
+    versions: dict[str, Distribution],
+    *,
+    query: Array | None = None,
+    keys: Array | None = None,
+    prepare_inputs: Prepare = prepare,
+) -> Measurement:
+    """CCE of every version, estimated on ``embeddings`` (n, d) with ``targets`` (n,) or (n, q), in this process.
+
+    It is measured at the same points, or at the embeddings ``query`` (m, d).
+    ``prepare_inputs`` says where Gram systems are prepared: in this process by default, or on a Dask cluster
+    (``on_cluster``). ``keys`` name the rows for the randomised PIT of counts, as in the scores. Calibration given the
+    input is measured at the targets' own rows under protocols without repeats (``can_be_tested``).
+    """
+    held = {name: HeldVersion(targets, predictive, keys, name) for name, predictive in versions.items()}
+    found, checkpoints = measure_versions(
+        settings, protocol, embeddings, targets, held, query=query, prepare_inputs=prepare_inputs
+    )
+    return Measurement(found, protocol, checkpoints)
+
+
+def measure_versions(
+    settings: MeasurementSettings,
+    protocol: EvaluationProtocol,
+    embeddings: Array,
+    targets: Array,
+    versions: Mapping[str, VersionRows[Kept]],
+    *,
+    query: Array | None = None,
+    prepare_inputs: Prepare = prepare,
+    calls: Calls | None = None,
+) -> tuple[dict[str, Kept], list[Checkpoint]]:
+    """What every version's ``keep`` made of its measurement, and where long solves keep their iterates.
+
+    The systems are prepared and solved for all versions together; what is of one version alone is done where ``calls``
+    takes it, which is told where the version's rows are and what all versions share, and ends with ``keep``.
+    """
+    calls = HERE if calls is None else calls
+    # Small systems in double precision, wherever they are solved: the flow, the plugin and a plain call agree to 1e-9.
+    dtype = np.float64 if len(embeddings) <= DENSE_LIMIT else np.float32
+    x = protocol.apply(np.asarray(embeddings, dtype=dtype))
+    points = None if query is None else protocol.apply(np.asarray(query, dtype=dtype))
+    targets = require_targets(targets, "y", len(x))
+    checkpoints: list[Checkpoint] = []
+    started = time.perf_counter()
+    judged, references = _references(protocol, x, points, settings.seed, _remembering(prepare_inputs, checkpoints))
+    ready = time.perf_counter()
+    kernel = resolved_output_kernel(protocol, targets, x, judged.prepared if protocol.downsampling is None else None)
+    solved: Mapping[str, SolvedErrors | RepeatedResult]
+    if protocol.samples is not None or protocol.bootstraps or protocol.downsampling is not None:
+        laws = {name: rows.predictive() for name, rows in versions.items()}
+        solved = evaluate_references(protocol, references, targets, laws, kernel, seed=settings.seed, uncertainty=True)
+    else:
+        begun = {name: calls.begin(version_errors, rows, kernel) for name, rows in versions.items()}
+        errors = {name: calls.result(call) for name, call in begun.items()}
+        del begun
+        solved = judged.prepared.solve_versions(errors, seed=settings.seed)
+        del errors
+    seconds = {"prepare": ready - started, "solve": time.perf_counter() - ready}
+    tested = "congruence_test" in requested_metrics(settings.metrics)
+    split = calls.share(JudgedSplit.of(settings.seed, protocol, judged, kernel, seconds, tested=tested))
+    congruence = {
+        name: calls.begin(judged_version, rows, split, calls.share(solved[name])) for name, rows in versions.items()
+    }
+    del solved
+    calibration: dict[str, Any] = {}
+    if "calibration" in requested_metrics(settings.metrics) and can_be_tested(protocol, targets, query):
+        # Here, while workers judge the versions: the bases are made of the operator.
+        shared = calls.share(calibration_of_split(judged.prepared, x, targets, seed=settings.seed))
+        calibration = {name: calls.begin(calibrated_version, rows, split, shared) for name, rows in versions.items()}
+    del x, judged, references  # and with them what the workers keep of the system
+    kept = {
+        name: calls.begin(keep_version, rows, congruence[name], calibration.get(name))
+        for name, rows in versions.items()
+    }
+    return calls.results(kept), checkpoints
+
+
+def _remembering(prepare_inputs: Prepare, checkpoints: list[Checkpoint]) -> Prepare:
+    """``prepare_inputs`` that notes where the solvers it chose keep their iterates."""
+
+    def prepare_and_note(
+        x: Any, *, query: Any | None, input_kernel: Kernel, regularization: float, scale: Array | None = None
+    ) -> PreparedCongruence:
+        prepared = prepare_inputs(x, query=query, input_kernel=input_kernel, regularization=regularization, scale=scale)
+        if isinstance(prepared.solver, ConjugateGradient) and prepared.solver.checkpoint is not None:
+            checkpoints.append(prepared.solver.checkpoint)
+        return prepared
+
+    return prepare_and_note
+
+
+def _references(
+    protocol: EvaluationProtocol, x: Array, query: Array | None, seed: int, prepare_inputs: Prepare
+) -> tuple[Reference, Iterator[Reference]]:
+    """The reference that the test judges by, and those that the protocol's repeats average over."""
+    if protocol.downsampling is None:
+        prepared = prepare_inputs(
+            x, query=query, input_kernel=protocol.input_kernel, regularization=protocol.regularization
+        )
+        references = protocol_references(
+            protocol, x, query, prepared=prepared, seed=seed, prepare_inputs=prepare_inputs
+        )
+        return Reference.whole(prepared), references
+    references = protocol_references(protocol, x, query, seed=seed, prepare_inputs=prepare_inputs)
+    first = next(references)
+    return first, chain([first], references)
+
+
+def on_cluster(
+    client: Client, settings: SolverSettings, columns: int, folder: Path, announce: Callable[[str], None], *, gpu: bool
+) -> Prepare:
+    """The Gram system on the workers of ``client``: planned, announced, and refused if it does not fit.
+
+    Args:
+        client: of the cluster.
+        settings: the evaluation file's.
+        columns: right-hand sides of all versions together.
+        folder: where the iterate of a long solve is kept.
+        announce: told in one line which solver runs, with what memory and time.
+        gpu: make the tiles on the workers' GPUs.
+    """
+
+    announced: set[str] = set()
+
+    def prepare_inputs(
+        x: Array, *, query: Array | None, input_kernel: Kernel, regularization: float, scale: Array | None = None
+    ) -> PreparedCongruence:
+        capacity = cluster_capacity(client, gpu=gpu)
+        plan = plan_solver(settings, x, columns, input_kernel, regularization, folder, capacity, scale=scale)
+        if type(plan.solver).__name__ not in announced:  # the bootstraps of a protocol differ by a few points only
+            announce(plan.announcement)
+            announced.add(type(plan.solver).__name__)
+        return prepare_on_dask(
+            client,
+            x,
+            query=query,
+            input_kernel=input_kernel,
+            regularization=regularization,
+            solver=plan.solver,
+            dtype=plan.dtype,
+            gpu=gpu,
+            held_bytes=plan.held_bytes,
+            scale=scale,
+        )
+
+    return prepare_inputs

@@ -1,0 +1,104 @@
+"""Conjugate gradients beside the inputs on the one card of a cluster: vectors go there once and come back once.
+
+Over a cluster every pass sends the n x r vectors from the client to the workers and back; with a single card all that
+a pass needs is on it already.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.gram.operator import RegularizedGram
+from congruence.kernels.gram.scaled import ScaledOperator, unscaled
+from congruence.kernels.gram.tiles import TilePoints
+from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.solvers import ConjugateGradient
+from congruence.kernels.solvers.base import Solution
+from congruence.kernels.solvers.conjugate_gradient import PreconditionedSystem
+from congruence.tasks.solving.gram import DaskGram
+
+
+@dataclass
+class SystemOnCard:
+    """The prepared system as a result on the worker; made again where that was lost."""
+
+    operator: DaskGram
+    scale: Array | None = field(default=None, repr=False)
+    made: Any = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class ConjugateGradientOnCard(ConjugateGradient):
+    """``ConjugateGradient`` that runs where the only copy of x is; the same arguments, the same answer."""
+
+    @classmethod
+    def of(cls, solver: ConjugateGradient) -> ConjugateGradientOnCard:
+        """``solver`` beside the copy of x."""
+        return cls(**{each.name: getattr(solver, each.name) for each in fields(solver)})
+
+    def prepare(self, operator: Any) -> Any:
+        """See ConjugateGradient; what is prepared stays on the worker."""
+        operator, scale = unscaled(operator)
+        state = SystemOnCard(operator, scale)
+        operator.placement.run(lambda: operator.placement.client.submit(_is_there, self._made(state)).result())
+        return state
+
+    def low_rank(self, state: Any) -> Any:  # noqa: ARG002
+        """None: the preconditioner is not where the caller is."""
+        return None
+
+    def solve(self, state: Any, rhs: Array, *, tolerances: Array | None = None) -> Solution:
+        """See ConjugateGradient."""
+        place = state.operator.placement
+        rhs = np.asarray(rhs, dtype=np.float64)
+
+        def solved() -> Any:
+            held = self._made(state)
+            sent = place.client.scatter([rhs], workers=place.workers, hash=False)[0]
+            return place.submit(place.workers[0], _solve, self._plain(), held, sent, tolerances, rows=[]).result()
+
+        solution: Solution = place.run(solved)
+        return solution
+
+    def _made(self, state: SystemOnCard) -> Any:
+        """The future of the prepared system, which stays where it is."""
+        made = state.made
+        if made is None or made.status not in ("finished", "pending"):
+            operator = state.operator
+            place = operator.placement
+            arguments = (operator.kernel, operator.regularization, operator.held_bytes, state.scale)
+            state.made = made = place.submit(place.workers[0], _prepare, self._plain(), *arguments, rows=[])
+        return made
+
+    def _plain(self) -> ConjugateGradient:
+        return ConjugateGradient(**{each.name: getattr(self, each.name) for each in fields(ConjugateGradient)})
+
+
+def _prepare(
+    points: TilePoints,
+    solver: ConjugateGradient,
+    kernel: Kernel,
+    regularization: float,
+    held_bytes: int | None,
+    scale: Array | None,
+) -> PreconditionedSystem:
+    operator = RegularizedGram(points.x, kernel, regularization, held_bytes=held_bytes)
+    return solver.prepare(operator if scale is None else ScaledOperator(operator, scale))
+
+
+def _is_there(state: PreconditionedSystem) -> bool:
+    return state is not None
+
+
+def _solve(
+    points: TilePoints,  # noqa: ARG001 - by which the work finds its worker
+    solver: ConjugateGradient,
+    state: PreconditionedSystem,
+    rhs: Array,
+    tolerances: Array | None,
+) -> Solution:
+    return solver.solve(state, rhs, tolerances=tolerances)

@@ -1,0 +1,192 @@
+"""The evaluation file's `solver:` turned into a solver for a Dask cluster, with what it will take said beforehand."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from dask.utils import parse_bytes
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.errors import BudgetError
+from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.protocol.protocol import EvaluationProtocol
+from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom, Solver, choose_solver
+from congruence.kernels.solvers.planning import DENSE_LIMIT, NYSTROM_LANDMARKS, Plan
+from congruence.tasks.settings.solver import SolverSettings
+from congruence.tasks.solving import Capacity, CheckpointFile, TiledCholesky
+from congruence.tasks.solving.capacity import KEPT_SHARE
+
+CHECKPOINT_ROWS = 50_000
+EXACT_ROWS = 100_000  # a version's 60 right-hand sides cost more than features do: some minutes a version on two cores
+EXACT_WORK = 1.4e13  # operations of a pass over K: 100,000 rows of 512 features
+OTHER_WORK = 300  # of an entry of K, beside the product of its features: the kernel itself, right-hand sides
+HELD_BYTES_PER_ROW = 4096  # right-hand sides, solutions, residuals and predictions of a version or two
+
+
+@dataclass(frozen=True)
+class BlockAccuracy:
+    """How many landmarks the answer by row blocks stands on.
+
+    The cheapest answer whose certificate is met: landmarks are doubled from ``first`` on, until the bound on the error
+    of every version's mean CCE is at most ``share`` of it, or it shows that ``largest`` would not bring it there.
+
+    Args:
+        share: of the mean CCE that its certificate may reach.
+        first: landmarks to begin with.
+        largest: landmarks to end with; their work grows with the square.
+    """
+
+    share: float = 1e-3
+    first: int = 512
+    largest: int = 4096
+
+    def counts(self, n: int) -> list[int]:
+        """The landmark counts to try on n rows, in turn."""
+        counts, count = [], min(self.first, n)
+        while count < min(self.largest, n):
+            counts.append(count)
+            count *= 2
+        return [*counts, min(self.largest, n)]
+
+    def is_in_reach(self, landmarks: int, worst: float, before: float | None) -> bool:
+        """Whether doubling ``landmarks`` promises to bring the certificate, ``worst`` of the mean CCE, to ``share``.
+
+        It is expected to go on falling at the rate of the last doubling, from ``before``; the first is always tried.
+        """
+        if before is None:
+            return True
+        doublings = np.log2(max(self.largest / landmarks, 1.0))
+        rate = worst / before
+        return bool(rate < 1.0 and worst * rate**doublings <= self.share)
+
+    @classmethod
+    def of(cls, settings: SolverSettings) -> BlockAccuracy:
+        """What an evaluation's settings ask for; named landmarks are taken as they are."""
+        if settings.landmarks is None:
+            return cls()
+        return cls(first=settings.landmarks, largest=settings.landmarks)
+
+
+def is_by_row_blocks(
+    settings: SolverSettings, protocol: EvaluationProtocol, n: int, d: int, *, has_query: bool, memory_bytes: int
+) -> bool:
+    """Whether a split of n rows is measured by row blocks, which no memory limits, or held in memory.
+
+    In memory, exactly, up to some 100,000 rows, and beyond where the settings name an exact solver. The rest by row
+    blocks: the Nystrom answer, on as many landmarks as its certificate needs (``BlockAccuracy``). A protocol with a
+    reference split, samples, bootstraps or downsampling is measured in memory at any size that fits. The cluster has no
+    say, so that equal evaluations give equal numbers everywhere.
+
+    Raises:
+        BudgetError: in memory, and it does not fit.
+    """
+    repeated = protocol.samples is not None or protocol.bootstraps > 0 or protocol.downsampling is not None
+    held = has_query or repeated or protocol.reference != "test"
+    exact = settings.kind in ("cholesky", "conjugate_gradient")
+    if not held and not exact:
+        return _is_long(n, d)
+    needed = n * (8 * d + HELD_BYTES_PER_ROW)
+    if _is_long(n, d) and needed > memory_bytes:
+        reason = f"solver.kind {settings.kind}" if exact else f"protocol '{protocol.name}'"
+        raise BudgetError(
+            f"{reason} holds all {n:,} rows of {d} features in memory, about {needed / 2**30:.1f} GiB, and there are "
+            f"{memory_bytes / 2**30:.1f} GiB; use protocol 'exact' with solver.kind auto, which reads rows by blocks, "
+            "or a smaller split"
+        )
+    return False
+
+
+def _is_long(n: int, d: int) -> bool:
+    return n > EXACT_ROWS or float(n) ** 2 * (2 * d + OTHER_WORK) > EXACT_WORK
+
+
+@dataclass(frozen=True)
+class SolverPlan:
+    """A solver for the workers, the dtype of its tiles, and one line on what it is expected to take.
+
+    ``held_bytes``: what the workers may take to keep the Gram matrix between passes.
+    """
+
+    solver: Solver
+    dtype: Any
+    announcement: str
+    held_bytes: int
+
+
+def system_digest(x: Array, kernel: Kernel, regularization: float, scale: Array | None = None) -> str:
+    """Names the system S K S + n lambda I: an iterate must never serve other inputs with the same right-hand sides."""
+    digest = hashlib.sha256(repr((x.shape, str(x.dtype), kernel.describe(), regularization)).encode())
+    digest.update(np.ascontiguousarray(x).data)
+    if scale is not None:
+        digest.update(np.ascontiguousarray(scale).data)
+    return digest.hexdigest()[:32]
+
+
+def plan_solver(
+    settings: SolverSettings,
+    x: Array,
+    columns: int,
+    kernel: Kernel,
+    regularization: float,
+    folder: Path,
+    capacity: Capacity,
+    *,
+    scale: Array | None = None,
+) -> SolverPlan:
+    """The solver for inputs x (n, d) and ``columns`` right-hand sides.
+
+    Args:
+        settings: the evaluation file's.
+        x: reference inputs (n, d).
+        columns: right-hand sides of all versions together.
+        kernel: the input kernel, whose speed is measured on a few tiles.
+        regularization: lambda.
+        folder: where the iterate of a long solve is kept.
+        capacity: of the cluster.
+        scale: of the reference points, where they count with weights.
+
+    Raises:
+        BudgetError: nothing fits; says what each solver would take, and what to change.
+    """
+    n, d = x.shape
+    memory = capacity.memory_bytes if settings.memory is None else int(parse_bytes(settings.memory))
+    held = min(capacity.kept_bytes, memory // KEPT_SHARE)
+    plan = choose_solver(
+        n,
+        d,
+        columns,
+        memory_bytes=memory,
+        kernel=kernel,
+        cores=capacity.threads,
+        kept_bytes=held,
+        exact=not settings.approximate,
+    )
+    chosen = settings.kind
+    if chosen == "auto":
+        chosen = _kind_of(plan)
+    if chosen == "cholesky":
+        # Small systems in double precision: the factor is the oracle of the others, and costs seconds.
+        solver: Any = TiledCholesky(tolerance=settings.tolerance, memory_bytes=memory)
+        dtype = np.float64 if n <= DENSE_LIMIT else np.float32
+    elif chosen == "nystrom":
+        solver = Nystrom(settings.landmarks or min(n, NYSTROM_LANDMARKS))
+        dtype = np.float32
+    else:
+        checkpoint = None
+        if n > CHECKPOINT_ROWS:
+            system = system_digest(x, kernel, regularization, scale)
+            checkpoint = CheckpointFile(folder / f"iterate-{system}.npz", system)
+        solver = ConjugateGradient(settings.tolerance, settings.landmarks, checkpoint=checkpoint)
+        dtype = np.float32
+    said = plan.describe() if settings.kind == "auto" else f"{type(solver).__name__}, as the settings say"
+    return SolverPlan(solver, dtype, f"n = {n:,}, d = {d}, {columns} right-hand sides; {said}", held)
+
+
+def _kind_of(plan: Plan) -> Literal["cholesky", "conjugate_gradient", "nystrom"]:
+    if isinstance(plan.solver, Cholesky):
+        return "cholesky"
+    return "nystrom" if isinstance(plan.solver, Nystrom) else "conjugate_gradient"

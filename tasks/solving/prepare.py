@@ -1,0 +1,62 @@
+"""Prepare a reference split on a Dask cluster: the same object as in memory, with its Gram matrix on the workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from distributed import Client
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.congruence.preparation import prepare
+from congruence.kernels.congruence.prepared import PreparedCongruence
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.solvers import ConjugateGradient, Solver
+from congruence.tasks.solving.gram import DaskGram
+from congruence.tasks.solving.one_card import ConjugateGradientOnCard
+
+
+def prepare_on_dask(
+    client: Client,
+    x: Any,
+    *,
+    query: Any | None = None,
+    input_kernel: Kernel,
+    regularization: float = 0.1,
+    solver: Solver | None = None,
+    dtype: Any = np.float32,
+    gpu: bool = False,
+    held_bytes: int | None = None,
+    scale: Array | None = None,
+) -> PreparedCongruence:
+    """``congruence.kernels.prepare`` with the n x n work on a cluster.
+
+    Args:
+        client: of the cluster.
+        x: reference inputs (n, d): a NumPy or Dask array, or a RowSource that workers read themselves.
+        query, input_kernel, regularization: see ``congruence.kernels.prepare``.
+        solver: ``ConjugateGradient`` (the default), ``TiledCholesky`` or ``Nystrom``.
+        dtype: of the arithmetic inside a tile.
+        gpu: keep x and make tiles on the workers' GPUs; with one of them, conjugate gradients run on it as a whole.
+        held_bytes: what the workers may take to keep the Gram matrix between passes, see ``DaskGram``.
+        scale: of reference points that count with weights, see ``congruence.kernels.prepare``.
+
+    Raises:
+        InvalidInputError: see ``congruence.kernels.prepare``.
+    """
+    if not regularization > 0 or not np.isfinite(regularization):
+        raise InvalidInputError(f"regularization: lambda is {regularization}, expected a positive number such as 0.1")
+    operator = DaskGram(client, x, input_kernel, regularization, dtype, gpu, held_bytes=held_bytes)
+    solver = ConjugateGradient() if solver is None else solver
+    if gpu and isinstance(solver, ConjugateGradient) and len(client.nthreads()) == 1:
+        solver = ConjugateGradientOnCard.of(solver)
+    return prepare(
+        None,
+        query=query,
+        input_kernel=input_kernel,
+        regularization=regularization,
+        solver=solver,
+        operator=operator,
+        scale=scale,
+    )

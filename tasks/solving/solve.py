@@ -1,0 +1,202 @@
+"""Solving the Gram system of a split for some versions, by a process that reads all it needs from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from distributed import Client
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.protocol.protocol import EvaluationProtocol
+from congruence.tasks.dask.gpus import solves_on_cards, worker_devices
+from congruence.tasks.models.evaluated_rows import EvaluatedRows
+from congruence.tasks.scores.names import requested_metrics
+from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.solving.calls import WorkerCalls
+from congruence.tasks.solving.capacity import cluster_capacity
+from congruence.tasks.solving.checkpoint import sweep_iterates
+from congruence.tasks.solving.measured import MeasurementAddress, MeasurementInBlocks, VersionMeasurement
+from congruence.tasks.solving.measurement import measure_versions, on_cluster
+from congruence.tasks.solving.plan import BlockAccuracy, is_by_row_blocks
+from congruence.tasks.solving.row_blocks import measure_blocks
+
+EXPECTED_COLUMNS = 60  # per version: features of one RBF at the papers' bandwidth, and the noise floor's probes
+VERSIONS_AT_ONCE = 8  # what they have in common is read and made once for all of them; memory is of so many
+_VECTORS = 5  # right-hand side, solution, residual, smoothed values, and one on its way
+_SHARE = 4  # of a worker's memory that the vectors of a group may take
+
+
+@dataclass(frozen=True)
+class SolveWork:
+    """What is solved: a reference split, the points at which the answer is wanted, and where it goes.
+
+    Attributes:
+        protocol: with its encoder and reference split.
+        reference: the labelled rows that the system is made of.
+        query: other rows at which CCE is wanted, by default the reference rows.
+        kept: where each version's measurement goes, by its label.
+    """
+
+    protocol: EvaluationProtocol
+    reference: EvaluatedRows = field(repr=False)
+    query: EvaluatedRows | None = field(repr=False)
+    kept: Mapping[str, MeasurementAddress] = field(repr=False)
+
+    def of_versions(self, labels: list[str]) -> SolveWork:
+        """The same for some versions: what a worker is told does not grow with the others."""
+        return SolveWork(
+            self.protocol,
+            self.reference.of_versions(labels),
+            None if self.query is None else self.query.of_versions(labels),
+            {label: self.kept[label] for label in labels},
+        )
+
+
+def solve_versions(
+    client: Client,
+    settings: EvaluationSettings,
+    work: SolveWork,
+    labels: list[str],
+    announce: Callable[[str], None],
+) -> None:
+    """Prepare the Gram system once, solve it for every version whose measurement is not kept yet, and keep them."""
+    missing = [label for label in labels if work.kept[label].read() is None]
+    if not missing:
+        return
+    on_cards = solves_on_cards(worker_devices(client, settings.cluster))
+    capacity = cluster_capacity(client, gpu=on_cards)
+    if _by_row_blocks(settings, work, capacity.memory_bytes // max(1, len(client.nthreads()))):
+        _solve_by_blocks(client, settings, work, missing, announce)
+    else:
+        _solve_in_memory(client, settings, work, missing, announce, on_cards=on_cards)
+
+
+def _solve_by_blocks(
+    client: Client, settings: EvaluationSettings, work: SolveWork, labels: list[str], announce: Callable[[str], None]
+) -> None:
+    found = measure_blocks(
+        client,
+        work.reference,
+        settings,
+        work.protocol,
+        labels,
+        _Keep({label: work.kept[label] for label in labels}),
+        accuracy=BlockAccuracy.of(settings.solver),
+        calibrated="calibration" in requested_metrics(settings.metrics),
+        announce=announce,
+    )
+    for label, measurement in found.measurements.items():
+        work.kept[label].write(MeasurementInBlocks(measurement, found.seconds, found.calibration.get(label)))
+
+
+@dataclass(frozen=True)
+class _Keep:
+    """Writes a block's columns of a version to its measurement, on the worker that made them."""
+
+    kept: Mapping[str, MeasurementAddress]
+
+    def __call__(self, block: int, version: str, columns: dict[str, Array]) -> None:
+        self.kept[version].write_columns(block, columns)
+
+
+def _solve_in_memory(
+    client: Client,
+    settings: EvaluationSettings,
+    work: SolveWork,
+    labels: list[str],
+    announce: Callable[[str], None],
+    *,
+    on_cards: bool,
+) -> None:
+    folder = settings.home_folder / "solves"
+    folder.mkdir(parents=True, exist_ok=True)
+    sweep_iterates(folder)
+    place = on_cluster(
+        client,
+        settings.solver,
+        EXPECTED_COLUMNS * len(labels),
+        folder,
+        announce,
+        gpu=on_cards,
+    )
+    versions = {
+        label: StoredVersion(work.reference.of_versions([label]), label, work.kept[label], work.query is None)
+        for label in labels
+    }
+    _, checkpoints = measure_versions(
+        settings,
+        work.protocol,
+        work.reference.embeddings(),
+        work.reference.all_targets(),
+        versions,
+        query=None if work.query is None else work.query.embeddings(),
+        prepare_inputs=place,
+        calls=WorkerCalls(client),
+    )
+    for checkpoint in checkpoints:
+        checkpoint.clear()
+
+
+@dataclass(frozen=True)
+class StoredVersion:
+    """A version's rows and its measurement by their addresses (see VersionRows).
+
+    Attributes:
+        rows: with the predictions of this version alone.
+        label: of the version.
+        kept: where its measurement goes.
+        keyed: whether it is judged at these rows, whose keys then randomise its PIT values as in the scores.
+    """
+
+    rows: EvaluatedRows = field(repr=False)
+    label: str
+    kept: MeasurementAddress = field(repr=False)
+    keyed: bool
+
+    def targets(self) -> Array:
+        """See VersionRows."""
+        return self.rows.all_targets()
+
+    def predictive(self) -> Distribution:
+        """See VersionRows."""
+        return self.rows.all_predictive(self.label)
+
+    def keys(self) -> Array | None:
+        """See VersionRows."""
+        return _keys(self.rows) if self.keyed else None
+
+    def keep(self, measurement: VersionMeasurement) -> None:
+        """See VersionRows: nothing goes back."""
+        self.kept.write(measurement)
+
+
+def _keys(rows: EvaluatedRows) -> Array:
+    """The keys of the valid rows, by which their scores are randomised too."""
+    return np.concatenate([rows.keys(block) for block in range(len(rows.blocks))])
+
+
+def versions_at_once(settings: EvaluationSettings, work: SolveWork, worker_bytes: int) -> int:
+    """How many versions are solved together: their vectors take at most a quarter of a worker's memory.
+
+    And at most VERSIONS_AT_ONCE, so that memory does not grow with the versions. By row blocks nothing has as many rows
+    as the split, and what is of each version is small.
+    """
+    if _by_row_blocks(settings, work, worker_bytes):
+        return VERSIONS_AT_ONCE
+    per_version = 8 * _VECTORS * EXPECTED_COLUMNS * max(1, sum(work.reference.sizes))
+    return int(np.clip(worker_bytes // _SHARE // per_version, 1, VERSIONS_AT_ONCE))
+
+
+def _by_row_blocks(settings: EvaluationSettings, work: SolveWork, worker_bytes: int) -> bool:
+    rows = work.reference
+    return is_by_row_blocks(
+        settings.solver,
+        work.protocol,
+        sum(rows.sizes),
+        rows.store.dimension,
+        has_query=work.query is not None,
+        memory_bytes=worker_bytes,
+    )

@@ -1,0 +1,199 @@
+"""What is of one version alone, beside the systems that all share: its errors, tests, calibration, and keeping.
+
+Each part is a function of addresses and of what is shared, so that it can be done by whichever worker is free.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.congruence.expected import ExpectedCongruence, expected_congruence
+from congruence.kernels.congruence.prepared import SolvedErrors
+from congruence.kernels.congruence.result import CongruenceResult
+from congruence.kernels.congruence.test import CongruenceTest, smoothed_test, tested_smoother
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.gram.spectrum import SpectralSmoother
+from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.mean_embeddings.residuals import TargetErrors, target_errors
+from congruence.kernels.protocol.protocol import EvaluationProtocol
+from congruence.kernels.protocol.repeats import RepeatedResult
+from congruence.kernels.protocol.weighting import Reference
+from congruence.kernels.steps import about
+from congruence.kernels.threads import single_threaded_blas
+from congruence.tasks.solving.calibration import SplitCalibration, VectorCalibration, VersionCalibration
+from congruence.tasks.solving.measured import VersionMeasurement
+
+Kept = TypeVar("Kept", covariant=True)
+
+
+class VersionRows(Protocol[Kept]):
+    """Targets and predictions of one version at the n reference rows, read where they are asked for; picklable."""
+
+    @property
+    def label(self) -> str:
+        """What the version is called where its steps are told; "" for nothing."""
+
+    def targets(self) -> Array:
+        """(n,) or (n, q)."""
+
+    def predictive(self) -> Distribution:
+        """n predictive distributions."""
+
+    def keys(self) -> Array | None:
+        """One per row, for the randomisation of PIT values."""
+
+    def keep(self, measurement: VersionMeasurement) -> Kept:
+        """Takes what was measured; what it returns goes back to the caller."""
+
+
+@dataclass(frozen=True)
+class HeldVersion:
+    """A version's rows in memory; its measurement is handed back (see VersionRows)."""
+
+    held_targets: Array = field(repr=False)
+    held_predictive: Distribution = field(repr=False)
+    held_keys: Array | None = field(default=None, repr=False)
+    label: str = ""
+
+    def targets(self) -> Array:
+        """See VersionRows."""
+        return self.held_targets
+
+    def predictive(self) -> Distribution:
+        """See VersionRows."""
+        return self.held_predictive
+
+    def keys(self) -> Array | None:
+        """See VersionRows."""
+        return self.held_keys
+
+    def keep(self, measurement: VersionMeasurement) -> VersionMeasurement:
+        """See VersionRows."""
+        return measurement
+
+
+@dataclass(frozen=True)
+class JudgedSplit:
+    """What every version of a split is judged by once the systems are solved: the same for all, and picklable.
+
+    Attributes:
+        seed: of draws.
+        protocol: of the measurement.
+        kernel: k_Y with its resolved bandwidth.
+        solver: what solved the system, in words.
+        smoother: of the judged reference, in its leading directions.
+        rows: of the split that this reference holds.
+        roots: of their weights; None where they count equally.
+        seconds: wall time of what was done for all versions.
+        tested: whether the Monte-Carlo test of congruence is asked for.
+    """
+
+    seed: int
+    protocol: EvaluationProtocol
+    kernel: Kernel
+    solver: str
+    smoother: SpectralSmoother = field(repr=False)
+    rows: Array = field(repr=False)
+    roots: Array | None = field(repr=False)
+    seconds: dict[str, float]
+    tested: bool
+
+    @classmethod
+    def of(
+        cls,
+        seed: int,
+        protocol: EvaluationProtocol,
+        judged: Reference,
+        kernel: Kernel,
+        seconds: dict[str, float],
+        *,
+        tested: bool,
+    ) -> JudgedSplit:
+        """From the reference that versions are judged by."""
+        roots = None if np.all(judged.roots == 1.0) else judged.roots
+        prepared = judged.prepared
+        solver = type(prepared.solver).__name__
+        return cls(seed, protocol, kernel, solver, prepared.smoother, judged.rows, roots, seconds, tested)
+
+    def chosen(self, rows: VersionRows[Any]) -> tuple[Array, Distribution]:
+        """Targets and predictions at the rows of the judged reference."""
+        targets, predictive = rows.targets(), rows.predictive()
+        if len(self.rows) == len(targets):
+            return targets[self.rows], predictive
+        return targets[self.rows], predictive[self.rows]
+
+
+def version_errors(rows: VersionRows[Any], kernel: Kernel) -> TargetErrors:
+    """Delta of one version and its variance."""
+    with single_threaded_blas():
+        return target_errors(rows.targets(), rows.predictive(), kernel)
+
+
+def judged_version(
+    rows: VersionRows[Any], split: JudgedSplit, solved: SolvedErrors | RepeatedResult
+) -> VersionMeasurement:
+    """Standard errors, what is expected of a true version, and the test of congruence."""
+    started = time.perf_counter()
+    result: CongruenceResult = solved.with_uncertainty(split.smoother) if isinstance(solved, SolvedErrors) else solved
+    targets, predictive = split.chosen(rows)
+    with about(rows.label):
+        expected = _expected(split, targets, predictive, result)
+        test = _test(split, targets, predictive) if split.tested else None
+    std = solved.std if isinstance(solved, RepeatedResult) else None
+    seconds = {**split.seconds, "test": time.perf_counter() - started}
+    return VersionMeasurement(result, split.solver, split.kernel.describe(), test, expected, std, seconds)
+
+
+def calibrated_version(
+    rows: VersionRows[Any], split: JudgedSplit, shared: SplitCalibration | VectorCalibration
+) -> tuple[VersionCalibration, float]:
+    """Whether a version is calibrated given its input, and the seconds that it took."""
+    started = time.perf_counter()
+    with about(rows.label):
+        found = shared.of_version(split.smoother, rows.targets(), rows.predictive(), keys=rows.keys(), seed=split.seed)
+    return found, time.perf_counter() - started
+
+
+def keep_version(
+    rows: VersionRows[Kept],
+    measurement: VersionMeasurement,
+    calibration: tuple[VersionCalibration, float] | None,
+) -> Kept:
+    """Keep all that was measured of a version."""
+    if calibration is not None:
+        found, seconds = calibration
+        measurement = replace(measurement, calibration=found, seconds={**measurement.seconds, "calibration": seconds})
+    return rows.keep(measurement)
+
+
+def _test(split: JudgedSplit, targets: Array, predictive: Distribution) -> CongruenceTest:
+    """By the version's own kernel at the protocol's scale: one that is read off the targets is not exact."""
+    return smoothed_test(
+        tested_smoother(split.smoother),
+        targets,
+        predictive,
+        output_kernel=split.protocol.output_kernel,
+        output_scale=split.protocol.output_scale,
+        seed=split.seed,
+        roots=split.roots,
+    )
+
+
+def _expected(
+    split: JudgedSplit, targets: Array, predictive: Distribution, result: CongruenceResult
+) -> ExpectedCongruence:
+    """By the kernel of the mean CCE itself, beside which it stands."""
+    return expected_congruence(
+        split.smoother,
+        targets,
+        predictive,
+        split.kernel,
+        mean_squared_floor=float(np.mean(result.noise_floor_values**2)),
+        roots=split.roots,
+        seed=split.seed,
+    )
