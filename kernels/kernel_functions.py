@@ -2,11 +2,12 @@
 
 A kernel is a frozen value: calling it gives a Gram block, ``diagonal`` gives k(x, x) without building the block, and
 ``describe`` gives what a protocol digest needs. Blocks live where their inputs live (NumPy or CuPy). Sums and products
-of kernels are kernels.
+of kernels are kernels, in one form whatever the order and the brackets: equal kernels have one description and digest.
 """
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -36,6 +37,11 @@ class Kernel(ABC):
     def describe(self) -> dict[str, Any]:
         """Name and parameters, for the protocol's digest."""
         return {"kind": type(self).__name__, **asdict(self)}  # type: ignore[call-overload]
+
+    @property
+    def terms(self) -> tuple[Kernel, ...]:
+        """The kernels whose sum this one is, none of them a sum: itself, unless it is a sum."""
+        return (self,)
 
     @property
     def is_stationary(self) -> bool:
@@ -110,11 +116,41 @@ def _distance_rounding(x: Any) -> float:
     return 16.0 * (float(x.shape[1]) + 8.0) * _largest_norm(x) ** 2
 
 
-@dataclass(frozen=True)
-class _Stationary(Kernel):
+def _key(kernel: Kernel) -> str:
+    """The description as text, which equal kernels share."""
+    return json.dumps(kernel.describe(), sort_keys=True, default=repr)
+
+
+def _order(kernel: Kernel) -> tuple[str, list[float], str]:
+    """What parts are sorted by: the kind, then the numbers."""
+    described = kernel.describe()
+    numbers = [float(value) for value in described.values() if isinstance(value, (int, float))]
+    return str(described["kind"]), numbers, _key(kernel)
+
+
+class _Value(Kernel):
+    """Kernels that are equal where their descriptions are."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Value) and _key(self) == _key(other)
+
+    def __hash__(self) -> int:
+        return hash(_key(self))
+
+
+def _floats(kernel: Kernel, *names: str) -> None:
+    """Numbers as float64, so that 1 and 1.0 have one digest."""
+    for name in names:
+        value = getattr(kernel, name)
+        object.__setattr__(kernel, name, value if value is None else float(value))
+
+
+@dataclass(frozen=True, eq=False)
+class _Stationary(_Value):
     gamma: float
 
     def __post_init__(self) -> None:
+        _floats(self, "gamma")
         if not self.gamma > 0 or not np.isfinite(self.gamma):
             raise InvalidInputError(f"{type(self).__name__}: gamma is {self.gamma}, expected a positive number")
 
@@ -173,14 +209,15 @@ class Laplacian(_Stationary):
         return 4.0 + d + 4.0 * self.gamma * float(np.sqrt(d)) * _largest_norm(x)
 
 
-@dataclass(frozen=True)
-class Matern(Kernel):
+@dataclass(frozen=True, eq=False)
+class Matern(_Value):
     """Matern kernel of smoothness ``nu`` in {1/2, 3/2, 5/2}, at scaled distance t = |x - x'| / length_scale."""
 
     nu: float
     length_scale: float = 1.0
 
     def __post_init__(self) -> None:
+        _floats(self, "nu", "length_scale")
         if self.nu not in (0.5, 1.5, 2.5):
             raise InvalidInputError(f"Matern: nu is {self.nu}, expected 0.5, 1.5 or 2.5")
         if not self.length_scale > 0 or not np.isfinite(self.length_scale):
@@ -217,9 +254,9 @@ class Matern(Kernel):
         return array_namespace(x).ones(x.shape[0], dtype=x.dtype)
 
 
-@dataclass(frozen=True)
-class Polynomial(Kernel):
-    """(gamma x.x' + coef0)^degree; ``gamma=None`` is 1/d, as in scikit-learn."""
+@dataclass(frozen=True, eq=False)
+class Polynomial(_Value):
+    """(gamma x.x' + coef0)^degree; ``gamma=None`` is 1/d, as in scikit-learn. Of degree 1 it is ``Linear``."""
 
     degree: int = 3
     gamma: float | None = None
@@ -232,6 +269,12 @@ class Polynomial(Kernel):
             raise InvalidInputError(f"Polynomial: gamma is {self.gamma}, expected a positive number, or None for 1/d")
         if not self.coef0 >= 0 or not np.isfinite(self.coef0):
             raise InvalidInputError(f"Polynomial: coef0 is {self.coef0}, expected 0 or more (else not a kernel)")
+        object.__setattr__(self, "degree", int(self.degree))
+        _floats(self, "gamma", "coef0")
+
+    def describe(self) -> dict[str, Any]:
+        """See Kernel."""
+        return {**super().describe(), "kind": "Linear" if self.degree == 1 else "Polynomial"}
 
     def __call__(self, x: Any, z: Any | None = None) -> Any:
         """See Kernel."""
@@ -265,12 +308,32 @@ class Linear(Polynomial):
         super().__init__(degree=1, gamma=gamma, coef0=coef0)
 
 
-@dataclass(frozen=True)
-class _Composite(Kernel):
+@dataclass(frozen=True, eq=False)
+class _Composite(_Value):
+    """Sorted parts, none of them of the same kind as the whole."""
+
     parts: tuple[Kernel, ...]
 
+    def __post_init__(self) -> None:
+        family = type(self)
+        flat: list[Kernel] = []
+        for part in self.parts:
+            terms = require_kernel(part, f"{family.__name__}.parts").terms
+            whole = terms[0] if len(terms) == 1 else part
+            flat += whole.parts if isinstance(whole, family) else [whole]
+        if not flat:
+            raise InvalidInputError(f"{family.__name__}.parts: is empty; give at least one kernel")
+        object.__setattr__(self, "parts", tuple(sorted(flat, key=_order)))
+
+    @property
+    def terms(self) -> tuple[Kernel, ...]:
+        """See Kernel."""
+        return self.parts[0].terms if len(self.parts) == 1 else (self,)
+
     def describe(self) -> dict[str, Any]:
-        """Name and the descriptions of the parts."""
+        """Name and the descriptions of the parts; of a single part, its own."""
+        if len(self.parts) == 1:
+            return self.parts[0].describe()
         return {"kind": type(self).__name__, "parts": [part.describe() for part in self.parts]}
 
     @property
@@ -281,6 +344,11 @@ class _Composite(Kernel):
 
 class Sum(_Composite):
     """The sum of kernels."""
+
+    @property
+    def terms(self) -> tuple[Kernel, ...]:
+        """See Kernel."""
+        return self.parts
 
     def __call__(self, x: Any, z: Any | None = None) -> Any:
         """See Kernel."""

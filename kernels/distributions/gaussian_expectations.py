@@ -18,7 +18,7 @@ import scipy.special
 from scipy.spatial.distance import cdist
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern, Sum
+from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern
 
 _STEP = 0.3  # of log T: the rule errs by about exp(-pi^2 / step)
 _NEGLIGIBLE = 1e-13
@@ -26,8 +26,7 @@ _NEGLIGIBLE = 1e-13
 
 def has_gaussian_expectation(kernel: Kernel) -> bool:
     """Whether ``gaussian_expectation`` knows the kernel."""
-    parts = kernel.parts if isinstance(kernel, Sum) else (kernel,)
-    return all(isinstance(part, (RBF, Laplacian, Matern)) for part in parts)
+    return all(isinstance(term, (RBF, Laplacian, Matern)) for term in kernel.terms)
 
 
 def gaussian_expectation(kernel: Kernel, loc: Array, variance: Array, others: Array, other_variance: Array) -> Array:
@@ -38,9 +37,11 @@ def gaussian_expectation(kernel: Kernel, loc: Array, variance: Array, others: Ar
         loc, variance: (n, q) each.
         others, other_variance: (m, q) each; variances of 0 are points.
     """
-    if isinstance(kernel, Sum):
-        parts = (gaussian_expectation(part, loc, variance, others, other_variance) for part in kernel.parts)
-        return np.asarray(sum(parts))
+    parts = (_of_term(term, loc, variance, others, other_variance) for term in kernel.terms)
+    return np.asarray(sum(parts))
+
+
+def _of_term(kernel: Kernel, loc: Array, variance: Array, others: Array, other_variance: Array) -> Array:
     if isinstance(kernel, RBF):
         return _rbf(kernel.gamma, loc, variance, others, other_variance)
     if isinstance(kernel, Laplacian):
@@ -60,8 +61,10 @@ def gaussian_expectation(kernel: Kernel, loc: Array, variance: Array, others: Ar
 
 def point_values(kernel: Kernel, points: Array, others: Array) -> Array:
     """[k(x_i, z_j)] for points (n, q) and others (m, q), with distances that do not cancel."""
-    if isinstance(kernel, Sum):
-        return np.asarray(sum(point_values(part, points, others) for part in kernel.parts))
+    return np.asarray(sum(_term_values(term, points, others) for term in kernel.terms))
+
+
+def _term_values(kernel: Kernel, points: Array, others: Array) -> Array:
     if isinstance(kernel, Matern):  # the root of a squared distance that rounds to 1e-16 is 1e-8
         distances = cdist(points, others)
         return np.asarray(kernel(np.zeros((1, 1)), distances.reshape(-1, 1))).reshape(distances.shape)

@@ -17,7 +17,7 @@ from congruence.kernels.distributions.normal import Normal
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
 from congruence.kernels.distributions.vectors import as_vectors, energy_score, refuse
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.kernel_functions import Kernel, Sum
+from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.streams import stream
 
 _POINTS = 256
@@ -148,8 +148,8 @@ class MultivariateNormal(Distribution):
                 variance = self.scale[rows] ** 2
                 result[rows] = gaussian_expectation(kernel, self.loc[rows], variance, nodes, np.zeros_like(nodes))
             return result
-        if isinstance(kernel, Sum):
-            return np.asarray(sum(self.kernel_expectation(part, nodes) for part in kernel.parts))
+        if len(kernel.terms) > 1:
+            return np.asarray(sum(self.kernel_expectation(term, nodes) for term in kernel.terms))
         result = np.empty((len(self), len(nodes)))
         block = max(1, BLOCK_ENTRIES // (_POINTS * max(1, len(nodes))))
         for start in range(0, len(self), block):

@@ -12,9 +12,10 @@ import scoringrules
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import align, align_levels, require
+from congruence.kernels.distributions.gaussian_expectations import gaussian_expectation, has_gaussian_expectation
 from congruence.kernels.distributions.parametric import ContinuousFamily
 from congruence.kernels.distributions.waves import waves
-from congruence.kernels.kernel_functions import RBF, Kernel
+from congruence.kernels.kernel_functions import Kernel
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,8 @@ class Normal(ContinuousFamily):
         return np.asarray(np.exp(-0.5 * np.multiply.outer(self.scale, t) ** 2) * waves(self.loc, t))
 
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
-        """See Distribution; a Gaussian integral for RBF, else quadrature."""
-        if type(kernel) is not RBF:
+        """See Distribution; Gaussian integrals where they have a closed form, else quadrature."""
+        if not has_gaussian_expectation(kernel):
             return super().kernel_expectation(kernel, nodes)
-        v = 1.0 / (2.0 * kernel.gamma)
-        total = v + self.scale[:, None] ** 2
-        return np.asarray(np.sqrt(v / total) * np.exp(-((self.loc[:, None] - nodes) ** 2) / (2.0 * total)))
+        points = np.asarray(nodes, dtype=np.float64)[:, None]
+        return gaussian_expectation(kernel, self.loc[:, None], self.scale[:, None] ** 2, points, np.zeros_like(points))

@@ -13,7 +13,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.waves import average_wave
-from congruence.kernels.kernel_functions import Kernel, Sum
+from congruence.kernels.kernel_functions import Kernel
 
 if TYPE_CHECKING:
     from congruence.kernels.distributions.base import Distribution
@@ -35,8 +35,8 @@ def probability_rule(panels: int = 30, order: int = 8) -> tuple[Array, Array]:
 
 def kernel_expectation(distribution: Distribution, kernel: Kernel, nodes: Array) -> Array:
     """E k(t_j, Y_i), shape (n, r), row block by row block; a sum of kernels part by part."""
-    if isinstance(kernel, Sum):
-        return np.asarray(sum(distribution.kernel_expectation(part, nodes) for part in kernel.parts))
+    if len(kernel.terms) > 1:
+        return np.asarray(sum(distribution.kernel_expectation(term, nodes) for term in kernel.terms))
     p, w = probability_rule()
     result = np.empty((len(distribution), len(nodes)))
     block = max(1, BLOCK_ENTRIES // (len(p) * max(1, len(nodes))))

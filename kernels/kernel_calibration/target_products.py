@@ -16,8 +16,9 @@ from congruence.kernels.distributions import Distribution, Laplace, Multivariate
 from congruence.kernels.distributions.base import require_dimension
 from congruence.kernels.kernel_calibration.laplace_products import LaplaceProduct
 from congruence.kernels.kernel_calibration.normal_products import NormalProduct
-from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Sum
+from congruence.kernels.kernel_functions import Kernel, Laplacian
 from congruence.kernels.mean_embeddings.feature_maps import FeatureMap, output_features
+from congruence.kernels.mean_embeddings.fourier import rbf_gammas
 from congruence.kernels.mean_embeddings.residuals import target_errors
 
 
@@ -66,10 +67,11 @@ def target_rows(predictive: Distribution, y: Array, kernel: Kernel) -> TargetRow
         InvalidInputError: the predictions are of another number of targets.
     """
     require_dimension(predictive, y)
-    if type(predictive) is Laplace and type(kernel) is Laplacian and y.ndim == 1:
-        return TargetRows(LaplaceProduct(kernel.gamma), location_scale_rows(predictive, y), None)
-    if isinstance(predictive, MultivariateNormal) and (gammas := _rbf_gammas(kernel)):
-        return TargetRows(NormalProduct(gammas), location_scale_rows(predictive, y), None)
+    first, *others = kernel.terms
+    if type(predictive) is Laplace and isinstance(first, Laplacian) and not others and y.ndim == 1:
+        return TargetRows(LaplaceProduct(first.gamma), location_scale_rows(predictive, y), None)
+    if isinstance(predictive, MultivariateNormal) and (gammas := rbf_gammas(kernel)) is not None:
+        return TargetRows(NormalProduct(tuple(gammas.tolist())), location_scale_rows(predictive, y), None)
     features = output_features(kernel, y, predictive)
     return TargetRows(FeatureProduct(), target_errors(y, predictive, kernel, features=features).delta, features)
 
@@ -77,9 +79,3 @@ def target_rows(predictive: Distribution, y: Array, kernel: Kernel) -> TargetRow
 def location_scale_rows(predictive: Laplace | MultivariateNormal, y: Array) -> Array:
     """(y, loc, scale) side by side, (n, 3q)."""
     return np.column_stack([y, predictive.loc, predictive.scale])
-
-
-def _rbf_gammas(kernel: Kernel) -> tuple[float, ...]:
-    parts = kernel.parts if isinstance(kernel, Sum) else (kernel,)
-    gammas = tuple(part.gamma for part in parts if isinstance(part, RBF))
-    return gammas if len(gammas) == len(parts) else ()

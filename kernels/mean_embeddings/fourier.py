@@ -16,7 +16,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.distributions.location import mass_outside, moved
 from congruence.kernels.distributions.waves import waves
-from congruence.kernels.kernel_functions import RBF, Kernel, Sum
+from congruence.kernels.kernel_functions import RBF, Kernel
 from congruence.kernels.mean_embeddings.base import EmbeddedErrors, FeatureError, FeatureMap
 from congruence.kernels.mean_embeddings.gram import lower_factor
 from congruence.kernels.streams import stream
@@ -91,10 +91,8 @@ class FourierFeatures(FeatureMap):
 
 def rbf_gammas(kernel: Kernel) -> Array | None:
     """The gammas of an RBF kernel or a sum of them; None for other kernels."""
-    parts = kernel.parts if isinstance(kernel, Sum) else (kernel,)
-    if all(isinstance(part, RBF) for part in parts):
-        return np.array([part.gamma for part in parts if isinstance(part, RBF)])
-    return None
+    gammas = [term.gamma for term in kernel.terms if isinstance(term, RBF)]
+    return np.array(gammas) if len(gammas) == len(kernel.terms) else None
 
 
 def frequency_count(gammas: Array, low: float, high: float, tolerance: float) -> int:

@@ -26,7 +26,7 @@ import scipy.linalg
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Deterministic, Distribution, Samples
-from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern, Sum
+from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern
 from congruence.kernels.mean_embeddings.base import EmbeddedErrors, FeatureError
 from congruence.kernels.mean_embeddings.gram import FACTORED_ROWS, factored, lower_factor
 from congruence.kernels.streams import stream
@@ -78,8 +78,7 @@ def line_errors(y: Array, predictive: Distribution, kernel: Kernel) -> EmbeddedE
 
 def is_line_kernel(kernel: Kernel) -> bool:
     """Whether ``line_errors`` knows the kernel."""
-    parts = kernel.parts if isinstance(kernel, Sum) else (kernel,)
-    return all(isinstance(part, (RBF, Laplacian, Matern)) for part in parts)
+    return all(isinstance(term, (RBF, Laplacian, Matern)) for term in kernel.terms)
 
 
 def _nodes(y: Array, predictive: Distribution, *, with_targets: bool) -> Array:
@@ -273,16 +272,21 @@ def _embed(law: Distribution, basis: _Basis) -> _Embedded:
 
 
 def _laplacian_gamma(kernel: Kernel) -> float | None:
-    if isinstance(kernel, Laplacian):
-        return kernel.gamma
-    return 1.0 / kernel.length_scale if isinstance(kernel, Matern) and kernel.nu == 0.5 else None
+    term, *others = kernel.terms
+    if others:
+        return None
+    if isinstance(term, Laplacian):
+        return term.gamma
+    return 1.0 / term.length_scale if isinstance(term, Matern) and term.nu == 0.5 else None
 
 
 def _smoothness(kernel: Kernel) -> tuple[float, float]:
     """2 pi max w^2 Lambda(w) and 2 pi max w^4 Lambda(w), summed over the parts of a kernel."""
-    if isinstance(kernel, Sum):
-        parts = [_smoothness(part) for part in kernel.parts]
-        return sum(first for first, _ in parts), sum(second for _, second in parts)
+    parts = [_smoothness_of_term(term) for term in kernel.terms]
+    return sum(first for first, _ in parts), sum(second for _, second in parts)
+
+
+def _smoothness_of_term(kernel: Kernel) -> tuple[float, float]:
     if isinstance(kernel, RBF):
         g = kernel.gamma
         return 4.0 * float(np.sqrt(np.pi * g)) / math.e, 64.0 * float(np.exp(-2.0) * np.sqrt(np.pi)) * g**1.5

@@ -16,7 +16,7 @@ from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.base import require_dimension
 from congruence.kernels.distributions.quadrature import probability_rule
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern, Sum, require_kernel
+from congruence.kernels.kernel_functions import RBF, Kernel, require_kernel
 from congruence.kernels.mean_embeddings.base import EmbeddedErrors, FeatureError
 from congruence.kernels.mean_embeddings.feature_maps import SHORT, FeatureMap, output_features, target_range
 from congruence.kernels.mean_embeddings.fourier import (
@@ -213,7 +213,7 @@ def _with_sampling_noise(model: Distribution, spread: Array, delta: Array) -> Ar
 
 def expected_diagonal(model: Distribution, kernel: Kernel) -> Array:
     """E k_Y(Y_i, Y_i), (n,): constant for stationary kernels, else by quadrature (scalar) or 256 draws (vectors)."""
-    if _is_stationary(kernel):
+    if kernel.is_stationary:
         return np.full(len(model), float(kernel.diagonal(np.zeros(1))[0]))
     if np.ndim(model.mean()) == 2:
         draws = model.sample(256, seed=stream(0, "expected diagonal"))
@@ -221,11 +221,6 @@ def expected_diagonal(model: Distribution, kernel: Kernel) -> Array:
     p, w = probability_rule()
     values = model.quantile(p[None, :])
     return np.asarray(kernel.diagonal(values.ravel()).reshape(values.shape) @ w)
-
-
-def _is_stationary(kernel: Kernel) -> bool:
-    parts = kernel.parts if isinstance(kernel, Sum) else (kernel,)
-    return all(isinstance(part, (RBF, Laplacian, Matern)) for part in parts)
 
 
 def output_kernel_or_marginal(kernel: Kernel | None, y: Array) -> Kernel:
