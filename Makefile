@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(BIN)/python infra/install.py
 
 .PHONY: demo test lint types unit docs dist ui check-gpu-packages clean
 
@@ -37,19 +37,19 @@ check-gpu-packages: $(VENV)/.installed-dev
 	$(BIN)/python tests/gpu/prove check-packages --device cpu
 
 $(VENV)/bin/python:
-	$(PYTHON) -c 'import sys; sys.exit("congruence needs Python 3.11 or newer; run: make PYTHON=python3.11 demo") if sys.version_info < (3, 11) else None'
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit("congruence needs Python 3.11 or newer; run: make PYTHON=python3.11 demo") if sys.version_info < (3, 11) else None'
+	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[pipeline]'
+	@$(INSTALL) pipeline
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[pipeline,dev]'
+	@$(INSTALL) pipeline dev
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[pipeline,docs]'
+	@$(INSTALL) pipeline docs
 	@touch $@
 
 clean:
