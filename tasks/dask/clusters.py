@@ -16,10 +16,11 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import Any
 
+import dask
+from dask.utils import parse_bytes
 from distributed import Client, KilledWorker, LocalCluster
 from distributed.comm.core import CommClosedError
 
-import dask
 from congruence.kernels.memory import CARD_SHARE_VARIABLE, total_memory
 from congruence.kernels.threads import usable_cores
 from congruence.tasks.dask.cluster_spec import ClusterSpec, await_workers, read_cluster_spec, start_cluster
@@ -28,7 +29,6 @@ from congruence.tasks.dask.log_filters import LeaveTheEndToTheClient, quiet_dask
 from congruence.tasks.dask.tls import tls_configuration
 from congruence.tasks.runtime.errors import ClusterError, SettingsError
 from congruence.tasks.settings.cluster import ClusterSettings
-from dask.utils import parse_bytes
 
 logger = logging.getLogger(__name__)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import dask
+
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.cluster import ClusterSettings
 

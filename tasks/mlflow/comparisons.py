@@ -6,6 +6,9 @@ import json
 import tempfile
 from pathlib import Path
 
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Run
+
 from congruence.tasks.comparison import Comparison, MetricDifference
 from congruence.tasks.mlflow.connection import connect, persist
 from congruence.tasks.mlflow.identity import COMPLETE, PREFIX, STATE, identity_digest
@@ -15,8 +18,6 @@ from congruence.tasks.mlflow.tables import table_json
 from congruence.tasks.plots import png, versions_figure
 from congruence.tasks.report.comparison import comparison_report
 from congruence.tasks.scores.meanings import probability
-from mlflow import MlflowClient
-from mlflow.entities import Metric, Run
 
 COMPARISON_FILE = "comparison.html"
 

@@ -8,9 +8,12 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-import requests
-
 import mlflow
+import requests
+from mlflow import MlflowClient
+from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES
+from mlflow.exceptions import MlflowException
+
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.io_errors import trouble
@@ -18,9 +21,6 @@ from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.runtime.mlflow_database import artifacts_folder, make_local_store, require_local_store
 from congruence.tasks.runtime.mlflow_outages import is_refusal, is_transient
 from congruence.tasks.runtime.uninterrupted import uninterrupted
-from mlflow import MlflowClient
-from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES
-from mlflow.exceptions import MlflowException
 
 log = logging.getLogger(__name__)
 

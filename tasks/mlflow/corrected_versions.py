@@ -16,9 +16,12 @@ from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 import mlflow
+import pandas as pd
+from mlflow.models import Model, ModelSignature, infer_signature
+from mlflow.types import ColSpec, Schema
+from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
+
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.log import without_notices
 from congruence.tasks.contract.model import fetch
@@ -43,9 +46,6 @@ from congruence.tasks.recalibration.model import (
 from congruence.tasks.recalibration.packed_encoder import pack_encoder
 from congruence.tasks.recalibration.rows import FITTED_ON, fitted_on
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from mlflow.models import Model, ModelSignature, infer_signature
-from mlflow.types import ColSpec, Schema
-from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 
 MADE_FROM = PREFIX + "recalibration"
 EXPERIMENT = "recalibrations"

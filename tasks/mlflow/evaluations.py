@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from mlflow import MlflowClient
+from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, Metric, Run
+from mlflow.exceptions import MlflowException
 
 from congruence.tasks.mlflow.connection import TrackingError, connect, of_deleted_run, persist
 from congruence.tasks.mlflow.finished import SECONDS, SLICES, WRONG
@@ -28,9 +31,6 @@ from congruence.tasks.scores.counts import count_fit
 from congruence.tasks.scores.evaluation import Evaluation, is_of_the_version
 from congruence.tasks.scores.evaluation import Metric as EvaluationMetric
 from congruence.tasks.scores.meanings import HEADLINES, meaning, verdict
-from mlflow import MlflowClient
-from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, Metric, Run
-from mlflow.exceptions import MlflowException
 
 SLICES_FILE = "tables/slices.json"
 POINTS_FILE = "tables/points.json"

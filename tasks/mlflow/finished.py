@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mlflow import MlflowClient
+from mlflow.entities import Run, ViewType
+
 from congruence.tasks.mlflow.connection import connect, persist
 from congruence.tasks.mlflow.identity import COMPLETE, IDENTITY, PREFIX, STATE
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.scores.evaluation import Metric
-from mlflow import MlflowClient
-from mlflow.entities import Run, ViewType
 
 SLICES = "congruence.slices"
 """The tag of a run with the names of the split's slice columns, a JSON list."""

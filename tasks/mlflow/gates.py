@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 
+from mlflow import MlflowClient
+from mlflow.entities import LoggedModelInput, Metric, Run
+
 from congruence.tasks.comparison import GateCheck, GateDecision
 from congruence.tasks.comparison.gate import OUTCOMES, UNCOMPARED
 from congruence.tasks.mlflow.connection import connect, persist
@@ -15,8 +18,6 @@ from congruence.tasks.mlflow.tables import table_json
 from congruence.tasks.mlflow.version_tags import set_alias
 from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.scores.meanings import probability
-from mlflow import MlflowClient
-from mlflow.entities import LoggedModelInput, Metric, Run
 
 GATE_FILE = "gate.json"
 GATE_PROTOCOL = "cce_gate_protocol"

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mlflow import MlflowClient
+from mlflow.entities import Run, ViewType
+
 from congruence.tasks.mlflow.connection import connect, persist
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import Evaluation, metric_list_digest
-from mlflow import MlflowClient
-from mlflow.entities import Run, ViewType
 
 PREFIX = "congruence."
 IDENTITY = PREFIX + "identity"

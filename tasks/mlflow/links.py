@@ -7,6 +7,7 @@ import re
 from urllib.parse import quote
 
 import mlflow
+
 from congruence.tasks.mlflow.connection import connect, persist
 from congruence.tasks.mlflow.settings import TrackingSettings
 

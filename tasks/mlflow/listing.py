@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
 from congruence.tasks.mlflow.connection import connect, persist
 from congruence.tasks.mlflow.finished import complete_runs, run_metrics
 from congruence.tasks.mlflow.gates import GATE_PROTOCOL
@@ -12,8 +15,6 @@ from congruence.tasks.mlflow.identity import PREFIX
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion, matching_versions
 from congruence.tasks.scores.evaluation import Metric
-from mlflow import MlflowClient
-from mlflow.entities import Run
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
+import mlflow.artifacts
 import pandas as pd
 import pyarrow.parquet as pq
+from mlflow import MlflowClient
 
-import mlflow.artifacts
 from congruence.tasks.mlflow.connection import connect, persist
 from congruence.tasks.mlflow.rows import REFERENCE_FILE, ROWS_FILE, rows_run
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.scores.evaluation import SplitSummary, is_of_the_version
-from mlflow import MlflowClient
 
 COLUMNS_FILE = "scores/columns.parquet"
 INFLUENCE_FILE = "scores/influence.parquet"

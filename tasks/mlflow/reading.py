@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+from mlflow import MlflowClient
+from mlflow.entities import Run
 
 from congruence.kernels.arrays import Array
 from congruence.tasks.comparison import ComparedVersion
@@ -29,8 +31,6 @@ from congruence.tasks.mlflow.rows import ROWS_DIGEST
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import Metric, SplitSummary
-from mlflow import MlflowClient
-from mlflow.entities import Run
 
 
 def logged_versions(

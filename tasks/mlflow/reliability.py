@@ -6,6 +6,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from mlflow import MlflowClient
+from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, Metric, Run
+
 from congruence.tasks.mlflow.connection import connect, persist
 from congruence.tasks.mlflow.identity import COMPLETE, PREFIX, STATE, identity_digest
 from congruence.tasks.mlflow.runs import close_run, log_params, open_identified, set_tags
@@ -14,8 +17,6 @@ from congruence.tasks.mlflow.tables import table_json
 from congruence.tasks.report.reliability import REPORT_FILE, SCORES_FILE, headlines
 from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.reliability import FALSE_DISCOVERIES, Reliability
-from mlflow import MlflowClient
-from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, Metric, Run
 
 POINTS_FILE, REJECTION_FILE = "tables/points.json", "tables/rejection.json"
 _DATASET_DIGEST = 36

@@ -11,14 +11,15 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from mlflow import MlflowClient
+from mlflow.entities import Run, ViewType
+
 from congruence.tasks.mlflow.connection import TrackingError, connect, experiment_id, of_deleted_run, persist
 from congruence.tasks.mlflow.identity import COMPLETE, IDENTITY, OPEN, PREFIX, STATE
 from congruence.tasks.mlflow.links import run_place
 from congruence.tasks.mlflow.runs import SOURCE, close_run
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary, is_of_the_version
-from mlflow import MlflowClient
-from mlflow.entities import Run, ViewType
 
 ROWS_FILE, REFERENCE_FILE = "rows.parquet", "reference.parquet"
 ROWS_DIGEST, ROWS_PLACE = PREFIX + "rows_digest", "rows"

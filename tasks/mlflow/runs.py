@@ -8,14 +8,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+from mlflow import MlflowClient
+from mlflow.entities import Param, Run, RunTag, ViewType
+from mlflow.exceptions import MlflowException
+
 from congruence.tasks.mlflow.connection import connect, experiment_id, persist
 from congruence.tasks.mlflow.identity import COMPLETE, IDENTITY, OPEN, PREFIX, STATE, EvaluationIdentity, find_runs
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.views import prepare_experiment
 from congruence.tasks.runtime.masking import mask_text
-from mlflow import MlflowClient
-from mlflow.entities import Param, Run, RunTag, ViewType
-from mlflow.exceptions import MlflowException
 
 ERROR = PREFIX + "error"
 MACHINE_RUN, MACHINE_PLACE = PREFIX + "machine_run", "system_metrics"

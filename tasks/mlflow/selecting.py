@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from mlflow.entities import Run
+
 from congruence.kernels.errors import ProtocolError
 from congruence.tasks.comparison import ComparedVersion
 from congruence.tasks.mlflow.conditions import Conditions
@@ -14,7 +16,6 @@ from congruence.tasks.mlflow.identity import IDENTITY, PREFIX
 from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion
-from mlflow.entities import Run
 
 ANY = Conditions()
 Shared = tuple[str, str]

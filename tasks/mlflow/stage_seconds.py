@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
+from mlflow.entities import Metric
+
 from congruence.tasks.mlflow.connection import connect
 from congruence.tasks.mlflow.finished import SECONDS
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.json_logging import log_fields
-from mlflow.entities import Metric
 
 logger = logging.getLogger(__name__)
 

@@ -11,9 +11,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 
-from distributed import Client
-
 import mlflow
+from distributed import Client
+from mlflow import MlflowClient
+from mlflow.entities import RunStatus
+from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
 from congruence.tasks.mlflow.connection import connect, experiment_id, persist
 from congruence.tasks.mlflow.identity import PREFIX
 from congruence.tasks.mlflow.links import run_place
@@ -22,9 +25,6 @@ from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.views import prepare_experiment
 from congruence.tasks.mlflow.worker_metrics import worker_metrics
 from congruence.tasks.runtime.uninterrupted import uninterrupted
-from mlflow import MlflowClient
-from mlflow.entities import RunStatus
-from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
 INTERVAL = 10.0
 _LOGGER = "mlflow.system_metrics.system_metrics_monitor"

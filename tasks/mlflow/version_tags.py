@@ -7,6 +7,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mlflow import MlflowClient
+
 from congruence.tasks.mlflow.connection import connect, persist
 from congruence.tasks.mlflow.identity import PREFIX, EvaluationIdentity, find_evaluation
 from congruence.tasks.mlflow.links import run_link, web_page
@@ -16,7 +18,6 @@ from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.meanings import verdict
-from mlflow import MlflowClient
 
 FAILURE = PREFIX + "failure."
 FAILED = "failed"

@@ -13,12 +13,13 @@ import json
 import zlib
 from typing import Any
 
+from mlflow import MlflowClient
+
 from congruence.tasks.mlflow.connection import connect
 from congruence.tasks.mlflow.identity import PREFIX
 from congruence.tasks.mlflow.links import list_page
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.scores.meanings import meaning
-from mlflow import MlflowClient
 
 KEY = "congruence"
 TAG = f"mlflow.sharedViewState.{KEY}"

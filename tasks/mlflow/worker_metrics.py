@@ -13,12 +13,12 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from distributed import Client
+from mlflow import MlflowClient
+from mlflow.entities import Metric, RunTag
 
 from congruence.tasks.mlflow.connection import connect
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.masking import mask_text
-from mlflow import MlflowClient
-from mlflow.entities import Metric, RunTag
 
 WORKERS_AT_A_TIME = 64
 """Of more workers the samples are as many times further apart, so that MLflow has no more to write."""
