@@ -41,7 +41,6 @@ from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.dask.gpus import devices_in_words, worker_devices
 from congruence.tasks.data import Split, SplitSettings
-from congruence.tasks.embeddings.addresses import share_options
 from congruence.tasks.encoders.identity import keep_identity
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.mlflow import EvaluationIdentity, fail_run, open_run
@@ -131,7 +130,6 @@ def _work_on(
 def _on_workers(client: Client, settings: EvaluationSettings, work: SplitWork, again: bool) -> list[VersionOutcome]:
     runner = on_workers_of(client)
     on_dask = evaluate_split.with_options(task_runner=runner, flow_run_name=f"evaluate on {work.split.name}")
-    share_options(client, settings.store.storage_options)
     with told(client):
         return on_dask(settings, Untold(work), again)
 

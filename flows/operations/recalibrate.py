@@ -35,7 +35,6 @@ from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.contract.resolved import resolved_contract
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.data import Split, SplitSettings
-from congruence.tasks.embeddings.addresses import share_options
 from congruence.tasks.encoders.loading import warm_encoder
 from congruence.tasks.mlflow.connection import persist, use_tracking
 from congruence.tasks.mlflow.corrected_versions import (
@@ -216,7 +215,6 @@ def _fitted(
 ) -> FittedVersion:
     locks = in_use(settings.home_folder, *local_stores(settings))
     with locks, dask_client(settings.cluster) as client, told(client):
-        share_options(client, settings.store.storage_options)
         runner = on_workers_of(client)
         return fit_recalibrated.with_options(task_runner=runner)(settings, protocol, split, parent, half)
 

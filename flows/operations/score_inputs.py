@@ -27,7 +27,6 @@ from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.data import SplitSettings
 from congruence.tasks.data.new_inputs import new_inputs
-from congruence.tasks.embeddings.addresses import share_options
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.mlflow import log_reliability, place_of
 from congruence.tasks.mlflow.connection import persist, use_tracking
@@ -97,7 +96,6 @@ def score(
     work = SolveWork(protocol, known, asked, {label: kept})
     locks = in_use(chosen.home_folder, *local_stores(chosen))
     with flow_of_a_command(), locks, dask_client(chosen.cluster) as client, told(client):
-        share_options(client, chosen.store.storage_options)
         runner = on_workers_of(client)
         measure_inputs.with_options(task_runner=runner)(chosen, work, version)
     measurement = kept.require()

@@ -49,6 +49,8 @@ DASK_SETTINGS = {
     "distributed.admin.low-level-log-length": 20,
 }
 """Dask reads some of these on the scheduler and some on workers: where others start those, infra/dask carries them."""
+IDLE_SECONDS = 3600
+"""After so long without a task the Dask operator removes a cluster: that of a command that was killed."""
 WITHOUT_WORKERS_SECONDS = 300.0
 """How long work waits for a worker: a nanny or an operator starts one again in less."""
 _TLS_OPTIONS = "--protocol tls --tls-ca-file ... --tls-cert ... --tls-key ...' and certificates of the same authority"
@@ -304,6 +306,7 @@ def kubernetes_spec(settings: ClusterSettings) -> ClusterSpec:
         "n_workers": settings.workers or 2,
         "env": WORKER_ENVIRONMENT | dask_environment(),
         "worker_command": "dask worker --nworkers 1 --nthreads 1",
+        "idle_timeout": IDLE_SECONDS,
         "quiet": True,
     }
     if memory is not None:  # Kubernetes does not know "8 GiB"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import zarr
-from zarr.core.buffer import default_buffer_prototype
+from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.storage import MemoryStore
 
 METADATA = "zarr.json"
@@ -51,19 +51,20 @@ def array_metadata(rows: int, dimension: int, dtype: str) -> bytes:
 
 def encoded(embeddings: npt.NDArray[Any]) -> bytes:
     """The object under the key DATA of an array of ``embeddings`` (rows, dimension)."""
-    memory = _memory(array_metadata(*embeddings.shape, str(embeddings.dtype)))
-    array = zarr.open_array(memory, mode="r+", zarr_format=3, config={"write_empty_chunks": True})
+    objects = _objects(array_metadata(*embeddings.shape, str(embeddings.dtype)))
+    array = zarr.open_array(MemoryStore(objects), mode="r+", zarr_format=3, config={"write_empty_chunks": True})
     array[:] = embeddings
-    return memory._store_dict[DATA].to_bytes()
+    return objects[DATA].to_bytes()
 
 
 def decoded(data: bytes, rows: int, dimension: int, dtype: str) -> npt.NDArray[np.float32]:
     """The embeddings in an object that ``encoded`` made."""
-    memory = _memory(array_metadata(rows, dimension, dtype), data)
+    memory = MemoryStore(_objects(array_metadata(rows, dimension, dtype), data))
     return np.asarray(zarr.open_array(memory, mode="r", zarr_format=3)[:], dtype=np.float32)
 
 
-def _memory(metadata: bytes, data: bytes | None = None) -> MemoryStore:
+def _objects(metadata: bytes, data: bytes | None = None) -> dict[str, Buffer]:
+    """What a store in memory holds, and goes on to write into."""
     buffer = default_buffer_prototype().buffer
     objects = {METADATA: metadata} | ({} if data is None else {DATA: data})
-    return MemoryStore({key: buffer.from_bytes(content) for key, content in objects.items()})
+    return {key: buffer.from_bytes(content) for key, content in objects.items()}

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import zarr
+from zarr.core.buffer import Buffer
 from zarr.storage import MemoryStore
 
 from congruence.tasks.data.split import Shard
@@ -54,9 +55,9 @@ def write_hierarchy(
     """Write the groups that a Zarr reader descends, the encoder's with ``header``, and the list of ``shards``."""
     groups = {"": None, f"{address.encoder_key}/": dict(header), f"{address.encoder_key}/shards/": None}
     for key, attributes in groups.items():
-        memory = MemoryStore()
-        zarr.create_group(memory, attributes=attributes)
-        objects.put_if_other(f"{key}{METADATA}", memory._store_dict[METADATA].to_bytes())
+        made: dict[str, Buffer] = {}
+        zarr.create_group(MemoryStore(made), attributes=attributes)
+        objects.put_if_other(f"{key}{METADATA}", made[METADATA].to_bytes())
     rows = shards[-1].stop if shards else 0
     listing = {"rows": rows, "shards": [[shard.digest, shard.rows] for shard in shards]}
     objects.put_if_other(_split_key(address), sealed(listing))

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from congruence.tasks.data.split import Shard
-from congruence.tasks.embeddings.addresses import StoreAddress, options_of, reference_to
+from congruence.tasks.embeddings.addresses import StoreAddress, as_text, from_text
 from congruence.tasks.embeddings.arrays import METADATA, encoded
 from congruence.tasks.embeddings.errors import NotEmbeddedError, StoreError
 from congruence.tasks.embeddings.hierarchy import ShardPlan, plan_of, read_hierarchy, store_header, write_hierarchy
@@ -89,7 +89,7 @@ class EmbeddingStore:
         """
         header = store_header(encoder_id, preprocessing_digest, dimension, dtype)
         options = storage_options or {}
-        address = StoreAddress(uri, reference_to(options), digest_of(header), plan_of(split))
+        address = StoreAddress(uri, as_text(options), digest_of(header), plan_of(split))
         store = cls(ObjectStore(uri, options), header, address, list(split.shards))
         store.sweep()
         write_hierarchy(store._objects, address, header, store._shards)
@@ -100,9 +100,9 @@ class EmbeddingStore:
         """The store that ``open`` made; `open_store_cached` does this once per process.
 
         Raises:
-            StoreError: there is none for this encoder and split, or this process does not know its options.
+            StoreError: there is none for this encoder and split.
         """
-        objects = ObjectStore(address.uri, options_of(address.options))
+        objects = ObjectStore(address.uri, from_text(address.options))
         header, shards = read_hierarchy(objects, address)
         return cls(objects, header, address, shards)
 
@@ -280,7 +280,7 @@ def open_store_cached(address: StoreAddress) -> EmbeddingStore:
     """The store at ``address``, opened at most once in this process; it may be read from any thread.
 
     Raises:
-        StoreError: no store was made there for this split, or this process does not know its options.
+        StoreError: no store was made there for this split.
     """
     with _opening:
         return _opened(address)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 from zarr.codecs import ZstdCodec
-from zarr.core.buffer import default_buffer_prototype
+from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.storage import MemoryStore
 
 Get = Callable[[str], bytes | None]
@@ -22,7 +22,8 @@ Get = Callable[[str], bytes | None]
 
 def encode_group(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, bytes]:
     """The objects, by key, of a Zarr v3 group that holds each array in one chunk."""
-    memory = MemoryStore()
+    objects: dict[str, Buffer] = {}
+    memory = MemoryStore(objects)
     zarr.create_group(memory)
     for name, values in arrays.items():
         stored = zarr.create_array(
@@ -34,7 +35,7 @@ def encode_group(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, bytes]:
             compressors=ZstdCodec(level=1, checksum=True),
         )
         stored[...] = values
-    return {key: buffer.to_bytes() for key, buffer in sorted(memory._store_dict.items())}
+    return {key: buffer.to_bytes() for key, buffer in sorted(objects.items())}
 
 
 def decode_group(objects: Mapping[str, bytes]) -> dict[str, npt.NDArray[Any]]:

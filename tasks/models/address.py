@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.tasks.embeddings.addresses import options_of, reference_to
+from congruence.tasks.embeddings.addresses import as_text, from_text
 from congruence.tasks.embeddings.markers import digest_of
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.models.registry import ModelVersion
@@ -32,7 +32,7 @@ class PredictionAddress:
         model: names the version for good, whatever the registry.
         digest: of the contract and the valid rows.
         label: what people call the version.
-        options: names the options of the store's file system, which may be secret; see ``StoreAddress``.
+        options: of the store's file system, as in ``StoreAddress``.
     """
 
     store_uri: str
@@ -40,7 +40,7 @@ class PredictionAddress:
     model: str
     digest: str
     label: str
-    options: str = ""
+    options: str = field(default="", repr=False)
 
     @classmethod
     def of(
@@ -60,10 +60,10 @@ class PredictionAddress:
             version: the version.
             contract: digest of the resolved contract, see ``contract_digest``.
             valid: which rows of the split are valid, (rows,) of bool.
-            storage_options: of the store's file system; workers know them by ``share_options``.
+            storage_options: of the store's file system.
         """
         digest = digest_of({"format": _FORMAT, "contract": contract, "valid": mask_digest(valid)})
-        options = reference_to(storage_options or {})
+        options = as_text(storage_options or {})
         return cls(store_uri, split_digest, _model_name(version), digest, version.label, options)
 
     @property
@@ -74,7 +74,7 @@ class PredictionAddress:
     @cached_property
     def objects(self) -> ObjectStore:
         """The store, opened once by each process that holds the address."""
-        return ObjectStore(self.store_uri, options_of(self.options))
+        return ObjectStore(self.store_uri, from_text(self.options))
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the open store."""

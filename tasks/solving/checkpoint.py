@@ -52,7 +52,13 @@ class CheckpointFile:
             return None
 
     def save(self, iterate: Iterate) -> None:
-        """See congruence.kernels.solvers.Checkpoint."""
+        """See congruence.kernels.solvers.Checkpoint.
+
+        Raises:
+            RuntimeError: without an earlier ``load``, which says for which right-hand sides; no run would find it.
+        """
+        if not self._key:
+            raise RuntimeError(f"{self._path}: load(rhs) first: an iterate is kept for its right-hand sides")
         with whole_file(self._path) as file:
             np.savez(
                 file,

@@ -66,6 +66,8 @@ def solve_versions(
     missing = [label for label in labels if work.kept[label].read() is None]
     if not missing:
         return
+    for label in missing:  # columns of a solve that was interrupted, perhaps with other blocks of rows
+        work.kept[label].remove()
     on_cards = solves_on_cards(worker_devices(client, settings.cluster))
     capacity = cluster_capacity(client, gpu=on_cards)
     if _by_row_blocks(settings, work, capacity.memory_bytes // max(1, len(client.nthreads()))):

@@ -152,6 +152,8 @@ def test_kind_kubernetes_asks_for_memory_in_words_that_kubernetes_knows() -> Non
         given = {item["name"]: item["value"] for item in container["env"]}
         assert given.items() >= (WORKER_ENVIRONMENT | dask_environment()).items()
     assert container["resources"]["limits"] == {"memory": str(8 * 2**30)}
+    timed = make_cluster_spec("a", idle_timeout=arguments["idle_timeout"])
+    assert timed["spec"]["idleTimeout"] == 3600, "so that pods of a command that was killed end by themselves"
     assert "name" not in arguments, "so that each evaluation has one of its own"
 
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from congruence.kernels import EXACT, Normal
 from congruence.kernels.protocol.protocol import ECAI, EvaluationProtocol
+from congruence.tasks.dask.clusters import dask_client
+from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.store import StoreError
+from congruence.tasks.settings.cluster import ClusterSettings
+from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.solving import solve
 from congruence.tasks.solving.measured import MeasurementAddress, VersionMeasurement, from_bytes, to_bytes
 from congruence.tasks.solving.measurement import measure
 
@@ -57,6 +63,32 @@ def test_a_measurement_comes_back_as_it_was(protocol: EvaluationProtocol, tmp_pa
     address.remove()
     address.remove()
     assert address.read() is None
+
+
+def test_columns_of_an_interrupted_solve_by_other_blocks_are_not_mixed_with_a_later_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill after two blocks were written, then a run with other blocks: the version is solved, once."""
+    address = MeasurementAddress(str(tmp_path), "measurements/split/version.npz")
+    for block in range(2):
+        address.write_columns(block, {"cce": np.zeros(30)})
+    left = []
+
+    def by_one_block(*_: Any) -> None:
+        left.extend(ObjectStore(str(tmp_path), {}).sizes("measurements"))
+        address.write(measured(EXACT))
+
+    monkeypatch.setattr(solve, "_solve_by_blocks", by_one_block)
+    monkeypatch.setattr(solve, "_by_row_blocks", lambda *_: True)
+    rows: Any = None
+    settings = EvaluationSettings.model_validate(
+        {"splits": [{"name": "s", "uri": "s.parquet", "input": "x", "target": "y"}], "encoder": {"kind": "identity"}}
+    )
+    work = solve.SolveWork(EXACT, rows, None, {"version": address})
+    with dask_client(ClusterSettings(kind="threads", workers=1)) as client:
+        solve.solve_versions(client, settings, work, ["version"], print)
+    assert left == []
+    assert address.read() is not None
 
 
 def test_what_is_damaged_counts_as_missing(tmp_path: Path) -> None:

@@ -106,6 +106,16 @@ def test_an_iterate_is_kept_until_its_answer_is_logged_and_an_abandoned_one_for_
     assert not kept.exists()
 
 
+def test_an_iterate_of_no_known_right_hand_sides_is_not_kept(tmp_path: Path) -> None:
+    iterate = Iterate(1, *(np.zeros((3, 1)) for _ in range(4)))
+    checkpoint = CheckpointFile(tmp_path / "iterate.npz", "system")
+    with pytest.raises(RuntimeError, match=r"load\(rhs\) first"):
+        checkpoint.save(iterate)
+    assert checkpoint.load(np.ones((3, 1))) is None
+    checkpoint.save(iterate)
+    assert checkpoint.load(np.ones((3, 1))) is not None
+
+
 def test_a_solve_that_was_killed_in_the_middle_ends_with_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from congruence.flows.evaluation.stages.waiting import as_completed, flow_client
 from congruence.tasks.contract import ContractError
 from congruence.tasks.contract.resolved import contract_digest, resolved_contract
 from congruence.tasks.data import Shard
-from congruence.tasks.embeddings.addresses import options_of
+from congruence.tasks.embeddings.addresses import from_text
 from congruence.tasks.mlflow.connection import persist, use_tracking
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.evaluated_rows import EvaluatedRows, KeptPredictions
@@ -58,7 +58,7 @@ def kept_predictions(rows: EvaluatedRows, served: ServedVersion) -> KeptPredicti
     """Where the predictions of a version for ``rows``, which are embedded, are kept."""
     inputs = rows.split.settings.model_input_columns
     contract = contract_digest(served.contract, inputs, served.settings.isolation)
-    store, options = rows.address, options_of(rows.address.options)
+    store, options = rows.address, from_text(rows.address.options)
     address = PredictionAddress.of(store.uri, rows.split.digest, served.version, contract, rows.valid, options)
     return KeptPredictions(address, served)
 
