@@ -3,6 +3,12 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from congruence.kernels.calibration.decomposition import (
+        ScoreDecomposition,
+        crps_decomposition,
+        marginal_crps,
+        quantile_decomposition,
+    )
     from congruence.kernels.calibration.frequencies import CountFrequencies, count_frequencies
     from congruence.kernels.calibration.groups import (
         GroupCalibration,
@@ -33,6 +39,7 @@ __all__ = [
     "CountFrequencies",
     "GroupCalibration",
     "PitKind",
+    "ScoreDecomposition",
     "UniformityTest",
     "accuracy",
     "adversarial_group_calibration",
@@ -42,12 +49,15 @@ __all__ = [
     "chi_square",
     "count_frequencies",
     "cramer_von_mises",
+    "crps_decomposition",
     "expected_calibration_error",
     "kolmogorov_smirnov",
+    "marginal_crps",
     "mean_interval_score",
     "miscalibration_area",
     "pit_values",
     "proportions",
+    "quantile_decomposition",
     "regression_metrics",
     "reliability_curve",
 ]

@@ -106,6 +106,34 @@ MEANINGS: dict[str, Meaning] = {
         "NLL", "Mean negative log-likelihood of the targets: a proper score.", "nats per row", interval=ROWS
     ),
     "crps_mean": Meaning("CRPS", "Mean continuous ranked probability score, a proper score.", TARGET, interval=ROWS),
+    "crps_skill": Meaning(
+        "CRPS skill",
+        "1 - CRPS / CRPS of the law of all targets together, which ignores the input: 1 is perfect, 0 no better than "
+        "that law, negative worse.",
+        SHARE,
+        "higher",
+        ROWS,
+    ),
+    "crps_miscalibration": Meaning(
+        "miscalibration of CRPS",
+        "What recalibrating every predicted quantile by a non-decreasing function would take off the CRPS: CRPS = "
+        "miscalibration - discrimination + uncertainty, by quantiles at 21 levels of at most 10,000 rows. Large beside "
+        "the CRPS: recalibrate.",
+        TARGET,
+    ),
+    "crps_discrimination": Meaning(
+        "discrimination of CRPS",
+        "What the recalibrated predictions take off the uncertainty: how well the version tells inputs apart. Near 0: "
+        "calibrated or not, it is useless.",
+        TARGET,
+        "higher",
+    ),
+    "crps_uncertainty": Meaning(
+        "uncertainty of CRPS",
+        "The CRPS of the law of all targets together, the same for every version.",
+        TARGET,
+        "neither",
+    ),
     "ece": Meaning(
         "ECE",
         "Expected calibration error over the whole split. Near 0 does not mean that single predictions are right.",

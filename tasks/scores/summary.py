@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.calibration.decomposition import crps_decomposition, marginal_crps
 from congruence.kernels.calibration.regression import even_levels
 from congruence.kernels.calibration.uniformity import chi_square, cramer_von_mises, kolmogorov_smirnov
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
@@ -40,9 +41,10 @@ from congruence.tasks.scores.evaluation import Metric
 from congruence.tasks.scores.names import MEANS
 
 PIT_LEVELS = {f"pit_{j}": float(level) for j, level in enumerate(even_levels())}
-COVERAGE_LEVELS = (0.5, 0.9, 0.95)
+COVERAGE_LEVELS = (0.5, 0.8, 0.9, 0.95)
 COVERAGE_COLUMNS = tuple(f"{kind}_{level}" for level in COVERAGE_LEVELS for kind in ("covered", "width"))
 _REQUESTED_MEANS = {name.removesuffix("_mean"): column for name, column in MEANS.items()}
+DECOMPOSED_ROWS = 10_000
 SKCE_ROWS = 50_000
 SKCE_PAIRS_ROWS = 5_000
 ASYMPTOTIC_ROWS = 1_500
@@ -65,7 +67,7 @@ def mean_columns(
         requested: the metrics.
         points: the scores of the rows by column.
         predictive: for the coverage, where ``points`` does not hold the ``coverage_columns``.
-        targets: the same.
+        targets: the same, and for the CRPS of their marginal law.
         squared_cce: where it is not the square of ``points["cce"]``, as in a mean over repeats.
     """
     columns = {
@@ -77,6 +79,11 @@ def mean_columns(
     for metric, column in {**_REQUESTED_MEANS, "rmse": "squared_error"}.items():
         if metric in requested and column in points:
             columns[column] = points[column]
+    if "crps" in columns:
+        if "marginal_crps" in points:
+            columns["marginal_crps"] = points["marginal_crps"]
+        elif targets is not None and targets.ndim == 1:
+            columns["marginal_crps"] = marginal_crps(targets)
     if "ece" in requested and "pit" in points:
         columns |= {name: points["pit"] <= level for name, level in PIT_LEVELS.items()}
     if "coverage" in requested:
@@ -104,6 +111,8 @@ def mean_metrics(columns: Collection[str]) -> dict[str, Callable[[Means], Any]]:
         "cce_excess": lambda mean: np.sqrt(np.maximum(mean["squared_cce"] - mean["squared_floor"], 0.0)),
     }
     functions |= {name: _mean(column) for name, column in MEANS.items() if column in columns}
+    if "marginal_crps" in columns:
+        functions["crps_skill"] = _skill
     if "squared_error" in columns:
         functions["rmse"] = lambda mean: np.sqrt(mean["squared_error"])
     if "pit_0" in columns:
@@ -117,6 +126,10 @@ def mean_metrics(columns: Collection[str]) -> dict[str, Callable[[Means], Any]]:
 
 def _mean(column: str) -> Callable[[Means], Any]:
     return lambda mean: mean[column]
+
+
+def _skill(mean: Means) -> Any:
+    return 1.0 - mean["crps"] / np.where(mean["marginal_crps"] > 0.0, mean["marginal_crps"], np.nan)
 
 
 def _expected_calibration_error(mean: Means) -> Any:
@@ -219,8 +232,10 @@ def slice_groups(values: pd.Series[Any]) -> tuple[Array, Array]:
 def other_metrics(
     requested: tuple[str, ...], points: Mapping[str, Array], predictive: Distribution, targets: Array, seed: int
 ) -> dict[str, Metric]:
-    """Metrics that are no means over points: sharpness, uniformity of the PIT, the kernel calibration error."""
+    """Metrics that are no means over points: sharpness, uniformity of the PIT, CRPS taken apart, the SKCE."""
     metrics = column_metrics(requested, points)
+    if "crps" in requested and "crps" in points and targets.ndim == 1:
+        metrics |= score_decomposition(predictive, targets, seed)
     return metrics | kernel_calibration_error(predictive, targets, seed) if "skce" in requested else metrics
 
 
@@ -238,6 +253,16 @@ def column_metrics(requested: tuple[str, ...], points: Mapping[str, Array]) -> d
 
 def _finite(values: Mapping[str, float]) -> dict[str, Metric]:
     return {name: Metric(float(value)) for name, value in values.items() if np.isfinite(value)}
+
+
+def score_decomposition(predictive: Distribution, targets: Array, seed: int) -> dict[str, Metric]:
+    """Miscalibration, discrimination and uncertainty of the CRPS; of more than 10,000 rows, of as many at random."""
+    if len(targets) > DECOMPOSED_ROWS:
+        chosen = stream(seed, "rows of the score decomposition").choice(len(targets), DECOMPOSED_ROWS, replace=False)
+        rows = np.sort(chosen)
+        predictive, targets = predictive[rows], targets[rows]
+    found = crps_decomposition(targets, predictive)
+    return _finite({f"crps_{part}": found.crps(part) for part in ("miscalibration", "discrimination", "uncertainty")})
 
 
 def _differ(predictive: Distribution) -> bool:

@@ -59,6 +59,7 @@ from congruence.tasks.scores.summary import (
     estimated,
     kernel_calibration_error,
     mean_columns,
+    score_decomposition,
     slice_table,
 )
 from congruence.tasks.solving.calibration import SplitCalibration, VersionCalibration
@@ -159,6 +160,8 @@ def evaluated(problem: Problem, family: str, number: int, model: ModelVersion, a
         columns = mean_columns(METRICS, points, predictive, y, result.squared_values)
         metrics = congruence_metrics(result, test, expected) | estimated(columns, hashed, 0)
         metrics |= column_metrics(METRICS, points) | calibration_metrics(calibration.test)
+    with account.part("score decomposition"):
+        metrics |= score_decomposition(predictive, y, 0)
     with account.part("SKCE"):
         metrics |= kernel_calibration_error(predictive, y, 0)
     with account.part("what is wrong"):

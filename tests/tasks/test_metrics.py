@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from congruence.kernels import EXACT, Distribution, Mixture, MultivariateNormal, Normal, Poisson, Samples
-from congruence.kernels.calibration import pit_values
+from congruence.kernels.calibration import marginal_crps, pit_values
 from congruence.kernels.resampling.aggregation import ScoreStatistics
 from congruence.kernels.streams import hashed_keys
 from congruence.tasks.scores import summary
@@ -126,7 +126,7 @@ def test_columns_alone_give_every_metric_but_the_kernel_calibration_error() -> N
     y = X[:, 0] + RNG.normal(size=ROWS)
     predictive = Normal(X[:, 0], np.ones(ROWS))
     metrics, points = metrics_of(predictive, y)
-    kept = points | coverage_columns(predictive, y)
+    kept = points | coverage_columns(predictive, y) | {"marginal_crps": marginal_crps(y)}
     keys = np.array([f"row {row}" for row in range(ROWS)], dtype=object)
     whole = estimated(mean_columns(METRICS, points, predictive, y), keys, seed=3)
     blocks = (slice(0, 50), slice(50, ROWS))
@@ -141,8 +141,20 @@ def test_columns_alone_give_every_metric_but_the_kernel_calibration_error() -> N
         np.testing.assert_allclose(list(vars(merged[name]).values()), list(vars(metric).values()), rtol=1e-12)
     others = column_metrics(METRICS, kept)
     missing = set(metrics) - set(merged) - set(others)
-    assert {name for name in missing if not name.startswith("cce")} == {"skce", "skce_p_value"}
+    assert {name for name in missing if not name.startswith("cce")} == {
+        *("skce", "skce_p_value"),
+        *("crps_miscalibration", "crps_discrimination", "crps_uncertainty"),
+    }
     assert others["sharpness"].value == pytest.approx(metrics["sharpness"], rel=1e-14)
+
+
+def test_the_crps_is_taken_apart_and_set_beside_that_of_the_marginal_law() -> None:
+    y = X[:, 0] + RNG.normal(size=ROWS)
+    metrics, points = metrics_of(Normal(X[:, 0], np.ones(ROWS)), y)
+    parts = [metrics[f"crps_{name}"] for name in ("miscalibration", "discrimination", "uncertainty")]
+    assert parts[0] - parts[1] + parts[2] == pytest.approx(metrics["crps_mean"], rel=0.05)
+    assert metrics["crps_skill"] == pytest.approx(1.0 - points["crps"].mean() / marginal_crps(y).mean(), rel=1e-12)
+    assert {f"{kind}_{level}" for kind in ("coverage", "width") for level in (50, 80, 90, 95)} <= set(metrics)
 
 
 def test_the_kernel_calibration_error_of_a_large_split_is_that_of_a_sample(monkeypatch) -> None:
