@@ -7,7 +7,12 @@ from typing import Any, Literal
 import numpy as np
 import scipy.linalg
 
-from congruence.kernels.arrays import array_namespace
+from congruence.kernels.arrays import Array, array_namespace
+
+LARGEST_FACTOR = 12_000
+"""Rows that LAPACK factors in one call: OpenBLAS's threads end the process from 15,800 on."""
+
+TILE_ROWS = 4096
 
 
 def cholesky_factor(matrix: Any) -> Any:
@@ -16,9 +21,26 @@ def cholesky_factor(matrix: Any) -> Any:
     Raises:
         LinAlgError: the matrix is not positive definite.
     """
-    if array_namespace(matrix) is np:
-        return scipy.linalg.cholesky(matrix, lower=True, overwrite_a=True, check_finite=False)
-    return factor_on_card(matrix)
+    if array_namespace(matrix) is not np:
+        return factor_on_card(matrix)
+    if len(matrix) > LARGEST_FACTOR:
+        return _factor_by_tiles(matrix, TILE_ROWS)
+    return scipy.linalg.cholesky(matrix, lower=True, overwrite_a=True, check_finite=False)
+
+
+def _factor_by_tiles(matrix: Array, tile_rows: int) -> Array:
+    """In place, right-looking: a tile on the diagonal, the panel below it, and what is left of the matrix."""
+    n = len(matrix)
+    for start in range(0, n, tile_rows):
+        stop = min(start + tile_rows, n)
+        diagonal = scipy.linalg.cholesky(matrix[start:stop, start:stop], lower=True, check_finite=False)
+        panel = triangular_solve(diagonal, matrix[stop:, start:stop].T, transposed=False).T
+        matrix[start:stop, start:stop], matrix[stop:, start:stop] = diagonal, panel
+        matrix[start:stop, stop:] = 0.0
+        for left in range(stop, n, tile_rows):
+            columns = slice(left, min(left + tile_rows, n))
+            matrix[left:, columns] -= panel[left - stop :] @ panel[left - stop : columns.stop - stop].T
+    return matrix
 
 
 def factor_on_card(matrix: Any) -> Any:

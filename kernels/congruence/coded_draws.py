@@ -26,7 +26,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.streams import row_words, stream
 
 ROWS_OF_A_PRODUCT = 64  # below, a product is too small to be worth its call
-MIN_BITS = 8
+MIN_BITS = 10  # of up to 1,023 draws: fewer are the first of as many
 
 
 def row_codes(positions: Array, bits: int, seed: int, purpose: str) -> Array:

@@ -21,7 +21,6 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.printed import printed
-from congruence.kernels.streams import stream
 
 SPLITS = 16
 SIGN_BITS = 4  # 16 draws of the signs for each split
@@ -62,14 +61,20 @@ def expected_congruence(
         seed: of the drawn splits and signs.
     """
     delta = null_draws(y, predictive, kernel)
-    drawn = delta.draw(SPLITS, stream(seed, "targets of a true version"))
+    positions = np.arange(len(y))
+    drawn = delta.drawn(positions, SPLITS, seed)
     if roots is not None:
         drawn = drawn * roots.astype(np.float32)[:, None, None]
-    codes = row_codes(np.arange(len(drawn)), SIGN_BITS, seed, "signs of a true version")
-    sums = sums_by_code(smoother.analysis, drawn.reshape(len(drawn), -1), codes, SIGN_BITS)
+    sums = signed_sums(smoother.analysis, drawn, positions, seed)
     drawn_coefficients = splits_under_signs(sums, smoother.filters)
     synthesis = smoother.synthesis[mean_points(len(smoother.synthesis))]
     return expected_at(synthesis, drawn_coefficients, mean_squared_floor)
+
+
+def signed_sums(vectors: Array, drawn: Array, positions: Array, seed: int) -> Array:
+    """U'Delta* of drawn Delta (n, splits, r) by the codes of the rows' signs, for ``splits_under_signs``."""
+    codes = row_codes(positions, SIGN_BITS, seed, "signs of a true version")
+    return sums_by_code(vectors, drawn.reshape(len(drawn), -1), codes, SIGN_BITS)
 
 
 def splits_under_signs(sums: Array, filters: Array) -> Array:

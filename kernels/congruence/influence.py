@@ -37,6 +37,7 @@ MULTIPLIERS = 200
 ENERGY = 0.998  # of the residuals' features that the multipliers see
 RIDGES = np.geomspace(1e-6, 1e6, 37)  # relative to the metric's own n lambda
 MAX_AXES = 256  # of them: vector targets have thousands
+LEAST_FREEDOM = 1e-3  # 1 - h_ii of a row that has a direction to itself, above the rounding of single precision
 POINTS = 4096  # that means under drawn signs run over
 _INFLUENCES = ("root", "squared")
 _TINY = float(np.finfo(float).tiny)
@@ -201,7 +202,7 @@ def leave_one_out(analysis: Array, chosen: Array, coefficients: Array, delta: Ar
     """Leave-one-out residuals (rows, r) of some rows U (rows, k) and Delta (rows, r), by the fit of all."""
     fit = analysis @ (chosen[:, None] * coefficients).astype(analysis.dtype)
     leverage = np.einsum("ij,j,ij->i", analysis, chosen, analysis)
-    return np.asarray((delta - fit) / np.maximum(1.0 - leverage, 0.5)[:, None])
+    return np.asarray((delta - fit) / np.maximum(1.0 - leverage, LEAST_FREEDOM)[:, None])
 
 
 def _multiplied(

@@ -15,17 +15,23 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.gram.spectrum import SpectralSmoother
+from congruence.kernels.resampling.keyed import row_signs
 
 PROBES = 16
 TOLERANCE = 0.02  # of the norm of a smoothed probe
 
 
-def draw_probes(variance: Array, smoother: SpectralSmoother, rng: np.random.Generator, out: Array) -> Array:
-    """Fill ``out`` (n, p) with probes z of variances v (n,), and return the residual norms that end a solve on them."""
-    out[...] = rng.choice((-1.0, 1.0), size=out.shape)
-    out *= np.sqrt(variance)[:, None]
+def probes_of(variance: Array, positions: Array, seed: int, *, count: int = PROBES, use: str = "") -> Array:
+    """Probes z (n, count) of variances v (n,) at the rows ``positions`` of a split; ``use`` tells repeats apart."""
+    signs = row_signs(positions, count, seed, f"noise floor probes{use}").astype(np.float64)
+    signs *= np.sqrt(variance)[:, None]
+    return signs
+
+
+def probe_tolerances(probes: Array, smoother: SpectralSmoother) -> Array:
+    """The residual norms that end a solve on probes (n, p), (p,)."""
     # The leading directions are orthonormal, so these are the norms of L z over the reference points.
-    return np.asarray(TOLERANCE * np.linalg.norm(smoother.coefficients(_single(out)), axis=0))
+    return np.asarray(TOLERANCE * np.linalg.norm(smoother.coefficients(_single(probes)), axis=0))
 
 
 def squared_floor(variance: Array, smoother: SpectralSmoother, probes: Array, smoothed: Array) -> Array:

@@ -21,6 +21,7 @@ from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.mean_embeddings.feature_maps import FeatureMap, output_features
 from congruence.kernels.mean_embeddings.model_scales import model_output_kernel
 from congruence.kernels.mean_embeddings.residuals import marginal_kernel
+from congruence.kernels.resampling.keyed import row_choices, row_draws
 from congruence.kernels.streams import stream
 
 CHUNK_ROWS = 65_536
@@ -30,6 +31,7 @@ VECTOR_TOLERANCE = 1e-2
 ENERGY = 0.998  # of the features of the model's draws that the kept directions hold
 MAX_DIRECTIONS = 48
 PILOT_ROWS = 4096
+PURPOSE = "targets of a true version"  # of the band and of the test, which share their draws
 _LARGEST = float(np.sqrt(np.finfo(np.float32).max)) / 1e3  # squares are summed over rows and coordinates
 
 Compressed = Callable[[Array], Array]
@@ -47,6 +49,9 @@ class NullDraws(Protocol):
 
     def draw(self, count: int, rng: np.random.Generator) -> Array:
         """Delta of ``count`` simulated targets per row, (n, count, r)."""
+
+    def drawn(self, positions: Array, count: int, seed: int) -> Array:
+        """Delta of ``count`` targets drawn for the rows ``positions`` of a split, (n, count, r), see ``row_draws``."""
 
     def of_values(self, values: Array) -> Array:
         """Delta of any targets, c per row: (n, c) or (n, c, q) to (n, c, r)."""
@@ -81,6 +86,10 @@ class DistributionDraws:
             delta[rows] = self.features(self.predictive[rows].sample(count, seed=rng))
             delta[rows] -= self.mean[rows, None, :]
         return delta
+
+    def drawn(self, positions: Array, count: int, seed: int) -> Array:
+        """See NullDraws."""
+        return self.of_values(row_draws(self.predictive, positions, count, seed, PURPOSE))
 
     def of_values(self, values: Array) -> Array:
         """See NullDraws."""
@@ -117,6 +126,11 @@ class EnsembleDraws:
     def draw(self, count: int, rng: np.random.Generator) -> Array:
         """See NullDraws."""
         chosen = rng.integers(self.values.shape[1], size=(len(self.values), count))
+        return self._against_the_others(self.features(self.values[np.arange(len(self.values))[:, None], chosen]))
+
+    def drawn(self, positions: Array, count: int, seed: int) -> Array:
+        """See NullDraws."""
+        chosen = row_choices(positions, count, self.values.shape[1], seed, PURPOSE)
         return self._against_the_others(self.features(self.values[np.arange(len(self.values))[:, None], chosen]))
 
     def of_values(self, values: Array) -> Array:

@@ -9,9 +9,10 @@ version is a set of right-hand sides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy as np
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.congruence.expected import ExpectedCongruence, expected_congruence
 from congruence.kernels.congruence.influence import congruence_uncertainty
-from congruence.kernels.congruence.noise_floor import PROBES, draw_probes, squared_floor
+from congruence.kernels.congruence.noise_floor import PROBES, probe_tolerances, probes_of, squared_floor
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.errors import InvalidInputError
@@ -165,38 +166,52 @@ class PreparedCongruence:
 
     def solve_versions(self, errors: Mapping[Name, TargetErrors], *, seed: int = 0) -> dict[Name, SolvedErrors]:
         """One solve for the target errors of many versions (n rows each), each with the probes that ``seed`` draws."""
-        return self._solved(errors, {name: stream(seed, "noise floor probes") for name in errors}, None)
+        return self._solved(errors, seed, dict.fromkeys(errors, ""), None, None)
 
     def evaluate_errors(
         self,
         errors: Mapping[Name, TargetErrors],
         *,
-        rng: np.random.Generator,
+        seed: int = 0,
+        uses: Mapping[Name, str] | None = None,
         probes: int | None = None,
+        positions: Array | None = None,
         uncertainty: bool = False,
     ) -> dict[Name, CongruenceResult]:
         """CCE from the target errors of many versions, or draws of one, in one solve.
 
         Args:
             errors: by name, n rows each.
-            rng: of the noise floor's probes.
+            seed: of the noise floor's probes.
+            uses: what tells the probes of repeats apart, by name.
             probes: to take for the noise floor; by default none where it is read off a factor, else 16.
+            positions: of the reference rows in their split, by which they have their probes; all of it by default.
             uncertainty: with standard errors and the influence of each reference row.
         """
-        solved = self._solved(errors, dict.fromkeys(errors, rng), probes)
+        solved = self._solved(errors, seed, uses or dict.fromkeys(errors, ""), probes, positions)
         return {name: self._told(version, uncertainty) for name, version in solved.items()}
 
     def _told(self, version: SolvedErrors, uncertainty: bool) -> CongruenceResult:
         return version.with_uncertainty(self.smoother) if uncertainty else version.result
 
     def _solved(
-        self, errors: Mapping[Name, TargetErrors], rngs: Mapping[Name, np.random.Generator], probes: int | None
+        self,
+        errors: Mapping[Name, TargetErrors],
+        seed: int,
+        uses: Mapping[Name, str],
+        probes: int | None,
+        positions: Array | None,
     ) -> dict[Name, SolvedErrors]:
         exact = probes is None and self._floor_is_exact
         probes = 0 if exact else probes or PROBES
+        rows = np.arange(self.operator.n) if positions is None else positions
+
+        def drawn(name: Name, error: TargetErrors) -> Array:
+            return probes_of(error.variance, rows, seed, count=probes, use=uses[name])
+
         with single_threaded_blas():
-            rhs, limits, errors = self._right_hand_sides(errors, probes, rngs)
-        smoothed, solution = self.smooth(rhs, tolerances=limits)
+            rhs, limits, errors = self._right_hand_sides(errors, probes, drawn)
+        smoothed, solution = self.smooth(rhs, tolerances=limits, groups=self._groups(errors, probes))
         found: dict[Name, SolvedErrors] = {}
         start = 0
         for name, error in errors.items():
@@ -211,12 +226,15 @@ class PreparedCongruence:
             start = stop + probes
         return found
 
-    def smooth(self, rhs: Array, *, tolerances: Array | None = None) -> tuple[Array, Solution]:
+    def smooth(
+        self, rhs: Array, *, tolerances: Array | None = None, groups: Sequence[slice] | None = None
+    ) -> tuple[Array, Solution]:
         """k(x)' A^-1 rhs at the query points, (m, c), for right-hand sides (n, c), and the solution it comes from.
 
-        ``tolerances`` (c,) are residual norms that end a column, NaN for the solver's own.
+        ``tolerances`` (c,) are residual norms that end a column, NaN for the solver's own, which the columns of each of
+        the ``groups`` share among themselves.
         """
-        solution = self.solver.solve(self.state, rhs, tolerances=tolerances)
+        solution = self.solver.solve(self.state, rhs, tolerances=tolerances, groups=groups)
         if self.query is not None:
             return self.operator.cross(self.query, solution.value), solution
         # At the reference points K Z = B - n lambda Z - R costs no pass.
@@ -226,7 +244,7 @@ class PreparedCongruence:
         return smoothed, solution
 
     def _right_hand_sides(
-        self, errors: Mapping[Name, TargetErrors], probes: int, rngs: Mapping[Name, np.random.Generator]
+        self, errors: Mapping[Name, TargetErrors], probes: int, drawn: Callable[[Name, TargetErrors], Array]
     ) -> tuple[Array, Array, dict[Name, TargetErrors]]:
         """Delta and probes of each version side by side, when to stop on them, and ``errors`` as views of them.
 
@@ -242,9 +260,16 @@ class PreparedCongruence:
             viewed[name] = replace(error, delta=rhs[:, start:stop])
             if probes:
                 columns = slice(stop, stop + probes)
-                limits[columns] = draw_probes(error.variance, self.smoother, rngs[name], out=rhs[:, columns])
+                rhs[:, columns] = drawn(name, error)
+                limits[columns] = probe_tolerances(rhs[:, columns], self.smoother)
             start = stop + probes
         return rhs, limits, viewed
+
+    @staticmethod
+    def _groups(errors: Mapping[Name, TargetErrors], probes: int) -> list[slice]:
+        """The columns of each version."""
+        ends = np.cumsum([0, *(error.delta.shape[1] + probes for error in errors.values())])
+        return [slice(int(start), int(stop)) for start, stop in pairwise(ends)]
 
     def _errors_of(
         self, y: Array, versions: Mapping[str, Distribution], kernel: Kernel, samples: int | None, seed: int

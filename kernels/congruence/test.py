@@ -9,12 +9,15 @@ is a valid p-value at any n (Dwass 1957; Davison and Hinkley 1997, section 4.2).
 statistic is the mean CCE over the points, smoothed in the leading directions of the Gram matrix and of the output
 features, which costs thin products instead of solves; a solver can be named to have it exactly.
 
-In the leading directions the simulated splits are drawn from pools. A row's observed target and 31 draws from its law
+In the leading directions the simulated splits are drawn from pools. A row's observed target and 15 draws from its law
 are exchangeable if the model is the truth (an ensemble's target and members are, too), and every simulated split takes
-one of the 32 for each row. Which one is the action of a group on the pools, in which the observed split stands for the
+one of the 16 for each row. Which one is the action of a group on the pools, in which the observed split stands for the
 identity, and the draws are elements of that group chosen at random: p is exact for any number of them (Hemerik and
 Goeman 2018, theorem 2), and all of them together cost a few products (``coded_draws``). The observed target is in one
-of 32 rows of a simulated split: of a wrong model the simulated statistics lie a little closer to the observed one.
+of 16 rows of a simulated split: of a wrong model the simulated statistics lie a little closer to the observed one.
+
+Draws belong to rows by their position, and the splits of fewer draws are the first ones of more: the p-value does not
+depend on where and in what order rows are worked on, and 199 draws are the first 199 of 999.
 """
 
 from __future__ import annotations
@@ -41,7 +44,6 @@ from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.printed import printed
 from congruence.kernels.solvers import Nystrom, Solver
 from congruence.kernels.steps import Advance, step
-from congruence.kernels.streams import stream
 from congruence.kernels.threads import available_threads, map_on_threads
 
 if TYPE_CHECKING:
@@ -49,8 +51,11 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 2**26
 TILE_BYTES = 2**21  # of the simulated errors at some points: what a core keeps in its cache
-POOL_BITS = 5  # a row's pool holds 32 values
-ENTRY_BITS = 8  # rows share 256 matrices of codes
+POOL_BITS = 4  # a row's pool holds 16 values
+ENTRY_BITS = 5  # rows share 32 matrices of codes: those of a tile are multiplied together
+DRAWS = 999
+DRAWS_OF_MANY = 199
+ROWS_OF_FEWER_DRAWS = 50_000  # beyond, the test costs a fifth
 MANY_ROWS = 10_000  # of a split, beyond which the test smooths in fewer directions
 FILTER_OF_MANY = 0.05
 TIE = 1.0 - 1e-5  # single precision must not make a tie with the observed value look smaller than it
@@ -130,12 +135,17 @@ def benjamini_hochberg(p_values: Array) -> Array:
     return np.asarray(false_discovery_control(p))
 
 
+def null_draw_count(n: int) -> int:
+    """999 simulated sets of targets up to 50,000 rows, and the first 199 of them beyond: p is exact for any number."""
+    return DRAWS if n <= ROWS_OF_FEWER_DRAWS else DRAWS_OF_MANY
+
+
 def congruence_test(
     x: Any,
     y: Any,
     predictive: Distribution,
     *,
-    draws: int = 999,
+    draws: int | None = None,
     seed: int = 0,
     query: Any | None = None,
     input_kernel: Kernel,
@@ -149,7 +159,8 @@ def congruence_test(
         x: reference inputs (n, d).
         y: their targets, (n,) or (n, q).
         predictive: the model's predictive distributions at x, n rows. ``Samples`` count as draws from the model's law.
-        draws: simulated sets of targets B; the smallest p-value is 1 / (B + 1). Memory grows with B.
+        draws: simulated sets of targets B; the smallest p-value is 1 / (B + 1). Memory grows with B. By default 999,
+            and 199 beyond 50,000 rows.
         seed: of the draws.
         query: points (m, d) at which to evaluate; by default x itself.
         input_kernel: k_X.
@@ -174,7 +185,7 @@ def congruence_tests(
     y: Any,
     versions: Mapping[str, Distribution],
     *,
-    draws: int = 999,
+    draws: int | None = None,
     seed: int = 0,
     output_kernel: Kernel | None = None,
     output_scale: OutputScale = "marginal",
@@ -194,6 +205,7 @@ def congruence_tests(
     """
     if exact:
         y = require_targets(y, "y", prepared.operator.n)
+        draws = null_draw_count(len(y)) if draws is None else draws
         return {
             name: _solved_test(_delta(y, predictive, output_kernel, output_scale, draws), prepared, roots, draws, seed)
             for name, predictive in versions.items()
@@ -226,7 +238,7 @@ def smoothed_test(
     y: Any,
     predictive: Distribution,
     *,
-    draws: int = 999,
+    draws: int | None = None,
     seed: int = 0,
     output_kernel: Kernel | None = None,
     output_scale: OutputScale = "marginal",
@@ -243,6 +255,7 @@ def smoothed_test(
         synthesis: that of the smoother, where it is on a card.
     """
     y = require_targets(y, "y", len(smoother.analysis))
+    draws = null_draw_count(len(y)) if draws is None else draws
     delta = _delta(y, predictive, output_kernel, output_scale, draws)
     return _coded_test(delta, smoother, roots, draws, seed, smoother.synthesis if synthesis is None else synthesis)
 
@@ -371,7 +384,7 @@ def _pool(delta: NullDraws, rows: slice, weights: Array | None, seed: int) -> Ar
     some = delta.of_rows(rows)
     pool = np.empty((rows.stop - rows.start, 2**POOL_BITS, delta.rank), dtype=np.float32)
     pool[:, 0] = some.observed()
-    pool[:, 1:] = some.draw(2**POOL_BITS - 1, stream(seed, "null draws", rows.start))
+    pool[:, 1:] = some.drawn(np.arange(rows.start, rows.stop), 2**POOL_BITS - 1, seed)
     if weights is not None:
         pool *= weights[rows, :, None]
     return pool

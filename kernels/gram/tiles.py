@@ -55,8 +55,15 @@ class TileMaker:
 
     def tile(self, points: TilePoints, rows: slice, others: TilePoints, columns: slice) -> Any:
         """[k(x_i, z_j)] for i in rows, j in columns; overwritten by the next call unless ``reuse`` is off."""
-        left, right = points.x[rows], others.x[columns]
-        form = self._form
+        left = points.x[rows]
+        block = self._made(points, rows, others, columns)
+        if points is others and rows == columns:
+            # Rounding leaves |x - x|^2 near 1e-7 in float32, and a kernel of the distance itself near its root.
+            array_namespace(left).einsum("ii->i", block)[...] = self.kernel.diagonal(left)
+        return block
+
+    def _made(self, points: TilePoints, rows: slice, others: TilePoints, columns: slice) -> Any:
+        left, right, form = points.x[rows], others.x[columns], self._form
         if form is None:
             return self.kernel(left, right)
         xp = array_namespace(left)
@@ -65,9 +72,6 @@ class TileMaker:
         xp.matmul(self._scaled(points, rows, form.scale), right.T, out=block)
         norms = (points.norms[rows], others.norms[columns]) if form.uses_norms else (None, None)
         self._finish(form, block, Side(left, norms[0]), Side(right, norms[1]))
-        if points is others and rows == columns:
-            # Rounding leaves |x - x|^2 near 1e-7 in float32, and a kernel of the distance itself near its root.
-            block.reshape(-1)[:: len(block) + 1] = self.kernel.diagonal(left)
         return block
 
     def _finish(self, form: ProductForm, block: Any, x: Side, z: Side) -> None:

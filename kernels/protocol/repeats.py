@@ -99,7 +99,14 @@ def repeated_evaluation(
                 for _ in range(draws)
             ]
             drawn = {draw: reference.errors(error) for draw, error in enumerate(errors)}
-            evaluated = reference.prepared.evaluate_errors(drawn, rng=rng, probes=probes, uncertainty=uncertainty)
+            evaluated = reference.prepared.evaluate_errors(
+                drawn,
+                seed=seed,
+                uses={draw: f", reference {number}, draw {draw}" for draw in drawn},
+                probes=probes,
+                positions=reference.rows,
+                uncertainty=uncertainty,
+            )
             sums[name].add(list(evaluated.values()), reference.rows, len(y))
     return {name: repeated.result() for name, repeated in sums.items()}
 

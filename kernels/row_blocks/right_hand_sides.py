@@ -1,7 +1,6 @@
 """The pass over right-hand sides: what the Delta, probes and drawn targets of a block add to the m x m system.
 
-The congruence test draws from pools, as in memory (``congruence.test``): of a row's observed target and 15 draws from
-its law, since draws are dear where a row's random numbers must be its own.
+The congruence test draws from pools, as in memory (``congruence.test``).
 """
 
 from __future__ import annotations
@@ -11,18 +10,17 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.congruence.coded_draws import SimulatedSplits, row_codes, sums_by_code
-from congruence.kernels.congruence.expected import SIGN_BITS, SPLITS
-from congruence.kernels.congruence.noise_floor import PROBES
+from congruence.kernels.congruence.coded_draws import SimulatedSplits
+from congruence.kernels.congruence.expected import SPLITS, signed_sums
+from congruence.kernels.congruence.noise_floor import probes_of
+from congruence.kernels.congruence.null_draws import PURPOSE
+from congruence.kernels.congruence.test import ENTRY_BITS, POOL_BITS
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.mean_embeddings.residuals import TargetErrors, target_errors
+from congruence.kernels.resampling.keyed import row_choices, row_draws
 from congruence.kernels.row_blocks.inputs import BlockInputs, projected
-from congruence.kernels.row_blocks.keyed import row_choices, row_draws, row_signs
 from congruence.kernels.row_blocks.sums import BlockSums, chosen_in
 from congruence.kernels.row_blocks.versions import BlockVersion
-
-POOL_BITS = 4  # a row's pool holds 16 values
-ENTRY_BITS = 5  # 32 rows of a tile share a matrix of codes
 
 
 def right_hand_side_sums(
@@ -54,9 +52,7 @@ def right_hand_side_sums(
         for version in versions:
             law, y, added = predictive[version.name][rows], targets[rows], sums[version.name]
             error = errors_of(version, y, law)
-            probes = row_signs(positions, PROBES, version.seed, "noise floor probes").astype(np.float64)
-            probes *= np.sqrt(error.variance)[:, None]
-            rhs = np.hstack([error.delta, probes])
+            rhs = np.hstack([error.delta, probes_of(error.variance, positions, version.seed)])
             added.add("projections", projected(columns, rhs))
             added.add("coefficients", projected(vectors, rhs))
             added.keep("residual", error.delta[kept])
@@ -96,13 +92,11 @@ def _add_draws(
     expected = version.expected.draws(targets, law)
     if isinstance(law, Samples):
         members = np.concatenate([targets[:, None], law.values], axis=1)
-        chosen = row_choices(positions, SPLITS, members.shape[1], version.seed, "targets of a true version")
+        chosen = row_choices(positions, SPLITS, members.shape[1], version.seed, PURPOSE)
         drawn = members[np.arange(len(members))[:, None], chosen]
     else:
-        drawn = row_draws(law, positions, SPLITS, version.seed, "targets of a true version")
-    delta = expected.of_values(drawn).reshape(len(drawn), -1)
-    codes = row_codes(positions, SIGN_BITS, version.seed, "signs of a true version")
-    sums.add("expected", sums_by_code(vectors, delta, codes, SIGN_BITS))
+        drawn = row_draws(law, positions, SPLITS, version.seed, PURPOSE)
+    sums.add("expected", signed_sums(vectors, expected.of_values(drawn), positions, version.seed))
     if version.tested is None:
         return
     simulated = simulated_splits(version)

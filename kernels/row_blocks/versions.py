@@ -24,7 +24,7 @@ from congruence.kernels.congruence.null_draws import (
     pilot_rows,
     table_range,
 )
-from congruence.kernels.congruence.test import tested_directions
+from congruence.kernels.congruence.test import null_draw_count, tested_directions
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.base import require_dimension
 from congruence.kernels.errors import BudgetError, InvalidInputError
@@ -41,9 +41,6 @@ from congruence.kernels.row_blocks.system import BlockSystem
 
 FIRST_TAILS = (1e-12, TABLE_TAIL)
 ALL_TAILS = (1e-12, 1e-9, TABLE_TAIL, 1e-4, 1e-3)
-MANY_ROWS = 50_000  # beyond, the test costs a thirteenth
-DRAWS = 999
-DRAWS_OF_MANY = 199
 
 
 class MissingTailError(Exception):
@@ -73,11 +70,6 @@ class BlockVersion:
     draws: int
     directions: int
     seed: int
-
-
-def null_draw_count(n: int) -> int:
-    """999 simulated sets of targets up to 50,000 rows and 199 beyond: p-values are exact for any number."""
-    return DRAWS if n <= MANY_ROWS else DRAWS_OF_MANY
 
 
 def block_targets(targets: Any, rows: int, first: int) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -124,12 +124,31 @@ class Solver(Protocol):
     def low_rank(self, state: Any) -> LowRankInverse | None:
         """The Nystrom approximation that a state holds, if it holds one."""
 
-    def solve(self, state: Any, rhs: Array, *, tolerances: Array | None = None) -> Solution:
-        """Z for A Z = rhs (n, r); ``tolerances`` (r,): residual norms that end a column, NaN for the default."""
+    def solve(
+        self, state: Any, rhs: Array, *, tolerances: Array | None = None, groups: Sequence[slice] | None = None
+    ) -> Solution:
+        """Z for A Z = rhs (n, r).
+
+        ``tolerances`` (r,): residual norms that end a column, NaN for the default, which is relative to the norm of the
+        right-hand sides. ``groups``: the columns of each model version, whose norm is theirs alone.
+        """
 
 
-def column_tolerances(rhs: Array, tolerance: float, given: Array | None) -> Array:
-    """``given``, and where it is None or NaN an even share of ``tolerance`` ||B||_F over those columns."""
-    own = np.ones(rhs.shape[1], dtype=bool) if given is None else np.isnan(given)
-    share = tolerance * np.linalg.norm(rhs[:, own]) / np.sqrt(max(1, int(own.sum())))
-    return np.full(rhs.shape[1], share) if given is None else np.where(own, share, given)
+def own_columns(columns: int, given: Array | None, groups: Sequence[slice] | None) -> list[Array]:
+    """The numbers of the columns of the solver's own tolerance, group by group; all columns are one by default."""
+    own = np.ones(columns, dtype=bool) if given is None else np.isnan(given)
+    found = [np.arange(columns)[group][own[group]] for group in groups or [slice(0, columns)]]
+    return [members for members in found if len(members)]
+
+
+def column_tolerances(
+    rhs: Array, tolerance: float, given: Array | None, groups: Sequence[slice] | None = None
+) -> Array:
+    """``given``, and where it is None or NaN an even share of ``tolerance`` ||B||_F over those columns of a group.
+
+    Beside a version whose errors are large, another is solved as if it were alone.
+    """
+    result = np.zeros(rhs.shape[1]) if given is None else given.copy()
+    for members in own_columns(rhs.shape[1], given, groups):
+        result[members] = tolerance * np.linalg.norm(rhs[:, members]) / np.sqrt(len(members))
+    return result

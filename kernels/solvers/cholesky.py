@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -53,7 +54,14 @@ class Cholesky:
     def low_rank(self, state: CholeskyFactor) -> None:
         """None: A is known exactly."""
 
-    def solve(self, state: CholeskyFactor, rhs: Array, *, tolerances: Array | None = None) -> Solution:  # noqa: ARG002
+    def solve(
+        self,
+        state: CholeskyFactor,
+        rhs: Array,
+        *,
+        tolerances: Array | None = None,  # noqa: ARG002
+        groups: Sequence[slice] | None = None,  # noqa: ARG002
+    ) -> Solution:
         """Z by two triangular solves, to rounding: tolerances do not apply."""
         started = time.perf_counter()
         rhs = array_namespace(state.gram).asarray(rhs)

@@ -7,7 +7,7 @@ every pass and stop one by one: the features of an output kernel fall off fast, 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -17,7 +17,7 @@ from congruence.kernels.arrays import Array, array_namespace, to_numpy
 from congruence.kernels.errors import ConvergenceError, InvalidInputError
 from congruence.kernels.gram.landmarks import Choice, choose_landmarks
 from congruence.kernels.gram.operator import Operator
-from congruence.kernels.solvers.base import NormKind, ResidualSample, Solution, column_tolerances
+from congruence.kernels.solvers.base import NormKind, ResidualSample, Solution, column_tolerances, own_columns
 from congruence.kernels.solvers.low_rank import SCALE_FEATURES, LowRankInverse, diagonal_in_words
 from congruence.kernels.threads import single_threaded_blas
 
@@ -110,8 +110,15 @@ class ConjugateGradient:
         """The preconditioner."""
         return state.preconditioner
 
-    def solve(self, state: PreconditionedSystem, rhs: Array, *, tolerances: Array | None = None) -> Solution:
-        """Z with column norms of B - A Z within ``tolerances`` (r,), by default those of ``tolerance``.
+    def solve(
+        self,
+        state: PreconditionedSystem,
+        rhs: Array,
+        *,
+        tolerances: Array | None = None,
+        groups: Sequence[slice] | None = None,
+    ) -> Solution:
+        """Z with column norms of B - A Z within ``tolerances`` (r,), by default those of ``tolerance`` in each group.
 
         Raises:
             ConvergenceError: ``max_passes`` were not enough.
@@ -119,7 +126,7 @@ class ConjugateGradient:
         started = time.perf_counter()
         rhs = np.asarray(rhs, dtype=np.float64)
         with single_threaded_blas():
-            limits = column_tolerances(rhs, self.tolerance, tolerances)
+            limits = column_tolerances(rhs, self.tolerance, tolerances, groups)
             placed = state.operator.vectors(rhs)
             xp = array_namespace(placed)
             if self.checkpoint is not None:
@@ -127,7 +134,7 @@ class ConjugateGradient:
                 loaded = self.checkpoint.load(rhs)
                 iterate = _start(placed.copy()) if loaded is None else loaded.moved(xp.asarray)
             else:
-                rotation = xp.asarray(_principal_rotation(placed, tolerances))
+                rotation = xp.asarray(_principal_rotation(placed, tolerances, groups))
                 iterate = _start(placed @ rotation)
             read = None if state.sample is None else placed[state.sample.rows] @ rotation
             del placed
@@ -201,16 +208,17 @@ def _start(residual: Any) -> Iterate:
     return Iterate(0, xp.zeros((n, r)), residual, xp.zeros((n, r), order="F"), np.zeros(r))
 
 
-def _principal_rotation(rhs: Any, tolerances: Array | None) -> Array:
-    """Orthogonal (r, r) that turns the columns of the solver's own tolerance to their principal axes.
+def _principal_rotation(rhs: Any, tolerances: Array | None, groups: Sequence[slice] | None) -> Array:
+    """Orthogonal (r, r) that turns the columns of the solver's own tolerance in each group to their principal axes.
 
     The features of an output kernel are far from orthogonal on the errors of a model: turned, half of the columns are
     below their tolerance from the start.
     """
-    own = np.ones(rhs.shape[1], dtype=bool) if tolerances is None else np.isnan(tolerances)
     rotation = np.eye(rhs.shape[1])
-    block = np.ix_(own, own)
-    _, rotation[block] = np.linalg.eigh(to_numpy(rhs.T @ rhs)[block])
+    moment = to_numpy(rhs.T @ rhs)
+    for members in own_columns(rhs.shape[1], tolerances, groups):
+        block = np.ix_(members, members)
+        _, rotation[block] = np.linalg.eigh(moment[block])
     return rotation
 
 

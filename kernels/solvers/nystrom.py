@@ -8,6 +8,7 @@ small, estimated from random rows of it, or bounded by the trace of K - K^.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -81,7 +82,14 @@ class Nystrom:
         """The answer's own approximation."""
         return state.inverse
 
-    def solve(self, state: NystromState, rhs: Array, *, tolerances: Array | None = None) -> Solution:  # noqa: ARG002
+    def solve(
+        self,
+        state: NystromState,
+        rhs: Array,
+        *,
+        tolerances: Array | None = None,  # noqa: ARG002
+        groups: Sequence[slice] | None = None,  # noqa: ARG002
+    ) -> Solution:
         """Z = A^^-1 rhs and the norm of its residual; m fixes the error, so tolerances do not apply."""
         started = time.perf_counter()
         rhs = np.asarray(rhs, dtype=np.float64)

@@ -6,6 +6,7 @@ a pass needs is on it already.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -51,7 +52,9 @@ class ConjugateGradientOnCard(ConjugateGradient):
         """None: the preconditioner is not where the caller is."""
         return None
 
-    def solve(self, state: Any, rhs: Array, *, tolerances: Array | None = None) -> Solution:
+    def solve(
+        self, state: Any, rhs: Array, *, tolerances: Array | None = None, groups: Sequence[slice] | None = None
+    ) -> Solution:
         """See ConjugateGradient."""
         place = state.operator.placement
         rhs = np.asarray(rhs, dtype=np.float64)
@@ -59,7 +62,8 @@ class ConjugateGradientOnCard(ConjugateGradient):
         def solved() -> Any:
             held = self._made(state)
             sent = place.client.scatter([rhs], workers=place.workers, hash=False)[0]
-            return place.submit(place.workers[0], _solve, self._plain(), held, sent, tolerances, rows=[]).result()
+            given = (self._plain(), held, sent, tolerances, groups)
+            return place.submit(place.workers[0], _solve, *given, rows=[]).result()
 
         solution: Solution = place.run(solved)
         return solution
@@ -100,5 +104,6 @@ def _solve(
     state: PreconditionedSystem,
     rhs: Array,
     tolerances: Array | None,
+    groups: Sequence[slice] | None,
 ) -> Solution:
-    return solver.solve(state, rhs, tolerances=tolerances)
+    return solver.solve(state, rhs, tolerances=tolerances, groups=groups)

@@ -8,6 +8,7 @@ is there. The factor stays on the workers and serves every right-hand side; a so
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -94,7 +95,14 @@ class TiledCholesky:
     def low_rank(self, state: TiledFactor) -> None:
         """None: A is known exactly."""
 
-    def solve(self, state: TiledFactor, rhs: Array, *, tolerances: Array | None = None) -> Solution:
+    def solve(
+        self,
+        state: TiledFactor,
+        rhs: Array,
+        *,
+        tolerances: Array | None = None,
+        groups: Sequence[slice] | None = None,
+    ) -> Solution:
         """Z by triangular solves and refinement until the column norms of B - A Z are within ``tolerances`` (r,).
 
         Raises:
@@ -103,7 +111,7 @@ class TiledCholesky:
         started = time.perf_counter()
         operator = state.operator
         rhs = np.asarray(rhs, dtype=np.float64)
-        tolerances = column_tolerances(rhs, self.tolerance, tolerances)
+        tolerances = column_tolerances(rhs, self.tolerance, tolerances, groups)
         value, residual = np.zeros_like(rhs), rhs
         for step in range(self.max_refinements + 1):
             value = value + state.gram.placement.run(lambda r=residual: self._substitute(state, r))  # type: ignore[misc]

@@ -3,6 +3,8 @@
 python tests/benchmarks/same_numbers.py make FOLDER            # data and registered versions, once
 PYTHONPATH=TREE/src python tests/benchmarks/same_numbers.py run FOLDER NAME
 python tests/benchmarks/same_numbers.py compare FOLDER NAME NAME
+PYTHONPATH=TREE/src python tests/benchmarks/same_numbers.py paths FILE.json [BEFORE.json]
+    # without flows: by every solver in memory and in row blocks of three sizes, against each other and an earlier file
 """
 
 from __future__ import annotations
@@ -144,6 +146,110 @@ def compare(folder: Path, first: str, second: str) -> None:
         print(f"{label}: {len(names)} metrics, largest difference {gaps[worst]:.1e} ({worst}); in one alone: {only}")
 
 
+def paths(file: Path, before: str | None = None) -> None:
+    """The numbers of every way to measure a split, and where they part."""
+    found = {f"{kind}: {way}: {name}": value for kind in ("counts", "normal") for way, values in ways(kind).items()
+             for name, value in values.items()}  # fmt: skip
+    file.write_text(json.dumps(found, indent=1))
+    earlier = {} if before is None else json.loads(Path(before).read_text())
+    for label, value in found.items():
+        base = label.split(": ")
+        others = [earlier.get(label), found.get(f"{base[0]}: {REFERENCE[base[1].split()[0]]}: {': '.join(base[2:])}")]
+        gaps = [
+            "      -" if other is None else f"{abs(value - other) / max(abs(other), 1e-12):7.1e}" for other in others
+        ]
+        print(f"{label:60} {value:12.6g}  before {gaps[0]}  reference {gaps[1]}")
+
+
+REFERENCE = {"cholesky": "cholesky", "cg": "cholesky", "nystrom": "nystrom", "blocks": "nystrom"}
+
+
+def ways(kind: str, n: int = 1800, landmarks: int = 256) -> dict[str, dict[str, float]]:
+    """Metrics by way of measuring."""
+    from types import SimpleNamespace
+
+    from congruence.kernels import ECAI, Cholesky, ConjugateGradient, Normal, Nystrom, Poisson, Samples
+    from congruence.kernels.congruence.preparation import prepare
+    from congruence.kernels.protocol.protocol import EvaluationProtocol
+    from congruence.tasks.linalg.block_passes import SampledRows
+    from congruence.tasks.linalg.measurement import measure
+    from congruence.tasks.linalg.pass_runner import PassesHere
+    from congruence.tasks.linalg.row_blocks import _Split
+
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((n, 4))
+    protocol = EvaluationProtocol("exact", normalize=False, input_kernel=ECAI.input_kernel)
+    mean = np.exp(0.4 * x[:, 0] - 0.2 * x[:, 1])
+    if kind == "counts":
+        y = rng.poisson(mean).astype(float)
+        laws = {"true": Poisson(mean), "flat": Poisson(np.full(n, 1.2))}
+    else:
+        y = x[:, 0] + rng.standard_normal(n)
+        laws = {"flat": Normal(np.zeros(n), np.full(n, 1.4)), "few": Samples(x[:, :1] + rng.standard_normal((n, 6)))}
+    settings = SimpleNamespace(seed=0, metrics=["cce", "congruence_test"])
+    found: dict[str, dict[str, float]] = {}
+    for name, solver in {"cholesky": Cholesky(), "cg": ConjugateGradient(), "nystrom": Nystrom(landmarks)}.items():
+
+        def placed(x, solver=solver, **given):
+            return prepare(x, **given, solver=solver)
+
+        made = measure(settings, protocol, x, y, laws, prepare_inputs=placed)
+        found[name] = {}
+        for label, one in made.versions.items():
+            known = one.result.uncertainty
+            found[name] |= numbers(label, one.result, known, one.expected, one.test.statistic, one.test.p_value)
+    for size in (150, 700, n):
+        held = Cut(SampledRows(x, y, laws), size)
+        split = _Split(PassesHere(held), protocol, 0)
+        split.look_at(list(laws))
+        solved = split.solve(landmarks, list(laws), lambda *_: None, draws=None, tested=True)
+        found[f"blocks of {size}"] = {}
+        for label, one in split.finish(solved, lambda *_: None).items():
+            found[f"blocks of {size}"] |= numbers(
+                label, one, one.uncertainty, one.expected, one.test.statistic, one.test.p_value
+            )
+    return found
+
+
+def numbers(label: str, result: Any, known: Any, expected: Any, statistic: float, p: float) -> dict[str, float]:
+    """What is compared of a version."""
+    stated = getattr(result, "certificate", None)
+    return {
+        f"{label}: {name}": float(value)
+        for name, value in {
+            "mean": result.mean,
+            "floor": result.noise_floor,
+            "bound": result.mean_error_bound if stated is None else stated.in_mean,
+            "standard error": known.standard_error,
+            "expected": expected.mean,
+            "low": expected.low,
+            "statistic": statistic,
+            "p": p,
+        }.items()
+    }
+
+
+class Cut:
+    """Held rows (``SampledRows``) in blocks."""
+
+    def __init__(self, rows: Any, size: int) -> None:
+        self.rows, self.size = rows, size
+        n = len(rows.rows)
+        self.sizes = [min(size, n - start) for start in range(0, n, size)]
+
+    def _of(self, block: int) -> slice:
+        return slice(block * self.size, block * self.size + self.sizes[block])
+
+    def inputs(self, block: int) -> Any:
+        return self.rows.inputs(0)[self._of(block)]
+
+    def targets(self, block: int) -> Any:
+        return self.rows.targets(0)[self._of(block)]
+
+    def predictive(self, block: int, version: str) -> Any:
+        return self.rows.predictive(0, version)[self._of(block)]
+
+
 if __name__ == "__main__":
     command, place, *names = sys.argv[1:]
-    {"make": make, "run": run, "compare": compare}[command](Path(place), *names)
+    {"make": make, "run": run, "compare": compare, "paths": paths}[command](Path(place), *names)

@@ -14,7 +14,7 @@ from congruence.kernels.congruence.coded_draws import (
 from congruence.kernels.congruence.expected import SIGN_BITS, SPLITS, splits_under_signs
 from congruence.kernels.congruence.influence import coefficients_under_signs
 from congruence.kernels.congruence.null_draws import null_draws
-from congruence.kernels.congruence.test import POOL_BITS, simulated_coefficients, simulated_errors
+from congruence.kernels.congruence.test import ENTRY_BITS, POOL_BITS, simulated_coefficients, simulated_errors
 
 
 def signs_of(codes, draws):
@@ -85,15 +85,8 @@ def test_statistics_of_the_test_are_those_of_the_chosen_targets(law):
     model = Normal(np.full(n, 0.2), np.ones(n)) if law == "normal" else Samples(rng.normal(size=(n, 6)))
     delta = null_draws(y, model, RBF(0.5))
     kept = simulated_coefficients(delta, smoother, None, 50, 7, threads=2)
-    pools = []
-    original = type(delta).draw
-    try:
-        type(delta).draw = lambda self, *arguments: pools.append(original(self, *arguments)) or pools[-1]
-        simulated_coefficients(delta, smoother, None, 50, 7)
-    finally:
-        type(delta).draw = original
-    pool = np.concatenate([delta.observed()[:, None], pools[0]], axis=1)
-    chosen = SimulatedSplits(50, POOL_BITS, 8, 7).choices(np.arange(n))
+    pool = np.concatenate([delta.observed()[:, None], delta.drawn(np.arange(n), 2**POOL_BITS - 1, 7)], axis=1)
+    chosen = SimulatedSplits(50, POOL_BITS, ENTRY_BITS, 7).choices(np.arange(n))
     rhs = np.take_along_axis(pool, chosen[:, :, None], axis=1)
     errors = np.array([np.linalg.norm(smoother(rhs[:, split]), axis=1) for split in range(51)]).T
     found = simulated_errors(smoother.synthesis, kept)

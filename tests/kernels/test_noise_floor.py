@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from congruence.kernels.congruence.noise_floor import PROBES, draw_probes, squared_floor
+from congruence.kernels.congruence.noise_floor import PROBES, probes_of, squared_floor
 from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.distributions import Normal
 from congruence.kernels.gram.operator import RegularizedGram
@@ -39,11 +39,9 @@ def test_the_estimate_is_unbiased_even_with_a_spectrum_of_four_landmarks(kernel)
     W = smoothing(x, kernel, 0.02)
     smoother = spectral_smoother(gram_spectrum(RegularizedGram(x, kernel, 0.02), 4))
     variance = np.random.default_rng(1).uniform(0.2, 1.0, 120)
-    rng = np.random.default_rng(2)
     estimates = []
-    for _ in range(600):
-        z = np.empty((120, 4))
-        draw_probes(variance, smoother, rng, out=z)
+    for seed in range(600):
+        z = probes_of(variance, np.arange(120), seed, count=4)
         known = smoother(z.astype(np.float32)).astype(float)
         chance = np.mean((W @ z) ** 2 - known**2, axis=1)
         estimates.append(smoother.squared_weights(variance) + chance)

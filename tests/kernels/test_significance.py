@@ -221,3 +221,23 @@ def test_one_long_row_does_not_blind_the_test():
     x[0] *= 10.0
     test = congruence_test(x.astype(np.float32), y, model, draws=99, input_kernel=Polynomial(3, 1.0, 1.0))
     assert test.p_value == 0.01
+
+
+def test_fewer_draws_are_the_first_of_more():
+    x, y, mean = regression(300)
+    prepared, model = prepare(x, input_kernel=KERNEL), {"": Normal(mean + 0.1, np.ones(300))}
+    few, many = (congruence_tests(prepared, y, model, draws=draws, seed=3)[""] for draws in (199, 999))
+    np.testing.assert_allclose(few.null_statistics, many.null_statistics[:199], rtol=1e-7)
+    assert few.statistic == pytest.approx(many.statistic, rel=1e-7)
+    assert abs(few.p_value - many.p_value) < 3.0 * np.sqrt(many.p_value / 200)
+
+
+def test_draws_do_not_depend_on_how_many_rows_are_worked_on_at_once(monkeypatch):
+    x, y, mean = regression(300)
+    prepared, model = prepare(x, input_kernel=KERNEL), {"": Poisson(np.exp(0.3 * mean))}
+    y = np.round(np.abs(y))
+    whole = congruence_tests(prepared, y, model, draws=99)[""]
+    monkeypatch.setattr(significance, "BLOCK_BYTES", 2**14)
+    parts = congruence_tests(prepared, y, model, draws=99)[""]
+    np.testing.assert_allclose(parts.null_statistics, whole.null_statistics, rtol=1e-5)
+    assert parts.p_value == whole.p_value

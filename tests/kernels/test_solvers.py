@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from congruence.kernels import device_solves
+from congruence.kernels.congruence.influence import leave_one_out
 from congruence.kernels.errors import BudgetError, ConvergenceError, InvalidInputError
 from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.gram.spectrum import gram_spectrum
+from congruence.kernels.gram.tiles import TileMaker, TilePoints
 from congruence.kernels.kernel_functions import RBF, Laplacian, Linear, Matern, Polynomial
 from congruence.kernels.solvers import (
     Cholesky,
@@ -320,3 +323,55 @@ def test_auto_refuses_with_numbers_and_remedies():
         choose_solver(100_000, 16, 30, memory_bytes=2**40, seconds=1e-3)
     allowed = choose_solver(1_000_000, 16, 30, memory_bytes=2**33, exact=False)
     assert allowed.projected_bytes <= 2**33
+
+
+@pytest.mark.parametrize("kernel", [Matern(1.5, 3.0) + Polynomial(2, 1e-9, 0.0), RBF(0.3) * Matern(0.5, 1.0)], ids=str)
+def test_tiles_of_composite_kernels_have_the_exact_diagonal(kernel):
+    x = inputs(70, dtype=np.float32) * np.float32(1e3)
+    points = TilePoints(x)
+    tile = TileMaker(kernel, 6).tile(points, slice(0, 70), points, slice(0, 70))
+    np.testing.assert_array_equal(np.diagonal(tile), kernel.diagonal(x))
+    operator = RegularizedGram(x, kernel, 0.1, block_rows=32)
+    exact = kernel(x.astype(float)) @ np.ones((70, 1))
+    np.testing.assert_allclose(operator.gram_matmul(np.ones((70, 1))), exact, rtol=1e-4)
+
+
+def test_a_version_is_solved_as_accurately_beside_one_whose_errors_are_large():
+    operator = RegularizedGram(inputs(600), RBF(0.3), 1e-3)
+    small, large = right_hand_sides(600), 1e4 * right_hand_sides(600, seed=2)
+    solver = ConjugateGradient(landmarks=50)
+    state = solver.prepare(operator)
+    alone = solver.solve(state, small)
+    groups = [slice(0, 4), slice(4, 8)]
+    beside = solver.solve(state, np.hstack([small, large]), groups=groups)
+    allowed = solver.tolerance * np.linalg.norm(small)
+    assert alone.residual_norm() <= allowed
+    assert beside.residual_norm(groups[0]) <= allowed
+    np.testing.assert_allclose(beside.value[:, :4], alone.value, atol=1e-9)
+
+
+def test_a_large_matrix_is_factored_by_tiles(monkeypatch):
+    operator = RegularizedGram(inputs(350), RBF(0.3), 1e-3)
+    rhs = right_hand_sides(350)
+    at_once = Cholesky().solve(Cholesky().prepare(operator), rhs)
+    monkeypatch.setattr(device_solves, "LARGEST_FACTOR", 100)
+    monkeypatch.setattr(device_solves, "TILE_ROWS", 120)
+    state = Cholesky().prepare(operator)
+    np.testing.assert_array_equal(np.triu(state.factor, 1), 0.0)
+    np.testing.assert_allclose(Cholesky().solve(state, rhs).value, at_once.value, rtol=1e-9, atol=1e-12)
+    indefinite = RegularizedGram(inputs(350), Linear(), 1e-3)
+    matrix = -indefinite.exact_gram()
+    with pytest.raises(np.linalg.LinAlgError):
+        device_solves.cholesky_factor(matrix)
+
+
+def test_the_residual_of_a_row_with_a_direction_to_itself_is_that_of_the_others():
+    rng = np.random.default_rng(0)
+    vectors, _ = np.linalg.qr(np.vstack([[40.0, 0.0], rng.standard_normal((60, 2))]))
+    filters, delta = np.array([0.999, 0.9]), rng.standard_normal((61, 3))
+    found = leave_one_out(vectors, filters, vectors.T @ delta, delta)
+    leverage = np.einsum("ij,j,ij->i", vectors, filters, vectors)
+    assert leverage[0] > 0.9
+    hat = (vectors * filters) @ vectors.T
+    others = hat - np.diag(np.diagonal(hat))
+    np.testing.assert_allclose(found[0], delta[0] - others[0] @ delta / (1.0 - leverage[0]), rtol=1e-9)

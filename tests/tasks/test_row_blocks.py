@@ -23,16 +23,13 @@ from congruence.kernels import (
     prepare,
 )
 from congruence.kernels.bandwidths import variance_gamma
-from congruence.kernels.congruence import prepared
 from congruence.kernels.congruence.expected import expected_congruence
-from congruence.kernels.congruence.null_draws import DistributionDraws, EnsembleDraws
 from congruence.kernels.congruence.test import congruence_tests
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.protocol.output_scales import output_kernel
 from congruence.kernels.protocol.protocol import EXACT, PREPRINT
-from congruence.kernels.row_blocks import right_hand_sides
+from congruence.kernels.resampling.keyed import row_choices, row_draws, row_signs, row_uniforms
 from congruence.kernels.row_blocks.answer import BlockMeasurement
-from congruence.kernels.row_blocks.keyed import row_choices, row_draws, row_signs, row_uniforms
 from congruence.kernels.streams import stream
 from congruence.tasks.dask.clusters import ClusterSettings, dask_client
 from congruence.tasks.solving import pass_runner, row_blocks
@@ -132,32 +129,9 @@ def bits(measurements: dict[str, BlockMeasurement]) -> list[object]:
     ]
 
 
-@dataclass
-class RowRandomness:
-    """In memory, the random numbers that belong to the rows, instead of those that come one after the other."""
-
-    n: int
-
-    def probes(self, variance, smoother, rng, out):
-        out[...] = row_signs(np.arange(self.n), out.shape[1], 0, "noise floor probes") * np.sqrt(variance)[:, None]
-        return np.ones(out.shape[1])
-
-
-def rows_draws(self, count, rng):
-    """``draw`` of NullDraws with the draws of the row blocks, which belong to the rows."""
-    n = len(self.values) if isinstance(self, EnsembleDraws) else len(self.y)
-    positions = np.arange(n)
-    if isinstance(self, EnsembleDraws):
-        chosen = row_choices(positions, 16, self.values.shape[1], 0, "targets of a true version")
-        drawn = self.values[positions[:, None], chosen]
-    else:
-        drawn = row_draws(self.predictive, positions, 16, 0, "targets of a true version")
-    return self.of_values(drawn[:, :count])
-
-
 @pytest.mark.parametrize("family", ["normal", "counts", "ensemble"])
 @pytest.mark.parametrize(("n", "tight"), [(4300, 1e-9), (5400, 5e-6)])
-def test_every_number_is_that_of_a_split_in_memory(threads, tmp_path, monkeypatch, family, n, tight):
+def test_every_number_is_that_of_a_split_in_memory(threads, tmp_path, family, n, tight):
     x, y, mean = split(n)
     y = np.maximum(np.round(y), 0.0) if family == "counts" else y
     model = version(family, mean, y)
@@ -165,8 +139,6 @@ def test_every_number_is_that_of_a_split_in_memory(threads, tmp_path, monkeypatc
     run = measured(threads, blocks, tmp_path / "columns", draws=99)
     said, written = run.measurements["a"], Written(tmp_path / "columns")
 
-    random = RowRandomness(n)
-    monkeypatch.setattr(prepared, "draw_probes", random.probes)
     held = prepare(
         EXACT.apply(x.astype(np.float64 if n <= 5000 else np.float32)),
         input_kernel=EXACT.input_kernel,
@@ -196,15 +168,11 @@ def test_every_number_is_that_of_a_split_in_memory(threads, tmp_path, monkeypatc
     assert said.interval() == pytest.approx(result.interval(), rel=1e-5)
     assert said.excess_interval() == pytest.approx(result.excess_interval(), rel=1e-4, abs=1e-6)
 
-    kinds = EnsembleDraws if family == "ensemble" else DistributionDraws
-    monkeypatch.setattr(kinds, "draw", rows_draws)
     floor = float(np.mean(result.noise_floor_values**2))
     there = expected_congruence(held.smoother, y, model, kernel, mean_squared_floor=floor)
     assert (said.expected.mean, said.expected.low, said.expected.high) == pytest.approx(
         (there.mean, there.low, there.high), rel=1e-5
     )
-    monkeypatch.setattr("congruence.kernels.congruence.test.POOL_BITS", right_hand_sides.POOL_BITS)
-    monkeypatch.setattr("congruence.kernels.congruence.test.ENTRY_BITS", right_hand_sides.ENTRY_BITS)
     test = congruence_tests(held, y, {"a": model}, draws=99)["a"]
     assert said.test is not None
     assert (said.test.statistic, said.test.p_value) == pytest.approx((test.statistic, test.p_value), rel=1e-5)

@@ -56,8 +56,12 @@ def row_draws(predictive: Distribution, positions: Array, count: int, seed: int,
         q = predictive.dimension
         noise = ndtri(row_uniforms(positions, count * q, seed, purpose)).reshape(n, count, q)
         return np.asarray(predictive.loc[:, None, :] + predictive.scale[:, None, :] * noise)
-    if predictive.dimension > 1:  # no inversion: these draws hang on where a block begins
-        return predictive.sample(count, seed=stream(seed, purpose, int(positions[0])))
+    if predictive.dimension > 1:  # no inversion: a generator for each row
+        drawn = [
+            predictive[row : row + 1].sample(count, seed=stream(seed, purpose, int(position)))
+            for row, position in enumerate(positions)
+        ]
+        return np.concatenate(drawn)
     uniforms = row_uniforms(positions, count, seed, purpose)
     return predictive.inverted(uniforms) if isinstance(predictive, ScipyCount) else predictive.quantile(uniforms)
 
