@@ -171,10 +171,10 @@ def ways(kind: str, n: int = 1800, landmarks: int = 256) -> dict[str, dict[str, 
     from congruence.kernels import ECAI, Cholesky, ConjugateGradient, Normal, Nystrom, Poisson, Samples
     from congruence.kernels.congruence.preparation import prepare
     from congruence.kernels.protocol.protocol import EvaluationProtocol
-    from congruence.tasks.linalg.block_passes import SampledRows
-    from congruence.tasks.linalg.measurement import measure
-    from congruence.tasks.linalg.pass_runner import PassesHere
-    from congruence.tasks.linalg.row_blocks import _Split
+    from congruence.tasks.solving.block_passes import SampledRows
+    from congruence.tasks.solving.measurement import measure
+    from congruence.tasks.solving.pass_runner import PassesHere
+    from congruence.tasks.solving.row_blocks import _Split
 
     rng = np.random.default_rng(5)
     x = rng.standard_normal((n, 4))
