@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import ndtri
@@ -16,8 +17,6 @@ from congruence.kernels.solvers import NormKind
 
 if TYPE_CHECKING:
     import pandas as pd
-
-STEPS = 30  # of a contraction that halves the error at each
 
 
 @dataclass(frozen=True, repr=False)
@@ -84,14 +83,8 @@ class CongruenceResult:
         return mean_interval(self.mean, self._known_uncertainty.standard_error, level)
 
     def excess_interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Confidence interval of the excess: that of the mean CCE^2 less the floor's square, and its root.
-
-        A score interval: the variance of the mean CCE^2 rises in proportion to the squared error, from that of noise
-        alone, which is skewed; each end is judged by the variance and skewness that it would have (as Wilson 1927 does
-        for proportions, with the quantiles of Cornish and Fisher 1938).
-        """
-        squares = float(np.mean(self.squared_values)), float(np.mean(self.noise_floor_values**2))
-        return excess_interval(*squares, self._known_uncertainty, level)
+        """Confidence interval of ``excess``, from that of the mean CCE."""
+        return excess_interval(self.interval(level), self.noise_floor)
 
     def squared_mean_interval(self, level: float = 0.95) -> tuple[float, float, float]:
         """Mean CCE^2 less the Monte-Carlo term of a finite ensemble, with its confidence interval: value, low, high."""
@@ -125,34 +118,27 @@ class CongruenceResult:
 
     @property
     def excess(self) -> float:
-        """sqrt(max(0, mean CCE^2 - mean floor^2)): the part of the error that is the model's, at any split size."""
-        return float(np.sqrt(max(0.0, float(np.mean(self.squared_values) - np.mean(self.noise_floor_values**2)))))
+        """What the mean CCE has beyond the mean noise floor, see ``excess_over``: never above the mean CCE.
+
+        A true version's mean CCE lies a little below its floor, so this is 0 for nearly every true version.
+        ``CongruenceTest.expected`` is closer to what it would have: ``excess_over(result.mean, test.expected)``.
+        """
+        return excess_over(self.mean, self.noise_floor)
 
 
-class SquaredErrors(Protocol):
-    """What is known of how a mean CCE^2 would vary, see ``CongruenceUncertainty``."""
+def excess_over(mean: float, expected: float) -> float:
+    """sqrt(max(0, mean^2 - expected^2)): what a mean CCE has beyond the one that a true version is expected to have.
 
-    @property
-    def noise(self) -> Array:
-        """Mean |s_b|^2 for each draw of the signs, (B,)."""
-
-    @property
-    def squared_standard_error(self) -> float:
-        """Of the mean CCE^2."""
-
-    @property
-    def noise_standard_error(self) -> float:
-        """Of the mean CCE^2 of the same noise around no error at all."""
+    Both are means over the same points of the same distance, and independent errors add in squares; so the excess is
+    never above the mean CCE, comes back with ``expected`` to it (mean^2 = expected^2 + excess^2), and does not shrink
+    as a split grows. Of a true version it is 0 in about half of the splits.
+    """
+    return math.sqrt(max(0.0, mean * mean - expected * expected))
 
 
-def excess_interval(
-    mean_square: float, mean_squared_floor: float, known: SquaredErrors, level: float = 0.95
-) -> tuple[float, float]:
-    """``CongruenceResult.excess_interval`` from the means over the points of CCE^2 and of the floor's square."""
-    z, variance = _quantile(level), _variance(mean_square, known)
-    noise = float(np.mean(variance.noise))
-    ends = (_score_end(mean_square - noise, side * z, variance) + noise for side in (-1.0, 1.0))
-    low, high = (float(np.sqrt(max(0.0, end - mean_squared_floor))) for end in ends)
+def excess_interval(interval: tuple[float, float], expected: float) -> tuple[float, float]:
+    """Confidence interval of the excess over ``expected`` from the ``interval`` of the mean CCE, of which it rises."""
+    low, high = (excess_over(end, expected) for end in interval)
     return low, high
 
 
@@ -162,49 +148,7 @@ def mean_interval(mean: float, standard_error: float, level: float = 0.95) -> tu
     return max(0.0, mean - reach), mean + reach
 
 
-def _variance(mean_square: float, known: SquaredErrors) -> _Variance:
-    noise, of_noise = known.noise, known.noise_standard_error**2
-    mean, spread = float(np.mean(noise)), known.noise_standard_error
-    # An error that lies like the noise adds 4 sum l^2 / sum l of itself, of the noise's eigenvalues l.
-    like_noise = 2.0 * of_noise / max(mean, np.finfo(float).tiny)
-    error = max(0.0, mean_square - mean)
-    added = max(0.0, known.squared_standard_error**2 - of_noise)
-    slope = (added + like_noise * spread) / max(error + spread, np.finfo(float).tiny)
-    return _Variance(noise, of_noise, slope)
-
-
 def _quantile(level: float) -> float:
     if not 0.0 < level < 1.0:
         raise InvalidInputError(f"level: is {level}, expected a probability inside (0, 1)")
     return float(ndtri((1.0 + level) / 2.0))
-
-
-@dataclass(frozen=True)
-class _Variance:
-    """Of the mean CCE^2 at a squared error theta: ``of_noise`` + ``slope`` theta; ``noise`` are draws of it at 0."""
-
-    noise: Array
-    of_noise: float
-    slope: float
-
-    def at(self, theta: float) -> float:
-        return self.of_noise + self.slope * max(theta, 0.0)
-
-    @property
-    def skewness(self) -> float:
-        """Of the noise."""
-        centred = self.noise - np.mean(self.noise)
-        variance = float(np.mean(centred**2))
-        return float(np.mean(centred**3)) / variance**1.5 if variance > 0.0 else 0.0
-
-
-def _score_end(error: float, z: float, variance: _Variance) -> float:
-    """The squared error theta from which the observed one is z standard deviations away, below it for negative z."""
-    theta, skewness = error, variance.skewness
-    for _ in range(STEPS):
-        at_theta = variance.at(theta)
-        if at_theta <= 0.0:
-            return error
-        left = skewness * (variance.of_noise / at_theta) ** 1.5  # of the noise's skewness, beside the linear part
-        theta = error + (z - (z * z - 1.0) / 6.0 * left) * float(np.sqrt(at_theta))
-    return theta

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.local_reading import GroupReading, group_readings
+from congruence.kernels.congruence.result import excess_over
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.plots.columns import Errors, errors_of, require_rows
 from congruence.kernels.plots.style import BLUE, INK, MUTED, dress, figure_or_new, shorten
@@ -29,7 +30,7 @@ class Slice:
     Attributes:
         name: what is written beside its line.
         rows: how many it has.
-        excess: root of its mean CCE^2 less what is expected of a true version, not below 0.
+        excess: its mean CCE beyond what is expected of a true version, see ``excess_over``.
         reading: what its PIT values say, where there are some.
         q_value: of that, over all slices.
     """
@@ -52,8 +53,8 @@ def cce_by_slice(
 ) -> Figure:
     """Excess CCE of each slice (the ``most`` highest) and, where there are PIT values, its fault with 95 % intervals.
 
-    The excess is the root of the mean squared CCE less what is expected of a true version, so slices of few rows and of
-    many compare. Points of a slice share the targets of the same reference rows, so it has no interval of its own; the
+    The excess is what the mean CCE has beyond the mean noise floor (``excess_over``), so slices of few rows and of many
+    compare. Points of a slice share the targets of the same reference rows, so it has no interval of its own; the
     PIT values beside it are independent, and their shift and spread factor have one.
 
     Args:
@@ -99,7 +100,7 @@ def rows_of(chosen: Any, name: str, points: int) -> Array:
 
 
 def _excess(cce: Array, floor: Array) -> float:
-    return float(np.sqrt(max(0.0, float(np.mean(cce**2) - np.mean(floor**2)))))
+    return excess_over(float(np.mean(cce)), float(np.mean(floor)))
 
 
 def slice_panels(

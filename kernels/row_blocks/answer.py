@@ -10,7 +10,7 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.congruence.expected import ExpectedCongruence, expected_at, splits_under_signs
 from congruence.kernels.congruence.influence import MULTIPLIERS, kept_under_signs, means_under_signs
-from congruence.kernels.congruence.result import excess_interval, mean_interval
+from congruence.kernels.congruence.result import excess_interval, excess_over, mean_interval
 from congruence.kernels.congruence.test import TIE
 from congruence.kernels.errors import BudgetError
 from congruence.kernels.gram.rounding import SAFETY, UNIT
@@ -96,8 +96,8 @@ class BlockMeasurement:
 
     @property
     def excess(self) -> float:
-        """sqrt(max(0, mean CCE^2 - mean floor^2))."""
-        return float(np.sqrt(max(0.0, self.mean_square - self.mean_squared_floor)))
+        """See ``CongruenceResult.excess``."""
+        return excess_over(self.mean, self.noise_floor)
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """See ``CongruenceResult.interval``."""
@@ -105,7 +105,7 @@ class BlockMeasurement:
 
     def excess_interval(self, level: float = 0.95) -> tuple[float, float]:
         """See ``CongruenceResult.excess_interval``."""
-        return excess_interval(self.mean_square, self.mean_squared_floor, self.uncertainty, level)
+        return excess_interval(self.interval(level), self.noise_floor)
 
 
 def certificate(

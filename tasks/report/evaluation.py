@@ -16,6 +16,7 @@ from congruence.tasks.scores.evaluation import SCORES, Evaluation
 from congruence.tasks.scores.features import POINTS
 from congruence.tasks.scores.meanings import CERTIFICATE_KINDS, MEANINGS, meaning, verdict
 from congruence.tasks.scores.segments import FEWEST_ROWS, Segment, searched_rows, weak_segments
+from congruence.tasks.scores.summary import floor_share
 
 CAPTIONS = {
     "fault_map": "The fault that explains best what is seen around each input, where chance does not explain it (false "
@@ -128,4 +129,6 @@ def _segments(evaluation: Evaluation) -> list[Segment]:
     seed = evaluation.provenance.get("seed", 0)
     rows = searched_rows(len(scores), seed if isinstance(seed, int) else 0)
     columns = [scores[name].to_numpy(float)[rows] for name in ("pit", "cce", "cce_noise_floor")]
-    return weak_segments(evaluation.features.loc[scores.index[rows]], *columns)
+    pit, cce, floor = columns
+    if_true = floor * floor_share(evaluation.metrics)
+    return weak_segments(evaluation.features.loc[scores.index[rows]], pit, cce, if_true)

@@ -68,8 +68,8 @@ MEANINGS: dict[str, Meaning] = {
     ),
     "cce_excess": Meaning(
         "excess",
-        "The part of the CCE that is the model's own: the root of mean CCE² less mean floor², 0 where that is "
-        "negative. Compares across splits of different sizes.",
+        "The part of the CCE that is the model's own: CCE² = (expected if true)² + excess², and 0 where the CCE is "
+        "below what is expected. Never above the CCE; compares across splits of different sizes.",
         DISTANCE,
         interval=NEW_TARGETS,
     ),

@@ -35,6 +35,7 @@ from congruence.tasks.scores.summary import (
     calibration_metrics,
     congruence_metrics,
     estimated,
+    floor_share,
     mean_columns,
     other_metrics,
     slice_table,
@@ -80,7 +81,7 @@ def score_version(
     for name, values in points.items():
         frame[name] = over_all_rows(values, valid)
     labels = frame.loc[valid, split.settings.slices]
-    columns = mean_columns(requested, points, predictive, targets, result.squared_values)
+    columns = mean_columns(requested, points, predictive, targets)
     summary = congruence_metrics(result, test, expected) | estimated(columns, hashed, settings.seed)
     summary |= other_metrics(requested, points, predictive, targets, settings.seed)
     if measurement.repeat_std is not None:
@@ -104,7 +105,7 @@ def score_version(
         scores=frame,
         predictive=predictive,
         targets=targets,
-        slices=slice_table(columns, labels, hashed),
+        slices=slice_table(columns, labels, hashed, floor_share(summary)),
         embedding_map=principal_plane(rows),
         thumbnails=thumbnails(split) if encoder.input_kind == "image" else None,
         provenance=_provenance(settings, encoder, measurement)
@@ -225,7 +226,7 @@ def summarise(
 ) -> dict[str, Metric]:
     """The metrics of a version from the scores of its rows (``score_points``), with intervals where they are means."""
     metrics = congruence_metrics(result, test, expected)
-    metrics |= estimated(mean_columns(requested, points, predictive, targets, result.squared_values), keys, seed)
+    metrics |= estimated(mean_columns(requested, points, predictive, targets), keys, seed)
     if calibration is not None:
         metrics |= calibration_metrics(calibration.test)
     return metrics | other_metrics(requested, points, predictive, targets, seed)

@@ -19,6 +19,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.local_reading import GroupReading, group_readings
 from congruence.kernels.conditional_calibration.pit_scores import pit_scores
 from congruence.kernels.conditional_calibration.wording import LEVEL, NEGLIGIBLE, reading_clause, short_name
+from congruence.kernels.congruence.result import excess_over
 from congruence.kernels.streams import stream
 
 DEPTH, LEAVES = 3, 8
@@ -39,7 +40,7 @@ class Segment:
         name: "age up to 30, area from 3".
         reading: of its held-out rows.
         q_value: over the segments that were tried.
-        excess: root of the mean of CCE² less the expected square over its held-out rows, 0 where negative.
+        excess: the mean CCE of its held-out rows beyond what is expected of a true version, see ``excess_over``.
     """
 
     name: str
@@ -63,7 +64,7 @@ def searched_rows(count: int, seed: int = 0) -> Array:
     return np.asarray(stream(seed, "halves of weak segments").permutation(count)[:MOST_ROWS])
 
 
-def weak_segments(features: pd.DataFrame, pit: Array, cce: Array, floor: Array) -> list[Segment]:
+def weak_segments(features: pd.DataFrame, pit: Array, cce: Array, expected: Array) -> list[Segment]:
     """The segments in which the version is wrong on held-out rows, the most wrong first; none where none is.
 
     They are found on the first half of the rows and judged on the second. Of a version that is true, 95 of 100 splits
@@ -74,7 +75,7 @@ def weak_segments(features: pd.DataFrame, pit: Array, cce: Array, floor: Array) 
             missing values are allowed.
         pit: PIT values, (n,).
         cce: CCE at the rows, (n,).
-        floor: root of its expected square if the version is true, (n,).
+        expected: what it would be there if the version were true, (n,).
     """
     columns = _columns(features)
     if len(pit) < FEWEST_ROWS or columns.empty:
@@ -89,9 +90,12 @@ def weak_segments(features: pd.DataFrame, pit: Array, cce: Array, floor: Array) 
     names = _leaf_names(tree, list(columns.columns))
     leaves = tree.apply(table[second])
     readings, q_values = group_readings(pit[second], {name: leaves == leaf for leaf, name in names.items()})
-    own = cce[second] ** 2 - floor[second] ** 2
-    excess = {name: float(np.sqrt(max(0.0, own[leaves == leaf].mean()))) for leaf, name in names.items()
-              if name in readings}  # fmt: skip
+    own, if_true = cce[second], expected[second]
+    excess = {
+        name: excess_over(float(own[leaves == leaf].mean()), float(if_true[leaves == leaf].mean()))
+        for leaf, name in names.items()
+        if name in readings
+    }
     found = [
         Segment(name, reading, q_values[name], excess[name])
         for name, reading in readings.items()

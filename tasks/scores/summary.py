@@ -21,7 +21,7 @@ from congruence.kernels.calibration.regression import even_levels
 from congruence.kernels.calibration.uniformity import chi_square, cramer_von_mises, kolmogorov_smirnov
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.congruence.expected import ExpectedCongruence
-from congruence.kernels.congruence.result import CongruenceResult
+from congruence.kernels.congruence.result import CongruenceResult, excess_interval, excess_over
 from congruence.kernels.congruence.test import CongruenceTest
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.kernel_calibration import (
@@ -59,7 +59,6 @@ def mean_columns(
     points: Mapping[str, Array],
     predictive: Distribution | None = None,
     targets: Array | None = None,
-    squared_cce: Array | None = None,
 ) -> dict[str, Array]:
     """The per-point columns whose means make the mean-type metrics, each (v,).
 
@@ -68,13 +67,10 @@ def mean_columns(
         points: the scores of the rows by column.
         predictive: for the coverage, where ``points`` does not hold the ``coverage_columns``.
         targets: the same, and for the CRPS of their marginal law.
-        squared_cce: where it is not the square of ``points["cce"]``, as in a mean over repeats.
     """
     columns = {
         "cce": points["cce"],
         "cce_noise_floor": points["cce_noise_floor"],
-        "squared_cce": points["cce"] ** 2 if squared_cce is None else squared_cce,
-        "squared_floor": points["cce_noise_floor"] ** 2,
     }
     for metric, column in {**_REQUESTED_MEANS, "rmse": "squared_error"}.items():
         if metric in requested and column in points:
@@ -103,12 +99,17 @@ def coverage_columns(predictive: Distribution, targets: Array) -> dict[str, Arra
     return columns
 
 
-def mean_metrics(columns: Collection[str]) -> dict[str, Callable[[Means], Any]]:
-    """The mean-type metrics that columns of these names allow, as functions of their means."""
+def mean_metrics(columns: Collection[str], floor_share: float = 1.0) -> dict[str, Callable[[Means], Any]]:
+    """The mean-type metrics that columns of these names allow, as functions of their means.
+
+    ``floor_share``: the mean CCE expected of a true version, as a share of the mean noise floor.
+    """
     functions: dict[str, Callable[[Means], Any]] = {
         "cce_mean": lambda mean: mean["cce"],
         "cce_noise_floor": lambda mean: mean["cce_noise_floor"],
-        "cce_excess": lambda mean: np.sqrt(np.maximum(mean["squared_cce"] - mean["squared_floor"], 0.0)),
+        "cce_excess": lambda mean: np.sqrt(
+            np.maximum(mean["cce"] ** 2 - (floor_share * mean["cce_noise_floor"]) ** 2, 0.0)
+        ),
     }
     functions |= {name: _mean(column) for name, column in MEANS.items() if column in columns}
     if "marginal_crps" in columns:
@@ -157,13 +158,14 @@ def congruence_metrics(
 ) -> dict[str, Metric]:
     """The CCE metrics of a version: intervals are those of new targets, not of other points, which share them.
 
-    ``cce_expected`` has the band of a true version as its interval.
+    ``cce_expected`` has the band of a true version as its interval, and ``cce_excess`` is what lies beyond its value.
     """
     low, high = result.interval()
+    if_true = result.noise_floor if expected is None else expected.mean
     metrics = {
         "cce_mean": Metric(result.mean, low, high),
         "cce_noise_floor": Metric(result.noise_floor),
-        "cce_excess": Metric(result.excess, *result.excess_interval()),
+        "cce_excess": Metric(excess_over(result.mean, if_true), *excess_interval((low, high), if_true)),
         "cce_squared_mean": Metric(*result.squared_mean_interval()),
         "cce_error_bound": Metric(result.error_bound),
     }
@@ -173,6 +175,14 @@ def congruence_metrics(
         metrics["cce_p_value"] = Metric(test.p_value)
         metrics["cce_significant_share"] = Metric(float(np.mean(test.significant_points())))
     return {name: metric for name, metric in metrics.items() if np.isfinite(metric.value)}
+
+
+def floor_share(metrics: Mapping[str, Metric]) -> float:
+    """The mean CCE that is expected of a true version over its mean noise floor: a little below 1."""
+    expected, floor = metrics.get("cce_expected"), metrics.get("cce_noise_floor")
+    if expected is None or floor is None or floor.value <= 0.0:
+        return 1.0
+    return expected.value / floor.value
 
 
 def calibration_metrics(test: ConditionalCalibrationTest) -> dict[str, Metric]:
@@ -191,12 +201,16 @@ def _metric(estimate: Estimate) -> Metric:
     return Metric(estimate.value, min(estimate.low, estimate.value), max(estimate.high, estimate.value))
 
 
-def slice_table(columns: Mapping[str, Array], labels: pd.DataFrame, keys: Array) -> pd.DataFrame:
+def slice_table(
+    columns: Mapping[str, Array], labels: pd.DataFrame, keys: Array, floor_share: float = 1.0
+) -> pd.DataFrame:
     """The mean-type metrics of each value of each slice column: columns slice, value, rows and one per metric.
+
+    ``floor_share``: see ``mean_metrics``; a slice's expected CCE is taken to be the same share of its noise floor.
 
     A numeric column of more than 30 values is cut into tenths; of another column's values, the 29 commonest are kept.
     """
-    functions = mean_metrics(columns)
+    functions = mean_metrics(columns, floor_share)
     hashed = hashed_keys(keys)  # once for all slice columns
     rows: list[dict[str, Any]] = []
     for name in labels.columns:

@@ -17,6 +17,7 @@ from congruence.kernels import EXACT, RBF, Distribution, NegativeBinomial, Norma
 from congruence.kernels.congruence.difference import congruence_differences
 from congruence.kernels.congruence.expected import expected_congruence
 from congruence.kernels.congruence.prepared import PreparedCongruence
+from congruence.kernels.congruence.result import excess_interval, excess_over
 
 Draw = Callable[[], np.ndarray]
 Pair = Callable[[], tuple[Distribution, Distribution]]
@@ -118,12 +119,11 @@ def intervals(splits: int, sizes: list[int]) -> None:
                 floor = float(np.mean(result.noise_floor_values**2))
                 if band is None:
                     band = expected_congruence(prepared.smoother, y, model, kernel, mean_squared_floor=floor)
-                square = float(np.mean(result.squared_values)) - floor
-                rows.append((result.mean, *result.interval(), square, *result.excess_interval()))
-            means, low, high, squares, excess_low, excess_high = np.transpose(rows)
-            # What the mean CCE and CCE^2 - floor^2 are on average: the second is 0 for a true model.
-            expected = np.mean(means)
-            excess = 0.0 if truth is model or name.endswith("true") else np.sqrt(max(0.0, float(np.mean(squares))))
+                reach = excess_interval(result.interval(), band.mean)
+                rows.append((result.mean, *result.interval(), *reach))
+            means, low, high, excess_low, excess_high = np.transpose(rows)
+            expected = float(np.mean(means))
+            excess = 0.0 if name.endswith("true") else excess_over(expected, band.mean)
             print(
                 f"| {name} | {n:,} | {expected:.4f} | {np.mean((low <= expected) & (expected <= high)):.3f} | "
                 f"{excess:.4f} | {np.mean((excess_low <= excess) & (excess <= excess_high)):.3f} | "

@@ -157,7 +157,7 @@ def evaluated(problem: Problem, family: str, number: int, model: ModelVersion, a
         named = calibration.regions.named({})
         points["calibration_region"] = np.array(named.names)[named.labels]
     with account.part("metrics but SKCE"):
-        columns = mean_columns(METRICS, points, predictive, y, result.squared_values)
+        columns = mean_columns(METRICS, points, predictive, y)
         metrics = congruence_metrics(result, test, expected) | estimated(columns, hashed, 0)
         metrics |= column_metrics(METRICS, points) | calibration_metrics(calibration.test)
     with account.part("score decomposition"):

@@ -156,7 +156,7 @@ def test_impossible_downsampling_is_refused(arguments, message):
         downsampled_congruence(x, y, {"": Normal(mean, np.ones(len(y)))}, input_kernel=KERNEL, **arguments)
 
 
-def test_the_excess_over_repeats_is_of_the_mean_squares_as_the_floor_is():
+def test_the_excess_over_repeats_is_of_the_means_over_them():
     x, y, mean = split()
     models = {"wrong": Normal(mean + 1.0, np.ones(len(y)))}
     rows = [np.arange(0, len(y), 2), np.arange(1, len(y), 2)]
@@ -168,7 +168,7 @@ def test_the_excess_over_repeats_is_of_the_mean_squares_as_the_floor_is():
     squares = np.mean([result.values**2 for result in alone], axis=0)
     floors = np.mean([result.noise_floor_values**2 for result in alone], axis=0)
     np.testing.assert_allclose(found.squared_values, squares)
-    assert found.excess == pytest.approx(np.sqrt(np.mean(squares) - np.mean(floors)), rel=1e-3)
+    assert found.excess == pytest.approx(np.sqrt(found.mean**2 - np.mean(np.sqrt(floors)) ** 2), rel=1e-3)
     assert np.mean(found.squared_values) > np.mean(found.values**2)
 
 

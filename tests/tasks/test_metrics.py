@@ -78,6 +78,21 @@ def test_what_applies_is_there_for_every_kind_of_prediction(predictive: Distribu
     assert ("ece" in metrics) == (y.ndim == 1)
 
 
+def test_the_excess_is_never_above_the_cce_that_it_is_a_part_of() -> None:
+    """A version that is wrong in one place: the root of a mean of squares lay above the mean of the norms beside it."""
+    y = X[:, 0] + RNG.normal(size=ROWS)
+    wrong = X[:, 1] > 1.0
+    predictive = Normal(X[:, 0] + 6.0 * wrong, np.ones(ROWS))
+    metrics, points = metrics_of(predictive, y)
+    assert np.sqrt(np.mean(points["cce"] ** 2 - points["cce_noise_floor"] ** 2)) > metrics["cce_mean"]
+    assert 0.0 < metrics["cce_excess"] < metrics["cce_mean"]
+    columns = mean_columns(requested_metrics([]), points)
+    table = slice_table(columns, pd.DataFrame({"side": np.where(wrong, "wrong", "right")}), np.arange(ROWS), 0.93)
+    assert (table["cce_excess"] <= table["cce_mean"]).all()
+    expected = 0.93 * table["cce_noise_floor"]
+    np.testing.assert_allclose(table["cce_excess"] ** 2, np.maximum(table["cce_mean"] ** 2 - expected**2, 0.0))
+
+
 def test_slices_have_the_metrics_of_their_rows() -> None:
     y = X[:, 0] + RNG.normal(size=ROWS)
     predictive = Normal(X[:, 0], np.ones(ROWS))
