@@ -88,7 +88,7 @@ def reading_clause(reading: GroupReading, *, interval: bool = True) -> str:
 
 def region_sentence(region: RegionReading) -> str:
     """One region's fault: "On age up to 30 (12 % of the rows) the targets lie 0.4 predicted spreads above ..."."""
-    share = _percent(region.reading.share)
+    share = percent(region.reading.share)
     return f"On {region.name} ({share} of the rows) {reading_clause(region.reading, interval=False)}."
 
 
@@ -107,7 +107,9 @@ def what_is_wrong(
     wrong = [region for region in found if region.q_value <= level and abs(region.reading.strength) >= NEGLIGIBLE]
     everywhere = overall.p_value <= level and abs(overall.strength) >= NEGLIGIBLE
     if p > level and not wrong:
-        return [f"No fault found: the targets fall as predicted, as far as chance lets one see ({_p_value(p)})."]
+        return [
+            f"No fault found: the targets fall as predicted, as far as chance lets one see ({p_value_in_words(p)})."
+        ]
     sentences = [_verdict(overall, p, level, everywhere, bool(wrong))]
     apart = [region for region in wrong if not everywhere or _differs(region.reading, overall)]
     sentences += [region_sentence(region) for region in apart[: MOST_SENTENCES - 2]]
@@ -163,16 +165,18 @@ def change(first: GroupReading, second: GroupReading) -> Change | None:
 
 def _verdict(overall: GroupReading, p: float, level: float, everywhere: bool, somewhere: bool) -> str:
     if everywhere:
-        certainty = _p_value(min(p, overall.p_value))
+        certainty = p_value_in_words(min(p, overall.p_value))
         return f"The predictions are wrong ({certainty}): over all rows, {reading_clause(overall)}."
+    if somewhere and p > level:
+        return f"The test of all rows finds no fault ({p_value_in_words(p)}), but single places have one beyond chance."
     if somewhere:
-        return f"The predictions are right on average over all rows, but not everywhere ({_p_value(p)})."
+        return f"The predictions are right on average over all rows, but not everywhere ({p_value_in_words(p)})."
     if overall.p_value <= level:
+        certainty = p_value_in_words(min(p, overall.p_value))
         return (
-            f"The predictions are not exactly right ({_p_value(min(p, overall.p_value))}), but the fault is small: "
-            f"{reading_clause(overall)}."
+            f"The predictions are not exactly right ({certainty}), but the fault is small: {reading_clause(overall)}."
         )
-    return f"The predictions are wrong somewhere ({_p_value(p)}), but in no region by enough to name it."
+    return f"The predictions are wrong somewhere ({p_value_in_words(p)}), but in no region by enough to name it."
 
 
 def _rest(
@@ -192,7 +196,7 @@ def _rest(
         parts.append(f"{'all regions share' if same == len(found) else few} the overall fault")
     if right:
         parts.append(f"in {right} of {len(found)} regions no fault was found")
-    return [_capital("; ".join(parts)) + "."] if parts else []
+    return [capital("; ".join(parts)) + "."] if parts else []
 
 
 def _differs(reading: GroupReading, overall: GroupReading) -> bool:
@@ -227,11 +231,13 @@ def _factor(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """A share of the rows in whole percent."""
     return f"{100 * share:.0f} %" if share >= 0.01 else "under 1 %"
 
 
-def _p_value(p: float) -> str:
+def p_value_in_words(p: float) -> str:
+    """ "p = 0.012", or "p < 0.001"."""
     return f"p = {p:.2g}" if p >= 1e-3 else "p < 0.001"
 
 
@@ -243,5 +249,6 @@ def _uncapital(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _capital(text: str) -> str:
+def capital(text: str) -> str:
+    """With a capital first letter."""
     return text[:1].upper() + text[1:]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from congruence.kernels.conditional_calibration.count_reading import CountRows
 from congruence.tasks.plots import extreme_rows
 from congruence.tasks.report.rendering import inline_png, records, render
 from congruence.tasks.runtime.masking import mask_secrets
@@ -131,4 +132,8 @@ def _segments(evaluation: Evaluation) -> list[Segment]:
     columns = [scores[name].to_numpy(float)[rows] for name in ("pit", "cce", "cce_noise_floor")]
     pit, cce, floor = columns
     if_true = floor * floor_share(evaluation.metrics)
-    return weak_segments(evaluation.features.loc[scores.index[rows]], pit, cce, if_true)
+    predictive, targets = evaluation.predictive, evaluation.targets
+    counts = None
+    if predictive is not None and targets is not None:
+        counts = CountRows.of(targets[rows], predictive[rows])
+    return weak_segments(evaluation.features.loc[scores.index[rows]], pit, cce, if_true, counts)

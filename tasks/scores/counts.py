@@ -31,7 +31,8 @@ class CountFit(CountFrequencies):
     """Counts observed and predicted, of ``rows`` rows, and what sums them up.
 
     Attributes:
-        shares: of zeros, and the coverage of central intervals by randomised PIT values, over all rows.
+        shares: the mean, the shares of zeros, ones, two and more, and the coverage of central intervals by randomised
+            PIT values, over all rows.
     """
 
     shares: tuple[Share, ...]
@@ -42,7 +43,7 @@ def count_fit(evaluation: Evaluation) -> CountFit | None:
     predictive, targets = evaluation.predictive, evaluation.targets
     if predictive is None or targets is None or targets.ndim != 1 or not predictive.is_discrete or len(targets) < 2:
         return None
-    shares = [_zeros(predictive, targets)]
+    shares = _own_terms(predictive, targets)
     if "pit" in evaluation.scores:
         shares += randomised_coverage(evaluation.valid_scores["pit"].to_numpy(float))
     found = count_frequencies(targets, predictive)
@@ -65,9 +66,20 @@ def randomised_coverage(pit: Array) -> list[Share]:
     return found
 
 
-def _zeros(predictive: Distribution, targets: Array) -> Share:
-    chance = predictive.cdf(0.0) - predictive.cdf_left(0.0)
-    reach = _REACH * float(np.sqrt(np.sum(chance * (1.0 - chance)))) / len(targets)
-    predicted = float(np.mean(chance))
-    observed = float(np.mean(targets == 0.0))
-    return Share("zeros", observed, predicted, max(0.0, predicted - reach), min(1.0, predicted + reach))
+def _own_terms(predictive: Distribution, targets: Array) -> list[Share]:
+    n = len(targets)
+    to_zero, to_one = predictive.cdf(0.0), predictive.cdf(1.0)
+    zero = to_zero - predictive.cdf_left(0.0)
+    shares = [_share("mean", targets, predictive.mean(), float(np.sum(predictive.std() ** 2)), n)]
+    for name, found, chance in (
+        ("zeros", targets == 0.0, zero),
+        ("ones", targets == 1.0, to_one - to_zero),
+        ("two and more", targets >= 2.0, 1.0 - to_one),
+    ):
+        shares.append(_share(name, found, chance, float(np.sum(chance * (1.0 - chance))), n, most=1.0))
+    return shares
+
+
+def _share(name: str, found: Array, chance: Array, variance: float, n: int, *, most: float = np.inf) -> Share:
+    reach, predicted = _REACH * float(np.sqrt(variance)) / n, float(np.mean(chance))
+    return Share(name, float(np.mean(found)), predicted, max(0.0, predicted - reach), min(most, predicted + reach))

@@ -8,6 +8,7 @@ Hochberg's false discovery rate runs over the leaves.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,8 @@ import pandas as pd
 from sklearn.tree import DecisionTreeRegressor
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.count_reading import CountReading, CountRows, count_readings
+from congruence.kernels.conditional_calibration.count_wording import count_clause, count_fault
 from congruence.kernels.conditional_calibration.local_reading import GroupReading, group_readings
 from congruence.kernels.conditional_calibration.pit_scores import pit_scores
 from congruence.kernels.conditional_calibration.wording import LEVEL, NEGLIGIBLE, reading_clause, short_name
@@ -38,24 +41,28 @@ class Segment:
 
     Attributes:
         name: "age up to 30, area from 3".
-        reading: of its held-out rows.
+        reading: of its held-out rows; of counts with many zeros, what is observed and expected.
         q_value: over the segments that were tried.
         excess: the mean CCE of its held-out rows beyond what is expected of a true version, see ``excess_over``.
     """
 
     name: str
-    reading: GroupReading
+    reading: GroupReading | CountReading
     q_value: float
     excess: float
 
     @property
     def fault(self) -> str:
         """In two to four words."""
+        if isinstance(self.reading, CountReading):
+            return count_fault(self.reading)
         return short_name(self.reading.dominant, self.reading.strength)
 
     @property
     def sentence(self) -> str:
         """With its size and 95 % interval."""
+        if isinstance(self.reading, CountReading):
+            return count_clause(self.reading)
         return reading_clause(self.reading)
 
 
@@ -64,7 +71,9 @@ def searched_rows(count: int, seed: int = 0) -> Array:
     return np.asarray(stream(seed, "halves of weak segments").permutation(count)[:MOST_ROWS])
 
 
-def weak_segments(features: pd.DataFrame, pit: Array, cce: Array, expected: Array) -> list[Segment]:
+def weak_segments(
+    features: pd.DataFrame, pit: Array, cce: Array, expected: Array, counts: CountRows | None = None
+) -> list[Segment]:
     """The segments in which the version is wrong on held-out rows, the most wrong first; none where none is.
 
     They are found on the first half of the rows and judged on the second. Of a version that is true, 95 of 100 splits
@@ -76,6 +85,7 @@ def weak_segments(features: pd.DataFrame, pit: Array, cce: Array, expected: Arra
         pit: PIT values, (n,).
         cce: CCE at the rows, (n,).
         expected: what it would be there if the version were true, (n,).
+        counts: the rows, where they are counts with many zeros, which are read in their own terms.
     """
     columns = _columns(features)
     if len(pit) < FEWEST_ROWS or columns.empty:
@@ -89,7 +99,12 @@ def weak_segments(features: pd.DataFrame, pit: Array, cce: Array, expected: Arra
         return []
     names = _leaf_names(tree, list(columns.columns))
     leaves = tree.apply(table[second])
-    readings, q_values = group_readings(pit[second], {name: leaves == leaf for leaf, name in names.items()})
+    held_out = {name: leaves == leaf for leaf, name in names.items()}
+    readings: Mapping[str, GroupReading | CountReading]
+    if counts is not None:
+        readings, q_values = count_readings(counts[second], held_out)
+    else:
+        readings, q_values = group_readings(pit[second], held_out)
     own, if_true = cce[second], expected[second]
     excess = {
         name: excess_over(float(own[leaves == leaf].mean()), float(if_true[leaves == leaf].mean()))
@@ -99,9 +114,17 @@ def weak_segments(features: pd.DataFrame, pit: Array, cce: Array, expected: Arra
     found = [
         Segment(name, reading, q_values[name], excess[name])
         for name, reading in readings.items()
-        if q_values[name] <= LEVEL and abs(reading.strength) >= NEGLIGIBLE
+        if q_values[name] <= LEVEL and _is_worth_naming(reading)
     ]
-    return sorted(found, key=lambda segment: -(segment.reading.strength**2) * segment.reading.share)
+    return sorted(found, key=lambda segment: -_weight(segment.reading))
+
+
+def _is_worth_naming(reading: GroupReading | CountReading) -> bool:
+    return reading.is_off if isinstance(reading, CountReading) else abs(reading.strength) >= NEGLIGIBLE
+
+
+def _weight(reading: GroupReading | CountReading) -> float:
+    return reading.size if isinstance(reading, CountReading) else reading.strength**2 * reading.share
 
 
 def _columns(features: pd.DataFrame) -> pd.DataFrame:

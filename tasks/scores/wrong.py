@@ -18,7 +18,9 @@ class WhatIsWrong:
         places: the slices, or regions where the split has none, or the single targets of vector targets, the most wrong
             first: ``place``, ``rows``, ``fault`` in words ("" where none is found), ``shift`` in predicted spreads,
             ``factor`` of the targets' spread over the predicted, ``q_value``, and for slices and regions ``pit``, what
-            the PIT interpreter says.
+            the PIT interpreter says. Of counts with many zeros, in the place of shift, factor and ``pit``: the sums
+            ``observed`` and ``expected``, their ``ratio`` with ``ratio_low`` and ``ratio_high`` (95 %), and the shares
+            ``zeros_observed``, ``zeros_expected``, ``ones_...`` and ``more_...`` (two and more).
         method: how it was tested, in a sentence.
         region: name of the region of the inputs that is most wrong; None for vector targets.
         row: the number of its medoid in the split.

@@ -15,6 +15,7 @@ from PIL import Image
 from congruence.kernels import EXACT, MultivariateNormal, Normal, Poisson, Samples, prepare
 from congruence.kernels.calibration import pit_values
 from congruence.kernels.conditional_calibration import prepare_calibration
+from congruence.kernels.conditional_calibration.count_reading import CountRows
 from congruence.kernels.streams import hashed_keys
 from congruence.tasks import plots
 from congruence.tasks.comparison import ComparedVersion, GateSettings, apply_gate, compare_pair, compare_versions
@@ -329,3 +330,28 @@ def test_regions_are_named_by_the_features_of_the_valid_rows(tmp_path: Path) -> 
     placed = over_all_rows(np.array(["spread", ""]), np.array([True, False, True]))
     assert placed.tolist() == ["spread", None, ""]
     np.testing.assert_array_equal(over_all_rows(np.array([1, 2]), np.array([True, False, True])), [1.0, np.nan, 2.0])
+
+
+def test_sentences_and_table_on_counts_with_many_zeros_agree_and_speak_of_counts() -> None:
+    """1,000 rows of a slice had 56 counts expected and none observed, and no fault was named."""
+    n, rng = 800, np.random.default_rng(3)
+    rate = np.full(n, 0.25)
+    slices = pd.DataFrame({"Region": np.where(np.arange(n) % 5 == 0, "R21", "R24")})
+    y = np.where(slices["Region"] == "R21", 0.0, rng.poisson(rate))
+    law = Poisson(rate)
+    found = measure(Asked(), EXACT, X[:n], y, {"": law}).of("")
+    calibration = found.calibration
+    assert calibration is not None
+    pit = pit_values(y, law, seed=0)
+    rows = CountRows.of(y, law)
+    for p_value in (0.001, 0.4):
+        tested = replace(calibration, test=replace(calibration.test, p_value=p_value))
+        metrics = {"cce_mean": Metric(0.3), "cce_p_value": Metric(0.001), "calibration_p_value": Metric(p_value)}
+        wrong = read_what_is_wrong(tested, calibration.regions, pit, metrics, np.arange(n), slices, rows)
+        named = wrong.places.loc[wrong.places["fault"] != "", "place"].tolist()
+        text = " ".join(wrong.sentences)
+        assert "Region R21" in named
+        assert "On Region R21" in text
+        assert "0 are observed where 40 are expected" in text
+        assert "tails" not in text
+        assert wrong.places["observed"].sum() == y.sum()

@@ -1,0 +1,222 @@
+"""What is wrong with predicted counts, in the counts' own terms: their sum, zeros, ones, two and more.
+
+PIT scores say little to a reader of counts with many zeros: 95 % of the values are drawn from the same jump. Here the
+sum of the targets is set beside the sum of the predicted means, and the number of rows with 0, 1, 2 and more beside the
+sum of their predicted probabilities. If the version is true each difference has mean 0 and a variance that the version
+states, and its p-value is that of a Poisson law stretched to this variance (exact for Poisson sums, close to the normal
+where the sums are large). The interval of observed over expected is Garwood's (1936), stretched by the dispersion of
+the rows as they are (McCullagh and Nelder 1989, section 9.2.4), and holds whether the version is true or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.special import gammainc, gammaincc, gammaincinv
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.congruence.test import benjamini_hochberg
+from congruence.kernels.distributions import Distribution
+
+WORTH_NAMING = 0.05
+"""A relative difference of a sum, or of a share of the rows, below which a fault, however certain, hardly matters."""
+
+MANY_ZEROS = 0.2
+"""Share of zeros, observed or predicted, from which counts are read in these terms."""
+
+_LEVEL = 0.05
+_FEW = 20  # below, the dispersion of the rows is not known well enough to be taken as less than Poisson's
+_CHUNK = 2**16
+
+
+@dataclass(frozen=True)
+class CountRows:
+    """Counts y and what is predicted for each, (n,) all: mean, variance, P(Y = 0), P(Y = 1)."""
+
+    y: Array = field(repr=False)
+    mean: Array = field(repr=False)
+    variance: Array = field(repr=False)
+    zero: Array = field(repr=False)
+    one: Array = field(repr=False)
+
+    @classmethod
+    def of(cls, y: Array, predictive: Distribution) -> CountRows | None:
+        """From targets (n,) and n predictive distributions; None of anything but counts with many zeros."""
+        if not predictive.is_discrete or y.ndim != 1 or len(y) == 0:
+            return None
+        parts = []
+        for start in range(0, len(y), _CHUNK):
+            law = predictive[slice(start, start + _CHUNK)]
+            zero = law.cdf(0.0)
+            parts.append((law.mean(), law.std() ** 2, zero - law.cdf_left(0.0), law.cdf(1.0) - zero))
+        mean, variance, zero, one = (np.concatenate(column) for column in zip(*parts, strict=True))
+        if max(float(np.mean(y == 0.0)), float(np.mean(zero))) < MANY_ZEROS or float(np.min(y)) < 0.0:
+            return None
+        return cls(y, mean, variance, zero, one)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, rows: Any) -> CountRows:
+        return CountRows(self.y[rows], self.mean[rows], self.variance[rows], self.zero[rows], self.one[rows])
+
+
+@dataclass(frozen=True)
+class Tally:
+    """A number that was observed, the one that is expected, and its variance if the version is true.
+
+    ``rows``: of how many rows it counts some; None of a sum of targets.
+    """
+
+    observed: float
+    expected: float
+    variance: float
+    rows: int | None = None
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided."""
+        observed, expected = self._smaller
+        if expected <= 0.0 or not np.isfinite(self.variance) or self.variance <= 0.0:
+            return 1.0 if observed <= max(expected, 0.0) or not np.isfinite(self.variance) else 0.0
+        phi = self.variance / expected
+        low = float(gammaincc(observed / phi + 1.0, expected / phi))
+        high = float(gammainc(observed / phi, expected / phi)) if observed > 0.0 else 1.0
+        return min(1.0, 2.0 * min(low, high))
+
+    @property
+    def relative(self) -> float:
+        """Observed over expected less 1; of a share of the rows, of it or of the rest, whichever is smaller."""
+        observed, expected = self._smaller
+        if expected <= 0.0:
+            return 0.0 if observed <= 0.0 else np.inf
+        return observed / expected - 1.0
+
+    @property
+    def observed_share(self) -> float:
+        """Of the rows."""
+        return self.observed / (self.rows or 1)
+
+    @property
+    def expected_share(self) -> float:
+        """Of the rows."""
+        return self.expected / (self.rows or 1)
+
+    def is_off(self, level: float = _LEVEL) -> bool:
+        """Whether it differs by more than chance and by enough to be worth naming."""
+        return self.p_value <= level and abs(self.relative) >= WORTH_NAMING
+
+    @property
+    def _smaller(self) -> tuple[float, float]:
+        if self.rows is not None and self.expected > self.rows / 2.0:
+            return self.rows - self.observed, self.rows - self.expected
+        return self.observed, self.expected
+
+
+@dataclass(frozen=True)
+class CountReading:
+    """What is observed and expected in a group of rows.
+
+    Attributes:
+        rows: how many they are.
+        share: of the split.
+        total: the sum of the targets.
+        low, high: 95 % interval of observed over expected sum.
+        zeros, ones, more: rows with 0, 1, 2 and more.
+    """
+
+    rows: int
+    share: float
+    total: Tally
+    low: float
+    high: float
+    zeros: Tally
+    ones: Tally
+    more: Tally
+
+    @property
+    def ratio(self) -> float:
+        """Observed over expected sum: below 1 the predicted means are too large."""
+        return self.total.observed / self.total.expected if self.total.expected > 0.0 else np.inf
+
+    @property
+    def p_value(self) -> float:
+        """Of the group over the sum and the three numbers of rows (Bonferroni)."""
+        return min(1.0, 4.0 * min(tally.p_value for tally in (self.total, *self.shares)))
+
+    @property
+    def shares(self) -> tuple[Tally, Tally, Tally]:
+        """Zeros, ones, two and more."""
+        return self.zeros, self.ones, self.more
+
+    @property
+    def mean_is_off(self) -> bool:
+        """Whether the sum is wrong by more than chance, whatever the rows' dispersion, and by enough to be named."""
+        return self.total.is_off(_LEVEL / 4.0) and not self.low <= 1.0 <= self.high
+
+    @property
+    def mean_comes_first(self) -> bool:
+        """Whether the sum's fault is the larger: as factors, those of zeros and ones are at most its square."""
+        ratios = [1.0 + self.zeros.relative, 1.0 + self.ones.relative]
+        shape = max(abs(float(np.log(max(ratio, 1e-12)))) for ratio in ratios)
+        return self.mean_is_off and 2.0 * abs(float(np.log(max(self.ratio, 1e-12)))) >= shape
+
+    @property
+    def shape_is_off(self) -> bool:
+        """Whether zeros, ones or two and more are."""
+        return any(tally.is_off(_LEVEL / 4.0) for tally in self.shares)
+
+    @property
+    def is_off(self) -> bool:
+        """Whether there is a fault worth naming."""
+        return self.mean_is_off or self.shape_is_off
+
+    @property
+    def size(self) -> float:
+        """What the fault weighs: the squared differences of the sum and of the numbers of rows over those expected."""
+        tallies = (self.total, *self.shares)
+        return sum((one.observed - one.expected) ** 2 / max(one.expected, 1.0) for one in tallies)
+
+
+def count_reading(rows: CountRows, chosen: Any | None = None) -> CountReading:
+    """Read some rows, by their numbers or a mask; all by default."""
+    part = rows if chosen is None else rows[np.asarray(chosen)]
+    n, two = len(part), np.clip(1.0 - part.zero - part.one, 0.0, 1.0)
+    total = Tally(float(part.y.sum()), float(part.mean.sum()), float(part.variance.sum()))
+
+    def rows_with(found: Array, chance: Array) -> Tally:
+        return Tally(float(np.count_nonzero(found)), float(chance.sum()), float(np.sum(chance * (1.0 - chance))), n)
+
+    return CountReading(
+        n,
+        n / len(rows),
+        total,
+        *_ratio_interval(part, total),
+        rows_with(part.y == 0.0, part.zero),
+        rows_with(part.y == 1.0, part.one),
+        rows_with(part.y >= 2.0, two),
+    )
+
+
+def count_readings(rows: CountRows, groups: Mapping[str, Any]) -> tuple[dict[str, CountReading], dict[str, float]]:
+    """``count_reading`` of named groups of rows, and q-values over them; groups without rows are left out."""
+    readings = {name: count_reading(rows, chosen) for name, chosen in groups.items() if np.any(chosen) or len(chosen)}
+    readings = {name: reading for name, reading in readings.items() if reading.rows > 0}
+    if not readings:
+        return {}, {}
+    q_values = benjamini_hochberg(np.array([reading.p_value for reading in readings.values()]))
+    return readings, dict(zip(readings, q_values.tolist(), strict=True))
+
+
+def _ratio_interval(part: CountRows, total: Tally) -> tuple[float, float]:
+    observed, expected = total.observed, total.expected
+    if expected <= 0.0:
+        return 0.0, np.inf
+    fitted = part.mean * (observed / expected)
+    phi = float(np.sum((part.y - fitted) ** 2)) / observed if observed > 0.0 else 1.0
+    phi = max(phi, 1.0) if observed < _FEW else max(phi, 1e-12)
+    low = phi * float(gammaincinv(observed / phi, 0.025)) if observed > 0.0 else 0.0
+    return low / expected, phi * float(gammaincinv(observed / phi + 1.0, 0.975)) / expected

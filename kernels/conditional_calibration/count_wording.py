@@ -1,0 +1,168 @@
+"""Readings of counts in plain English: the largest fault first, in numbers observed and expected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from congruence.kernels.conditional_calibration.count_reading import CountReading
+from congruence.kernels.conditional_calibration.wording import MOST_SENTENCES, capital, p_value_in_words, percent
+
+MUCH = 1.5
+"""A factor between the sums from which an exposure that was left out is the first thing to look for."""
+
+
+@dataclass(frozen=True)
+class CountPlace:
+    """A slice or region, and what its counts say; ``q_value`` over all places that were read."""
+
+    name: str
+    q_value: float
+    reading: CountReading
+
+    def is_named(self, level: float) -> bool:
+        """Whether the place has a fault: beyond chance over all places, and worth naming."""
+        return self.q_value <= level and self.reading.is_off
+
+
+def count_fault(reading: CountReading) -> str:
+    """The fault in two to four words."""
+    if reading.mean_comes_first:
+        return "predicted too large" if reading.ratio < 1.0 else "predicted too small"
+    return _spread(reading)
+
+
+def count_clause(reading: CountReading) -> str:
+    """The fault with its size: "83 are observed where 41.2 are expected (observed over expected 2.01, 1.6 to 2.5)"."""
+    if reading.mean_comes_first:
+        few = "is" if reading.total.observed == 1 else "are"
+        return (
+            f"{_amount(reading.total.observed)} {few} observed where {_amount(reading.total.expected)} are expected "
+            f"({_ratio(reading)})"
+        )
+    shape = f"the counts are {_spread(reading)}: {shares_clause(reading)}"
+    if reading.mean_is_off:
+        return (
+            f"{shape}; the predicted mean is too {_size(reading)} by a factor of {_factor(reading)} ({_ratio(reading)})"
+        )
+    return f"{shape}; the mean is right ({_ratio(reading)})"
+
+
+def shares_clause(reading: CountReading) -> str:
+    """ "zeros 95.1 % of the rows (91 % predicted), ones 4.6 % (8.2 %), two and more 0.3 % (0.8 %)"."""
+    zeros, ones, more = reading.shares
+    return (
+        f"zeros {_share(zeros.observed_share)} of the rows ({_share(zeros.expected_share)} predicted), "
+        f"ones {_share(ones.observed_share)} ({_share(ones.expected_share)}), "
+        f"two and more {_share(more.observed_share)} ({_share(more.expected_share)})"
+    )
+
+
+def what_is_wrong_with_counts(
+    overall: CountReading, places: Sequence[CountPlace], *, p_value: float, contradicted: bool, level: float
+) -> list[str]:
+    """At most five sentences on a version of counts with many zeros.
+
+    Args:
+        overall: all rows.
+        places: slices or regions, the largest fault first.
+        p_value: of the conditional calibration test.
+        contradicted: whether that test contradicts the version.
+        level: of q-values over the places.
+    """
+    named = [place for place in places if place.is_named(level)]
+    everywhere = overall.is_off and (contradicted or overall.p_value <= level)
+    p = p_value_in_words(min(p_value, overall.p_value) if everywhere else p_value)
+    if not everywhere and not named:
+        return [_nothing_named(overall, p, contradicted)]
+    sentences = _overall(overall, p) if everywhere else [_right_on_average(overall, p, contradicted)]
+    apart = [place for place in named if not everywhere or _differs(place.reading, overall)]
+    shown = apart[: MOST_SENTENCES - 1 - len(sentences)]
+    sentences += [
+        f"On {place.name} ({place.reading.rows:,} rows, {percent(place.reading.share)}) {count_clause(place.reading)}."
+        for place in shown
+    ]
+    return [*sentences, *_rest(places, named, apart, shown, everywhere)][:MOST_SENTENCES]
+
+
+def _overall(reading: CountReading, p: str) -> list[str]:
+    if not reading.mean_comes_first:
+        return [f"The predictions are wrong ({p}): over all rows, {count_clause(reading)}."]
+    amount = f" by a factor of {_factor(reading)}" if reading.total.observed > 0 else ""
+    first = f"The predicted means are too {_size(reading)}{amount} ({p}): over all rows, {count_clause(reading)}."
+    second = f"{capital(shares_clause(reading))}."
+    if not 1.0 / MUCH < reading.ratio < MUCH:
+        second += " Is an exposure missing, or a unit other than the target's predicted?"
+    return [first, second]
+
+
+def _right_on_average(overall: CountReading, p: str, contradicted: bool) -> str:
+    if contradicted:
+        return f"The predictions are right on average over all rows ({_ratio(overall)}), but not everywhere ({p})."
+    return f"Over all rows the counts are as predicted ({_ratio(overall)}; {p}), but not in every place."
+
+
+def _nothing_named(overall: CountReading, p: str, contradicted: bool) -> str:
+    if contradicted:
+        return (
+            f"The predictions are wrong somewhere ({p}), but sums and the shares of zeros, ones, two and more are as "
+            f"predicted over all rows ({_ratio(overall)}) and in every place, within 5 % or chance."
+        )
+    return (
+        f"No fault found: sums and the shares of zeros, ones, two and more are as predicted ({_ratio(overall)}; {p})."
+    )
+
+
+def _rest(
+    places: Sequence[CountPlace],
+    named: Sequence[CountPlace],
+    apart: Sequence[CountPlace],
+    shown: Sequence[CountPlace],
+    everywhere: bool,
+) -> list[str]:
+    parts = []
+    more, same, right = len(apart) - len(shown), len(named) - len(apart), len(places) - len(named)
+    if more:
+        parts.append("1 more place differs" if more == 1 else f"{more} more places differ")
+    if everywhere and same:
+        parts.append(f"{same} of {len(places)} places {'shares' if same == 1 else 'share'} the fault of all rows")
+    if right:
+        parts.append(f"in {right} of {len(places)} places no fault was found")
+    return [capital("; ".join(parts)) + "."] if parts else []
+
+
+def _differs(reading: CountReading, overall: CountReading) -> bool:
+    """Whether a place has another fault than all rows: a ratio whose interval excludes theirs, by a quarter or more."""
+    if reading.mean_is_off != overall.mean_is_off:
+        return not reading.low <= overall.ratio <= reading.high
+    if not reading.mean_is_off:
+        return _spread(reading) != _spread(overall)
+    apart = not 0.8 < reading.ratio / max(overall.ratio, 1e-12) < 1.25
+    return apart and not reading.low <= overall.ratio <= reading.high
+
+
+def _size(reading: CountReading) -> str:
+    return "large" if reading.ratio < 1.0 else "small"
+
+
+def _factor(reading: CountReading) -> str:
+    return f"{1.0 / reading.ratio if reading.ratio < 1.0 else reading.ratio:.3g}"
+
+
+def _spread(reading: CountReading) -> str:
+    more = [share.observed > share.expected for share in (reading.zeros, reading.more)]
+    if all(more):
+        return "more widely spread than predicted"
+    return "distributed otherwise than predicted" if any(more) else "less widely spread than predicted"
+
+
+def _ratio(reading: CountReading) -> str:
+    return f"observed over expected {reading.ratio:.3g}, {reading.low:.3g} to {reading.high:.3g}"
+
+
+def _amount(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 or value == round(value) else f"{value:.3g}"
+
+
+def _share(value: float) -> str:
+    return f"{100.0 * value:.2f} %" if value > 0.9 else f"{100.0 * value:.3g} %"

@@ -1,0 +1,88 @@
+"""Counts with many zeros are read in their own terms: what is there is named first, and nothing that is not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from congruence.kernels import Normal, Poisson
+from congruence.kernels.conditional_calibration.count_reading import CountRows, Tally, count_reading, count_readings
+from congruence.kernels.conditional_calibration.count_wording import CountPlace, what_is_wrong_with_counts
+
+N = 20_000
+RNG = np.random.default_rng(5)
+RATE = 0.05 * np.exp(0.5 * RNG.normal(size=N))
+REGION = RNG.integers(20, size=N)
+GROUPS = {f"Region R{number}": np.flatnonzero(number == REGION) for number in range(20)}
+
+
+def said(y: np.ndarray, law: Poisson, *, p: float = 1e-4, contradicted: bool = True) -> list[str]:
+    rows = CountRows.of(y, law)
+    assert rows is not None
+    level = 0.05 if contradicted else 0.01
+    readings, q_values = count_readings(rows, GROUPS)
+    places = [CountPlace(name, q_values[name], reading) for name, reading in readings.items()]
+    places.sort(key=lambda place: -place.reading.size)
+    sentences = what_is_wrong_with_counts(
+        count_reading(rows), places, p_value=p, contradicted=contradicted, level=level
+    )
+    assert len(sentences) <= 5
+    assert not any(word in " ".join(sentences) for word in ("tails", "skew", "spreads above", "spreads below"))
+    return sentences
+
+
+def test_a_mean_that_is_too_large_is_said_first_with_the_ratio_and_the_counts() -> None:
+    y = RNG.poisson(RATE).astype(float)
+    sentences = said(y, Poisson(1.9 * RATE))
+    ratio = y.sum() / (1.9 * RATE.sum())
+    assert sentences[0].startswith(f"The predicted means are too large by a factor of {1.0 / ratio:.3g} (p < 0.001)")
+    assert f"{y.sum():,.0f} are observed where {1.9 * RATE.sum():,.0f} are expected" in sentences[0]
+    assert sentences[1].startswith(f"Zeros {100 * np.mean(y == 0):.2f} % of the rows (")
+    assert "Is an exposure missing" in sentences[1]
+
+
+def test_zeros_that_are_too_few_are_said_before_a_mean_that_is_nearly_right() -> None:
+    y = stats.nbinom.rvs(0.3, 0.3 / (0.3 + RATE * 4), random_state=1).astype(float)
+    sentences = said(y, Poisson(RATE * 4 * 1.08))
+    assert sentences[0].startswith("The predictions are wrong (p < 0.001): over all rows, the counts are more widely")
+    assert "zeros" in sentences[0]
+    assert "two and more" in sentences[0]
+
+
+def test_a_slice_without_any_of_the_counts_that_were_expected_is_named() -> None:
+    y = RNG.poisson(RATE).astype(float)
+    y[GROUPS["Region R7"]] = 0.0
+    expected = RATE[GROUPS["Region R7"]].sum()
+    for contradicted in (True, False):
+        text = " ".join(said(y, Poisson(RATE), p=0.3, contradicted=contradicted))
+        assert f"0 are observed where {expected:.3g} are expected (observed over expected 0, 0 to" in text
+        assert "On Region R7" in text
+
+
+def test_a_true_version_is_seldom_blamed_and_its_interval_covers() -> None:
+    named, covered = 0, 0
+    for seed in range(120):
+        rng = np.random.default_rng(seed)
+        y = rng.poisson(RATE).astype(float)
+        sentences = said(y, Poisson(RATE), p=0.5, contradicted=False)
+        named += not sentences[0].startswith("No fault found")
+        rows = CountRows.of(y, Poisson(RATE))
+        assert rows is not None
+        reading = count_reading(rows, GROUPS["Region R3"])
+        covered += reading.low <= 1.0 <= reading.high
+    assert named <= 6
+    assert covered >= 108
+
+
+@pytest.mark.parametrize("observed", [0.0, 3.0, 20.0])
+def test_the_p_value_of_a_poisson_sum_is_the_exact_one(observed: float) -> None:
+    law = stats.poisson(9.3)
+    exact = min(1.0, 2.0 * min(law.cdf(observed), law.sf(observed - 1.0)))
+    assert Tally(observed, 9.3, 9.3).p_value == pytest.approx(exact, rel=1e-12)
+
+
+def test_what_are_no_counts_with_many_zeros_are_not_read_so() -> None:
+    y = np.arange(10.0, 40.0)
+    assert CountRows.of(y, Poisson(y)) is None
+    assert CountRows.of(y, Normal(y, np.ones(30))) is None
