@@ -110,7 +110,11 @@ def counted(make_evaluation: Any) -> Any:
 def test_zeros_and_frequencies_are_those_of_the_definition(counted: Any) -> None:
     fit = count_fit(counted)
     law, y = counted.predictive, counted.targets
-    zeros = fit.shares[0]
+    shares = {share.name: share for share in fit.shares}
+    assert list(shares)[:4] == ["mean", "zeros", "ones", "two and more"]
+    assert (shares["mean"].observed, shares["mean"].predicted) == (np.mean(y), np.mean(law.mean()))
+    assert np.isclose(shares["two and more"].predicted, np.mean(1.0 - law.cdf(1.0)))
+    zeros = shares["zeros"]
     assert zeros.observed == np.mean(y == 0)
     assert np.isclose(zeros.predicted, np.mean(np.exp(-law.mean())))
     assert not zeros.low <= zeros.observed <= zeros.high
