@@ -1,5 +1,7 @@
 """What is wrong with a split, said before any work is spent on it."""
 
+from __future__ import annotations
+
 import difflib
 from collections.abc import Iterable
 
@@ -8,6 +10,18 @@ from congruence.kernels.errors import InvalidInputError
 
 class SplitError(InvalidInputError):
     """A split that cannot be evaluated: names the file, column, row and value, and the remedy."""
+
+
+class SplitChangedError(SplitError):
+    """A file of a split is no longer the one that was indexed: names the file. What was read of it is not used."""
+
+
+def changed(path: str, what: str = "was replaced or written to") -> SplitChangedError:
+    """The error for a file that is not the one that was indexed."""
+    return SplitChangedError(
+        f"{path}: {what} since the split was opened, so that its rows are no longer those that were indexed; nothing "
+        "that was read of it is used; let whatever writes it finish, and run again"
+    )
 
 
 def unknown_column(name: str, role: str, available: Iterable[str], where: str) -> SplitError:

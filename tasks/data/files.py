@@ -16,6 +16,19 @@ if TYPE_CHECKING:
 
 _FAULTS_OF_THE_NAME = (errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.EINVAL)
 
+_TOLD = (
+    "ETag",
+    "etag",
+    "e_tag",
+    "md5Hash",
+    "content_md5",
+    "mtime",
+    "LastModified",
+    "last_modified",
+    "updated",
+    "created",
+)
+
 
 @dataclass(frozen=True)
 class ImageFolder:
@@ -98,11 +111,17 @@ class ImageFolder:
 
 
 def file_state(filesystem: Any, path: str, local: bool) -> str:
-    """The state of a file as its file system tells it, to every machine alike; raises OSError where there is none."""
+    """The state of a file as its file system tells it, to every machine alike; raises OSError where there is none.
+
+    Size, times and inode, which a file renamed over it does not share; of an object its size and ETag, or where its
+    store has none what else it says of the content.
+    """
     if local:
         found = os.stat(path)
         return f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
-    return str(filesystem.ukey(path))
+    told = filesystem.info(path)  # a listing says less than a request of its own: only what both say is compared
+    name = next((name for name in _TOLD if told.get(name)), None)
+    return f"{told['size']} {told[name]}" if name is not None else str(filesystem.ukey(path))
 
 
 def joint_state(location: "Location", paths: Sequence[str]) -> str:

@@ -72,6 +72,11 @@ class Format:
             case _:
                 return HuggingFaceTable.paths(self.location)
 
+    def forget_listings(self) -> None:
+        """So that the next ``state`` is that of now: object stores remember what they listed."""
+        if not self.location.is_local:
+            self.location.filesystem.invalidate_cache()
+
     def state(self, path: str) -> str:
         """What tells that a file changed, without reading it."""
         match self.form:

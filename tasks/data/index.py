@@ -21,8 +21,9 @@ from functools import cache
 from pathlib import Path
 
 from congruence.tasks.data.digests import ROW_BYTES, combine
-from congruence.tasks.data.errors import SplitError
+from congruence.tasks.data.errors import SplitChangedError, SplitError
 from congruence.tasks.data.formats import Format
+from congruence.tasks.data.indexed_files import IndexedFiles, require_unchanged
 from congruence.tasks.data.inputs import InputColumns
 from congruence.tasks.data.kept import load_record, save_record
 from congruence.tasks.data.layouts import FileLayout, joined_kinds
@@ -112,6 +113,7 @@ class SplitIndex:
 
     Attributes:
         table: the rows in the source.
+        files: that it reads, as they were indexed.
         inputs: how the encoder's inputs are read from it.
         rows: the index of the rows, see ``parts``.
         shard_rows: of each shard but the last.
@@ -121,6 +123,7 @@ class SplitIndex:
     """
 
     table: Table
+    files: IndexedFiles
     inputs: InputColumns
     rows: ParquetTable
     shard_rows: int
@@ -163,7 +166,8 @@ def load_index(settings: SplitSettings, folder: Path, copies: Path | None, name:
     inputs = checked_inputs(settings, table, form.location)
     shards = [said["shards"][at : at + 2 * ROW_BYTES] for at in range(0, len(said["shards"]), 2 * ROW_BYTES)]
     facts = PartFacts.from_json(said["facts"])
-    return SplitIndex(table, inputs, _rows(parts), said["shard_rows"], shards, said["digest"], facts)
+    files = IndexedFiles(form, layouts)
+    return SplitIndex(table, files, inputs, _rows(parts), said["shard_rows"], shards, said["digest"], facts)
 
 
 def discard_damaged(rows: ParquetTable) -> int:
@@ -233,7 +237,8 @@ def _make(settings: SplitSettings, folder: Path, copies: Path | None, name: str)
         "facts": asdict(facts),
     }
     save_record(folder / "splits" / f"{name}.json", content)
-    return SplitIndex(plan.table, plan.inputs, rows, settings.shard_rows, shards, digest, facts)
+    files = IndexedFiles(plan.form, plan.layouts)
+    return SplitIndex(plan.table, files, plan.inputs, rows, settings.shard_rows, shards, digest, facts)
 
 
 def _layout(form: Format, file: str, state: str, folder: Path) -> FileLayout:
@@ -262,6 +267,11 @@ def _part(
     facts = read_facts(path)
     if facts is None or not _as_indexed(_rows([path]), inputs):
         facts = write_part(path, layout.path, settings, table, inputs, path if facts is not None else None)
+        try:
+            require_unchanged(form, layout)
+        except SplitChangedError:  # its rows may be of two files
+            path.unlink(missing_ok=True)
+            raise
     return path, facts
 
 

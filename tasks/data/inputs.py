@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from congruence.tasks.data.digests import ROW_BYTES, canonical_bytes, digest_of
-from congruence.tasks.data.errors import SplitError
+from congruence.tasks.data.errors import SplitError, changed
 from congruence.tasks.data.files import ImageFolder
 from congruence.tasks.encoders.errors import InvalidRow
 
@@ -27,6 +27,29 @@ _TURNED = (2048, 64)
 
 REASON = "__reason__"
 """A column by which a format says that a row cannot be read, and why; null where it can."""
+
+
+def read_as_indexed(read: Reader, digest: bytes, path: str) -> RawInput:
+    """What ``read`` loads from a file of its own, if that is the content that the index has the ``digest`` of.
+
+    Raises:
+        InvalidRow: it could not be read when it was indexed either.
+        SplitChangedError: it is another content, or can no longer be read.
+    """
+    try:
+        value = read()
+    except InvalidRow as invalid:
+        if digest_of(_no_input(invalid)) != digest:
+            raise changed(path, f"cannot be read any more ({invalid.reason})") from None
+        raise
+    if digest_of(value) != digest:
+        raise changed(path)
+    return value
+
+
+def _no_input(invalid: InvalidRow) -> bytes:
+    """What the index has the digest of in place of an input that cannot be read."""
+    return f"invalid: {invalid.reason}".encode()
 
 
 class InputColumns(ABC):
@@ -131,7 +154,7 @@ class Paths(InputColumns):
         try:
             return digest_of(read())
         except InvalidRow as error:
-            return digest_of(f"invalid: {error.reason}".encode())
+            return digest_of(_no_input(error))
 
 
 class BytesOrPaths(InputColumns):

@@ -56,6 +56,8 @@ class Location:
         Hidden files and those that begin with an underscore are markers of other programs and do not count.
         Raises SplitError where nothing lies.
         """
+        if not self.is_local:
+            self.filesystem.invalidate_cache()  # files are known by their state, so that must not be one of before
         if self.is_glob:
             found = [path for path in self.filesystem.glob(self.path) if not self.filesystem.isdir(path)]
         elif self.filesystem.isdir(self.path):

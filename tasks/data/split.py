@@ -16,10 +16,11 @@ import pandas as pd
 import pyarrow as pa
 
 from congruence.kernels.arrays import Array
+from congruence.tasks.data.digests import ROW_BYTES
 from congruence.tasks.data.errors import SplitError, unknown_column
 from congruence.tasks.data.index import SplitIndex, discard_damaged, load_index, own_folder, split_index
-from congruence.tasks.data.inputs import REASON, Features, RawInput, Reader
-from congruence.tasks.data.parts import PartFacts, as_numbers, target_reason
+from congruence.tasks.data.inputs import REASON, Features, RawInput, Reader, read_as_indexed
+from congruence.tasks.data.parts import DIGEST, PartFacts, as_numbers, fixed_bytes, target_reason
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.tables import Table
 from congruence.tasks.encoders.errors import InvalidRow
@@ -117,7 +118,7 @@ class Split:
         inputs = self._index.inputs
         if not isinstance(inputs, Features):
             raise SplitError(f"split {self.name!r}: its inputs are of kind {self.settings.input_kind!r}, not features")
-        batches = list(self._index.table.batches(inputs.columns, shard.start, shard.stop))
+        batches = list(self._source(inputs.columns, shard.start, shard.stop))
         whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
         matrix, unusable = inputs.matrix(whole)
         return matrix, dict(sorted({**unusable, **self._without_target(shard)}.items()))
@@ -178,9 +179,41 @@ class Split:
         return self._opened
 
     def _readers(self, shard: Shard) -> Iterator[Reader]:
-        inputs, table = self._index.inputs, self._index.table
-        for batch in table.batches(_with_reason(inputs.columns, table), shard.start, shard.stop):
-            yield from inputs.readers(batch)
+        inputs, columns = self._index.inputs, _with_reason(self._index.inputs.columns, self._index.table)
+        if not inputs.lie_outside:
+            for batch in self._source(columns, shard.start, shard.stop):
+                yield from inputs.readers(batch)
+            return
+        unknown, digests, row = self._without_target(shard), self._input_digests(shard), 0
+        for batch in self._source(columns, shard.start, shard.stop):
+            for path, read in zip(inputs.outer_paths(batch.select(inputs.columns)), inputs.readers(batch), strict=True):
+                known = digests[row * ROW_BYTES : (row + 1) * ROW_BYTES]
+                yield partial(read_as_indexed, read, known, str(path)) if known and row not in unknown else read
+                row += 1
+
+    def _input_digests(self, shard: Shard) -> bytes:
+        """The digest of each row's input as it was indexed; nothing where the index is damaged."""
+        try:
+            batches = self._index.rows.batches([DIGEST], shard.start, shard.stop)
+            return b"".join(fixed_bytes(batch.column(DIGEST)) for batch in batches)
+        except (SplitError, OSError):
+            return b""
+
+    def _source(self, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
+        """Columns from the source, whose files must still be those that were indexed.
+
+        Raises:
+            SplitChangedError: they are not.
+        """
+        files = self._index.files
+        try:
+            for batch in self._index.table.batches(columns, start, stop):
+                files.require_unchanged(start, start + batch.num_rows)
+                start += batch.num_rows
+                yield batch
+        except (SplitError, OSError):
+            files.require_unchanged(start, stop)  # a file that changed is damaged in many ways, which are not the fault
+            raise
 
     def _without_target(self, shard: Shard) -> dict[int, str]:
         if not self._index.facts.targets.rows:
@@ -219,7 +252,7 @@ class Split:
                 discard_damaged(rows)
                 logger.warning("the index of split %s is damaged, its source is read instead (%s)", self.name, error)
         if start < stop:
-            yield from table.batches(names, start, stop)
+            yield from self._source(names, start, stop)
 
     @property
     def _row_key(self) -> str | None:

@@ -7,6 +7,7 @@ from prefect.cache_policies import NO_CACHE
 
 from congruence.flows.cli.progress import say, stage
 from congruence.flows.evaluation.batching import MAX_TASKS, groups_of_shards, in_groups
+from congruence.flows.evaluation.stages.failures import may_pass
 from congruence.flows.evaluation.stages.waiting import as_completed, flow_client
 from congruence.tasks.dask.gpus import LOOKED_AT_KINDS
 from congruence.tasks.data import Shard, Split
@@ -30,6 +31,7 @@ TASKS_PER_CARD = 8
     task_run_name="embed {split.name} shards {first}-{last}",
     retries=3,
     retry_delay_seconds=[1, 5, 20],
+    retry_condition_fn=may_pass,
     cache_policy=NO_CACHE,
     tags=["congruence-embed"],
 )

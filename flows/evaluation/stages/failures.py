@@ -5,21 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from distributed import CancelledError, KilledWorker
+from prefect.client.schemas.objects import State
 from prefect.futures import PrefectFuture
 
 from congruence.flows.cli.terminated import SENTENCE, terminated
 from congruence.kernels.errors import CongruenceError
+from congruence.tasks.data.errors import SplitChangedError
 from congruence.tasks.runtime.errors import ClusterError
 from congruence.tasks.runtime.masking import mask_text
 
-_OF_THE_RUN = (ClusterError, CancelledError, KilledWorker, OSError)
+_OF_THE_RUN = (ClusterError, CancelledError, KilledWorker, OSError, SplitChangedError)
+
+
+def may_pass(task: Any, run: Any, state: State[Any]) -> bool:  # noqa: ARG001 - Prefect's signature
+    """Whether a task that failed is worth another try: a file that was replaced stays replaced."""
+    return not isinstance(state.result(raise_on_failure=False), SplitChangedError)
 
 
 def why(future: PrefectFuture[Any]) -> str | None:
     """Why a version's task failed, in words without secrets; None where it did not.
 
     Raises:
-        ClusterError, OSError, ...: the cluster, a disk or a server is gone, which is no version's failure.
+        ClusterError, OSError, ...: the cluster, a disk or a server is gone, or a file of the split is another one,
+            which is no version's failure.
     """
     try:
         future.result()

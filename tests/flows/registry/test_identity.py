@@ -11,8 +11,11 @@ from mlflow import MlflowClient
 from typer.testing import CliRunner
 
 from congruence.flows.cli.app import app
+from congruence.flows.evaluation import pipeline
 from congruence.flows.evaluation.pipeline import evaluate
 from congruence.flows.evaluation.results import VersionOutcome
+from congruence.flows.evaluation.stages.embed import embed
+from congruence.tasks.data.errors import SplitChangedError
 
 WIDE = {"family": "normal", "columns": {"scale": 2.0}}
 
@@ -69,3 +72,28 @@ def test_an_evaluation_is_made_again_on_request(registry: Any) -> None:
     assert before.run_id not in runs(registry)
     assert after.metrics["cce_mean"].value == pytest.approx(before.metrics["cce_mean"].value)
     assert any(path.stat().st_mtime_ns != times[path] for path in kept)
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_rows_that_are_replaced_during_a_run_end_it_and_leave_nothing_of_the_mixture(
+    registry: Any, rows_file: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.register("mixed")
+    split = registry.content()["splits"][0] | {"uri": str(rows_file(registry.folder / "mixed.parquet", 8))}
+    right = (registry.folder / "mixed.parquet").read_bytes()
+
+    def replace_and_embed(*arguments: Any) -> None:
+        other = rows_file(registry.folder / "other.parquet", 9)
+        other.rename(registry.folder / "mixed.parquet")
+        embed(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pipeline, "embed", replace_and_embed)
+        with pytest.raises(SplitChangedError, match=r"mixed\.parquet: was replaced or written to since"):
+            only(registry, models=["mixed/1"], splits=[split])
+    (registry.folder / "mixed.parquet").write_bytes(right)
+    after = only(registry, models=["mixed/1"], splits=[split])
+    assert after.status == "evaluated"
+    rows = pd.read_parquet(registry.folder / "mixed.parquet")
+    expected = -scipy.stats.norm(2 * rows["angle"], 1.0).logpdf(rows["y"]).mean()
+    assert after.metrics["nll_mean"].value == pytest.approx(expected)
