@@ -1,0 +1,116 @@
+"""Looks over time: what the guarantees promise, by simulation with a known answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.special import eval_sh_legendre, ndtr
+
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.monitoring import Look, Monitor, ScoreSums, e_values, score_bet
+from congruence.kernels.monitoring.evidence import detector, martingale, spending
+
+
+def test_e_values_are_the_mixture_of_all_powers_and_have_mean_one() -> None:
+    for p in (1.0, 0.9995, 0.999, 0.5, 0.05, 1e-3, 1e-12):
+        direct = quad(lambda kappa, p=p: kappa * p ** (kappa - 1.0), 0.0, 1.0)[0]
+        assert float(np.exp(e_values(p))) == pytest.approx(direct, rel=1e-8)
+    draws = (1.0 + np.arange(1000)) / 1000.0  # what a test with 999 draws can answer
+    assert 0.8 < np.exp(e_values(draws)).mean() <= 1.0
+    assert np.isfinite(e_values(1e-300))
+    with pytest.raises(InvalidInputError, match=r"0\.0 is not in"):
+        e_values([0.5, 0.0])
+
+
+def test_true_versions_are_hardly_ever_called_wrong_over_a_thousand_looks() -> None:
+    p = np.random.default_rng(0).uniform(size=(1000, 1000))
+    half = np.logaddexp(martingale(e_values(p)), spending(p, 0.05)) - np.log(2.0)
+    assert np.mean((half >= np.log(20.0)).any(axis=1)) <= 0.05
+    sums, _ = detector(e_values(p))
+    alarms = (sums >= np.log(100.0)).any(axis=1)
+    first = np.where(alarms, (sums >= np.log(100.0)).argmax(axis=1) + 1, 1000)
+    assert first.mean() >= 100.0  # cut at 1,000 looks: the true average is larger
+
+
+def test_the_detector_is_the_sum_over_starts_and_names_the_largest() -> None:
+    log_e = np.random.default_rng(1).normal(size=12)
+    sums, starts = detector(log_e)
+    for k in range(12):
+        parts = np.array([log_e[j : k + 1].sum() for j in range(k + 1)])
+        assert sums[k] == pytest.approx(np.logaddexp.reduce(parts))
+        assert starts[k] == parts.argmax()
+
+
+def test_a_small_persistent_fault_is_found_and_a_change_is_dated() -> None:
+    rng = np.random.default_rng(2)
+    found, delays, dates = [], [], []
+    for _ in range(60):
+        p = ndtr(-(rng.normal(size=60) + 1.0))
+        monitor = Monitor(looks=tuple(Look(f"day {k}", float(v)) for k, v in enumerate(p)))
+        found.append(monitor.wrong_at is not None)
+        p = ndtr(-(rng.normal(size=60) + 2.0 * (np.arange(60) >= 25)))
+        changed = Monitor(looks=tuple(Look(f"day {k}", float(v), when=f"day {k}") for k, v in enumerate(p)))
+        if changed.alarm_at is not None and changed.alarm_at >= 25:
+            delays.append(changed.alarm_at - 24)
+            dates.append(changed.began_at)
+    assert np.mean(found) > 0.9
+    assert len(delays) >= 57
+    assert np.median(delays) <= 6
+    assert abs(float(np.median([d for d in dates if d is not None])) - 25) <= 1
+
+
+def test_what_one_look_shows_is_said_at_once_and_stays_said() -> None:
+    monitor = Monitor().with_look(Look("a", 1e-4, "Monday"))
+    assert monitor.sentence() == "wrong, first shown on Monday (1 look)"
+    for day in range(30):
+        monitor = monitor.with_look(Look(f"{day}", 0.9))
+    assert monitor.verdict == "wrong"
+    assert monitor.with_look(Look("a", 0.5)) is monitor  # the same rows again are the same look
+    assert Monitor.from_record(monitor.to_record()) == monitor
+    assert Monitor().sentence() == "not looked at yet"
+    with pytest.raises(InvalidInputError, match="account of looks"):
+        Monitor.from_record({"form": 2})
+
+
+def _scores(u: np.ndarray) -> np.ndarray:
+    return np.stack([np.sqrt(2 * j + 1) * eval_sh_legendre(j, u) for j in range(1, 5)], axis=1)
+
+
+def test_bets_on_scores_have_mean_one_when_true_and_find_a_small_bias_soon() -> None:
+    rng = np.random.default_rng(3)
+    finals, crossings = [], []
+    for _ in range(400):
+        sums, total = ScoreSums(), 0.0
+        for _ in range(10):
+            bet = score_bet(_scores(rng.uniform(size=200)), sums)
+            sums, total = bet.sums, total + bet.log_e
+            finals.append(total)
+    assert np.mean(np.array(finals).reshape(400, 10).max(axis=1) >= np.log(20.0)) <= 0.05
+    for _ in range(40):
+        sums, total = ScoreSums(), 0.0
+        for look in range(10):  # noqa: B007
+            bet = score_bet(_scores(ndtr(rng.normal(0.15, 1.0, size=500))), sums)
+            sums, total = bet.sums, total + bet.log_e
+            if total >= np.log(20.0):
+                break
+        crossings.append(look)
+    assert np.median(crossings) <= 2
+
+
+def test_every_factor_of_a_bet_has_mean_one_and_is_positive() -> None:
+    sums = score_bet(_scores(np.random.default_rng(5).uniform(size=400) ** 0.5), ScoreSums()).sums
+    nodes, weights = np.polynomial.legendre.leggauss(20)
+    factors = 1.0 + _scores((nodes + 1.0) / 2.0) @ sums.bets().T
+    assert (factors > 0.0).all()
+    np.testing.assert_allclose(weights @ factors / 2.0, 1.0, atol=1e-12)
+
+
+def test_a_block_is_one_observation() -> None:
+    rng = np.random.default_rng(4)
+    before = score_bet(_scores(rng.uniform(size=300) ** 0.8), ScoreSums()).sums
+    scores, blocks = _scores(rng.uniform(size=40)), np.repeat(np.arange(10), 4)
+    means = scores.reshape(10, 4, 4).mean(axis=1)
+    assert score_bet(scores, before, blocks).log_e == pytest.approx(score_bet(means, before).log_e)
+    with pytest.raises(InvalidInputError, match="row 0, order 1"):
+        score_bet(np.full((2, 4), 9.0), before)
