@@ -5,7 +5,7 @@ what one look shows clearly is found at once, and what many show faintly is foun
 
 .. math::  M_k = \tfrac12 \prod_{i \le k} e_i + \tfrac12 \, \mathrm{spending}_k \ge 1/\alpha
 
-calls a version wrong; true versions are ever called wrong with probability at most alpha. The e-detector over the same
+calls a version wrong, where spending is at half the level and pays twice; true versions are ever called wrong with probability at most alpha. The e-detector over the same
 e-values tells a change: while the version is right its alarms are ``average_run_length`` looks apart or more.
 """
 
@@ -91,7 +91,7 @@ class Monitor:
     def evidence(self) -> Array:
         """log M after each look, (looks,): wrong where it reaches log(1 / level)."""
         p_values = np.array([look.p_value for look in self.looks], dtype=np.float64)
-        both = evidence.martingale(self._log_e), evidence.spending(p_values, self.level)
+        both = evidence.martingale(self._log_e), evidence.spending(p_values, self.level / 2.0)
         return np.asarray(np.logaddexp(*both) - np.log(2.0))
 
     @cached_property

@@ -29,7 +29,7 @@ def rules(p: Array) -> dict[str, Array]:
     return {
         "spending 6a / (pi^2 k^2) alone": spent >= bar,
         "product of e-values alone": product >= bar,
-        "half each (the account)": np.logaddexp(product, spent) - np.log(2.0) >= bar,
+        "half each (the account)": np.logaddexp(product, spending(p, LEVEL / 2.0)) - np.log(2.0) >= bar,
     }
 
 

@@ -25,7 +25,7 @@ def test_e_values_are_the_mixture_of_all_powers_and_have_mean_one() -> None:
 
 def test_true_versions_are_hardly_ever_called_wrong_over_a_thousand_looks() -> None:
     p = np.random.default_rng(0).uniform(size=(1000, 1000))
-    half = np.logaddexp(martingale(e_values(p)), spending(p, 0.05)) - np.log(2.0)
+    half = np.logaddexp(martingale(e_values(p)), spending(p, 0.025)) - np.log(2.0)
     assert np.mean((half >= np.log(20.0)).any(axis=1)) <= 0.05
     sums, _ = detector(e_values(p))
     alarms = (sums >= np.log(100.0)).any(axis=1)
