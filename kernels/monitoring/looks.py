@@ -5,8 +5,9 @@ what one look shows clearly is found at once, and what many show faintly is foun
 
 .. math::  M_k = \tfrac12 \prod_{i \le k} e_i + \tfrac12 \, \mathrm{spending}_k \ge 1/\alpha
 
-calls a version wrong, where spending is at half the level and pays twice; true versions are ever called wrong with probability at most alpha. The e-detector over the same
-e-values tells a change: while the version is right its alarms are ``average_run_length`` looks apart or more.
+calls a version wrong, where spending is at half the level and pays twice; true versions are ever called wrong with
+probability at most alpha. The e-detector over the same e-values tells a change: while the version is right its alarms
+are ``average_run_length`` looks apart or more.
 """
 
 from __future__ import annotations
