@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 
 from rich.console import Console
 
@@ -20,8 +21,18 @@ def results() -> Console:
     return Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
 
 
+_last_said = time.monotonic()
+
+
+def seconds_of_silence() -> float:
+    """Since the last line of ``say``."""
+    return time.monotonic() - _last_said
+
+
 def say(line: str) -> None:
     """Show a line among the stages. (A flow that names the console itself could not be sent to a worker.)"""
+    global _last_said
+    _last_said = time.monotonic()
     if is_json():
         logging.getLogger(LOGGER).info("%s", line)
     else:

@@ -6,10 +6,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from congruence.flows.cli.console import console as console
 from congruence.flows.cli.console import say as say
+from congruence.flows.cli.console import seconds_of_silence
 from congruence.tasks.runtime.json_logging import is_json
 
 if TYPE_CHECKING:
@@ -18,22 +20,29 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 _ARTIFACT_SECONDS = 2.0
-_LINE_SECONDS = 15.0
+_LINE_SECONDS = 5.0
+_LOOK_SECONDS = 0.5
 _SHORTEST_SECONDS = 0.5
 """Of work from which a rate is stated: from less it would be a rate of nothing in particular."""
 
 Advance = Callable[[int], None]
+Detail = Callable[[], str]
 
 
 @contextmanager
-def stage(title: str, total: int, unit: str = "rows", found: int = 0) -> Iterator[Advance]:
+def stage(
+    title: str, total: int, unit: str = "rows", found: int = 0, detail: Detail | None = None
+) -> Iterator[Advance]:
     """Shows how far a stage of ``total`` units is; the value is called with the number of units just done.
+
+    In a log there is a line at least every 5 s, of the stage or of a step of it, also while no unit is done.
 
     Args:
         title: what is done.
         total: units of the whole stage.
         unit: what is counted, in the plural.
         found: units that were done before this run; no rate and no forecast counts them.
+        detail: what else there is to say of the work under way, "" for nothing; asked only where nothing else was said.
     """
     artifact = _Artifact(title, total, found)
     if console.is_terminal and not is_json():
@@ -53,8 +62,28 @@ def stage(title: str, total: int, unit: str = "rows", found: int = 0) -> Iterato
             lines.advance(done)
             artifact.advance(done)
 
-        yield advance
+        with _never_silent(lines, detail):
+            yield advance
     artifact.finish()
+
+
+@contextmanager
+def _never_silent(lines: Lines, detail: Detail | None) -> Iterator[None]:
+    """Has ``lines`` say how far they are where nobody has said anything for 5 s."""
+    ended = Event()
+
+    def watch() -> None:
+        while not ended.wait(_LOOK_SECONDS):
+            if seconds_of_silence() >= _LINE_SECONDS - _LOOK_SECONDS:
+                lines.remind("" if detail is None else detail())
+
+    thread = Thread(target=watch, daemon=True, name="progress")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _bar() -> Progress:
@@ -122,13 +151,24 @@ class Lines:
         found = f" ({self.found:,} found done)" if self.found else ""
         self._out(f"{self.title}: {counted}{found}{self._pace(now - self._started, complete)}")
 
+    def remind(self, detail: str = "") -> None:
+        """Say how far it is and since when, though no more units are done."""
+        seconds = self._clock() - self._started
+        self._last = self._clock()
+        counted = f"{self.found + self.made:,} of {self.total:,} {self.unit}"
+        left = f", {self._left(seconds):.0f} s left" if self.made else ""
+        self._out(f"{self.title}: {counted} after {seconds:.0f} s{left}{f'; {detail}' if detail else ''}")
+
+    def _left(self, seconds: float) -> float:
+        return (self.total - self.found - self.made) * seconds / self.made
+
     def _pace(self, seconds: float, complete: bool) -> str:
         if seconds < _SHORTEST_SECONDS or not self.made:
             return ""
         pace = pace_of(self.made, seconds, self.unit)
         if complete:
             return f", {pace}, took {seconds:.0f} s"
-        return f", {pace}, {(self.total - self.found - self.made) * seconds / self.made:.0f} s left"
+        return f", {pace}, {self._left(seconds):.0f} s left"
 
 
 def pace_of(units: int, seconds: float, unit: str) -> str:

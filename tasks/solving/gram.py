@@ -17,6 +17,7 @@ from congruence.kernels.gram.operator import BLOCK_ROWS, GPU_BLOCK_ROWS, Regular
 from congruence.kernels.gram.thin_products import padded_columns
 from congruence.kernels.gram.tiles import TileMaker, TilePoints, block_tiles, multiply_tiles, tile_slices
 from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.steps import step
 from congruence.tasks.solving.columns import DaskColumns
 from congruence.tasks.solving.kept_tiles import KeptTiles, Tiles
 from congruence.tasks.solving.placement import UNDER_WAY, Placement
@@ -229,16 +230,18 @@ class DaskGram:
             self._add_in_turn(result, [(blocks[i], blocks[j]) for i, j in pairs], products)
             return result
         parts: list[list[tuple[Any, int]]] = [[] for _ in blocks]
-        for (i, j), product in zip(pairs, products, strict=True):
-            parts[i].append((product, 0))
-            if j != i:
-                parts[j].append((product, 1))
-        sums = [
-            self.client.submit(_sum, [product for product, _ in part], [side for _, side in part], pure=False)
-            for part in parts
-        ]
-        for rows, value in zip(blocks, self.client.gather(sums), strict=True):
-            result[rows] += value
+        with step("pass over the Gram matrix", len(pairs), "blocks") as advance:
+            for (i, j), product in zip(pairs, products, strict=True):
+                product.add_done_callback(lambda _: advance(1))
+                parts[i].append((product, 0))
+                if j != i:
+                    parts[j].append((product, 1))
+            sums = [
+                self.client.submit(_sum, [product for product, _ in part], [side for _, side in part], pure=False)
+                for part in parts
+            ]
+            for rows, value in zip(blocks, self.client.gather(sums), strict=True):
+                result[rows] += value
         return result
 
     def _add_in_turn(self, result: Array, places: list[tuple[slice, slice]], products: Iterable[Any]) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from distributed import Client, as_completed
 
 from congruence.kernels.row_blocks.sums import BlockSums
+from congruence.kernels.steps import step
 from congruence.kernels.threads import single_threaded_blas
 from congruence.tasks.solving.block_passes import Pass, RowBlocks
 from congruence.tasks.solving.least_busy import LeastBusy
@@ -90,20 +91,22 @@ class PassesOnCluster:
         with _configuring, dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GiB"}):
             shared = self.client.submit(_as_it_is, (self.blocks, *context), pure=False)
         tree, running, workers = _Tree(self.client), as_completed(loop=self.client.loop), LeastBusy(self.client)
-        for group in groups:
-            while (worker := workers.worker(IN_FLIGHT)) is None and not running.is_empty():
-                _require_well(next(running))
-            part = workers.submit(
-                worker,
-                _timed,
-                function,
-                [places[at] for at in group],
-                shared,
-                key=f"{name.replace(' ', '-')}-{uuid4()}",  # by which durations are told apart, and shown to people
-            )
-            running.add(part)
-            tree.add(part)
-        result: Pass = tree.root().result()
+        with step(f"{name} by row blocks", len(groups), "parts") as advance:
+            for group in groups:
+                while (worker := workers.worker(IN_FLIGHT)) is None and not running.is_empty():
+                    _require_well(next(running))
+                part = workers.submit(
+                    worker,
+                    _timed,
+                    function,
+                    [places[at] for at in group],
+                    shared,
+                    key=f"{name.replace(' ', '-')}-{uuid4()}",  # by which durations are told apart, and shown to people
+                )
+                part.add_done_callback(lambda _: advance(1))
+                running.add(part)
+                tree.add(part)
+            result: Pass = tree.root().result()
         spent = result.pop(_TIMES).added["seconds"] / max(1, sum(self.client.nthreads().values()))
         self.seconds[name] = self.seconds.get(name, 0.0) + spent
         return result

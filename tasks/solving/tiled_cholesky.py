@@ -23,6 +23,7 @@ from congruence.kernels.gram.tiles import TileMaker, TilePoints, tile_slices
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.solvers.base import Solution, column_tolerances
 from congruence.kernels.solvers.low_rank import SCALE_FEATURES, diagonal_in_words
+from congruence.kernels.steps import step
 from congruence.tasks.solving.gram import DaskGram
 
 MAX_TILES = 40
@@ -113,14 +114,14 @@ class TiledCholesky:
         rhs = np.asarray(rhs, dtype=np.float64)
         tolerances = column_tolerances(rhs, self.tolerance, tolerances, groups)
         value, residual = np.zeros_like(rhs), rhs
-        for step in range(self.max_refinements + 1):
+        for refinement in range(self.max_refinements + 1):
             value = value + state.gram.placement.run(lambda r=residual: self._substitute(state, r))  # type: ignore[misc]
             residual = rhs - operator.matmul(value)
             norms = np.linalg.norm(residual, axis=0)
             if np.all(norms <= tolerances):
                 seconds = time.perf_counter() - started
                 held = self.projected_bytes(state.gram)
-                return Solution(value, residual, step + 1, seconds, held, dtype=operator.dtype)
+                return Solution(value, residual, refinement + 1, seconds, held, dtype=operator.dtype)
         worst = int(np.argmax(norms - tolerances))
         raise ConvergenceError(
             f"tiled Cholesky: after {self.max_refinements} refinements column {worst} has residual {norms[worst]:.3g}, "
@@ -143,7 +144,11 @@ class TiledCholesky:
         factor.tiles = _submit_factorization(factor)
         place = factor.gram.placement
         try:
-            place.client.gather(place.client.map(_is_there, list(factor.tiles.values()), pure=False))
+            with step("factoring the Gram matrix", len(factor.tiles), "tiles") as advance:
+                there = place.client.map(_is_there, list(factor.tiles.values()), pure=False)
+                for tile in there:
+                    tile.add_done_callback(lambda _: advance(1))
+                place.client.gather(there)
         except np.linalg.LinAlgError as error:
             raise ConvergenceError(
                 f"K + n lambda I is not positive definite in {np.dtype(factor.operator.dtype)} "

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from congruence.flows.cli import progress
 from congruence.flows.cli.progress import Lines, pace_of
 from congruence.flows.cli.tables import print_outcomes
 from congruence.flows.evaluation.results import VersionOutcome, outcome_json
@@ -42,6 +44,33 @@ def test_the_rate_is_that_of_the_work(capsys: pytest.CaptureFixture[str]) -> Non
     first, last = capsys.readouterr().err.strip().splitlines()
     assert first == "embedding test: 14,000 of 20,000 rows (10,000 found done), 200 rows/s, 30 s left"
     assert last == "embedding test: 20,000 of 20,000 rows (10,000 found done), 200 rows/s, took 50 s"
+
+
+def test_a_stage_in_which_nothing_ends_says_so_every_few_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A solve of 472 s had no line at all: none of its versions was done before the end."""
+    monkeypatch.setattr(progress, "_LINE_SECONDS", 0.1)
+    monkeypatch.setattr(progress, "_LOOK_SECONDS", 0.02)
+    asked = iter(range(100))
+    with progress.stage("solving test", 5, "versions", detail=lambda: f"{next(asked)} tasks done") as advance:
+        time.sleep(0.5)
+        advance(5)
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert 3 <= len(lines) <= 7
+    assert lines[0] == "solving test: 0 of 5 versions after 0 s; 0 tasks done"
+    assert lines[1].endswith("1 tasks done")
+    assert lines[-1].startswith("solving test: 5 of 5 versions")
+
+
+def test_a_reminder_states_the_time_that_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    lines = Lines("predicting test", 400, "rows", clock=clock)
+    clock.now = 10.0
+    lines.advance(100)
+    clock.now = 15.0
+    lines.remind()
+    assert capsys.readouterr().err.splitlines()[-1] == "predicting test: 100 of 400 rows after 15 s, 45 s left"
 
 
 def test_a_stage_of_no_time_states_no_rate(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ from congruence.kernels.kernel_functions import RBF, Laplacian, Linear, Polynomi
 from congruence.kernels.protocol.protocol import EXACT
 from congruence.kernels.protocol.weighting import weighted_reference
 from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom
+from congruence.kernels.steps import listen
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.solver import SolverSettings
@@ -68,6 +69,28 @@ def test_the_operator_is_the_matrix_wherever_its_rows_come_from(client, kernel):
     np.testing.assert_allclose(columns.gram(), C.T @ C, rtol=1e-10)
     np.testing.assert_allclose(columns.transposed_matmul(v), C.T @ v, rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(columns.row_norms(np.eye(3)), (C**2).sum(axis=1))
+
+
+def test_a_pass_and_a_factor_say_how_far_they_are(client):
+    heard, totals = {}, {}
+
+    def hear(title, total, unit):
+        totals[title] = (total, unit)
+        return heard.setdefault(title, []).append
+
+    listen(hear)
+    try:
+        operator = DaskGram(client, inputs(), RBF(0.3), 0.1, np.float64)
+        operator.matmul(right_hand_sides())
+        TiledCholesky(tile_rows=50).prepare(operator)
+        until = time.monotonic() + 5.0
+        while {name: sum(units) for name, units in heard.items()} != {name: t for name, (t, _) in totals.items()}:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+    finally:
+        listen(None)
+    assert totals["factoring the Gram matrix"] == (15, "tiles")
+    assert totals["pass over the Gram matrix"][1] == "blocks"
 
 
 def test_rows_in_pieces_are_the_same_matrix(client):

@@ -87,14 +87,16 @@ def check(
     settings: EvaluationSettings, rows: EvaluatedRows, versions: list[ModelVersion]
 ) -> tuple[dict[str, ServedVersion], dict[str, str]]:
     """The versions that keep their contract, ready to be loaded, and why the others do not, by label."""
-    futures = {check_task.submit(version, rows, settings): version.label for version in versions}
     served: dict[str, ServedVersion] = {}
     failures: dict[str, str] = {}
-    for future in as_completed(list(futures)):
-        if (reason := why(future)) is not None:
-            failures[futures[future]] = reason
-        else:
-            served[futures[future]] = future.result()
+    with stage(f"checking versions on {rows.split.name}", len(versions), "versions") as advance:
+        futures = {check_task.submit(version, rows, settings): version.label for version in versions}
+        for future in as_completed(list(futures)):
+            if (reason := why(future)) is not None:
+                failures[futures[future]] = reason
+            else:
+                served[futures[future]] = future.result()
+            advance(1)
     return served, failures
 
 

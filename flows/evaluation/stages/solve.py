@@ -10,7 +10,8 @@ from prefect.cache_policies import NO_CACHE
 
 from congruence.flows.cli.progress import say, stage
 from congruence.flows.evaluation.stages.failures import why
-from congruence.flows.evaluation.stages.waiting import as_completed, flow_client, tell
+from congruence.flows.evaluation.stages.waiting import as_completed, flow_client, tasks_under_way, tell
+from congruence.kernels.steps import about
 from congruence.tasks.mlflow.connection import use_tracking
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -27,7 +28,7 @@ def solve_task(
 ) -> None:
     """Prepare the Gram system once on the cluster, solve it for some versions, and keep what it said of each."""
     use_tracking(settings.tracking)
-    with worker_client() as client:
+    with about(split_name), worker_client() as client:
         solve_versions(client, settings, work, [version.label for version in versions], partial(_say, split_name))
 
 
@@ -50,7 +51,7 @@ def solve(
 
     A group that fails is solved again one by one: the failure of one version is not that of its neighbours.
     """
-    with stage(f"solving {split_name}", len(versions), "versions") as advance:
+    with stage(f"solving {split_name}", len(versions), "versions", detail=tasks_under_way) as advance:
         failure = _solved(settings, work, versions, split_name)
         if failure is None:
             advance(len(versions))

@@ -53,6 +53,27 @@ def flow_client() -> Client:
     return context.task_runner.client
 
 
+def tasks_under_way() -> str:
+    """How many tasks the cluster of the running flow has done and has under way, in words; "" where it does not answer.
+
+    Of a long task that gives work to the others, as a solve does, this moves while nothing else is to be seen.
+    """
+    try:
+        done, under_way = flow_client().run_on_scheduler(_counted)
+    except Exception:  # a word for people: no reason to end a run
+        return ""
+    return f"{done:,} tasks done, {under_way:,} under way"
+
+
+def _counted(dask_scheduler: Any) -> tuple[int, int]:
+    done = under_way = 0
+    for prefix in dask_scheduler.task_prefixes.values():
+        states = prefix.state_counts
+        done += states["memory"]
+        under_way += sum(group.states["processing"] for group in prefix.groups)
+    return done, under_way
+
+
 def tell(line: str) -> None:
     """Say a line from a worker: it is shown where the flow runs."""
     get_worker().log_event(_LINES, line)
