@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from congruence.kernels.distributions.deterministic import Deterministic
     from congruence.kernels.distributions.double_poisson import DoublePoisson
     from congruence.kernels.distributions.gamma import Gamma
+    from congruence.kernels.distributions.histogram import Histogram
     from congruence.kernels.distributions.laplace import Laplace
     from congruence.kernels.distributions.logistic import Logistic
     from congruence.kernels.distributions.lognormal import LogNormal
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from congruence.kernels.distributions.student_t import StudentT
     from congruence.kernels.distributions.truncated_normal import TruncatedNormal
     from congruence.kernels.distributions.uniform import Uniform
+    from congruence.kernels.distributions.weighted_samples import WeightedSamples
     from congruence.kernels.distributions.zero_modified import (
         HurdleBinomial,
         HurdleDoublePoisson,
@@ -46,6 +48,7 @@ __all__ = [
     "Distribution",
     "DoublePoisson",
     "Gamma",
+    "Histogram",
     "HurdleBinomial",
     "HurdleDoublePoisson",
     "HurdleNegativeBinomial",
@@ -63,6 +66,7 @@ __all__ = [
     "StudentT",
     "TruncatedNormal",
     "Uniform",
+    "WeightedSamples",
     "ZeroInflatedBinomial",
     "ZeroInflatedDoublePoisson",
     "ZeroInflatedNegativeBinomial",

@@ -23,6 +23,8 @@ MEAN, SHARE = RNG.uniform(0.2, 30, N), RNG.uniform(0.05, 0.6, N)
 TRIALS, DISPERSION, PHI = RNG.integers(1, 40, N), RNG.uniform(0.05, 1.5, N), RNG.uniform(0.3, 4, N)
 LEVELS = np.array([0.05, 0.2, 0.5, 0.7, 0.95])
 VALUES = np.sort(RNG.normal(size=(N, 5)), axis=1)
+BORDERS, MASSES = np.array([-3.0, -1.0, -0.2, 0.5, 1.0, 4.0]), np.random.default_rng(21).dirichlet(np.ones(5), N)
+OWN_BORDERS = LOC[:, None] + SCALE[:, None] * BORDERS
 
 CONTINUOUS: dict[str, Distribution] = {
     "Normal": families.Normal(LOC, SCALE),
@@ -36,6 +38,10 @@ CONTINUOUS: dict[str, Distribution] = {
     "TruncatedNormal": families.TruncatedNormal(LOC, SCALE, LOC - RNG.uniform(-0.3, 2, N), LOC + 2.5),
     "half-open TruncatedNormal": families.TruncatedNormal(LOC, SCALE, 0.0, np.inf),
     "Quantiles": families.Quantiles(LEVELS, VALUES),
+    "Histogram": families.Histogram(BORDERS, MASSES),
+    "Histogram with borders by row": families.Histogram(OWN_BORDERS, MASSES),
+    "Histogram with tails": families.Histogram(BORDERS, MASSES, tail_share=0.5),
+    "Histogram with borders by row and tails": families.Histogram(OWN_BORDERS, MASSES, tail_share=0.2),
     "Mixture of normals": families.Mixture(
         RNG.dirichlet(np.ones(3), N), [families.Normal(LOC + 2.0 * k, SCALE / (k + 1)) for k in range(3)]
     ),
@@ -60,6 +66,8 @@ ATOMS: dict[str, Distribution] = {
     "CensoredNormal": families.CensoredNormal(LOC, SCALE, LOC - 1.0, LOC + 0.5),
     "half-open CensoredNormal": families.CensoredNormal(LOC, SCALE, LOC - 0.5 * SCALE, np.inf),
     "Samples": families.Samples(RNG.normal(size=(N, 7))),
+    "WeightedSamples": families.WeightedSamples(BORDERS[[3, 0, 1, 2, 3]], MASSES),
+    "WeightedSamples with points by row": families.WeightedSamples(OWN_BORDERS[:, 1:], MASSES),
     "Deterministic": families.Deterministic(LOC),
     "Quantiles with an atom": families.Quantiles(LEVELS, np.maximum(VALUES, VALUES[:, 1:2])),
     "Mixture with an atom": families.Mixture([0.2, 0.8], [families.Deterministic(LOC), families.Normal(LOC, SCALE)]),
@@ -169,12 +177,13 @@ def test_rows_can_be_cut_and_joined(law: Distribution) -> None:
 @pytest.mark.parametrize("law", CONTINUOUS.values(), ids=CONTINUOUS.keys())
 def test_density_integrates_to_the_cdf(law: Distribution) -> None:
     levels = np.union1d(np.linspace(0.05, 0.95, 31), LEVELS)
-    edges = law.quantile(levels[None, :])
+    within = law.quantile(levels[None, :])
+    edges = np.sort(np.hstack([within, np.clip(law.knots(), within[:, :1], within[:, -1:])]), axis=1)
     nodes, weights = np.polynomial.legendre.leggauss(12)
     half = np.diff(edges, axis=1)[:, :, None] / 2
     points = (edges[:, :-1, None] + half * (1 + nodes)).reshape(N, -1)
     area = np.exp(law.log_prob(points)).reshape(N, -1, 12) * half @ weights
-    np.testing.assert_allclose(area, np.broadcast_to(np.diff(levels), area.shape), atol=2e-5)  # kinks
+    np.testing.assert_allclose(area, np.diff(law.cdf(edges), axis=1), atol=2e-5)  # kinks
 
 
 @pytest.mark.parametrize("law", COUNTS.values(), ids=COUNTS.keys())
@@ -235,6 +244,16 @@ def test_mismatched_arguments_are_refused(law: Distribution) -> None:
         (lambda: families.Mixture([0.5, 0.5], [families.Normal(0.0, 1.0), families.Normal([0.0] * 2, 1.0)]), "rows"),
         (lambda: families.Samples([1.0, 2.0]), "expected shape"),
         (lambda: families.Samples(np.ones((2, 3))).log_prob(1.0), "row 0 has all 3 samples equal"),
+        (lambda: families.Histogram([0.0, 1.0, 1.0], [[0.5, 0.5]]), "border 2 is not above border 1"),
+        (lambda: families.Histogram([0.0, 1.0], [[0.5, 0.5]]), "one more border than bins"),
+        (lambda: families.Histogram([0.0, 1.0, 2.0], [[0.5, 0.5], [1.5, -0.5]]), "probabilities: row 1 is -0.5"),
+        (lambda: families.Histogram([0.0, 1.0, 2.0], [[2.0, 3.0]]), "sum to 1; apply a softmax"),
+        (lambda: families.Histogram([0.0, 1.0], [[1.0]], 0.5), "tail_share: is 0.5 with 1 bins"),
+        (lambda: families.WeightedSamples([0.0, 1.0, 2.0], [[0.5, 0.5]]), "does not fit weights"),
+        (
+            lambda: families.WeightedSamples([0.0, 1.0], [[0.5, 0.5], [0, 1]]).log_prob(1.0),
+            "row 1 has all its mass on 1",
+        ),
         (lambda: families.Deterministic([1.0]).log_prob(1.0), "no density"),
         (lambda: families.StudentT(0.9, 0.0, 1.0).crps(0.0), "infinite for df <= 1"),
     ],
@@ -258,3 +277,28 @@ def test_crps_of_counts_is_consistent_at_any_rate(mean: float, dispersion: float
     for law in (families.Poisson(mean), families.NegativeBinomial(min(mean, 2000.0), dispersion)):
         by_sums = Count.mean_absolute_deviation(law, target) - Count.mean_absolute_difference(law) / 2
         np.testing.assert_allclose(law.crps(target), by_sums, rtol=1e-8, atol=1e-8)
+
+
+def test_a_histogram_equals_quantiles_of_the_same_law() -> None:
+    levels = np.array([0.0, 0.1, 0.35, 0.6, 0.9, 1.0])
+    law = families.Histogram(OWN_BORDERS, np.tile(np.diff(levels), (N, 1)))
+    inner = np.concatenate([[0.05], levels[1:-1], [0.95]])
+    same = families.Quantiles(inner, law.quantile(inner[None, :]))
+    y = law.mean()[:, None] + law.std()[:, None] * np.linspace(-4, 4, 23)
+    for name in ("cdf", "crps", "log_prob"):
+        np.testing.assert_allclose(getattr(law, name)(y), getattr(same, name)(y), atol=1e-12)
+    np.testing.assert_allclose(law.std(), same.std(), rtol=1e-12)
+
+
+def test_weighted_samples_are_mixtures_of_points_and_weights_are_repetitions() -> None:
+    law = families.WeightedSamples(OWN_BORDERS[:, 1:], MASSES)
+    points = families.Mixture(MASSES, [families.Deterministic(column) for column in OWN_BORDERS[:, 1:].T])
+    y = law.mean()[:, None] + law.std()[:, None] * np.linspace(-4, 4, 23)
+    for name in ("cdf", "cdf_left", "crps"):
+        np.testing.assert_allclose(getattr(law, name)(y), getattr(points, name)(y), atol=1e-12)
+    repeated = families.WeightedSamples([0.0, 1.0, 1.0, 3.0], [[0.25] * 4])
+    once = families.WeightedSamples([0.0, 1.0, 3.0], [[0.25, 0.5, 0.25]])
+    grid = np.linspace(-1, 4, 11)[None, :]
+    for name in ("cdf", "crps", "quantile"):
+        values = grid if name != "quantile" else np.linspace(0, 1, 11)[None, :]
+        np.testing.assert_allclose(getattr(repeated, name)(values), getattr(once, name)(values), atol=1e-14)

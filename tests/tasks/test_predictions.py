@@ -17,7 +17,15 @@ import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from congruence.kernels.distributions import Distribution, Mixture, Normal, Quantiles, Samples
+from congruence.kernels.distributions import (
+    Distribution,
+    Histogram,
+    Mixture,
+    Normal,
+    Quantiles,
+    Samples,
+    WeightedSamples,
+)
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.settings import families
 from congruence.tasks.data import Shard
@@ -121,6 +129,10 @@ def laws(draw: st.DrawFn, kind: str, rows: int = 4) -> Distribution:
     if kind == "quantiles":
         levels = np.sort(rng.choice(np.linspace(0.01, 0.99, 99), draw(st.integers(2, 9)), replace=False))
         return Quantiles(levels, np.cumsum(rng.exponential(size=(rows, len(levels))), axis=1))
+    if kind in ("histogram", "weighted_samples"):
+        points = np.cumsum(rng.exponential(size=draw(st.sampled_from([(6,), (rows, 6)]))), axis=-1)
+        masses = rng.dirichlet(np.ones(5), rows)
+        return Histogram(points, masses, 0.5) if kind == "histogram" else WeightedSamples(points[..., 1:], masses)
     if kind == "multivariate_normal":
         shape = (rows, draw(st.integers(1, 3)))
         return families()[kind](rng.normal(size=shape), rng.exponential(size=shape) + 0.1)  # type: ignore[call-arg]
@@ -139,7 +151,15 @@ def laws(draw: st.DrawFn, kind: str, rows: int = 4) -> Distribution:
 
 
 def test_every_family_has_its_own_strategy() -> None:
-    assert set(families()) == {*KINDS, "samples", "quantiles", "multivariate_normal", "mixture"}
+    assert set(families()) == {
+        *KINDS,
+        "samples",
+        "quantiles",
+        "histogram",
+        "weighted_samples",
+        "multivariate_normal",
+        "mixture",
+    }
 
 
 def assert_same(found: Distribution, law: Distribution) -> None:

@@ -1,0 +1,294 @@
+"""Distributions given by the probabilities of bins: bar distributions, binned and ordinal regression."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from scipy.special import erfc, erfcinv
+
+from congruence.kernels.arrays import Array, to_numpy
+from congruence.kernels.distributions import half_normal
+from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels
+from congruence.kernels.distributions.masses import (
+    count_below,
+    cumulative,
+    join_points,
+    pick,
+    require_masses,
+    require_points,
+)
+from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
+from congruence.kernels.distributions.waves import average_wave
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.streams import stream
+
+
+@dataclass(frozen=True)
+class Histogram(Distribution):
+    """Density constant within each of B bins: ``probabilities`` (n, B) between ``borders`` (B + 1,) or (n, B + 1).
+
+    Tails: with ``tail_share`` 0 (the default) all mass lies within the borders, and the log score is infinite outside.
+    With 0 < ``tail_share`` < 1 the mass of the first and of the last bin is half-normal from the bin's inner border
+    outwards, that share of it beyond the outer border: .5 is the bar distribution of TabPFN and of prior-data fitted
+    networks (Mueller et al. 2022). Probabilities must sum to 1 within 1e-4 and are then normalised.
+    """
+
+    borders: Array
+    probabilities: Array
+    tail_share: Array | float = 0.0
+
+    def __post_init__(self) -> None:
+        borders = require_points(self.borders, "Histogram.borders")
+        probabilities = require_masses(self.probabilities, "Histogram.probabilities")
+        n, bins = probabilities.shape
+        if borders.shape[-1] != bins + 1 or (borders.ndim == 2 and len(borders) != n):
+            raise InvalidInputError(
+                f"Histogram.borders: shape {borders.shape} does not fit probabilities of shape {(n, bins)}; expected "
+                f"({bins + 1},) or ({n}, {bins + 1}): one more border than bins"
+            )
+        falling = np.diff(np.atleast_2d(borders), axis=1) <= 0
+        if np.any(falling):
+            row, column = (int(i) for i in np.argwhere(falling)[0])
+            raise InvalidInputError(
+                f"Histogram.borders: {'' if borders.ndim == 1 else f'row {row}: '}border {column + 1} is not above "
+                f"border {column} ({np.atleast_2d(borders)[row, column]:g}); borders must increase strictly"
+            )
+        share = float(np.ravel(to_numpy(self.tail_share))[0])
+        if not 0.0 <= share < 1.0 or (share > 0.0 and bins < 2):
+            raise InvalidInputError(
+                f"Histogram.tail_share: is {share:g} with {bins} bins; expected a share in [0, 1) of the mass of the "
+                "outermost bins, and 0 where there is one bin only"
+            )
+        for name, value in (("borders", borders), ("probabilities", probabilities), ("tail_share", np.array(share))):
+            object.__setattr__(self, name, value)
+
+    @property
+    def _edges(self) -> Array:
+        return np.atleast_2d(self.borders)
+
+    @cached_property
+    def _cumulative(self) -> Array:
+        return cumulative(self.probabilities)
+
+    @cached_property
+    def _tails(self) -> tuple[Array, Array] | None:
+        """The scales (1 or n,) of the lower and the upper half-normal tail."""
+        share = float(self.tail_share)
+        if share == 0.0:
+            return None
+        widths = np.diff(self._edges, axis=1)
+        return half_normal.scale_of(widths[:, 0], share), half_normal.scale_of(widths[:, -1], share)
+
+    @cached_property
+    def _moments(self) -> tuple[Array, Array]:
+        """Mean and variance within each bin, (1 or n, B)."""
+        edges = self._edges
+        means, variances = (edges[:, 1:] + edges[:, :-1]) / 2.0, np.diff(edges, axis=1) ** 2 / 12.0
+        if self._tails is not None:
+            lower, upper = self._tails
+            means[:, 0], means[:, -1] = (
+                edges[:, 1] - half_normal.mean_of(lower),
+                edges[:, -2] + half_normal.mean_of(upper),
+            )
+            variances[:, 0], variances[:, -1] = ((1.0 - 2.0 / np.pi) * scale**2 for scale in (lower, upper))
+        return means, variances
+
+    def __len__(self) -> int:
+        return len(self.probabilities)
+
+    def __getitem__(self, rows: Any) -> Self:
+        """See Distribution."""
+        borders = self.borders if self.borders.ndim == 1 else np.atleast_2d(self.borders[rows])
+        return type(self)(borders, np.atleast_2d(self.probabilities[rows]), self.tail_share)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """See Distribution; all parts need the same number of bins and the same tails."""
+        if len({float(part.tail_share) for part in parts}) > 1:
+            raise InvalidInputError("Histogram.concatenate: the parts have different tails")
+        borders = join_points([part.borders for part in parts], [len(part) for part in parts])
+        return cls(borders, np.concatenate([part.probabilities for part in parts]), parts[0].tail_share)
+
+    def _bin(self, y: Array) -> Array:
+        return np.asarray(np.clip(count_below(self._edges, y, or_equal=True) - 1, 0, self.probabilities.shape[1] - 1))
+
+    def _in_tails(self, y: Array, k: Array) -> list[tuple[Array, Array, Array, Array, bool]]:
+        """For the lower and the upper tail: where y is in it, and there distance, mass and scale; whether upper."""
+        if self._tails is None:
+            return []
+        last = self.probabilities.shape[1] - 1
+        found = []
+        for upper, scale in enumerate(self._tails):
+            inner = self._edges[:, -2 if upper else 1, None]
+            distance = np.maximum(y - inner if upper else inner - y, 0.0)
+            mass = self.probabilities[:, -1 if upper else 0, None]
+            found.append((k == (last if upper else 0), distance, mass, scale[:, None], bool(upper)))
+        return found
+
+    def log_prob(self, y: Any) -> Array:
+        """See Distribution: the density of a border is that of the bin above it."""
+        y, columns = align(y, len(self))
+        y = y if columns else y[:, None]
+        k = self._bin(y)
+        widths = np.diff(self._edges, axis=1)
+        with np.errstate(divide="ignore"):
+            inside = np.log(pick(self.probabilities, k)) - np.log(pick(widths, k))
+            result = np.where((y >= self._edges[:, :1]) & (y <= self._edges[:, -1:]), inside, -np.inf)
+            for here, distance, mass, scale, _ in self._in_tails(y, k):
+                result = np.where(here, np.log(mass) + half_normal.log_density(distance, scale), result)
+        return np.asarray(result if columns else result[:, 0])
+
+    def cdf(self, y: Any) -> Array:
+        """See Distribution."""
+        y, columns = align(y, len(self))
+        y = y if columns else y[:, None]
+        k = self._bin(y)
+        share = np.clip((y - pick(self._edges, k)) / pick(np.diff(self._edges, axis=1), k), 0.0, 1.0)
+        low, high = pick(self._cumulative, k), pick(self._cumulative, k + 1)
+        result = low + (high - low) * share
+        for here, distance, mass, scale, upper in self._in_tails(y, k):
+            beyond = mass * erfc(distance / (scale * half_normal.ROOT_2))
+            result = np.where(here, 1.0 - beyond if upper else beyond, result)
+        return np.asarray(result if columns else result[:, 0])
+
+    def quantile(self, q: Any) -> Array:
+        """See Distribution."""
+        q, columns = align_levels(q, len(self))
+        q = q if columns else q[:, None]
+        last = self.probabilities.shape[1] - 1
+        k = np.minimum(count_below(self._cumulative[:, 1:], q, or_equal=False), last)
+        low, high, left = pick(self._cumulative, k), pick(self._cumulative, k + 1), pick(self._edges, k)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.where(high > low, np.clip((q - low) / (high - low), 0.0, 1.0), 0.0)
+            result = left + share * (pick(self._edges, k + 1) - left)
+            for here, _, mass, scale, upper in self._in_tails(left, k):
+                steps = scale * half_normal.ROOT_2 * erfcinv(np.minimum((1.0 - q if upper else q) / mass, 1.0))
+                inner = self._edges[:, -2 if upper else 1, None]
+                result = np.where(here, inner + steps if upper else inner - steps, result)
+        return np.asarray(result if columns else result[:, 0])
+
+    def mean(self) -> Array:
+        """See Distribution."""
+        return np.asarray(np.sum(self.probabilities * self._moments[0], axis=1))
+
+    def std(self) -> Array:
+        """See Distribution."""
+        means, variances = self._moments
+        squared = (means - self.mean()[:, None]) ** 2 + variances
+        return np.asarray(np.sqrt(np.sum(self.probabilities * squared, axis=1)))
+
+    def sample(self, size: int, seed: Seed = 0) -> Array:
+        """See Distribution."""
+        return self.quantile(stream(seed, "samples").random((len(self), size)))
+
+    @cached_property
+    def _squared_integrals(self) -> tuple[Array, Array]:
+        """The integrals of F^2 up to each border, and of (1 - F)^2 from each border on, (n, B + 1) both."""
+        widths, F = np.diff(self._edges, axis=1), self._cumulative
+        below, above = _mean_square(F, widths), _mean_square(1.0 - F, widths)
+        if self._tails is not None:
+            below[:, 0] = half_normal.crps_outside(self.probabilities[:, 0], self._tails[0])
+            above[:, -1] = half_normal.crps_outside(self.probabilities[:, -1], self._tails[1])
+        start = np.zeros((len(self), 1))
+        rising = np.concatenate([start, np.cumsum(below, axis=1)], axis=1)
+        return rising, np.concatenate([np.cumsum(above[:, ::-1], axis=1)[:, ::-1], start], axis=1)
+
+    def crps(self, y: Any) -> Array:
+        """See Distribution; exact: F^2 below y and (1 - F)^2 above it, bin by bin, so nothing cancels."""
+        y, columns = align(y, len(self))
+        y = y if columns else y[:, None]
+        k = self._bin(y)
+        rising, falling = self._squared_integrals
+        left, right = pick(self._edges, k), pick(self._edges, k + 1)
+        low, high, inside = pick(self._cumulative, k), pick(self._cumulative, k + 1), np.clip(y, left, right)
+        F = low + (high - low) * (inside - left) / (right - left)
+        G = 1.0 - F
+        within = (inside - left) * (low**2 + low * F + F**2) / 3.0
+        within += (right - inside) * (G**2 + G * (1.0 - high) + (1.0 - high) ** 2) / 3.0
+        below, above = pick(rising, k), pick(falling, k + 1)
+        result = below + within + above + np.abs(y - inside)
+        for here, distance, mass, scale, upper in self._in_tails(y, k):
+            tail = half_normal.crps_inside(distance, mass, scale) + (below if upper else above)
+            result = np.where(here, tail, result)
+        return np.asarray(result if columns else result[:, 0])
+
+    def knots(self) -> Array:
+        """See Distribution: the borders, and points of the tails."""
+        edges = self._edges
+        if self._tails is not None:
+            steps = np.array([half_normal.FAR, 6.0, 4.0, 2.0, 1.0])
+            lower, upper = self._tails
+            first, last = edges[:, 1:2] - steps * lower[:, None], edges[:, -2:-1] + steps[::-1] * upper[:, None]
+            edges = np.concatenate([first, edges[:, 1:-1], last], axis=1)
+        return np.broadcast_to(edges, (len(self), edges.shape[1]))
+
+    def characteristic_function(self, t: Array) -> Array:
+        """See Distribution: each bin is a uniform law, each tail a half-normal one."""
+        t = np.asarray(t, dtype=np.float64)
+        edges, masses = self._edges, self.probabilities
+        centers, half = (edges[:, 1:] + edges[:, :-1]) / 2.0, np.diff(edges, axis=1) / 2.0
+        inner = slice(None) if self._tails is None else slice(1, -1)
+        if len(edges) == 1:
+            waves = np.exp(1j * np.multiply.outer(centers[0], t)) * np.sinc(np.multiply.outer(half[0], t) / np.pi)
+            result = masses[:, inner] @ waves[inner]
+        else:
+            result = average_wave(centers[:, inner], masses[:, inner], t, half_widths=half[:, inner])
+        if self._tails is not None:
+            lower, upper = (half_normal.wave(t, scale) for scale in self._tails)
+            result = result + masses[:, :1] * np.exp(1j * np.multiply.outer(edges[:, 1], t)) * np.conj(lower)
+            result = result + masses[:, -1:] * np.exp(1j * np.multiply.outer(edges[:, -2], t)) * upper
+        return np.asarray(result)
+
+    def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
+        """See Distribution: Gauss-Legendre nodes in each bin, 128 or more in all, and in each tail."""
+        points, weights = self._rule
+        if len(points) == 1:
+            gram = np.asarray(kernel(points[0], nodes)) * weights[:, None]
+            return np.asarray(self.probabilities @ np.add.reduceat(gram, self._starts, axis=0))
+        result = np.empty((len(self), len(nodes)))
+        block = max(1, BLOCK_ENTRIES // (len(weights) * max(1, len(nodes))))
+        for start in range(0, len(self), block):
+            rows = slice(start, start + block)
+            chosen = points[rows]
+            gram = np.asarray(kernel(chosen.ravel(), nodes)).reshape(*chosen.shape, -1) * weights[:, None]
+            bins = np.add.reduceat(gram, self._starts, axis=1)
+            result[rows] = np.einsum("ib,ibr->ir", self.probabilities[rows], bins)
+        return result
+
+    @property
+    def _order(self) -> int:
+        return max(8, -(-128 // len(self.probabilities[0])))
+
+    @property
+    def _starts(self) -> Array:
+        """The place of each bin's first node."""
+        bins, order = self.probabilities.shape[1], self._order
+        starts = np.arange(bins) * order
+        if self._tails is not None:
+            starts[1:] += len(half_normal.rule()[0]) - order
+        return starts
+
+    @property
+    def _rule(self) -> tuple[Array, Array]:
+        """Nodes (1 or n, K), bin by bin, and weights (K,), which sum to 1 within each bin."""
+        points, weights = np.polynomial.legendre.leggauss(self._order)
+        edges, bins = self._edges, self.probabilities.shape[1]
+        nodes = edges[:, :-1, None] + np.diff(edges, axis=1)[:, :, None] * (points + 1.0) / 2.0
+        if self._tails is None:
+            return nodes.reshape(len(edges), -1), np.tile(weights / 2.0, bins)
+        x, w = half_normal.rule()
+        lower, upper = (scale[:, None] * x for scale in self._tails)
+        inner = nodes[:, 1:-1].reshape(len(edges), -1)
+        chosen = [edges[:, 1:2] - lower, inner, edges[:, -2:-1] + upper]
+        return np.concatenate(chosen, axis=1), np.concatenate([w, np.tile(weights / 2.0, bins - 2), w])
+
+
+def _mean_square(F: Array, widths: Array) -> Array:
+    """The integral of the square of a function that is linear between its values F (n, B + 1), bin by bin."""
+    low, high = F[:, :-1], F[:, 1:]
+    return np.asarray(widths * (low**2 + low * high + high**2) / 3.0)

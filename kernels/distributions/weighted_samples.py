@@ -1,0 +1,203 @@
+"""Distributions given by weights on points: distributional forests, nearest neighbours, importance sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import scipy.special
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels
+from congruence.kernels.distributions.masses import (
+    count_below,
+    cumulative,
+    join_points,
+    pick,
+    require_masses,
+    require_points,
+)
+from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
+from congruence.kernels.distributions.waves import average_wave
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.streams import stream
+
+
+@dataclass(frozen=True)
+class WeightedSamples(Distribution):
+    """Mass ``weights`` (n, m) on the points ``support`` (m,), which the rows share, or (n, m).
+
+    A law that is known, unlike the draws of ``Samples``: scores, PIT and quantiles are those of the weighted law. The
+    points may repeat. Weights must be at least 0 and sum to 1 within 1e-4, and are then normalised.
+
+    ``log_prob`` is that of a normal kernel density estimate with Silverman's bandwidth .9 min(std, IQR / 1.34)
+    l^(-1/5), l = 1 / sum w^2 the effective number of points. Rows without spread have none: ``has_density`` says so.
+    """
+
+    support: Array
+    weights: Array
+
+    def __post_init__(self) -> None:
+        support = require_points(self.support, "WeightedSamples.support")
+        weights = require_masses(self.weights, "WeightedSamples.weights")
+        if support.shape not in (weights.shape[1:], weights.shape):
+            raise InvalidInputError(
+                f"WeightedSamples.support: shape {support.shape} does not fit weights of shape {weights.shape}; "
+                f"expected ({weights.shape[1]},), or {weights.shape} where each row has its own points"
+            )
+        if np.any(np.diff(support) < 0):
+            order = np.argsort(support, axis=-1, kind="stable")
+            support = np.take_along_axis(support, order, axis=-1)
+            weights = np.take_along_axis(weights, np.broadcast_to(order, weights.shape), axis=1)
+        object.__setattr__(self, "support", support)
+        object.__setattr__(self, "weights", weights)
+
+    @property
+    def _points(self) -> Array:
+        return np.atleast_2d(self.support)
+
+    @cached_property
+    def _cumulative(self) -> Array:
+        return cumulative(self.weights)
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    def __getitem__(self, rows: Any) -> Self:
+        """See Distribution."""
+        support = self.support if self.support.ndim == 1 else np.atleast_2d(self.support[rows])
+        return type(self)(support, np.atleast_2d(self.weights[rows]))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """See Distribution; all parts need the same number of points."""
+        support = join_points([part.support for part in parts], [len(part) for part in parts])
+        return cls(support, np.concatenate([part.weights for part in parts]))
+
+    def has_density(self) -> bool:
+        """See Distribution."""
+        return bool(np.all(self.std() > 0))
+
+    @cached_property
+    def _bandwidth(self) -> Array:
+        spread = self.std()
+        lower, upper = self.quantile(np.array([[0.25, 0.75]])).T
+        robust = np.where(upper > lower, (upper - lower) / 1.34, spread)
+        return np.asarray(0.9 * np.minimum(spread, robust) * np.sum(self.weights**2, axis=1) ** 0.2)
+
+    def log_prob(self, y: Any) -> Array:
+        """Log of the kernel density estimate at y; see the class.
+
+        Raises:
+            InvalidInputError: a row has all its mass on one point.
+        """
+        spread = self.std()
+        if not np.all(spread > 0):
+            row = int(np.argmin(spread > 0))
+            raise InvalidInputError(
+                f"WeightedSamples.log_prob: row {row} has all its mass on {self.mean()[row]:g} "
+                f"({int(np.sum(spread == 0))} rows do), so it has no density; leave the log score out, or use crps"
+            )
+        y, columns = align(y, len(self))
+        y = y if columns else y[:, None]
+        result = np.empty(y.shape)
+        block = max(1, BLOCK_ENTRIES // self.weights.shape[1])
+        for start in range(0, len(self), block):
+            rows = slice(start, start + block)
+            points = self._points if len(self._points) == 1 else self._points[rows]
+            width, weights = self._bandwidth[rows, None], self.weights[rows]
+            for column in range(y.shape[1]):
+                z = (y[rows, column, None] - points) / width
+                result[rows, column] = scipy.special.logsumexp(-0.5 * z * z, b=weights, axis=1)
+        result -= (np.log(self._bandwidth) + 0.5 * np.log(2 * np.pi))[:, None]
+        return result if columns else result[:, 0]
+
+    def cdf(self, y: Any) -> Array:
+        """See Distribution."""
+        return self._share(y, or_equal=True)
+
+    def cdf_left(self, y: Any) -> Array:
+        """See Distribution."""
+        return self._share(y, or_equal=False)
+
+    def _share(self, y: Any, *, or_equal: bool) -> Array:
+        y, columns = align(y, len(self))
+        result = pick(self._cumulative, count_below(self._points, y if columns else y[:, None], or_equal=or_equal))
+        return np.asarray(result if columns else result[:, 0])
+
+    def quantile(self, q: Any) -> Array:
+        """See Distribution: the smallest point with at least the mass q at or below it."""
+        q, columns = align_levels(q, len(self))
+        q = q if columns else q[:, None]
+        # A level that is a sum of weights, computed in floating point, must give its own point, not the next one.
+        reached = count_below(self._cumulative[:, 1:], np.clip(q - 1e-12, 0.0, 1.0), or_equal=False)
+        heavy = self.weights > 0  # a point without mass is never the answer at level 0
+        first = np.argmax(heavy, axis=1)[:, None]
+        result = pick(self._points, np.clip(np.maximum(reached, first), 0, self.weights.shape[1] - 1))
+        return np.asarray(result if columns else result[:, 0])
+
+    def mean(self) -> Array:
+        """See Distribution."""
+        if self.support.ndim == 1:
+            return np.asarray(self.weights @ self.support)
+        return np.asarray(np.sum(self.weights * self.support, axis=1))
+
+    def std(self) -> Array:
+        """See Distribution."""
+        centered = self._points - self.mean()[:, None]
+        only = np.max(self.weights, axis=1) == 1.0
+        return np.where(only, 0.0, np.sqrt(np.sum(self.weights * centered**2, axis=1)))
+
+    def sample(self, size: int, seed: Seed = 0) -> Array:
+        """See Distribution."""
+        return self.quantile(stream(seed, "samples").random((len(self), size)))
+
+    @cached_property
+    def _squared_integrals(self) -> tuple[Array, Array]:
+        """The integrals of F^2 up to each point, and of (1 - F)^2 from each point on, (n, m) both."""
+        gaps, F = np.diff(self._points, axis=1), self._cumulative[:, 1:-1]
+        start = np.zeros((len(self), 1))
+        rising = np.concatenate([start, np.cumsum(gaps * F**2, axis=1)], axis=1)
+        falling = np.cumsum((gaps * (1.0 - F) ** 2)[:, ::-1], axis=1)[:, ::-1]
+        return rising, np.concatenate([falling, start], axis=1)
+
+    def crps(self, y: Any) -> Array:
+        """See Distribution; exact: F^2 below y and (1 - F)^2 above it, point by point, so nothing cancels."""
+        y, columns = align(y, len(self))
+        y = y if columns else y[:, None]
+        last = self.weights.shape[1] - 1
+        above = count_below(self._points, y, or_equal=True)  # the place of the first point above y
+        rising, falling = self._squared_integrals
+        below = np.maximum(above - 1, 0)
+        F = pick(self._cumulative, above)
+        left, right = pick(self._points, below), pick(self._points, np.minimum(above, last))
+        result = np.where(above > 0, pick(rising, below) + F**2 * (y - left), 0.0)
+        result += np.where(above <= last, pick(falling, np.minimum(above, last)) + (1.0 - F) ** 2 * (right - y), 0.0)
+        return np.asarray(result if columns else result[:, 0])
+
+    def knots(self) -> Array:
+        """See Distribution: the points."""
+        return np.broadcast_to(self._points, self.weights.shape)
+
+    def characteristic_function(self, t: Array) -> Array:
+        """See Distribution: the weighted mean over the points."""
+        t = np.asarray(t, dtype=np.float64)
+        if self.support.ndim == 1:
+            return np.asarray(self.weights @ np.exp(1j * np.multiply.outer(self.support, t)))
+        return average_wave(self.support, self.weights, t)
+
+    def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
+        """See Distribution: the weighted mean over the points."""
+        if self.support.ndim == 1:
+            return np.asarray(self.weights @ np.asarray(kernel(self.support, nodes)))
+        result = np.empty((len(self), len(nodes)))
+        block = max(1, BLOCK_ENTRIES // (self.weights.shape[1] * max(1, len(nodes))))
+        for start in range(0, len(self), block):
+            rows = slice(start, start + block)
+            gram = np.asarray(kernel(self.support[rows].ravel(), nodes)).reshape(*self.weights[rows].shape, -1)
+            result[rows] = np.einsum("im,imr->ir", self.weights[rows], gram)
+        return result
