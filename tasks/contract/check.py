@@ -9,14 +9,17 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array, require_targets
+from congruence.kernels.distributions import Samples
 from congruence.kernels.distributions.base import Distribution
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.model import PredictiveModel
+from congruence.tasks.contract.settings import AUTO, family_name
+from congruence.tasks.model_outputs.law import Law
 
 
 @dataclass(frozen=True)
 class ContractReport:
-    """What the trial showed: the family, the rows tried, and what is allowed but worth knowing."""
+    """What the trial showed: the family and how it was found, the rows tried, and what is allowed but worth knowing."""
 
     label: str
     family: str
@@ -42,7 +45,18 @@ def check_contract(model: PredictiveModel, frame: pd.DataFrame, targets: Any = N
         warnings += _row_dependence(model, predictive, alone)
     if targets is not None:
         warnings += _check_targets(model, predictive, require_targets(targets, "targets", len(frame)))
-    return ContractReport(model.identity.label, model.settings.family, len(frame), tuple(warnings))
+    family, found = _found(model, frame, predictive)
+    return ContractReport(model.identity.label, family, len(frame), (*found, *warnings))
+
+
+def _found(model: PredictiveModel, frame: pd.DataFrame, predictive: Distribution) -> tuple[str, list[str]]:
+    """The family that was read, and what a reader of native objects noted."""
+    if model.settings.family != AUTO and model.settings.method is None:
+        return model.settings.family, []
+    output = model.output(frame.iloc[:1])
+    note = [output.note] if isinstance(output, Law) and output.note else []
+    how = model.asked_by()
+    return family_name(type(predictive)) + (f", read from {how}" if how else ""), note
 
 
 def _row_dependence(model: PredictiveModel, together: Distribution, apart: Distribution) -> list[str]:
@@ -55,7 +69,7 @@ def _row_dependence(model: PredictiveModel, together: Distribution, apart: Distr
     if difference[worst] <= 1e-3 * scale:
         return []
     values = f"mean {np.ravel(expected[worst])[0]:.6g} in one batch and {np.ravel(found[worst])[0]:.6g} in another"
-    if model.settings.family == "samples":
+    if isinstance(together, Samples):
         return [f"row {len(together) - 1 - worst} has {values}: the samples are drawn anew at every call"]
     raise ContractError(
         f"{model.identity.label}: row {len(together) - 1 - worst} has {values}: its prediction depends on the rest "
@@ -76,8 +90,8 @@ def _check_targets(model: PredictiveModel, predictive: Distribution, targets: Ar
         if wrong.any():
             row = int(np.argmax(wrong))
             raise ContractError(
-                f"{model.identity.label}: family {model.settings.family} is for counts, but the target of row {row} is "
-                f"{targets[row]:g}; choose a continuous family or another target column"
+                f"{model.identity.label}: family {family_name(type(predictive))} is for counts, but the target of row "
+                f"{row} is {targets[row]:g}; choose a continuous family or another target column"
             )
     distance = np.abs(targets - means) / np.maximum(np.asarray(predictive.std()), 1e-300)
     if float(np.median(distance)) > 100:

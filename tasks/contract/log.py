@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
+from importlib.metadata import packages_distributions, version
 from typing import Any
 
 import mlflow
@@ -26,12 +26,15 @@ from congruence.tasks.contract.predictors import (
     CallablePredictor,
     EstimatorPredictor,
     ModulePredictor,
+    NativePredictor,
     Preprocess,
     QuantilePredictor,
+    object_law,
     returns_std,
 )
 from congruence.tasks.contract.reading import describe_distribution, distribution_columns, read_distribution
 from congruence.tasks.contract.settings import Column, PredictionSettings, Transform
+from congruence.tasks.model_outputs.known_models import known
 from congruence.tasks.runtime.mlflow_database import point_mlflow_at
 from congruence.tasks.settings.home import default_home, home_store
 
@@ -51,6 +54,7 @@ def log_predictive_model(
     columns: Mapping[str, Column] | None = None,
     transforms: Mapping[str, Transform] | None = None,
     levels: Sequence[float] | None = None,
+    method: str | None = None,
     component: str | None = None,
     preprocess: Preprocess | None = None,
     registered_model_name: str | None = None,
@@ -62,11 +66,15 @@ def log_predictive_model(
     """Log (and register) ``model`` with the signature and metadata that ``load_predictive_model`` reads.
 
     ``model`` is one of
-      - a function of the input frame that returns a ``Distribution`` (family and columns follow from it), or a
-        DataFrame or dict of columns;
+      - a function of the input frame that returns a ``Distribution``, or an object of scipy.stats, torch, NumPyro,
+        skpro, NGBoost, GluonTS or TabPFN (family and columns follow from it), or a DataFrame or dict of columns;
       - a fitted scikit-learn regressor: with ``return_std`` in its ``predict`` it is normal; else its output is column
         ``loc``, or "0", "1", ... for several outputs (``columns={"scale": 2.0}`` gives a constant scale). Of a family
         of counts it is the mean: ``family="poisson"``, or ``family="negative_binomial", columns={"dispersion": 0.3}``;
+      - a fitted model of NGBoost, skpro, statsmodels, CatBoost (with uncertainty, several quantiles), XGBoost (quantile
+        levels), quantile-forest, crepes, MAPIE or TabPFN, a scikit-learn regressor with ``return_std``, one with a
+        Poisson loss: nothing more need be said (``congruence.tasks.model_outputs.known_models``). Of others, ``method``
+        names what to ask, such as "predict_quantiles(alpha=[0.1, 0.5, 0.9])";
       - a mapping {level: fitted regressor}: quantiles;
       - a ``torch.nn.Module`` that takes a float tensor (or what ``preprocess`` makes of the frame) and returns a
         matrix, a dict of tensors or a ``torch.distributions`` object;
@@ -81,7 +89,8 @@ def log_predictive_model(
     Raises:
         ContractError: the output does not fit the family, or no family is known.
     """
-    predictor = _predictor(model, preprocess)
+    predictor = _predictor(model, preprocess, method, family)
+    predictor.categories = _categories(input_example)
     defaults = _known_settings(model, predictor, input_example)
     given = {
         "family": family,
@@ -149,9 +158,15 @@ def without_notices() -> Iterator[None]:
         logger.removeFilter(other)
 
 
-def _predictor(model: Any, preprocess: Preprocess | None) -> Any:
+def _categories(example: pd.DataFrame) -> dict[str, pd.CategoricalDtype]:
+    return {str(name): kind for name, kind in example.dtypes.items() if isinstance(kind, pd.CategoricalDtype)}
+
+
+def _predictor(model: Any, preprocess: Preprocess | None, method: str | None, family: str | None) -> Any:
     if isinstance(model, PythonModel):
         return model
+    if method is not None or (family is None and not _is_torch_module(model) and known(model) is not None):
+        return NativePredictor(model, method, preprocess)
     if isinstance(model, Mapping):
         return QuantilePredictor(model, preprocess)
     if _is_torch_module(model):
@@ -186,9 +201,10 @@ def _known_settings(model: Any, predictor: Any, example: pd.DataFrame) -> dict[s
     """What the model itself says about its family."""
     if isinstance(predictor, CallablePredictor):
         output = predictor.function(example)
-        return (
-            describe_distribution(output).model_dump(exclude_defaults=True) if isinstance(output, Distribution) else {}
-        )
+        law = output if isinstance(output, Distribution) else object_law(output, len(example))
+        return {} if law is None else describe_distribution(law).model_dump(exclude_defaults=True)
+    if isinstance(predictor, (NativePredictor, ModulePredictor)) and (law := predictor.law(example)) is not None:
+        return describe_distribution(law).model_dump(exclude_defaults=True)
     if isinstance(predictor, QuantilePredictor):
         return {"family": "quantiles", "levels": list(predictor.estimators)}
     if isinstance(predictor, EstimatorPredictor) and returns_std(model):
@@ -214,9 +230,20 @@ def _is_torch_module(model: Any) -> bool:
     return any(kind.__module__.startswith("torch.nn") and kind.__name__ == "Module" for kind in type(model).__mro__)
 
 
+def _packages_of(predictor: Any) -> list[str]:
+    """The packages that the classes of fitted models come from, steps of pipelines included."""
+    models = [getattr(predictor, "model", None), *getattr(predictor, "estimators", {}).values()]
+    models += [step for model in models for _, step in getattr(model, "steps", ())]
+    roots = {type(model).__module__.split(".")[0] for model in models if model is not None}
+    installed = packages_distributions()
+    return sorted({installed[root][0] for root in roots if root in installed})
+
+
 def _requirements(predictor: Any) -> list[str]:
     """What loading needs, at the installed versions: MLflow's own guess loads the model in another process for 10 s."""
     names = ["congruence", "mlflow", "numpy", "pandas", "cloudpickle"]
     names += ["scikit-learn"] if isinstance(predictor, (EstimatorPredictor, QuantilePredictor)) else []
+    names += _packages_of(predictor)
     names += ["torch"] if isinstance(predictor, ModulePredictor) else []
+    names = list(dict.fromkeys(names))
     return [f"{name}=={re.sub(r'[+].*', '', version(name))}" for name in names]

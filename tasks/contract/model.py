@@ -24,9 +24,12 @@ from mlflow.types.schema import Schema
 
 from congruence.kernels.distributions.base import Distribution
 from congruence.tasks.contract.errors import ContractError
+from congruence.tasks.contract.loading_remedy import loading_remedy
 from congruence.tasks.contract.reading import read_distribution
 from congruence.tasks.contract.resolved import METADATA_KEY, settings_in
-from congruence.tasks.contract.settings import PredictionSettings
+from congruence.tasks.contract.settings import AUTO, PredictionSettings
+from congruence.tasks.model_outputs.law import UnreadableOutputError
+from congruence.tasks.model_outputs.read import answer_of, said_of
 from congruence.tasks.models.registry import ModelVersion, resolve
 from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.runtime.mlflow_outages import is_transient
@@ -106,10 +109,15 @@ class PredictiveModel:
             ) from error
 
     def output(self, frame: pd.DataFrame, *, start: int = 0) -> Any:
-        """What the model's own ``predict`` returns for the rows of ``frame``; see ``predict``."""
+        """What the model returns for the rows of ``frame``: columns, or a ``Law`` read from its own objects.
+
+        See ``predict``.
+        """
         inputs = self._inputs(frame)
         try:
-            return self.pyfunc.predict(inputs)
+            return self._asked(inputs)
+        except UnreadableOutputError as error:
+            raise ContractError(f"{self.identity.label}: {mask_text(str(error))}") from error
         except MlflowException as error:
             raise ContractError(
                 f"{self.identity.label}: {_rows(start, frame)} do not fit the model's signature: "
@@ -119,6 +127,22 @@ class PredictiveModel:
             raise ContractError(
                 f"{self.identity.label}: predict failed on {_rows(start, frame)}: {failure_text(error)}"
             ) from error
+
+    def asked_by(self) -> str:
+        """What of the native model is asked, in words; "" where that is its logged ``predict``."""
+        if self.settings.method is not None:
+            return self.settings.method
+        return said_of(self.pyfunc) if isinstance(self.pyfunc, PyFuncModel) else ""
+
+    def _asked(self, inputs: Any) -> Any:
+        settings = self.settings
+        as_law = settings.family == AUTO
+        if settings.method is None and not as_law:
+            return self.pyfunc.predict(inputs)
+        ask = getattr(self.pyfunc, "answer_of", None)  # of a model in a process of its own
+        if ask is not None:
+            return ask(inputs, settings.method, as_law=as_law, levels=settings.levels)
+        return answer_of(self.pyfunc, inputs, settings.method, as_law=as_law, levels=settings.levels)
 
     @property
     def _input_schema(self) -> Schema | None:
@@ -138,7 +162,7 @@ class PredictiveModel:
                     f"{self.identity.label}: the model asks for input column {missing[0]!r}, but the split gives "
                     f"{', '.join(map(repr, frame.columns))}; add it to the split's model inputs"
                 )
-            inputs = frame[names].reset_index(drop=True)
+            inputs = _without_categories(frame[names].reset_index(drop=True))
             # MLflow refuses long where the signature says double; a whole number below 2^53 is the same in both.
             wide = {str(item.name) for item in schema.inputs if getattr(item, "type", None) == DataType.double}
             return inputs.astype(
@@ -146,6 +170,12 @@ class PredictiveModel:
             )
         matrix = np.stack([np.asarray(row) for row in frame.iloc[:, 0]]) if frame.shape[1] == 1 else frame.to_numpy()
         return matrix.astype(schema.numpy_types()[0]) if schema.is_tensor_spec() else frame
+
+
+def _without_categories(frame: pd.DataFrame) -> pd.DataFrame:
+    """Categories as the values they stand for: MLflow's signatures know no categories."""
+    kinds = {str(name): kind for name, kind in frame.dtypes.items() if isinstance(kind, pd.CategoricalDtype)}
+    return frame.astype({name: kind.categories.dtype for name, kind in kinds.items()})
 
 
 def load_predictive_model(uri: str, predictions: PredictionSettings | None = None) -> PredictiveModel:
@@ -179,8 +209,7 @@ def load_version(identity: ModelVersion, predictions: PredictionSettings | None 
     except (Exception, SystemExit) as error:  # unpickling runs foreign code
         shutil.rmtree(folder, ignore_errors=True)
         raise ContractError(
-            f"{identity.label}: loading failed: {failure_text(error)}; install what the model needs "
-            f"(mlflow.pyfunc.get_model_dependencies({identity.uri!r}) lists it)"
+            f"{identity.label}: loading failed: {failure_text(error)}; {loading_remedy(error, identity.uri)}"
         ) from error
     # Some models open their files when they predict.
     weakref.finalize(pyfunc, shutil.rmtree, folder, ignore_errors=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,10 @@ import pandas as pd
 from mlflow.pyfunc.model import PythonModel
 
 from congruence.kernels.distributions.base import Distribution
-from congruence.tasks.contract.reading import distribution_columns
+from congruence.tasks.contract.errors import ContractError
+from congruence.tasks.contract.reading import distribution_columns, law_distribution
+from congruence.tasks.model_outputs.law import UnreadableOutputError
+from congruence.tasks.model_outputs.read import law_of_model, read_law
 
 Preprocess = Callable[[pd.DataFrame], Any]
 
@@ -28,9 +31,13 @@ class FramePredictor(PythonModel):
     def columns(self, frame: pd.DataFrame) -> Any:
         """The output columns, one row for every row of ``frame``."""
 
+    categories: Mapping[str, Any] = {}
+    """The categorical types of the columns that have one, which MLflow's signatures do not know."""
+
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:  # noqa: ARG002
         """MLflow's entry."""
-        return self.columns(model_input)
+        kinds = {name: kind for name, kind in self.categories.items() if name in model_input.columns}
+        return self.columns(model_input.astype(kinds) if kinds else model_input)
 
 
 class CallablePredictor(FramePredictor):
@@ -42,7 +49,45 @@ class CallablePredictor(FramePredictor):
     def columns(self, frame: pd.DataFrame) -> Any:
         """The output columns of the function."""
         output = self.function(frame)
-        return distribution_columns(output) if isinstance(output, Distribution) else output
+        if isinstance(output, Distribution):
+            return distribution_columns(output)
+        law = object_law(output, len(frame))
+        return output if law is None else distribution_columns(law)
+
+
+class NativePredictor(FramePredictor):
+    """A fitted model of a class that ``model_outputs.known_models`` knows, or one with a ``method`` to ask."""
+
+    def __init__(self, model: Any, method: str | None = None, preprocess: Preprocess | None = None) -> None:
+        self.model = model
+        self.method = method
+        self.preprocess = preprocess
+
+    def law(self, frame: pd.DataFrame) -> Distribution:
+        """The predictive distributions."""
+        features = self.preprocess(frame) if self.preprocess else frame
+        try:
+            return law_distribution(law_of_model(self.model, features, self.method), len(frame))
+        except UnreadableOutputError as error:
+            raise ContractError(f"{type(self.model).__name__}: {error}") from error
+
+    def columns(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The parameters of the laws, by their names."""
+        return distribution_columns(self.law(frame))
+
+
+def object_law(output: Any, rows: int) -> Distribution | None:
+    """The laws of an object that says itself what it is; None for columns, whose meaning settings tell."""
+    if isinstance(output, (np.ndarray, pd.DataFrame, pd.Series, list)) and not _are_objects(output):
+        return None
+    try:
+        return law_distribution(read_law(output, rows), rows)
+    except UnreadableOutputError:
+        return None
+
+
+def _are_objects(output: Any) -> bool:
+    return isinstance(output, list) and bool(output) and not isinstance(output[0], (int, float, list, tuple))
 
 
 class EstimatorPredictor(FramePredictor):
@@ -85,7 +130,7 @@ class QuantilePredictor(FramePredictor):
 class ModulePredictor(FramePredictor):
     """A torch module in evaluation mode, run on the CPU or the first GPU in batches.
 
-    The module returns a matrix, a dict of tensors, or a ``torch.distributions`` normal, Laplace or Poisson.
+    The module returns a matrix, a dict of tensors, or a ``torch.distributions`` object.
     """
 
     def __init__(self, module: Any, preprocess: Preprocess | None = None, batch_size: int = 1024) -> None:
@@ -95,17 +140,23 @@ class ModulePredictor(FramePredictor):
 
     def columns(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The outputs of all batches as columns."""
+        return pd.concat([_tensor_columns(output, rows) for output, rows in self._batches(frame)], ignore_index=True)
+
+    def law(self, frame: pd.DataFrame) -> Distribution | None:
+        """The laws of the first batch, where the module returns a distribution."""
+        output, rows = next(self._batches(frame))
+        return object_law(output, rows) if not hasattr(output, "detach") and not isinstance(output, Mapping) else None
+
+    def _batches(self, frame: pd.DataFrame) -> Iterator[tuple[Any, int]]:
         import torch
 
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         module = self.module.to(device).eval()
-        parts = []
         with torch.inference_mode():
             for start in range(0, len(frame), self.batch_size):
                 rows = frame.iloc[start : start + self.batch_size]
                 features = self.preprocess(rows) if self.preprocess else rows.to_numpy(dtype=np.float32, copy=True)
-                parts.append(_tensor_columns(module(torch.as_tensor(features).to(device))))
-        return pd.concat(parts, ignore_index=True)
+                yield module(torch.as_tensor(features).to(device)), len(rows)
 
 
 def returns_std(estimator: Any) -> bool:
@@ -114,12 +165,9 @@ def returns_std(estimator: Any) -> bool:
     return "return_std" in inspect.signature(last.predict).parameters
 
 
-def _tensor_columns(output: Any) -> pd.DataFrame:
-    import torch
-
-    if isinstance(output, torch.distributions.Distribution):
-        names = {"Normal": ("loc", "scale"), "Laplace": ("loc", "scale"), "Poisson": ("rate",)}[type(output).__name__]
-        output = {name: getattr(output, name) for name in names}
+def _tensor_columns(output: Any, rows: int) -> pd.DataFrame:
+    if not hasattr(output, "detach") and not isinstance(output, Mapping):
+        return distribution_columns(law_distribution(read_law(output, rows), rows))
     if not isinstance(output, Mapping):
         matrix = output if output.ndim > 1 else output[:, None]
         output = {str(column): matrix[:, column] for column in range(matrix.shape[1])}

@@ -18,7 +18,16 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.contract.columns import numeric, output_columns
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.recalibrated_columns import is_recalibrated, read_score_map, uncorrected
-from congruence.tasks.contract.settings import PredictionSettings, families, family_name, parameter_names
+from congruence.tasks.contract.settings import (
+    AUTO,
+    SHARED,
+    PredictionSettings,
+    families,
+    family_name,
+    parameter_names,
+)
+from congruence.tasks.model_outputs.law import Law, UnreadableOutputError
+from congruence.tasks.model_outputs.read import read_law
 
 _TRANSFORMS: dict[str, Callable[[Array], Array]] = {
     "exp": np.exp,
@@ -33,7 +42,8 @@ _TRANSFORMS: dict[str, Callable[[Array], Array]] = {
 def read_distribution(output: Any, settings: PredictionSettings, rows: int, *, start: int = 0) -> Distribution:
     """The predictive distributions of ``rows`` rows that the output of a model describes.
 
-    The output of a recalibrated version may hold its parent's laws and a map (see ``recalibrated_columns``).
+    The output of a recalibrated version may hold its parent's laws and a map (see ``recalibrated_columns``). Of family
+    "auto" the output may be any object that ``congruence.tasks.model_outputs`` reads.
 
     Args:
         output: what ``predict`` returned.
@@ -44,7 +54,53 @@ def read_distribution(output: Any, settings: PredictionSettings, rows: int, *, s
     Raises:
         ContractError: a column is missing, has another shape, or holds a value outside its parameter's domain.
     """
+    if isinstance(output, Law):
+        return law_distribution(output, rows, start)
+    if settings.family == AUTO:
+        return law_distribution(_law(output, rows, settings), rows, start)
+    if settings.draws_axis == 0:
+        output = _rows_first(output)
     return _read(output_columns(output, rows), settings, rows, start)
+
+
+def law_distribution(law: Law, rows: int, start: int = 0) -> Distribution:
+    """The distribution of a law that was read from a model's own object.
+
+    Raises:
+        ContractError: another number of rows, or a value outside its parameter's domain.
+    """
+    try:
+        found = _of_law(law)
+    except InvalidInputError as error:
+        offset = f"; rows are counted from row {start} of the split" if start else ""
+        raise ContractError(f"{error} (read as {law.family}{offset})") from error
+    if len(found) != rows:
+        raise ContractError(f"the model returned {len(found)} laws for {rows} input rows; it must return one each")
+    return found
+
+
+def _of_law(law: Law) -> Distribution:
+    kind: Any = families()[law.family]
+    if law.family == "mixture":
+        return Mixture(law.parameters["weights"], [_of_law(part) for part in law.components])
+    return kind(**law.parameters)  # type: ignore[no-any-return]
+
+
+def _law(output: Any, rows: int, settings: PredictionSettings) -> Law:
+    try:
+        return read_law(output, rows, levels=settings.levels)
+    except UnreadableOutputError as error:
+        raise ContractError(str(error)) from error
+
+
+def _rows_first(output: Any) -> Any:
+    """Arrays of draws (draws, rows) as (rows, draws), also where they are in a mapping."""
+    if isinstance(output, Mapping):
+        return {name: _rows_first(values) for name, values in output.items()}
+    if hasattr(output, "detach"):
+        output = output.detach().cpu().numpy()
+    array = np.asarray(output)
+    return np.moveaxis(array, 0, 1) if array.ndim >= 2 else array
 
 
 def _read(columns: dict[str, Array], settings: PredictionSettings, rows: int, start: int) -> Distribution:
@@ -57,6 +113,8 @@ def _read(columns: dict[str, Array], settings: PredictionSettings, rows: int, st
     parameters: dict[str, Array] = {}
     sources: dict[str, str] = {}
     for name in settings.parameters:
+        if name == "tail_share" and name not in settings.columns and name not in columns:
+            continue  # a histogram without tails
         values, sources[name] = _parameter(name, settings, columns, rows, start)
         parameters[name] = _transformed(values, name, settings, sources[name], start)
     try:
@@ -72,8 +130,9 @@ def describe_distribution(predictive: Distribution) -> PredictionSettings:
     if isinstance(predictive, Mixture):
         return PredictionSettings(family="mixture", component=family_name(type(predictive.components[0])))
     family = family_name(type(predictive))
-    levels = np.ravel(predictive.parameters()["levels"]).tolist() if family == "quantiles" else None
-    return PredictionSettings(family=family, levels=levels)
+    values = predictive.parameters()
+    shared = {name: values[name].tolist() for name in SHARED.values() if name in values and values[name].ndim == 1}
+    return PredictionSettings(family=family, **shared)
 
 
 def distribution_columns(predictive: Distribution) -> pd.DataFrame:
@@ -85,8 +144,9 @@ def distribution_columns(predictive: Distribution) -> pd.DataFrame:
         return pd.DataFrame(
             {f"{name}_{k}": matrix[:, k] for name, matrix in matrices.items() for k in range(len(parts))}
         )
-    names = PredictionSettings.model_construct(family=family_name(type(predictive))).parameters
+    names = describe_distribution(predictive).parameters
     arrays = {name: np.asarray(predictive.parameters()[name]) for name in names}
+    arrays = {name: values if values.ndim else np.full(len(predictive), values) for name, values in arrays.items()}
     return pd.DataFrame({name: values if values.ndim == 1 else list(values) for name, values in arrays.items()})
 
 
@@ -188,7 +248,10 @@ def _build(settings: PredictionSettings, parameters: dict[str, Array]) -> Distri
         return known["quantiles"](levels=np.asarray(settings.levels), values=values)  # type: ignore[no-any-return]
     if settings.family == "samples" and parameters["values"].ndim == 1:
         parameters = {"values": parameters["values"][:, None]}
-    return known[settings.family](**parameters)  # type: ignore[no-any-return]
+    if "tail_share" in parameters:
+        parameters = {**parameters, "tail_share": np.unique(parameters["tail_share"])[-1]}
+    shared = {name: np.asarray(values) for name, values in settings.shared.items()}
+    return known[settings.family](**shared, **parameters)  # type: ignore[no-any-return]
 
 
 def _matrix(values: Array, name: str) -> Array:

@@ -27,10 +27,11 @@ _DIGITS = 32
 def resolved_contract(version: ModelVersion, predictions: PredictionSettings | None = None) -> PredictionSettings:
     """How the output of ``version`` is read: by ``predictions``, else as its own metadata say, all defaults filled in.
 
-    Only the version's ``MLmodel`` file is read, and only where ``predictions`` are not given.
+    Where neither says anything, the class of the native model tells once it is loaded (family "auto"). Only the
+    version's ``MLmodel`` file is read, and only where ``predictions`` are not given.
 
     Raises:
-        ContractError: the metadata do not say, or say what is not valid; or there is no ``MLmodel`` file.
+        ContractError: the metadata say what is not valid; or there is no ``MLmodel`` file.
         MlflowException: MLflow does not answer.
     """
     return predictions or settings_in(read_description(version).metadata, version.label)
@@ -44,7 +45,7 @@ def contract_digest(settings: PredictionSettings, model_inputs: Sequence[str], i
         model_inputs: the columns that the version is given, in their order.
         isolation: whose packages the version runs with.
     """
-    said = {"settings": settings.model_dump(mode="json"), "model_inputs": list(model_inputs), "isolation": isolation}
+    said = {"settings": settings.digested(), "model_inputs": list(model_inputs), "isolation": isolation}
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:_DIGITS]
 
 
@@ -68,17 +69,14 @@ def read_description(version: ModelVersion) -> Model:
 
 
 def settings_in(metadata: Mapping[str, Any] | None, label: str) -> PredictionSettings:
-    """How to read the output of a model, from its metadata.
+    """How to read the output of a model, from its metadata; as it comes (family "auto") where these say nothing.
 
     Raises:
-        ContractError: the metadata do not say, or say what is not valid.
+        ContractError: the metadata say what is not valid.
     """
     found = (metadata or {}).get(METADATA_KEY)
     if found is None:
-        raise ContractError(
-            f"{label}: its metadata has no key {METADATA_KEY!r} that says how to read its output; log it with "
-            "log_predictive_model, or give `predictions: {family: ..., columns: ...}` in the evaluation file"
-        )
+        return PredictionSettings()
     try:
         return PredictionSettings.model_validate(found)
     except ValidationError as error:

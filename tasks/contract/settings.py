@@ -6,12 +6,13 @@ import re
 from dataclasses import is_dataclass
 from functools import cache
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from congruence.kernels import distributions
 from congruence.kernels.distributions.base import Distribution
+from congruence.tasks.model_outputs.call import parse_call
 from congruence.tasks.settings.strict import Strict
 
 Column = str | float | list[str]
@@ -19,6 +20,11 @@ Column = str | float | list[str]
 
 Transform = Literal["exp", "sqrt", "square", "reciprocal", "softplus", "softmax"]
 
+AUTO = "auto"
+"""The family of what is read as the model returns it."""
+
+SHARED = {"quantiles": "levels", "histogram": "borders", "weighted_samples": "support"}
+"""What all rows of a family share, and settings give: of quantiles always, of the others where no column has it."""
 _VALUES_OF_A_ROW = ("samples", "quantiles")
 
 
@@ -46,31 +52,50 @@ class PredictionSettings(Strict):
     ``columns`` maps each parameter of the family to an output column (an array-valued column gives a matrix), to a list
     of columns, or to a number that holds for every row. A parameter without an entry is the column of its own name, or
     the columns NAME_0, NAME_1, ...; samples and quantiles (parameter ``values``) may also be all columns in order.
-    ``transforms`` serve models that give a variance (``sqrt``) or a logarithm (``exp``). Quantiles need ``levels``. A
-    mixture names the family of its ``component``; its ``weights`` and each parameter are then matrices (n, K).
+    ``transforms`` serve models that give a variance (``sqrt``) or a logarithm (``exp``). Quantiles need ``levels``; the
+    ``borders`` of a histogram and the ``support`` of weighted samples may be given here or be columns. A mixture names
+    the family of its ``component``; its ``weights`` and each parameter are then matrices (n, K).
+
+    ``method`` asks the model behind MLflow's wrapper: "pred_dist", or "predict(return_std=True)" with literal
+    arguments. Family "auto", the default, reads what comes back by its structure (``congruence.tasks.model_outputs``).
     """
 
-    family: str
+    family: str = AUTO
     """Of the distributions that the output spells."""
+    method: str | None = None
+    """Of the native model, asked in place of the logged ``predict``."""
     columns: dict[str, Column] = Field(default_factory=dict)
     transforms: dict[str, Transform] = Field(default_factory=dict)
     levels: list[float] | None = None
+    borders: list[float] | None = None
+    support: list[float] | None = None
+    draws_axis: Literal[0, 1] | None = None
+    """Of an array of samples: 1 where it is (rows, draws), 0 where it is (draws, rows)."""
     component: str | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> PredictionSettings:
-        _require_family("family", self.family, set(families()))
+        _require_family("family", self.family, {AUTO, *families()})
+        if self.method is not None:
+            parse_call(self.method)
         if (self.component is not None) != (self.family == "mixture"):
             raise ValueError(f"component: is {self.component!r} with family {self.family!r}; only a mixture has one")
         if self.component is not None:
-            _require_family("component", self.component, set(families()) - {"mixture", *_VALUES_OF_A_ROW})
-        if (self.levels is not None) != (self.family == "quantiles"):
+            _require_family("component", self.component, set(families()) - {"mixture", "samples", *SHARED})
+        if self.levels is None and self.family == "quantiles":
             raise ValueError("levels: are given with family 'quantiles', and only with it")
+        for family, name in SHARED.items():
+            if getattr(self, name) is not None and self.family != family and (self.family, name) != (AUTO, "levels"):
+                raise ValueError(f"{name}: are given with family {family!r}, and only with it")
+        if self.draws_axis is not None and self.family != "samples":
+            raise ValueError("draws_axis: is given with family 'samples', and only with it")
         if self.levels is not None and not _increasing_probabilities(self.levels):
             raise ValueError(f"levels: {self.levels} must increase strictly and lie inside (0, 1)")
         for key, entries in (("columns", self.columns), ("transforms", self.transforms)):
             for name in entries:
                 if name not in self.parameters:
+                    if self.family == AUTO:
+                        raise ValueError(f"{key}: are those of a family; give family: normal, for example")
                     known = ", ".join(self.parameters)
                     raise ValueError(f"{key}.{name}: {self.family} has no such parameter; its parameters are {known}")
         return self
@@ -82,7 +107,22 @@ class PredictionSettings(Strict):
             return ("weights", *parameter_names(self.component))
         if self.family in _VALUES_OF_A_ROW:
             return ("values",)
-        return parameter_names(self.family)
+        if self.family == AUTO:
+            return ()
+        return tuple(name for name in parameter_names(self.family) if name not in self.shared)
+
+    def digested(self) -> dict[str, Any]:
+        """What a digest covers: stays as it was for settings that give nothing that came later."""
+        later = ("method", "borders", "support", "draws_axis")
+        given = self.model_dump(mode="json")
+        return {name: value for name, value in given.items() if value is not None or name not in later}
+
+    @property
+    def shared(self) -> dict[str, list[float]]:
+        """What all rows share and these settings give, by the family's name for it."""
+        name = SHARED.get(self.family)
+        value = getattr(self, name) if name is not None else None
+        return {} if name is None or value is None else {name: value}
 
 
 def _require_family(key: str, value: str, known: set[str]) -> None:

@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,7 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from mlflow.models import Model
 
+from congruence.tasks import model_outputs
 from congruence.tasks.contract.errors import ContractError
+from congruence.tasks.model_outputs.law import unflatten
 from congruence.tasks.models import isolated_process
 from congruence.tasks.models.environments import end, logged_environment, tail_of
 from congruence.tasks.models.settings import PredictSettings
@@ -53,6 +56,9 @@ class IsolatedModel:
         Raises:
             ContractError: the model raised, its process died, or it took longer than ``predict.timeout``.
         """
+        return self._answer(data, {})
+
+    def _answer(self, data: pd.DataFrame | np.ndarray[Any, Any], asked: dict[str, Any]) -> Any:
         with self._lock:
             if self._process is None:
                 self._start()
@@ -61,11 +67,26 @@ class IsolatedModel:
             source, result = process.home / "input", process.home / "output.npz"
             source = _write_input(data, source)
             try:
-                self._ask(process, json.dumps({"input": str(source), "output": str(result)}))
+                self._ask(process, json.dumps({"input": str(source), "output": str(result), **asked}))
                 return _read_output(result)
             finally:
                 source.unlink(missing_ok=True)
                 result.unlink(missing_ok=True)
+
+    def answer_of(
+        self,
+        data: pd.DataFrame | np.ndarray[Any, Any],
+        method: str | None,
+        *,
+        as_law: bool,
+        levels: Sequence[float] | None = None,
+    ) -> Any:
+        """The same of its native model, see ``model_outputs.read.answer_of``: a ``Law``, or columns.
+
+        Raises:
+            ContractError: as ``predict``; or what came back is no law that can be read.
+        """
+        return self._answer(data, {"method": method, "as_law": as_law, "levels": levels})
 
     def close(self) -> None:
         """End the process."""
@@ -100,6 +121,9 @@ class _Process:
     def __init__(self, python: Path, folder: Path) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="congruence-isolated-"))
         self._log = self.home / "log"
+        readers = self.home / isolated_process.READERS
+        readers.parent.mkdir(parents=True)
+        readers.symlink_to(Path(model_outputs.__file__).resolve().parent)
         script = str(Path(isolated_process.__file__).resolve())
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -180,7 +204,9 @@ def _write_input(data: pd.DataFrame | np.ndarray[Any, Any], path: Path) -> Path:
 def _read_output(path: Path) -> Any:
     with np.load(path, allow_pickle=False) as file:
         said = json.loads(file["description"].tobytes())
-        columns = [file[str(index)] for index in range(len(said["names"]))]
+        columns = [file[str(index)] for index in range(len(file.files) - 1)]
+    if said["kind"] == "law":
+        return unflatten(said["law"], columns)
     if said["kind"] == "array":
         return columns[0]
     if said["kind"] == "mapping":

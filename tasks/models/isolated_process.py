@@ -2,7 +2,10 @@
 
 This file alone runs there, so it needs nothing but the standard library, MLflow and what MLflow needs. It reads lines
 of JSON from its standard input, {"input": PATH, "output": PATH}, and answers each with {"ok": true} or
-{"error": TEXT}; the first answer says whether the model was loaded. Inputs are Parquet (a frame) or .npy (a matrix),
+{"error": TEXT}; the first answer says whether the model was loaded. With "method", "as_law" and "levels" the native
+model is asked (``model_outputs.read.answer_of``), by readers that need NumPy alone and lie below ``READERS``.
+
+Inputs are Parquet (a frame) or .npy (a matrix),
 outputs .npz: the columns by their number, and "description", JSON of what they are.
 """
 
@@ -12,6 +15,9 @@ import json
 import os
 import sys
 from typing import Any
+
+READERS = "readers/congruence/tasks/model_outputs"
+"""Where the readers are found, in the folder that the process is started in."""
 
 
 def main() -> None:
@@ -36,10 +42,23 @@ def main() -> None:
     for line in requests:
         request = json.loads(line)
         try:
-            write(model.predict(read(request["input"])), request["output"])
+            write(answered(model, request), request["output"])
             answer({"ok": True})
         except BaseException as error:
             answer({"error": text_of(error)})
+
+
+def answered(model: Any, request: dict[str, Any]) -> Any:
+    """What the model returns: by MLflow's ``predict``, or by its native model."""
+    inputs = read(request["input"])
+    if "as_law" not in request:
+        return model.predict(inputs)
+    place = os.path.join(os.getcwd(), READERS.split("/")[0])
+    if place not in sys.path:  # last: a model that brings congruence itself reads by its own
+        sys.path.append(place)
+    from congruence.tasks.model_outputs.read import answer_of
+
+    return answer_of(model, inputs, request["method"], as_law=request["as_law"], levels=request["levels"])
 
 
 def text_of(error: BaseException) -> str:
@@ -60,9 +79,14 @@ def read(path: str) -> Any:
 
 def write(output: Any, path: str) -> None:
     """Store what the model returned: its kind, its names, its columns."""
-    import numpy as np
     import pandas as pd
 
+    if type(output).__name__ == "Law":
+        from congruence.tasks.model_outputs.law import flatten
+
+        law, values = flatten(output)
+        _store("law", [], values, path, law)
+        return
     if isinstance(output, pd.DataFrame):
         kind, names = "frame", [str(name) for name in output.columns]
         columns = [output.iloc[:, index] for index in range(output.shape[1])]
@@ -72,8 +96,14 @@ def write(output: Any, path: str) -> None:
         kind, names, columns = "mapping", [str(name) for name in output], [output[name] for name in output]
     else:
         kind, names, columns = "array", ["0"], [output]
-    arrays = {str(index): numbers(column, names[index]) for index, column in enumerate(columns)}
-    description = json.dumps({"kind": kind, "names": names}).encode()
+    _store(kind, names, [numbers(column, name) for column, name in zip(columns, names, strict=True)], path)
+
+
+def _store(kind: str, names: list[str], columns: list[Any], path: str, law: Any = None) -> None:
+    import numpy as np
+
+    arrays = {str(index): column for index, column in enumerate(columns)}
+    description = json.dumps({"kind": kind, "names": names, "law": law}).encode()
     with open(path, "wb") as file:
         np.savez(file, description=np.frombuffer(description, dtype=np.uint8), **arrays)
 

@@ -21,6 +21,8 @@ _OF_THE_INDEX = re.compile(r"(PIP|UV)_\w+|PYENV_ROOT")
 _INDEX_SETTINGS = ("INDEX_URL", "EXTRA_INDEX_URL", "FIND_LINKS")
 _SECRET = re.compile(r"TOKEN|PASSWORD|PASSWD|SECRET|KEY|CREDENTIAL", re.IGNORECASE)
 _USER_INFO = re.compile(r"//[^/\s]*@")
+_OF_MLFLOW = re.compile(r"MLFLOW_ALLOW_(MODEL_CODE_EXECUTION|PICKLE_DESERIALIZATION)")
+"""What MLflow is forbidden holds in the model's own process, too."""
 _QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1"}
 
 
@@ -29,7 +31,8 @@ def model_variables(home: Path) -> dict[str, str]:
     found = {
         name: value
         for name, value in _passed_on(os.environ).items()
-        if (_OF_THE_MACHINE.fullmatch(name) or _PROXIES.fullmatch(name)) and not _USER_INFO.search(value)
+        if any(kind.fullmatch(name) for kind in (_OF_THE_MACHINE, _PROXIES, _OF_MLFLOW))
+        and not _USER_INFO.search(value)
     }
     return {**found, **_QUIET, "HOME": str(home), "TMPDIR": str(home)}
 

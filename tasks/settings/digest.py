@@ -41,7 +41,7 @@ def contract_digest(predictions: PredictionSettings | None, split: SplitSettings
 
     Without ``predictions`` the output is read as the version's own metadata say, which never change.
     """
-    said = None if predictions is None else predictions.model_dump(mode="json")
+    said = None if predictions is None else predictions.digested()
     return _digest({"predictions": said, "model_inputs": split.model_input_columns})
 
 

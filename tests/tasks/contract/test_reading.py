@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from congruence.kernels.distributions import Laplace, Mixture, Normal, Poisson, Quantiles, Samples
+from congruence.kernels.distributions import (
+    Histogram,
+    Laplace,
+    Mixture,
+    Normal,
+    Poisson,
+    Quantiles,
+    Samples,
+    WeightedSamples,
+)
 from congruence.kernels.distributions.base import Distribution
 from congruence.tasks.contract import (
     ContractError,
@@ -96,9 +105,13 @@ def test_a_mixture_has_a_matrix_per_parameter() -> None:
     assert_same(read(pd.DataFrame(arrays), **settings), expected)
 
 
-@given(st.sampled_from(["normal", "laplace", "poisson", "samples", "quantiles", "mixture"]), st.integers(1, 4))
+NAMED = ["normal", "laplace", "poisson", "samples", "quantiles", "histogram", "weighted_samples", "mixture"]
+
+
+@given(st.sampled_from(NAMED), st.integers(1, 4))
 def test_columns_written_are_columns_read(family: str, rows: int) -> None:
     loc, scale = np.linspace(1, 2, rows), np.linspace(0.5, 1, rows)
+    masses = np.column_stack([loc / 3, 1 - loc / 3])
     normal, values = Normal(loc, scale), np.sort(np.outer(loc, [0.5, 1.0, 1.5]), axis=1)
     distribution = {
         "normal": normal,
@@ -106,6 +119,8 @@ def test_columns_written_are_columns_read(family: str, rows: int) -> None:
         "poisson": Poisson(loc),
         "samples": Samples(values),
         "quantiles": Quantiles(np.array([0.2, 0.5, 0.8]), values),
+        "histogram": Histogram(np.array([0.0, 1.0, 3.0]), masses, tail_share=0.5),
+        "weighted_samples": WeightedSamples(np.array([0.5, 4.0]), masses),
         "mixture": Mixture(np.array([0.3, 0.7]), [normal, Normal(-loc, scale)]),
     }[family]
     settings = describe_distribution(distribution)
@@ -118,7 +133,9 @@ ONE_IN_TWO, SMALL, FEW = np.array([0.25, 0.5]), np.array([0.1, 0.2]), np.array([
 SPECIAL = {"upper": np.array([np.inf, 9.0]), "lower": np.array([0.5, -np.inf]), "trials": FEW, "n": FEW, "df": FEW}
 
 
-@pytest.mark.parametrize("family", sorted(set(families()) - {"mixture", "samples", "quantiles"}))
+@pytest.mark.parametrize(
+    "family", sorted(set(families()) - {"mixture", "samples", "quantiles", "histogram", "weighted_samples"})
+)
 def test_every_family_is_read_by_its_parameters_names(family: str) -> None:
     parameters = PredictionSettings(family=family).parameters
     values = {name: SPECIAL.get(name, SMALL if "prob" in name or "inflation" in name else FEW) for name in parameters}

@@ -1,0 +1,125 @@
+"""torch.distributions, and NumPyro's and TensorFlow Probability's by the same names: class and attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from congruence.tasks.model_outputs.law import Array, Law, UnreadableOutputError, as_array, kinds, law
+from congruence.tasks.model_outputs.scipy_stats import broadcast, negative_binomial
+
+_PACKAGES = ("torch", "numpyro", "tensorflow_probability", "pyro", "distrax", "tfp")
+
+
+def read_torch(found: Any, rows: int) -> Law | None:
+    """A distribution of batch shape (rows,), (rows, 1) or, for vectors, (rows, q)."""
+    modules = {kind.__module__.split(".")[0] for kind in type(found).__mro__}
+    if not modules & set(_PACKAGES) or "Distribution" not in kinds(found):
+        return None
+    return _read(found, rows)
+
+
+def _read(found: Any, rows: int) -> Law | None:
+    inner = _unwrapped(found)
+    if inner is not found:
+        return _read(inner, rows)
+    name = next((kind for kind in kinds(found) if kind in _READ or kind == "MixtureSameFamily"), None)
+    if name is None:
+        return None
+    if name == "MixtureSameFamily":
+        return _mixture(found, rows)
+    given = {key: _full(as_array(getattr(found, key)), rows) for key in _READ[name][0]}
+    return _READ[name][1](given)
+
+
+def _unwrapped(found: Any) -> Any:
+    """What Independent, ExpandedDistribution and MaskedDistribution are wrapped around."""
+    if type(found).__name__ in ("Independent", "ExpandedDistribution", "MaskedDistribution"):
+        for attribute in ("base_dist", "distribution"):
+            if hasattr(found, attribute):
+                return getattr(found, attribute)
+    return found
+
+
+def _full(values: Array, rows: int) -> Array:
+    """(rows,), or (rows, q) as it is."""
+    if values.ndim == 2 and values.shape[0] == rows:
+        return values
+    try:
+        return broadcast(values, rows)
+    except ValueError as error:
+        raise UnreadableOutputError(
+            f"a distribution of batch shape {values.shape} for {rows} input rows; the model must return one law a row"
+        ) from error
+
+
+def _mixture(found: Any, rows: int) -> Law | None:
+    outer = next(
+        getattr(found, key) for key in ("mixture_distribution", "mixing_distribution", "mixing_distributions")
+        if hasattr(found, key)
+    )  # fmt: skip
+    inner = next(
+        getattr(found, key) for key in ("component_distribution", "components_distribution") if hasattr(found, key)
+    )
+    logits = getattr(outer, "logits", None)
+    weights = as_array(outer.probs) if logits is None else _softmax(as_array(logits))
+    count = weights.shape[-1]
+    inner = _unwrapped(inner)
+    name = next((kind for kind in kinds(inner) if kind in _READ), None)
+    if name is None:
+        return None
+    keys, make = _READ[name]
+    given = {key: np.broadcast_to(as_array(getattr(inner, key)), (rows, count)) for key in keys}
+    parts = tuple(make({key: values[:, k] for key, values in given.items()}) for k in range(count))
+    return Law("mixture", {"weights": np.broadcast_to(weights, (rows, count))}, parts)
+
+
+def _softmax(logits: Array) -> Array:
+    shares = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(shares / shares.sum(axis=-1, keepdims=True))
+
+
+def _normal(g: dict[str, Array]) -> Law:
+    vectors = g["loc"].ndim == 2
+    return law("multivariate_normal" if vectors else "normal", **g)
+
+
+def _same(family: str) -> Callable[[dict[str, Array]], Law]:
+    return lambda g: law(family, **g)
+
+
+_Reading = tuple[tuple[str, ...], Callable[[dict[str, Array]], Law]]
+_READ: dict[str, _Reading] = {
+    "Normal": (("loc", "scale"), _normal),
+    "Laplace": (("loc", "scale"), _same("laplace")),
+    "Logistic": (("loc", "scale"), _same("logistic")),
+    "StudentT": (("df", "loc", "scale"), _same("student_t")),
+    "Cauchy": (("loc", "scale"), lambda g: law("student_t", df=np.ones_like(g["loc"]), **g)),
+    "LogNormal": (("loc", "scale"), lambda g: law("log_normal", s=g["scale"], scale=np.exp(g["loc"]))),
+    "Gamma": (("concentration", "rate"), lambda g: law("gamma", a=g["concentration"], scale=1.0 / g["rate"])),
+    "Exponential": (("rate",), lambda g: law("gamma", a=np.ones_like(g["rate"]), scale=1.0 / g["rate"])),
+    "Beta": (("concentration1", "concentration0"), lambda g: law("beta", a=g["concentration1"], b=g["concentration0"])),
+    "Uniform": (("low", "high"), lambda g: law("uniform", loc=g["low"], scale=g["high"] - g["low"])),
+    "HalfNormal": (
+        ("scale",),
+        lambda g: law("truncated_normal", loc=0.0 * g["scale"], scale=g["scale"], lower=0.0 * g["scale"],
+                      upper=np.full_like(g["scale"], np.inf)),
+    ),
+    "Poisson": (("rate",), _same("poisson")),
+    "GammaPoisson": (("concentration", "rate"), lambda g: law(
+        "negative_binomial", mean=g["concentration"] / g["rate"], dispersion=1.0 / g["concentration"])),
+    "NegativeBinomial": (("total_count", "logits"), lambda g: law(
+        "negative_binomial", mean=g["total_count"] * np.exp(g["logits"]), dispersion=1.0 / g["total_count"])),
+    "NegativeBinomialProbs": (("total_count", "probs"), lambda g: negative_binomial(g["total_count"], g["probs"])),
+    "Binomial": (("total_count", "probs"), lambda g: law("binomial", n=g["total_count"], p=g["probs"])),
+    "BinomialProbs": (("total_count", "probs"), lambda g: law("binomial", n=g["total_count"], p=g["probs"])),
+    "BinomialLogits": (("total_count", "logits"),
+                       lambda g: law("binomial", n=g["total_count"], p=1.0 / (1.0 + np.exp(-g["logits"])))),
+    "Bernoulli": (("probs",), lambda g: law("binomial", n=np.ones_like(g["probs"]), p=g["probs"])),
+    "ZeroInflatedPoisson": (("rate", "gate"),
+                            lambda g: law("zero_inflated_poisson", rate=g["rate"], inflation=g["gate"])),
+    "Delta": (("v",), lambda g: law("deterministic", value=g["v"])),
+    "Deterministic": (("loc",), lambda g: law("deterministic", value=g["loc"])),
+}  # fmt: skip
