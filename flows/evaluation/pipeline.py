@@ -185,7 +185,7 @@ def evaluate_split(settings: EvaluationSettings, asked: Untold[SplitWork], again
                     with timed("predict"):
                         end({}, predict(settings, part, left()))
             task = SolveWork(work.protocol, reference, None if reference is rows else rows, kept)
-            for group in groups_of(settings, task, left()) if left() else []:
+            for group in groups_of(left()):
                 with timed("solve"):
                     end({}, solve(settings, task, group, work.split.name))
                 solved = [version for version in group if version.label not in ended]

@@ -241,6 +241,7 @@ def _provenance(settings: EvaluationSettings, encoder: Encoder, measurement: Ver
         "preprocessing": encoder.preprocessing_digest,
         "seed": settings.seed,
         "solver": measurement.solver,
+        "solver_reason": measurement.reason,
         "output_kernel": measurement.output_kernel,
         "certificate": {"cce_error_bound": measurement.result.error_bound},
         "certificate_kind": measurement.result.bound_kind,

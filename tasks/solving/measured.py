@@ -47,6 +47,7 @@ class VersionMeasurement:
         repeat_std: standard deviation of the mean CCE over the repeats of a protocol that has them.
         seconds: wall time by stage.
         calibration: given the input, where it was asked for and is measured.
+        reason: why that solver, in one sentence.
     """
 
     result: CongruenceResult
@@ -57,6 +58,7 @@ class VersionMeasurement:
     repeat_std: float | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     calibration: VersionCalibration | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,13 @@ class MeasurementInBlocks:
         measurement: all that is of constant size.
         seconds: wall time of each pass.
         calibration: given the input, where it was asked for.
+        reason: why this solver, in one sentence.
     """
 
     measurement: BlockMeasurement
     seconds: dict[str, float] = field(default_factory=dict)
     calibration: CalibrationInBlocks | VersionCalibration | None = None
+    reason: str = ""
 
     def whole(self, columns: Mapping[str, Array]) -> VersionMeasurement:
         """The measurement with the columns of all blocks.
@@ -112,6 +116,7 @@ class MeasurementInBlocks:
             found.expected,
             seconds=dict(self.seconds),
             calibration=_whole(self.calibration, read),
+            reason=self.reason,
         )
 
 

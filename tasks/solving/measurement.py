@@ -117,7 +117,7 @@ def measure(
 
     It is measured at the same points, or at the embeddings ``query`` (m, d).
     ``prepare_inputs`` says where Gram systems are prepared: in this process by default, or on a Dask cluster
-    (``on_cluster``). ``keys`` name the rows for the randomised PIT of counts, as in the scores. Calibration given the
+    (``OnCluster``). ``keys`` name the rows for the randomised PIT of counts, as in the scores. Calibration given the
     input is measured at the targets' own rows under protocols without repeats (``can_be_tested``).
     """
     held = {name: HeldVersion(targets, predictive, keys, name) for name, predictive in versions.items()}
@@ -136,11 +136,12 @@ def measure_versions(
     *,
     query: Array | None = None,
     prepare_inputs: Prepare = prepare,
+    reasons: Mapping[str, str] | None = None,
     calls: Calls | None = None,
 ) -> tuple[dict[str, Kept], list[Checkpoint]]:
     """What every version's ``keep`` made of its measurement, and where long solves keep their iterates.
 
-    The systems are prepared and solved for all versions together; what is of one version alone is done where ``calls``
+    ``reasons``: why a solver was chosen, by its name, filled in by ``prepare_inputs``. The systems are prepared and solved for all versions together; what is of one version alone is done where ``calls``
     takes it, which is told where the version's rows are and what all versions share, and ends with ``keep``.
     """
     calls = HERE if calls is None else calls
@@ -166,7 +167,9 @@ def measure_versions(
         del errors
     seconds = {"prepare": ready - started, "solve": time.perf_counter() - ready}
     tested = "congruence_test" in requested_metrics(settings.metrics)
-    split = calls.share(JudgedSplit.of(settings.seed, protocol, judged, kernel, seconds, tested=tested))
+    judging = JudgedSplit.of(settings.seed, protocol, judged, kernel, seconds, reasons or {}, tested=tested)
+    split = calls.share(judging)
+    del judging
     congruence = {
         name: calls.begin(judged_version, rows, split, calls.share(solved[name])) for name, rows in versions.items()
     }
@@ -215,41 +218,53 @@ def _references(
     return first, chain([first], references)
 
 
-def on_cluster(
-    client: Client, settings: SolverSettings, columns: int, folder: Path, announce: Callable[[str], None], *, gpu: bool
-) -> Prepare:
-    """The Gram system on the workers of ``client``: planned, announced, and refused if it does not fit.
+@dataclass
+class OnCluster:
+    """The Gram system on the workers of ``client``: planned, announced, and refused if it does not fit (``Prepare``).
 
     Args:
         client: of the cluster.
         settings: the evaluation file's.
         columns: right-hand sides of all versions together.
         folder: where the iterate of a long solve is kept.
-        announce: told in one line which solver runs, with what memory and time.
+        announce: is given one line on which solver runs, with what memory and time.
         gpu: make the tiles on the workers' GPUs.
+        because: why an exact solver is asked for, where landmarks were tried; else the plan says why.
+
+    Attributes:
+        reasons: why each solver that ran was chosen, by its name.
     """
 
-    announced: set[str] = set()
+    client: Client
+    settings: SolverSettings
+    columns: int
+    folder: Path
+    announce: Callable[[str], None]
+    gpu: bool
+    because: str = ""
+    reasons: dict[str, str] = field(default_factory=dict)
 
-    def prepare_inputs(
-        x: Array, *, query: Array | None, input_kernel: Kernel, regularization: float, scale: Array | None = None
+    def __call__(
+        self, x: Array, *, query: Array | None, input_kernel: Kernel, regularization: float, scale: Array | None = None
     ) -> PreparedCongruence:
-        capacity = cluster_capacity(client, gpu=gpu)
-        plan = plan_solver(settings, x, columns, input_kernel, regularization, folder, capacity, scale=scale)
-        if type(plan.solver).__name__ not in announced:  # the bootstraps of a protocol differ by a few points only
-            announce(plan.announcement)
-            announced.add(type(plan.solver).__name__)
+        """See Prepare."""
+        capacity = cluster_capacity(self.client, gpu=self.gpu)
+        plan = plan_solver(
+            self.settings, x, self.columns, input_kernel, regularization, self.folder, capacity, scale=scale
+        )
+        name = type(plan.solver).__name__
+        if name not in self.reasons:  # the bootstraps of a protocol differ by a few points only
+            self.announce(plan.announcement)
+            self.reasons[name] = self.because or plan.reason
         return prepare_on_dask(
-            client,
+            self.client,
             x,
             query=query,
             input_kernel=input_kernel,
             regularization=regularization,
             solver=plan.solver,
             dtype=plan.dtype,
-            gpu=gpu,
+            gpu=self.gpu,
             held_bytes=plan.held_bytes,
             scale=scale,
         )
-
-    return prepare_inputs

@@ -24,6 +24,7 @@ CHECKPOINT_ROWS = 50_000
 EXACT_ROWS = 100_000  # a version's 60 right-hand sides cost more than features do: some minutes a version on two cores
 EXACT_WORK = 1.4e13  # operations of a pass over K: 100,000 rows of 512 features
 OTHER_WORK = 300  # of an entry of K, beside the product of its features: the kernel itself, right-hand sides
+EXACT_PASSES = 3  # over K by conjugate gradients
 HELD_BYTES_PER_ROW = 4096  # right-hand sides, solutions, residuals and predictions of a version or two
 
 
@@ -32,17 +33,20 @@ class BlockAccuracy:
     """How many landmarks the answer by row blocks stands on.
 
     The cheapest answer whose certificate is met: landmarks are doubled from ``first`` on, until the bound on the error
-    of every version's mean CCE is at most ``share`` of it, or it shows that ``largest`` would not bring it there.
+    of every version's mean CCE is at most ``share`` of it (of its noise floor, where that is larger), or it shows that
+    ``largest`` would not bring it there, or that an exact answer would be cheaper.
 
     Args:
-        share: of the mean CCE that its certificate may reach.
+        share: of the mean CCE or its noise floor that its certificate may reach.
         first: landmarks to begin with.
         largest: landmarks to end with; their work grows with the square.
+        exact_work: operations of an exact answer, where one may be given; None where Nystrom's is taken as it is.
     """
 
     share: float = 1e-3
     first: int = 512
     largest: int = 4096
+    exact_work: float | None = None
 
     def counts(self, n: int) -> list[int]:
         """The landmark counts to try on n rows, in turn."""
@@ -52,11 +56,14 @@ class BlockAccuracy:
             count *= 2
         return [*counts, min(self.largest, n)]
 
-    def is_in_reach(self, landmarks: int, worst: float, before: float | None) -> bool:
+    def is_in_reach(self, landmarks: int, worst: float, before: float | None, *, n: int = 0) -> bool:
         """Whether doubling ``landmarks`` promises to bring the certificate, ``worst`` of the mean CCE, to ``share``.
 
         It is expected to go on falling at the rate of the last doubling, from ``before``; the first is always tried.
+        What doubles the work on n rows beyond that of an exact answer is not.
         """
+        if self.exact_work is not None and nystrom_work(n, 2 * landmarks) > self.exact_work:
+            return False
         if before is None:
             return True
         doublings = np.log2(max(self.largest / landmarks, 1.0))
@@ -64,22 +71,48 @@ class BlockAccuracy:
         return bool(rate < 1.0 and worst * rate**doublings <= self.share)
 
     @classmethod
-    def of(cls, settings: SolverSettings) -> BlockAccuracy:
-        """What an evaluation's settings ask for; named landmarks are taken as they are."""
-        if settings.landmarks is None:
+    def of(cls, settings: SolverSettings, n: int = 0, d: int = 0, columns: int = 0) -> BlockAccuracy:
+        """What an evaluation's settings ask for on n rows of d features; named landmarks are taken as they are.
+
+        ``columns``: right-hand sides of all versions, 0 where an exact answer is out of the question.
+        """
+        if settings.landmarks is not None:
+            return cls(first=settings.landmarks, largest=settings.landmarks)
+        if settings.kind != "auto" or columns == 0 or _is_long(n, d):
             return cls()
-        return cls(first=settings.landmarks, largest=settings.landmarks)
+        return cls(exact_work=exact_work(n, d, columns))
+
+
+class OutOfReachError(Exception):
+    """Landmarks would not bring the certificate to its aim, or cost more than an exact answer."""
+
+
+def exact_work(n: int, d: int, columns: int) -> float:
+    """Operations of conjugate gradients: each pass makes and uses one triangle of K."""
+    return EXACT_PASSES * float(n) ** 2 * (d + OTHER_WORK / 2 + 2.0 * columns)
+
+
+def nystrom_work(n: int, landmarks: int) -> float:
+    """Operations of C'C, in double precision and so at half the speed."""
+    return 4.0 * n * float(landmarks) ** 2
 
 
 def is_by_row_blocks(
-    settings: SolverSettings, protocol: EvaluationProtocol, n: int, d: int, *, has_query: bool, memory_bytes: int
+    settings: SolverSettings,
+    protocol: EvaluationProtocol,
+    n: int,
+    d: int,
+    *,
+    has_query: bool,
+    memory_bytes: int,
+    on_cards: bool = False,
 ) -> bool:
     """Whether a split of n rows is measured by row blocks, which no memory limits, or held in memory.
 
-    In memory, exactly, up to some 100,000 rows, and beyond where the settings name an exact solver. The rest by row
-    blocks: the Nystrom answer, on as many landmarks as its certificate needs (``BlockAccuracy``). A protocol with a
-    reference split, samples, bootstraps or downsampling is measured in memory at any size that fits. The cluster has no
-    say, so that equal evaluations give equal numbers everywhere.
+    Up to 5,000 rows it is factored in memory, and beyond where the settings name an exact solver. The rest by row
+    blocks: the Nystrom answer, on as many landmarks as its certificate needs (``BlockAccuracy``), the cheapest one that
+    meets the aim. A protocol with a reference split, samples, bootstraps or downsampling is measured in memory at any
+    size that fits. Of the cluster only cards have a say: exact answers are the cheapest ones there up to 100,000 rows.
 
     Raises:
         BudgetError: in memory, and it does not fit.
@@ -88,7 +121,7 @@ def is_by_row_blocks(
     held = has_query or repeated or protocol.reference != "test"
     exact = settings.kind in ("cholesky", "conjugate_gradient")
     if not held and not exact:
-        return _is_long(n, d)
+        return _is_long(n, d) if on_cards else n > DENSE_LIMIT
     needed = n * (8 * d + HELD_BYTES_PER_ROW)
     if _is_long(n, d) and needed > memory_bytes:
         reason = f"solver.kind {settings.kind}" if exact else f"protocol '{protocol.name}'"
@@ -108,12 +141,13 @@ def _is_long(n: int, d: int) -> bool:
 class SolverPlan:
     """A solver for the workers, the dtype of its tiles, and one line on what it is expected to take.
 
-    ``held_bytes``: what the workers may take to keep the Gram matrix between passes.
+    ``reason``: why this solver. ``held_bytes``: what the workers may take to keep the Gram matrix between passes.
     """
 
     solver: Solver
     dtype: Any
     announcement: str
+    reason: str
     held_bytes: int
 
 
@@ -182,8 +216,10 @@ def plan_solver(
             checkpoint = CheckpointFile(folder / f"iterate-{system}.npz", system)
         solver = ConjugateGradient(settings.tolerance, settings.landmarks, checkpoint=checkpoint)
         dtype = np.float32
-    said = plan.describe() if settings.kind == "auto" else f"{type(solver).__name__}, as the settings say"
-    return SolverPlan(solver, dtype, f"n = {n:,}, d = {d}, {columns} right-hand sides; {said}", held)
+    name = type(solver).__name__
+    reason = plan.reason if settings.kind == "auto" else "as the settings say"
+    line = plan.describe() if settings.kind == "auto" else f"{name}, {reason}"
+    return SolverPlan(solver, dtype, f"n = {n:,}, d = {d}, {columns} right-hand sides; {line}", reason, held)
 
 
 def _kind_of(plan: Plan) -> Literal["cholesky", "conjugate_gradient", "nystrom"]:

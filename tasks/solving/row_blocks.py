@@ -51,7 +51,7 @@ from congruence.tasks.solving.calibration_in_blocks import (
     calibrate_vector_blocks,
 )
 from congruence.tasks.solving.pass_runner import BlockPasses, PassesHere, PassesOnCluster, side_by_side
-from congruence.tasks.solving.plan import BlockAccuracy
+from congruence.tasks.solving.plan import BlockAccuracy, OutOfReachError
 
 SAMPLED = 16_384  # rows that tell with how many landmarks to begin
 SPLITS_SAMPLED = 6  # times as long a split must be for that to be worth it
@@ -79,6 +79,7 @@ class BlockRun:
         landmarks: of the answer.
         accurate: whether the certificate of every version's mean CCE meets what was asked for.
         calibration: given the input, by version, where it was asked for.
+        reason: for so many landmarks, in one sentence.
     """
 
     measurements: dict[str, BlockMeasurement]
@@ -86,6 +87,7 @@ class BlockRun:
     landmarks: int = 0
     accurate: bool = True
     calibration: Mapping[str, CalibrationInBlocks | VersionCalibration] = field(default_factory=dict)
+    reason: str = ""
 
 
 def measure_blocks(
@@ -113,7 +115,7 @@ def measure_blocks(
             with the test ``p_value`` and ``statistic``, and in a later call ``influence`` (of the mean CCE) and
             ``influence_squared`` (of the mean CCE^2). It may be called again with better or the same numbers.
         accuracy: landmarks, and how they grow until the certificate holds.
-        draws: simulated splits of the test; by default 999 up to 50,000 rows and 199 beyond.
+        draws: simulated splits of the test; by default 999 up to 50,000 rows and the first 199 of them beyond.
         calibrated: with the test of calibration given the input and, for scalar targets, its reading, whose columns
             ``calibration_...`` are written in a call of their own.
         announce: told in one line what is done next.
@@ -122,6 +124,7 @@ def measure_blocks(
         InvalidInputError: a protocol that row blocks do not serve, fewer than two rows, or rows that cannot be
             evaluated, named by their position in the split.
         BudgetError: k_Y needs too many features on these targets.
+        OutOfReachError: ``accuracy`` allows an exact answer, and landmarks do not reach its share or cost more.
     """
     _require_served(protocol)
     accuracy = accuracy or BlockAccuracy()
@@ -134,7 +137,8 @@ def measure_blocks(
         best = _best(split, versions, write, accuracy, draws=draws, tested=tested, announce=announce)
         measurements = split.finish(best, write)
     used = len(best.system.inputs.landmarks)
-    return BlockRun(measurements, run.seconds, used, best.worst <= accuracy.share, calibration.result())
+    accurate, found = best.worst <= accuracy.share, calibration.result()
+    return BlockRun(measurements, run.seconds, used, accurate, found, best.reason(accuracy))
 
 
 def _not_calibrated(run: BlockPasses) -> dict[str, CalibrationInBlocks]:  # noqa: ARG001
@@ -172,11 +176,18 @@ class _Solved:
 
     @property
     def worst(self) -> float:
-        """The largest certificate as a share of its mean CCE."""
-        n = self.system.inputs.n
-        means = {name: float(self.scores[name].added["values"]) / n for name in self.certificates}
-        tiny = float(np.finfo(float).tiny)
-        return max(stated.in_mean / max(means[name], tiny) for name, stated in self.certificates.items())
+        """The largest certificate as a share of its mean CCE, or of its noise floor where that is larger."""
+        n, tiny = self.system.inputs.n, float(np.finfo(float).tiny)
+        sums = {name: self.scores[name].added for name in self.certificates}
+        sizes = {name: max(added["values"], added["floor"]) / n for name, added in sums.items()}
+        return float(max(stated.in_mean / max(sizes[name], tiny) for name, stated in self.certificates.items()))
+
+    def reason(self, accuracy: BlockAccuracy) -> str:
+        """Why so many landmarks, in one sentence."""
+        return (
+            f"{len(self.system.inputs.landmarks):,} landmarks leave a certificate of {self.worst:.2g} of the mean CCE or "
+            f"its noise floor, {accuracy.share:.2g} is the aim"
+        )
 
 
 def _best(
@@ -196,11 +207,13 @@ def _best(
         solved = split.solve(landmarks, versions, write, draws=draws, tested=tested)
         if solved.worst <= accuracy.share:
             break
-        said = f"the certificate is {solved.worst:.2g} of the mean CCE, {accuracy.share:.2g} is asked for"
-        if not accuracy.is_in_reach(landmarks, solved.worst, before):
-            announce(f"{said}, which {accuracy.largest:,} landmarks would not reach; solver.kind names exact ones")
+        reason = solved.reason(accuracy)
+        if not accuracy.is_in_reach(landmarks, solved.worst, before, n=split.n):
+            if accuracy.exact_work is not None:
+                raise OutOfReachError(f"{reason}, and more would cost as much or not reach it")
+            announce(f"{reason}, which {accuracy.largest:,} landmarks would not reach; solver.kind names exact ones")
             break
-        announce(said)
+        announce(reason)
         before = solved.worst
     return solved
 
@@ -249,7 +262,7 @@ class _Split:
                 worst = sample.solve(landmarks, versions, _nowhere, draws=None, tested=False).worst
             except (InvalidInputError, BudgetError):  # rare counts, all 0 in a sample: the whole split says what it is
                 return counts, None
-            if worst <= accuracy.share or not accuracy.is_in_reach(landmarks, worst, before):
+            if worst <= accuracy.share or not accuracy.is_in_reach(landmarks, worst, before, n=self.n):
                 return counts[at:], before
             before = worst
         return counts[-1:], before

@@ -9,7 +9,13 @@ import numpy as np
 from distributed import Client
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.bandwidths import scaled_rbf, variance_gamma
+from congruence.kernels.congruence.noise_floor import PROBES
+from congruence.kernels.congruence.null_draws import PILOT_ROWS
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.errors import BudgetError, InvalidInputError
+from congruence.kernels.kernel_functions import RBF
+from congruence.kernels.mean_embeddings.feature_maps import output_features
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.dask.gpus import solves_on_cards, worker_devices
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
@@ -19,11 +25,11 @@ from congruence.tasks.solving.calls import WorkerCalls
 from congruence.tasks.solving.capacity import cluster_capacity
 from congruence.tasks.solving.checkpoint import sweep_iterates
 from congruence.tasks.solving.measured import MeasurementAddress, MeasurementInBlocks, VersionMeasurement
-from congruence.tasks.solving.measurement import measure_versions, on_cluster
-from congruence.tasks.solving.plan import BlockAccuracy, is_by_row_blocks
+from congruence.tasks.solving.measurement import OnCluster, measure_versions
+from congruence.tasks.solving.plan import BlockAccuracy, OutOfReachError, is_by_row_blocks
 from congruence.tasks.solving.row_blocks import measure_blocks
 
-EXPECTED_COLUMNS = 60  # per version: features of one RBF at the papers' bandwidth, and the noise floor's probes
+EXPECTED_COLUMNS = 60  # of a version whose features cannot be told from some of its rows
 VERSIONS_AT_ONCE = 8  # what they have in common is read and made once for all of them; memory is of so many
 _VECTORS = 5  # right-hand side, solution, residual, smoothed values, and one on its way
 _SHARE = 4  # of a worker's memory that the vectors of a group may take
@@ -62,7 +68,10 @@ def solve_versions(
     labels: list[str],
     announce: Callable[[str], None],
 ) -> None:
-    """Prepare the Gram system once, solve it for every version whose measurement is not kept yet, and keep them."""
+    """Prepare the Gram system once, solve it for every version whose measurement is not kept yet, and keep them.
+
+    By row blocks first, where that is the cheapest; exactly where landmarks do not reach the aim of the certificate.
+    """
     missing = [label for label in labels if work.kept[label].read() is None]
     if not missing:
         return
@@ -70,14 +79,49 @@ def solve_versions(
         work.kept[label].remove()
     on_cards = solves_on_cards(worker_devices(client, settings.cluster))
     capacity = cluster_capacity(client, gpu=on_cards)
-    if _by_row_blocks(settings, work, capacity.memory_bytes // max(1, len(client.nthreads()))):
-        _solve_by_blocks(client, settings, work, missing, announce)
-    else:
-        _solve_in_memory(client, settings, work, missing, announce, on_cards=on_cards)
+    worker_bytes = capacity.memory_bytes // max(1, len(client.nthreads()))
+    columns = {label: expected_columns(work.protocol, work.reference, label) for label in missing}
+    reason = ""
+    if _by_row_blocks(settings, work, worker_bytes, on_cards=on_cards):
+        n, d = sum(work.reference.sizes), work.reference.store.dimension
+        accuracy = BlockAccuracy.of(settings.solver, n, d, sum(columns.values()))
+        try:
+            _solve_by_blocks(client, settings, work, missing, accuracy, announce)
+        except (OutOfReachError, BudgetError) as error:
+            if accuracy.exact_work is None:
+                raise
+            reason = f"exact, since {error}"
+            announce(reason)
+        else:
+            return
+    at_once = versions_at_once(sum(work.reference.sizes), max(columns.values()), worker_bytes)
+    for start in range(0, len(missing), at_once):
+        group = missing[start : start + at_once]
+        planned = sum(columns[label] for label in group)
+        _solve_in_memory(client, settings, work, group, planned, announce, reason, on_cards=on_cards)
+
+
+def expected_columns(protocol: EvaluationProtocol, rows: EvaluatedRows, label: str) -> int:
+    """Right-hand sides of a version: the features of k_Y on some of its targets and predictions, and the probes."""
+    y, law = rows.targets(0)[:PILOT_ROWS], rows.predictive(0, label)[:PILOT_ROWS]
+    try:
+        kernel = protocol.output_kernel
+        if kernel is None:
+            gamma = variance_gamma(y)
+            # The scale of the residuals is known once the system is; the finest of several scales is about as fine.
+            kernel = RBF(gamma) if protocol.output_scale == "marginal" else scaled_rbf(gamma)
+        return output_features(kernel, y, law).rank + PROBES
+    except (InvalidInputError, BudgetError):  # said of all targets where they are read
+        return EXPECTED_COLUMNS
 
 
 def _solve_by_blocks(
-    client: Client, settings: EvaluationSettings, work: SolveWork, labels: list[str], announce: Callable[[str], None]
+    client: Client,
+    settings: EvaluationSettings,
+    work: SolveWork,
+    labels: list[str],
+    accuracy: BlockAccuracy,
+    announce: Callable[[str], None],
 ) -> None:
     found = measure_blocks(
         client,
@@ -86,12 +130,13 @@ def _solve_by_blocks(
         work.protocol,
         labels,
         _Keep({label: work.kept[label] for label in labels}),
-        accuracy=BlockAccuracy.of(settings.solver),
+        accuracy=accuracy,
         calibrated="calibration" in requested_metrics(settings.metrics),
         announce=announce,
     )
     for label, measurement in found.measurements.items():
-        work.kept[label].write(MeasurementInBlocks(measurement, found.seconds, found.calibration.get(label)))
+        calibration = found.calibration.get(label)
+        work.kept[label].write(MeasurementInBlocks(measurement, found.seconds, calibration, found.reason))
 
 
 @dataclass(frozen=True)
@@ -109,21 +154,16 @@ def _solve_in_memory(
     settings: EvaluationSettings,
     work: SolveWork,
     labels: list[str],
+    columns: int,
     announce: Callable[[str], None],
+    reason: str,
     *,
     on_cards: bool,
 ) -> None:
     folder = settings.home_folder / "solves"
     folder.mkdir(parents=True, exist_ok=True)
     sweep_iterates(folder)
-    place = on_cluster(
-        client,
-        settings.solver,
-        EXPECTED_COLUMNS * len(labels),
-        folder,
-        announce,
-        gpu=on_cards,
-    )
+    place = OnCluster(client, settings.solver, columns, folder, announce, on_cards, because=reason)
     versions = {
         label: StoredVersion(work.reference.of_versions([label]), label, work.kept[label], work.query is None)
         for label in labels
@@ -136,6 +176,7 @@ def _solve_in_memory(
         versions,
         query=None if work.query is None else work.query.embeddings(),
         prepare_inputs=place,
+        reasons=place.reasons,
         calls=WorkerCalls(client),
     )
     for checkpoint in checkpoints:
@@ -180,19 +221,17 @@ def _keys(rows: EvaluatedRows) -> Array:
     return np.concatenate([rows.keys(block) for block in range(len(rows.blocks))])
 
 
-def versions_at_once(settings: EvaluationSettings, work: SolveWork, worker_bytes: int) -> int:
-    """How many versions are solved together: their vectors take at most a quarter of a worker's memory.
+def versions_at_once(n: int, columns: int, worker_bytes: int) -> int:
+    """How many versions of ``columns`` right-hand sides are solved together in memory.
 
-    And at most VERSIONS_AT_ONCE, so that memory does not grow with the versions. By row blocks nothing has as many rows
-    as the split, and what is of each version is small.
+    Their vectors take at most a quarter of a worker's memory. And at most VERSIONS_AT_ONCE, so that memory does not grow
+    with the versions.
     """
-    if _by_row_blocks(settings, work, worker_bytes):
-        return VERSIONS_AT_ONCE
-    per_version = 8 * _VECTORS * EXPECTED_COLUMNS * max(1, sum(work.reference.sizes))
+    per_version = 8 * _VECTORS * columns * max(1, n)
     return int(np.clip(worker_bytes // _SHARE // per_version, 1, VERSIONS_AT_ONCE))
 
 
-def _by_row_blocks(settings: EvaluationSettings, work: SolveWork, worker_bytes: int) -> bool:
+def _by_row_blocks(settings: EvaluationSettings, work: SolveWork, worker_bytes: int, *, on_cards: bool) -> bool:
     rows = work.reference
     return is_by_row_blocks(
         settings.solver,
@@ -201,4 +240,5 @@ def _by_row_blocks(settings: EvaluationSettings, work: SolveWork, worker_bytes: 
         rows.store.dimension,
         has_query=work.query is not None,
         memory_bytes=worker_bytes,
+        on_cards=on_cards,
     )

@@ -6,6 +6,7 @@ Each part is a function of addresses and of what is shared, so that it can be do
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -86,6 +87,7 @@ class JudgedSplit:
         protocol: of the measurement.
         kernel: k_Y with its resolved bandwidth.
         solver: what solved the system, in words.
+        reason: why that, in one sentence.
         smoother: of the judged reference, in its leading directions.
         rows: of the split that this reference holds.
         roots: of their weights; None where they count equally.
@@ -97,6 +99,7 @@ class JudgedSplit:
     protocol: EvaluationProtocol
     kernel: Kernel
     solver: str
+    reason: str
     smoother: SpectralSmoother = field(repr=False)
     rows: Array = field(repr=False)
     roots: Array | None = field(repr=False)
@@ -111,6 +114,7 @@ class JudgedSplit:
         judged: Reference,
         kernel: Kernel,
         seconds: dict[str, float],
+        reasons: Mapping[str, str],
         *,
         tested: bool,
     ) -> JudgedSplit:
@@ -118,7 +122,8 @@ class JudgedSplit:
         roots = None if np.all(judged.roots == 1.0) else judged.roots
         prepared = judged.prepared
         solver = type(prepared.solver).__name__
-        return cls(seed, protocol, kernel, solver, prepared.smoother, judged.rows, roots, seconds, tested)
+        reason = reasons.get(solver, "")
+        return cls(seed, protocol, kernel, solver, reason, prepared.smoother, judged.rows, roots, seconds, tested)
 
     def chosen(self, rows: VersionRows[Any]) -> tuple[Array, Distribution]:
         """Targets and predictions at the rows of the judged reference."""
@@ -146,7 +151,8 @@ def judged_version(
         test = _test(split, targets, predictive) if split.tested else None
     std = solved.std if isinstance(solved, RepeatedResult) else None
     seconds = {**split.seconds, "test": time.perf_counter() - started}
-    return VersionMeasurement(result, split.solver, split.kernel.describe(), test, expected, std, seconds)
+    kernel = split.kernel.describe()
+    return VersionMeasurement(result, split.solver, kernel, test, expected, std, seconds, reason=split.reason)
 
 
 def calibrated_version(

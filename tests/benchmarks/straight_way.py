@@ -1,6 +1,6 @@
 """A whole evaluation by the command line, on a table of any length: seconds, and the memory of every process.
 
-    python tests/benchmarks/straight_way.py make FOLDER ROWS [--features 64] [--versions 2] [--file-rows 500000]
+    python tests/benchmarks/straight_way.py make FOLDER ROWS [--features 64] [--versions 2] [--file-rows 500000] [--counts]
     python tests/benchmarks/straight_way.py run FOLDER [--again] [--workers 2]
 
 ``make`` writes Parquet files of one row group each, registers versions of one model (the first is the truth) and an
@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 import yaml
 
 
-def make(folder: Path, rows: int, features: int, versions: int, file_rows: int) -> None:
-    """The data, the versions and the evaluation file."""
+def make(folder: Path, rows: int, features: int, versions: int, file_rows: int, counts: bool) -> None:
+    """The data, the versions and the evaluation file; counts are evaluated with the solver that the program chooses."""
     import mlflow
 
     from congruence.tasks.contract import log_predictive_model
@@ -42,6 +42,8 @@ def make(folder: Path, rows: int, features: int, versions: int, file_rows: int) 
         count = min(file_rows, rows - start)
         x = rng.standard_normal((count, features)).astype(np.float32) @ mix
         y = x[:, 0] + np.exp(0.3 * x[:, 1].clip(-3, 3)) * rng.standard_normal(count)
+        if counts:
+            y = rng.poisson(np.exp((0.4 * x[:, 0] - 0.2 * x[:, 1]).clip(-3, 3)))
         table = pa.table({**{name: x[:, j] for j, name in enumerate(names)}, "y": y})
         pq.write_table(table, folder / "test" / f"part-{part:03d}.parquet", row_group_size=count)
     example = pd.DataFrame(x[:20], columns=names)
@@ -53,11 +55,18 @@ def make(folder: Path, rows: int, features: int, versions: int, file_rows: int) 
 
         return predict
 
+    def rates(share: float):
+        def predict(frame: pd.DataFrame) -> pd.DataFrame:
+            return pd.DataFrame({"rate": np.exp((0.4 * frame["x0"] - 0.2 * share * frame["x1"]).clip(-3, 3))})
+
+        return predict
+
     for number in range(versions):
+        share = 1.0 - number / max(1, versions - 1)
         log_predictive_model(
-            law(0.3 * (1.0 - number / max(1, versions - 1))),
+            rates(share) if counts else law(0.3 * share),
             name="table",
-            family="normal",
+            family="poisson" if counts else "normal",
             input_example=example,
             registered_model_name="table",
         )
@@ -67,9 +76,8 @@ def make(folder: Path, rows: int, features: int, versions: int, file_rows: int) 
             {"name": "long", "uri": str(folder / "test"), "input": names, "input_kind": "features", "target": "y"}
         ],
         "encoder": {"kind": "identity"},
-        "solver": {"landmarks": 512},
         "cluster": {"kind": "local", "workers": 2},
-    }
+    } | ({} if counts else {"solver": {"landmarks": 512}})
     (folder / "evaluation.yaml").write_text(yaml.safe_dump(content))
 
 
@@ -134,8 +142,9 @@ if __name__ == "__main__":
     parser.add_argument("--file-rows", type=int, default=500_000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--counts", action="store_true")
     given = parser.parse_args()
     if given.command == "make":
-        make(given.folder, given.rows, given.features, given.versions, given.file_rows)
+        make(given.folder, given.rows, given.features, given.versions, given.file_rows, given.counts)
     else:
         run(given.folder, given.again, given.workers)

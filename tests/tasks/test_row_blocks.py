@@ -33,7 +33,7 @@ from congruence.kernels.row_blocks.answer import BlockMeasurement
 from congruence.kernels.streams import stream
 from congruence.tasks.dask.clusters import ClusterSettings, dask_client
 from congruence.tasks.solving import pass_runner, row_blocks
-from congruence.tasks.solving.plan import BlockAccuracy, SolverSettings, is_by_row_blocks
+from congruence.tasks.solving.plan import BlockAccuracy, OutOfReachError, SolverSettings, is_by_row_blocks
 from congruence.tasks.solving.row_blocks import BlockRun, measure_blocks
 
 COLUMNS = ("cce", "noise_floor", "p_value", "statistic", "influence", "influence_squared")
@@ -394,8 +394,10 @@ def test_bad_rows_are_named_by_their_place_in_the_split(threads, tmp_path):
 
 def test_long_splits_go_by_row_blocks():
     auto, room = SolverSettings(), 8 * 2**30
-    assert not is_by_row_blocks(auto, EXACT, 100_000, 512, has_query=False, memory_bytes=room)
-    assert is_by_row_blocks(auto, EXACT, 200_000, 7, has_query=False, memory_bytes=room)
+    assert not is_by_row_blocks(auto, EXACT, 5_000, 512, has_query=False, memory_bytes=room)
+    assert is_by_row_blocks(auto, EXACT, 5_001, 7, has_query=False, memory_bytes=room)
+    assert not is_by_row_blocks(auto, EXACT, 100_000, 512, has_query=False, memory_bytes=room, on_cards=True)
+    assert not is_by_row_blocks(auto, EXACT, 20_000, 7, has_query=True, memory_bytes=room)
     assert is_by_row_blocks(auto, EXACT, 200_000, 512, has_query=False, memory_bytes=room)
     assert is_by_row_blocks(auto, EXACT, 10_000_000, 64, has_query=False, memory_bytes=room)
     exact = SolverSettings(kind="conjugate_gradient")
@@ -415,3 +417,20 @@ def test_landmarks_are_doubled_as_long_as_that_promises_to_be_enough():
     assert not accuracy.is_in_reach(1024, 0.034, 0.078)
     assert not accuracy.is_in_reach(2048, 0.02, 0.02)
     assert pass_runner.TASKS * 2**15 >= 10**6
+    # Of few rows an exact answer soon costs less than more landmarks.
+    few = BlockAccuracy.of(SolverSettings(), 6_000, 512, 120)
+    assert few.is_in_reach(512, 0.05, None, n=6_000)
+    assert not few.is_in_reach(1024, 0.008, 0.03, n=6_000)
+    assert BlockAccuracy.of(SolverSettings(), 100_000, 7, 200).is_in_reach(2048, 0.0011, 0.003, n=100_000)
+    assert BlockAccuracy.of(SolverSettings(), 200_000, 7, 200).exact_work is None
+
+
+def test_an_exact_answer_is_asked_for_where_landmarks_do_not_reach_the_aim(threads, tmp_path):
+    x, y, mean = split(3000, d=4)
+    blocks = HeldBlocks(x, y, {"a": Normal(mean, np.ones(3000))}, [0, 1500, 3000])
+    hopeless = BlockAccuracy(share=1e-12, first=10, largest=40, exact_work=1e12)
+    with pytest.raises(OutOfReachError, match="20 landmarks leave a certificate of"):
+        measure_blocks(
+            threads, blocks, SimpleNamespace(seed=0, metrics=["cce_mean"]), EXACT, ["a"], Written(tmp_path),
+            accuracy=hopeless,
+        )  # fmt: skip

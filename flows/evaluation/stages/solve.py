@@ -10,12 +10,12 @@ from prefect.cache_policies import NO_CACHE
 
 from congruence.flows.cli.progress import say, stage
 from congruence.flows.evaluation.stages.failures import why
-from congruence.flows.evaluation.stages.waiting import as_completed, flow_client, tasks_under_way, tell
+from congruence.flows.evaluation.stages.waiting import as_completed, tasks_under_way, tell
 from congruence.kernels.steps import about
 from congruence.tasks.mlflow.connection import use_tracking
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.solving.solve import SolveWork, solve_versions, versions_at_once
+from congruence.tasks.solving.solve import VERSIONS_AT_ONCE, SolveWork, solve_versions
 
 
 @task(name="solve", task_run_name="solve {split_name}: {labels}", cache_policy=NO_CACHE, tags=["congruence-solve"])
@@ -36,12 +36,9 @@ def _say(split_name: str, line: str) -> None:
     tell(f"solving {split_name}: {line}")
 
 
-def groups_of(settings: EvaluationSettings, work: SolveWork, versions: list[ModelVersion]) -> list[list[ModelVersion]]:
-    """The versions in groups whose vectors fit a worker of the running flow."""
-    workers = flow_client().scheduler_info(n_workers=-1)["workers"].values()
-    memory = min((int(worker["memory_limit"] or 2**33) for worker in workers), default=2**33)
-    size = versions_at_once(settings, work, memory)
-    return [versions[start : start + size] for start in range(0, len(versions), size)]
+def groups_of(versions: list[ModelVersion]) -> list[list[ModelVersion]]:
+    """The versions in groups that are solved together."""
+    return [versions[start : start + VERSIONS_AT_ONCE] for start in range(0, len(versions), VERSIONS_AT_ONCE)]
 
 
 def solve(
