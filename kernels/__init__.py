@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     )
     from congruence.kernels.congruence.discrepancy import DiscrepancyResult, maximum_conditional_mean_discrepancy
     from congruence.kernels.congruence.expected import ExpectedCongruence
-    from congruence.kernels.congruence.preparation import conditional_congruence_error, prepare
+    from congruence.kernels.congruence.preparation import conditional_congruence_error
     from congruence.kernels.congruence.prepared import PreparedCongruence
     from congruence.kernels.congruence.result import CongruenceResult
     from congruence.kernels.congruence.test import CongruenceTest, benjamini_hochberg, congruence_test, congruence_tests
@@ -112,6 +112,7 @@ if TYPE_CHECKING:
         squared_error,
     )
     from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom, Solution, choose_solver
+    from congruence.kernels.split import Split, VersionResult, prepare
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 
@@ -183,9 +184,11 @@ __all__ = [
     "Samples",
     "ScoreStatistics",
     "Solution",
+    "Split",
     "StudentT",
     "TruncatedNormal",
     "Uniform",
+    "VersionResult",
     "Wasserstein",
     "WeightedSamples",
     "ZeroInflatedBinomial",

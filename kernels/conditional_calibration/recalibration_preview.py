@@ -214,7 +214,7 @@ def _congruence(
     seed: int,
 ) -> Change:
     versions = {"before": before} if after is before else {"before": before, "after": after}
-    results = prepared.evaluate(y, versions, output_kernel=output_kernel, seed=seed, uncertainty=True)
+    results = prepared.congruence_errors(y, versions, output_kernel=output_kernel, seed=seed, uncertainty=True)
     influences = [result.uncertainty.influence for result in results.values() if result.uncertainty is not None]
     if after is before:
         return Change(results["before"].mean, results["before"].mean, 0.0)

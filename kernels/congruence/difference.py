@@ -163,7 +163,7 @@ def congruence_differences(
     """
     if baseline not in versions:
         raise InvalidInputError(f"baseline: there is no version {baseline!r}; there are {', '.join(versions)}")
-    results = prepared.evaluate(y, versions, output_kernel=output_kernel, seed=seed, uncertainty=True)
+    results = prepared.congruence_errors(y, versions, output_kernel=output_kernel, seed=seed, uncertainty=True)
     against = _influence(results[baseline])
     return {
         name: difference_of_influences(_influence(result), against)

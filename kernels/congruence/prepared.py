@@ -92,9 +92,9 @@ class PreparedCongruence:
         seed: int = 0,
         uncertainty: bool = False,
     ) -> CongruenceResult:
-        """CCE of one model version; see ``conditional_congruence_error`` and ``evaluate``."""
+        """CCE of one model version; see ``conditional_congruence_error`` and ``congruence_errors``."""
         versions = {"": predictive}
-        return self.evaluate(
+        return self.congruence_errors(
             y, versions, output_kernel=output_kernel, samples=samples, seed=seed, uncertainty=uncertainty
         )[""]
 
@@ -133,7 +133,7 @@ class PreparedCongruence:
         floor = float(np.mean(result.noise_floor_values**2))
         return expected_congruence(self.smoother, y, predictive, kernel, mean_squared_floor=floor, seed=seed)
 
-    def evaluate(
+    def congruence_errors(
         self,
         y: Any,
         versions: Mapping[str, Distribution],

@@ -65,6 +65,6 @@ def scale_sensitivity(
     results: dict[str, dict[OutputScale, CongruenceResult]] = {name: {} for name in versions}
     for scale in SCALES:
         kernel = output_kernel(scale, y, prepared)
-        for name, result in prepared.evaluate(y, versions, output_kernel=kernel, seed=seed).items():
+        for name, result in prepared.congruence_errors(y, versions, output_kernel=kernel, seed=seed).items():
             results[name][scale] = result
     return results

@@ -141,8 +141,9 @@ def measure_versions(
 ) -> tuple[dict[str, Kept], list[Checkpoint]]:
     """What every version's ``keep`` made of its measurement, and where long solves keep their iterates.
 
-    ``reasons``: why a solver was chosen, by its name, filled in by ``prepare_inputs``. The systems are prepared and solved for all versions together; what is of one version alone is done where ``calls``
-    takes it, which is told where the version's rows are and what all versions share, and ends with ``keep``.
+    ``reasons``: why a solver was chosen, by its name, filled in by ``prepare_inputs``. The systems are prepared and
+    solved for all versions together; what is of one version alone is done where ``calls`` takes it, which is told where
+    the version's rows are and what all versions share, and ends with ``keep``.
     """
     calls = HERE if calls is None else calls
     # Small systems in double precision, wherever they are solved: the flow, the plugin and a plain call agree to 1e-9.

@@ -185,8 +185,8 @@ class _Solved:
     def reason(self, accuracy: BlockAccuracy) -> str:
         """Why so many landmarks, in one sentence."""
         return (
-            f"{len(self.system.inputs.landmarks):,} landmarks leave a certificate of {self.worst:.2g} of the mean CCE or "
-            f"its noise floor, {accuracy.share:.2g} is the aim"
+            f"{len(self.system.inputs.landmarks):,} landmarks leave a certificate of {self.worst:.2g} of the mean CCE "
+            f"or its noise floor, {accuracy.share:.2g} is the aim"
         )
 
 

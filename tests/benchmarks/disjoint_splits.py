@@ -52,7 +52,7 @@ def main(path: Path) -> None:
         versions: dict[str, Distribution] = {
             name: overdispersed(model.predict(x[rows]), excess) for name, (model, excess) in models.items()
         }
-        results = prepared.evaluate(y[rows], versions, uncertainty=True)
+        results = prepared.congruence_errors(y[rows], versions, uncertainty=True)
         one, two = results.values()
         assert one.uncertainty is not None
         assert two.uncertainty is not None

@@ -85,7 +85,7 @@ def decide(split: Split, side: int, multiples: list[float], releases: int) -> No
     needed: list[tuple[float, float]] = []
     for release in range(releases):
         y = split.version(0.0).sample(1, seed=1_000_000 + release)[:, 0]
-        results = split.prepared.evaluate(y, versions, output_kernel=OUTPUT_KERNEL, uncertainty=True)
+        results = split.prepared.congruence_errors(y, versions, output_kernel=OUTPUT_KERNEL, uncertainty=True)
         used = results["in use"].uncertainty
         assert used is not None
         largest = limit(math.sqrt(max(used.influence.squared_mean, 0.0)))

@@ -98,7 +98,7 @@ def mends(n: int, splits: int) -> None:
             y = drawn(law, split)
             preview = recalibration_preview(prepared, y, version)
             cce, score = preview.changes["cce"], preview.changes["crps"]
-            right = prepared.evaluate(y, {"": law})[""].mean
+            right = prepared.congruence_errors(y, {"": law})[""].mean
             finite = preview.predictive.has_density()
             lost = -preview.predictive.log_prob(y) + law.log_prob(y) if finite else np.full(1, np.nan)
             row = [cce.before, cce.after, right, score.before, score.after, law.crps(y).mean(), float(np.mean(lost))]

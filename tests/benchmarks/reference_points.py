@@ -22,7 +22,7 @@ def main() -> None:
     mean = 3.0 * np.tanh(x[:, 0]) + x[:, 1]
     y = rng.normal(mean, 0.5)
     models = {"true": Normal(mean, np.full(n, 0.5)), "wrong far out": Normal(3.0 * x[:, 0] + x[:, 1], np.full(n, 0.5))}
-    whole = prepare(x, input_kernel=RBF(0.25)).evaluate(y, models)
+    whole = prepare(x, input_kernel=RBF(0.25)).congruence_errors(y, models)
     print(f"\n## Choice of the reference points: n = {n:,}, 5 % of the inputs far out, 10 repeats\n")
     means = ", ".join(f"{name} {result.mean:.4f}" for name, result in whole.items())
     print("Root mean square difference of the points' CCE, averaged over the repeats, from that of all points; and the")

@@ -1,6 +1,6 @@
 """A whole evaluation by the command line, on a table of any length: seconds, and the memory of every process.
 
-    python tests/benchmarks/straight_way.py make FOLDER ROWS [--features 64] [--versions 2] [--file-rows 500000] [--counts]
+    python tests/benchmarks/straight_way.py make FOLDER ROWS [--features 64] [--versions 2] [--counts]
     python tests/benchmarks/straight_way.py run FOLDER [--again] [--workers 2]
 
 ``make`` writes Parquet files of one row group each, registers versions of one model (the first is the truth) and an

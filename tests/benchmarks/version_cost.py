@@ -136,7 +136,7 @@ def evaluated(problem: Problem, family: str, number: int, model: ModelVersion, a
     predictive, y, keys = problem.version(family, number), problem.y, problem.keys
     prepared, kernel = problem.prepared, problem.kernel
     with account.part("congruence"):
-        result = prepared.evaluate(y, {"": predictive}, output_kernel=kernel, uncertainty=True)[""]
+        result = prepared.congruence_errors(y, {"": predictive}, output_kernel=kernel, uncertainty=True)[""]
     with account.part("expected if true"):
         expected = expected_congruence(
             prepared.smoother,

@@ -204,7 +204,7 @@ def test_versions_evaluated_together_are_the_versions_evaluated_alone():
     x, y, mean = split()
     versions = {"a": Normal(mean, np.ones(len(y))), "b": Normal(mean + 3.0, np.ones(len(y))), "c": Poisson(mean)}
     prepared = prepare(x, input_kernel=KERNEL)
-    together = prepared.evaluate(y, versions)
+    together = prepared.congruence_errors(y, versions)
     for name, predictive in versions.items():
         alone = prepared.conditional_congruence_error(y, predictive)
         np.testing.assert_allclose(together[name].values, alone.values, rtol=1e-12)
@@ -227,7 +227,7 @@ def test_a_biased_and_an_overconfident_model_exceed_the_floor_that_the_true_one_
         "biased": Normal(mean + 1.5, np.ones(len(y))),
         "overconfident": Normal(mean, np.full(len(y), 0.1)),
     }
-    results = prepare(x, input_kernel=KERNEL).evaluate(y, versions, output_kernel=RBF(0.5))
+    results = prepare(x, input_kernel=KERNEL).congruence_errors(y, versions, output_kernel=RBF(0.5))
     assert results["true"].mean < 1.5 * results["true"].noise_floor
     assert results["biased"].mean > 4.0 * results["biased"].noise_floor
     assert results["overconfident"].mean > 4.0 * results["overconfident"].noise_floor

@@ -39,7 +39,7 @@ def test_the_difference_is_that_of_the_mean_squares():
     y = x[:, 0] + rng.standard_normal(120)
     first, second = Normal(x[:, 0] + 0.3, np.ones(120)), Normal(x[:, 1], np.full(120, 1.2))
     prepared = prepare(x, input_kernel=KERNEL)
-    results = prepared.evaluate(y, {"a": first, "b": second})
+    results = prepared.congruence_errors(y, {"a": first, "b": second})
     item = paired_congruence_difference(x, y, first, second, input_kernel=KERNEL)
     assert item.difference == pytest.approx(np.mean(results["a"].values ** 2) - np.mean(results["b"].values ** 2))
     assert item.mean_difference == pytest.approx(results["a"].mean - results["b"].mean)
@@ -85,7 +85,7 @@ def test_resampling_points_tells_equally_wrong_normals_apart():
     versions = {"a": Normal(zero + 0.2, zero + 1.0), "b": Normal(zero - 0.2, zero + 1.0)}
     rejected = 0
     for split in range(20):
-        results = prepared.evaluate(rng.standard_normal(n), versions, output_kernel=RBF(0.5))
+        results = prepared.congruence_errors(rng.standard_normal(n), versions, output_kernel=RBF(0.5))
         columns = [results[name].values[:, None] for name in versions]
         item = PairedResampling(n, 200, split).compare(PointMetric(columns[0], columns[1], mean_of))
         rejected += item.p_value < 0.05

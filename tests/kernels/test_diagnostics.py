@@ -5,8 +5,9 @@ import warnings
 import numpy as np
 import pytest
 
-from congruence.kernels import RBF, Cholesky, Polynomial, prepare
+from congruence.kernels import RBF, Cholesky, Polynomial
 from congruence.kernels.congruence.diagnostics import kernel_diagnostics
+from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.gram.variation import NearlyConstantKernelWarning, kernel_variation
 from congruence.kernels.protocol.weighting import weighted_reference

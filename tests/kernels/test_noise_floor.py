@@ -114,6 +114,6 @@ def test_a_version_has_the_same_floor_in_whatever_company():
     solver = ConjugateGradient(1e-10, landmarks=100)  # has no factor: the floor is by probes
     prepared = prepare(x, input_kernel=RBF(0.3), solver=solver)
     versions = {name: Normal(np.zeros(300), np.full(300, scale)) for name, scale in (("a", 0.8), ("b", 1.2))}
-    together = prepared.evaluate(y, versions)
-    alone = prepared.evaluate(y, {"b": versions["b"]})["b"]
+    together = prepared.congruence_errors(y, versions)
+    alone = prepared.congruence_errors(y, {"b": versions["b"]})["b"]
     np.testing.assert_allclose(together["b"].noise_floor_values, alone.noise_floor_values, rtol=1e-6)

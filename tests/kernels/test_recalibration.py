@@ -306,7 +306,7 @@ def test_a_true_ensemble_stays_as_it_is_and_a_narrow_one_is_widened(inputs: Arra
 def test_a_preview_of_an_overconfident_version(prepared: PreparedCongruence, inputs: Array) -> None:
     law = _truth(inputs)
     y = _drawn(law)
-    right = prepared.evaluate(y, {"": law})[""].mean
+    right = prepared.congruence_errors(y, {"": law})[""].mean
     preview = recalibration_preview(prepared, y, Normal(law.loc, law.scale / 2.0))
     assert preview.changes["cce"].before > 1.8 * right
     assert preview.changes["cce"].after == pytest.approx(right, rel=0.1)

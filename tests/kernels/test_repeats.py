@@ -55,7 +55,7 @@ def test_without_repeats_a_protocol_is_one_evaluation():
     query = split(30, seed=5)[0]
     for points in (None, query):
         found = evaluate_protocol(EXACT, 3.0 * x, y, versions, query=points)
-        direct = prepare(x, query=points, input_kernel=KERNEL).evaluate(y, versions)
+        direct = prepare(x, query=points, input_kernel=KERNEL).congruence_errors(y, versions)
         for name, result in direct.items():
             np.testing.assert_allclose(found[name].values, result.values, rtol=1e-9)
             assert found[name].mean == pytest.approx(result.mean)
@@ -126,7 +126,7 @@ def test_a_part_of_the_split_ranks_versions_as_the_whole_and_all_points_are_quer
     found = downsampled_congruence(x, y, versions, rows=150, repeats=4, choice=choice, input_kernel=KERNEL)
     means = [result.mean for result in found.values()]
     assert means == sorted(means)
-    whole = prepare(x, input_kernel=KERNEL).evaluate(y, versions)
+    whole = prepare(x, input_kernel=KERNEL).congruence_errors(y, versions)
     assert found["bias 3.0"].mean == pytest.approx(whole["bias 3.0"].mean, rel=0.15)
     assert found["bias 0.0"].values.shape == (600,)
     assert found["bias 0.0"].noise_floor > 1.5 * whole["bias 0.0"].noise_floor

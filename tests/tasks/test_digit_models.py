@@ -63,7 +63,7 @@ def predicted(models: dict[str, PredictiveModel], test_table: pd.DataFrame) -> d
 def congruence(predicted: dict[str, Distribution], test_table: pd.DataFrame) -> dict[str, CongruenceResult]:
     x = embed_table(test_table, "image", load_encoder(EncoderSettings(kind="open_clip", model="compact")))
     prepared = prepare(EXACT.apply(x), input_kernel=EXACT.input_kernel)
-    return prepared.evaluate(test_table["target"], predicted)
+    return prepared.congruence_errors(test_table["target"], predicted)
 
 
 def test_the_registry_says_what_each_version_is(versions: list[ModelVersion]) -> None:

@@ -146,7 +146,7 @@ def test_every_number_is_that_of_a_split_in_memory(threads, tmp_path, family, n,
         solver=Nystrom(60),
     )
     kernel = RBF(variance_gamma(y))
-    result = held.evaluate(y, {"a": model}, uncertainty=True)["a"]
+    result = held.congruence_errors(y, {"a": model}, uncertainty=True)["a"]
     of = {name: written.column("a", name, blocks) for name in COLUMNS}
 
     assert said.rows == n
@@ -310,7 +310,7 @@ def test_vector_targets_by_features_whose_error_is_measured_on_all(threads, tmp_
     held = prepare(
         EXACT.apply(x.astype(float)), input_kernel=EXACT.input_kernel, regularization=0.1, solver=Nystrom(60)
     )
-    there = held.evaluate(y, {"a": model})["a"]
+    there = held.congruence_errors(y, {"a": model})["a"]
     assert abs(said.mean - there.mean) <= said.certificate.in_mean + there.mean_error_bound
     assert said.mean == pytest.approx(there.mean, rel=1e-4)
     narrow = replace(EXACT, output_kernel=RBF(200.0))
