@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -96,7 +96,7 @@ class Split(PreparedCongruence):
         Args:
             y: targets.
             versions: predictive distributions by version.
-            output_kernel: k_Y of CCE and test; by default RBF with gamma = 1 / (2 var(y)) of the CCE. Of the test it has
+            output_kernel: k_Y of CCE and test; by default RBF with gamma = 1 / (2 var(y)) of the CCE; of the test, with
                 the variance that each version states, which makes it exact.
             draws: simulated sets of targets of the test; 999 by default (199 beyond 50,000 rows), 0 for no test.
             seed: of probes and draws.
@@ -168,8 +168,8 @@ class Split(PreparedCongruence):
         self._require_own_rows("calibration_test")
         prepared = self._calibration
         if draws is not None or null is not None:
-            chosen = {} if null is None else {"null": null}
-            prepared = prepare_calibration(self, settings=CalibrationSettings(draws=draws, **chosen))
+            settings = CalibrationSettings(draws=draws)
+            prepared = prepare_calibration(self, settings=settings if null is None else replace(settings, null=null))
         return prepared.test_version(y, predictive, keys=keys, seed=seed)
 
     def local_calibration(

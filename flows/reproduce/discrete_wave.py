@@ -82,7 +82,7 @@ def discrete_wave(plan: Plan) -> Outcome:
 def _evaluated(
     trained: str, x: Array, y: Array, laws: Mapping[str, Distribution], plan: Plan
 ) -> tuple[list[dict[str, object]], Figure]:
-    results = prepare(x, input_kernel=RBF(0.5)).evaluate(y, laws, uncertainty=True)
+    results = prepare(x, input_kernel=RBF(0.5)).congruence_errors(y, laws, uncertainty=True)
     rows: list[dict[str, object]] = []
     said = {}
     for name, result in results.items():

@@ -33,7 +33,7 @@ def settings_study(plan: Plan) -> Outcome:
     for study, value, kernel, regularization, samples in _settings():
         prepared = prepare(wave.x, input_kernel=kernel, regularization=regularization)
         for repeat in range(REPEATS if samples else 1):
-            results = prepared.evaluate(wave.y, models, samples=samples, seed=plan.seed + repeat)
+            results = prepared.congruence_errors(wave.y, models, samples=samples, seed=plan.seed + repeat)
             rows.append({"study": study, "value": value, **{name: r.mean for name, r in results.items()}})
     table = pd.DataFrame(rows).groupby(["study", "value"], sort=False).mean().reset_index()
     spread = pd.DataFrame(rows).groupby(["study", "value"], sort=False).std().reset_index()

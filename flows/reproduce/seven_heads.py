@@ -66,7 +66,7 @@ def _trials(x: Array, y: Array, laws: Mapping[str, Distribution], seed: int) -> 
     """Mean and standard deviation of the mean CCE over five trials of one draw per input."""
     prepared = prepare(x, input_kernel=KERNEL)
     found = [
-        {name: result.mean for name, result in prepared.evaluate(y, laws, samples=1, seed=seed + k).items()}
+        {name: result.mean for name, result in prepared.congruence_errors(y, laws, samples=1, seed=seed + k).items()}
         for k in range(TRIALS)
     ]
     by_name = {name: np.array([trial[name] for trial in found]) for name in laws}
@@ -78,7 +78,7 @@ def _compared(x: Array, test: CountedImages, networks: Mapping[str, HeadedNetwor
     if test.law is not None:
         laws = {TRUE: test.law, **laws}
     trials = _trials(x, test.y, laws, plan.seed)
-    exact = prepare(x, input_kernel=KERNEL).evaluate(test.y, laws)
+    exact = prepare(x, input_kernel=KERNEL).congruence_errors(test.y, laws)
     rows = []
     for name, law in laws.items():
         tested = congruence_test(x, test.y, law, input_kernel=KERNEL, draws=plan.size(999, 99))

@@ -224,8 +224,8 @@ def _keys(rows: EvaluatedRows) -> Array:
 def versions_at_once(n: int, columns: int, worker_bytes: int) -> int:
     """How many versions of ``columns`` right-hand sides are solved together in memory.
 
-    Their vectors take at most a quarter of a worker's memory, and they are at most VERSIONS_AT_ONCE, so that memory does
-    not grow with the versions.
+    Their vectors take at most a quarter of a worker's memory, and they are at most VERSIONS_AT_ONCE: memory does not
+    grow with the versions.
     """
     per_version = 8 * _VECTORS * columns * max(1, n)
     return int(np.clip(worker_bytes // _SHARE // per_version, 1, VERSIONS_AT_ONCE))
