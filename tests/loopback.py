@@ -121,7 +121,7 @@ class PrefectServer(HttpServer):
 class PostgreSQL:
     """A cluster of its own, with a password, in a temporary folder; ``uri`` is what MLflow's stores take."""
 
-    def __init__(self) -> None:
+    def __init__(self, encoding: str = "UTF8") -> None:
         self.password = secrets.token_urlsafe(12)
         self.port = free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="congruence-postgresql-"))
@@ -135,7 +135,19 @@ class PostgreSQL:
             for path in (self.folder, word):
                 os.chown(path, owner.pw_uid, owner.pw_gid)
         data = str(self.folder / "data")
-        self._run("initdb", "-D", data, "-U", "mlflow", "--auth=scram-sha-256", f"--pwfile={word}", "--no-sync")
+        self._run(
+            "initdb",
+            "-D",
+            data,
+            "-E",
+            encoding,
+            "--locale=C",
+            "-U",
+            "mlflow",
+            "--auth=scram-sha-256",
+            f"--pwfile={word}",
+            "--no-sync",
+        )
         options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c fsync=off"
         self._run("pg_ctl", "-D", data, "-l", str(self.folder / "log"), "-o", options, "-w", "start")
 

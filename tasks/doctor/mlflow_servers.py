@@ -26,10 +26,12 @@ from congruence.tasks.mlflow.runs import SOURCE
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.runtime.mlflow_database import database_file, require_local_store
+from congruence.tasks.runtime.mlflow_outages import server_error
 
 TRACKING, REGISTRY, ARTIFACTS = "MLflow", "MLflow's registry", "MLflow's artifacts"
 TAG = PREFIX + "doctor"
 FILE = "doctor.txt"
+_LETTERS = "k\u00fcste \u00b7 \u6d77"
 _NAME = re.compile(r"^(?:models:/)?(?P<name>[^/@:]+)(?:[/@][^/@:]+)?$")
 _LOGIN = (
     "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, to those of a user who may "
@@ -63,6 +65,7 @@ def tracking_server(settings: TrackingSettings) -> Iterator[Finding | Step]:
         client.set_tag(run.info.run_id, TAG, secrets.token_hex(4))
         client.delete_tag(run.info.run_id, TAG)
         yield fine(TRACKING, "a run can be written")
+        yield from _letters(client, str(run.info.run_id))
         yield Step(
             f"{ARTIFACTS}: writing to {_shown(run.info.artifact_uri)}",
             "see whether its disk or bucket is there and may be written; where artifacts do not go through the server, "
@@ -73,6 +76,25 @@ def tracking_server(settings: TrackingSettings) -> Iterator[Finding | Step]:
     finally:
         client.delete_run(run.info.run_id)
         client.delete_experiment(run.info.experiment_id)
+
+
+def _letters(client: MlflowClient, run_id: str) -> Iterator[Finding]:
+    """Whether MLflow's database stores more than ASCII, by a tag that is written and read."""
+    try:
+        client.set_tag(run_id, TAG, _LETTERS)
+        stored = client.get_run(run_id).data.tags.get(TAG) == _LETTERS
+        client.delete_tag(run_id, TAG)
+    except MlflowException as error:
+        failed = server_error(error)
+        if failed is None or not failed.may_be_lasting:
+            raise
+        stored = False
+    if not stored:
+        yield warning(
+            TRACKING,
+            f"its database does not store letters beyond ASCII, such as {_LETTERS!r} in names of splits and slices",
+            "on PostgreSQL move it to a database with ENCODING 'UTF8' (createdb -E UTF8 -T template0)",
+        )
 
 
 def registry(settings: TrackingSettings, models: list[str]) -> Iterator[Finding | Step]:

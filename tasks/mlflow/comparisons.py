@@ -107,13 +107,13 @@ def _note(comparison: Comparison) -> str:
         found = comparison.pairs[version.label].differences if version is not baseline else {}
         cells = [_cell(found.get("cce_mean")), _cell(found.get("cce_squared_mean"))]
         squared = found.get("cce_squared_mean")
-        cells.append("–" if squared is None else probability(squared.p_value))
-        lines.append(" | ".join(["| " + version.label, f"{mean.value:.4g}" if mean else "–", *cells]) + " |")
+        cells.append("-" if squared is None else probability(squared.p_value))
+        lines.append(" | ".join(["| " + version.label, f"{mean.value:.4g}" if mean else "-", *cells]) + " |")
     return "\n".join([*lines, "", *(f"- {note}" for note in comparison.notes)])
 
 
 def _cell(item: MetricDifference | None) -> str:
-    return "–" if item is None else f"{item.difference:+.3g} [{item.low:+.3g}, {item.high:+.3g}]"
+    return "-" if item is None else f"{item.difference:+.3g} [{item.low:+.3g}, {item.high:+.3g}]"
 
 
 def _identity(comparison: Comparison) -> str:

@@ -19,7 +19,7 @@ from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.io_errors import trouble
 from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.runtime.mlflow_database import artifacts_folder, make_local_store, require_local_store
-from congruence.tasks.runtime.mlflow_outages import is_refusal, is_transient
+from congruence.tasks.runtime.mlflow_outages import ServerError, is_refusal, is_transient, server_error
 from congruence.tasks.runtime.uninterrupted import uninterrupted
 
 log = logging.getLogger(__name__)
@@ -30,11 +30,18 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.5, 15.0
 REFUSED_SECONDS = 10.0
 """How long a server that refuses connections, and never answered this process, is asked: nothing listens there."""
 
+_SAME_ANSWERS = 3
+"""So often a server fails with the same words before it is believed, within some three seconds."""
+
 _answered: set[str] = set()
 
 
 class TrackingError(CongruenceError):
     """MLflow refused or did not answer: names the server, the step and how to go on."""
+
+
+class FailedRequestError(TrackingError):
+    """MLflow answered that it refuses or fails, and would again: says its words."""
 
 
 def connect(settings: TrackingSettings) -> MlflowClient:
@@ -67,7 +74,8 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
     comes meanwhile is handled after it, see ``uninterrupted``.
 
     A server that answered before and refuses connections now is being started again, and is waited for; one that never
-    answered is given up sooner.
+    answered is given up sooner. One that answers with an error of its own is given up where its words tell that trying
+    again is of no use, and where it says the same ``_SAME_ANSWERS`` times.
 
     Raises:
         TrackingError: the server refused, or did not answer within ``settings.patience`` seconds.
@@ -76,6 +84,7 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
     # once and stay: other threads may be asking, and would find MLflow's own again in the midst of it.
     os.environ.setdefault(MLFLOW_HTTP_REQUEST_MAX_RETRIES.name, "1")
     started, wait = time.monotonic(), _FIRST_WAIT
+    said: list[ServerError] = []
     while True:
         try:
             with uninterrupted():
@@ -93,8 +102,16 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
                     f"{step}: MLflow at {server(settings)} does not know the login; set MLFLOW_TRACKING_USERNAME and "
                     "MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, to those of a user whom it knows"
                 ) from error
+            failed = server_error(error)
+            if failed is not None:
+                said = [*(before for before in said if before == failed), failed]
+                if failed.is_lasting or (failed.may_be_lasting and len(said) >= _SAME_ANSWERS):
+                    raise FailedRequestError(
+                        f"{step}: MLflow at {server(settings)} answered {mask_text(str(failed))}. What was computed is "
+                        "kept: see the server's log, and run the same command again"
+                    ) from error
             if not is_transient(error):
-                raise TrackingError(f"{step}: MLflow at {server(settings)} refused: {message}") from error
+                raise FailedRequestError(f"{step}: MLflow at {server(settings)} refused: {message}") from error
             elapsed = time.monotonic() - started
             absent = server(settings) not in _answered and is_refusal(error)
             if absent and elapsed + wait > min(settings.patience, REFUSED_SECONDS):
@@ -108,13 +125,19 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
                     f"{step}: another process has held the database {server(settings)} for {elapsed:.0f} s; wait "
                     "for it or end it, and run the same command again: what was computed is kept"
                 ) from error
+            if elapsed + wait > settings.patience and failed is not None:
+                raise TrackingError(
+                    f"{step}: MLflow at {server(settings)} has answered {mask_text(str(failed))} for {elapsed:.0f} s. "
+                    "What was computed is kept: see the server's log, and run the same command again"
+                ) from error
             if elapsed + wait > settings.patience:
                 raise TrackingError(
                     f"{step}: MLflow at {server(settings)} did not answer for {elapsed:.0f} s ({message}). "
                     "What was computed is kept on disk: start the server and run the same command again, "
                     "or raise tracking.patience"
                 ) from error
-            log.warning("%s: MLflow at %s does not answer; trying again in %.1f s", step, server(settings), wait)
+            what = "does not answer" if failed is None else f"answers {mask_text(str(failed))}"
+            log.warning("%s: MLflow at %s %s; trying again in %.1f s", step, server(settings), what, wait)
         time.sleep(wait)
         wait = min(2.0 * wait, _LONGEST_WAIT)
 

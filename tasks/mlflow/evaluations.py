@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, Metric, Run
 from mlflow.exceptions import MlflowException
 
-from congruence.tasks.mlflow.connection import TrackingError, connect, of_deleted_run, persist
+from congruence.tasks.mlflow.connection import FailedRequestError, TrackingError, connect, of_deleted_run, persist
 from congruence.tasks.mlflow.finished import SECONDS, SLICES, WRONG
 from congruence.tasks.mlflow.identity import COMPLETE, STATE, EvaluationIdentity, find_evaluation
 from congruence.tasks.mlflow.links import list_page, run_page
@@ -36,6 +37,7 @@ SLICES_FILE = "tables/slices.json"
 POINTS_FILE = "tables/points.json"
 PROVENANCE_FILE = "provenance.json"
 REPORT_FILE = "report.html"
+log = logging.getLogger(__name__)
 _DATASET_DIGEST = 36
 _LONGEST_PARAM = 500
 _WRITERS = 3
@@ -96,7 +98,12 @@ def _log(client: MlflowClient, identity: EvaluationIdentity, evaluation: Evaluat
     tags[SLICES] = json.dumps(evaluation.slice_names)
     if evaluation.wrong is not None:
         tags[WRONG] = "\n".join(evaluation.wrong.sentences)
-    persist("tagging the run", lambda: set_tags(client, run_id, tags), settings)
+    try:
+        persist("tagging the run", lambda: set_tags(client, run_id, tags), settings)
+    except FailedRequestError as error:
+        if of_deleted_run(error):
+            raise
+        log.warning("%s: its numbers are logged; %s", identity.run_name, error)
     persist("closing the run", lambda: close_run(client, run_id, COMPLETE), settings)
     _finish_version(client, evaluation, run_id, settings)
     return run_id
@@ -265,10 +272,14 @@ def _described(name: str, metric: EvaluationMetric) -> str:
 
 
 def _finish_version(client: MlflowClient, evaluation: Evaluation, run_id: str, settings: TrackingSettings) -> None:
+    """What stands on the version beside its run, which holds every number: that it cannot be set fails no version."""
     label = evaluation.model.label
-    persist(f"tagging {label}", lambda: tag_version(client, evaluation, run_id, settings), settings)
-    if settings.source_run_metrics:
-        persist(f"logging to the run of {label}", lambda: _log_to_source_run(client, evaluation, run_id), settings)
+    try:
+        persist(f"tagging {label}", lambda: tag_version(client, evaluation, run_id, settings), settings)
+        if settings.source_run_metrics:
+            persist(f"logging to the run of {label}", lambda: _log_to_source_run(client, evaluation, run_id), settings)
+    except TrackingError as error:
+        log.warning("%s: its numbers are logged in run %s; %s", label, run_id, error)
 
 
 def _log_to_source_run(client: MlflowClient, evaluation: Evaluation, run_id: str) -> None:

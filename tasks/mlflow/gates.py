@@ -123,10 +123,10 @@ def unusual(decision: GateDecision) -> list[str]:
 
 
 def _row(check: GateCheck) -> str:
-    difference = "–"
+    difference = "-"
     if check.difference is not None and check.low is not None and check.high is not None:
         difference = f"{check.difference:+.3g} [{check.low:+.3g}, {check.high:+.3g}]"
-    numbers = ["–" if item is None else f"{item:.4g}" for item in (check.value, check.limit, check.baseline)]
+    numbers = ["-" if item is None else f"{item:.4g}" for item in (check.value, check.limit, check.baseline)]
     word = "passed" if check.passed else f"**{check.outcome}**"
-    cells = [word, check.rule, check.split or "–", *numbers, difference, probability(check.p_value)]
+    cells = [word, check.rule, check.split or "-", *numbers, difference, probability(check.p_value)]
     return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"

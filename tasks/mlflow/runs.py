@@ -17,6 +17,7 @@ from congruence.tasks.mlflow.identity import COMPLETE, IDENTITY, OPEN, PREFIX, S
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.views import prepare_experiment
 from congruence.tasks.runtime.masking import mask_text
+from congruence.tasks.runtime.plain_text import plain
 
 ERROR = PREFIX + "error"
 MACHINE_RUN, MACHINE_PLACE = PREFIX + "machine_run", "system_metrics"
@@ -130,8 +131,8 @@ def log_params(client: MlflowClient, run: Run, params: Mapping[str, str]) -> boo
 
 
 def set_tags(client: MlflowClient, run_id: str, tags: Mapping[str, str]) -> None:
-    """Set tags on a run."""
-    client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
+    """Set tags on a run; our own typographic signs become plain ones, which every database can store."""
+    client.log_batch(run_id, tags=[RunTag(key, plain(value)) for key, value in tags.items()])
 
 
 def close_run(client: MlflowClient, run_id: str, state: str) -> None:

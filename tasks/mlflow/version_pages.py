@@ -51,7 +51,7 @@ def _entry(evaluation: Evaluation, experiment: str, run_id: str, report: bool) -
         words += ". " + " ".join(evaluation.wrong.sentences)
     pages = {"Report": run_page(experiment, run_id, _REPORT)} if report else {}
     pages |= {"Run": run_page(experiment, run_id), "All versions on this split": list_page(experiment, KEY)}
-    links = " · ".join(f"[{name}]({page})" for name, page in pages.items())
+    links = " | ".join(f"[{name}]({page})" for name, page in pages.items())
     said = mask_text(" ".join(words.split())).rstrip(".")
     return f"- **{evaluation.split.name}**: {said}. {links} <!-- {_excess(evaluation):.6g} -->"
 

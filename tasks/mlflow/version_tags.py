@@ -16,6 +16,7 @@ from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.version_pages import described
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.runtime.masking import mask_text
+from congruence.tasks.runtime.plain_text import plain
 from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.meanings import verdict
 
@@ -52,9 +53,9 @@ def tag_version(client: MlflowClient, evaluation: Evaluation, run_id: str, setti
         if base is not None:
             tags["cce_link"] = run_link(base, experiment, run_id)
     for key, value in tags.items():
-        client.set_model_version_tag(model.name, model.version, key, mask_text(value))
+        client.set_model_version_tag(model.name, model.version, key, plain(mask_text(value)))
     present = client.get_model_version(model.name, model.version)
-    text = described(present.description, evaluation, experiment, run_id, report=settings.report)
+    text = plain(described(present.description, evaluation, experiment, run_id, report=settings.report))
     if text != present.description:
         client.update_model_version(model.name, model.version, text)
     stale = (*_FORMER, *(("what_is_wrong",) if headline and evaluation.wrong is None else ()))

@@ -144,7 +144,7 @@ def test_the_pages_people_open(make_evaluation, server, settings, browser, tmp_p
     browser.picture(tmp_path / "model.png")
 
     page = browser.read(f"{server.uri}/#/models/angle/versions/1", "cce_status")
-    for word in ("cce", "as expected if true", "seen: CCE", "Report · Run · All versions on this split"):
+    for word in ("cce", "as expected if true", "seen: CCE", "Report | Run | All versions on this split"):
         assert word in page
     browser.picture(tmp_path / "version.png")
 

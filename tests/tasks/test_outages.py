@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from congruence.tasks.mlflow import (
     TrackingError,
     TrackingSettings,
     connection,
+    evaluations,
     fail_run,
     log_evaluation,
     open_run,
@@ -29,6 +32,98 @@ from congruence.tasks.mlflow import (
 from congruence.tasks.mlflow.connection import persist
 from congruence.tasks.models.registry import RegistryError, resolve
 from congruence.tasks.runtime.mlflow_outages import is_refusal, is_transient
+
+
+class _Failing(BaseHTTPRequestHandler):
+    """Answers every request with one status and text."""
+
+    status, text = 500, ""
+    asked = 0
+
+    def do_POST(self) -> None:
+        type(self).asked += 1
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(self.status)
+        self.end_headers()
+        self.wfile.write(self.text.encode())
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def failing() -> Iterator[type[_Failing]]:
+    handler = type("Handler", (_Failing,), {})
+    with HTTPServer(("127.0.0.1", 0), handler) as http:
+        handler.uri = f"http://127.0.0.1:{http.server_port}"
+        thread = threading.Thread(target=http.serve_forever)
+        thread.start()
+        yield handler
+        http.shutdown()
+        thread.join()
+
+
+def _said(failing: Any, patience: float) -> tuple[str, float]:
+    settings, started = TrackingSettings(uri=failing.uri, patience=patience), time.monotonic()
+    client = connection.connect(settings)
+    with pytest.raises(TrackingError) as refused:
+        persist("tagging", lambda: client.set_tag("run", "tag", "value"), settings)
+    return str(refused.value), time.monotonic() - started
+
+
+def test_a_server_that_fails_for_good_has_answered_with_its_words_at_once(
+    failing: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    failing.text = json.dumps({"error_code": "INTERNAL_ERROR", "message": "'ascii' codec can't encode character"})
+    said, seconds = _said(failing, 60.0)
+    assert "tagging: MLflow at http://127.0.0.1" in said
+    assert "answered 500: 'ascii' codec can't encode character; MLflow's database stores ASCII alone" in said
+    assert seconds < 5.0
+    failing.text = json.dumps({"error_code": "INTERNAL_ERROR", "message": "no column 'digest'"})
+    said, seconds = _said(failing, 60.0)
+    assert "answered 500: no column 'digest'. What was computed is kept: see the server's log" in said
+    assert seconds < 15.0
+
+
+def test_a_server_whose_database_is_away_is_waited_for_and_quoted(
+    failing: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    failing.status, failing.text = 503, json.dumps({"message": "the database system is starting up"})
+    said, seconds = _said(failing, 4.0)
+    assert "has answered 503: the database system is starting up for" in said
+    assert "did not answer" not in said
+    assert seconds > 2.0
+
+
+def test_a_tag_that_cannot_be_set_fails_no_version_whose_numbers_are_logged(
+    make_evaluation: Any, tracked: TrackingSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, evaluation = MlflowClient(), make_evaluation()
+    client.create_registered_model("angle")
+    client.create_model_version("angle", source="/nowhere")
+
+    def refuse(*_: Any) -> None:
+        raise MlflowException("'ascii' codec can't encode character '\\xb7' in position 2")
+
+    monkeypatch.setattr(evaluations, "tag_version", refuse)
+    monkeypatch.setattr(evaluations, "set_tags", refuse)
+    run = client.get_run(log_evaluation(evaluation, tracked))
+    assert run.info.status == "FINISHED"
+    assert run.data.metrics["cce_mean"] == pytest.approx(evaluation.metrics["cce_mean"].value)
+    monkeypatch.undo()
+    assert log_evaluation(evaluation, tracked) == run.info.run_id
+    assert "cce" in client.get_model_version("angle", "1").tags
+
+
+def test_what_we_write_is_ascii(make_evaluation: Any, tracked: TrackingSettings) -> None:
+    client, evaluation = MlflowClient(), make_evaluation()
+    client.create_registered_model("angle")
+    client.create_model_version("angle", source="/nowhere")
+    run = client.get_run(log_evaluation(evaluation, tracked.model_copy(update={"report": True})))
+    version = client.get_model_version("angle", "1")
+    assert f"{run.data.tags} {run.data.params} {version.tags} {version.description}".isascii()
 
 
 @pytest.fixture
