@@ -16,20 +16,19 @@ from congruence.flows.evaluation.results import VersionOutcome
 from congruence.flows.evaluation.tracking import use_tracking
 from congruence.tasks.comparison import ComparedVersion, GateCheck, GateDecision, GateSettings, apply_gate
 from congruence.tasks.mlflow import (
-    alias_holder,
     baseline_version,
     comparable_versions,
     gate_baseline,
     log_decision,
     place_of,
     read_version,
-    set_alias,
 )
 from congruence.tasks.mlflow.connection import persist
 from congruence.tasks.models.registry import ModelVersion, select
 from congruence.tasks.recalibration.rows import has_seen
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.watching.aliases import move_alias
 
 
 @dataclass(frozen=True)
@@ -144,12 +143,9 @@ def _with_alias_moved(decisions: list[GateDecision], alias: str, settings: Evalu
     said: dict[str, str] = {}
     for decision in newest_passed(decisions):
         model = decision.candidate.model
-        holder = alias_holder(model.name, alias, settings.tracking)
-        if holder is not None and int(holder) > int(model.version):
-            said[model.label] = f"alias {alias} stays on {model.name}/{holder}, which is newer"
-            continue
-        set_alias(model, alias, settings.tracking)
-        said[model.label] = f"alias {alias} is now on {model.label}"
+        holder = move_alias(model, alias, settings.tracking)
+        newer = f"alias {alias} stays on {model.name}/{holder}, which is newer"
+        said[model.label] = newer if holder != model.version else f"alias {alias} is now on {model.label}"
     return [
         replace(item, notes=(*item.notes, said[item.candidate.label])) if item.candidate.label in said else item
         for item in decisions

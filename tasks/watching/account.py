@@ -11,7 +11,6 @@ Looks of one version are numbered one at a time, by a claim on its account; watc
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -22,12 +21,12 @@ from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import SIGNIFICANCE, Metric, truth_p_value
 from congruence.tasks.scores.looks import LOOK, look_tag
 from congruence.tasks.scores.meanings import probability
-from congruence.tasks.watching.claims import claim, drop_expired, release
+from congruence.tasks.watching.claims import exclusive
 
 SAID = "cce_looks"
 """The tag that says in words how often the version was looked at, and whether it was ever called wrong."""
 
-_TRIES, _PAUSE, _LEASE = 40, 0.5, 30.0
+_TRIES = 5
 
 
 def account_of(tags: Mapping[str, str]) -> LookAccount:
@@ -56,24 +55,22 @@ def open_look(identity: EvaluationIdentity, owner: str, settings: TrackingSettin
         TrackingError: MLflow does not answer, or other watchers hold the account.
     """
     name = look_tag(identity.split_digest, identity.protocol_digest)
-    lock = replace(identity, split_name="looks", split_digest="looks", protocol_digest="looks")
+    lock = replace(identity, split_name="account of looks", split_digest="looks", protocol_digest="looks")
     for _ in range(_TRIES):
-        known = _tags(identity.model, settings).get(name)
-        if known is not None:
-            return float(json.loads(known)["level"])
-        drop_expired([lock], settings)
-        if not claim(lock, owner, _LEASE, settings):
-            time.sleep(_PAUSE)
-            continue
-        try:
-            account = account_of(_tags(identity.model, settings))
-            look = {"number": len(account.looks) + 1, "level": account.next_level(""), "p_value": None}
-            _write(identity.model, {name: json.dumps(look | {"split": identity.split_name})}, settings)
-            return float(account.next_level(""))
-        finally:
-            release(lock, owner, settings)
+        with exclusive(lock, owner, settings) as stands:
+            tags = _tags(identity.model, settings)
+            if name in tags:
+                return float(json.loads(tags[name])["level"])
+            account = account_of(tags)
+            level = float(account.next_level(""))
+            look = {"number": len(account.looks) + 1, "level": level, "p_value": None, "split": identity.split_name}
+            written = json.dumps(look | {"owner": owner})
+            _write(identity.model, {name: written}, settings)
+            if stands():
+                return level
+            _withdraw(identity.model, name, written, settings)  # somebody else may have counted this number meanwhile
     raise TrackingError(
-        f"{identity.model.label}: other watchers hold its account of looks; it is tried at the next look"
+        f"{identity.model.label}: MLflow answers too slowly to open a look at it; it is tried at the next look"
     )
 
 
@@ -122,6 +119,16 @@ def in_words(tags: Mapping[str, str]) -> str:
 def _shown(look: Mapping[str, object]) -> str:
     p_value, level = float(str(look["p_value"])), float(str(look["level"]))
     return f"{look['split']}: p {probability(p_value)} at level {level:.2g}"
+
+
+def _withdraw(model: ModelVersion, key: str, written: str, settings: TrackingSettings) -> None:
+    client = connect(settings)
+
+    def remove() -> None:
+        if client.get_model_version(model.name, model.version).tags.get(key) == written:
+            client.delete_model_version_tag(model.name, model.version, key)
+
+    persist("writing the account", remove, settings)
 
 
 def _tags(model: ModelVersion, settings: TrackingSettings) -> dict[str, str]:

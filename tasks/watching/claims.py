@@ -6,6 +6,8 @@ under a smaller name, it withdraws; otherwise it looks again until the others ha
 what was written before, so two watchers never both find themselves alone. A holder renews its claim; the claim of one
 that died ends with its lease and is taken off by the next who looks. An MLflow that was away for longer than a lease
 makes living holders look dead: they renew within a second or two of its return, for which the others wait.
+
+Leases are written and judged by one clock, that of MLflow's server or database (``server_clock``).
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from mlflow import MlflowClient
@@ -26,6 +28,7 @@ from mlflow import MlflowClient
 from congruence.tasks.mlflow import EvaluationIdentity, TrackingError, TrackingSettings
 from congruence.tasks.mlflow.connection import connect, persist, server
 from congruence.tasks.mlflow.identity import PREFIX
+from congruence.tasks.mlflow.server_clock import server_time
 from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.runtime.mlflow_outages import is_transient
 
@@ -36,6 +39,7 @@ ASKING, HELD = "asking", "held"
 ASKING_SECONDS = 30.0
 RETURN_SECONDS = 5.0
 _LOOKS, _PAUSE = 25, 0.2
+_TRIES, _STEP_PAUSE, _LEASE = 40, 0.5, 30.0
 _RENEW_AGAIN = 0.5
 
 
@@ -52,7 +56,9 @@ def claim(identity: EvaluationIdentity, owner: str, lease: float, settings: Trac
         TrackingError: MLflow does not answer.
     """
     client = connect(settings)
-    return persist(f"claiming {identity.model.label}", lambda: _claim(client, identity, owner, lease), settings)
+    return persist(
+        f"claiming {identity.model.label}", lambda: _claim(client, identity, owner, lease, settings), settings
+    )
 
 
 def drop_expired(identities: Sequence[EvaluationIdentity], settings: TrackingSettings) -> None:
@@ -64,7 +70,7 @@ def drop_expired(identities: Sequence[EvaluationIdentity], settings: TrackingSet
     client = connect(settings)
 
     def expired() -> dict[str, tuple[EvaluationIdentity, str]]:
-        now = time.time()
+        now = server_time(settings)
         return {
             key: (identity, value)
             for identity in identities
@@ -105,7 +111,7 @@ def held(
         while not stopped.wait(pause):
             try:
                 for identity in identities:
-                    _write(client, identity, owner, HELD, lease)
+                    _write(client, identity, owner, HELD, lease, settings)
                 pause, said = lease / 3.0, False
             except Exception as error:  # whatever it is, the next one may succeed
                 if not said:
@@ -127,16 +133,50 @@ def held(
                 log.warning("%s; the claim ends by itself within %.0f s", error, lease)
 
 
-def _claim(client: MlflowClient, identity: EvaluationIdentity, owner: str, lease: float) -> bool:
+@contextmanager
+def exclusive(identity: EvaluationIdentity, owner: str, settings: TrackingSettings) -> Iterator[Callable[[], bool]]:
+    """Hold a claim for a step of moments; what is yielded tells whether it still stands.
+
+    A holder that was held up for longer than the lease may no longer be alone: it asks after it has written, and takes
+    back what it wrote where its claim is gone. As long as the claim stands nobody else has read or written meanwhile.
+
+    Raises:
+        TrackingError: MLflow does not answer, or others hold it for too long.
+    """
+    for _ in range(_TRIES):
+        drop_expired([identity], settings)
+        if claim(identity, owner, _LEASE, settings):
+            break
+        time.sleep(_STEP_PAUSE)
+    else:
+        raise TrackingError(
+            f"{identity.model.label}: other watchers hold its {identity.split_name}; it is tried at the next look"
+        )
+    try:
+        yield lambda: _stands(identity, owner, settings)
+    finally:
+        release(identity, owner, settings)
+
+
+def _stands(identity: EvaluationIdentity, owner: str, settings: TrackingSettings) -> bool:
+    client, key = connect(settings), _key(identity, owner)
+    return persist(
+        f"looking at the claim on {identity.model.label}", lambda: key in _claims(client, identity), settings
+    )
+
+
+def _claim(
+    client: MlflowClient, identity: EvaluationIdentity, owner: str, lease: float, settings: TrackingSettings
+) -> bool:
     asked = time.monotonic()
-    _write(client, identity, owner, ASKING, ASKING_SECONDS)
+    _write(client, identity, owner, ASKING, ASKING_SECONDS, settings)
     for _ in range(_LOOKS):
         others = _others(client, identity, owner)
         if not others:
             # A pause longer than an asking claim lives may have let another watcher in.
             if time.monotonic() - asked > ASKING_SECONDS / 2.0:
                 break
-            _write(client, identity, owner, HELD, lease)
+            _write(client, identity, owner, HELD, lease, settings)
             return True
         if HELD in others.values() or min(others) < owner:
             break
@@ -156,7 +196,11 @@ def _others(client: MlflowClient, identity: EvaluationIdentity, owner: str) -> d
 
 
 def _claims(client: MlflowClient, identity: EvaluationIdentity) -> dict[str, str]:
-    tags = client.get_model_version(identity.model.name, identity.model.version).tags
+    model = identity.model
+    if model.version:
+        tags = client.get_model_version(model.name, model.version).tags
+    else:
+        tags = client.get_registered_model(model.name).tags
     return {key: value for key, value in tags.items() if key.startswith(_key(identity, ""))}
 
 
@@ -164,11 +208,28 @@ def _key(identity: EvaluationIdentity, owner: str) -> str:
     return f"{CLAIM}{identity.digest[:16]}.{owner}"
 
 
-def _write(client: MlflowClient, identity: EvaluationIdentity, owner: str, state: str, seconds: float) -> None:
-    value = json.dumps({"state": state, "expires": time.time() + seconds, "split": identity.split_name})
-    client.set_model_version_tag(identity.model.name, identity.model.version, _key(identity, owner), value)
+def _write(
+    client: MlflowClient,
+    identity: EvaluationIdentity,
+    owner: str,
+    state: str,
+    seconds: float,
+    settings: TrackingSettings,
+) -> None:
+    expires = server_time(settings) + seconds
+    value = json.dumps({"state": state, "expires": expires, "split": identity.split_name})
+    model, key = identity.model, _key(identity, owner)
+    if model.version:
+        client.set_model_version_tag(model.name, model.version, key, value)
+    else:
+        client.set_registered_model_tag(model.name, key, value)
 
 
 def _remove(client: MlflowClient, identity: EvaluationIdentity, key: str) -> None:
-    if key in _claims(client, identity):
-        client.delete_model_version_tag(identity.model.name, identity.model.version, key)
+    model = identity.model
+    if key not in _claims(client, identity):
+        return
+    if model.version:
+        client.delete_model_version_tag(model.name, model.version, key)
+    else:
+        client.delete_registered_model_tag(model.name, key)

@@ -24,8 +24,10 @@ from congruence.tasks.scores.evaluation import (
     truth_p_value,
 )
 from congruence.tasks.scores.looks import LOOK
-from congruence.tasks.watching import account_of, close_look, new_owner, open_look
+from congruence.tasks.watching import account, account_of, aliases, close_look, new_owner, open_look
 from congruence.tasks.watching.account import SAID
+from congruence.tasks.watching.aliases import move_alias
+from congruence.tasks.watching.claims import CLAIM
 
 FIRST = 0.05 * 6 / np.pi**2
 
@@ -56,6 +58,61 @@ def test_looks_that_watchers_open_at_once_have_levels_of_their_own_and_are_found
     assert "called wrong at look 1" in str(close_look(first, {"cce_p_value": Metric(0.03)}, tracking))
     assert _tags(uri)[SAID].startswith("2 looks, 5% over all of them: called wrong at look 1")
     assert account_of(_tags(uri)).ever_wrong("")
+
+
+def _lose_claim(uri: str) -> None:
+    """What another watcher does with the claim of one that seems dead."""
+    client, version = MlflowClient(), resolve(uri)
+    for key in version.tags:
+        if key.startswith(CLAIM):
+            client.delete_model_version_tag(version.name, version.version, key)
+
+
+def test_a_watcher_that_is_held_up_beyond_its_lease_takes_no_number_of_another(
+    registry: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, tracking = registry.register("fenced"), registry.settings().tracking
+    write, others = account._write, []
+
+    def held_up(*arguments: Any) -> None:
+        if not others:
+            others.append(0.0)
+            _lose_claim(uri)
+            others.append(open_look(_identity(uri, "b"), "b", tracking))
+        write(*arguments)
+
+    monkeypatch.setattr(account, "_write", held_up)
+    level = open_look(_identity(uri, "a"), "a", tracking)
+    np.testing.assert_allclose([others[-1], level], [FIRST, FIRST / 4])
+    looks = [json.loads(value) for key, value in _tags(uri).items() if key.startswith(LOOK)]
+    assert sorted(look["number"] for look in looks) == [1, 2]
+    assert not any(key.startswith(CLAIM) for key in _tags(uri))
+
+
+def test_an_alias_is_not_moved_back_by_a_watcher_that_was_held_up(
+    registry: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracking, client = registry.settings().tracking, MlflowClient()
+    first, second, third = (resolve(registry.register("raced")) for _ in range(3))
+    client.set_registered_model_alias("raced", "champion", first.version)
+    set_alias, moved = aliases.set_alias, []
+
+    def held_up(*arguments: Any) -> None:
+        if not moved:
+            moved.append("")
+            for key in client.get_registered_model("raced").tags:
+                if key.startswith(CLAIM):
+                    client.delete_registered_model_tag("raced", key)
+            moved.append(move_alias(third, "champion", tracking))
+        set_alias(*arguments)
+
+    monkeypatch.setattr(aliases, "set_alias", held_up)
+    assert move_alias(second, "champion", tracking) == third.version
+    assert moved[-1] == third.version
+    assert str(client.get_model_version_by_alias("raced", "champion").version) == third.version
+    assert client.get_registered_model("raced").tags == {"congruence.alias.champion.3": "moved"}
+    client.set_registered_model_alias("raced", "champion", first.version)  # by a person
+    assert move_alias(second, "champion", tracking) == second.version
 
 
 def test_status_and_account_use_one_level() -> None:
