@@ -18,9 +18,9 @@ try:
 except ImportError:
     sys.exit("make_secrets.py needs the package cryptography: pip install cryptography")
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also where congruence is not installed
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from congruence.tasks.stack.certificates import make_certificates
+from certificates import make_certificates
 
 
 def make(folder: Path, host: str = "postgres") -> None:

@@ -24,7 +24,7 @@ HEAVY = (
 SERVERS = ("prefect", "dask", "distributed", "torch", "open_clip", "matplotlib", "zarr")
 COMMAND = """
 import json, sys
-from congruence.flows.cli.app import main
+from congruence.flows.cli.app import app as main
 sys.argv = ["congruence", *sys.argv[1:]]
 try:
     main()

@@ -11,85 +11,61 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import boto3
 import numpy as np
 import pandas as pd
+import psutil
 import requests
 import yaml
 from loopback import wait_until
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
 from PIL import Image
+from stack_servers import BUCKET, Part, Servers, is_alive
 
-from congruence.flows.stack.place import read_environment, stack_folder
 from congruence.tasks.contract import log_predictive_model
-from congruence.tasks.stack.account import Account, PartAccount, read_account
-from congruence.tasks.stack.tether import descendants, is_alive
 
 ROWS, FILES, SHARD_ROWS = 160, 4, 20
 NUMBERS = ("cce_mean", "cce_noise_floor", "nll_mean", "crps_mean", "ece", "mae")
-ENCODERS = Path(__file__).parent / "tasks" / "embedding"
-BUCKET = "congruence"
 
 
 class StackStage:
-    """The stack of a home folder that PostgreSQL's user may enter."""
+    """The servers in a home folder that PostgreSQL's user may enter."""
 
     def __init__(self) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="congruence-stack-"))
         self.home.chmod(0o711)
-        self.folder = stack_folder(self.home)
-        self.known: dict[str, str] = {}
+        self.servers = Servers(self.home)
+        self.folder = self.servers.folder
+        self.known = self.servers.environment
         self.seen: set[int] = set()
 
-    def command(self, *arguments: str, seconds: float = 240) -> subprocess.CompletedProcess[str]:
-        path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ENCODERS)]))
-        return subprocess.run(
-            [sys.executable, "-m", "congruence.flows.cli.app", "stack", *arguments],
-            env=os.environ | {"PYTHONPATH": path, "CONGRUENCE_HOME": str(self.home)},
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-        )
-
     def up(self) -> None:
-        done = self.command("up", "--detach")
-        until = time.monotonic() + 120.0
-        while "is taken by another program" in done.stderr and time.monotonic() < until:  # by another test's cluster
-            time.sleep(2.0)
-            done = self.command("up", "--detach")
-        assert done.returncode == 0, done.stdout + done.stderr
-        self.known = read_environment(self.home)
+        self.servers.up()
         self.look()
 
     def down(self) -> None:
-        if read_account(self.folder) is not None:
-            self.look()
-        self.command("down")
+        self.look()
+        self.servers.down()
 
-    def account(self) -> Account:
-        found = read_account(self.folder)
-        assert found is not None, "no stack is up"
-        return found
-
-    def part(self, name: str) -> PartAccount:
-        return next(part for part in self.account().parts if part.name == name)
+    def part(self, name: str) -> Part:
+        return self.servers.parts[name]
 
     def look(self) -> set[int]:
-        """Every process of the stack that has been seen, for the question what is left of them."""
-        account = self.account()
-        self.seen |= {account.warden, *descendants(account.warden)}
+        """Every process of the servers that has been seen, for the question what is left of them."""
+        for part in self.servers.parts.values():
+            with suppress(psutil.NoSuchProcess):
+                if part.pid is not None:
+                    below = psutil.Process(part.pid).children(recursive=True)
+                    self.seen |= {part.pid, *(process.pid for process in below)}
         return self.seen
 
     def left(self) -> list[str]:
-        def line(pid: int) -> str:
-            with open(f"/proc/{pid}/cmdline") as file:
-                return f"{pid} {file.read().replace(chr(0), ' ')[:150]}"
-
-        return [line(pid) for pid in self.seen if is_alive(pid)]
+        return [f"{pid} {' '.join(psutil.Process(pid).cmdline())[:150]}" for pid in self.seen if is_alive(pid)]
 
     def kill(self, name: str) -> None:
         pid = self.part(name).pid
@@ -97,8 +73,17 @@ class StackStage:
         os.kill(pid, signal.SIGKILL)
 
     def well(self) -> bool:
-        found = read_account(self.folder)
-        return found is not None and found.healthy
+        return self.servers.well()
+
+    def deploy(self, file: Path, cron: str = "0 0 1 1 *") -> None:
+        """Have the work pool evaluate versions by a file: on a schedule, and as soon as one is registered."""
+        script = "import sys; from congruence.flows.scheduling.serve import *\n"
+        script += (
+            "for d in served_deployments(Path(sys.argv[1]), Path(sys.argv[1]).stem, sys.argv[2], pool='congruence'):"
+        )
+        command = [sys.executable, "-c", script + " d.apply()", str(file), cron]
+        done = subprocess.run(command, env=os.environ | self.known, capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stdout + done.stderr
 
     # What is evaluated
 
@@ -130,16 +115,17 @@ class StackStage:
 
     def file(self, name: str, *, pause: float = 0.0, report: bool = False, **watch: Any) -> Path:
         """An evaluation file on a split and a store of its own; it watches the model of that name."""
-        example = yaml.safe_load((self.folder / "evaluation.yaml").read_text())
         split = {"name": name, "uri": self.write_split(name), "input": "image", "target": "y", "key": "key"}
-        content = {key: example[key] for key in ("cluster", "tracking", "home")} | {
+        content: dict[str, Any] = {
+            "cluster": self.servers.cluster,
+            "tracking": {"uri": self.servers.http("mlflow"), "report": report},
+            "home": str(self.home),
             "models": [name],
             "splits": [split | {"model_inputs": ["angle"], "shard_rows": SHARD_ROWS}],
             "encoder": {"kind": "custom", "path": "embed_process:PixelEncoder", "options": {"pause": pause}},
             "store": {"uri": f"s3://{BUCKET}/embeddings/{name}"},
             "watch": {"lease": "15s", "retry_after": "3s", "retry_at_most": "3s", **watch},
         }
-        content["tracking"]["report"] = report
         path = self.home / f"{name}.yaml"
         path.write_text(yaml.safe_dump(content))
         return path

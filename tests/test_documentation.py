@@ -117,9 +117,6 @@ def test_commands_exist(page: Path) -> None:
         _, command, *arguments = shlex.split(match[1])
         assert command in group.commands, f"{line}: no such command"
         found = group.commands[command]
-        if hasattr(found, "commands"):  # a group, such as stack
-            assert arguments[0] in found.commands, f"{line}: no such command"
-            found = found.commands[arguments[0]]
         spelled = {option for parameter in found.params for option in parameter.opts}
         assert {item for item in arguments if item.startswith("-")} <= spelled | {"--help"}, line
 

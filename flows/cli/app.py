@@ -14,7 +14,6 @@ from congruence.flows.cli.commands.recalibrate import recalibrate
 from congruence.flows.cli.commands.registry import compare, gate, list_versions, open_report
 from congruence.flows.cli.commands.reproduce import reproduce
 from congruence.flows.cli.commands.score import score
-from congruence.flows.cli.commands.stack import stack
 from congruence.flows.cli.commands.watch import receive, serve, watch, webhook
 
 
@@ -55,18 +54,8 @@ app.command()(serve)
 app.command()(score)
 app.command()(receive)
 app.command()(webhook)
-app.add_typer(stack, name="stack")
 app.command()(reproduce)
 app.command()(demo)
 app.command()(ui)
 app.command()(doctor)
 app.command()(clean)
-
-
-def main() -> None:
-    """Entry point of the `congruence` command."""
-    app()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,11 +1,17 @@
-"""Where the `congruence` command starts: the kernels install without what the pipeline needs, and it says so."""
+"""Where the `congruence` command starts: under its parent, and with a word on the screen before anything is loaded."""
 
 from __future__ import annotations
 
 import sys
 from importlib.util import find_spec
+from pathlib import Path
+
+from congruence.tasks.runtime.parent import RESUME, run_under_parent
 
 NEEDED = ("typer", "prefect", "dask", "distributed", "mlflow", "zarr", "torch", "open_clip")
+_OUTLIVED = ("open",)
+"""Commands that start a program of the person's, a browser, that is to stay."""
+_SERVERS = {"ui": "", "receive": "", "serve": "Runs that were under way are resumed by the next one."}
 
 
 def main() -> None:
@@ -16,6 +22,19 @@ def main() -> None:
             f"congruence: the command needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not "
             "installed; run: pip install 'congruence[pipeline]' (congruence.kernels works without)"
         )
-    from congruence.flows.cli.app import main as command_line
+    command = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
+    if command is not None and command not in _OUTLIVED and "--help" not in sys.argv:
+        run_under_parent(_mark_as_ended, _SERVERS.get(command, RESUME))
+    from congruence.flows.cli.app import app
 
-    command_line()
+    app()
+
+
+def _mark_as_ended(folder: Path, reason: str) -> None:
+    from congruence.tasks.runtime.journal_sweep import sweep
+
+    sweep(folder, reason)
+
+
+if __name__ == "__main__":
+    main()

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from congruence.flows.cli.environment import embed_servers, tracking_uri
-from congruence.flows.cli.terminated import SENTENCE, STATUS, Termination
 from congruence.tasks.runtime.json_logging import LOGGER, is_json, use_json_lines
 from congruence.tasks.settings.home import DEFAULT, VARIABLE
 
@@ -93,7 +92,7 @@ def start(home: Path | None, *, announce: bool = True) -> Path:
     chosen = home_folder(home)
     if announce:
         chosen.announce()
-    return embed_servers(chosen.folder)
+    return take_over(embed_servers(chosen.folder))
 
 
 def use_home_store(home: Path | None) -> TrackingSettings:
@@ -119,7 +118,21 @@ def open_file(file: Path, home: Path | None, **overrides: Any) -> EvaluationSett
     settings = load_settings(file, {key: value for key, value in overrides.items() if value})
     chosen = home_folder(home, file, settings.home)
     chosen.announce()
-    return settings.model_copy(update={"home": embed_servers(chosen.folder)})
+    return settings.model_copy(update={"home": take_over(embed_servers(chosen.folder), settings)})
+
+
+def take_over(home: Path, settings: EvaluationSettings | None = None) -> Path:
+    """Note from now on in ``home`` which runs are open, and mark those that killed commands left open there."""
+    from congruence.tasks.runtime.run_journal import FOLDER, keep_journal
+
+    keep_journal(home)
+    if any((home / FOLDER).glob("*.jsonl")):
+        from congruence.tasks.runtime.journal_sweep import sweep
+        from congruence.tasks.runtime.masking import mask_text
+
+        named = () if settings is None else (settings.tracking.uri, settings.tracking.registry_uri)
+        sweep(home / FOLDER, addresses={mask_text(uri): uri for uri in named if uri})
+    return home
 
 
 def print_json(content: Any) -> None:
@@ -137,26 +150,18 @@ def announce(line: str, *, failed: bool = False) -> None:
 
 
 class Errors:
-    """Prints our own errors as one readable message; others keep their traceback, which a report of a defect needs.
-
-    A command that is ended by SIGTERM says so in a sentence and leaves with status 143.
-    """
+    """Prints our own errors as one readable message; others keep their traceback, which a report of a defect needs."""
 
     def __init__(self, debug: bool, as_json: bool = False) -> None:
         self.debug = debug
         self.as_json = as_json
-        self._termination = Termination()
 
     def __enter__(self) -> None:
-        self._termination.__enter__()
+        return
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._termination.__exit__(kind, error, trace)
-        if error is not None and self._termination.asked:
-            announce(SENTENCE)
-            sys.exit(STATUS)
         if error is None or self.debug:
             return
         from congruence.flows.cli.error_messages import explained

@@ -19,7 +19,6 @@ from prefect import flow
 from prefect.artifacts import create_table_artifact
 
 from congruence.flows.cli.progress import say
-from congruence.flows.cli.terminated import flow_of_a_command
 from congruence.flows.evaluation.existing_results import asked_versions, divide, left_out, protocol_name
 from congruence.flows.evaluation.keys import encoder_protocol, evaluation_identity
 from congruence.flows.evaluation.results import VersionOutcome
@@ -36,6 +35,7 @@ from congruence.flows.evaluation.stages.waiting import flow_client, told
 from congruence.flows.evaluation.tracking import for_workers
 from congruence.flows.evaluation.untold import Untold
 from congruence.flows.prefect.dask_runner import on_workers_of
+from congruence.flows.prefect.journal import JOURNALED
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.dask.clusters import dask_client
@@ -44,8 +44,9 @@ from congruence.tasks.data import Split, SplitSettings
 from congruence.tasks.encoders.identity import keep_identity
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.mlflow import EvaluationIdentity, fail_run, open_run
-from congruence.tasks.mlflow.connection import use_tracking
+from congruence.tasks.mlflow.connection import connect, use_tracking
 from congruence.tasks.mlflow.performance_report import performance_report, require_drawable
+from congruence.tasks.mlflow.runs import note_closed
 from congruence.tasks.mlflow.stage_seconds import stage_seconds
 from congruence.tasks.mlflow.system_metrics import system_metrics
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
@@ -68,7 +69,7 @@ class SplitWork:
     found: list[VersionOutcome]
 
 
-@flow(name="evaluate", flow_run_name="evaluate {models_label}", validate_parameters=True)
+@flow(name="evaluate", flow_run_name="evaluate {models_label}", validate_parameters=True, **JOURNALED)
 def evaluate(
     settings: EvaluationSettings,
     models_label: str = "registry versions",  # noqa: ARG001 - part of the run's name
@@ -90,7 +91,7 @@ def evaluate(
     use_tracking(settings.tracking)
     versions = asked_versions(settings)
     outcomes: list[VersionOutcome] = []
-    with flow_of_a_command(), ExitStack() as opened:
+    with ExitStack() as opened:
         opened.enter_context(in_use(settings.home_folder, *local_stores(settings)))
 
         @cache
@@ -134,7 +135,7 @@ def _on_workers(client: Client, settings: EvaluationSettings, work: SplitWork, a
         return on_dask(settings, Untold(work), again)
 
 
-@flow(name="evaluate-split", validate_parameters=False)
+@flow(name="evaluate-split", validate_parameters=False, **JOURNALED)
 def evaluate_split(settings: EvaluationSettings, asked: Untold[SplitWork], again: bool) -> list[VersionOutcome]:
     """Embed a split, and predict, solve, score and log what is missing on it; every run that is opened is ended."""
     work = asked.here()
@@ -145,6 +146,7 @@ def evaluate_split(settings: EvaluationSettings, asked: Untold[SplitWork], again
             fail_run(work.identities[label], message, settings.tracking)
             ended[label] = VersionOutcome(label, work.split.name, "failed", error=message)
         for label, made in logged.items():
+            note_closed(connect(settings.tracking), made.run_id)  # by a worker
             ended[label] = VersionOutcome(
                 label,
                 work.split.name,

@@ -30,6 +30,7 @@ from congruence.flows.evaluation.stages.predict import check, kept_predictions, 
 from congruence.flows.evaluation.stages.waiting import as_completed, told
 from congruence.flows.evaluation.tracking import for_workers
 from congruence.flows.prefect.dask_runner import on_workers_of
+from congruence.flows.prefect.journal import JOURNALED
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.contract.resolved import resolved_contract
@@ -219,7 +220,12 @@ def _fitted(
         return fit_recalibrated.with_options(task_runner=runner)(settings, protocol, split, parent, half)
 
 
-@flow(name="fit-recalibration", flow_run_name="recalibrate {parent.label} on {split.name}", validate_parameters=False)
+@flow(
+    name="fit-recalibration",
+    flow_run_name="recalibrate {parent.label} on {split.name}",
+    validate_parameters=False,
+    **JOURNALED,
+)
 def fit_recalibrated(
     settings: EvaluationSettings, protocol: EvaluationProtocol, split: Split, parent: ModelVersion, half: bool
 ) -> FittedVersion:

@@ -13,7 +13,6 @@ from prefect import flow
 from rich.table import Table
 
 from congruence.flows.cli.console import results
-from congruence.flows.cli.terminated import flow_of_a_command
 from congruence.flows.evaluation.keys import encoder_protocol
 from congruence.flows.evaluation.splits import open_planned, with_fitted_encoder
 from congruence.flows.evaluation.stages.addresses import local_stores, rows_of, store_uri
@@ -23,6 +22,7 @@ from congruence.flows.evaluation.stages.solve import solve
 from congruence.flows.evaluation.stages.waiting import told
 from congruence.flows.evaluation.tracking import for_workers
 from congruence.flows.prefect.dask_runner import on_workers_of
+from congruence.flows.prefect.journal import JOURNALED
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.data import SplitSettings
@@ -56,7 +56,7 @@ class ScoredInputs:
     place: str | None = None
 
 
-@flow(name="score", flow_run_name="score {inputs} by {model}", validate_parameters=True)
+@flow(name="score", flow_run_name="score {inputs} by {model}", validate_parameters=True, **JOURNALED)
 def score(
     settings: EvaluationSettings,
     model: str,
@@ -95,7 +95,7 @@ def score(
     kept.remove()
     work = SolveWork(protocol, known, asked, {label: kept})
     locks = in_use(chosen.home_folder, *local_stores(chosen))
-    with flow_of_a_command(), locks, dask_client(chosen.cluster) as client, told(client):
+    with locks, dask_client(chosen.cluster) as client, told(client):
         runner = on_workers_of(client)
         measure_inputs.with_options(task_runner=runner)(chosen, work, version)
     measurement = kept.require()
@@ -120,7 +120,7 @@ def score(
     return ScoredInputs(found, folder, run_id, place_of(run_id, settings.tracking))
 
 
-@flow(name="measure-inputs", validate_parameters=False)
+@flow(name="measure-inputs", validate_parameters=False, **JOURNALED)
 def measure_inputs(settings: EvaluationSettings, work: SolveWork, version: ModelVersion) -> None:
     """Embed and predict labelled rows and new inputs, and solve on the former for the latter."""
     known, asked = work.reference, work.query

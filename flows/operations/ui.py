@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import os
-import signal
+import subprocess
 import sys
 from pathlib import Path
-from types import FrameType
 
 import typer
 
 from congruence.flows.cli.environment import tracking_uri
-from congruence.flows.prefect.tied import end, start_tied
 
 
 def serve_ui(home: Path, host: str, port: int) -> int:
-    """Serve until Ctrl-C, SIGTERM or the server's own end; returns its exit status, 0 where it was asked to end.
-
-    The server and its workers end with this process, also where that is killed.
-    """
+    """Serve until the server ends, with the command or by itself; returns its exit status."""
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", tracking_uri(home)]
     command += ["--default-artifact-root", str(home / "mlartifacts")]
     command += ["--host", host, "--port", str(port), "--workers", "1"]
     pages = list_pages(home, f"http://{host}:{port}")
-    server = start_tied(command, os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})
-    signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        for page in pages:
-            typer.echo(page)
-        return server.wait()
-    except KeyboardInterrupt:
-        return 0
-    finally:
-        end(server)
+    server = subprocess.Popen(command, env=os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})
+    for page in pages:
+        typer.echo(page)
+    return server.wait()
 
 
 def list_pages(home: Path, base: str) -> list[str]:
@@ -54,7 +43,3 @@ def list_pages(home: Path, base: str) -> list[str]:
     except MlflowException:
         return []  # the server says what is wrong with its database
     return [f"  {name}: {base}/{list_page(experiment, KEY)}" for name, experiment in found.items()]
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    raise KeyboardInterrupt

@@ -12,17 +12,15 @@ from distributed import CancelledError, KilledWorker, Status, get_worker
 from prefect.logging.handlers import PrefectConsoleHandler
 
 from congruence.flows.cli.error_messages import explained
-from congruence.flows.cli.terminated import terminated
 from congruence.flows.prefect.run_fields import run_fields
 from congruence.tasks.runtime.json_logging import know, use_json_lines
 from congruence.tasks.runtime.masking import mask_text
 
 _LATER = (CancelledError, KilledWorker)  # which become a ClusterError, see dask_client
 _LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
-_ENGINE = "prefect.engine"  # of a run that has not begun
 _FORMATTER = logging.Formatter()
 _MARK = "congruence_explained"
-_TOLD = ("Finished in state", "Crash detected! Execution was aborted by a termination signal")
+_TOLD = "Finished in state"
 _COMMAND = "CONGRUENCE_ERRORS_TOLD"
 
 
@@ -54,8 +52,8 @@ class ToldElsewhere(logging.Filter):
         """Whether the record is news."""
         if getattr(record, _MARK, False):
             return False
-        if record.name in (*_LOGGERS, _ENGINE) and (terminated() or _worker_ends()):
-            return False  # what follows a SIGTERM, or the end of the cluster, comes from it
+        if record.name in _LOGGERS and _worker_ends():
+            return False  # it comes from the end of the cluster
         return not (record.name in _LOGGERS and record.getMessage().startswith(_TOLD))
 
 

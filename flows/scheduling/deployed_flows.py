@@ -18,22 +18,25 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.runtime import flow_run
 
 from congruence.flows.cli.environment import embed_servers
+from congruence.flows.cli.options import take_over
 from congruence.flows.evaluation.pipeline import evaluate as evaluate_versions
 from congruence.flows.evaluation.results import VersionOutcome
 from congruence.flows.evaluation.tracking import use_tracking
 from congruence.flows.operations.gate import gate_outcomes
-from congruence.flows.prefect.cancelled import ended_when_cancelled
+from congruence.flows.prefect.journal import JOURNALED, note_closed
 from congruence.flows.scheduling.poll import Tick, tick
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.comparison import GateDecision
 from congruence.tasks.mlflow import TrackingError
 from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.runtime.parent import end_with
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
 from congruence.tasks.settings.home import SERVED
 from congruence.tasks.settings.inline import require_inert
 from congruence.tasks.watching.notification import notify
 
 DAY = 24 * 3600
+_PARENT = os.getppid()
 
 
 class UnevaluatedError(CongruenceError):
@@ -50,7 +53,10 @@ def notify_of_failure(ran: Flow[..., Any], run: FlowRun, state: State[Any]) -> N
     notify(settings, f"congruence: run '{run.name}' of flow {ran.name} is {state.name}", str(state.message))
 
 
-_HOOKS: list[Any] = [notify_of_failure]
+_HOOKS: Any = JOURNALED | {
+    "on_failure": [note_closed, notify_of_failure],
+    "on_crashed": [note_closed, notify_of_failure],
+}
 
 
 def _run_name() -> str:
@@ -88,8 +94,7 @@ def look_task(settings: EvaluationSettings, model: str | None) -> Tick:
     flow_run_name=_watch_name,
     validate_parameters=True,
     timeout_seconds=DAY,
-    on_failure=_HOOKS,
-    on_crashed=_HOOKS,
+    **_HOOKS,
 )
 def watch_registry(
     file: Path | None = None, settings: EvaluationSettings | None = None, model: str | None = None
@@ -106,7 +111,7 @@ def watch_registry(
         UnevaluatedError: a version could not be evaluated, or did not pass the gate.
     """
     chosen = _settings(file, settings, None)
-    with ended_when_cancelled(), tags("congruence", *(f"split:{split.name}" for split in chosen.splits)):
+    with tags("congruence", *(f"split:{split.name}" for split in chosen.splits)):
         result = look_task(chosen, model)
     get_run_logger().info("%d evaluated, %d waiting", len(result.outcomes), result.waiting)
     if result.outcomes:
@@ -121,8 +126,7 @@ def watch_registry(
     retries=2,
     retry_delay_seconds=60,
     timeout_seconds=DAY,
-    on_failure=_HOOKS,
-    on_crashed=_HOOKS,
+    **_HOOKS,
 )
 def evaluate_version(
     model: str | None = None, file: Path | None = None, settings: EvaluationSettings | None = None
@@ -140,7 +144,7 @@ def evaluate_version(
     chosen = _settings(file, settings, model)
     use_tracking(chosen)
     splits = ", ".join(split.name for split in chosen.splits)
-    with ended_when_cancelled(), tags("congruence", *(f"split:{split.name}" for split in chosen.splits)):
+    with tags("congruence", *(f"split:{split.name}" for split in chosen.splits)):
         outcomes = evaluate_versions(chosen, f"{', '.join(chosen.models)} on {splits}")
     decisions = gate_outcomes(chosen, outcomes)
     _table(outcomes, decisions)
@@ -159,8 +163,15 @@ def _settings(
         chosen = load_settings(Path(file))
     if given := os.environ.get(SERVED):
         chosen = chosen.model_copy(update={"home": Path(given)})
-    embed_servers(chosen.home_folder)
+    end_with_the_worker()
+    take_over(embed_servers(chosen.home_folder), chosen)
     return chosen if model is None else chosen.model_copy(update={"models": [model]})
+
+
+def end_with_the_worker() -> None:
+    """Have the process of a deployment's run end with the worker that started it: no one else would end it."""
+    if os.environ.get("PREFECT__FLOW_RUN_ID") == str(flow_run.id):
+        end_with(_PARENT)
 
 
 def _table(outcomes: list[VersionOutcome], decisions: list[GateDecision]) -> None:

@@ -7,7 +7,6 @@ remembered between ticks: all of it is in MLflow, so any number of watchers may 
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections import Counter
@@ -36,7 +35,6 @@ from congruence.tasks.mlflow import (
 from congruence.tasks.mlflow.connection import persist
 from congruence.tasks.models.registry import ModelVersion, matching_versions
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.runtime.told import Stop, Told
 from congruence.tasks.scores.names import requested_metrics
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.watching import (
@@ -243,7 +241,7 @@ def watch(
     settings: EvaluationSettings,
     *,
     every: float | None = None,
-    stop: Stop | None = None,
+    stop: threading.Event | None = None,
 ) -> None:
     """Tick until ``stop`` is set; an MLflow that does not answer is waited for.
 
@@ -257,6 +255,7 @@ def watch(
     """
     pause, stop, owner = every or settings.watch.every, stop or threading.Event(), new_owner()
     said: list[str] = []
+    console.print(f"watching, one look every {pause:.0f} s; Ctrl-C or SIGTERM stops at once, finished work is saved")
     while not stop.is_set():
         started = time.monotonic()
         try:
@@ -270,20 +269,6 @@ def watch(
         except TrackingError as error:
             console.print(f"{error}\nstill watching: next try in {pause:.0f} s", soft_wrap=True)
         stop.wait(max(0.0, pause - (time.monotonic() - started)))
-
-
-def stop_on_signals() -> Told:
-    """What SIGTERM and Ctrl-C set, so that the evaluation that runs is finished and its claim released.
-
-    A second signal ends the process at once; its claims then end with their lease.
-    """
-
-    def heard(before: bool) -> None:
-        if before:
-            raise KeyboardInterrupt
-        console.print("stopping after the current evaluation; once more to stop at once")
-
-    return Told(signal.SIGTERM, signal.SIGINT, heard=heard)
 
 
 def report(result: Tick, *, alone: bool = False) -> bool:

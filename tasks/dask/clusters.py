@@ -24,7 +24,6 @@ from distributed.comm.core import CommClosedError
 from congruence.kernels.memory import CARD_SHARE_VARIABLE, total_memory
 from congruence.kernels.threads import usable_cores
 from congruence.tasks.dask.cluster_spec import ClusterSpec, await_workers, read_cluster_spec, start_cluster
-from congruence.tasks.dask.local_workers import are_kept, kept_workers
 from congruence.tasks.dask.log_filters import LeaveTheEndToTheClient, quiet_dask
 from congruence.tasks.dask.tls import tls_configuration
 from congruence.tasks.runtime.errors import ClusterError, SettingsError
@@ -41,9 +40,9 @@ DASK_SETTINGS = {
     "distributed.scheduler.worker-saturation": 1.1,
     "distributed.scheduler.allowed-failures": 10,
     "distributed.comm.timeouts.connect": "60s",
-    # A lost worker that is not back by then is never started again. Loading its libraries takes longer than the
+    # A worker whose nanny has not brought it back by then is replaced. Loading its libraries takes longer than the
     # default, 15 s, where the machine is busy.
-    "distributed.deploy.lost-worker-timeout": "1 hour",
+    "distributed.deploy.lost-worker-timeout": "2 minutes",
     "distributed.scheduler.worker-ttl": "1 hour",  # one that computes long in a busy machine is not dead
     # Of the messages that Dask keeps for its own developers: each holds a task with all that it was told.
     "distributed.admin.low-level-log-length": 20,
@@ -61,8 +60,8 @@ _KEPT = "everything that was finished is kept, so run again"
 def dask_client(settings: ClusterSettings, announce: Callable[[str], None] = logger.warning) -> Iterator[Client]:
     """A client of the configured cluster; a cluster that this call started ends with it.
 
-    Worker processes of a local cluster are started again where they end, and give way to threads in this process where
-    they do not come up.
+    Worker processes of a local cluster that end are replaced; where none comes up at first, threads in this process do
+    the work.
 
     Args:
         settings: of the cluster.
@@ -97,11 +96,7 @@ def dask_client(settings: ClusterSettings, announce: Callable[[str], None] = log
 @contextmanager
 def _connected(settings: ClusterSettings, announce: Callable[[str], None]) -> Iterator[Client]:
     if settings.kind == "local":
-        with (
-            _closing(_local(settings, announce)) as started,
-            kept_workers(started, announce),
-            _closing(Client(started)) as client,
-        ):
+        with _closing(_local(settings, announce)) as started, _closing(Client(started)) as client:
             _leave_the_end_to(client, settings)
             yield client
         return
@@ -183,8 +178,6 @@ class Workers:
         if self._client.nthreads():
             self._lost = None
             return
-        if are_kept(scheduler_address(self._client)):
-            return  # who keeps them says so, and they come, as processes or as threads
         now = time.monotonic()
         if self._lost is None:
             self._lost = now
@@ -209,7 +202,7 @@ def _started(settings: ClusterSettings) -> Any:
     warnings.filterwarnings("ignore", message="Creating scratch directories")
     threads = settings.kind == "threads"
     workers = settings.workers or min(usable_cores(), 8)
-    return LocalCluster(
+    cluster = LocalCluster(
         n_workers=1 if threads else workers,
         threads_per_worker=workers if threads else 1,
         processes=not threads,
@@ -219,6 +212,9 @@ def _started(settings: ClusterSettings) -> Any:
         worker_dashboard_address="127.0.0.1:0",
         **({} if threads else {"env": WORKER_ENVIRONMENT}),
     )
+    if not threads:
+        cluster.adapt(minimum=workers, maximum=workers, interval="5s")  # a worker that its nanny gives up is replaced
+    return cluster
 
 
 def _cuda_cluster(settings: ClusterSettings) -> Any:

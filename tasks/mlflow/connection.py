@@ -20,7 +20,6 @@ from congruence.tasks.runtime.io_errors import trouble
 from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.runtime.mlflow_database import artifacts_folder, make_local_store, require_local_store
 from congruence.tasks.runtime.mlflow_outages import ServerError, is_refusal, is_transient, server_error
-from congruence.tasks.runtime.uninterrupted import uninterrupted
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +69,7 @@ def server(settings: TrackingSettings) -> str:
 def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -> T:
     """The result of ``operation``, tried again with growing pauses while the server does not answer.
 
-    ``operation`` may have been carried out by a server that failed to say so: it must be idempotent. A signal that
-    comes meanwhile is handled after it, see ``uninterrupted``.
+    ``operation`` may have been carried out by a server that failed to say so: it must be idempotent.
 
     A server that answered before and refuses connections now is being started again, and is waited for; one that never
     answered is given up sooner. One that answers with an error of its own is given up where its words tell that trying
@@ -87,8 +85,7 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
     said: list[ServerError] = []
     while True:
         try:
-            with uninterrupted():
-                result = operation()
+            result = operation()
             _answered.add(server(settings))
             return result
         except Exception as error:

@@ -18,6 +18,7 @@ from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.views import prepare_experiment
 from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.runtime.plain_text import plain
+from congruence.tasks.runtime.run_journal import closed, opened
 
 ERROR = PREFIX + "error"
 MACHINE_RUN, MACHINE_PLACE = PREFIX + "machine_run", "system_metrics"
@@ -32,7 +33,18 @@ def open_run(identity: EvaluationIdentity, settings: TrackingSettings) -> str:
     """
     client = connect(settings)
     run = persist("opening the run", lambda: find_or_create(client, identity, settings), settings)
+    note_open(client, str(run.info.run_id))
     return str(run.info.run_id)
+
+
+def note_open(client: MlflowClient, run_id: str) -> None:
+    """Note in the journal that a run is open: should this process die, another one marks it as failed."""
+    opened("run", client.tracking_uri, run_id)
+
+
+def note_closed(client: MlflowClient, run_id: str) -> None:
+    """Note in the journal that a run is ended, by whichever process."""
+    closed("run", client.tracking_uri, run_id)
 
 
 def find_or_create(client: MlflowClient, identity: EvaluationIdentity, settings: TrackingSettings) -> Run:
@@ -79,9 +91,12 @@ def open_identified(
     place = experiment_id(client, experiment, settings)
     prepare_experiment(client, place, tags.get(PREFIX + "kind", ""), settings)
     found = client.search_runs([place], f"tags.`{IDENTITY}` = '{identity}'", ViewType.ACTIVE_ONLY)
-    if found:
-        return min(found, key=lambda run: (run.info.start_time, run.info.run_id))
-    return client.create_run(place, run_name=name, tags={**SOURCE, **tags, IDENTITY: identity, STATE: OPEN})
+    run = min(found, key=lambda run: (run.info.start_time, run.info.run_id), default=None)
+    if run is None:
+        run = client.create_run(place, run_name=name, tags={**SOURCE, **tags, IDENTITY: identity, STATE: OPEN})
+    if run.data.tags.get(STATE) == OPEN:
+        note_open(client, str(run.info.run_id))
+    return run
 
 
 def fail_run(identity: EvaluationIdentity, message: str, settings: TrackingSettings) -> None:
@@ -97,6 +112,7 @@ def fail_run(identity: EvaluationIdentity, message: str, settings: TrackingSetti
                 client.set_tag(run.info.run_id, ERROR, mask_text(message))
                 client.set_terminated(run.info.run_id, "FAILED")
                 settle_complete(client, run.info.run_id)
+            note_closed(client, str(run.info.run_id))
 
     persist("marking the run as failed", mark, settings)
 
@@ -140,3 +156,4 @@ def close_run(client: MlflowClient, run_id: str, state: str) -> None:
     client.set_terminated(run_id, "FINISHED", end_time=int(time.time() * 1000))
     client.set_tag(run_id, STATE, state)
     settle_complete(client, run_id)
+    note_closed(client, run_id)

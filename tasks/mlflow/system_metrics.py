@@ -20,11 +20,10 @@ from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from congruence.tasks.mlflow.connection import connect, experiment_id, persist
 from congruence.tasks.mlflow.identity import PREFIX
 from congruence.tasks.mlflow.links import run_place
-from congruence.tasks.mlflow.runs import MACHINE_PLACE, MACHINE_RUN, SOURCE
+from congruence.tasks.mlflow.runs import MACHINE_PLACE, MACHINE_RUN, SOURCE, note_closed, note_open
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.views import prepare_experiment
 from congruence.tasks.mlflow.worker_metrics import worker_metrics
-from congruence.tasks.runtime.uninterrupted import uninterrupted
 
 INTERVAL = 10.0
 _LOGGER = "mlflow.system_metrics.system_metrics_monitor"
@@ -63,19 +62,18 @@ def system_metrics(
         yield None
         return
     server = connect(settings)
-    status, opened = RunStatus.FAILED, list[str]()
+    status = RunStatus.FAILED
+    machine = persist("opening the run of system metrics", lambda: _machine_run(server, run_ids, settings), settings)
+    note_open(server, machine)
     try:
-        step = "opening the run of system metrics"
-        persist(step, lambda: opened.append(_machine_run(server, run_ids, settings)), settings)  # a signal may follow
-        (machine,) = opened
         workers = nullcontext() if client is None else worker_metrics(client, machine, settings, interval)
         with _monitored(machine, settings, interval), workers:
             yield machine
         status = RunStatus.FINISHED
     finally:
-        ended = RunStatus.to_string(status)
-        for run in opened:
-            persist("closing the run of system metrics", partial(server.set_terminated, run, ended), settings)
+        ended = partial(server.set_terminated, machine, RunStatus.to_string(status))
+        persist("closing the run of system metrics", ended, settings)
+        note_closed(server, machine)
 
 
 @contextmanager
@@ -84,14 +82,13 @@ def _monitored(machine: str, settings: TrackingSettings, interval: float) -> Ite
     logging.getLogger(_LOGGER).setLevel(logging.CRITICAL)
     monitor = None
     try:
-        with uninterrupted():  # it reads where an earlier attempt ended
-            monitor = _Monitor(  # type: ignore[no-untyped-call]
-                machine,
-                sampling_interval=interval,
-                resume_logging=True,
-                tracking_uri=settings.uri or mlflow.get_tracking_uri(),
-            )
-            monitor.start()  # type: ignore[no-untyped-call]
+        monitor = _Monitor(  # type: ignore[no-untyped-call]
+            machine,
+            sampling_interval=interval,
+            resume_logging=True,
+            tracking_uri=settings.uri or mlflow.get_tracking_uri(),
+        )
+        monitor.start()  # type: ignore[no-untyped-call]
         yield
     finally:
         if monitor is not None:

@@ -143,7 +143,7 @@ class Place:
             [
                 sys.executable,
                 "-m",
-                "congruence.flows.cli.app",
+                "congruence.flows.cli.main",
                 "evaluate",
                 str(file),
                 "--home",

@@ -68,7 +68,7 @@ def run(file: Path) -> tuple[dict[str, float], float]:
     command = [
         sys.executable,
         "-m",
-        "congruence.flows.cli.app",
+        "congruence.flows.cli.main",
         "evaluate",
         str(file),
         "--home",

@@ -114,7 +114,7 @@ def run(folder: Path, name: str) -> None:
             shutil.copyfile(folder / "models.db", home / "mlflow.db")
         file = home / "evaluation.yaml"
         file.write_text(yaml.safe_dump(content))
-        command = [sys.executable, "-m", "congruence.flows.cli.app", "evaluate", str(file), "--home", str(home)]
+        command = [sys.executable, "-m", "congruence.flows.cli.main", "evaluate", str(file), "--home", str(home)]
         subprocess.run(command, check=True, env={**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{home}/mlflow.db"})
         found |= {f"{kind}: {label}": metrics for label, metrics in logged(home).items()}
     (folder / f"{name}.json").write_text(json.dumps(found, indent=1))

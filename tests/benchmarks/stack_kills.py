@@ -1,6 +1,6 @@
 """Evaluations through the work pool of a stack whose parts are killed while they run, stage by stage.
 
-    python tests/benchmarks/stack_kills.py [--kills 40] [--seed 0] [--only cron kills cancel orphan]
+    python tests/benchmarks/stack_kills.py [--kills 40] [--seed 0] [--only cron kills cancel]
 
 Every evaluation has a split and a store of its own, so that no stage is skipped; the numbers of all of them are those
 of one that nobody disturbed. The record is stack_kills.md, written anew after each evaluation.
@@ -27,9 +27,8 @@ os.environ.setdefault("PREFECT_HOME", tempfile.mkdtemp(prefix="congruence-prefec
 
 from mlflow import MlflowClient
 from mlflow.entities import ViewType
+from stack_servers import is_alive
 from stack_stage import ROWS, SHARD_ROWS, StackStage, eventually
-
-from congruence.tasks.stack.tether import is_alive
 
 STAGES = ("index", "embed", "predict", "solve", "score", "log")
 PARTS = ("worker-1", "scheduler", "runs", "mlflow")
@@ -77,13 +76,13 @@ def evaluate(stage: StackStage, row: Killed, kills: list[tuple[str, str]], rng: 
     name, start = row.name, row.start
     file = stage.file(name, pause=0.1)
     if start == "webhook":
-        deploy(stage, file)
+        stage.deploy(file)
         began = time.monotonic()
         label = stage.register(name, seconds=0.3)
         eventually(lambda: stage.runs(f"{name}-new-version"), 240, "the run of the event")
     else:
         label = stage.register(name, seconds=0.3)
-        deploy(stage, file, "* * * * *" if start == "cron" else "0 0 1 1 *")
+        stage.deploy(file, "* * * * *" if start == "cron" else "0 0 1 1 *")
         began = time.monotonic()
         if start == "cron":
             eventually(lambda: stage.runs(name), 240, "the run of the schedule")
@@ -122,17 +121,7 @@ FOUND = """\
 - A scheduler that died while a version was logged: the flow marked the run as failed while the worker, which had lost
   its scheduler and not MLflow, went on and completed it. The run was complete, with the error's tag. Whoever marks and
   whoever completes now looks again after writing, and complete it is (`tests/tasks/test_failed_meanwhile.py`).
-- Servers that are started by a process that ignores Ctrl-C ignore it too; Prefect's worker, which ends by it, did not
-  end and was killed after 30 s. Now it ends within 2 s.
-
-Known beforehand, from Prefect's source: a run writes its lines into a pipe to its worker, which breaks with the worker.
-Deployments on the stack's pool have no such pipe: a run goes on without its worker, and its page has its lines.
 """
-
-
-def deploy(stage: StackStage, file: Path, cron: str = "0 0 1 1 *") -> None:
-    done = stage.command("deploy", str(file), "--cron", cron)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def until(stage: StackStage, name: str, label: str, holds: Callable[[], bool]) -> bool:
@@ -171,7 +160,7 @@ def cancel_one_of_two(stage: StackStage) -> str:
     for name in names:
         file = stage.file(name, pause=0.1)
         labels[name] = stage.register(name, seconds=3.0)
-        deploy(stage, file)
+        stage.deploy(file)
     runs = {name: stage.start_run(name) for name in names}
 
     def state(name: str) -> dict[str, object]:
@@ -206,41 +195,6 @@ def cancel_one_of_two(stage: StackStage) -> str:
     return said
 
 
-def cancel_one_whose_worker_died(stage: StackStage) -> str:
-    """Prefect's worker is killed in the midst of the predictions of its run, which is cancelled once it is back."""
-    name = "orphan"
-    file = stage.file(name, pause=0.1)
-    label = stage.register(name, seconds=20.0)
-    deploy(stage, file)
-    run = stage.start_run(name)
-
-    def state() -> dict[str, object]:
-        return dict(stage.prefect(f"flow_runs/{run}", method="GET"))
-
-    eventually(lambda: stage.keys(f"embeddings/{name}/predictions/"), 300, "its predictions")
-    pid = int(str(state()["infrastructure_pid"]).rpartition(":")[2])
-    starts = stage.part("runs").starts
-    stage.kill("runs")
-    eventually(lambda: stage.part("runs").starts > starts and stage.well(), 120, "the return of Prefect's worker")
-    assert is_alive(pid)
-    assert state()["state_type"] == "RUNNING"
-    asked = time.monotonic()
-    stage.prefect(f"flow_runs/{run}/set_state", {"state": {"type": "CANCELLING", "name": "Cancelling"}})
-    eventually(lambda: not is_alive(pid), 120, "the end of its process")
-    took = time.monotonic() - asked
-    eventually(lambda: state()["state_type"] == "CANCELLED", 30, "the cancellation")
-    found = [item.info.status for item in stage.evaluations(name, ViewType.ALL)]
-    assert found == ["FAILED"], found
-    assert claims(stage, label) == []
-    stage.delete_deployments(name)
-    said = (
-        f"A run whose Prefect worker was killed while it predicted, cancelled through Prefect's API after the worker's "
-        f"return: its process was gone after {took:.0f} s, its run in MLflow is FAILED, its claim released."
-    )
-    print(said, flush=True)
-    return said
-
-
 def plan(kills: int, rng: random.Random) -> list[list[tuple[str, str]]]:
     """Evaluations with three kills each, early, in the middle and late, until every part died in every stage."""
     found: list[list[tuple[str, str]]] = []
@@ -261,7 +215,7 @@ def write(rows: list[Killed], said: list[str], seed: int, asked: int) -> None:
         f"    python tests/benchmarks/stack_kills.py --kills {asked} --seed {seed}",
         "",
         "Machine: 2 cores with little else to do (load 2); Python 3.11, MLflow "
-        "3.17.2 and Prefect 3.8.8 on PostgreSQL 15, Dask 2026.7.1 over TLS, moto 5.2.5. `congruence stack up` keeps "
+        "3.17.2 and Prefect 3.8.8 on PostgreSQL 15, Dask 2026.7.1 over TLS, moto 5.2.5. `tests/stack_servers.py` keeps "
         f"the parts; each evaluation ({ROWS} rows in 4 files, {SHARDS} shards, embeddings, predictions and artifacts "
         "on S3) is a run of a deployment on the process work pool, with a split and a store of its own. `cron` is a "
         "run of the deployment's schedule, `scheduled` one that was scheduled for now, `webhook` one by MLflow's "
@@ -288,7 +242,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", nargs="*", default=["cron", "kills", "cancel", "orphan"])
+    parser.add_argument("--only", nargs="*", default=["cron", "kills", "cancel"])
     parser.add_argument("--until", help="UTC time (HH:MM) after which no further evaluation begins")
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
@@ -318,13 +272,11 @@ def main() -> None:
             write(rows, said, arguments.seed, arguments.kills)
         if "cancel" in arguments.only:
             said.append(cancel_one_of_two(stage))
-        if "orphan" in arguments.only:
-            said.append(cancel_one_whose_worker_died(stage))
         stage.look()
     finally:
         stage.down()
     assert stage.left() == [], stage.left()
-    said.append("`congruence stack down` at the end left no process.")
+    said.append("The end left no process.")
     write(rows, said, arguments.seed, arguments.kills)
     if not any("failed" in row.outcome for row in rows):
         shutil.rmtree(stage.home)

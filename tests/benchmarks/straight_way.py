@@ -87,7 +87,7 @@ def run(folder: Path, again: bool, workers: int) -> None:
     content["cluster"]["workers"] = workers
     file = folder / f"evaluation-{workers}.yaml"
     file.write_text(yaml.safe_dump(content))
-    command = [sys.executable, "-m", "congruence.flows.cli.app", "evaluate", str(file), "--home", str(folder / "home")]
+    command = [sys.executable, "-m", "congruence.flows.cli.main", "evaluate", str(file), "--home", str(folder / "home")]
     command += ["--again"] if again else []
     started = time.monotonic()
     process = psutil.Popen(command, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True)

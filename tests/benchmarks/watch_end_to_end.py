@@ -117,7 +117,7 @@ class Stage:
         return path
 
     def process(self, name: str, *arguments: str, **environment: str) -> Process:
-        command = [sys.executable, "-m", "congruence.flows.cli.app", *arguments]
+        command = [sys.executable, "-m", "congruence.flows.cli.main", *arguments]
         servers = {"MLFLOW_TRACKING_URI": self.mlflow.uri, "PREFECT_API_URL": self.prefect.api}
         home = {"CONGRUENCE_HOME": str(self.folder / f"home-{name}")}
         process = Process(command, self.folder / f"{name}.log", servers | home | environment)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
 import time
 from io import StringIO
 from queue import Queue
@@ -13,7 +11,6 @@ import pytest
 from distributed import CancelledError, LocalCluster, Status, get_worker
 from prefect.logging.handlers import PrefectConsoleHandler
 
-from congruence.flows.cli.options import Errors
 from congruence.flows.prefect.log_filters import OwnErrors, ToldElsewhere, log_own_errors_as_messages
 from congruence.tasks.runtime.errors import SettingsError
 
@@ -66,24 +63,6 @@ def test_a_command_that_prints_its_errors_keeps_them_off_its_terminal(caplog: py
     assert "models: none given" not in said.getvalue()
     assert "nobody foresaw it" in said.getvalue()
     assert "lost a worker" in said.getvalue()
-
-
-@pytest.mark.parametrize("name", ["prefect.flow_runs", "prefect.task_runs", "prefect.engine"])
-def test_what_follows_a_request_to_end_is_kept_off_the_terminal(name: str) -> None:
-    passed: list[bool] = []
-
-    def command() -> None:
-        with Errors(debug=False):
-            passed.append(ToldElsewhere().filter(lost(name)))
-            try:
-                os.kill(os.getpid(), signal.SIGTERM)
-                time.sleep(60)
-            finally:
-                passed.append(ToldElsewhere().filter(lost(name)))
-
-    with pytest.raises(SystemExit):
-        command()
-    assert passed == [True, False]
 
 
 def test_what_a_task_says_while_its_worker_is_closed_is_kept_off_the_terminal() -> None:

@@ -13,7 +13,7 @@ import pytest
 from distributed import LocalCluster
 from loopback import Process, free_port
 
-from congruence.tasks.dask import clusters, own_workers
+from congruence.tasks.dask import clusters
 from congruence.tasks.dask.clusters import Workers, dask_client
 from congruence.tasks.runtime.errors import ClusterError
 from congruence.tasks.settings.cluster import ClusterSettings
@@ -95,25 +95,7 @@ def test_a_worker_process_that_is_killed_comes_back_however_slowly(
 ) -> None:
     with dask_client(ClusterSettings(kind="local", workers=1)) as client:
         first = client.submit(os.getpid, pure=False).result(timeout=60)
-        # What is lost for longer is never started again: a busy machine takes minutes to load a worker's libraries.
-        assert dask.config.get("distributed.deploy.lost-worker-timeout") == "1 hour"
         own_start(tmp_path, monkeypatch, "import time; time.sleep(1)")
         os.kill(first, 9)
-        workers = Workers(client, pytest.fail)
-        workers.require()  # no countdown: they are this process's own
         second = client.submit(os.getpid, pure=False).result(timeout=60)
         assert second not in (first, os.getpid())
-
-
-def test_worker_processes_that_end_whenever_they_are_started_again_give_way_to_threads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(own_workers, "_LOOK_SECONDS", 0.1)
-    monkeypatch.setattr(own_workers, "MOST_STARTS", 1)
-    said: list[str] = []
-    with dask_client(ClusterSettings(kind="local", workers=1), said.append) as client:
-        first = client.submit(os.getpid, pure=False).result(timeout=60)
-        own_start(tmp_path, monkeypatch, "import os; os._exit(3)")
-        os.kill(first, 9)
-        assert client.submit(os.getpid, pure=False).result(timeout=60) == os.getpid()
-    assert ["going on with threads in this process" in line for line in said] == [True]

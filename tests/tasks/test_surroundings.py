@@ -190,14 +190,14 @@ def test_a_prefect_server_that_was_named_but_is_not_there_is_refused_soon(monkey
         prefect_server._require("http://127.0.0.1:9/api")
 
 
-def test_a_damaged_database_of_our_own_prefect_server_is_put_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_damaged_database_of_our_own_prefect_server_is_refused_and_stays_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
     monkeypatch.delenv("PREFECT_API_DATABASE_CONNECTION_URL", raising=False)
     monkeypatch.delenv("PREFECT_SERVER_DATABASE_CONNECTION_URL", raising=False)
     no_database(tmp_path / "prefect.db")
-    prefect_server._set_aside_damage()
-    assert not (tmp_path / "prefect.db").exists()
-    assert len(list(tmp_path.glob("prefect.db.damaged-*"))) == 1
-    assert "a new one is begun" in capsys.readouterr().err.replace("\n", " ")
+    with pytest.raises(SurroundingsError, match=r"Prefect server's database cannot be used: .*move it away"):
+        prefect_server._require_sound_database()
+    assert (tmp_path / "prefect.db").exists()

@@ -33,11 +33,11 @@ def watch(
 
         pause = every_seconds(every) if every is not None else None
         with session():
-            from congruence.flows.scheduling.poll import report, stop_on_signals, tick
+            from congruence.flows.scheduling.poll import report, tick
             from congruence.flows.scheduling.poll import watch as keep_watching
 
             if not once:
-                keep_watching(settings, every=pause, stop=stop_on_signals())
+                keep_watching(settings, every=pause)
                 return
             result = tick(settings)
         report(result, alone=True)

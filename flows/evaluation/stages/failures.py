@@ -8,7 +8,6 @@ from distributed import CancelledError, KilledWorker
 from prefect.client.schemas.objects import State
 from prefect.futures import PrefectFuture
 
-from congruence.flows.cli.terminated import SENTENCE, terminated
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.data.errors import SplitChangedError
 from congruence.tasks.runtime.errors import ClusterError
@@ -39,8 +38,6 @@ def why(future: PrefectFuture[Any]) -> str | None:
 
 
 def reason(error: BaseException) -> str:
-    """An error in one line: our own as they are, others with their type; any error after a SIGTERM comes from that."""
-    if terminated():
-        return SENTENCE
+    """An error in one line: our own as they are, others with their type."""
     text = str(error) if isinstance(error, CongruenceError) else f"{type(error).__name__}: {error}"
     return mask_text(text)

@@ -16,6 +16,7 @@ from congruence.flows.evaluation.batching import in_groups
 from congruence.flows.evaluation.splits import with_fitted_encoder
 from congruence.flows.evaluation.stages.waiting import as_completed
 from congruence.flows.prefect.dask_runner import on_workers_of
+from congruence.flows.prefect.journal import JOURNALED
 from congruence.kernels.arrays import Array
 from congruence.tasks.data import Split
 from congruence.tasks.embeddings.standardisation import Part, fit_here
@@ -55,7 +56,7 @@ def standardise(settings: EvaluationSettings, cluster: Callable[[], Client]) -> 
     return with_fitted_encoder(settings, fit)
 
 
-@flow(name="standardise-features", validate_parameters=False)
+@flow(name="standardise-features", validate_parameters=False, **JOURNALED)
 def take_moments(split: Split, parts: list[Part], origin: Array) -> list[Moments | None]:
     """The moments of all parts, in their order, whoever finishes first."""
     groups = in_groups(parts)

@@ -13,7 +13,6 @@ from prefect.futures import PrefectFuture
 from prefect_dask.task_runners import DaskTaskRunner
 
 from congruence.flows.cli.progress import Lines, say
-from congruence.flows.cli.terminated import require_not_terminated
 from congruence.flows.prefect.log_filters import settle
 from congruence.kernels.steps import Advance, listen
 from congruence.tasks.dask.clusters import Workers
@@ -34,13 +33,11 @@ def as_completed(futures: list[PrefectFuture[Any]]) -> Iterator[PrefectFuture[An
         future.add_done_callback(done.put)
     waiting = len(futures)
     while waiting:
-        require_not_terminated()
         try:
             future = done.get(timeout=_LOOK_SECONDS)
         except Empty:
             workers.require()
             continue
-        require_not_terminated()
         waiting -= 1
         yield future
 

@@ -72,7 +72,7 @@ def command(registry: Any, uri: str, *, store: Path, experiment: str = "congruen
         tracking={"experiment": experiment},
         cluster={"kind": "threads"},
     )
-    arguments = [sys.executable, "-m", "congruence.flows.cli.app", "evaluate", str(file)]
+    arguments = [sys.executable, "-m", "congruence.flows.cli.main", "evaluate", str(file)]
     server = {"PREFECT_API_URL": str(PREFECT_API_URL.value())}
     return subprocess.Popen(arguments, start_new_session=True, env={**os.environ, **server})
 

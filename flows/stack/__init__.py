@@ -1,1 +1,0 @@
-"""The whole topology as processes on loopback: what `congruence stack` starts."""
