@@ -209,7 +209,7 @@ def _point_wise(
     figures = {}
     prepared = prepare(reference[0], query=x, input_kernel=KERNEL)
     names = ("beta_gaussian", "poisson")
-    errors = prepared.evaluate(reference[1], {name: networks[name].predict(reference[0]) for name in names})
+    errors = prepared.congruence_errors(reference[1], {name: networks[name].predict(reference[0]) for name in names})
     for name, result in errors.items():
         order = np.argsort(result.values)
         chosen = {"least CCE": order[:SHOWN], "largest CCE": order[-SHOWN:]}

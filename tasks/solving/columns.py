@@ -12,7 +12,7 @@ from congruence.kernels.gram.columns import BlockColumns
 from congruence.kernels.gram.operator import BLOCK_ROWS, GPU_BLOCK_ROWS
 from congruence.kernels.gram.tiles import TilePoints, tile_slices
 from congruence.kernels.kernel_functions import Kernel
-from congruence.tasks.solving.placement import Placement
+from congruence.tasks.solving.placement import LastingResults, Placement
 
 
 class DaskColumns:
@@ -23,7 +23,7 @@ class DaskColumns:
         self._landmarks = landmarks
         self._kernel = kernel
         self._blocks = blocks
-        self._futures: list[Any] = []
+        self._made: LastingResults[int] = LastingResults()
 
     def thinned(self, step: int) -> DaskColumns:
         """See GramColumns: made again by the workers, where they are few."""
@@ -53,27 +53,23 @@ class DaskColumns:
         client = self._placement.client
 
         def work() -> list[Array]:
-            self._make()
+            held = self._held()
             sent = {id(argument): client.scatter(argument, hash=False) for argument in arguments}
             tasks = [
                 client.submit(function, block, sent[id(argument)], pure=False)
-                for block, argument in zip(self._futures, arguments, strict=True)
+                for block, argument in zip(held, arguments, strict=True)
             ]
             return list(client.gather(tasks))
 
         return self._placement.run(work)
 
-    def _make(self) -> None:
+    def _held(self) -> list[Any]:
         place = self._placement
-        if self._futures and all(future.status in ("finished", "pending") for future in self._futures):
-            return
-        landmarks = place.client.scatter(self._landmarks, hash=False, broadcast=True)
-        self._futures = [
-            place.submit(
-                place.workers[number % len(place.workers)], _columns, rows, landmarks, self._kernel, rows=[rows]
-            )
-            for number, rows in enumerate(self._blocks)
-        ]
+        landmarks = place.client.scatter(self._landmarks, hash=False)
+        return self._made.of(
+            range(len(self._blocks)),
+            lambda number: place.submit(number, _columns, self._blocks[number], landmarks, self._kernel),
+        )
 
 
 def _columns(points: TilePoints, rows: slice, landmarks: Array, kernel: Kernel) -> BlockColumns:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -20,7 +19,7 @@ from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.steps import step
 from congruence.tasks.solving.columns import DaskColumns
 from congruence.tasks.solving.kept_tiles import KeptTiles, Tiles
-from congruence.tasks.solving.placement import UNDER_WAY, Placement
+from congruence.tasks.solving.placement import Placement
 from congruence.tasks.solving.sources import RowSource, row_source
 
 
@@ -30,7 +29,7 @@ class DaskGram:
 
     Args:
         client: of the cluster.
-        x: (n, d) as a NumPy or Dask array, or a RowSource that workers read themselves.
+        x: (n, d) as a NumPy or Dask array.
         kernel: the input kernel.
         regularization: lambda > 0; the shift is n lambda.
         dtype: of the arithmetic inside a tile; sums over tiles are float64. What it does to the inputs and to K is
@@ -96,19 +95,16 @@ class DaskGram:
         return self.placement.run(lambda: self._crossed(points, vectors))
 
     def _crossed(self, points: Array, vectors: Array) -> Array:
-        place, result = self.placement, np.zeros((len(points), vectors.shape[1]))
+        place = self.placement
         pieces = tile_slices(slice(0, len(points)), max(1, -(-len(points) // (4 * place.threads))))
-        for rows in place.pieces(slice(0, self.n)):
-            weights = self.client.scatter(vectors[rows], hash=False)
-            futures = []
-            for number, piece in enumerate(pieces):
-                block = self.client.scatter(points[piece], hash=False)
-                worker = place.workers[number % len(place.workers)]
-                given = (rows, block, weights, self.kernel, self.tile_size)
-                futures.append(place.submit(worker, _cross, *given, rows=[rows]))
-            for piece, value in zip(pieces, self.client.gather(futures), strict=True):
-                result[piece] += value
-        return result
+        sent = self.client.scatter(vectors, hash=False)
+        futures = [
+            place.submit(
+                number, _cross, self.client.scatter(points[piece], hash=False), sent, self.kernel, self.tile_size
+            )
+            for number, piece in enumerate(pieces)
+        ]
+        return np.concatenate(self.client.gather(futures)) if futures else np.zeros((0, vectors.shape[1]))
 
     def restricted(self, indices: Array) -> RegularizedGram:
         """See Operator."""
@@ -125,11 +121,11 @@ class DaskGram:
 
     def gram_diagonal(self) -> Array:
         """k(x_i, x_i)."""
-        return np.concatenate(self._of_blocks(_diagonal, self.kernel))
+        return self.placement.of_points(_diagonal, self.kernel)
 
     def row_norms(self) -> Array:
         """See Operator."""
-        return np.concatenate(self._of_blocks(_norms))
+        return self.placement.of_points(_norms)
 
     def rows(self, indices: Array) -> Array:
         """x[indices] on the client, from their source."""
@@ -150,13 +146,10 @@ class DaskGram:
         def blocks() -> list[Array]:
             sent = self.client.scatter(_in_float64(points, center), hash=False)
             made: list[Array] = []
-            waiting: deque[Any] = deque()
-            for rows in place.sent_rows():
+            for rows in place.sent_rows():  # one after the other: what was sent is let go with what is made of it
                 given = self._source.future(self.client, rows)
-                waiting.append(self.client.submit(_exact_block, given, sent, center, self.kernel, pure=False))
-                if len(waiting) > UNDER_WAY * len(place.workers):  # what was given is let go with what is made of it
-                    made.append(waiting.popleft().result())
-            return made + [each.result() for each in waiting]
+                made.append(self.client.submit(_exact_block, given, sent, center, self.kernel, pure=False).result())
+            return made
 
         return np.concatenate(place.run(blocks), axis=1)
 
@@ -173,14 +166,11 @@ class DaskGram:
 
     @cached_property
     def _rounding(self) -> float:
-        return float(max(self._of_blocks(_kernel_rounding, self.kernel)))
+        return self.placement.of_points(_kernel_rounding, self.kernel)
 
     def _placed_rows(self, indices: Array) -> Array:
         """x[indices] on the client as workers have them: centred, in ``dtype``."""
-        return self.placement.run(lambda: self.placement.rows(np.asarray(indices)))
-
-    def _of_blocks(self, function: Callable[..., Any], *args: Any) -> list[Any]:
-        return self.placement.run(lambda: self.placement.map_blocks(function, *args))
+        return self.placement.rows(np.asarray(indices))
 
     @cached_property
     def placement(self) -> Placement:
@@ -197,7 +187,7 @@ class DaskGram:
         """Row blocks whose pairs are tasks: some six pairs a thread, so that the last ones do not idle the others."""
         count = max(1, int(np.ceil(np.sqrt(12 * self.placement.threads))))
         size = max(1, -(-self.n // count))
-        return tile_slices(slice(0, self.n), min(size, self.placement.piece_rows or size))
+        return tile_slices(slice(0, self.n), size)
 
     @cached_property
     def _kept(self) -> KeptTiles:
@@ -217,18 +207,14 @@ class DaskGram:
         kept = self._kept.of([(blocks[i], blocks[j]) for i, j in pairs])
         products = (
             place.submit(
-                place.workers[number % len(place.workers)],
+                number,
                 *((_pair, self.kernel, self.tile_size) if kept is None else (_kept_pair, kept[number])),
                 blocks[i],
                 blocks[j],
                 vectors,
-                rows=[blocks[i], blocks[j]] if kept is None else [],
             )
             for number, (i, j) in enumerate(pairs)
         )
-        if place.piece_rows is not None:
-            self._add_in_turn(result, [(blocks[i], blocks[j]) for i, j in pairs], products)
-            return result
         parts: list[list[tuple[Any, int]]] = [[] for _ in blocks]
         with step("pass over the Gram matrix", len(pairs), "blocks") as advance:
             for (i, j), product in zip(pairs, products, strict=True):
@@ -243,23 +229,6 @@ class DaskGram:
             for rows, value in zip(blocks, self.client.gather(sums), strict=True):
                 result[rows] += value
         return result
-
-    def _add_in_turn(self, result: Array, places: list[tuple[slice, slice]], products: Iterable[Any]) -> None:
-        """Add products as they come: blocks are many, and kept until the end they would be many times n x r."""
-        waiting: deque[Any] = deque()
-
-        def add(rows: slice, columns: slice, product: Any) -> None:
-            forward, mirrored = product.result()
-            result[rows] += forward
-            if mirrored is not None:
-                result[columns] += mirrored
-
-        for (rows, columns), product in zip(places, products, strict=True):
-            waiting.append((rows, columns, product))
-            if len(waiting) > 2 * UNDER_WAY * len(self.placement.workers):
-                add(*waiting.popleft())
-        for each in waiting:
-            add(*each)
 
 
 def _pair(
@@ -287,17 +256,15 @@ def _sum(products: list[tuple[Array, Array]], sides: list[int]) -> Array:
     return total
 
 
-def _cross(points: TilePoints, within: slice, query: Array, v: Array, kernel: Kernel, tile_rows: int) -> Array:
+def _cross(points: TilePoints, query: Array, v: Array, kernel: Kernel, tile_rows: int) -> Array:
     x = points.x
     xp = array_namespace(x)
-    others = TilePoints(xp.asarray(query, dtype=x.dtype))
-    vectors = xp.asarray(v)
+    others, vectors = TilePoints(xp.asarray(query, dtype=x.dtype)), xp.asarray(v)
     maker = TileMaker(kernel, int(x.shape[1]))
     result = xp.zeros((len(query), v.shape[1]), dtype=np.float64)
     for rows in tile_slices(slice(0, len(query)), tile_rows):
-        for columns in tile_slices(within, tile_rows):
-            weights = vectors[columns.start - within.start : columns.stop - within.start]
-            result[rows] += maker.tile(others, rows, points, columns) @ weights
+        for columns in tile_slices(slice(0, len(x)), tile_rows):
+            result[rows] += maker.tile(others, rows, points, columns) @ vectors[columns]
     return to_numpy(result)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from congruence.kernels.gram.tiles import TilePoints, block_tiles
 from congruence.kernels.kernel_functions import Kernel
 from congruence.tasks.solving.capacity import cluster_capacity
-from congruence.tasks.solving.placement import Placement
+from congruence.tasks.solving.placement import LastingResults, Placement
 
 Tiles = list[tuple[slice, slice, Any]]
 
@@ -31,26 +31,23 @@ class KeptTiles:
         self._kernel = kernel
         self._tile_rows = tile_rows
         self._held_bytes = held_bytes
-        self._blocks: dict[tuple[int, int, int, int], Any] = {}
+        self._blocks: LastingResults[tuple[int, int, int, int]] = LastingResults()
 
     def of(self, pairs: list[tuple[slice, slice]]) -> list[Any] | None:
         """The futures of the blocks ``pairs`` (rows, columns), in order; None if they do not fit."""
         place = self._placement
         entries = sum((rows.stop - rows.start) * (columns.stop - columns.start) for rows, columns in pairs)
         if entries * place.dtype.itemsize > self._budget():
-            self._blocks = {}
+            self._blocks.clear()
             return None
         keys = [(rows.start, rows.stop, columns.start, columns.stop) for rows, columns in pairs]
-        kept = {key: self._blocks[key] for key in keys if key in self._blocks}
-        usable = {key: block for key, block in kept.items() if block.status in ("finished", "pending")}
-        for number, (key, (rows, columns)) in enumerate(zip(keys, pairs, strict=True)):
-            if key not in usable:
-                worker = place.workers[number % len(place.workers)]
-                usable[key] = place.submit(
-                    worker, _block, rows, columns, self._kernel, self._tile_rows, rows=[rows, columns]
-                )
-        self._blocks = usable
-        return [usable[key] for key in keys]
+        numbers = {key: number for number, key in enumerate(keys)}
+
+        def make(key: tuple[int, int, int, int]) -> Any:
+            rows, columns = slice(*key[:2]), slice(*key[2:])
+            return place.submit(numbers[key], _block, rows, columns, self._kernel, self._tile_rows)
+
+        return self._blocks.of(keys, make)
 
     def _budget(self) -> int:
         if self._held_bytes is not None:

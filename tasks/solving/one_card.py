@@ -21,6 +21,7 @@ from congruence.kernels.solvers import ConjugateGradient
 from congruence.kernels.solvers.base import Solution
 from congruence.kernels.solvers.conjugate_gradient import PreconditionedSystem
 from congruence.tasks.solving.gram import DaskGram
+from congruence.tasks.solving.placement import LastingResults
 
 
 @dataclass
@@ -29,7 +30,7 @@ class SystemOnCard:
 
     operator: DaskGram
     scale: Array | None = field(default=None, repr=False)
-    made: Any = field(default=None, repr=False)
+    made: LastingResults[int] = field(default_factory=LastingResults, repr=False)
 
 
 @dataclass(frozen=True)
@@ -63,20 +64,17 @@ class ConjugateGradientOnCard(ConjugateGradient):
             held = self._made(state)
             sent = place.client.scatter([rhs], workers=place.workers, hash=False)[0]
             given = (self._plain(), held, sent, tolerances, groups)
-            return place.submit(place.workers[0], _solve, *given, rows=[]).result()
+            return place.submit(0, _solve, *given).result()
 
         solution: Solution = place.run(solved)
         return solution
 
     def _made(self, state: SystemOnCard) -> Any:
         """The future of the prepared system, which stays where it is."""
-        made = state.made
-        if made is None or made.status not in ("finished", "pending"):
-            operator = state.operator
-            place = operator.placement
-            arguments = (operator.kernel, operator.regularization, operator.held_bytes, state.scale)
-            state.made = made = place.submit(place.workers[0], _prepare, self._plain(), *arguments, rows=[])
-        return made
+        operator = state.operator
+        arguments = (operator.kernel, operator.regularization, operator.held_bytes, state.scale)
+        place = operator.placement
+        return state.made.of([0], lambda turn: place.submit(turn, _prepare, self._plain(), *arguments))[0]
 
     def _plain(self) -> ConjugateGradient:
         return ConjugateGradient(**{each.name: getattr(self, each.name) for each in fields(ConjugateGradient)})

@@ -1,44 +1,60 @@
 """Where the rows of x are on a cluster, and how work survives the loss of a worker.
 
-Where x fits a worker beside its work, a copy goes to every worker once; a pass over the n x n Gram matrix then moves
-n x r vectors only. A copy is a Dask result of its own, so that the scheduler neither drops nor duplicates it; when a
-worker dies, the survivors already hold everything, and the pass is run again without it.
-
-Where x does not fit, the rows that a task names are read beside it and let go with it: a pair of row blocks takes
-2 b d numbers for b^2 d operations, so that reading costs little, and a few tasks are under way at a time.
+A copy goes to every worker once; a pass over the n x n Gram matrix then moves n x r vectors only. Each copy is one Dask
+result, so that the scheduler neither drops nor duplicates it; when a worker dies, the survivors hold everything, and
+the pass is run again without it. Rows that fit no worker are measured by row blocks, where none holds x.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import CancelledError
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
-from distributed import Client, KilledWorker, wait
+from distributed import Client, KilledWorker
 from distributed.comm.core import CommClosedError
 
 from congruence.kernels.arrays import Array, array_namespace, require_finite, to_numpy
-from congruence.kernels.errors import ConvergenceError
+from congruence.kernels.errors import BudgetError, ConvergenceError
 from congruence.kernels.gram.tiles import TilePoints, tile_slices
 from congruence.kernels.kernel_functions import CENTER_ROWS, Kernel
-from congruence.tasks.solving.row_pieces import PiecePoints
 from congruence.tasks.solving.sources import RowSource
 
 SENT_ROWS_BYTES = 2**26
-COPY_SHARE = 4  # of a worker's memory, one part in so many: as much again while it is put together
-PIECE_SHARE = 16  # of it for one block of rows: a task has two, some are on their way, as they were given and centred
-UNDER_WAY = 2  # tasks with rows of their own for each worker
+COPY_SHARE = 2  # of a worker's memory, one part in so many: a copy is there twice while it is put together
 ATTEMPTS = 4
 Result = TypeVar("Result")
+Key = TypeVar("Key", bound=Hashable)
+
+
+class LastingResults(Generic[Key]):
+    """Results that stay on the workers between pieces of work; made again where a worker was lost with them."""
+
+    def __init__(self) -> None:
+        self._held: dict[Key, Any] = {}
+
+    def of(self, keys: Iterable[Key], make: Callable[[Key], Any]) -> list[Any]:
+        """The futures of ``keys``, in order, made by ``make`` where they are missing; others are let go."""
+        held = {key: self._held.get(key) for key in keys}
+        self._held = {key: found if is_there(found) else make(key) for key, found in held.items()}
+        return list(self._held.values())
+
+    def clear(self) -> None:
+        """Let go of all."""
+        self._held = {}
+
+
+def is_there(future: Any | None) -> bool:
+    """Whether a result still exists or is on its way."""
+    return future is not None and future.status in ("finished", "pending")
 
 
 class Placement:
-    """The rows of x on a cluster's workers: copies, made where they are missing before every piece of work, or pieces.
+    """The copies of x on a cluster's workers, made where they are missing before every piece of work.
 
-    Attributes:
-        piece_rows: rows that a task may name at a time where there are no copies; None where there are.
+    Raises:
+        BudgetError: a copy does not fit a worker.
     """
 
     def __init__(self, client: Client, source: RowSource, dtype: np.dtype[Any], gpu: bool, kernel: Kernel) -> None:
@@ -50,21 +66,24 @@ class Placement:
         self._copies: dict[str, Any] = {}
         self._center: Array | None = None
         self._centered = False
-        self._under_way: deque[Any] = deque()
-        self._live: list[str] = []
-        self.piece_rows = None if gpu else self._piece_rows()
+        if not gpu:
+            self._require_room()
 
-    def _piece_rows(self) -> int | None:
+    def _require_room(self) -> None:
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
-        limits = [int(worker["memory_limit"]) for worker in workers if worker["memory_limit"]]
-        if not limits or COPY_SHARE * self.source.n * self.source.dimension * self.dtype.itemsize <= min(limits):
-            return None
-        return max(1, min(limits) // PIECE_SHARE // (8 * self.source.dimension))
+        least = min((int(worker["memory_limit"]) for worker in workers if worker["memory_limit"]), default=0)
+        needed = self.source.n * self.source.dimension * self.dtype.itemsize
+        if least and COPY_SHARE * needed > least:
+            raise BudgetError(
+                f"{self.source.n:,} rows of {self.source.dimension:,} features take {needed / 2**30:.2f} GiB in every "
+                f"worker, and the smallest has {least / 2**30:.2f} GiB; give workers more memory, or use solver.kind "
+                "auto with protocol 'exact', which reads rows by blocks"
+            )
 
     @property
     def workers(self) -> list[str]:
-        """Addresses of the workers that hold a copy, or may be given rows."""
-        return list(self._copies) if self.piece_rows is None else self._live
+        """Addresses of the workers that hold a copy."""
+        return list(self._copies)
 
     @property
     def threads(self) -> int:
@@ -77,59 +96,20 @@ class Placement:
         self._place()
         return self._center
 
-    def submit(
-        self,
-        worker: str,
-        function: Callable[..., Result],
-        *args: Any,
-        rows: Sequence[slice],
-        priority: int = 0,
-    ) -> Any:
-        """``function(points, *args)`` on ``worker``, or elsewhere once that worker is gone.
-
-        Of ``points`` it may use ``rows``, of at most ``piece_rows`` each. Without copies this waits until few tasks
-        are under way.
-        """
+    def submit(self, number: int, function: Callable[..., Result], *args: Any, priority: int = 0) -> Any:
+        """``function(points, *args)`` on the worker whose turn ``number`` is, or elsewhere once that one is gone."""
+        worker = self.workers[number % len(self.workers)]
         where = {"workers": [worker], "allow_other_workers": True, "priority": priority}
-        if self.piece_rows is None:
-            return self.client.submit(function, self._copies[worker], *args, pure=False, **where)
-        if len(self._under_way) >= UNDER_WAY * len(self._live):
-            wait([self._under_way.popleft()])
-        places = list(dict.fromkeys((each.start, each.stop) for each in rows))
-        pieces = [self._piece(slice(*place), where) for place in places]
-        shape = (self.source.n, self.source.dimension)
-        task = self.client.submit(_beside, function, places, pieces, shape, self.dtype, *args, pure=False, **where)
-        self._under_way.append(task)
-        return task
+        return self.client.submit(function, self._copies[worker], *args, pure=False, **where)
 
-    def map_blocks(self, function: Callable[..., Result], *args: Any) -> list[Result]:
-        """``function(points, *args)`` for the points of every block of rows, in order; with copies, of all rows."""
-        if self.piece_rows is None:
-            return [self.submit(self.workers[0], function, *args, rows=[]).result()]
-        results: list[Result] = []
-        waiting: deque[Any] = deque()
-        for number, rows in enumerate(self.pieces(slice(0, self.source.n))):
-            waiting.append(self.submit(self._in_turn(number), _of_piece, rows, function, *args, rows=[rows]))
-            if len(waiting) > UNDER_WAY * len(self.workers):
-                results.append(waiting.popleft().result())
-        return results + [each.result() for each in waiting]
+    def of_points(self, function: Callable[..., Result], *args: Any) -> Result:
+        """``function(points, *args)`` of all rows, on one worker."""
+        result: Result = self.run(lambda: self.submit(0, function, *args).result())
+        return result
 
     def rows(self, indices: Array) -> Array:
         """x[indices] as tasks see them: moved to the center, in ``dtype``; on the client."""
-        if self.piece_rows is None:
-            return np.asarray(self.submit(self.workers[0], _rows, indices, rows=[]).result())
-        return np.asarray(_moved(self.source.some(self.client, indices), self.center), dtype=self.dtype)
-
-    def pieces(self, rows: slice) -> list[slice]:
-        """``rows`` cut into what a task may name."""
-        return tile_slices(rows, self.piece_rows or max(1, rows.stop - rows.start))
-
-    def _in_turn(self, number: int) -> str:
-        return self.workers[number % len(self.workers)]
-
-    def _piece(self, rows: slice, where: dict[str, Any]) -> Any:
-        given = self.source.future(self.client, rows, **where)
-        return self.client.submit(_points_of, given, rows.start, self.dtype, self._center, pure=False, **where)
+        return np.asarray(self.of_points(_rows, indices))
 
     def run(self, work: Callable[[], Result]) -> Result:
         """``work()``, again on the workers that are left if one is lost on the way.
@@ -148,7 +128,6 @@ class Placement:
                 live = self.client.nthreads()
                 finished = {w: copy for w, copy in self._copies.items() if w in live and copy.status == "finished"}
                 self._copies = finished
-                self._under_way.clear()
         raise ConvergenceError(
             f"the cluster lost workers in {ATTEMPTS} attempts at one pass; give workers more memory or use fewer per "
             "machine, and see their logs"
@@ -157,12 +136,6 @@ class Placement:
     def _place(self) -> None:
         if not self.client.nthreads():
             self.client.wait_for_workers(1, timeout=120)
-        if self.piece_rows is not None:
-            self._live = sorted(self.client.nthreads())
-            if not self._centered:
-                self._center = _center([self.source.some(self.client, self._sampled_rows())], self.kernel)
-                self._centered = True
-            return
         live = set(self.client.nthreads())
         self._copies = {worker: copy for worker, copy in self._copies.items() if worker in live}
         missing = sorted(live - set(self._copies))
@@ -189,16 +162,9 @@ class Placement:
         self.client.gather(list(self.client.map(_rows_held, list(made.values()), pure=False)))  # raises what went wrong
         self._copies |= made
 
-    def _sampled_rows(self) -> Array:
-        """The rows that ``_sampled`` takes of every block that is sent."""
-        step = max(1, self.source.n // CENTER_ROWS)
-        return np.concatenate([np.arange(rows.start, rows.stop, step) for rows in self.sent_rows()])
-
     def sent_rows(self) -> list[slice]:
         """Blocks of rows as they are asked of the source."""
-        n = self.source.n
-        rows = self.piece_rows or max(1, SENT_ROWS_BYTES // (4 * self.source.dimension))
-        return [slice(start, min(start + rows, n)) for start in range(0, n, rows)]
+        return tile_slices(slice(0, self.source.n), max(1, SENT_ROWS_BYTES // (4 * self.source.dimension)))
 
 
 def _rows_held(points: TilePoints) -> int:
@@ -213,27 +179,6 @@ def _center(samples: list[Array], kernel: Kernel) -> Array | None:
     """From a sample of rows, in float64: their differences from it are rounded to the operator's dtype once."""
     center = kernel.center(np.concatenate(samples).astype(np.float64))
     return None if center is None else np.asarray(center)
-
-
-def _points_of(given: Any, first: int, dtype: np.dtype[Any], center: Array | None) -> TilePoints:
-    x = np.asarray(_moved(to_numpy(given), center), dtype=dtype)
-    require_finite(x, f"x, in the block of rows from {first:,} on")
-    return TilePoints(x)
-
-
-def _beside(
-    function: Callable[..., Result],
-    places: list[tuple[int, int]],
-    pieces: list[TilePoints],
-    shape: tuple[int, int],
-    dtype: np.dtype[Any],
-    *args: Any,
-) -> Result:
-    return function(PiecePoints([slice(*place) for place in places], pieces, shape, dtype), *args)
-
-
-def _of_piece(points: PiecePoints, rows: slice, function: Callable[..., Result], *args: Any) -> Result:
-    return function(TilePoints(points.x[rows]), *args)
 
 
 def _rows(points: TilePoints, indices: Array) -> Array:

@@ -34,7 +34,7 @@ def prepare_on_dask(
 
     Args:
         client: of the cluster.
-        x: reference inputs (n, d): a NumPy or Dask array, or a RowSource that workers read themselves.
+        x: reference inputs (n, d): a NumPy or Dask array.
         query, input_kernel, regularization: see ``congruence.kernels.prepare``.
         solver: ``ConjugateGradient`` (the default), ``TiledCholesky`` or ``Nystrom``.
         dtype: of the arithmetic inside a tile.

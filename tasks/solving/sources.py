@@ -1,14 +1,12 @@
-"""Where a cluster's workers get the rows of x: from the client's memory, from a store they read themselves, or Dask."""
+"""Where a cluster's workers get the rows of x: from the client's memory, or a Dask array."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import dask.array as da
-import numpy as np
 from distributed import Client
 
 from congruence.kernels.arrays import Array, array_namespace, require_matrix, to_numpy
@@ -69,37 +67,6 @@ class DaskRows(_Matrix):
     def some(self, client: Client, indices: Array) -> Array:
         """See RowSource."""
         return to_numpy(client.compute(self.x[indices]).result())
-
-
-@dataclass(frozen=True)
-class StoredRows(RowSource):
-    """x behind a function that every worker can call, such as a reader of the embedding store: nothing is sent.
-
-    Args:
-        read: rows -> x[rows], (rows, d); picklable.
-        n: number of rows.
-        dimension: number of features.
-    """
-
-    read: Callable[[slice], Array]
-    n: int
-    dimension: int
-
-    def future(self, client: Client, rows: slice, **where: Any) -> Any:
-        """See RowSource."""
-        return client.submit(self.read, rows, pure=False, **where)
-
-    def some(self, client: Client, indices: Array) -> Array:
-        """See RowSource."""
-        return np.asarray(client.submit(_read_rows, self.read, np.asarray(indices), pure=False).result())
-
-
-def _read_rows(read: Callable[[slice], Array], indices: Array) -> Array:
-    """Runs of neighbouring rows in one read each."""
-    wanted = np.unique(indices)
-    runs = np.split(wanted, np.flatnonzero(np.diff(wanted) > 1) + 1)
-    found = np.concatenate([to_numpy(read(slice(int(run[0]), int(run[-1]) + 1))) for run in runs])
-    return found[np.searchsorted(wanted, indices)]
 
 
 def row_source(x: Any) -> RowSource:

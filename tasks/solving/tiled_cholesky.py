@@ -25,6 +25,7 @@ from congruence.kernels.solvers.base import Solution, column_tolerances
 from congruence.kernels.solvers.low_rank import SCALE_FEATURES, diagonal_in_words
 from congruence.kernels.steps import step
 from congruence.tasks.solving.gram import DaskGram
+from congruence.tasks.solving.placement import is_there
 
 MAX_TILES = 40
 GPU_TILE_ROWS = 8192
@@ -53,7 +54,7 @@ class TiledFactor:
     @property
     def is_whole(self) -> bool:
         """Whether every tile still exists or is on its way."""
-        return bool(self.tiles) and all(tile.status in ("finished", "pending") for tile in self.tiles.values())
+        return bool(self.tiles) and all(is_there(tile) for tile in self.tiles.values())
 
 
 @dataclass(frozen=True)
@@ -182,16 +183,14 @@ def _submit_factorization(factor: TiledFactor) -> Tiles:
     tiles: Tiles = {}
     for i in range(count):
         for j in range(i + 1):
-            worker = place.workers[(i + j) % len(place.workers)]
             tiles[i, j] = place.submit(
-                worker,
+                i + j,
                 _gram_tile,
                 rows[i],
                 rows[j],
                 gram.kernel,
                 gram.shift,
                 None if factor.scale is None else (factor.scale[rows[i]], factor.scale[rows[j]]),
-                rows=[rows[i], rows[j]],
                 priority=-i,
             )
     for k in range(count):

@@ -15,12 +15,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import scipy
-from distributed import Client, LocalCluster
 
 from congruence.kernels import RBF
 from congruence.kernels.distributions import Normal
 from congruence.kernels.kernel_calibration import calibration_test, squared_kernel_calibration_error
-from congruence.tasks.solving.kernel_calibration import distributed_kernel_calibration_error
 
 LEVEL = 0.05
 KERNEL = RBF(0.5)
@@ -94,16 +92,8 @@ def cost_table(rows: int) -> None:
     for n in (10_000, rows):
         predictive, y = synthetic(n, np.random.default_rng(0), calibrated=True)
         started = time.perf_counter()
-        serial = squared_kernel_calibration_error(y, predictive, output_kernel=KERNEL)
+        squared_kernel_calibration_error(y, predictive, output_kernel=KERNEL)
         print(f"| unbiased, one process | {n} | {time.perf_counter() - started:.1f} |", flush=True)
-        with (
-            LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-            Client(cluster) as client,
-        ):
-            started = time.perf_counter()
-            spread = distributed_kernel_calibration_error(client, predictive, y, output_kernel=KERNEL)
-            print(f"| unbiased, two Dask workers | {n} | {time.perf_counter() - started:.1f} |", flush=True)
-        assert spread == serial
         started = time.perf_counter()
         squared_kernel_calibration_error(y, predictive, output_kernel=KERNEL, estimator="block")
         print(f"| block, B = sqrt(n) | {n} | {time.perf_counter() - started:.2f} |", flush=True)

@@ -1,7 +1,6 @@
 """Every solver on a cluster of worker processes against the definition in float64, with workers lost on the way."""
 
 import os
-import resource
 import signal
 import time
 from concurrent.futures import CancelledError
@@ -25,8 +24,7 @@ from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.solver import SolverSettings
 from congruence.tasks.solving import CheckpointFile, DaskGram, TiledCholesky, prepare_on_dask
 from congruence.tasks.solving.calls import WorkerCalls
-from congruence.tasks.solving.measurement import measure, measure_versions, on_cluster
-from congruence.tasks.solving.sources import StoredRows
+from congruence.tasks.solving.measurement import OnCluster, measure, measure_versions
 from congruence.tasks.solving.version_parts import HeldVersion
 
 
@@ -56,8 +54,7 @@ def dense(x, kernel, regularization):
 @pytest.mark.parametrize("kernel", [RBF(0.3), Laplacian(0.2)], ids=str)
 def test_the_operator_is_the_matrix_wherever_its_rows_come_from(client, kernel):
     x, v, query = inputs(), right_hand_sides(), inputs(31, seed=4)
-    stored = StoredRows(lambda rows: x[rows], *x.shape)
-    for source, held in ((x, None), (da.from_array(x, chunks=(100, 3)), 0), (stored, None)):
+    for source, held in ((x, None), (da.from_array(x, chunks=(100, 3)), 0)):
         operator = DaskGram(client, source, kernel, 0.1, np.float64, tile_rows=50, held_bytes=held)
         for _ in range(2):  # the second product finds the tiles that the first one kept
             np.testing.assert_allclose(operator.matmul(v), dense(x, kernel, 0.1) @ v, rtol=1e-10, atol=1e-10)
@@ -93,41 +90,11 @@ def test_a_pass_and_a_factor_say_how_far_they_are(client):
     assert totals["pass over the Gram matrix"][1] == "blocks"
 
 
-def test_rows_in_pieces_are_the_same_matrix(client):
-    kernel, x, v, query = RBF(0.3), inputs(60) + 5.0, right_hand_sides(60), inputs(31, seed=4)
-    for source in (x, da.from_array(x, chunks=(40, 6)), StoredRows(lambda rows: x[rows], *x.shape)):
-        operator = DaskGram(client, source, kernel, 0.1, np.float64, tile_rows=10, held_bytes=0)
-        operator.placement.piece_rows = 25
-        np.testing.assert_allclose(operator.matmul(v), dense(x, kernel, 0.1) @ v, rtol=1e-10, atol=1e-9)
-        assert not operator.placement._copies
-    np.testing.assert_allclose(operator.cross(query, v), kernel(query, x) @ v, rtol=1e-10, atol=1e-9)
-    np.testing.assert_allclose(operator.gram_diagonal(), kernel.diagonal(x))
-    np.testing.assert_allclose(operator.exact_gram(query), kernel(query, x), rtol=1e-10)
-    indices = np.array([0, 7, 59])
-    np.testing.assert_allclose(operator.columns(indices).matmul(np.eye(3)), kernel(x)[:, indices], rtol=1e-10)
-    solver = TiledCholesky(tile_rows=25, tolerance=1e-11)
-    assert_solves(solver.solve(solver.prepare(operator), v).value, x, kernel, 0.1, v)
-
-
-def test_inputs_that_do_not_fit_a_worker_are_never_there_as_a_whole(tmp_path):
-    n, d, path = 300, 80_000, tmp_path / "x"
-    x = np.random.default_rng(0).standard_normal((n, d), dtype=np.float32)
-    x.tofile(path)
-
-    def read(rows):
-        count = (rows.stop - rows.start) * d
-        return np.fromfile(path, np.float32, count, offset=4 * d * rows.start).reshape(-1, d)
-
-    def peak_bytes():
-        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-    v, kernel = right_hand_sides(n), Polynomial()
+def test_inputs_that_fit_no_worker_are_refused_with_what_they_take():
     with dask_client(ClusterSettings(kind="local", workers=1, memory_per_worker="500MB")) as client:
-        before = max(client.run(peak_bytes).values())
-        found = DaskGram(client, StoredRows(read, n, d), kernel, 0.1, held_bytes=0).matmul(v)
-        grown = max(client.run(peak_bytes).values()) - before
-    np.testing.assert_allclose(found, dense(x, kernel, 0.1) @ v, rtol=1e-5, atol=1e-4)
-    assert grown < x.nbytes
+        x = da.zeros((200_000, 500), chunks=(10_000, 500), dtype=np.float32)
+        with pytest.raises(BudgetError, match=r"200,000 rows of 500 features take 0\.37 GiB in every worker"):
+            DaskGram(client, x, RBF(0.3), 0.1).matmul(np.zeros((200_000, 1)))
 
 
 def test_versions_are_judged_by_every_worker_as_in_one_process(client, tmp_path):
@@ -141,7 +108,7 @@ def test_versions_are_judged_by_every_worker_as_in_one_process(client, tmp_path)
     x, y = inputs(), inputs(d=1, seed=2)[:, 0]
     laws = {f"{scale}": Normal(np.zeros(230), np.full(230, scale)) for scale in (0.7, 0.9, 1.0, 1.2, 1.5, 1.7)}
     expected = measure(Asked(), EXACT, x, y, laws)
-    place = on_cluster(client, SolverSettings(), 100, tmp_path, lambda _: None, gpu=False)
+    place = OnCluster(client, SolverSettings(), 100, tmp_path, lambda _: None, gpu=False)
     versions = {name: Kept(y, law) for name, law in laws.items()}
     found, _ = measure_versions(Asked(), EXACT, x, y, versions, prepare_inputs=place, calls=WorkerCalls(client))
     assert {pid for pid, _ in found.values()} == set(client.run(os.getpid).values())
@@ -212,7 +179,7 @@ def test_bad_inputs_are_refused_before_the_work(client):
     with pytest.raises(InvalidInputError, match="lambda is -1"):
         prepare_on_dask(client, x, input_kernel=RBF(1.0), regularization=-1.0)
     x[3, 2] = np.nan
-    for source in (x, da.from_array(x), StoredRows(lambda rows: x[rows], *x.shape)):
+    for source in (x, da.from_array(x)):
         with pytest.raises(InvalidInputError, match="row 3, column 2"):
             prepare_on_dask(client, source, input_kernel=RBF(1.0))
     with pytest.raises(BudgetError, match="tiled Cholesky of n = 230 needs"):
@@ -312,7 +279,7 @@ def test_certificates_hold_for_the_inputs_as_they_were_given(client, solver, at_
     y, model = rng.standard_normal(300), Normal(np.zeros(300), np.ones(300))
     settings = {"query": x[:40] + 0.1 if at_query else None, "input_kernel": RBF(0.2), "regularization": 0.01}
     exact = conditional_congruence_error(x, y, model, **settings, solver=Cholesky())
-    sources = (x, da.from_array(x, chunks=(100, 6)), StoredRows(lambda rows: x[rows], *x.shape))
+    sources = (x, da.from_array(x, chunks=(100, 6)))
     for source in sources if isinstance(solver, Nystrom) else sources[:1]:
         prepared = prepare_on_dask(client, source, **settings, solver=solver)
         found = prepared.conditional_congruence_error(y, model)

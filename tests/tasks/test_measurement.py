@@ -24,7 +24,7 @@ from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.solver import SolverSettings
 from congruence.tasks.solving import CheckpointFile, sweep_iterates
-from congruence.tasks.solving.measurement import Measurement, measure, on_cluster
+from congruence.tasks.solving.measurement import Measurement, OnCluster, measure
 
 ROWS = 240
 RNG = np.random.default_rng(0)
@@ -77,7 +77,7 @@ def test_protocols_with_repeats_give_the_same_numbers_on_a_cluster(tmp_path: Pat
         (replace(EXACT, downsampling=replace(HALF, choice="leverage")), None),
     )
     with dask_client(ClusterSettings(kind="threads", workers=2)) as client:
-        place = on_cluster(client, SolverSettings(), 100, tmp_path, said.append, gpu=False)
+        place = OnCluster(client, SolverSettings(), 100, tmp_path, said.append, gpu=False)
         for protocol, points in small:
             here, there = measured(protocol, query=points), measured(protocol, query=points, prepare_inputs=place)
             for name, result in here.results.items():
@@ -93,7 +93,7 @@ def test_an_iterate_is_kept_until_its_answer_is_logged_and_an_abandoned_one_for_
     monkeypatch.setattr("congruence.tasks.solving.plan.CHECKPOINT_ROWS", 10)
     settings = SolverSettings(kind="conjugate_gradient", landmarks=10)
     with dask_client(ClusterSettings(kind="threads", workers=2)) as client:
-        place = on_cluster(client, settings, 100, tmp_path, lambda _: None, gpu=False)
+        place = OnCluster(client, settings, 100, tmp_path, lambda _: None, gpu=False)
         measurement = measured(EXACT, prepare_inputs=place)
     (kept,) = tmp_path.glob("iterate-*.npz")
     abandoned = tmp_path / "iterate-abandoned.npz"
@@ -131,7 +131,7 @@ def test_a_solve_that_was_killed_in_the_middle_ends_with_the_same_bits(
     def solved(folder: str) -> Measurement:
         with dask_client(ClusterSettings(kind="threads", workers=2)) as client:
             (tmp_path / folder).mkdir(exist_ok=True)
-            place = on_cluster(client, settings, 100, tmp_path / folder, lambda _: None, gpu=False)
+            place = OnCluster(client, settings, 100, tmp_path / folder, lambda _: None, gpu=False)
             return measure(OnlyErrors(), EXACT, X, Y, VERSIONS, prepare_inputs=place)
 
     undisturbed, save = solved("undisturbed"), CheckpointFile.save
@@ -232,7 +232,7 @@ def test_calibration_on_a_cluster_is_that_of_this_process(tmp_path: Path) -> Non
     keys = np.arange(ROWS) + 7
     here = measured(EXACT, keys=keys).calibration["wrong"]
     with dask_client(ClusterSettings(kind="threads", workers=2)) as client:
-        place = on_cluster(client, SolverSettings(), 100, tmp_path, lambda _: None, gpu=False)
+        place = OnCluster(client, SolverSettings(), 100, tmp_path, lambda _: None, gpu=False)
         there = measured(EXACT, keys=keys, prepare_inputs=place).calibration["wrong"]
     assert there.test.p_value == pytest.approx(here.test.p_value, abs=0.002)
     np.testing.assert_allclose(there.reading.scores, here.reading.scores, atol=1e-4)
