@@ -124,7 +124,7 @@ def write_artifacts(evaluation: Evaluation, folder: Path, settings: TrackingSett
     if settings.report:
         counts = count_fit(evaluation)
         figures = evaluation_pictures(evaluation, counts=counts)
-        texts[REPORT_FILE] = evaluation_report(evaluation, figures, logged_as=logged_as, counts=counts)
+        texts[REPORT_FILE] = evaluation_report(evaluation, logged_as=logged_as, counts=counts)
         (folder / "plots").mkdir()
         for name, picture in figures.items():
             (folder / "plots" / f"{name}.png").write_bytes(picture)

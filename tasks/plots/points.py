@@ -43,7 +43,7 @@ def place_of(evaluation: Evaluation, picture: str) -> Array:
     """
     if evaluation.embedding_map is None:
         raise InvalidInputError(f"{picture}: this evaluation has no 2-D map of its embeddings")
-    return np.asarray(evaluation.embedding_map[evaluation.valid_scores.index.to_numpy()])
+    return np.asarray(evaluation.embedding_map[evaluation.valid_scores.index.to_numpy(), :2])
 
 
 def extreme_rows(evaluation: Evaluation, count: int) -> tuple[list[int], list[int]]:

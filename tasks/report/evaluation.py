@@ -1,117 +1,137 @@
-"""The report of one version on one split."""
+"""The report of one version on one split: its data, made from the scores, and the page drawn from them alone."""
 
 from __future__ import annotations
 
+import base64
+import io
 import json
-from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-import pandas as pd
+import numpy as np
 
 from congruence.kernels.conditional_calibration.count_reading import CountRows
-from congruence.tasks.plots import extreme_rows
-from congruence.tasks.report.rendering import inline_png, records, render
+from congruence.tasks.report.decision import Decision, Headline, decision, headlines
+from congruence.tasks.report.metric_groups import Row, grouped
+from congruence.tasks.report.page import PageData, page_data
+from congruence.tasks.report.rendering import records, render, script, style
+from congruence.tasks.report.selections import Selection, of_segment, of_sentence, places_of
+from congruence.tasks.report.totals import Totals, totals_of
 from congruence.tasks.runtime.masking import mask_secrets
 from congruence.tasks.scores.counts import CountFit, count_fit
-from congruence.tasks.scores.evaluation import SCORES, Evaluation
-from congruence.tasks.scores.features import POINTS
-from congruence.tasks.scores.meanings import CERTIFICATE_KINDS, MEANINGS, meaning, verdict
+from congruence.tasks.scores.evaluation import Evaluation
+from congruence.tasks.scores.meanings import CERTIFICATE_KINDS, verdict
 from congruence.tasks.scores.segments import FEWEST_ROWS, Segment, searched_rows, weak_segments
 from congruence.tasks.scores.summary import floor_share
 
-CAPTIONS = {
-    "fault_map": "The fault that explains best what is seen around each input, where chance does not explain it (false "
-    "discovery rate 5 %).",
-    "order_maps": "One map for each kind of fault: how far the smoothed score around each input is from what a version "
-    "that is right would have. Beyond 3 is more than chance gives at one input.",
-    "local_reliability": "At a typical input of the region that is most wrong: above the diagonal the version predicts "
-    "too high, below it too low, across it the wrong spread.",
-    "cce_histogram": "A version that is right everywhere spreads around the green outline, with its mean inside the "
-    "green band. Mass far to the right of the outline is error of the version.",
-    "embedding_map": "Neighbours look alike to the encoder. Regions brighter than the line on the bar are inputs "
-    "that the version gets wrong.",
-    "extremes": "The inputs where the prediction is least and most like what the data say: y is the target, f the "
-    "predictive mean ± standard deviation.",
-    "reliability": "Above the diagonal the version predicts too high, below it too low, across it the wrong spread.",
-    "pit_histogram": "Flat is calibrated; a U shape is overconfident, a hump is underconfident, a slope is biased.",
-    "pit_interpretation": "What kind of error the PIT histogram shows, read by the interpreter, with its own doubt.",
-    "rejection": "If CCE finds the bad predictions, the curve falls below random rejection as more is withheld.",
-    "cce_by_slice": "The parts of the split, worst first. Left: what is left of their CCE beyond that of a true "
-    "version. Right: how far the targets lie above the predictions, and their spread over the predicted one, with 95 % "
-    "intervals; grey where chance explains it (false discovery rate 5 %).",
-    "rootogram": "Bars that end outside the band are counts that the version predicts too seldom or too often; the "
-    "first is that of zeros. On the scale of square roots rare counts can be judged beside common ones.",
-}
-_SLICES = 60
-_FEATURES = 12
-BROAD = ("extremes", "rejection", "pit_interpretation", "cce_by_slice")
-"""The pictures that take the width of the page."""
+SCRIPTS = ("page", "tables", "charts", "map", "along", "row", "evaluation")
+"""The page's scripts, in the order in which they stand in it."""
 
-FAULTS = ("fault_map", "local_reliability", "order_maps")
-"""The pictures that stand with what is wrong, above the others."""
-
-_UNSHOWN = ("valid", "reason", "squared_error")
+_PICTURES = 36
+_MOST_PLACES = 300
 
 
-def evaluation_report(
-    evaluation: Evaluation, figures: Mapping[str, bytes], *, logged_as: str = "", counts: CountFit | None = None
-) -> str:
-    """A self-contained HTML page: what is wrong, metrics and how to read them, plots, worst and best points.
+@dataclass(frozen=True)
+class ReportData:
+    """All that the page of one version shows.
+
+    Attributes:
+        verdict, decision, headlines: what stands at the top.
+        sentences: what is wrong, each with the rows that it speaks of.
+        places: slices or regions, the most wrong first, each with its rows.
+        segments: weak segments, likewise; ``searched`` the features that they were looked for in.
+        slices: one record a slice.
+        metrics: by group.
+        page: what the scripts read.
+    """
+
+    verdict: str
+    decision: Decision
+    headlines: list[Headline]
+    sentences: list[tuple[str, Selection | None]]
+    places: list[tuple[dict[str, Any], Selection | None]]
+    segments: list[tuple[Segment, Selection]]
+    searched: list[str]
+    slices: list[tuple[dict[str, Any], Selection | None]]
+    metrics: dict[str, list[Row]] = field(repr=False)
+    totals: Totals | None = field(repr=False)
+    counts: CountFit | None = field(repr=False)
+    page: PageData = field(repr=False)
+
+
+def report_data(evaluation: Evaluation, *, counts: CountFit | None = None) -> ReportData:
+    """Everything that the report shows, from an evaluation; ``counts`` is its ``count_fit`` where that is known."""
+    metrics, wrong = evaluation.metrics, evaluation.wrong
+    page = page_data(evaluation, pictures=_pictures)
+    known = places_of(page.places)
+    sentences: list[tuple[str, Selection | None]] = []
+    places: list[tuple[dict[str, Any], Selection | None]] = []
+    if wrong is not None:
+        sentences = [(each, of_sentence(each, wrong.places, known, page.flagged)) for each in wrong.sentences]
+        places = [(place, known.get(str(place["place"]))) for place in records(_plain_places(wrong.places))]
+    slices = records(evaluation.slices.head(_MOST_PLACES))
+    return ReportData(
+        verdict=verdict(metrics),
+        decision=decision(metrics, evaluation.preview),
+        headlines=headlines(metrics),
+        sentences=sentences,
+        places=places[:_MOST_PLACES],
+        segments=[(segment, of_segment(segment)) for segment in _segments(evaluation)],
+        searched=_searched(evaluation),
+        slices=[(each, known.get(f"{each['slice']} {each['value']}")) for each in slices],
+        metrics=grouped(metrics),
+        totals=totals_of(evaluation),
+        counts=counts or count_fit(evaluation),
+        page=page,
+    )
+
+
+def evaluation_report(evaluation: Evaluation, *, logged_as: str = "", counts: CountFit | None = None) -> str:
+    """A self-contained HTML page on which one finds what is wrong, where, and what was predicted there.
 
     Args:
-        figures: PNG bytes by the names of ``plots.evaluation_figures``.
+        evaluation: of one version on one split.
         logged_as: the name of the logged model behind the version, which its author knows it by.
         counts: the ``count_fit`` of the evaluation, where it is known already.
     """
-    metrics = evaluation.metrics
-    ordered = [name for name in MEANINGS if name in metrics]
-    ordered += [name for name in metrics if name not in MEANINGS]
-    worst, best = extreme_rows(evaluation, POINTS)
     invalid = evaluation.scores[~evaluation.scores["valid"].astype(bool)]
     return render(
         "evaluation.html",
         title=f"{evaluation.model.label} on {evaluation.split.name}",
-        model=evaluation.model,
+        evaluation=evaluation,
+        data=report_data(evaluation, counts=counts),
         logged_as=logged_as,
-        split=evaluation.split,
-        protocol=evaluation.protocol,
-        status=evaluation.status,
-        verdict=verdict(metrics),
-        metrics=[(name, metrics[name], meaning(name)) for name in ordered],
-        certificate_kind=CERTIFICATE_KINDS.get(str(evaluation.provenance.get("certificate_kind")), ""),
-        wrong=evaluation.wrong,
+        model=evaluation.model,
         preview=evaluation.preview,
-        places=[] if evaluation.wrong is None else records(evaluation.wrong.places.head(_SLICES)),
-        segments=_segments(evaluation),
-        searched=_searched(evaluation),
-        counts=counts or count_fit(evaluation),
-        broad=BROAD,
-        fault_figures=[_figure(name, figures[name]) for name in FAULTS if name in figures],
-        figures=[_figure(name, picture) for name, picture in figures.items() if name not in FAULTS],
-        points=[("Highest CCE", _points(evaluation, worst)), ("Lowest CCE", _points(evaluation, best))],
-        slices=records(evaluation.slices.head(_SLICES)),
-        more_slices=max(0, len(evaluation.slices) - _SLICES),
+        certificate_kind=CERTIFICATE_KINDS.get(str(evaluation.provenance.get("certificate_kind")), ""),
+        more_slices=max(0, len(evaluation.slices) - _MOST_PLACES),
         reasons=invalid["reason"].astype(str).value_counts().head(20).to_dict(),
-        seconds=evaluation.seconds,
         provenance=json.dumps(mask_secrets(evaluation.provenance), indent=1, default=str, ensure_ascii=False),
+        style=style(),
+        script=script(*SCRIPTS),
     )
 
 
-def _figure(name: str, picture: bytes) -> tuple[str, str, str]:
-    return name, inline_png(picture), CAPTIONS.get(name, "")
+def _plain_places(places: Any) -> Any:
+    """Without the interpreter's words where nothing certain was found: they would speak against the q-value."""
+    if "pit" not in places:
+        return places
+    return places.assign(pit=np.where(places["fault"] != "", places["pit"], ""))
 
 
-def _points(evaluation: Evaluation, rows: list[int]) -> list[dict[str, Any]]:
-    columns = [name for name in SCORES if name in evaluation.scores and name not in _UNSHOWN]
-    chosen = evaluation.scores.iloc[rows][columns]
-    chosen.insert(0, "row", rows)
-    features = evaluation.features
-    if features is not None:
-        shown = [name for name in features if name not in chosen][:_FEATURES]
-        first = [name for name in ("row", "key", "cce", "target", "mean") if name in chosen]
-        # What the row is like stands where no scrolling is needed to see it, before what else is known of it.
-        chosen = pd.concat([chosen[first], features.loc[rows, shown], chosen.drop(columns=first)], axis=1)
-    return records(chosen)
+def _pictures(evaluation: Evaluation, rows: list[int]) -> dict[int, str]:
+    """Thumbnails of the worst of ``rows``, of the best, and of some between, as data addresses by position."""
+    if evaluation.thumbnails is None or not rows:
+        return {}
+    each = _PICTURES // 3
+    places = sorted({*range(min(each, len(rows))), *np.linspace(0, len(rows) - 1, each).astype(int).tolist(),
+                     *range(max(0, len(rows) - each), len(rows))})  # fmt: skip
+    found = {}
+    for place, image in zip(places, evaluation.thumbnails([rows[place] for place in places]), strict=True):
+        buffer = io.BytesIO()
+        image.convert("RGB").save(buffer, "JPEG", quality=80)
+        found[place] = "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+    return found
 
 
 def _searched(evaluation: Evaluation) -> list[str]:

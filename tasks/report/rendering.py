@@ -12,6 +12,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from congruence.tasks.scores.meanings import probability
 
+_SCRIPTS = Path(__file__).parent / "scripts"
+
 
 @cache
 def _environment() -> Environment:
@@ -31,6 +33,16 @@ def _environment() -> Environment:
 def render(template: str, **values: Any) -> str:
     """The template of that name with its values."""
     return _environment().get_template(template).render(**values)
+
+
+def script(*names: str) -> str:
+    """The page's scripts of these names, one after the other."""
+    return "\n".join((_SCRIPTS / f"{name}.js").read_text() for name in names)
+
+
+def style() -> str:
+    """The style sheet of the pages that people explore."""
+    return (_SCRIPTS / "page.css").read_text()
 
 
 def number(value: Any, digits: int = 4) -> str:

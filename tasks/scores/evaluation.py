@@ -87,7 +87,8 @@ class Evaluation:
         predictive: the predictive distributions of the valid rows, in split order.
         targets: of the valid rows, (v,) or (v, q).
         slices: one row per value of a slice column: ``slice``, ``value``, ``rows``, and a column per mean metric.
-        embedding_map: (n, 2), one row per row of the split, NaN where invalid.
+        embedding_map: (n, k), k at least 2, principal components of the embeddings, one row per row of the split, NaN
+            where invalid.
         thumbnails: small images for a list of row numbers of the split, for image inputs.
         provenance: encoder, seeds, package versions, solver, certificate, settings: plain values.
         seconds: wall time by stage.

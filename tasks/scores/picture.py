@@ -1,4 +1,4 @@
-"""The embeddings of a split in the plane: their first two principal components, by blocks of rows."""
+"""The embeddings of a split in few dimensions: their first principal components, by blocks of rows."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 
+AXES = 8
+"""Two to draw, the others to tell which rows are near each other."""
 
-def principal_plane(rows: EvaluatedRows) -> Array:
-    """Coordinates of every row of the split, (rows, 2), NaN where it is invalid: (d, d) sums, then one block a time."""
+
+def principal_axes(rows: EvaluatedRows) -> Array:
+    """Coordinates of every row of the split, (rows, min(8, d)), NaN where it is invalid; at least two columns.
+
+    By (d, d) sums, then one block at a time.
+    """
     d = rows.store.dimension
     count, total, squares = 0, np.zeros(d), np.zeros((d, d))
     for block in range(len(rows.blocks)):
@@ -17,8 +23,8 @@ def principal_plane(rows: EvaluatedRows) -> Array:
         count, total, squares = count + len(x), total + x.sum(axis=0), squares + x.T @ x
     mean = total / count
     _, axes = np.linalg.eigh(squares / count - np.outer(mean, mean))
-    leading = axes[:, -1:-3:-1]
-    picture = np.full((len(rows.valid), 2), np.nan)
+    leading = axes[:, : -AXES - 1 : -1]
+    picture = np.full((len(rows.valid), max(2, leading.shape[1])), np.nan)
     places = np.flatnonzero(rows.valid)
     start = 0
     for block in range(len(rows.blocks)):

@@ -29,7 +29,7 @@ from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, Metric, Sp
 from congruence.tasks.scores.features import named_features, numbers_of_inputs, rows_looked_at
 from congruence.tasks.scores.looks import look_metrics
 from congruence.tasks.scores.names import requested_metrics
-from congruence.tasks.scores.picture import principal_plane
+from congruence.tasks.scores.picture import principal_axes
 from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong
 from congruence.tasks.scores.recalibration_preview import is_wanted, preview, rows_to_try
 from congruence.tasks.scores.summary import (
@@ -109,7 +109,7 @@ def score_version(
         predictive=predictive,
         targets=targets,
         slices=slice_table(columns, labels, hashed, floor_share(summary)),
-        embedding_map=principal_plane(rows),
+        embedding_map=principal_axes(rows),
         thumbnails=thumbnails(split) if encoder.input_kind == "image" else None,
         provenance=_provenance(settings, encoder, measurement)
         | ({} if tried is None else {"recalibration_preview": tried.as_plain()}),

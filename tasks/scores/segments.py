@@ -44,12 +44,14 @@ class Segment:
         reading: of its held-out rows; of counts with many zeros, what is observed and expected.
         q_value: over the segments that were tried.
         excess: the mean CCE of its held-out rows beyond what is expected of a true version, see ``excess_over``.
+        ranges: the same as ``name``: (column, above, up to), of words "column = word" with the bounds .5.
     """
 
     name: str
     reading: GroupReading | CountReading
     q_value: float
     excess: float
+    ranges: tuple[tuple[str, float, float], ...] = ()
 
     @property
     def fault(self) -> str:
@@ -97,7 +99,9 @@ def weak_segments(
     tree.fit(table[first], pit_scores(pit[first]))
     if tree.tree_.node_count == 1:
         return []
-    names = _leaf_names(tree, list(columns.columns))
+    ranges = _leaf_ranges(tree, list(columns.columns))
+    names = {leaf: ", ".join(_range(*each) for each in parts) for leaf, parts in ranges.items()}
+    of_name = {names[leaf]: parts for leaf, parts in ranges.items()}
     leaves = tree.apply(table[second])
     held_out = {name: leaves == leaf for leaf, name in names.items()}
     readings: Mapping[str, GroupReading | CountReading]
@@ -112,7 +116,7 @@ def weak_segments(
         if name in readings
     }
     found = [
-        Segment(name, reading, q_values[name], excess[name])
+        Segment(name, reading, q_values[name], excess[name], of_name[name])
         for name, reading in readings.items()
         if q_values[name] <= LEVEL and _is_worth_naming(reading)
     ]
@@ -141,16 +145,16 @@ def _columns(features: pd.DataFrame) -> pd.DataFrame:
     return frame[[name for name in frame if len(frame[name].unique()) > 1]]
 
 
-def _leaf_names(tree: DecisionTreeRegressor, names: list[str]) -> dict[int, str]:
+def _leaf_ranges(tree: DecisionTreeRegressor, names: list[str]) -> dict[int, tuple[tuple[str, float, float], ...]]:
     """The ranges that lead to each leaf, in the order of the questions, each feature once."""
     inner = tree.tree_
-    found: dict[int, str] = {}
+    found: dict[int, tuple[tuple[str, float, float], ...]] = {}
     open_nodes: list[tuple[int, dict[str, tuple[float, float]]]] = [(0, {})]
     while open_nodes:
         node, ranges = open_nodes.pop()
         left, right = int(inner.children_left[node]), int(inner.children_right[node])
         if left == right:
-            found[node] = ", ".join(_range(name, *ends) for name, ends in ranges.items())
+            found[node] = tuple((name, *ends) for name, ends in ranges.items())
             continue
         name, threshold = names[int(inner.feature[node])], float(inner.threshold[node])
         low, high = ranges.get(name, (-np.inf, np.inf))

@@ -17,7 +17,7 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.plots import evaluation_figures
 from congruence.tasks.plots.slices import slice_readings
-from congruence.tasks.report.evaluation import evaluation_report
+from congruence.tasks.report.evaluation import evaluation_report, report_data
 from congruence.tasks.scores import features as scores_features
 from congruence.tasks.scores import segments as scores_segments
 from congruence.tasks.scores.counts import count_fit, randomised_coverage
@@ -93,6 +93,7 @@ def counted(make_evaluation: Any) -> Any:
             "cce_noise_floor": 0.1,
             "target": y,
             "mean": rate,
+            "std": np.sqrt(rate),
             "pit": pit_values(y, law),
             "half": np.where(rate < 0.35, "low", "high"),
         }
@@ -146,18 +147,31 @@ def test_randomised_coverage_of_true_counts_is_its_level() -> None:
     assert np.mean(y == 0) > 0.85
 
 
-def test_the_report_of_counts_shows_features_segments_zeros_and_the_logged_name(counted: Any) -> None:
-    page = evaluation_report(counted, {}, logged_as="glm")
+def test_the_report_of_counts_shows_features_totals_zeros_and_the_logged_name(counted: Any) -> None:
+    page = evaluation_report(counted, logged_as="glm")
     assert "logged as <b>glm</b>" in page
-    for words in ("Weak segments", "randomised coverage 50 %", "<b>zeros</b>", "<th>age</th>", "Highest CCE"):
+    for words in (
+        "Weak segments",
+        "randomised coverage 50 %",
+        "<b>zeros</b>",
+        "<h2>Counts",
+        "Lift of the highest tenth",
+    ):
         assert words in page
-    worst = int(counted.scores["cce"].idxmax())
-    assert f"{counted.features['age'][worst]:.4g}" in page
-    assert "rootogram" in [name for name, _ in evaluation_figures(counted)]
+    data = report_data(counted)
+    assert data.totals is not None
+    assert data.totals.whole["ratio"] == counted.targets.sum() / counted.predictive.mean().sum()
+    assert sum(each["actual"] for each in data.totals.deciles) == counted.targets.sum()
+    assert data.page.plain["law"]["kind"] == "mass"
+    names = [each["name"] for each in data.page.plain["along"]]
+    assert set(names) == {"age", "rate", "half"}
+    drawn = [name for name, _ in evaluation_figures(counted)]
+    assert "rootogram" in drawn
+    assert "pit_interpretation" not in drawn
 
 
 def test_an_image_version_has_neither(make_evaluation: Any) -> None:
-    page = evaluation_report(make_evaluation(), {})
+    page = evaluation_report(make_evaluation())
     for words in ("Weak segments", "<h2>Counts", "logged as"):
         assert words not in page
 

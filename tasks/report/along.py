@@ -1,0 +1,83 @@
+"""Along each feature and slice: what is wrong in its bins, beside what a version that is right would show."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.calibration.totals import actual_over_expected, has_total
+from congruence.kernels.conditional_calibration.by_group import Band, GroupCalibrations, calibration_by_group
+from congruence.kernels.conditional_calibration.pit_scores import pit_scores
+from congruence.tasks.report.packing import LETTERS, rounded
+from congruence.tasks.scores.summary import slice_groups
+
+BINS = 10
+FEW_VALUES = 12
+"""Numbers of at most as many distinct values are taken value by value."""
+
+MOST_FEATURES = 60
+
+
+def bins_of(values: pd.Series[Any]) -> tuple[Array, list[str], list[float] | None]:
+    """The bin of each row, the bins' names, and the inner edges of tenths of a column of numbers."""
+    is_number = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+    if not is_number or values.nunique() <= FEW_VALUES:
+        codes, names = slice_groups(values)
+        if is_number:
+            order = np.argsort([float(name) if name != "missing" else np.inf for name in names], kind="stable")
+            place = np.empty_like(order)
+            place[order] = np.arange(len(order))
+            codes, names = place[codes], names[order]
+        return codes, [str(name)[:LETTERS] for name in names], None
+    column = values.to_numpy(float, na_value=np.nan)
+    known = np.isfinite(column)
+    edges = np.unique(np.quantile(column[known], np.linspace(0.0, 1.0, BINS + 1)[1:-1]))
+    found = np.where(known, np.searchsorted(edges, column, side="right"), len(edges) + 1)
+    used, codes = np.unique(found, return_inverse=True)
+    every = [f"up to {edges[0]:.3g}", *(f"{a:.3g} to {b:.3g}" for a, b in itertools.pairwise(edges))]
+    every += [f"{edges[-1]:.3g} and more", "missing"]
+    return codes, [every[k] for k in used], edges.tolist()
+
+
+def along_each(
+    columns: pd.DataFrame, targets: Array, mean: Array, std: Array, pit: Array, *, counts: bool = False
+) -> list[dict[str, Any]]:
+    """A record a feature or slice, what explains most first; none of constant columns.
+
+    Args:
+        columns: features and slices of n rows.
+        targets, mean, std, pit: of the same rows, (n,) each.
+        counts: whether actual over expected is wanted, too.
+    """
+    scores = pit_scores(pit)
+    found = []
+    for name in list(columns.columns)[:MOST_FEATURES]:
+        codes, labels, edges = bins_of(columns[name])
+        if len(labels) < 2:
+            continue
+        read = calibration_by_group(codes, len(labels), targets, mean, std, scores)
+        record = {"name": str(name), "bins": labels, "edges": edges, **_record(read)}
+        if counts and has_total(targets, mean):
+            record["ratio"] = _ratio(codes, len(labels), targets, mean, std)
+        found.append(record)
+    return sorted(found, key=lambda each: -each["explained"])
+
+
+def _record(read: GroupCalibrations) -> dict[str, Any]:
+    bands = {name: _band(getattr(read, name)) for name in ("bias", "spread", "skew", "tails")}
+    plain = {name: rounded(getattr(read, name)) for name in ("rows", "target", "mean")}
+    return {"explained": float(f"{read.explained:.4g}"), **plain, **bands}
+
+
+def _band(band: Band) -> list[list[float | None]]:
+    """Value, low, high, and the ends of a right version's, by bin."""
+    return [rounded(part) for part in (band.value, band.low, band.high, band.right_low, band.right_high)]
+
+
+def _ratio(codes: Array, groups: int, targets: Array, mean: Array, std: Array) -> list[list[float | None]]:
+    found = actual_over_expected(codes, groups, targets, mean, std)
+    return [rounded(part) for part in (found.ratio, found.low, found.high, found.right_low, found.right_high)]

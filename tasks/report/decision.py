@@ -1,0 +1,98 @@
+"""What a reader should do with a version, in a word and a sentence, by its metrics and the preview of a correction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from congruence.kernels.conditional_calibration.wording import p_value_in_words
+from congruence.tasks.scores.correction import CorrectionPreview
+from congruence.tasks.scores.evaluation import AS_IF_TRUE, Metric, cce_status
+from congruence.tasks.scores.meanings import significant
+from congruence.tasks.scores.names import EFFECTS
+
+NEGLIGIBLE = 0.0025
+"""The share of the scores' variance below which a fault hardly matters: a shift of .05 predicted spreads, squared."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do: ``kind``, the same in words, and why."""
+
+    kind: Literal["use", "recalibrate", "do not use", "unknown"]
+    words: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Headline:
+    """One of the numbers at the top: its metric, what it is called here, its value and interval in words, a comment."""
+
+    name: str
+    label: str
+    value: str
+    interval: str
+    comment: str
+
+
+def decision(metrics: Mapping[str, Metric], preview: CorrectionPreview | None) -> Decision:
+    """Use it, recalibrate it, or do not use it as it is."""
+    status = cce_status(metrics)
+    if status == "not measured":
+        return Decision("unknown", "Not judged", "CCE was not measured.")
+    if status == AS_IF_TRUE:
+        return Decision("use", "Use", "Nothing in these rows contradicts the version.")
+    skill = metrics.get("crps_skill")
+    if skill is not None and (skill.value if skill.high is None else skill.high) <= 0.0:
+        return Decision("do not use", "Do not use", "It scores no better than predicting the same law for every row.")
+    effects = [metrics[name] for name in EFFECTS if name in metrics]
+    ends = [effect.value if effect.high is None else effect.high for effect in effects]
+    excess = metrics.get("cce_excess")
+    if effects and max(ends) <= NEGLIGIBLE and (excess is None or not excess.low):
+        return Decision("use", "Use", "A fault is certain, but too small to matter.")
+    if preview is not None and preview.said:
+        return Decision("recalibrate", "Recalibrate", "A correction improves it on rows that it was not fitted on.")
+    tried = "No correction of its levels helps: " if preview is not None else ""
+    return Decision("do not use", "Do not use as it is", f"{tried}What is wrong needs another model.".capitalize())
+
+
+def headlines(metrics: Mapping[str, Metric]) -> list[Headline]:
+    """Distance beyond noise, calibration given the input, and the proper score beside the marginal law's."""
+    found = []
+    excess = metrics.get("cce_excess")
+    if excess is not None:
+        mean, expected = metrics.get("cce_mean"), metrics.get("cce_expected")
+        comment = ""
+        if mean is not None and expected is not None:
+            comment = f"CCE {significant(mean.value)}; {significant(expected.value)} would be noise alone"
+        found.append(Headline("cce_excess", "Distance beyond noise", *_words(excess), comment))
+    effects = {name: metrics[name] for name in EFFECTS if name in metrics}
+    if effects:
+        name = max(effects, key=lambda each: effects[each].value)
+        kind = name.removeprefix("calibration_effect_")
+        p_value = metrics.get("calibration_p_value")
+        tested = "" if p_value is None else f"; calibrated given the input: {p_value_in_words(p_value.value)}"
+        found.append(Headline(name, f"Calibration given the input: {kind}", *_words(effects[name]),
+                              f"largest of four effects, 0 if right{tested}"))  # fmt: skip
+    for name in [each for each in ("crps_mean", "nll_mean", "mae") if each in metrics][:1]:
+        comment = ""
+        skill, marginal = metrics.get("crps_skill"), metrics.get("crps_uncertainty")
+        if name == "crps_mean" and skill is not None:
+            beside = "" if marginal is None else f"{significant(marginal.value)} without the input; "
+            comment = f"{beside}skill {_percent(skill)}"
+        labels = {"crps_mean": "Proper score: CRPS", "nll_mean": "Proper score: NLL", "mae": "Mean absolute error"}
+        found.append(Headline(name, labels[name], *_words(metrics[name]), comment))
+    return found
+
+
+def _words(metric: Metric) -> tuple[str, str]:
+    if metric.low is None or metric.high is None:
+        return significant(metric.value), ""
+    return significant(metric.value), f"{significant(metric.low)} to {significant(metric.high)}"
+
+
+def _percent(metric: Metric) -> str:
+    if metric.low is None or metric.high is None:
+        return f"{metric.value:.0%}".replace("%", " %")
+    return f"{metric.value:.0%} ({metric.low:.0%} to {metric.high:.0%})".replace("%", " %")

@@ -1,0 +1,174 @@
+"""What the scripts of a version's report read: the shown rows by column, their laws, and the bins of features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.pit_scores import ORDERS
+from congruence.kernels.conditional_calibration.wording import short_name
+from congruence.tasks.report.along import along_each
+from congruence.tasks.report.laws import drawn_laws
+from congruence.tasks.report.packing import LETTERS, as_json, coded_column, number_column, numbers
+from congruence.tasks.report.sample import MOST_ROWS, REGION, shown_rows
+from congruence.tasks.report.selections import SLICE
+from congruence.tasks.scores.evaluation import Evaluation
+from congruence.tasks.scores.summary import slice_groups
+
+LABELS = {
+    "cce": "CCE",
+    "cce_excess": "excess CCE",
+    "cce_noise_floor": "CCE if right",
+    "target": "target",
+    "mean": "prediction",
+    "std": "predicted spread",
+    "pit": "PIT",
+    "nll": "NLL",
+    "crps": "CRPS",
+    "absolute_error": "absolute error",
+}
+EVIDENCE = "evidence"
+MOST_COLUMNS = 40
+BUDGET = 3_500_000
+"""Bytes of all columns: with laws and pictures the page stays below 6 MB."""
+
+Pictures = Callable[[Evaluation, list[int]], dict[int, str]]
+
+
+@dataclass(frozen=True)
+class PageData:
+    """Plain values, as JSON holds them.
+
+    Attributes:
+        plain: rows, columns, laws, along, pictures, ...
+        places: the values of the region column and of each slice column, by column.
+        flagged: whether a fault was found around any row.
+    """
+
+    plain: dict[str, Any] = field(repr=False)
+    places: dict[str, list[str]]
+    flagged: bool
+
+    @property
+    def json(self) -> str:
+        """For a script element."""
+        return as_json(self.plain)
+
+
+def page_data(evaluation: Evaluation, *, pictures: Pictures) -> PageData:
+    """What the page of ``evaluation`` reads."""
+    scores, features = evaluation.valid_scores, evaluation.features
+    if features is not None and features.empty:
+        features = None
+    known = None if features is None else np.searchsorted(scores.index.to_numpy(), features.index.to_numpy())
+    seed = evaluation.provenance.get("seed", 0)
+    most = _room(evaluation)
+    chosen = shown_rows(scores, known, most=most, seed=seed if isinstance(seed, int) else 0)
+    rows = scores.index.to_numpy()[chosen]
+    columns = [number_column(name, scores[name].to_numpy(float)[chosen], LABELS[name]) for name in LABELS
+               if name in scores]  # fmt: skip
+    columns += _calibration(scores, chosen)
+    places = {}
+    for name in [REGION, *evaluation.slice_names]:
+        if name not in scores:
+            continue
+        codes, values = slice_groups(scores[name])
+        places[name] = [str(value) for value in values]
+        key, label = (REGION, "region of the inputs") if name == REGION else (f"{SLICE}{name}", name)
+        columns.append(coded_column(key, codes[chosen], places[name], label))
+    if features is not None:
+        columns += _features(features, rows)
+    plain = {
+        "title": evaluation.model.label,
+        "rows": {"split": evaluation.split.rows, "valid": evaluation.split.valid_rows, "shown": len(chosen)},
+        "numbers": rows.tolist(),
+        "keys": [str(key)[:LETTERS] for key in scores["key"].to_numpy()[chosen]],
+        "columns": columns,
+        "plane": _plane(evaluation, rows),
+        "features": [] if features is None else [str(name) for name in features],
+        "discrete": evaluation.predictive is not None and evaluation.predictive.is_discrete,
+        "law": {} if evaluation.predictive is None or _is_vector(evaluation) else
+        drawn_laws(evaluation.predictive, chosen),
+        "along": _along(evaluation, scores, features),
+        "pit": _histogram(scores),
+        "pictures": pictures(evaluation, rows.tolist()),
+        "images": evaluation.thumbnails is not None,
+    }  # fmt: skip
+    flagged = "calibration_fault" in scores and bool((scores["calibration_fault"] != "").any())
+    return PageData(plain, places, flagged)
+
+
+def _room(evaluation: Evaluation) -> int:
+    features = 0 if evaluation.features is None else min(MOST_COLUMNS, len(evaluation.features.columns))
+    columns = len(LABELS) + len(ORDERS) + features + len(evaluation.slice_names) + 3
+    plane = 0 if evaluation.embedding_map is None else evaluation.embedding_map.shape[1]
+    return int(min(MOST_ROWS, BUDGET // (16 * (columns + plane) // 3 + 24)))
+
+
+def _is_vector(evaluation: Evaluation) -> bool:
+    return evaluation.targets is not None and evaluation.targets.ndim > 1
+
+
+def _calibration(scores: pd.DataFrame, chosen: Array) -> list[dict[str, Any]]:
+    """The smoothed scores around each row, the strongest of them, and the fault by its name."""
+    orders = [f"calibration_{order}" for order in ORDERS]
+    if not set(orders) <= set(scores.columns):
+        return []
+    around = scores[orders].to_numpy(float)[chosen]
+    labels = [f"{order} around it (in SD)" for order in ORDERS]
+    found = [number_column(*each) for each in zip(orders, around.T, labels, strict=True)]
+    strongest = np.nanmax(np.abs(around), axis=1) if len(around) else np.empty(0)
+    found.append(number_column(EVIDENCE, strongest, "strength of evidence (in SD)"))
+    if "calibration_fault" in scores:
+        fault = scores["calibration_fault"].fillna("").to_numpy(str)[chosen]
+        names = ["", *(short_name(order, sign) for order in ORDERS for sign in (1.0, -1.0))]
+        place = {order: j for j, order in enumerate(ORDERS)}
+        of = np.array([place.get(each, -1) for each in fault])
+        sign = around[np.arange(len(of)), of] > 0.0
+        codes = np.where(of < 0, 0, 2 * of + np.where(sign, 1, 2))
+        found.append(coded_column("calibration_fault", codes, names, "fault around it"))
+    return found
+
+
+def _features(features: pd.DataFrame, rows: Array) -> list[dict[str, Any]]:
+    known = features.reindex(rows)
+    found = []
+    for name in list(features.columns)[:MOST_COLUMNS]:
+        column = known[name]
+        if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
+            found.append(number_column(str(name), column.to_numpy(float, na_value=np.nan)))
+        else:
+            codes, values = slice_groups(column)
+            found.append(coded_column(str(name), codes, [str(value)[:LETTERS] for value in values]))
+    return found
+
+
+def _plane(evaluation: Evaluation, rows: Array) -> dict[str, Any] | None:
+    picture = evaluation.embedding_map
+    return None if picture is None else {"width": picture.shape[1], **numbers(picture[rows])}
+
+
+def _along(evaluation: Evaluation, scores: pd.DataFrame, features: pd.DataFrame | None) -> list[dict[str, Any]]:
+    targets = evaluation.targets
+    if targets is None or targets.ndim > 1 or not {"pit", "mean", "std"} <= set(scores.columns):
+        return []
+    columns = scores[[name for name in evaluation.slice_names if name in scores]]
+    places = np.arange(len(scores))
+    if features is not None:
+        columns = pd.concat(
+            [features, columns.loc[features.index].drop(columns=features.columns, errors="ignore")], axis=1
+        )
+        places = np.searchsorted(scores.index.to_numpy(), features.index.to_numpy())
+    of_rows = [scores[name].to_numpy(float)[places] for name in ("mean", "std", "pit")]
+    return along_each(columns, targets[places], *of_rows, counts=True)
+
+
+def _histogram(scores: pd.DataFrame, bins: int = 20) -> list[int]:
+    if "pit" not in scores:
+        return []
+    return [int(count) for count in np.histogram(scores["pit"].to_numpy(float), bins, (0.0, 1.0))[0]]
