@@ -34,7 +34,7 @@ from congruence.kernels import (
     plots,
     prepare,
 )
-from congruence.kernels.conditional_calibration.local_reading import group_reading
+from congruence.kernels.conditional_calibration.group_reading import group_reading
 from congruence.kernels.conditional_calibration.regions import read_regions, regions
 from congruence.kernels.conditional_calibration.wording import what_is_wrong
 from congruence.kernels.plots.style import figure_of, new_figure, png

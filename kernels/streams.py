@@ -34,6 +34,16 @@ def stream(seed: int | np.random.Generator, purpose: str, *index: int) -> np.ran
     return np.random.default_rng(int.from_bytes(_digest(seed, purpose, *index), "little"))
 
 
+def positioned_stream(seed: int, purpose: str, step: int, *index: int) -> np.random.Generator:
+    """A generator that begins at a counter of the stream of a purpose: Philox 4x64 (Salmon et al. 2011).
+
+    What is drawn from position p on is what a generator that began earlier would draw there, so that rows in blocks of
+    any size have the numbers of their positions.
+    """
+    key = np.frombuffer(_digest(seed, purpose, *index)[:16], dtype="<u8")
+    return np.random.Generator(np.random.Philox(counter=step, key=key))
+
+
 def keyed_uniforms(keys: Any, seed: int, purpose: str) -> Array:
     """One uniform number in [0, 1) per key (n,), a function of the key, the seed and the purpose alone.
 

@@ -1,36 +1,183 @@
 """Directions of the inputs along which PIT scores are looked at: leading eigenvectors U of kernel matrices K_h.
 
 A constant (is anything wrong on average), the protocol's kernel, RBF kernels at several bandwidths (is it wrong
-somewhere), and an RBF kernel on a version's own quantiles: what a model says of its targets is a function of x too, and
-calibration given the prediction is the hypothesis of the kernel calibration error (Widmann et al. 2021).
+somewhere), and a version's own basis (``own_basis``).
+
+U_h = K_h[:, landmarks] B_h, so that rows enter through sums of products of columns alone, and U is had tile by tile
+wherever the rows are. The landmarks and the median distance are read off a uniform sample of rows, which is all of them
+up to ``SAMPLE_ROWS``: a split in memory is a split of one block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
+import scipy.linalg
 
-from congruence.kernels.arrays import Array, array_namespace, on_card, require_matrix, to_numpy
-from congruence.kernels.conditional_calibration.null import row_blocks
+from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
-from congruence.kernels.congruence.prepared import PreparedCongruence
-from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.gram.columns import LandmarkColumns
 from congruence.kernels.gram.landmarks import choose_landmarks
-from congruence.kernels.gram.operator import RegularizedGram, centered
-from congruence.kernels.gram.spectrum import GramSpectrum, gram_spectrum, landmark_spectrum
+from congruence.kernels.gram.operator import RegularizedGram
+from congruence.kernels.gram.spectrum import MIN_FILTER, directions_of_sums
+from congruence.kernels.gram.tiles import TileMaker, TilePoints, tile_slices
 from congruence.kernels.kernel_functions import RBF, Kernel, require_kernel
-from congruence.kernels.scores import matched_targets
+from congruence.kernels.row_blocks.sums import BlockSums
 from congruence.kernels.streams import stream
 
 LANDMARKS_PER_DIRECTION = 2
-OWN = "own quantiles"
-_RIDGE = 1e-3  # of operators whose spectrum alone is asked for
+SAMPLE_ROWS = 5_000
+TILE_ROWS = 1024
+CONSTANT = "constant"
+PROTOCOL = "protocol's kernel"
+_RIDGE = 1e-3  # of operators whose columns alone are asked for
 _PAIRS = 20_000
+
+Tiles = Iterable[tuple[slice, Array]]
+"""Rows of a block and U of all bases there, (rows, k), tile by tile."""
+
+
+def distance_name(share: float) -> str:
+    """The name of an RBF basis at so many median distances."""
+    return f"RBF at {share:g} median distance{'s' if share > 1 else ''}"
+
+
+def sample_positions(n: int, seed: int) -> Array:
+    """Sorted numbers of the rows off which landmarks, distances and regions are read."""
+    if n <= SAMPLE_ROWS:
+        return np.arange(n)
+    return np.sort(stream(seed, "calibration sample").choice(n, SAMPLE_ROWS, replace=False))
+
+
+def typical_gamma(x: Array, seed: int) -> float | None:
+    """1 / (2 d^2) with d the median distance of random pairs of rows; where most are equal, their root mean square.
+
+    None where all rows are equal.
+    """
+    first, second = stream(seed, "median distance").integers(len(x), size=(2, _PAIRS))
+    apart = first != second
+    difference = x[first[apart]] - x[second[apart]]
+    squares = np.einsum("ij,ij->i", difference, difference).astype(np.float64)
+    typical = float(np.median(squares)) or float(np.mean(squares))
+    return 0.5 / typical if typical > 0 else None
+
+
+@dataclass(frozen=True)
+class BasisKernel:
+    """One basis' kernel: columns K[rows, landmarks], (rows, m).
+
+    Attributes:
+        name: of the basis.
+        kernel: k.
+        center: subtracted from the inputs; None for none.
+        landmarks: (m, d), centred.
+    """
+
+    name: str
+    kernel: Kernel
+    center: Array | None = field(repr=False)
+    landmarks: Array = field(repr=False)
+
+    @classmethod
+    def of(cls, name: str, kernel: Kernel, x: Array, center: Array | None, count: int, seed: int) -> BasisKernel:
+        """With at most ``count`` of the rows x as landmarks."""
+        points = x if center is None else x - center
+        return cls(name, kernel, center, points[choose_landmarks(_gram(points, kernel), count, seed=seed)])
+
+
+class KernelColumns:
+    """Columns of some kernels at the rows of a block, tile by tile; a tile's memory is used again."""
+
+    def __init__(self, x: Array, kernels: Iterable[BasisKernel]) -> None:
+        self._kernels = list(kernels)
+        self._makers = [TileMaker(of.kernel, x.shape[1]) for of in self._kernels]
+        self._others = [TilePoints(of.landmarks) for of in self._kernels]
+        plain, moved = TilePoints(x), None
+        self._points: list[TilePoints] = []
+        for of in self._kernels:
+            if of.center is not None and moved is None:
+                moved = TilePoints(x - of.center)  # stationary kernels share their centre
+            self._points.append(plain if of.center is None or moved is None else moved)
+
+    def at(self, rows: slice) -> list[Array]:
+        """By kernel."""
+        return [
+            np.asarray(maker.tile(points, rows, others, slice(0, len(others.x))))
+            for maker, points, others in zip(self._makers, self._points, self._others, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class BasisPlan:
+    """What every block needs to know of the others' inputs.
+
+    Attributes:
+        settings: of the test.
+        kernels: of the bases beside the constant.
+        regularization: lambda of the protocol's kernel, with which rows are read.
+        n: rows of the split.
+        seed: of the landmarks and of the null.
+    """
+
+    settings: CalibrationSettings
+    kernels: tuple[BasisKernel, ...] = field(repr=False)
+    regularization: float
+    n: int
+    seed: int
+
+    @classmethod
+    def of(
+        cls,
+        sample: Array,
+        n: int,
+        settings: CalibrationSettings,
+        *,
+        input_kernel: Kernel | None,
+        regularization: float,
+        seed: int,
+    ) -> BasisPlan:
+        """From the inputs of ``sample_positions``, (s, d).
+
+        Raises:
+            InvalidInputError: fewer than two rows.
+        """
+        if n < 2:
+            raise InvalidInputError("x: one row cannot show what depends on the inputs; give at least two rows")
+        if input_kernel is not None:
+            require_kernel(input_kernel, "input_kernel")
+        gamma = typical_gamma(sample, seed)
+        center = None if gamma is None else RBF(gamma).center(sample)
+        count = LANDMARKS_PER_DIRECTION * settings.directions
+        found: list[BasisKernel] = []
+        if input_kernel is not None:
+            moved = None if input_kernel.center(sample) is None else center
+            found.append(BasisKernel.of(PROTOCOL, input_kernel, sample, moved, count, seed))
+        landmarks: Array | None = None
+        for share in sorted(settings.distances) if gamma is not None else ():
+            kernel = RBF(float(gamma) / share**2)  # type: ignore[arg-type]
+            if landmarks is None:  # those of the narrowest kernel cover the inputs for the wider ones
+                landmarks = BasisKernel.of("", kernel, sample, center, count, seed).landmarks
+            found.append(BasisKernel(distance_name(share), kernel, center, landmarks))
+        return cls(settings, tuple(found), regularization, n, seed)
+
+    def columns(self, x: Array) -> Iterator[tuple[slice, Array]]:
+        """Rows and [1, K_1, K_2, ...] there, (rows, 1 + sum m), tile by tile."""
+        columns = KernelColumns(x, self.kernels)
+        for rows in tile_slices(slice(0, len(x)), TILE_ROWS):
+            ones = np.ones((rows.stop - rows.start, 1), dtype=x.dtype)
+            yield rows, np.concatenate([ones, *columns.at(rows)], axis=1)
+
+
+def basis_sums(plan: BasisPlan, x: Array) -> BlockSums:
+    """Products of all columns with each other, over the rows x of a block."""
+    sums = BlockSums()
+    for _, columns in plan.columns(x):
+        # float64: the small matrices made of it have the squared condition number of the columns.
+        exact = columns.astype(np.float64)
+        sums.add("products", exact.T @ exact)
+    return sums
 
 
 @dataclass(frozen=True)
@@ -40,141 +187,98 @@ class InputBasis:
     Attributes:
         name: of the kernel h, for reports.
         eigenvalues: of K_h / n, decreasing, (k,).
-        vectors: U, (n, k), in single precision.
+        place: of its directions among those of all bases.
     """
 
     name: str
     eigenvalues: Array = field(repr=False)
-    vectors: Array = field(repr=False)
+    place: slice = field(repr=False)
 
 
-def distance_name(share: float) -> str:
-    """The name of an RBF basis at so many median distances."""
-    return f"RBF at {share:g} median distance{'s' if share > 1 else ''}"
+@dataclass(frozen=True)
+class InputBases:
+    """The bases that all versions of a split share.
 
-
-def shared_bases(
-    inputs: PreparedCongruence | Any, settings: CalibrationSettings, *, input_kernel: Kernel | None, seed: int
-) -> tuple[InputBasis, ...]:
-    """The bases that all versions of a split share; those of constant kernels but the first are left out.
-
-    Args:
-        inputs: a prepared split, or x (n, d).
-        settings: which.
-        input_kernel: of the protocol, where ``inputs`` are x.
-        seed: of the landmarks and of the pairs that the median distance is read off.
-
-    Raises:
-        InvalidInputError: inputs that cannot be evaluated.
+    Attributes:
+        plan: as the blocks know it.
+        bases: the constant first.
+        coordinates: B of all bases, (1 + sum m, k): U = [1, K_1, ...] B.
+        moment: U'U, (k, k).
+        total: U'1, (k,).
     """
-    if input_kernel is not None:
-        require_kernel(input_kernel, "input_kernel")
-    if isinstance(inputs, PreparedCongruence):
-        n = inputs.operator.n
-    else:
-        inputs = require_matrix(inputs, "x")
-        n = len(inputs)
-    if n < 2:
-        raise InvalidInputError("x: one row cannot show what depends on the inputs; give at least two rows")
-    found = _spectra(inputs, settings, input_kernel, seed)
-    # One array for all, filled as they come: a list of bases joined at the end would be in memory twice.
-    width = 1 + settings.directions * (len(settings.distances) + 1)
-    vectors = np.empty((n, min(width, 1 + n * (len(settings.distances) + 1))), dtype=np.float32)
-    vectors[:, 0] = n**-0.5
-    bases = [InputBasis("constant", np.ones(1), vectors[:, :1])]
-    start = 1
-    for name, spectrum in found:
-        stop = start + min(settings.directions, len(spectrum.eigenvalues))
-        vectors[:, start:stop] = spectrum.vectors(stop - start)
-        bases.append(InputBasis(name, spectrum.eigenvalues[: stop - start] / n, vectors[:, start:stop]))
-        start = stop
-    return tuple(bases)
+
+    plan: BasisPlan
+    bases: tuple[InputBasis, ...] = field(repr=False)
+    coordinates: Array = field(repr=False)
+    moment: Array = field(repr=False)
+    total: Array = field(repr=False)
+
+    @classmethod
+    def of(cls, plan: BasisPlan, sums: BlockSums) -> InputBases:
+        """The spectra, from what ``basis_sums`` added up."""
+        n, products = plan.n, sums.added["products"]
+        bases, parts, start = [InputBasis(CONSTANT, np.ones(1), slice(0, 1))], [np.array([[n**-0.5]])], 1
+        for of in plan.kernels:
+            place = slice(start, start + len(of.landmarks))
+            basis, eigenvalues = kernel_directions(of, products[place, place], n)
+            keep, first = min(plan.settings.directions, len(eigenvalues)), bases[-1].place.stop
+            bases.append(InputBasis(of.name, eigenvalues[:keep] / n, slice(first, first + keep)))
+            parts.append(basis[:, :keep])
+            start = place.stop
+        coordinates = scipy.linalg.block_diag(*parts)
+        return cls(
+            plan, tuple(bases), coordinates, coordinates.T @ products @ coordinates, coordinates.T @ products[:, 0]
+        )
+
+    def tiles(self, x: Array) -> Iterator[tuple[slice, Array]]:
+        """U at the rows x of a block, in single precision; see ``Tiles``."""
+        coordinates = self.coordinates.astype(x.dtype)
+        for rows, columns in self.plan.columns(x):
+            yield rows, np.asarray(columns @ coordinates, dtype=np.float32)
+
+    def named(self, name: str) -> InputBasis | None:
+        """One of the bases."""
+        return next((basis for basis in self.bases if basis.name == name), None)
+
+    @property
+    def reference(self) -> InputBasis:
+        """The basis of the effects: the RBF at the middle bandwidth, else the protocol's kernel, else the constant."""
+        distances = sorted(self.plan.settings.distances)
+        middle = distance_name(distances[len(distances) // 2])
+        return self.named(middle) or self.named(PROTOCOL) or self.bases[0]
+
+    @property
+    def smoother(self) -> tuple[slice, Array] | None:
+        """Place and filters e / (e + lambda), (k,), of the directions that the protocol's kernel keeps, if any."""
+        basis = self.named(PROTOCOL)
+        if basis is None:
+            return None
+        filters = basis.eigenvalues / (basis.eigenvalues + self.plan.regularization)
+        keep = max(1, int(np.count_nonzero(filters >= MIN_FILTER)))
+        return slice(basis.place.start, basis.place.start + keep), filters[:keep]
+
+    def split(self, coefficients: Array) -> list[Array]:
+        """Of each basis, from those of all bases side by side, (k, ...)."""
+        return [coefficients[basis.place] for basis in self.bases]
 
 
-def stacked(bases: tuple[InputBasis, ...]) -> Array:
-    """The directions of all bases side by side, (n, k): a view where ``shared_bases`` made them."""
-    width = sum(basis.vectors.shape[1] for basis in bases)
-    whole = bases[0].vectors.base
-    if whole is not None and all(basis.vectors.base is whole for basis in bases):
-        return np.asarray(whole[:, :width])
-    return np.concatenate([basis.vectors for basis in bases], axis=1)
+def kernel_directions(of: BasisKernel, products: Array, n: int) -> tuple[Array, Array]:
+    """B (m, k) with U = C B, and the eigenvalues (k,) of K, from C'C over n rows; the signs do not hang on rounding."""
+    basis, eigenvalues = directions_of_sums(of.kernel, of.landmarks, products, n)
+    largest = np.argmax(np.abs(basis), axis=0)
+    return basis * np.sign(basis[largest, np.arange(basis.shape[1])]), eigenvalues
 
 
-def own_quantiles(y: Any, predictive: Distribution, levels: Sequence[float]) -> Array | None:
-    """What a version says of every row, for its own basis: quantiles at ``levels``, (n, q); None for no levels.
-
-    Of draws (``Samples``) those of the target and the l draws together. Given the draws alone, the place of the target
-    among them is not uniform under the truth (wide draws leave it in their middle); given all l + 1 values it is.
-    """
-    if not levels:
-        return None
-    wanted = np.asarray(levels)[None, :]
-    if not isinstance(predictive, Samples):
-        return np.asarray(predictive.predictive_quantile(wanted))
-    values, targets = predictive.values, matched_targets(predictive, y)
-    return np.concatenate(
-        [
-            Samples(np.column_stack([values[rows], targets[rows]])).predictive_quantile(wanted)
-            for rows in row_blocks(len(targets))
-        ]
-    )
+def held_tiles(vectors: Array) -> Iterator[tuple[slice, Array]]:
+    """U that is in memory, (n, k), as ``Tiles``."""
+    for rows in tile_slices(slice(0, len(vectors)), TILE_ROWS):
+        yield rows, vectors[rows]
 
 
-def own_basis(quantiles: Array, settings: CalibrationSettings, *, seed: int) -> InputBasis | None:
-    """The basis of a version's own quantiles (n, q); None where they do not depend on the input.
-
-    Raises:
-        InvalidInputError: quantiles that are not finite, by row.
-    """
-    points = require_matrix(quantiles, "predictive quantiles").astype(np.float64)
-    gamma = typical_gamma(points, seed)
-    if gamma is None:
-        return None
-    spectrum = _spectrum(points - np.median(points, axis=0), RBF(gamma), settings.own_directions, seed)
-    keep = min(settings.own_directions, len(spectrum.eigenvalues))
-    return InputBasis(OWN, spectrum.eigenvalues[:keep] / len(points), spectrum.vectors(keep).astype(np.float32))
+def product(left: Array, right: Array) -> Array:
+    """left'right of a tile, in the precision of ``left``, (columns, r)."""
+    return np.asarray((right.T.astype(left.dtype) @ left).T, dtype=np.float64)
 
 
-def _spectra(
-    inputs: PreparedCongruence | Any, settings: CalibrationSettings, input_kernel: Kernel | None, seed: int
-) -> Iterator[tuple[str, GramSpectrum]]:
-    """Names and spectra, one at a time: each holds columns of a kernel matrix."""
-    if isinstance(inputs, PreparedCongruence):
-        yield "protocol's kernel", inputs.spectrum
-        operator = inputs.operator
-        x = operator.x if isinstance(operator, RegularizedGram) else operator.rows(np.arange(operator.n))
-        if operator.has_card:
-            x = on_card(x)
-    else:
-        x = inputs
-        if input_kernel is not None:
-            yield "protocol's kernel", _spectrum(x, input_kernel, settings.directions, seed)
-    gamma = typical_gamma(x, seed)
-    if gamma is None:
-        return
-    x = centered(x, RBF(gamma).center(x))
-    indices = None
-    for share in sorted(settings.distances):
-        operator = RegularizedGram(x, RBF(gamma / share**2), _RIDGE)
-        if indices is None:  # the landmarks of the narrowest kernel cover the inputs for the wider ones
-            indices = choose_landmarks(operator, LANDMARKS_PER_DIRECTION * settings.directions, seed=seed)
-        columns = LandmarkColumns.of(operator.columns(indices), indices)
-        yield distance_name(share), landmark_spectrum(operator, columns)
-
-
-def _spectrum(x: Any, kernel: Kernel, directions: int, seed: int) -> GramSpectrum:
-    return gram_spectrum(RegularizedGram(x, kernel, _RIDGE), LANDMARKS_PER_DIRECTION * directions, seed=seed)
-
-
-def typical_gamma(x: Any, seed: int) -> float | None:
-    """1 / (2 d^2) with d the median distance of random pairs of rows; where most are equal, their root mean square.
-
-    None where all rows are equal.
-    """
-    first, second = stream(seed, "median distance").integers(x.shape[0], size=(2, _PAIRS))
-    apart = first != second
-    xp = array_namespace(x)
-    difference = x[xp.asarray(first[apart])] - x[xp.asarray(second[apart])]
-    squares = to_numpy(xp.einsum("ij,ij->i", difference, difference)).astype(np.float64)
-    typical = float(np.median(squares)) or float(np.mean(squares))
-    return 0.5 / typical if typical > 0 else None
+def _gram(x: Array, kernel: Kernel) -> RegularizedGram:
+    return RegularizedGram(x, kernel, _RIDGE)

@@ -23,7 +23,7 @@ chi-squares: the interval holds every theta under which a gamma law of these mom
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,9 +31,9 @@ import scipy.optimize
 import scipy.stats
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.bases import InputBasis
-from congruence.kernels.conditional_calibration.null import inner_products, projected_scores, row_blocks
+from congruence.kernels.conditional_calibration.bases import InputBases, product
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS
+from congruence.kernels.row_blocks.sums import BlockSums
 
 LARGEST_LEVERAGE = 0.99
 _SMALLEST = 1e-12
@@ -56,83 +56,101 @@ class Effect:
     level: float = 0.95
 
 
-def explained_shares(basis: InputBasis, ridge: float, scores: Array, *, level: float = 0.95) -> dict[str, Effect]:
-    """Estimates of theta, by the names of the orders, with w = e / (e + n ridge), from scores (n, 4)."""
-    regression = LeaveOneOut.of(basis, ridge)
-    return {name: regression.effect(scores[:, j], level) for j, name in enumerate(ORDERS)}
-
-
-def effect_influence(basis: InputBasis, ridge: float, scores: Array) -> Array:
-    """``LeaveOneOut.influence`` of scores (n, 4), (n, 4): by which the effects of two versions are compared."""
-    regression = LeaveOneOut.of(basis, ridge)
-    return np.column_stack([regression.influence(column) for column in scores.T])
-
-
 @dataclass(frozen=True)
 class LeaveOneOut:
-    """H = U diag(w) U' without its diagonal: what the other rows say of a row.
+    """H = U diag(w) U' without its diagonal: what the other rows say of a row. Two passes over the tiles of U.
 
     Attributes:
-        vectors: U, (n, k).
+        place: of the directions among those of a tile.
         weights: w, (k,).
-        leverage: H_ii, (n,).
     """
 
-    vectors: Array
+    place: slice
     weights: Array
-    leverage: Array
 
     @classmethod
-    def of(cls, basis: InputBasis, ridge: float) -> LeaveOneOut:
-        """The regression on a basis."""
-        weights = kept_weights(basis.eigenvalues, ridge)
-        vectors = basis.vectors[:, : len(weights)]
-        leverage = np.concatenate([vectors[rows] ** 2 @ weights for rows in row_blocks(len(vectors))])
-        return cls(vectors, weights, np.minimum(leverage, LARGEST_LEVERAGE))
+    def of(cls, eigenvalues: Array, ridge: float, start: int = 0) -> LeaveOneOut:
+        """The regression on a basis whose directions begin at ``start``, with w = e / (e + ridge)."""
+        weights = kept_weights(eigenvalues, ridge)
+        return cls(slice(start, start + len(weights)), weights)
 
-    def of_others(self, values: Array) -> Array:
-        """(H - diag H) values, (n, r), for values (n, r)."""
-        coefficients = self.weights[:, None] * projected_scores(self.vectors, values)
-        smoothed = np.concatenate([self.vectors[rows] @ coefficients for rows in row_blocks(len(values))])
-        return np.asarray(smoothed - self.leverage[:, None] * values)
+    @classmethod
+    def of_bases(cls, bases: InputBases) -> LeaveOneOut:
+        """The regression on the basis of the effects."""
+        reference = bases.reference
+        return cls.of(reference.eigenvalues, min(bases.plan.settings.ridges), reference.place.start)
 
-    def effect(self, score: Array, level: float) -> Effect:
-        """theta of one score (n,)."""
-        predicted, lifted = self.predictions(score)
-        return self.sums(float(score @ predicted), (score - predicted) ** 2, predicted + lifted).effect(level)
+    def at(self, vectors: Array) -> tuple[Array, Array]:
+        """U of the regression at a tile's rows, (rows, k), and H_ii, (rows,)."""
+        own = vectors[:, self.place]
+        return own, np.minimum(own**2 @ self.weights, LARGEST_LEVERAGE)
 
-    def predictions(self, score: Array) -> tuple[Array, Array]:
-        """m_-i(x_i), and (H - diag H) of the scores over 1 - H_ii: together twice A phi, (n,) each."""
-        lift = 1.0 / (1.0 - self.leverage)
-        others, lifted = self.of_others(np.column_stack([score, lift * score])).T
-        return lift * others, lifted
+    def add_scores(self, sums: BlockSums, vectors: Array, scores: Array) -> None:
+        """First pass: U'phi and U'(phi / (1 - H_ii)) of a tile."""
+        own, leverage = self.at(vectors)
+        sums.add("regression", product(own, scores))
+        sums.add("lifted", product(own, scores / (1.0 - leverage)[:, None]))
 
-    def influence(self, score: Array) -> Array:
-        """What each row contributes to the estimate beyond its mean, to first order, (n,).
+    def add_effects(self, sums: BlockSums, known: BlockSums, vectors: Array, scores: Array) -> Array:
+        """Second pass, once the first is over all rows: adds what the effects need; influence of each row, (rows, 4).
 
-        The sum of their squares over n^2 is its variance, with the quadratic part counted twice: where the effect is
-        near 0 it is on the safe side. Those of two versions on the same rows subtract.
+        A row's influence is what it contributes to the estimate beyond its mean, to first order. The sum of their
+        squares over n^2 is its variance, with the quadratic part counted twice: where the effect is near 0 it is on the
+        safe side. Those of two versions on the same rows subtract.
         """
-        predicted, lifted = self.predictions(score)
-        return np.asarray((score - predicted) * (predicted + lifted))
+        own, leverage = self.at(vectors)
+        lift = 1.0 / (1.0 - leverage)
 
-    def sums(self, signal: float, variance: Array, products: Array) -> EffectSums:
-        """Of all rows, from v and (A phi)_i twice over, (n,) each."""
-        lift = 1.0 / (1.0 - self.leverage)
-        own = self.leverage * lift * variance
+        def of_others(projected: Array, values: Array) -> Array:
+            smoothed = own @ (self.weights[:, None] * projected).astype(own.dtype)
+            return np.asarray(smoothed - leverage[:, None] * values, dtype=np.float64)
+
+        predicted = lift[:, None] * of_others(known.added["regression"], scores)
+        lifted = of_others(known.added["lifted"], lift[:, None] * scores)
+        self.add_variances(sums, vectors, (scores - predicted) ** 2)
+        sums.add("signal", np.sum(scores * predicted, axis=0))
+        sums.add("products", np.sum((scores - predicted) ** 2 * (predicted + lifted) ** 2, axis=0))
+        return np.asarray((scores - predicted) * (predicted + lifted))
+
+    def add_variances(self, sums: BlockSums, vectors: Array, variance: Array) -> None:
+        """What v (rows, 4) of a tile adds to the quadratic part of the estimate's variance."""
+        own, leverage = self.at(vectors)
+        lift = 1.0 / (1.0 - leverage)
+        diagonal = (leverage * lift)[:, None] * variance
+        sums.add("rows", float(len(variance)))
+        sums.add("variance", np.sum(variance, axis=0))
+        sums.add("diagonal", np.sum(diagonal, axis=0))
+        sums.add("diagonal squares", np.sum(diagonal**2, axis=0))
+        for power in range(3):
+            for j in range(variance.shape[1]):
+                sums.add(
+                    f"inner {power} {j}", product(own * (variance[:, j] * lift**power)[:, None].astype(own.dtype), own)
+                )
+
+    def sums_of(self, order: int, sums: BlockSums) -> EffectSums:
+        """Of one score, from all tiles."""
+        added = sums.added
         return EffectSums(
-            len(variance),
-            signal,
-            float(variance @ products**2),
-            float(np.sum(variance)),
-            float(np.sum(own)),
-            float(np.sum(own**2)),
-            [self._inner(variance * lift**power) for power in (0, 1, 2)],
+            int(added["rows"]),
+            float(added["signal"][order]),
+            float(added["products"][order]),
+            float(added["variance"][order]),
+            float(added["diagonal"][order]),
+            float(added["diagonal squares"][order]),
+            [self.weights[:, None] * added[f"inner {power} {order}"] for power in range(3)],
         )
 
-    def _inner(self, values: Array) -> Array:
-        """diag(w) U' diag(values) U, (k, k)."""
-        return self.weights[:, None] * inner_products(self.vectors, self.vectors, values)
+    def effects(self, sums: BlockSums, level: float = 0.95) -> Mapping[str, Effect]:
+        """theta of every order, from all tiles."""
+        return {name: self.sums_of(j, sums).effect(level) for j, name in enumerate(ORDERS)}
+
+
+def explained_shares(vectors: Array, eigenvalues: Array, ridge: float, scores: Array) -> Mapping[str, Effect]:
+    """Estimates of theta, by the names of the orders, from U (n, k) and scores (n, 4) in memory."""
+    regression, known, sums = LeaveOneOut.of(eigenvalues, ridge), BlockSums(), BlockSums()
+    regression.add_scores(known, vectors, scores)
+    regression.add_effects(sums, known, vectors, scores)
+    return regression.effects(sums)
 
 
 def kept_weights(eigenvalues: Array, ridge: float) -> Array:

@@ -15,7 +15,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit import require_pit
-from congruence.kernels.conditional_calibration.smoothing import LocalMean
+from congruence.kernels.conditional_calibration.smoothing import Directions
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.spectrum import SpectralSmoother
 
@@ -59,7 +59,26 @@ def local_distribution(smoother: SpectralSmoother, pit: Any, levels: Any = LEVEL
         raise InvalidInputError(
             f"pit: {len(values)} values for {len(smoother.analysis)} reference rows; give one PIT value per row"
         )
-    mean = LocalMean(smoother)
-    shares = mean((values[:, None] <= at).astype(np.float32))
-    spread = QUANTILE_95 * np.sqrt(np.multiply.outer(mean.squared_weights(), at * (1.0 - at)))
-    return LocalDistribution(at, shares, np.clip(at - spread, 0.0, 1.0), np.clip(at + spread, 0.0, 1.0))
+    below = (values[:, None] <= at).astype(np.float32)
+    projected = np.asarray(smoother.analysis.T @ below, dtype=np.float64)
+    mean = np.asarray(np.mean(below, axis=0, dtype=np.float64))
+    return smoothed_shares(Directions.of_smoother(smoother), projected, mean, smoother.synthesis, at)
+
+
+def smoothed_shares(
+    directions: Directions, projected: Array, mean: Array, vectors: Array, levels: Array
+) -> LocalDistribution:
+    """The local P-P plot where the directions U are ``vectors`` (m, k).
+
+    Args:
+        directions: of the reference rows.
+        projected: U' of which PIT values lie below each level, (k, L).
+        mean: the share of them over all rows, (L,).
+        vectors: U at the points.
+        levels: u, (L,).
+    """
+    coefficients = directions.filters[:, None] * directions.centred(projected, mean)
+    shares = mean + vectors.astype(np.float64) @ coefficients
+    squared = directions.squared_weights(vectors, directions.spread(directions.filters))
+    spread = QUANTILE_95 * np.sqrt(np.multiply.outer(squared, levels * (1.0 - levels)))
+    return LocalDistribution(levels, shares, np.clip(levels - spread, 0.0, 1.0), np.clip(levels + spread, 0.0, 1.0))

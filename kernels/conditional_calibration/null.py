@@ -1,33 +1,40 @@
-"""The null: scores of drawn PIT values, projected on the directions of the inputs, block by block.
+"""The null: scores of drawn PIT values, projected on the directions of the inputs.
 
 If a model is the truth its PIT values are independent uniform numbers, whatever its family and whatever the inputs: the
-same draws V serve every version of a split. A block of draws goes over all rows in turn and leaves k numbers per order
-and draw, so nothing of size n B is ever held, and every version can go over the *same* draws again with directions of
-its own, because a block is a stream of random numbers of its own.
+same draws V serve every version of a split. They are functions of purpose, seed, draw and row position alone (Philox,
+Salmon et al. 2011), so that no cut into blocks and no order of work changes them, and few draws are the first of many.
+They go over the rows in turn and leave k numbers per order and draw, so that nothing of size n B is ever held.
 
 For very large n the projections are normal, with the covariance that the directions have among each other: the gaussian
-limit, at a cost of n k^2 whatever the number of draws.
+limit, at a cost that does not depend on n. It holds where no row dominates a hypothesis (``dominance``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+import scipy.linalg
 
 from congruence.kernels.arrays import Array, array_namespace, on_card, to_numpy
+from congruence.kernels.conditional_calibration.bases import InputBases
+from congruence.kernels.conditional_calibration.hypotheses import basis_hypotheses
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS
+from congruence.kernels.conditional_calibration.settings import EXACT_ROWS
+from congruence.kernels.conditional_calibration.settings import Null as NullKind
 from congruence.kernels.device_kernels import PIT_SCORES
-from congruence.kernels.streams import stream
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.streams import positioned_stream, stream
 from congruence.kernels.threads import available_threads, map_on_threads
 
 DRAWS_AT_ONCE = 256
 ROWS_AT_ONCE = 256  # whose draws and their four polynomials, 1.3 MB, a core keeps in its cache
 ROWS_AT_ONCE_ON_CARD = 16_384
-GRAM_ROWS = 8192
+LARGEST_DOMINANCE = 0.05
+"""Of one row in a hypothesis, up to which sums over the rows count as normal: an ordinary row has k / n."""
+
 SCORES_OF_MONOMIALS = np.array(
     [
         [np.sqrt(3.0), 0.0, 0.0, 0.0],
@@ -36,74 +43,56 @@ SCORES_OF_MONOMIALS = np.array(
         [0.0, -2.5, 0.0, 13.125],
     ]
 )
-_DEPENDENT = 1e-6  # of the largest eigenvalue of U'U: directions below it are combinations of others, up to rounding
+_DEPENDENT = 1e-5  # of the largest eigenvalue of U'U: directions below it are combinations of others, up to rounding
+_WORDS_PER_COUNTER = 8  # numbers of single precision that one step of Philox gives
+
+Null = Callable[[int], Array]
+"""Coefficients c = U'Phi of the draws of a block that begins with this one, (k, 4, D); the same at every call."""
 
 
-class Null(Protocol):
-    """Draws of coefficients c = U'Phi under the null, the same ones at every call."""
-
-    def blocks(self) -> list[int]:
-        """The first draw of every block."""
-
-    def shared(self, block: int) -> Array:
-        """c of the shared directions for the draws of a block, (k, 4, D)."""
-
-    def with_own(self, own: Array) -> OwnNull:
-        """Draws for a version's own directions U (n, k)."""
+def draw_blocks(draws: int) -> list[int]:
+    """The first draw of every block of them."""
+    return list(range(0, draws, DRAWS_AT_ONCE))
 
 
-class OwnNull(Protocol):
-    """Draws of a version's own coefficients, in step with the shared ones."""
+def evidence_of_draws(null: Null, draws: int, evidence: Callable[[Array], Array]) -> Array:
+    """``evidence`` (..., D) of the coefficients of every block of draws, (..., B)."""
+    parts = map_on_threads(lambda block: evidence(null(block)), draw_blocks(draws), available_threads())
+    return np.concatenate(parts, axis=-1)
 
-    def __call__(self, block: int) -> Array:
-        """c of the own directions for the draws of a block, (k, 4, D)."""
+
+def null_pit_values(first: int, rows: int, block: int, seed: int) -> Array:
+    """Uniform numbers of rows from position ``first`` on, for the draws of a block, (rows, DRAWS_AT_ONCE)."""
+    steps = DRAWS_AT_ONCE // _WORDS_PER_COUNTER
+    rng = positioned_stream(seed, "null PIT values", first * steps, block)
+    return rng.random((rows, DRAWS_AT_ONCE), dtype=np.float32)
 
 
-@dataclass(frozen=True)
-class DrawnNull:
-    """Projections of drawn PIT values: exact at every n.
+def projected_draws(vectors: Any, first: int, block: int, draws: int, seed: int) -> Array:
+    """U'Phi of a block of draws over rows from position ``first`` on, (k, 4, D).
 
-    The draws are the host's, so that they are the same everywhere; ``has_card`` scores and projects them on the card.
+    The draws are the host's, so that they are the same everywhere; of U (rows, k) on a card they are scored there.
     """
+    xp = array_namespace(vectors)
+    count = min(DRAWS_AT_ONCE, draws - block)
+    n, k = vectors.shape
+    total = xp.zeros((k, len(ORDERS) * count), dtype=np.float32)
+    at_once = ROWS_AT_ONCE if xp is np else ROWS_AT_ONCE_ON_CARD
+    for start in range(0, n, at_once):
+        rows = vectors[start : start + at_once]
+        drawn = null_pit_values(first + start, len(rows), block, seed)[:, :count]
+        values = monomials_in_place(drawn) if xp is np else scores_on_card(xp.asarray(drawn))
+        total += rows.T @ values.reshape(len(rows), -1)
+    projected = to_numpy(total).reshape(k, len(ORDERS), count)
+    if xp is not np:
+        return projected
+    return np.asarray(np.einsum("js,ksd->kjd", SCORES_OF_MONOMIALS, projected), dtype=np.float32)
 
-    vectors: Array = field(repr=False)
-    draws: int
-    seed: int
-    has_card: bool = False
 
-    def blocks(self) -> list[int]:
-        """See Null."""
-        return list(range(0, self.draws, DRAWS_AT_ONCE))
-
-    def shared(self, block: int) -> Array:
-        """See Null."""
-        return self._projected(self._placed, block)
-
-    def with_own(self, own: Array) -> OwnNull:
-        """See Null."""
-        vectors = on_card(own) if self.has_card else own
-        return lambda block: self._projected(vectors, block)
-
-    @cached_property
-    def _placed(self) -> Any:
-        return on_card(self.vectors) if self.has_card else self.vectors
-
-    def _projected(self, vectors: Any, block: int) -> Array:
-        xp = array_namespace(vectors)
-        count = min(DRAWS_AT_ONCE, self.draws - block)
-        rng = stream(self.seed, "null PIT values", block)
-        n, k = vectors.shape
-        total = xp.zeros((k, len(ORDERS) * count), dtype=np.float32)
-        at_once = ROWS_AT_ONCE if xp is np else ROWS_AT_ONCE_ON_CARD
-        for start in range(0, n, at_once):
-            rows = vectors[start : start + at_once]
-            drawn = xp.asarray(rng.random((len(rows), count), dtype=np.float32))
-            values = monomials_in_place(drawn) if xp is np else scores_on_card(drawn)
-            total += rows.T @ values.reshape(len(rows), -1)
-        projected = to_numpy(total).reshape(k, len(ORDERS), count)
-        if xp is not np:
-            return projected
-        return np.asarray(np.einsum("js,ksd->kjd", SCORES_OF_MONOMIALS, projected), dtype=np.float32)
+def drawn_null(vectors: Array, draws: int, seed: int, *, has_card: bool = False) -> Null:
+    """The null of directions U (n, k) in memory: exact at every n."""
+    placed = on_card(vectors) if has_card else vectors
+    return lambda block: projected_draws(placed, 0, block, draws, seed)
 
 
 def monomials_in_place(u: Array) -> Array:
@@ -132,56 +121,37 @@ def scores_on_card(u: Any) -> Any:
     return scores
 
 
-def projected_scores(vectors: Array, scores: Array) -> Array:
-    """c = U'Phi of observed scores (n, 4) as the drawn ones are projected, (k, 4)."""
-    total = np.zeros((vectors.shape[1], scores.shape[1]), dtype=np.float64)
-    for rows in row_blocks(len(vectors)):
-        total += vectors[rows].T @ scores[rows].astype(np.float32)
-    return total
-
-
 @dataclass(frozen=True)
 class GaussianNull:
     """c ~ N(0, U'U) for every order: the limit of many rows, between which no direction is one row's alone.
 
     Attributes:
-        root: R with R R' = U'U of the shared directions, (k, r).
+        seed: of the draws.
+        draws: B.
+        root: the symmetric R with R R = U'U, which rounding turns no more than U'U itself.
     """
 
-    vectors: Array = field(repr=False)
-    draws: int
     seed: int
+    draws: int
     root: Array = field(repr=False)
 
     @classmethod
-    def of(cls, vectors: Array, draws: int, seed: int) -> GaussianNull:
-        """The limit for directions U (n, k)."""
-        return cls(vectors, draws, seed, _root(inner_products(vectors, vectors)))
+    def of(cls, moment: Array, draws: int, seed: int) -> GaussianNull:
+        """From U'U (k, k)."""
+        return cls(seed, draws, _root(moment))
 
-    @classmethod
-    def of_products(cls, products: Array, draws: int, seed: int) -> GaussianNull:
-        """The limit where U'U (k, k) alone is known: a version's own directions are then ``given``."""
-        return cls(np.empty((0, len(products)), dtype=np.float32), draws, seed, _root(products))
-
-    def blocks(self) -> list[int]:
-        """See Null."""
-        return list(range(0, self.draws, DRAWS_AT_ONCE))
-
-    def shared(self, block: int) -> Array:
+    def __call__(self, block: int) -> Array:
         """See Null."""
         return self._normal("null coefficients", block, self.root)
 
-    def with_own(self, own: Array) -> OwnNull:
-        """See Null."""
-        return self.given(inner_products(own, self.vectors), inner_products(own, own))
-
-    def given(self, shared: Array, own: Array) -> OwnNull:
-        """Of own directions V by V'U (q, k) and V'V (q, q).
+    def given(self, shared: Array, own: Array) -> Null:
+        """The draws of further directions V, in step with these, from V'U (q, k) and V'V (q, q).
 
         Given the shared coefficients R z, the own ones are A z and an independent rest.
         """
-        lengths = np.sum(self.root**2, axis=0)
-        regression = shared @ self.root / lengths
+        moment = self.root @ self.root
+        ridge = _DEPENDENT * float(np.max(np.diagonal(moment)))  # without a step where directions become dependent
+        regression = scipy.linalg.solve(moment + ridge * np.eye(len(moment)), shared.T, assume_a="pos").T @ self.root
         rest = _root(own - regression @ regression.T)
         return lambda block: (
             self._normal("null coefficients", block, regression) + self._normal("own null coefficients", block, rest)
@@ -189,30 +159,50 @@ class GaussianNull:
 
     def _normal(self, purpose: str, block: int, root: Array) -> Array:
         count = min(DRAWS_AT_ONCE, self.draws - block)
-        normal = stream(self.seed, purpose, block).standard_normal((root.shape[1], len(ORDERS) * count))
-        return np.asarray((root @ normal).reshape(len(root), len(ORDERS), count))
+        rng = stream(self.seed, purpose, block)
+        normal = rng.standard_normal((DRAWS_AT_ONCE, len(ORDERS), root.shape[1]))[:count]
+        return np.asarray(np.einsum("kr,djr->kjd", root, normal, optimize=True))
 
 
-def inner_products(left: Array, right: Array, weights: Array | None = None) -> Array:
-    """left' diag(weights) right, summed over blocks of rows in double precision."""
-
-    def of_block(rows: slice) -> Array:
-        weighted = left[rows] if weights is None else left[rows] * weights[rows, None].astype(left.dtype)
-        return np.asarray(weighted.T @ right[rows], dtype=np.float64)
-
-    total = np.zeros((left.shape[1], right.shape[1]))
-    for part in map_on_threads(of_block, row_blocks(len(left)), available_threads()):
-        total += part
-    return total
+def dominance(bases: InputBases, vectors: Array) -> float:
+    """The largest share that a row has in a hypothesis of the shared bases, sum_l w_l u_il^2 with weights up to 1."""
+    squares, largest = vectors**2, 0.0
+    for basis in bases.bases:
+        weights = basis_hypotheses(basis.eigenvalues, bases.plan.settings).weights.astype(vectors.dtype)
+        largest = max(largest, float(np.max(squares[:, basis.place] @ weights.T, initial=0.0)))
+    return largest
 
 
-def row_blocks(n: int, size: int = GRAM_ROWS) -> Iterator[slice]:
-    """Slices that cover n rows."""
-    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+def needs_limit(asked: NullKind | None, n: int) -> bool:
+    """Whether the null may be its gaussian limit at n rows."""
+    return asked == "gaussian" or (asked is None and n > EXACT_ROWS)
+
+
+def null_kind(asked: NullKind | None, n: int, largest: float) -> NullKind:
+    """Which null is drawn at n rows of which one dominates a hypothesis by ``largest``.
+
+    Raises:
+        InvalidInputError: the gaussian limit was asked for, and does not hold.
+    """
+    if not needs_limit(asked, n):
+        return "exact"
+    if largest <= LARGEST_DOMINANCE:
+        return "gaussian"
+    if asked == "gaussian":
+        raise InvalidInputError(
+            f"null: one of the {n:,} rows makes {largest:.2g} of a hypothesis, more than {LARGEST_DOMINANCE:g}, so "
+            "that the gaussian limit does not hold; use null='exact'"
+        )
+    return "exact"
+
+
+def summed_null(parts: Sequence[Array]) -> Null:
+    """The null from coefficients that were summed over the rows, one array a block of draws."""
+    return lambda block: parts[block // DRAWS_AT_ONCE]
 
 
 def _root(covariance: Array) -> Array:
-    """R with orthogonal columns and R R' = covariance, without directions that are rounding."""
+    """The symmetric R with R R = covariance, without directions that are rounding."""
     values, axes = np.linalg.eigh(covariance)
     usable = values > _DEPENDENT * max(float(values[-1]), _DEPENDENT)
-    return np.asarray(axes[:, usable] * np.sqrt(values[usable]))
+    return np.asarray(axes[:, usable] * np.sqrt(values[usable]) @ axes[:, usable].T)

@@ -1,37 +1,66 @@
-"""Bases and null of a split, made once; every model version is then a projection and a comparison."""
+"""A split in memory: bases and null made once; every model version is then a projection and a comparison.
+
+It is a split of one block: the sums are those of ``version_sums`` and ``version_test``, over directions that are held.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, array_namespace
-from congruence.kernels.calibration.pit import pit_values, require_pit
+from congruence.kernels.arrays import Array, array_namespace, require_matrix, to_numpy
+from congruence.kernels.calibration.pit import require_pit
 from congruence.kernels.conditional_calibration.bases import (
-    InputBasis,
-    distance_name,
-    own_basis,
-    own_quantiles,
-    shared_bases,
-    stacked,
+    BasisPlan,
+    InputBases,
+    basis_sums,
+    held_tiles,
+    sample_positions,
 )
-from congruence.kernels.conditional_calibration.effects import Effect, effect_influence, explained_shares
-from congruence.kernels.conditional_calibration.hypotheses import basis_hypotheses
-from congruence.kernels.conditional_calibration.null import DrawnNull, GaussianNull, Null, projected_scores
+from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
+from congruence.kernels.conditional_calibration.local_reading import LocalReading
+from congruence.kernels.conditional_calibration.null import (
+    GaussianNull,
+    Null,
+    drawn_null,
+    needs_limit,
+    null_kind,
+)
+from congruence.kernels.conditional_calibration.own_basis import OwnColumns, OwnDirections, own_quantiles
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
-from congruence.kernels.conditional_calibration.settings import GAUSSIAN_ROWS, CalibrationSettings
-from congruence.kernels.conditional_calibration.settings import Null as NullKind
-from congruence.kernels.conditional_calibration.vector_targets import vector_test
+from congruence.kernels.conditional_calibration.settings import CalibrationSettings
+from congruence.kernels.conditional_calibration.vector_targets import VectorBasis, vector_test
+from congruence.kernels.conditional_calibration.version_sums import (
+    VersionPlan,
+    VersionRows,
+    limit_sums,
+    planned_version,
+    score_sums,
+)
+from congruence.kernels.conditional_calibration.version_test import (
+    INFLUENCE,
+    SharedNull,
+    VersionEvidence,
+    VersionSmoothing,
+    curves,
+    effect_sums,
+    gaussian_own_null,
+    own_directions,
+)
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.steps import Advance, step
-from congruence.kernels.threads import available_threads, map_on_threads
+from congruence.kernels.row_blocks.sums import BlockSums
+from congruence.kernels.steps import step
+
+REGULARIZATION = 0.1
+"""lambda of the protocol's kernel, where it is not that of a prepared split: with it rows are read."""
 
 
 @dataclass(frozen=True)
@@ -39,23 +68,31 @@ class PreparedCalibration:
     """A split's bases and null (from ``prepare_calibration``): tests as many model versions as wanted.
 
     Attributes:
-        settings: of the test.
-        seed: of the landmarks and draws.
         bases: that all versions share.
+        vectors: U of all bases at the n rows, in single precision, (n, k).
         null: the draws.
-        null_evidence: of the shared bases in every draw, (bases, 5, B): each order, then all.
+        has_card: whether draws are projected on a card.
     """
 
-    settings: CalibrationSettings
-    seed: int
-    bases: tuple[InputBasis, ...] = field(repr=False)
-    null: Null = field(repr=False)
-    null_evidence: Array = field(repr=False)
+    bases: InputBases = field(repr=False)
+    vectors: Array = field(repr=False)
+    null: SharedNull = field(repr=False)
+    has_card: bool = False
 
     @property
     def n(self) -> int:
         """Number of rows."""
-        return len(self.bases[0].vectors)
+        return len(self.vectors)
+
+    @property
+    def settings(self) -> CalibrationSettings:
+        """Of the test."""
+        return self.bases.plan.settings
+
+    @property
+    def seed(self) -> int:
+        """Of the landmarks and draws."""
+        return self.bases.plan.seed
 
     def test_version(
         self, y: Any, predictive: Distribution, *, keys: Any | None = None, seed: int = 0
@@ -76,7 +113,7 @@ class PreparedCalibration:
     def test_versions(
         self, y: Any, versions: Sequence[Distribution], *, keys: Any | None = None, seed: int = 0
     ) -> list[ConditionalCalibrationTest]:
-        """``test_version`` of some versions: one pass over the draws serves them all.
+        """``test_version`` of some versions.
 
         Raises:
             InvalidInputError: y or predictive do not fit the split.
@@ -84,9 +121,17 @@ class PreparedCalibration:
         for predictive in versions:
             self._require_rows(len(predictive), "predictive")
         if any(predictive.dimension > 1 for predictive in versions):
-            return [vector_test(self.bases, y, law, self.settings, seed=self.seed) for law in versions]
-        pits = [pit_values(y, predictive, seed=seed, keys=keys) for predictive in versions]
-        return self._tests(pits, [own_quantiles(y, predictive, self.settings.levels) for predictive in versions])
+            return [vector_test(self._vector_bases(), y, law, self.settings, seed=self.seed) for law in versions]
+        return [self.version(y, law, keys=keys, seed=seed, read=False).test for law in versions]
+
+    def version(
+        self, y: Any, predictive: Distribution, *, keys: Any | None = None, seed: int = 0, read: bool = True
+    ) -> HeldVersion:
+        """Test one version of scalar targets, and read it at every row; see ``test_version``."""
+        quantiles = own_quantiles(y, predictive, self.settings.levels)
+        plan = self._planned(quantiles)
+        rows = VersionRows.of(plan, y, predictive, quantiles, keys=keys, seed=seed)
+        return HeldVersion.of(self, plan, rows, read=read)
 
     def test(self, pit: Any, predictive_quantiles: Any | None = None) -> ConditionalCalibrationTest:
         """Test one model version from its PIT values (n,), randomised where the law has atoms.
@@ -99,120 +144,89 @@ class PreparedCalibration:
         Raises:
             InvalidInputError: values outside [0, 1] or not finite, or another number of rows.
         """
-        return self._tests([pit], [predictive_quantiles])[0]
+        checked = require_pit(pit)
+        self._require_rows(len(checked), "pit")
+        quantiles = None
+        if predictive_quantiles is not None:
+            self._require_rows(len(predictive_quantiles), "predictive quantiles")
+            quantiles = to_numpy(require_matrix(predictive_quantiles, "predictive quantiles"))
+        plan = self._planned(quantiles)
+        own = None if plan.own is None or quantiles is None else OwnColumns.of(plan.own, quantiles)
+        return HeldVersion.of(self, plan, VersionRows(checked, pit_scores(checked), own), read=False).test
 
-    def _tests(self, pits: Sequence[Any], said: Sequence[Any | None]) -> list[ConditionalCalibrationTest]:
-        """``test`` of some versions."""
-        checked = [require_pit(pit) for pit in pits]
-        for pit in checked:
-            self._require_rows(len(pit), "pit")
-        own = [None if quantiles is None else self._own_basis(quantiles) for quantiles in said]
-        nulls = iter(self._own_nulls([basis for basis in own if basis is not None]))
-        return [
-            self._judged(pit, basis, None if basis is None else next(nulls))
-            for pit, basis in zip(checked, own, strict=True)
-        ]
+    def _planned(self, quantiles: Array | None) -> VersionPlan:
+        if quantiles is None:
+            return VersionPlan("")
+        sampled = np.asarray(quantiles, dtype=np.float64)[sample_positions(self.n, self.seed)]
+        return planned_version(self.bases, "", sampled, np.float64)
 
-    def _own_basis(self, quantiles: Any) -> InputBasis | None:
-        self._require_rows(len(quantiles), "predictive quantiles")
-        return own_basis(quantiles, self.settings, seed=self.seed)
-
-    def _judged(self, pit: Array, own: InputBasis | None, own_null: Array | None) -> ConditionalCalibrationTest:
-        scores = pit_scores(pit)
-        bases, null = self.bases, self.null_evidence
-        if own is not None and own_null is not None:
-            bases = (*bases, own)
-            null = np.concatenate([null, own_null[None]])
-        observed = np.stack(
-            [
-                basis_hypotheses(basis.eigenvalues, self.settings).evidence(
-                    projected_scores(basis.vectors, scores)[:, :, None]
-                )
-                for basis in bases
-            ]
-        )
-        effects = explained_shares(self._reference, min(self.settings.ridges), scores)
-        means = dict(zip(ORDERS, np.mean(scores, axis=0).tolist(), strict=True))
-        return judged([basis.name for basis in bases], observed, null, self.settings.null, effects, means)
-
-    def _own_nulls(self, own: Sequence[InputBasis]) -> list[Array]:
-        """Of each basis, (5, B), by the same draws."""
-        if not own:
-            return []
-        draw = self.null.with_own(np.concatenate([basis.vectors for basis in own], axis=1))
-        hypotheses = [basis_hypotheses(basis.eigenvalues, self.settings) for basis in own]
-        ends = np.cumsum([len(basis.eigenvalues) for basis in own])[:-1]
-        blocks = self.null.blocks()
-
-        def evidence(block: int, advance: Advance) -> list[Array]:
-            parts = np.split(draw(block), ends)
-            found = [each.evidence(part) for each, part in zip(hypotheses, parts, strict=True)]
-            advance(1)
-            return found
-
-        with step("calibration test", len(blocks), "blocks") as advance:
-            found = map_on_threads(lambda block: evidence(block, advance), blocks, available_threads())
-        return [np.concatenate(parts, axis=1) for parts in zip(*found, strict=True)]
-
-    def effect_influence(self, pit: Any) -> Array:
-        """What each row contributes to the effect of each order, (n, 4), see ``effects.LeaveOneOut.influence``."""
-        return effect_influence(self._reference, min(self.settings.ridges), pit_scores(pit))
-
-    @property
-    def _reference(self) -> InputBasis:
-        """The basis of the effects: the RBF at the middle bandwidth; the constant where the inputs are all equal."""
-        return next((basis for basis in self.bases if basis.name == reference_name(self.settings)), self.bases[0])
+    def _vector_bases(self) -> list[VectorBasis]:
+        return [VectorBasis(basis.name, basis.eigenvalues, self.vectors[:, basis.place]) for basis in self.bases.bases]
 
     def _require_rows(self, rows: int, name: str) -> None:
         if rows != self.n:
             raise InvalidInputError(f"{name}: {rows} rows, but the split has {self.n}; they must match row by row")
 
 
-def reference_name(settings: CalibrationSettings) -> str:
-    """The name of the basis on which effects are estimated."""
-    return distance_name(sorted(settings.distances)[len(settings.distances) // 2])
+@dataclass(frozen=True)
+class HeldVersion:
+    """A version on a split in memory.
 
-
-def judged(
-    names: Sequence[str],
-    observed: Array,
-    null: Array,
-    null_kind: NullKind,
-    effects: Mapping[str, Effect],
-    means: Mapping[str, float],
-) -> ConditionalCalibrationTest:
-    """The outcome, from the evidence of every basis and order.
-
-    Args:
-        names: of the bases.
-        observed: (bases, 5, 1), each order, then all.
-        null: of the draws, (bases, 5, B).
-        null_kind: what drew them.
-        effects, means: by order.
+    Attributes:
+        test: with its effects.
+        columns: of every row: what it contributes to the effects, (n,) each, and its reading, if it was asked for.
+        sums: of its scores over all rows.
+        smoothing: of its scores.
     """
 
-    def p_value(axes: Any) -> float:
-        """Of the maximum over the bases and orders at ``axes``."""
-        reached = np.max(null[axes], axis=(0, 1)) >= np.max(observed[axes])
-        return float((1 + np.count_nonzero(reached)) / (null.shape[2] + 1))
+    test: ConditionalCalibrationTest
+    columns: dict[str, Array] = field(repr=False)
+    sums: BlockSums = field(repr=False)
+    smoothing: VersionSmoothing = field(repr=False)
 
-    return ConditionalCalibrationTest(
-        statistic=float(np.max(observed)),
-        p_value=p_value(np.s_[:]),
-        by_order={name: p_value(np.s_[:, j : j + 1]) for j, name in enumerate(ORDERS)},
-        by_basis={name: p_value(np.s_[b : b + 1]) for b, name in enumerate(names)},
-        effects=effects,
-        means=means,
-        draws=null.shape[2],
-        null=null_kind,
-        null_statistics=np.max(null, axis=(0, 1)),
-    )
+    @classmethod
+    def of(cls, split: PreparedCalibration, plan: VersionPlan, rows: VersionRows, *, read: bool) -> HeldVersion:
+        """Test a version, and read it at every row if asked."""
+        bases, null = split.bases, split.null
+        is_gaussian = isinstance(null.coefficients, GaussianNull)
+        with step("calibration test", 1, "versions") as advance:
+            sums = score_sums(bases, held_tiles(split.vectors), {"": rows}, is_guarded=is_gaussian)[""]
+
+            def own_null(own: OwnDirections) -> Null:
+                if isinstance(null.coefficients, GaussianNull):
+                    return gaussian_own_null(null.coefficients, own, sums)
+                assert rows.own is not None
+                vectors = rows.own.directions(own)
+                return drawn_null(vectors, null.draws, split.seed, has_card=split.has_card)
+
+            found = VersionEvidence.of(bases, null, sums, own_directions(bases, plan.own, sums), own_null)
+            smoothing = VersionSmoothing.of(bases, sums)
+            effects, columns = effect_sums(held_tiles(split.vectors), {"": rows.scores}, {"": smoothing}, read=read)
+            test = found.test(smoothing.regression.effects(effects[""]), sums.added["scores"] / split.n)
+            advance(1)
+        return cls(test, columns[""], sums, smoothing)
+
+    @property
+    def reading(self) -> LocalReading:
+        """At every row."""
+        assert self.smoothing.smoothing is not None
+        return LocalReading.of_rows(self.columns, self.smoothing.smoothing.mixing)
+
+    @property
+    def influence(self) -> Array:
+        """What each row contributes to the effect of each order, (n, 4)."""
+        return np.column_stack([self.columns[f"{INFLUENCE}{order}"] for order in ORDERS])
+
+    def curves(self, split: PreparedCalibration, rows: Array) -> LocalDistribution:
+        """The local P-P plot at some rows."""
+        return curves(split.bases, self.sums, split.vectors[rows])
 
 
 def prepare_calibration(
     inputs: PreparedCongruence | Any,
     *,
     input_kernel: Kernel | None = None,
+    regularization: float = REGULARIZATION,
     settings: CalibrationSettings | None = None,
     seed: int = 0,
 ) -> PreparedCalibration:
@@ -221,29 +235,53 @@ def prepare_calibration(
     Args:
         inputs: a prepared split (``prepare``), or reference inputs x (n, d), NumPy or CuPy.
         input_kernel: the protocol's, where ``inputs`` are x; without one its basis is left out.
+        regularization: lambda of the protocol's kernel, where ``inputs`` are x.
         settings: hypotheses, draws and null.
         seed: of the landmarks and draws.
 
     Raises:
-        InvalidInputError: inputs that cannot be evaluated; or the gaussian limit at 100,000 rows or fewer.
+        InvalidInputError: inputs that cannot be evaluated; or the gaussian limit where one row dominates a hypothesis.
     """
     settings = CalibrationSettings() if settings is None else settings
-    bases = shared_bases(inputs, settings, input_kernel=input_kernel, seed=seed)
-    vectors = stacked(bases)
-    n, draws = len(vectors), settings.draws_for(len(vectors))
-    if settings.null == "gaussian" and n <= GAUSSIAN_ROWS:
-        raise InvalidInputError(
-            f"null: the gaussian limit is for more than {GAUSSIAN_ROWS:,} rows, here are {n:,}; use null='exact'"
-        )
-    exact = settings.null == "exact"
-    null: Null = DrawnNull(vectors, draws, seed, _has_card(inputs)) if exact else GaussianNull.of(vectors, draws, seed)
-    return PreparedCalibration(settings, seed, bases, null, shared_evidence(bases, null, settings))
-
-
-def _has_card(inputs: PreparedCongruence | Any) -> bool:
+    has_card = False
     if isinstance(inputs, PreparedCongruence):
-        return inputs.operator.has_card
-    return array_namespace(inputs) is not np
+        operator = inputs.operator
+        input_kernel, regularization, has_card = operator.kernel, operator.shift / operator.n, operator.has_card
+        inputs = operator.x if isinstance(operator, RegularizedGram) else operator.rows(np.arange(operator.n))
+    has_card = has_card or array_namespace(inputs) is not np
+    x = to_numpy(require_matrix(inputs, "x"))
+    if x.dtype not in (np.float32, np.float64):
+        x = x.astype(np.float64)
+    plan = BasisPlan.of(
+        x[sample_positions(len(x), seed)],
+        len(x),
+        settings,
+        input_kernel=input_kernel,
+        regularization=regularization,
+        seed=seed,
+    )
+    bases = InputBases.of(plan, basis_sums(plan, x))
+    # One array, filled as it comes: a list of tiles joined at the end would be in memory twice.
+    vectors = np.empty((len(x), len(bases.total)), dtype=np.float32)
+    for rows, tile in bases.tiles(x):
+        vectors[rows] = tile
+    return PreparedCalibration(bases, vectors, _null(bases, vectors, has_card=has_card), has_card)
+
+
+def _null(bases: InputBases, vectors: Array, *, has_card: bool) -> SharedNull:
+    settings, n, seed = bases.plan.settings, bases.plan.n, bases.plan.seed
+    draws, limit = settings.draws_for(n), BlockSums()
+    if needs_limit(settings.null, n):
+        for _, tile in held_tiles(vectors):
+            limit.merge(limit_sums(bases, tile))
+    kind = null_kind(settings.null, n, limit.largest.get("dominance", 0.0))
+    with step("null of the calibration test", 1, "splits") as advance:
+        if kind == "gaussian":
+            found = SharedNull.of(bases, kind, GaussianNull.of(limit.added["moment"], draws, seed))
+        else:
+            found = SharedNull.of(bases, kind, drawn_null(vectors, draws, seed, has_card=has_card))
+        advance(1)
+    return found
 
 
 def conditional_calibration_test(
@@ -272,20 +310,3 @@ def conditional_calibration_test(
     """
     prepared = prepare_calibration(x, input_kernel=input_kernel, settings=settings, seed=seed)
     return prepared.test_version(y, predictive, keys=keys, seed=seed)
-
-
-def shared_evidence(bases: tuple[InputBasis, ...], null: Null, settings: CalibrationSettings) -> Array:
-    """Evidence of every basis in every draw, (bases, 5, B)."""
-    hypotheses = [basis_hypotheses(basis.eigenvalues, settings) for basis in bases]
-    ends = np.cumsum([len(basis.eigenvalues) for basis in bases])[:-1]
-
-    def evidence(block: int, advance: Advance) -> Array:
-        parts = np.split(null.shared(block), ends)
-        found = np.stack([each.evidence(part) for each, part in zip(hypotheses, parts, strict=True)])
-        advance(1)
-        return found
-
-    blocks = null.blocks()
-    with step("null of the calibration test", len(blocks), "blocks") as advance:
-        found = map_on_threads(lambda block: evidence(block, advance), blocks, available_threads())
-    return np.concatenate(found, axis=2)

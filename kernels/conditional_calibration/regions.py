@@ -13,7 +13,8 @@ import numpy as np
 from sklearn.cluster import MiniBatchKMeans
 
 from congruence.kernels.arrays import Array, require_matrix, to_numpy
-from congruence.kernels.conditional_calibration.local_reading import GroupReading, group_readings
+from congruence.kernels.conditional_calibration.bases import sample_positions
+from congruence.kernels.conditional_calibration.group_reading import GroupReading, group_readings
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.streams import stream
 
@@ -31,7 +32,7 @@ class Regions:
     """A partition of n rows by their inputs.
 
     Attributes:
-        labels: the region of each row, (n,); regions are numbered by size, the largest first.
+        labels: the region of each row, (n,); regions are numbered by size in a sample, the largest first.
         medoids: the row nearest to each region's centre, (k,).
         names: by feature ranges where features were given, else "region 1".
     """
@@ -94,27 +95,47 @@ def regions(x: Any, *, number: int | None = None, features: Mapping[str, Any] | 
     count = number_of_regions(len(points)) if number is None else number
     if not 1 <= count <= len(points):
         raise InvalidInputError(f"number: {count} regions of {len(points)} rows; give 1 to {len(points)}")
-    labels, centers = _clusters(points, count, seed)
-    medoids = np.array([_nearest(points, labels == k, center) for k, center in enumerate(centers)])
-    return Regions(labels, medoids, _names(labels, len(centers), _numeric(features or {}, len(points))))
+    positions = sample_positions(len(points), seed)
+    centers = RegionCenters.of(points[positions], positions, count, seed)
+    return centers.regions(centers.labels(points)).named(features or {})
 
 
-def region_centers(x: Array, number: int, seed: int) -> Array:
-    """The centres of at most ``number`` clusters of rows x (n, d), the largest first, (k, d)."""
-    points = np.asarray(x, dtype=np.float32)
-    return _clusters(points, min(number, len(points)), seed)[1]
+@dataclass(frozen=True)
+class RegionCenters:
+    """Where the regions lie, from a sample of the rows: the others belong to the nearest.
 
+    Attributes:
+        centers: (k, d), those of the most sampled rows first.
+        medoids: the sampled row nearest to each, by its position in the split, (k,).
+        points: its inputs, (k, d).
+    """
 
-def _clusters(points: Array, count: int, seed: int) -> tuple[Array, Array]:
-    """The cluster of each row, numbered by size, and their centres."""
-    rng = stream(seed, "regions")
-    model = MiniBatchKMeans(count, n_init=3, batch_size=2048, random_state=int(rng.integers(2**31)))
-    found = model.fit_predict(points)
-    present = np.unique(found)
-    by_size = present[np.argsort([-np.count_nonzero(found == k) for k in present], kind="stable")]
-    place = np.empty(count, dtype=np.intp)
-    place[by_size] = np.arange(len(by_size))
-    return place[found], model.cluster_centers_[by_size]
+    centers: Array = field(repr=False)
+    medoids: Array
+    points: Array = field(repr=False)
+
+    @classmethod
+    def of(cls, sample: Array, positions: Array, count: int, seed: int) -> RegionCenters:
+        """At most ``count`` clusters of the rows ``sample`` (s, d), at these positions of the split."""
+        points = np.asarray(sample, dtype=np.float32)
+        rng = stream(seed, "regions")
+        count = min(count, len(points))
+        model = MiniBatchKMeans(count, n_init=3, batch_size=2048, random_state=int(rng.integers(2**31)))
+        found = model.fit_predict(points)
+        sizes = np.bincount(found, minlength=count)
+        by_size = np.argsort(-sizes, kind="stable")[: np.count_nonzero(sizes)]
+        centers = model.cluster_centers_[by_size]
+        nearest = np.array([int(np.argmin(np.sum((points - one) ** 2, axis=1))) for one in centers])
+        return cls(centers, positions[nearest], sample[nearest])
+
+    def labels(self, x: Array) -> Array:
+        """The region of each row, (rows,)."""
+        distances = np.sum(self.centers**2, axis=1) - 2.0 * np.asarray(x, dtype=np.float32) @ self.centers.T
+        return np.asarray(np.argmin(distances, axis=1))
+
+    def regions(self, labels: Array) -> Regions:
+        """Of all rows, whose labels are known; unnamed."""
+        return Regions(labels, self.medoids, tuple(f"region {k + 1}" for k in range(len(self.medoids))))
 
 
 def read_regions(found: Regions, pit: Any) -> list[RegionReading]:
@@ -123,11 +144,6 @@ def read_regions(found: Regions, pit: Any) -> list[RegionReading]:
     medoids = dict(zip(found.names, found.medoids.tolist(), strict=True))
     read = [RegionReading(name, medoids[name], q_values[name], reading) for name, reading in readings.items()]
     return sorted(read, key=lambda region: -(region.reading.strength**2) * region.reading.share)
-
-
-def _nearest(points: Array, members: Array, center: Array) -> int:
-    rows = np.flatnonzero(members)
-    return int(rows[np.argmin(np.sum((points[rows] - center) ** 2, axis=1))])
 
 
 def _numeric(features: Mapping[str, Any], n: int) -> dict[str, Array]:

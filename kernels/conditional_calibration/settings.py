@@ -11,7 +11,7 @@ from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 from congruence.kernels.errors import InvalidInputError
 
 Null = Literal["exact", "gaussian"]
-GAUSSIAN_ROWS = 100_000
+EXACT_ROWS = 50_000
 PROJECTED_VALUES = 40_000_000
 MOST_DRAWS, FEWEST_DRAWS = 9_999, 999
 _STEPS = (MOST_DRAWS, 1_999, FEWEST_DRAWS)
@@ -30,7 +30,8 @@ class CalibrationSettings:
         own_directions: of the version's own basis.
         joint_prior: prior weight of all four orders together; the rest is shared by the single orders.
         draws: B; by default the most of 9,999, 1,999 and 999 with n B <= 40 million, and 999 above.
-        null: "exact" from drawn PIT values, or their "gaussian" limit, for more than 100,000 rows.
+        null: "exact" from drawn PIT values, or their "gaussian" limit; by default exact up to 50,000 rows, above
+            them the limit, unless one row dominates a hypothesis.
 
     Raises:
         InvalidInputError: a value that defines no test, by name.
@@ -44,7 +45,7 @@ class CalibrationSettings:
     own_directions: int = 40
     joint_prior: float = 1 / 3
     draws: int | None = None
-    null: Null = "exact"
+    null: Null | None = None
 
     def __post_init__(self) -> None:
         for name, values in (("distances", self.distances), ("ridges", self.ridges)):
@@ -63,7 +64,7 @@ class CalibrationSettings:
             raise InvalidInputError(
                 f"draws: {self.draws}; a Monte-Carlo test needs at least 1, and 19 to reject at 5 %"
             )
-        if self.null not in get_args(Null):
+        if self.null is not None and self.null not in get_args(Null):
             raise InvalidInputError(f"null: unknown {self.null!r}; use one of {', '.join(get_args(Null))}")
 
     def describe(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ and wrong for an effect. Here the constant is free and the ridge is the data's o
 .. math::  s(x) = \bar\phi + \sum_i l_i(x) (\phi_i - \bar\phi) = \sum_i w_i(x) \phi_i,
    \qquad \sum_i w_i(x)^2 = 1/n + \sum_i l_i(x)^2 - (\sum_i l_i(x))^2 / n.
 
-l runs in the leading directions of a ``SpectralSmoother``; its ridge minimises generalised cross-validation with
+l runs in the leading directions of the protocol's kernel; its ridge minimises generalised cross-validation with
 degrees of freedom counted 1.4 times, which seldom takes noise for structure (Kim and Gu 2004), among ridges that
 include an infinite one.
 """
@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 from congruence.kernels.gram.spectrum import SpectralSmoother
 
 RIDGES = (*np.geomspace(1e-2, 1e4, 25), np.inf)
@@ -27,52 +28,112 @@ _INFLATION = 1.4
 
 
 @dataclass(frozen=True)
-class LocalMean:
-    """x -> sum_i w_i(x) v_i with sum_i w_i(x) = 1, at the m points of a smoother."""
+class Directions:
+    """What smoothing needs of the directions U of n rows that it runs in.
 
-    smoother: SpectralSmoother = field(repr=False)
-    constant: bool = False  # whether w_i = 1 / n
+    Attributes:
+        n: rows.
+        filters: e / (e + n lambda), (k,).
+        moment: U'U, (k, k).
+        total: U'1, (k,).
+    """
 
-    def __call__(self, values: Array) -> Array:
-        """Local means (m, c) of values (n, c)."""
-        mean = values.mean(axis=0)
-        if self.constant:
-            return np.tile(mean, (self.points, 1))
-        return np.asarray(mean + self.smoother((values - mean).astype(np.float32)).astype(np.float64))
+    n: int
+    filters: Array
+    moment: Array = field(repr=False)
+    total: Array = field(repr=False)
 
-    @property
-    def points(self) -> int:
-        """m."""
-        return len(self.smoother.synthesis)
+    @classmethod
+    def of_smoother(cls, smoother: SpectralSmoother) -> Directions:
+        """Those of a smoother in memory."""
+        total = smoother.analysis.T @ np.ones(len(smoother.analysis), dtype=np.float32)
+        filters, moment = (np.asarray(part, dtype=np.float64) for part in (smoother.filters, smoother.moment))
+        return cls(len(smoother.analysis), filters, moment, np.asarray(total, dtype=np.float64))
 
-    def squared_weights(self) -> Array:
-        """sum_i w_i(x)^2, (m,): the variance of a local mean of independent values of variance 1."""
-        n = len(self.smoother.analysis)
-        if self.constant:
-            return np.full(self.points, 1.0 / n)
-        ones = np.ones(n, dtype=np.float32)
-        total = self.smoother(ones[:, None])[:, 0].astype(np.float64)
-        return np.asarray(np.maximum(1.0 / n + self.smoother.sum_of_squares - total**2 / n, 1.0 / n))
+    def centred(self, projected: Array, mean: Array) -> Array:
+        """U'(v - mean) from U'v, (k, c)."""
+        return np.asarray(projected - np.outer(self.total, mean))
+
+    def spread(self, filters: Array) -> Array:
+        """M with v'Mv = sum_i l_i(x)^2 - (sum_i l_i(x))^2 / n where U at x is v, (k, k)."""
+        inner = self.moment - np.outer(self.total, self.total) / self.n
+        return np.asarray(filters[:, None] * inner * filters)
+
+    def squared_weights(self, vectors: Array, inner: Array) -> Array:
+        """sum_i w_i(x)^2 where U is ``vectors`` (m, k), (m,): the variance of a local mean of values of variance 1."""
+        return 1.0 / self.n + quadratic(vectors, inner)
 
 
-def with_ridge(smoother: SpectralSmoother, ridge: float) -> SpectralSmoother:
-    """The smoother with ``ridge`` times its n lambda: e / (e + ridge n lambda) in every direction."""
-    return smoother.filtered(ridged(smoother.filters, ridge))
+@dataclass(frozen=True)
+class ScoreSmoothing:
+    """Smoothed scores and local means at any input, from U there.
+
+    Attributes:
+        n: rows of the split.
+        means: of the scores, (4,).
+        coefficients: f U'phi, (k, 4).
+        weights: f U'U f, (k, k), of the squared weights of the smoothed scores.
+        local: f_j U'(phi_j - mean), (k, 4), by the ridge that suits each order; 0 where no smoothing does.
+        inner: by order, (4, k, k), see ``Directions.spread``.
+        mixing: variance of the local spread scores over the rows.
+    """
+
+    n: int
+    means: Array
+    coefficients: Array = field(repr=False)
+    weights: Array = field(repr=False)
+    local: Array = field(repr=False)
+    inner: Array = field(repr=False)
+    mixing: float
+
+    @classmethod
+    def of(cls, directions: Directions, projected: Array, means: Array, squares: Array) -> ScoreSmoothing:
+        """From U'phi (k, 4), the mean scores and their sums of squares, (4,) each."""
+        n, filters = directions.n, directions.filters
+        centred = directions.centred(projected, means)
+        ridges = [
+            chosen_ridge(filters, centred[:, j] ** 2, float(squares[j] - n * means[j] ** 2), n)
+            for j in range(len(ORDERS))
+        ]
+        kept = [ridged(filters, ridge) for ridge in ridges]
+        local = np.column_stack([one * centred[:, j] for j, one in enumerate(kept)])
+        a = local[:, ORDERS.index("spread")]
+        mixing = float(a @ directions.moment @ a) / n - (float(directions.total @ a) / n) ** 2
+        return cls(
+            n,
+            means,
+            filters[:, None] * projected,
+            filters[:, None] * directions.moment * filters,
+            local,
+            np.stack([directions.spread(one) for one in kept]),
+            max(mixing, 0.0),
+        )
+
+    def smoothed(self, vectors: Array) -> tuple[Array, Array]:
+        """s_j, (m, 4), and their standard deviation under the truth, (m,), where U is ``vectors`` (m, k)."""
+        scores = (vectors @ self.coefficients.astype(vectors.dtype)).astype(np.float64)
+        return scores, np.sqrt(quadratic(vectors, self.weights))
+
+    def local_means(self, vectors: Array) -> tuple[Array, Array]:
+        """Local means (m, 4) and one standard error for the four of each, (m,)."""
+        local = self.means + (vectors @ self.local.astype(vectors.dtype)).astype(np.float64)
+        squares = [1.0 / self.n + quadratic(vectors, one) for one in self.inner]
+        return local, np.sqrt(np.mean(squares, axis=0))
+
+
+def quadratic(vectors: Array, inner: Array) -> Array:
+    """v'Mv of every row, (rows,); 0 where rounding leaves less."""
+    if not inner.any():
+        return np.zeros(len(vectors))
+    products = np.einsum("ij,ij->i", vectors @ inner.astype(vectors.dtype), vectors)
+    return np.asarray(np.maximum(products.astype(np.float64), 0.0))
 
 
 def ridged(filters: Array, ridge: float) -> Array:
     """Filters e / (e + n lambda) with ``ridge`` times that n lambda; 0 for an infinite one."""
     kept = filters.astype(np.float64)
     relative = kept / np.maximum(1.0 - kept, np.finfo(np.float64).eps)
-    return np.asarray(relative / (relative + ridge), dtype=np.float32)
-
-
-def chosen_local_mean(smoother: SpectralSmoother, values: Array) -> LocalMean:
-    """The local mean whose ridge suits values (n,), by generalised cross-validation."""
-    centred = values - values.mean()
-    energy = np.asarray(smoother.analysis.T @ centred.astype(np.float32), dtype=np.float64) ** 2
-    chosen = chosen_ridge(smoother.filters, energy, float(np.sum(centred**2)), len(values))
-    return LocalMean(smoother, constant=True) if np.isinf(chosen) else LocalMean(with_ridge(smoother, chosen))
+    return np.asarray(relative / (relative + ridge), dtype=np.float64)
 
 
 def chosen_ridge(filters: Array, energy: Array, total: float, n: int) -> float:
@@ -86,7 +147,7 @@ def chosen_ridge(filters: Array, energy: Array, total: float, n: int) -> float:
     """
     best, chosen = np.inf, np.inf
     for ridge in RIDGES[::-1]:
-        kept = ridged(filters, ridge).astype(np.float64)
+        kept = ridged(filters, ridge)
         freedom = n - _INFLATION * (1.0 + float(np.sum(kept)))
         if freedom < 0.2 * n:
             continue

@@ -12,15 +12,16 @@ other predictions, and errors of shape would cancel.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.bases import InputBasis, own_basis
+from congruence.kernels.conditional_calibration.bases import sample_positions
 from congruence.kernels.conditional_calibration.hypotheses import basis_hypotheses, log_gamma_tail
-from congruence.kernels.conditional_calibration.null import row_blocks
+from congruence.kernels.conditional_calibration.own_basis import OWN, OwnColumns, OwnDirections, own_kernel
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.congruence.null_draws import MAX_DIRECTIONS, null_draws
@@ -33,8 +34,18 @@ from congruence.kernels.threads import available_threads, map_on_threads
 SCALES = {"1 spread": 1.0, "1/2 spread": 0.5, "1/4 spread": 0.25}
 MEMBERS = 32  # drawn from laws that have no closed form of their covariance
 BLOCK_BYTES = 2**26
+_ROWS = 8192
 _ROWS_OF_MANY_DRAWS = 2_000
 _DRAWS = (999, 199)
+
+
+@dataclass(frozen=True)
+class VectorBasis:
+    """Directions U of the inputs in memory, (n, k), and the eigenvalues of K / n along them."""
+
+    name: str
+    eigenvalues: Array
+    vectors: Array
 
 
 @dataclass(frozen=True)
@@ -85,7 +96,7 @@ def _covariance(values: Array) -> Array:
 
 
 def vector_test(
-    bases: tuple[InputBasis, ...], y: Any, predictive: Distribution, settings: CalibrationSettings, *, seed: int
+    bases: Sequence[VectorBasis], y: Any, predictive: Distribution, settings: CalibrationSettings, *, seed: int
 ) -> ConditionalCalibrationTest:
     """Test one version of vector targets (n, q) on the bases of a split.
 
@@ -97,8 +108,8 @@ def vector_test(
     """
     targets = matched_targets(predictive, y)
     whitened = whitened_targets(targets, predictive, seed=seed)
-    own = own_basis(_standardised(whitened.said), settings, seed=seed) if settings.levels else None
-    bases = bases if own is None else (*bases, own)
+    own = _own_basis(_standardised(whitened.said), settings, seed) if settings.levels else None
+    bases = bases if own is None else [*bases, own]
     draws = settings.draws or _DRAWS[len(targets) > _ROWS_OF_MANY_DRAWS]
     evidence = np.stack([_evidence(bases, whitened, scale, draws, settings, seed) for scale in SCALES.values()])
 
@@ -120,8 +131,24 @@ def vector_test(
     )
 
 
+def _own_basis(said: Array, settings: CalibrationSettings, seed: int) -> VectorBasis | None:
+    n = len(said)
+    kernel = own_kernel(said[sample_positions(n, seed)], settings, dtype=np.float64, seed=seed)
+    if kernel is None:
+        return None
+    columns = OwnColumns.of(kernel, said)
+    tiles = [columns.tiles().at(rows)[0] for rows in _row_blocks(n)]
+    products = sum((tile.T @ tile for tile in tiles), start=np.zeros((len(kernel.landmarks),) * 2))
+    own = OwnDirections.of(kernel, products, n, settings)
+    return VectorBasis(OWN, own.eigenvalues, columns.directions(own))
+
+
+def _row_blocks(n: int) -> Iterator[slice]:
+    return (slice(start, min(start + _ROWS, n)) for start in range(0, n, _ROWS))
+
+
 def _evidence(
-    bases: tuple[InputBasis, ...],
+    bases: Sequence[VectorBasis],
     whitened: WhitenedTargets,
     scale: float,
     draws: int,
@@ -150,14 +177,14 @@ def _evidence(
     return np.stack(found)
 
 
-def _energies(bases: tuple[InputBasis, ...], delta: Array) -> list[Array]:
+def _energies(bases: Sequence[VectorBasis], delta: Array) -> list[Array]:
     """|U_l' Delta|^2 of every direction and draw, (k, D) for each basis, for Delta (n, D, r)."""
     _, draws, rank = delta.shape
     flat = delta.reshape(len(delta), -1)
     found = []
     for basis in bases:
         total = np.zeros((basis.vectors.shape[1], draws * rank))
-        for rows in row_blocks(len(flat)):
+        for rows in _row_blocks(len(flat)):
             total += basis.vectors[rows].T @ flat[rows]
         found.append(np.sum(total.reshape(-1, draws, rank) ** 2, axis=2))
     return found

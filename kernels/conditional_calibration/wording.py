@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from congruence.kernels.conditional_calibration.local_reading import GroupReading
+from congruence.kernels.conditional_calibration.group_reading import GroupReading
 from congruence.kernels.conditional_calibration.regions import RegionReading
 
 LEVEL = 0.05

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.local_reading import GroupReading, group_readings
+from congruence.kernels.conditional_calibration.group_reading import GroupReading, group_readings
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.plots.by_slice import FEWEST_ROWS, SLICES, Slice, slice_panels
 from congruence.kernels.plots.style import shorten

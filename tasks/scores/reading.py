@@ -16,8 +16,8 @@ from congruence.kernels.conditional_calibration.count_wording import (
     count_fault,
     what_is_wrong_with_counts,
 )
+from congruence.kernels.conditional_calibration.group_reading import group_reading, group_readings
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
-from congruence.kernels.conditional_calibration.local_reading import group_reading, group_readings
 from congruence.kernels.conditional_calibration.regions import RegionReading, Regions, read_regions
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.wording import (

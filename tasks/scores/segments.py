@@ -19,7 +19,7 @@ from sklearn.tree import DecisionTreeRegressor
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.count_reading import CountReading, CountRows, count_readings
 from congruence.kernels.conditional_calibration.count_wording import count_clause, count_fault
-from congruence.kernels.conditional_calibration.local_reading import GroupReading, group_readings
+from congruence.kernels.conditional_calibration.group_reading import GroupReading, group_readings
 from congruence.kernels.conditional_calibration.pit_scores import pit_scores
 from congruence.kernels.conditional_calibration.wording import LEVEL, NEGLIGIBLE, reading_clause, short_name
 from congruence.kernels.congruence.result import excess_over

@@ -10,19 +10,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.pit import pit_values
-from congruence.kernels.conditional_calibration.bases import own_quantiles
-from congruence.kernels.conditional_calibration.block_reading import INFLUENCE, BlockReading
-from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution, local_distribution
-from congruence.kernels.conditional_calibration.local_reading import LocalReading, local_reading
+from congruence.kernels.conditional_calibration.bases import sample_positions
+from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
+from congruence.kernels.conditional_calibration.local_reading import LocalReading
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
-from congruence.kernels.conditional_calibration.regions import Regions, regions
+from congruence.kernels.conditional_calibration.regions import RegionCenters, Regions, number_of_regions
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
+from congruence.kernels.conditional_calibration.version_test import INFLUENCE
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.streams import stream
@@ -41,11 +39,11 @@ class VersionCalibration:
         regions: of the inputs, the same for all versions; unnamed. None without a reading.
         curves: the local P-P plot at each region's medoid.
         rows: that were tested, where these are not all.
-        influence: of every row on the effects, (n, 4), where the reading does not hold it; see ``effects``.
+        influence: of every row on the effects, (n, 4); see ``effects``.
     """
 
     test: ConditionalCalibrationTest
-    reading: LocalReading | BlockReading | None = field(default=None, repr=False)
+    reading: LocalReading | None = field(default=None, repr=False)
     regions: Regions | None = field(default=None, repr=False)
     curves: LocalDistribution | None = field(default=None, repr=False)
     rows: int | None = None
@@ -84,30 +82,21 @@ class SplitCalibration:
     places: Regions = field(repr=False)
 
     def of_version(
-        self,
-        smoother: SpectralSmoother,
-        targets: Array,
-        predictive: Distribution,
-        *,
-        keys: Array | None,
-        seed: int,
+        self, targets: Array, predictive: Distribution, *, keys: Array | None, seed: int
     ) -> VersionCalibration:
         """Test and read one version.
 
         Args:
-            smoother: of the split's system, at its own rows.
             targets: (n,).
             predictive: n predictive distributions.
             keys: one per row, for the randomisation of PIT values; row numbers by default.
             seed: of that randomisation.
         """
-        pit = pit_values(targets, predictive, seed=seed, keys=np.arange(len(targets)) if keys is None else keys)
-        said = own_quantiles(targets, predictive, self.prepared.settings.levels)
-        # A law with a tenth of itself at infinity has no distances between its quantiles; the inputs' bases remain.
-        test = self.prepared.test(pit, said if said is not None and np.isfinite(said).all() else None)
-        curves = local_distribution(smoother.at_points(self.places.medoids), pit)
-        influence = self.prepared.effect_influence(pit).astype(np.float32)
-        return VersionCalibration(test, local_reading(smoother, pit), self.places, curves, influence=influence)
+        found = self.prepared.version(targets, predictive, keys=keys, seed=seed)
+        curves = found.curves(self.prepared, self.places.medoids)
+        return VersionCalibration(
+            found.test, found.reading, self.places, curves, influence=found.influence.astype(np.float32)
+        )
 
 
 def calibration_of_split(
@@ -121,10 +110,16 @@ def calibration_of_split(
         targets: (n,), or (n, q): then only some rows are tested.
         seed: of landmarks, draws and regions.
     """
+    operator = prepared.operator
     if targets.ndim == 2:
         rows = vector_rows(len(targets), seed)
-        return VectorCalibration(prepared_vectors(prepared.operator.kernel, x[rows], seed), rows, len(targets))
-    return SplitCalibration(prepare_calibration(prepared, seed=seed), regions(x, seed=seed))
+        return VectorCalibration(prepared_vectors(operator.kernel, x[rows], seed), rows, len(targets))
+    positions = sample_positions(len(x), seed)
+    centers = RegionCenters.of(x[positions], positions, number_of_regions(len(x)), seed)
+    calibration = prepare_calibration(
+        x, input_kernel=operator.kernel, regularization=operator.shift / operator.n, seed=seed
+    )
+    return SplitCalibration(calibration, centers.regions(centers.labels(x)))
 
 
 def vector_rows(n: int, seed: int) -> Array:
@@ -153,7 +148,6 @@ class VectorCalibration:
 
     def of_version(
         self,
-        smoother: SpectralSmoother,  # noqa: ARG002 - of no use where nothing is read
         targets: Array,
         predictive: Distribution,
         *,

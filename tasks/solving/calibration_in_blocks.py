@@ -1,12 +1,11 @@
 """Calibration given the input by blocks of rows: passes on the workers, of whose sums the tests are made.
 
-    sample   5,000 rows of the inputs            -> landmarks, median distance, regions
-    bases    products of the kernels' columns    -> bases and null, once for all versions
-    said     what versions say of these rows     -> each version's own basis
-    scores   products of columns and PIT scores  -> evidence, local smoothing, P-P curves
-    reading  effects, and every row's reading    -> the test
-
-The null is its gaussian limit (``kernels.conditional_calibration.null``): no draw goes over the rows.
+sample     5,000 rows of the inputs            -> landmarks, median distance, regions
+bases      products of the kernels' columns    -> bases, once for all versions
+quantiles  what versions say of these rows     -> each version's own basis
+scores     products of directions and scores   -> evidence, local smoothing, P-P curves
+null       products with drawn scores          -> the null, where it is not its gaussian limit
+reading    effects, and every row's reading    -> the test
 """
 
 from __future__ import annotations
@@ -18,27 +17,41 @@ from typing import Any, Protocol
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.block_bases import (
-    BlockBases,
-    PreparedBlocks,
-    basis_sums,
-    prepared_blocks,
-    sample_positions,
-)
-from congruence.kernels.conditional_calibration.block_reading import PREFIX, BlockReading, reading_sums, version_test
-from congruence.kernels.conditional_calibration.block_versions import (
-    BlockCalibration,
-    BlockRows,
-    ProjectedVersion,
-    planned_calibration,
-    projected_version,
-    said_sums,
-    version_sums,
-)
+from congruence.kernels.conditional_calibration.bases import BasisPlan, InputBases, basis_sums, sample_positions
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
-from congruence.kernels.conditional_calibration.regions import Regions
+from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalReading
+from congruence.kernels.conditional_calibration.null import (
+    GaussianNull,
+    Null,
+    draw_blocks,
+    needs_limit,
+    null_kind,
+    summed_null,
+)
+from congruence.kernels.conditional_calibration.own_basis import OwnDirections, own_quantiles
+from congruence.kernels.conditional_calibration.pit_scores import ORDERS
+from congruence.kernels.conditional_calibration.regions import RegionCenters, Regions, number_of_regions
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
+from congruence.kernels.conditional_calibration.version_sums import (
+    VersionPlan,
+    VersionRows,
+    null_sums,
+    places_in_null,
+    planned_version,
+    quantile_sums,
+    score_sums,
+)
+from congruence.kernels.conditional_calibration.version_test import (
+    INFLUENCE,
+    SharedNull,
+    VersionEvidence,
+    VersionSmoothing,
+    curves,
+    effect_sums,
+    gaussian_own_null,
+    own_directions,
+)
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.row_blocks.inputs import protocol_inputs
 from congruence.tasks.solving.block_passes import (
@@ -79,8 +92,8 @@ class CalibrationInBlocks:
     """Whether a version is calibrated given the input, but for the columns that lie block by block.
 
     Attributes:
-        test: over the whole split, with effects by order; its null is the gaussian limit.
-        mixing: see ``BlockReading``.
+        test: over the whole split, with effects by order.
+        mixing: see ``LocalReading``.
         medoids: the row nearest to the centre of each region, among the sampled ones.
         curves: the local P-P plot there.
     """
@@ -94,8 +107,32 @@ class CalibrationInBlocks:
         """With the columns of all rows, those named ``calibration_...``."""
         labels = columns[f"{PREFIX}region"].astype(np.intp)
         names = tuple(f"region {k + 1}" for k in range(len(self.medoids)))
-        reading = BlockReading(columns, self.mixing)
-        return VersionCalibration(self.test, reading, Regions(labels, self.medoids, names), self.curves)
+        influence = np.column_stack([columns[f"{INFLUENCE}{order}"] for order in ORDERS])
+        reading = LocalReading.of_rows(columns, self.mixing)
+        return VersionCalibration(
+            self.test, reading, Regions(labels, self.medoids, names), self.curves, influence=influence
+        )
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What every block is told of the others' inputs: the protocol, which brings embeddings to the kernels' inputs.
+
+    Attributes:
+        protocol: of the measurement.
+        dtype: of the arithmetic inside a tile.
+        plan: of the bases.
+        places: centres of the regions.
+    """
+
+    protocol: EvaluationProtocol
+    dtype: Any
+    plan: BasisPlan
+    places: RegionCenters
+
+    def of(self, blocks: RowBlocks, block: int, first: int) -> Array:
+        """x of a block."""
+        return protocol_inputs(self.protocol, inputs_of(blocks, block, first), first, self.dtype)
 
 
 def calibrate_blocks(
@@ -125,12 +162,15 @@ def calibrate_blocks(
         return {}
     settings = CalibrationSettings() if settings is None else settings
     positions = sample_positions(n, seed)
-    rows = run("calibration sample", sample, protocol, dtype, positions)[""].rows("inputs")
-    told = BlockBases.of(protocol, settings, rows, positions, n, seed)
-    prepared = prepared_blocks(told, run("calibration bases", _bases, told)[""])
-    said = run("calibration said", _said, told, list(versions), positions)
-    plans = [planned_calibration(prepared, name, said[name]) for name in versions]
-    return _calibrated(run, prepared, plans, write)
+    x = run("calibration sample", sample, protocol, dtype, positions)[""].rows("inputs")
+    plan = BasisPlan.of(
+        x, n, settings, input_kernel=protocol.input_kernel, regularization=protocol.regularization, seed=seed
+    )
+    told = _Inputs(protocol, dtype, plan, RegionCenters.of(x, positions, number_of_regions(n), seed))
+    bases = InputBases.of(plan, run("calibration bases", _bases, told)[""])
+    found = run("calibration quantiles", _quantiles, settings, list(versions), positions)
+    plans = [planned_version(bases, name, found[name].rows("quantiles"), dtype) for name in versions]
+    return _Calibrated(run, told, bases, plans).versions(write)
 
 
 def calibrate_vector_blocks(
@@ -146,66 +186,119 @@ def calibrate_vector_blocks(
     return {name: split.of_rows(kept.said, law, seed) for name, law in kept.models.items()}
 
 
-def _calibrated(
-    run: RunPass, prepared: PreparedBlocks, plans: list[BlockCalibration], write: Write
-) -> dict[str, CalibrationInBlocks]:
-    sums = run("calibration scores", _scores, prepared.told, plans)
-    projected = {plan.name: projected_version(prepared, plan, sums[plan.name]) for plan in plans}
-    effects = run("calibration reading", _reading, prepared.told, projected, write)
+@dataclass(frozen=True)
+class _Calibrated:
+    """The passes over the scores of some versions, in their order."""
+
+    run: RunPass
+    told: _Inputs
+    bases: InputBases
+    plans: list[VersionPlan]
+
+    def versions(self, write: Write) -> dict[str, CalibrationInBlocks]:
+        """Test and read them."""
+        bases, told = self.bases, self.told
+        sums = self.run("calibration scores", _scores, told, bases, self.plans)
+        null, own_nulls = self._null(sums)
+        smoothing = {plan.name: VersionSmoothing.of(bases, sums[plan.name]) for plan in self.plans}
+        effects = self.run("calibration reading", _reading, told, bases, self.plans, smoothing, write)
+        ((_, medoids),) = bases.tiles(told.places.points)
+        found = {}
+        for plan in self.plans:
+            own = own_directions(bases, plan.own, sums[plan.name])
+            evidence = VersionEvidence.of(bases, null, sums[plan.name], own, own_nulls(plan.name))
+            version = smoothing[plan.name]
+            assert version.smoothing is not None
+            means = sums[plan.name].added["scores"] / told.plan.n
+            found[plan.name] = CalibrationInBlocks(
+                evidence.test(version.regression.effects(effects[plan.name]), means),
+                version.smoothing.mixing,
+                told.places.medoids,
+                curves(bases, sums[plan.name], medoids),
+            )
+        return found
+
+    def _null(self, sums: Pass) -> tuple[SharedNull, Callable[[str], Callable[[OwnDirections], Null]]]:
+        """The null of all versions, and by version that of its own directions."""
+        bases, plan = self.bases, self.told.plan
+        draws = plan.settings.draws_for(plan.n)
+        largest = sums[""].largest["dominance"] if "" in sums else 0.0
+        kind = null_kind(plan.settings.null, plan.n, largest)
+        if kind == "gaussian":
+            gaussian = GaussianNull.of(sums[""].added["moment"], draws, plan.seed)
+            shared = SharedNull.of(bases, kind, gaussian)
+            return shared, lambda name: lambda own: gaussian_own_null(gaussian, own, sums[name])
+        drawn = self.run("calibration null", _null, self.told, bases, self.plans, draws)[""]
+        parts = [drawn.added[f"draws from {block}"] for block in draw_blocks(draws)]
+        places = places_in_null(bases, self.plans)
+
+        def own_null(name: str) -> Callable[[OwnDirections], Null]:
+            mine = summed_null([part[places[name]] for part in parts]) if name in places else None
+            return lambda own: lambda block: _turned(own.coordinates, mine, block)
+
+        return SharedNull.of(bases, kind, summed_null([part[places[""]] for part in parts])), own_null
+
+
+def _turned(coordinates: Array, columns: Null | None, block: int) -> Array:
+    """Coefficients of directions from those of their columns."""
+    assert columns is not None
+    return np.asarray(np.einsum("mk,mjd->kjd", coordinates, columns(block), optimize=True))
+
+
+def _bases(blocks: RowBlocks, block: int, first: int, told: _Inputs) -> Pass:
+    return {"": basis_sums(told.plan, told.of(blocks, block, first))}
+
+
+def _quantiles(
+    blocks: RowBlocks, block: int, first: int, settings: CalibrationSettings, versions: list[str], positions: Array
+) -> Pass:
+    targets = targets_of(blocks, block, first)
     return {
-        name: CalibrationInBlocks(
-            version_test(prepared, version, effects[name]),
-            version.smoothing.mixing,
-            prepared.told.medoids[0],
-            version.curves,
-        )
-        for name, version in projected.items()
+        name: quantile_sums(settings, targets, blocks.predictive(block, name), positions, first) for name in versions
     }
 
 
-def _bases(blocks: RowBlocks, block: int, first: int, told: BlockBases) -> Pass:
-    return {"": basis_sums(told, inputs_of(blocks, block, first), first)}
+def _scores(
+    blocks: KeyedBlocks, block: int, first: int, told: _Inputs, bases: InputBases, plans: list[VersionPlan]
+) -> Pass:
+    rows, is_guarded = _rows(blocks, block, first, told, plans), needs_limit(told.plan.settings.null, told.plan.n)
+    return score_sums(bases, bases.tiles(told.of(blocks, block, first)), rows, is_guarded=is_guarded)
 
 
-def _said(blocks: RowBlocks, block: int, first: int, told: BlockBases, versions: list[str], positions: Array) -> Pass:
-    targets = targets_of(blocks, block, first)
-    return {name: said_sums(told, targets, blocks.predictive(block, name), positions, first) for name in versions}
-
-
-def _scores(blocks: KeyedBlocks, block: int, first: int, told: BlockBases, plans: list[BlockCalibration]) -> Pass:
+def _null(
+    blocks: KeyedBlocks, block: int, first: int, told: _Inputs, bases: InputBases, plans: list[VersionPlan], draws: int
+) -> Pass:
     rows = _rows(blocks, block, first, told, plans)
-    return version_sums(told, told.inputs(inputs_of(blocks, block, first), first), rows, plans)
+    return {"": null_sums(bases.tiles(told.of(blocks, block, first)), rows, first, draws, told.plan.seed)}
 
 
 def _reading(
     blocks: KeyedBlocks,
     block: int,
     first: int,
-    told: BlockBases,
-    versions: dict[str, ProjectedVersion],
+    told: _Inputs,
+    bases: InputBases,
+    plans: list[VersionPlan],
+    versions: dict[str, VersionSmoothing],
     write: Write,
 ) -> Pass:
-    rows = _rows(blocks, block, first, told, [version.plan for version in versions.values()], own=False)
-    x = told.inputs(inputs_of(blocks, block, first), first)
-    sums, columns = reading_sums(told, x, rows, versions)
+    x = told.of(blocks, block, first)
+    rows = _rows(blocks, block, first, told, [VersionPlan(plan.name) for plan in plans])
+    scores = {name: version.scores for name, version in rows.items()}
+    sums, columns = effect_sums(bases.tiles(x), scores, versions, read=True)
+    regions = told.places.labels(x).astype(np.float64)
     for name, written in columns.items():
-        write(block, name, written)
+        write(block, name, written | {f"{PREFIX}region": regions})
     return sums
 
 
 def _rows(
-    blocks: KeyedBlocks,
-    block: int,
-    first: int,
-    told: BlockBases,
-    plans: Sequence[BlockCalibration],
-    *,
-    own: bool = True,
-) -> dict[str, BlockRows]:
-    targets, keys = targets_of(blocks, block, first), blocks.keys(block)
-    return {
-        plan.name: BlockRows.of(
-            told, targets, blocks.predictive(block, plan.name), keys, has_own=own and plan.own is not None
-        )
-        for plan in plans
-    }
+    blocks: KeyedBlocks, block: int, first: int, told: _Inputs, plans: list[VersionPlan]
+) -> dict[str, VersionRows]:
+    targets, keys, levels = targets_of(blocks, block, first), blocks.keys(block), told.plan.settings.levels
+    found = {}
+    for plan in plans:
+        law = blocks.predictive(block, plan.name)
+        quantiles = None if plan.own is None else own_quantiles(targets, law, levels)
+        found[plan.name] = VersionRows.of(plan, targets, law, quantiles, keys=keys, seed=told.plan.seed)
+    return found

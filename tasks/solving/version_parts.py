@@ -161,7 +161,7 @@ def calibrated_version(
     """Whether a version is calibrated given its input, and the seconds that it took."""
     started = time.perf_counter()
     with about(rows.label):
-        found = shared.of_version(split.smoother, rows.targets(), rows.predictive(), keys=rows.keys(), seed=split.seed)
+        found = shared.of_version(rows.targets(), rows.predictive(), keys=rows.keys(), seed=split.seed)
     return found, time.perf_counter() - started
 
 

@@ -19,11 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from kept_p_values import KeptPValues, share, uniformity
-
-from congruence.kernels import EXACT, Distribution, Normal, Poisson, ZeroInflatedPoisson, pit_values
-from congruence.kernels.conditional_calibration import CalibrationSettings, prepare_calibration
-from congruence.kernels.conditional_calibration.bases import own_quantiles
 from congruence.kernels.conditional_calibration.block_bases import (
     BlockBases,
     basis_sums,
@@ -37,6 +32,11 @@ from congruence.kernels.conditional_calibration.block_versions import (
     said_sums,
     version_sums,
 )
+from kept_p_values import KeptPValues, share, uniformity
+
+from congruence.kernels import EXACT, Distribution, Normal, Poisson, ZeroInflatedPoisson, pit_values
+from congruence.kernels.conditional_calibration import CalibrationSettings, prepare_calibration
+from congruence.kernels.conditional_calibration.bases import own_quantiles
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.prepared import judged
 from congruence.kernels.row_blocks.sums import BlockSums

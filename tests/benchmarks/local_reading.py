@@ -13,7 +13,8 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.local_reading import group_readings, local_reading
+from congruence.kernels.conditional_calibration.group_reading import group_readings
+from congruence.kernels.conditional_calibration.local_reading import local_reading
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.regions import regions
 from congruence.kernels.congruence.preparation import prepare
@@ -110,9 +111,9 @@ def known_faults(kernel: Kernel, regularization: float, n: int, repetitions: int
             found = reading.significant()
             own = sign == 0.0
             wanted = np.where(own, 1.0, sign) * (-1.0 if "light" in name else 1.0)
-            right = (reading.faults.dominant == ORDERS.index(kind)) & (np.sign(reading.faults.strength) == wanted)
-            off = np.abs(reading.faults.factor / factor - 1.0)[found]
-            error = np.abs(reading.faults.shift - shift)[found]
+            right = (reading.dominant == ORDERS.index(kind)) & (np.sign(reading.strength) == wanted)
+            off = np.abs(reading.factor / factor - 1.0)[found]
+            error = np.abs(reading.shift - shift)[found]
             sizes = [np.median(error), np.median(off), np.mean(off < 0.15)]
             rows.append([found.mean(), right[found].mean(), own[found].mean(), *sizes])
         found_share, right_share, beside, error, off, within = np.mean(rows, axis=0)

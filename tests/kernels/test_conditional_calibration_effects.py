@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import scipy.stats
 
-from congruence.kernels.conditional_calibration.bases import InputBasis
-from congruence.kernels.conditional_calibration.effects import LeaveOneOut, _interval, explained_shares
+from congruence.kernels.conditional_calibration.effects import Effect, LeaveOneOut, _interval
+from congruence.kernels.conditional_calibration.effects import explained_shares as shares_of
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.kernel_functions import RBF
+from congruence.kernels.row_blocks.sums import BlockSums
+
+
+@dataclass(frozen=True)
+class Basis:
+    eigenvalues: np.ndarray
+    vectors: np.ndarray
+
+
+def explained_shares(basis: Basis, ridge: float, scores: np.ndarray) -> Mapping[str, Effect]:
+    return shares_of(basis.vectors, basis.eigenvalues, ridge, scores)
 
 
 @pytest.fixture(scope="module")
-def basis() -> InputBasis:
+def basis() -> Basis:
     x = np.random.default_rng(0).uniform(-1.0, 1.0, (120, 2))
     values, axes = np.linalg.eigh(RBF(0.5)(x) / 120)
-    return InputBasis("RBF", values[:-31:-1].copy(), axes[:, :-31:-1].astype(np.float32))
+    return Basis(values[:-31:-1].copy(), axes[:, :-31:-1].astype(np.float32))
 
 
-def smoothing(basis: InputBasis, ridge: float) -> np.ndarray:
+def smoothing(basis: Basis, ridge: float) -> np.ndarray:
     U, e = basis.vectors.astype(np.float64), basis.eigenvalues
     w = e / (e + ridge)
     return (U[:, w >= 1e-2] * w[w >= 1e-2]) @ U[:, w >= 1e-2].T
@@ -32,21 +46,24 @@ def form(H: np.ndarray) -> np.ndarray:
     return np.asarray(A)
 
 
-def test_the_estimate_is_the_sum_over_pairs_of_rows(basis: InputBasis) -> None:
+def test_the_estimate_is_the_sum_over_pairs_of_rows(basis: Basis) -> None:
     scores = pit_scores(np.random.default_rng(1).beta(0.7, 1.2, 120))
     A = form(smoothing(basis, 1e-2))
     for j, effect in enumerate(explained_shares(basis, 1e-2, scores).values()):
         assert effect.estimate == pytest.approx(scores[:, j] @ A @ scores[:, j] / 120, rel=1e-4)
 
 
-def test_the_quadratic_part_of_its_variance_is_the_sum_over_pairs(basis: InputBasis) -> None:
+def test_the_quadratic_part_of_its_variance_is_the_sum_over_pairs(basis: Basis) -> None:
     H = smoothing(basis, 1e-2)
     A, variance = form(H), np.random.default_rng(2).uniform(0.5, 2.0, 120)
-    computed = LeaveOneOut.of(basis, 1e-2).sums(0.0, variance, np.zeros(120)).quadratic
+    sums, regression = BlockSums(), LeaveOneOut.of(basis.eigenvalues, 1e-2)
+    regression.add_variances(sums, basis.vectors, variance[:, None])
+    sums.added |= {"signal": np.zeros(1), "products": np.zeros(1)}
+    computed = regression.sums_of(0, sums).quadratic
     assert computed == pytest.approx(2.0 * variance @ A**2 @ variance, rel=1e-4)
 
 
-def test_it_has_no_bias_and_its_interval_holds(basis: InputBasis) -> None:
+def test_it_has_no_bias_and_its_interval_holds(basis: Basis) -> None:
     """A score of variance 2.25 at an amplitude that the inputs explain: sum w (c^2 - 1) would claim more."""
     rng = np.random.default_rng(3)
     m = 0.4 * np.sin(3.0 * basis.vectors[:, 1] / np.abs(basis.vectors[:, 1]).max())
@@ -60,7 +77,7 @@ def test_it_has_no_bias_and_its_interval_holds(basis: InputBasis) -> None:
     assert np.mean([effect.low <= theta <= effect.high for effect in results]) >= 0.9
 
 
-def test_a_uniform_model_is_not_called_faulty_and_a_narrow_one_by_its_spread(basis: InputBasis) -> None:
+def test_a_uniform_model_is_not_called_faulty_and_a_narrow_one_by_its_spread(basis: Basis) -> None:
     rng = np.random.default_rng(4)
     true = explained_shares(basis, 1e-1, pit_scores(rng.uniform(size=120)))
     assert list(true) == list(ORDERS)

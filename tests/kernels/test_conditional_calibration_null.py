@@ -1,4 +1,4 @@
-"""The null in blocks: the law of projected scores, and its gaussian limit in step with a version's own directions."""
+"""The null: the law of projected scores, the same draws whatever the cuts, and its gaussian limit in step with them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from congruence.kernels.conditional_calibration import null as null_module
-from congruence.kernels.conditional_calibration.null import DrawnNull, GaussianNull
+from congruence.kernels.conditional_calibration.null import (
+    GaussianNull,
+    Null,
+    draw_blocks,
+    drawn_null,
+    null_pit_values,
+    projected_draws,
+)
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 
@@ -21,41 +28,51 @@ def directions() -> tuple[np.ndarray, np.ndarray]:
     return shared, own
 
 
-def moments(coefficients: list[np.ndarray]) -> np.ndarray:
-    """Covariance of all coefficients, by order: (4, k, k)."""
-    values = np.concatenate(coefficients, axis=2)
-    return np.einsum("kjd,ljd->jkl", values, values) / values.shape[2]
+def both(shared: np.ndarray, own: np.ndarray, draws: int, *, limit: bool) -> tuple[Null, Null]:
+    if not limit:
+        return drawn_null(shared, draws, 1), drawn_null(own, draws, 1)
+    null = GaussianNull.of(shared.T @ shared, draws, 1)
+    return null, null.given(own.T @ shared, own.T @ own)
 
 
 @pytest.mark.parametrize("limit", [False, True])
 def test_coefficients_have_the_covariance_of_the_directions(directions, limit: bool) -> None:
     shared, own = directions
-    null = GaussianNull.of(shared, 2000, 1) if limit else DrawnNull(shared, 2000, 1)
-    draw = null.with_own(own)
-    both = [np.concatenate([null.shared(block), draw(block)]) for block in null.blocks()]
-    assert sum(part.shape[2] for part in both) == 2000
+    nulls = both(shared, own, 2000, limit=limit)
+    values = np.concatenate([np.concatenate([null(b) for null in nulls]) for b in draw_blocks(2000)], axis=2)
+    assert values.shape[2] == 2000
+    covariance = np.einsum("kjd,ljd->jkl", values, values) / 2000
     everything = np.column_stack([shared, own]).astype(np.float64)
-    np.testing.assert_allclose(moments(both), np.tile(everything.T @ everything, (4, 1, 1)), atol=0.13)
-    np.testing.assert_allclose(np.concatenate(both, axis=2).mean(axis=2), 0.0, atol=0.1)
+    np.testing.assert_allclose(covariance, np.tile(everything.T @ everything, (4, 1, 1)), atol=0.13)
+    np.testing.assert_allclose(values.mean(axis=2), 0.0, atol=0.1)
 
 
-def test_own_directions_that_are_shared_ones_have_their_coefficients(directions) -> None:
-    shared, own = directions
-    for null in (DrawnNull(shared, 50, 1), GaussianNull.of(shared, 50, 1)):
-        np.testing.assert_allclose(null.with_own(own)(0)[0], null.shared(0)[2], atol=0.02)
+@pytest.mark.parametrize("limit", [False, True])
+def test_own_directions_that_are_shared_ones_have_their_coefficients(directions, limit: bool) -> None:
+    null, own = both(*directions, 50, limit=limit)
+    np.testing.assert_allclose(own(0)[0], null(0)[2], atol=0.02)
 
 
-def test_blocks_of_rows_make_no_difference(directions, monkeypatch) -> None:
+@pytest.mark.parametrize("limit", [False, True])
+def test_few_draws_are_the_first_of_many(directions, limit: bool) -> None:
+    (few, _), (many, _) = (both(*directions, draws, limit=limit) for draws in (199, 999))
+    np.testing.assert_allclose(few(0), many(0)[:, :, :199], atol=1e-4)
+
+
+def test_a_row_has_the_draws_of_its_position(directions, monkeypatch) -> None:
     shared, _ = directions
-    whole = DrawnNull(shared, 20, 5).shared(0)
+    np.testing.assert_array_equal(null_pit_values(0, 40, 256, 5)[33:], null_pit_values(33, 7, 256, 5))
+    whole = drawn_null(shared, 20, 5)(0)
+    parts = [projected_draws(shared[start : start + 700], start, 0, 20, 5) for start in range(0, 3000, 700)]
+    np.testing.assert_allclose(np.sum(parts, axis=0), whole, atol=1e-4)
     monkeypatch.setattr(null_module, "ROWS_AT_ONCE", 700)
-    np.testing.assert_allclose(DrawnNull(shared, 20, 5).shared(0), whole, atol=1e-4)
+    np.testing.assert_allclose(drawn_null(shared, 20, 5)(0), whole, atol=1e-4)
 
 
 def test_the_limit_is_labelled_and_near_the_exact_test() -> None:
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((100_001, 2)).astype(np.float32)
-    pit = rng.uniform(size=len(x)) ** (1.0 + 0.02 * x[:, 0])
+    x = rng.standard_normal((20_000, 2)).astype(np.float32)
+    pit = rng.uniform(size=len(x)) ** (1.0 + 0.04 * x[:, 0])
     few = {"directions": 8, "distances": (1.0,), "draws": 199}
     exact, limit = (
         prepare_calibration(x, settings=CalibrationSettings(null=kind, **few)).test(pit)
@@ -65,3 +82,11 @@ def test_the_limit_is_labelled_and_near_the_exact_test() -> None:
     assert limit.statistic == exact.statistic
     assert limit.p_value == pytest.approx(exact.p_value, abs=0.05)
     assert np.median(limit.null_statistics) == pytest.approx(np.median(exact.null_statistics), abs=0.3)
+
+
+def test_by_default_the_limit_begins_above_so_many_rows(monkeypatch) -> None:
+    x = np.random.default_rng(0).standard_normal((4000, 2))
+    few = CalibrationSettings(directions=8, distances=(1.0,), draws=19)
+    assert prepare_calibration(x, settings=few).null.kind == "exact"
+    monkeypatch.setattr(null_module, "EXACT_ROWS", 3999)
+    assert prepare_calibration(x, settings=few).null.kind == "gaussian"

@@ -15,17 +15,12 @@ from congruence.kernels.conditional_calibration.faults import (
     faults,
     shift_and_factor,
 )
+from congruence.kernels.conditional_calibration.group_reading import GroupReading, group_reading, group_readings
 from congruence.kernels.conditional_calibration.local_distribution import local_distribution
-from congruence.kernels.conditional_calibration.local_reading import (
-    GroupReading,
-    combined_p_values,
-    group_reading,
-    group_readings,
-    local_reading,
-)
+from congruence.kernels.conditional_calibration.local_reading import combined_p_values, local_reading
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.regions import number_of_regions, read_regions, regions
-from congruence.kernels.conditional_calibration.smoothing import LocalMean, chosen_local_mean, with_ridge
+from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing, ridged
 from congruence.kernels.conditional_calibration.wording import (
     change,
     change_sentence,
@@ -101,7 +96,7 @@ def test_points_without_labels_are_read_too(inputs: Array) -> None:
     reading = local_reading(far, ndtr(z))
     assert reading.scores.shape == (200, 4)
     assert np.mean(reading.significant()) > 0.6
-    assert set(np.array(reading.faults.names)[reading.significant()]) == {"bias"}
+    assert set(reading.names[reading.significant()]) == {"bias"}
 
 
 @pytest.mark.parametrize("rows", [120, 300])
@@ -156,7 +151,7 @@ def test_known_faults_are_named_where_they_are_significant(
 ) -> None:
     reading = local_reading(smoother, ndtr(_faulty(inputs, fault)))
     found = reading.significant()
-    named = (reading.faults.dominant == ORDERS.index(kind)) & (np.sign(reading.faults.strength) == sign)
+    named = (reading.dominant == ORDERS.index(kind)) & (np.sign(reading.strength) == sign)
     assert np.mean(found) > 0.2
     assert np.mean(named[found]) >= 0.95
     assert set(reading.columns()["calibration_fault"][found & named]) == {kind}
@@ -169,13 +164,13 @@ def test_an_average_of_too_narrow_and_too_wide_is_not_taken_for_heavy_tails(
     reading = local_reading(smoother, ndtr(_faulty(inputs, "narrow here, wide there")))
     found = reading.significant()
     assert np.mean(found) > 0.3
-    assert np.mean(reading.faults.dominant[found] == ORDERS.index("spread")) >= 0.95
+    assert np.mean(reading.dominant[found] == ORDERS.index("spread")) >= 0.95
 
 
 def test_sizes_of_shift_and_spread(inputs: Array, smoother: SpectralSmoother) -> None:
-    shifted = local_reading(smoother, ndtr(_faulty(inputs, "above"))).faults.shift
+    shifted = local_reading(smoother, ndtr(_faulty(inputs, "above"))).shift
     np.testing.assert_allclose(shifted, 0.4, atol=0.12)
-    factor = local_reading(smoother, ndtr(_faulty(inputs, "narrow"))).faults.factor
+    factor = local_reading(smoother, ndtr(_faulty(inputs, "narrow"))).factor
     np.testing.assert_allclose(factor, 1.6, rtol=0.15)
 
 
@@ -221,20 +216,28 @@ def test_the_nearest_single_fault_of_exact_scores(law: object, name: str, positi
 
 
 def test_local_means_have_weights_that_sum_to_one(few: SpectralSmoother) -> None:
-    mean = LocalMean(with_ridge(few, 3.0))
-    weights = mean(np.eye(120))
+    directions, U = Directions.of_smoother(few), few.analysis.astype(np.float64)
+    filters = ridged(few.filters, 3.0)
+    weights = 1 / 120 + U @ (filters[:, None] * directions.centred(U.T, np.full(120, 1 / 120)))
     np.testing.assert_allclose(weights.sum(axis=1), 1.0, atol=1e-5)
-    np.testing.assert_allclose(mean.squared_weights(), np.sum(weights**2, axis=1), rtol=2e-3)
-    np.testing.assert_allclose(LocalMean(few, constant=True).squared_weights(), 1 / 120)
+    squared = directions.squared_weights(U, directions.spread(filters))
+    np.testing.assert_allclose(squared, np.sum(weights**2, axis=1), rtol=2e-3)
+    constant = directions.squared_weights(U, directions.spread(ridged(few.filters, np.inf)))
+    np.testing.assert_allclose(constant, 1 / 120)
 
 
 def test_the_ridge_follows_the_data(inputs: Array, smoother: SpectralSmoother) -> None:
     noise = np.random.default_rng(8).normal(size=N)
-    assert chosen_local_mean(smoother, noise).constant
-    wave = chosen_local_mean(smoother, noise + 2.0 * np.sin(inputs[:, 0]))
-    assert not wave.constant
-    fitted = wave((noise + 2.0 * np.sin(inputs[:, 0]))[:, None])[:, 0]
-    assert np.mean((fitted - 2.0 * np.sin(inputs[:, 0])) ** 2) < 0.1
+    wave = 2.0 * np.sin(inputs[:, 0])
+    scores = np.column_stack([noise, noise + wave, noise, noise])
+    directions = Directions.of_smoother(smoother)
+    projected = np.asarray(smoother.analysis.T @ scores, dtype=np.float64)
+    found = ScoreSmoothing.of(directions, projected, scores.mean(axis=0), np.sum(scores**2, axis=0))
+    assert not found.local[:, 0].any()
+    assert found.local[:, 1].any()
+    local, _ = found.local_means(smoother.analysis)
+    np.testing.assert_allclose(local[:, 0], noise.mean())
+    assert np.mean((local[:, 1] - wave) ** 2) < 0.1
 
 
 def test_local_distribution_and_its_band(few: SpectralSmoother) -> None:

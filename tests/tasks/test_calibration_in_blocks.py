@@ -1,11 +1,12 @@
 """Calibration given the input by row blocks: the numbers of the definition, whatever the cuts; faults are found."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -13,16 +14,10 @@ import pytest
 
 from congruence.kernels import EXACT, Distribution, MultivariateNormal, Normal, Poisson, Samples
 from congruence.kernels.calibration.pit import pit_values
-from congruence.kernels.conditional_calibration.bases import InputBasis
-from congruence.kernels.conditional_calibration.block_bases import BlockBases, basis_sums, prepared_blocks
-from congruence.kernels.conditional_calibration.effects import explained_shares
-from congruence.kernels.conditional_calibration.hypotheses import basis_hypotheses
-from congruence.kernels.conditional_calibration.local_distribution import local_distribution
-from congruence.kernels.conditional_calibration.local_reading import local_reading
-from congruence.kernels.conditional_calibration.null import projected_scores
-from congruence.kernels.conditional_calibration.pit_scores import pit_scores
+from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
-from congruence.kernels.gram.spectrum import SpectralSmoother
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.protocol.protocol import PREPRINT, EvaluationProtocol
 from congruence.kernels.row_blocks.sums import BlockSums
 from congruence.tasks.dask.clusters import ClusterSettings, dask_client
 from congruence.tasks.scores.reading import read_what_is_wrong
@@ -92,7 +87,7 @@ def split(n: int = N, d: int = 4) -> KeptBlocks:
 
 
 def calibrated(
-    blocks: KeptBlocks, dtype: type = np.float64, **options: Any
+    blocks: KeptBlocks, dtype: type = np.float64, protocol: EvaluationProtocol = EXACT, **options: Any
 ) -> tuple[dict[str, CalibrationInBlocks], dict[str, dict[str, np.ndarray]]]:
     parts: dict[str, list[dict[str, np.ndarray]]] = {}
 
@@ -100,7 +95,7 @@ def calibrated(
         parts.setdefault(version, []).append(columns)
 
     found = calibrate_blocks(
-        blocks.run, len(blocks.x), EXACT, list(blocks.models), write, seed=3, dtype=dtype, **options
+        blocks.run, len(blocks.x), protocol, list(blocks.models), write, seed=3, dtype=dtype, **options
     )
     columns = {name: {key: np.concatenate([p[key] for p in some]) for key in some[0]} for name, some in parts.items()}
     return found, columns
@@ -116,56 +111,52 @@ def made(blocks: KeptBlocks) -> tuple[dict[str, CalibrationInBlocks], dict[str, 
     return calibrated(blocks, settings=SETTINGS)
 
 
-def test_they_are_the_numbers_of_the_definition(blocks: KeptBlocks, made: Any) -> None:
-    """U of every basis made whole; test, effects, local reading and P-P curves as in memory."""
-    found, columns = made
-    x = EXACT.apply(blocks.x)
-    told = BlockBases.of(EXACT, SETTINGS, x, np.arange(N), N, 3)
-    prepared = prepared_blocks(told, basis_sums(told, blocks.x, 0))
-    kernels = [np.full((N, 1), N**-0.5)]
-    for of, coordinates in zip(told.kernels.values(), prepared.coordinates[1:], strict=True):
-        kernels.append(of.kernel(x if of.center is None else x - of.center, of.landmarks) @ coordinates)
-    bases = [
-        InputBasis(b.name, b.eigenvalues, u.astype(np.float32)) for b, u in zip(prepared.bases, kernels, strict=True)
-    ]
-    filters, _ = prepared.smoother
-    kept = bases[1].vectors[:, : len(filters)]
-    pit = pit_values(blocks.y, blocks.models["even"], seed=3)
-    scores = pit_scores(pit)
-    evidence = [
-        basis_hypotheses(b.eigenvalues, SETTINGS).evidence(projected_scores(b.vectors, scores)[:, :, None])
-        for b in bases
-    ]
-    test = found["even"].test
-    assert test.null == "gaussian"
-    assert max(float(np.max(one)) for one in evidence) <= test.statistic * (1.0 + 1e-4)
-    reference = next(b for b in bases if b.name == prepared.reference)
-    for name, effect in explained_shares(reference, 1e-3, scores).items():
-        assert test.effects[name].estimate == pytest.approx(effect.estimate, rel=1e-3, abs=1e-5)
-        assert test.effects[name].low == pytest.approx(effect.low, rel=1e-2, abs=1e-4)
-        assert test.effects[name].high == pytest.approx(effect.high, rel=1e-2, abs=1e-4)
-    smoother = SpectralSmoother(kept, filters, kept)
-    reading = local_reading(smoother, pit)
-    read = found["even"].whole(columns["even"]).reading
-    assert read.mixing == pytest.approx(reading.mixing, rel=1e-3)
-    for name, values in reading.columns().items():
-        if name == "calibration_fault":
-            assert np.mean(values == read.columns()[name]) > 0.995
-        else:
-            np.testing.assert_allclose(read.columns()[name], values, rtol=2e-3, atol=2e-3)
-    medoids = SpectralSmoother(kept, filters, kept[found["even"].medoids])
-    curves = local_distribution(medoids, pit)
-    np.testing.assert_allclose(found["even"].curves.shares, curves.shares, atol=1e-4)
-    np.testing.assert_allclose(found["even"].curves.upper, curves.upper, atol=1e-4)
+@pytest.mark.parametrize("null", ["exact", "gaussian"])
+@pytest.mark.parametrize("cuts", [(0, N), (0, 700, 2100, N), tuple(range(0, N + 1, 250))])
+def test_memory_and_blocks_of_any_size_give_the_same_numbers(blocks: KeptBlocks, null: str, cuts: Any) -> None:
+    settings = replace(SETTINGS, null=null)
+    models = {name: blocks.models[name] for name in ("even", "members")}
+    found, columns = calibrated(KeptBlocks(blocks.x, blocks.y, models, cuts), settings=settings)
+    x, keys = EXACT.apply(blocks.x), np.arange(N)
+    held = prepare_calibration(
+        x, input_kernel=EXACT.input_kernel, regularization=EXACT.regularization, settings=settings, seed=3
+    )
+    for name, law in models.items():
+        here, there = held.version(blocks.y, law, keys=keys, seed=3), found[name]
+        assert there.test.null == here.test.null == null
+        assert there.test.statistic == pytest.approx(here.test.statistic, rel=1e-5)
+        np.testing.assert_allclose(there.test.null_statistics, here.test.null_statistics, rtol=1e-3, atol=1e-3)
+        for of in ("by_order", "by_basis"):
+            assert getattr(there.test, of) == pytest.approx(getattr(here.test, of), abs=0.0034), of  # a draw at a tie
+        assert there.test.p_value == pytest.approx(here.test.p_value, abs=0.0034)
+        for order, effect in here.test.effects.items():
+            assert vars(there.test.effects[order]) == pytest.approx(vars(effect), rel=1e-4, abs=1e-6)
+        whole = there.whole(columns[name])
+        for column, values in here.reading.columns().items():
+            if column == "calibration_fault":
+                assert np.mean(values == whole.reading.columns()[column]) > 0.999
+            else:
+                np.testing.assert_allclose(whole.reading.columns()[column], values, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(whole.influence, here.influence, rtol=1e-3, atol=1e-4)
+        curves = here.curves(held, there.medoids)
+        np.testing.assert_allclose(there.curves.shares, curves.shares, atol=1e-5)
+        np.testing.assert_allclose(there.curves.upper, curves.upper, atol=1e-5)
 
 
-def test_cuts_change_nothing_but_rounding(blocks: KeptBlocks, made: Any) -> None:
-    whole, columns = calibrated(KeptBlocks(blocks.x, blocks.y, blocks.models, (0, N)), settings=SETTINGS)
-    for name, one in made[0].items():
-        assert whole[name].test.statistic == pytest.approx(one.test.statistic, rel=1e-6)
-        assert whole[name].test.by_order == pytest.approx(one.test.by_order, abs=0.01)
-        for column, values in made[1][name].items():
-            assert np.mean(np.abs(columns[name][column] - values) < 1e-5) > 0.999, column
+def test_one_dominating_row_is_drawn_for_and_not_taken_as_normal() -> None:
+    """Under a cubic kernel one row that is far from the others makes a direction alone."""
+    rng, n = np.random.default_rng(4), 1200
+    x = rng.uniform(-1.0, 1.0, (n, 2))
+    far, few = x.copy(), CalibrationSettings(directions=8, own_directions=4, draws=99)
+    far[17] *= 100.0
+    with patch("congruence.kernels.conditional_calibration.null.EXACT_ROWS", 100):
+        for inputs, kind in ((x, "gaussian"), (far, "exact")):
+            cut = KeptBlocks(inputs, rng.standard_normal(n), {"": Normal(np.zeros(n), 1.0)}, (0, 500, n))
+            found, _ = calibrated(cut, protocol=PREPRINT, settings=few)
+            held = prepare_calibration(PREPRINT.apply(inputs), input_kernel=PREPRINT.input_kernel, settings=few, seed=3)
+            assert found[""].test.null == held.null.kind == kind
+    with pytest.raises(InvalidInputError, match="use null='exact'"):
+        prepare_calibration(far, input_kernel=PREPRINT.input_kernel, settings=replace(few, null="gaussian"))
 
 
 def test_faults_are_found_and_a_true_version_is_left_alone(blocks: KeptBlocks, made: Any) -> None:
@@ -180,7 +171,7 @@ def test_faults_are_found_and_a_true_version_is_left_alone(blocks: KeptBlocks, m
     pit = pit_values(blocks.y, blocks.models["narrow"])
     wrong = read_what_is_wrong(calibration, calibration.regions, pit, metrics, np.arange(N), pd.DataFrame())
     assert "the predicted spread is too small by a factor of 1.5" in wrong.sentences[0]
-    assert "limit of many rows" in wrong.method
+    assert "exact at any number of rows" in wrong.method
     faults = calibration.reading.columns()["calibration_fault"]
     assert np.mean(faults == "spread") > 0.9
     assert not (found["right"].whole(columns["right"]).reading.columns()["calibration_fault"] != "").any()
@@ -242,7 +233,7 @@ def test_on_a_cluster_beside_the_cce_and_for_vector_targets(blocks: KeptBlocks, 
             for some in (scalar, vector)
         )
         without = measure_blocks(client, scalar, asked, EXACT, ["even"], write, accuracy=accuracy)
-    assert one.calibration["even"].test.null == "gaussian"
+    assert one.calibration["even"].test.null == "exact"
     assert [len(np.load(tmp_path / f"even-calibration_shift-{block}.npy")) for block in (0, 1)] == [100, 140]
     assert without.calibration == {}
     split = VectorCalibration(prepared_vectors(EXACT.input_kernel, EXACT.apply(x), 0), vector_rows(n, 0), n)

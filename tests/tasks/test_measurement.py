@@ -193,9 +193,9 @@ def test_a_homoscedastic_version_is_found_and_an_overconfident_one_is_named() ->
     assert narrow.test.effects["spread"].low > right.test.effects["spread"].high
     named = narrow.reading.columns()["calibration_fault"][narrow.reading.significant()]
     assert np.mean(named == "spread") > 0.95
-    assert np.median(narrow.reading.faults.factor) == pytest.approx(2.0, rel=0.15)
+    assert np.median(narrow.reading.factor) == pytest.approx(2.0, rel=0.15)
     # Too wide where the targets' spread is small, too narrow where it is large.
-    factor = even.reading.faults.factor
+    factor = even.reading.factor
     assert np.mean(factor[x[:, 0] < -1.0]) < 0.8 < 1.2 < np.mean(factor[x[:, 0] > 1.0])
     assert len(even.curves.shares) == len(even.regions) == 10
 

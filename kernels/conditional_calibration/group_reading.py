@@ -1,0 +1,129 @@
+"""What is wrong in a group of labelled rows: mean PIT scores, whose spread under a true model is known, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.calibration.pit import require_pit
+from congruence.kernels.conditional_calibration.faults import BIAS, SPREAD, Faults, faults, shift_and_factor
+from congruence.kernels.conditional_calibration.local_reading import combined_p_values
+from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
+from congruence.kernels.congruence.test import benjamini_hochberg
+from congruence.kernels.errors import InvalidInputError
+
+_QUANTILE_95 = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class GroupReading:
+    """What is wrong in a group of labelled rows: a slice, a region, a whole split.
+
+    Attributes:
+        rows: how many they are.
+        share: of the split.
+        p_value: of the group over all four orders.
+        order_p_values: of each order, (4,).
+        score_errors: standard errors of the mean scores as they are, true model or not, (4,).
+        fault: one place: dominant fault, shift, factor.
+        shift_interval, factor_interval: 95 %.
+    """
+
+    rows: int
+    share: float
+    p_value: float
+    order_p_values: Array
+    score_errors: Array
+    fault: Faults
+    shift_interval: tuple[float, float]
+    factor_interval: tuple[float, float]
+
+    @property
+    def dominant(self) -> str:
+        """The name of the dominant fault."""
+        return self.fault.names[0]
+
+    @property
+    def strength(self) -> float:
+        """See ``Faults``."""
+        return float(self.fault.strength[0])
+
+    @property
+    def shift(self) -> float:
+        """See ``Faults``."""
+        return float(self.fault.shift[0])
+
+    @property
+    def factor(self) -> float:
+        """See ``Faults``."""
+        return float(self.fault.factor[0])
+
+    def second(self) -> str | None:
+        """Another fault that the dominant one leaves unexplained by more than 3.3 standard errors, if any."""
+        left = np.abs(self.fault.unexplained[0]) / self.score_errors
+        left[ORDERS.index(self.dominant)] = 0.0
+        return ORDERS[int(np.argmax(left))] if left.max() > 3.3 else None
+
+
+def group_reading(pit: Any, rows: Any | None = None, *, mixing: float = 0.0) -> GroupReading:
+    """Read the PIT values of some rows by their plain means, whose spread under the truth is exactly 1 / sqrt(rows).
+
+    Args:
+        pit: PIT values of all n reference rows.
+        rows: row numbers or a mask; all by default.
+        mixing: variance of the spread score over the places that the group holds, see ``faults``.
+
+    Raises:
+        InvalidInputError: fewer than two rows, or values that are no probabilities.
+    """
+    values = require_pit(pit)
+    chosen = pit_scores(values if rows is None else values[np.asarray(rows)])
+    count = len(chosen)
+    if count < 2:
+        raise InvalidInputError(f"rows: a group of {count} rows; a reading needs at least 2, and some 30 to say much")
+    mean = chosen.mean(axis=0)
+    p_values = 2.0 * ndtr(-np.abs(mean) * np.sqrt(count))
+    # Of few rows that happen to agree, the sample spread says nothing: then the truth's, 1.
+    covariance = (np.cov(chosen.T) * (count - 1.0) + 4.0 * np.eye(len(ORDERS))) / (count + 3.0) / count
+    fault = faults(mean[None, :], mixing=mixing)
+    return GroupReading(
+        count,
+        count / len(values),
+        float(combined_p_values(p_values[None, :])[0]),
+        p_values,
+        np.sqrt(np.diag(covariance)),
+        fault,
+        *_intervals(fault, covariance[:2, :2]),
+    )
+
+
+def group_readings(pit: Any, groups: Mapping[str, Any]) -> tuple[dict[str, GroupReading], dict[str, float]]:
+    """``group_reading`` of named groups of rows, and q-values over them.
+
+    Groups of fewer than two rows are left out.
+    """
+    values = require_pit(pit)
+    chosen = {name: np.asarray(rows) for name, rows in groups.items()}
+    sizes = {name: np.count_nonzero(rows) if rows.dtype == bool else len(rows) for name, rows in chosen.items()}
+    readings = {name: group_reading(values, rows) for name, rows in chosen.items() if sizes[name] >= 2}
+    if not readings:
+        return {}, {}
+    q_values = benjamini_hochberg(np.array([reading.p_value for reading in readings.values()]))
+    return readings, dict(zip(readings, q_values.tolist(), strict=True))
+
+
+def _intervals(fault: Faults, covariance: Array) -> tuple[tuple[float, float], tuple[float, float]]:
+    """95 % intervals of shift and factor: the scores' error ellipse carried through the inversion (delta method)."""
+    center = fault.scores[0, [BIAS, SPREAD]]
+    steps = 0.25 * np.sqrt(np.diag(covariance))
+    moved = center + np.array([[1, 0], [-1, 0], [0, 1], [0, -1]]) * steps
+    shift, factor = shift_and_factor(moved[:, 0], moved[:, 1])
+    slopes = [np.array([v[0] - v[1], v[2] - v[3]]) / (2.0 * steps) for v in (shift, np.log(factor))]
+    errors = [_QUANTILE_95 * float(np.sqrt(slope @ covariance @ slope)) for slope in slopes]
+    b, c = float(fault.shift[0]), float(fault.factor[0])
+    return (b - errors[0], b + errors[0]), (c * float(np.exp(-errors[1])), c * float(np.exp(errors[1])))

@@ -1,0 +1,216 @@
+"""What the sums over all rows say of a version: evidence against draws of the null, smoothing, and the test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.bases import BasisKernel, InputBases, Tiles
+from congruence.kernels.conditional_calibration.effects import Effect, LeaveOneOut
+from congruence.kernels.conditional_calibration.hypotheses import basis_hypotheses
+from congruence.kernels.conditional_calibration.local_distribution import (
+    LEVELS,
+    LocalDistribution,
+    smoothed_shares,
+)
+from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalReading
+from congruence.kernels.conditional_calibration.null import GaussianNull, Null, evidence_of_draws
+from congruence.kernels.conditional_calibration.own_basis import OWN, OwnDirections
+from congruence.kernels.conditional_calibration.pit_scores import ORDERS
+from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
+from congruence.kernels.conditional_calibration.settings import Null as NullKind
+from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing
+from congruence.kernels.row_blocks.sums import BlockSums
+
+INFLUENCE = f"{PREFIX}influence_"
+
+
+@dataclass(frozen=True)
+class SharedNull:
+    """Draws of the null along the directions that all versions share.
+
+    Attributes:
+        kind: what drew them.
+        draws: B.
+        coefficients: of them.
+        evidence: (bases, 5, B): each order, then all.
+    """
+
+    kind: NullKind
+    draws: int
+    coefficients: Null = field(repr=False)
+    evidence: Array = field(repr=False)
+
+    @classmethod
+    def of(cls, bases: InputBases, kind: NullKind, coefficients: Null) -> SharedNull:
+        """The evidence of every draw."""
+        draws = bases.plan.settings.draws_for(bases.plan.n)
+        return cls(kind, draws, coefficients, evidence_of_draws(coefficients, draws, lambda c: evidence(bases, c)))
+
+
+def evidence(bases: InputBases, coefficients: Array) -> Array:
+    """Of every basis and order, then all orders, (bases, 5, D), for coefficients (k, 4, D)."""
+    settings = bases.plan.settings
+    return np.stack(
+        [
+            basis_hypotheses(basis.eigenvalues, settings).evidence(part)
+            for basis, part in zip(bases.bases, bases.split(coefficients), strict=True)
+        ]
+    )
+
+
+def own_directions(bases: InputBases, kernel: BasisKernel | None, sums: BlockSums) -> OwnDirections | None:
+    """Directions of a version's own basis; None where its quantiles are not all finite."""
+    if kernel is None or sums.added.get("unbounded", 1.0) > 0:
+        return None
+    return OwnDirections.of(kernel, sums.added["own products"], bases.plan.n, bases.plan.settings)
+
+
+def gaussian_own_null(shared: GaussianNull, own: OwnDirections, sums: BlockSums) -> Null:
+    """The limit of a version's own coefficients, in step with the shared ones."""
+    basis = own.coordinates
+    return shared.given(basis.T @ sums.added["own shared"], basis.T @ sums.added["own products"] @ basis)
+
+
+@dataclass(frozen=True)
+class VersionEvidence:
+    """Evidence of every basis against a version, observed and drawn.
+
+    Attributes:
+        names: of the bases.
+        observed: (bases, 5, 1), each order, then all.
+        null: of the draws, (bases, 5, B).
+        kind: what drew them.
+    """
+
+    names: tuple[str, ...]
+    observed: Array = field(repr=False)
+    null: Array = field(repr=False)
+    kind: NullKind
+
+    @classmethod
+    def of(
+        cls,
+        bases: InputBases,
+        shared: SharedNull,
+        sums: BlockSums,
+        own: OwnDirections | None,
+        own_null: Callable[[OwnDirections], Null],
+    ) -> VersionEvidence:
+        """From the sums of scores over all rows.
+
+        Args:
+            bases: of the split.
+            shared: its null.
+            sums: of the version, from ``score_sums``.
+            own: directions of its own basis, if it has one.
+            own_null: draws of its own coefficients, in step with the shared ones.
+        """
+        names = tuple(basis.name for basis in bases.bases)
+        observed = evidence(bases, sums.added["projected"][:, :, None])
+        if own is None:
+            return cls(names, observed, shared.evidence, shared.kind)
+        hypotheses = basis_hypotheses(own.eigenvalues, bases.plan.settings)
+        drawn = evidence_of_draws(own_null(own), shared.draws, hypotheses.evidence)
+        mine = hypotheses.evidence((own.coordinates.T @ sums.added["own projected"])[:, :, None])
+        null = np.concatenate([shared.evidence, drawn[None]])
+        return cls((*names, OWN), np.concatenate([observed, mine[None]]), null, shared.kind)
+
+    def test(self, effects: Mapping[str, Effect], means: Sequence[float]) -> ConditionalCalibrationTest:
+        """The outcome, with effects and mean scores."""
+        observed, null = self.observed, self.null
+
+        def p_value(axes: Any) -> float:
+            """Of the maximum over the bases and orders at ``axes``."""
+            reached = np.max(null[axes], axis=(0, 1)) >= np.max(observed[axes])
+            return float((1 + np.count_nonzero(reached)) / (null.shape[2] + 1))
+
+        return ConditionalCalibrationTest(
+            statistic=float(np.max(observed)),
+            p_value=p_value(np.s_[:]),
+            by_order={name: p_value(np.s_[:, j : j + 1]) for j, name in enumerate(ORDERS)},
+            by_basis={name: p_value(np.s_[b : b + 1]) for b, name in enumerate(self.names)},
+            effects=effects,
+            means=dict(zip(ORDERS, (float(mean) for mean in means), strict=True)),
+            draws=null.shape[2],
+            null=self.kind,
+            null_statistics=np.max(null, axis=(0, 1)),
+        )
+
+
+@dataclass(frozen=True)
+class VersionSmoothing:
+    """What the sums of a version say of the rows: how its scores are smoothed, and their regression.
+
+    Attributes:
+        known: sums of its scores over all rows.
+        regression: of the effects.
+        place: of the directions that are smoothed in; None without a protocol's kernel.
+        smoothing: of the scores there.
+    """
+
+    known: BlockSums = field(repr=False)
+    regression: LeaveOneOut
+    place: slice | None
+    smoothing: ScoreSmoothing | None = field(repr=False)
+
+    @classmethod
+    def of(cls, bases: InputBases, sums: BlockSums) -> VersionSmoothing:
+        """From the sums of scores over all rows."""
+        regression, found = LeaveOneOut.of_bases(bases), directions(bases)
+        if found is None:
+            return cls(sums, regression, None, None)
+        place, inside = found
+        projected, means = sums.added["projected"][place], sums.added["scores"] / bases.plan.n
+        return cls(sums, regression, place, ScoreSmoothing.of(inside, projected, means, sums.added["squares"]))
+
+    def reading(self, vectors: Array) -> LocalReading:
+        """Of rows with directions U, (rows, k)."""
+        assert self.smoothing is not None
+        return LocalReading.at(self.smoothing, vectors[:, self.place])
+
+
+def directions(bases: InputBases) -> tuple[slice, Directions] | None:
+    """The directions of the protocol's kernel and their place; None where that is no basis."""
+    if bases.smoother is None:
+        return None
+    place, filters = bases.smoother
+    return place, Directions(bases.plan.n, filters, bases.moment[place, place], bases.total[place])
+
+
+def curves(bases: InputBases, sums: BlockSums, vectors: Array) -> LocalDistribution:
+    """The local P-P plot where the directions U of all bases are ``vectors``, (m, k)."""
+    found = directions(bases)
+    assert found is not None
+    place, inside = found
+    return smoothed_shares(inside, sums.added["below"], sums.added["shares"] / bases.plan.n, vectors[:, place], LEVELS)
+
+
+def effect_sums(
+    tiles: Tiles, scores: Mapping[str, Array], versions: Mapping[str, VersionSmoothing], *, read: bool
+) -> tuple[dict[str, BlockSums], dict[str, dict[str, Array]]]:
+    """What a block adds to the effects of every version, and columns of its rows: influences and, if asked, readings.
+
+    Args:
+        tiles: of the block.
+        scores: of its rows by version, (rows, 4).
+        versions: what their sums said.
+        read: whether every row is read.
+    """
+    sums = {name: BlockSums() for name in versions}
+    parts: dict[str, list[dict[str, Array]]] = {name: [] for name in versions}
+    for rows, vectors in tiles:
+        for name, version in versions.items():
+            influence = version.regression.add_effects(sums[name], version.known, vectors, scores[name][rows])
+            columns = {f"{INFLUENCE}{order}": influence[:, j] for j, order in enumerate(ORDERS)}
+            parts[name].append(columns | (version.reading(vectors).by_row() if read else {}))
+    written = {
+        name: {column: np.concatenate([part[column] for part in some]) for column in some[0]}
+        for name, some in parts.items()
+        if some
+    }
+    return sums, written
