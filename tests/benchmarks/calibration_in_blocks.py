@@ -1,7 +1,6 @@
-"""The test and the reading of calibration given the input by row blocks: CPU seconds of every pass, level of the limit.
+"""The test and the reading of calibration given the input by row blocks: CPU seconds of every pass.
 
-    python tests/benchmarks/calibration_in_blocks.py cost --rows 1000000 --features 512
-    python tests/benchmarks/calibration_in_blocks.py level --rows 2000 --splits 400
+    python tests/benchmarks/calibration_in_blocks.py --rows 1000000 --features 512
 
 Passes run in this process, one block after the other, so that CPU seconds are those of one thread. The record is in
 ``conditional_calibration.md``.
@@ -19,32 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from congruence.kernels.conditional_calibration.block_bases import (
-    BlockBases,
-    basis_sums,
-    prepared_blocks,
-    sample_positions,
-)
-from congruence.kernels.conditional_calibration.block_versions import (
-    BlockRows,
-    planned_calibration,
-    projected_version,
-    said_sums,
-    version_sums,
-)
-from kept_p_values import KeptPValues, share, uniformity
 
-from congruence.kernels import EXACT, Distribution, Normal, Poisson, ZeroInflatedPoisson, pit_values
-from congruence.kernels.conditional_calibration import CalibrationSettings, prepare_calibration
-from congruence.kernels.conditional_calibration.bases import own_quantiles
-from congruence.kernels.conditional_calibration.pit_scores import ORDERS
-from congruence.kernels.conditional_calibration.prepared import judged
+from congruence.kernels import EXACT, Distribution, Normal
 from congruence.kernels.row_blocks.sums import BlockSums
 from congruence.tasks.solving.block_passes import Pass
 from congruence.tasks.solving.calibration_in_blocks import calibrate_blocks
 
-DRAWS = 999
-SPLITS_PER_INPUTS = 50
 BLOCK_ROWS = 2**16
 
 
@@ -123,78 +102,12 @@ def cost(rows: int, features: int) -> None:
         print(f"peak {peak:.2f} GiB")
 
 
-def laws(x: np.ndarray) -> dict[str, Distribution]:
-    """True laws: of the two counts seven and eight targets in ten are 0."""
-    mean, n = np.exp(2.0 * x[:, 0]), len(x)
-    return {
-        "normal": Normal(x[:, 0], np.exp(x[:, 1])),
-        "Poisson, mean .3": Poisson(0.3 * mean / mean.mean()),
-        "zero-inflated Poisson": ZeroInflatedPoisson(mean, np.full(n, 0.7)),
-    }
-
-
-def level(rows: int, splits: int, first: int, keep: Path | None) -> None:
-    """p-values of true models, by the gaussian limit in three uneven blocks and by drawn PIT values, 999 draws each.
-
-    New inputs every 50 splits. The limit is for more than 100,000 rows; here are few, where it is worst.
-    """
-    settings, kept, started = CalibrationSettings(draws=DRAWS), KeptPValues(keep), time.process_time()
-    ends = [(0, rows // 5), (rows // 5, rows // 2), (rows // 2, rows)]
-    for split in range(first, first + splits):
-        if split == first or split % SPLITS_PER_INPUTS == 0:
-            rng = np.random.default_rng([5, split, rows])
-            x = EXACT.apply(rng.standard_normal((rows, 64)) * np.arange(1, 65) ** -0.7)
-            positions = sample_positions(rows, split)
-            told = BlockBases.of(EXACT, settings, x[positions], positions, rows, split)
-            prepared = prepared_blocks(told, added([basis_sums(told, x[a:b], a) for a, b in ends]))
-            exact = prepare_calibration(x, input_kernel=EXACT.input_kernel, settings=settings, seed=split)
-            kept.save()
-            print(f"split {split}, {time.process_time() - started:.0f} CPU s", flush=True)
-        for number, (name, law) in enumerate(laws(4.0 * x).items()):
-            y, keys = law.sample(1, seed=3 * split + number)[:, 0], rows * split + np.arange(rows)
-            said = added([said_sums(told, y[a:b], law[a:b], positions, a) for a, b in ends])
-            plan = planned_calibration(prepared, name, said)
-            parts = []
-            for a, b in ends:
-                of = BlockRows.of(told, y[a:b], law[a:b], keys[a:b], has_own=plan.own is not None)
-                parts.append(version_sums(told, x[a:b], {name: of}, [plan])[name])
-            found = projected_version(prepared, plan, added(parts))
-            limit = judged(found.names, found.observed, found.null, "gaussian", {}, {})
-            drawn = exact.test(pit_values(y, law, seed=told.seed, keys=keys), own_quantiles(y, law, settings.levels))
-            kept.add(name, limit.p_value, drawn.p_value, *limit.by_order.values(), *drawn.by_order.values())
-    kept.save()
-    print(f"\n## Level: n = {rows:,}, {DRAWS} draws, the gaussian limit by row blocks and the exact null\n")
-    print(f"| model | splits | null | at 5 % | at 1 % | KS p | {' | '.join(ORDERS)} (at 5 %) |")
-    print("|---|" + "---:|" * 9)
-    for name, values in kept.columns():
-        for null, p, by_order in (("limit", values[:, 0], values[:, 2:6]), ("exact", values[:, 1], values[:, 6:])):
-            orders = " | ".join(f"{value:.3f}" for value in np.mean(by_order <= 0.05, axis=0))
-            print(
-                f"| {name} | {len(p)} | {null} | {share(p <= 0.05)} | {share(p <= 0.01)} | "
-                f"{uniformity(p, DRAWS):.3f} | {orders} |"
-            )
-
-
-def added(parts: list[BlockSums]) -> BlockSums:
-    total = BlockSums()
-    for part in parts:
-        total.merge(part)
-    return total
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("part", choices=["cost", "level"])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--features", type=int, default=512)
-    parser.add_argument("--splits", type=int, default=400)
-    parser.add_argument("--first", type=int, default=0, help="number of the first split of the level")
-    parser.add_argument("--keep", type=Path, help="file of the level's p-values, which further splits are added to")
     arguments = parser.parse_args()
-    if arguments.part == "cost":
-        cost(arguments.rows, arguments.features)
-    else:
-        level(arguments.rows, arguments.splits, arguments.first, arguments.keep)
+    cost(arguments.rows, arguments.features)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import platform
 import resource
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -46,18 +47,17 @@ from congruence.kernels import (
     pit_values,
     prepare,
 )
-from congruence.kernels.conditional_calibration.bases import own_quantiles, shared_bases, stacked
 from congruence.kernels.conditional_calibration.effects import LeaveOneOut, explained_shares
 from congruence.kernels.conditional_calibration.local_reading import local_reading
 from congruence.kernels.conditional_calibration.null import GaussianNull
+from congruence.kernels.conditional_calibration.own_basis import own_quantiles
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.prepared import (
     PreparedCalibration,
     prepare_calibration,
-    shared_evidence,
 )
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
-from congruence.kernels.conditional_calibration.vector_targets import vector_test
+from congruence.kernels.conditional_calibration.version_test import SharedNull
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.congruence.test import congruence_tests
 
@@ -86,12 +86,12 @@ def prepared_split(
     """New inputs with their bases and null, conditional mean and spread."""
     x, mean, spread = problem(n, seed=seed)
     split = prepare(x, input_kernel=EXACT.input_kernel)
-    settings = CalibrationSettings(draws=draws)
-    if null == "exact":
-        return prepare_calibration(split, settings=settings, seed=seed), split, mean, spread
-    bases = shared_bases(split, settings, input_kernel=None, seed=seed)
-    limit = GaussianNull.of(stacked(bases), settings.draws_for(n), seed)
-    prepared = PreparedCalibration(settings, seed, bases, limit, shared_evidence(bases, limit, settings))
+    settings = CalibrationSettings(draws=draws, null="exact")
+    prepared = prepare_calibration(split, settings=settings, seed=seed)
+    if null == "gaussian":  # at fewer rows than it is for, where it is worst
+        moment = prepared.vectors.T.astype(np.float64) @ prepared.vectors
+        limit = GaussianNull.of(moment, settings.draws_for(n), seed)
+        prepared = replace(prepared, null=SharedNull.of(prepared.bases, "gaussian", limit))
     return prepared, split, mean, spread
 
 
@@ -145,7 +145,7 @@ def vectors(n: int, splits: int, draws: int, first: int, keep: Path | None) -> N
     for split in range(first, first + splits):
         if split == first or split % SPLITS_PER_INPUTS == 0:
             x, mean, spread = problem(n, seed=split)
-            bases = shared_bases(prepare(x, input_kernel=EXACT.input_kernel), settings, input_kernel=None, seed=split)
+            prepared = prepare_calibration(x, input_kernel=EXACT.input_kernel, settings=settings, seed=split)
             law = MultivariateNormal(np.column_stack([mean, 0.3 * mean**1.2]), np.column_stack([spread, 2.0 / spread]))
             kept.save()
             print(f"split {split}, {time.process_time() - started:.0f} CPU s", flush=True)
@@ -154,7 +154,7 @@ def vectors(n: int, splits: int, draws: int, first: int, keep: Path | None) -> N
             ("normal", values[:, 0], law),
             ("ensemble of 10", values[:, 0], Samples(values[:, 1:])),
         ):
-            test = vector_test(bases, y, model, settings, seed=split)
+            test = prepared.test_version(y, model)
             kept.add(name, test.p_value, *test.by_order.values())
     kept.save()
     print(f"\n## Vector targets: n = {n:,}, q = 2, {draws} draws\n")
@@ -347,16 +347,19 @@ def effects(n: int, splits: int) -> None:
     found: dict[str, list[np.ndarray]] = {}
     for batch in range(-(-splits // SPLITS_PER_INPUTS)):
         prepared, _, mean, spread = prepared_split(n, batch, 1)
-        basis, ridge = prepared._reference, min(prepared.settings.ridges)
-        others = LeaveOneOut.of(basis, ridge)
+        basis, ridge = prepared.bases.reference, min(prepared.settings.ridges)
+        regression = LeaveOneOut.of_bases(prepared.bases)
+        directions, leverage = regression.at(prepared.vectors)
         x = problem(n, seed=batch)[0]
         for name, shift, scale in normal_faults(x, mean, spread):
             expected = expected_scores(shift, scale)
-            smoothed = others.of_others(expected) / (1.0 - others.leverage)[:, None]
+            fitted = directions @ (regression.weights[:, None] * (directions.T @ expected))
+            smoothed = (fitted - leverage[:, None] * expected) / (1.0 - leverage)[:, None]
             shares = np.mean(expected * smoothed, axis=0)
             for split in range(SPLITS_PER_INPUTS * batch, min(SPLITS_PER_INPUTS * (batch + 1), splits)):
                 noise = np.random.default_rng([200, split]).standard_normal(n)
-                results = explained_shares(basis, ridge, pit_scores(scipy.stats.norm.cdf(shift + scale * noise)))
+                scores = pit_scores(scipy.stats.norm.cdf(shift + scale * noise))
+                results = explained_shares(prepared.vectors[:, basis.place], basis.eigenvalues, ridge, scores)
                 found.setdefault(name, []).append(
                     np.array(
                         [

@@ -195,7 +195,7 @@ def evaluated(problem: Problem, family: str, number: int, model: ModelVersion, a
 def calibration_of(problem: Problem, predictive: Distribution) -> VersionCalibration:
     """Of a further version: what depends on the inputs alone is made already."""
     split = SplitCalibration(problem.calibration, problem.places)
-    return split.of_version(problem.prepared.smoother, problem.y, predictive, keys=problem.keys, seed=0)
+    return split.of_version(problem.y, predictive, keys=problem.keys, seed=0)
 
 
 def cost(problem: Problem, family: str, number: int, model: ModelVersion, settings: TrackingSettings) -> Account:
