@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -31,12 +31,13 @@ ENCODERS = {
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What MLflow knows of a version without loading it: its columns, and whether its metadata spell the family."""
+    """What MLflow knows of a version: its columns, whether its metadata spell the family, how a native one is asked."""
 
     uri: str
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     describes_itself: bool = False
+    asked_by: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,10 @@ def write_evaluation(
 
 
 def model_facts(uri: str) -> ModelFacts:
-    """What the registry and the model's description say of a version; nothing of it is loaded."""
+    """What the registry and the model's description say of a version.
+
+    One that was logged natively is loaded, as its class tells how it is read; nothing else is.
+    """
     from mlflow.models import get_model_info
 
     from congruence.tasks.contract.model import METADATA_KEY
@@ -96,7 +100,22 @@ def model_facts(uri: str) -> ModelFacts:
     info = get_model_info(version.uri)
     schemas = (info.signature.inputs, info.signature.outputs) if info.signature is not None else (None, None)
     inputs, outputs = (tuple(schema.input_names()) if schema is not None else () for schema in schemas)
-    return ModelFacts(uri, inputs, outputs, METADATA_KEY in (info.metadata or {}))
+    described = METADATA_KEY in (info.metadata or {})
+    asked_by = "" if described or _is_python_model(info.flavors) else _asked_by(version.uri)
+    return ModelFacts(uri, inputs, outputs, described, asked_by)
+
+
+def _is_python_model(flavors: Mapping[str, Any]) -> bool:
+    return flavors.get("python_function", {}).get("loader_module") in (None, "mlflow.pyfunc.model")
+
+
+def _asked_by(uri: str) -> str:
+    from congruence.tasks.contract import ContractError, load_predictive_model
+
+    try:
+        return load_predictive_model(uri).asked_by()
+    except ContractError:  # `congruence validate` says why
+        return ""
 
 
 def columns_roles(first: pa.Table, target: str | None, model: ModelFacts | None = None) -> Roles:
@@ -181,13 +200,15 @@ def check(text: str, output: Path) -> None:
 def _predictions(model: ModelFacts | None) -> list[str]:
     if model is not None and model.describes_itself:
         return ["# predictions: the version's own metadata say how its output is read"]
+    if model is not None and model.asked_by:
+        return [f"# predictions: nothing to say; the laws are read from {model.asked_by}"]
     outputs = set(model.outputs) if model is not None else set()
     if {"loc", "scale"} <= outputs:
         return ["predictions: {family: normal, columns: {loc: loc, scale: scale}}    # check: the family is a guess"]
     said = f" it gives {', '.join(sorted(outputs))}" if outputs else ""
     return [
         f"# predictions: {{family: normal, columns: {{loc: mu, scale: sigma}}}}    # how the output is read:{said}",
-        "#   needed unless the version was logged by congruence.tasks.contract.log_predictive_model",
+        "#   or what its native model is asked: {method: pred_dist}; needed unless log_predictive_model logged it",
     ]
 
 

@@ -58,6 +58,12 @@ def numeric(values: Array, name: str, start: int = 0) -> Array:
     return values
 
 
+def without_categories(frame: pd.DataFrame) -> pd.DataFrame:
+    """Categories as the values they stand for: MLflow's signatures know no categories."""
+    kinds = {str(name): kind for name, kind in frame.dtypes.items() if isinstance(kind, pd.CategoricalDtype)}
+    return frame.astype({name: kind.categories.dtype for name, kind in kinds.items()})
+
+
 def _named(output: Any) -> dict[str, Array]:
     if isinstance(output, pd.DataFrame):
         names = [str(name) for name in output.columns]

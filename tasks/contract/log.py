@@ -19,7 +19,7 @@ from mlflow.pyfunc import log_model
 from mlflow.pyfunc.model import PythonModel
 
 from congruence.kernels.distributions.base import Distribution
-from congruence.tasks.contract.columns import output_columns
+from congruence.tasks.contract.columns import output_columns, without_categories
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.model import METADATA_KEY
 from congruence.tasks.contract.predictors import (
@@ -111,12 +111,13 @@ def log_predictive_model(
         settings = _with_its_mean(settings, output)
     read_distribution(output, settings, len(input_example))
     _use_the_commands_store()
+    plain = without_categories(input_example)
     with without_notices():
         info: ModelInfo = log_model(
             name=name,
             python_model=predictor,
-            input_example=input_example.head(EXAMPLE_ROWS),
-            signature=infer_signature(input_example, _frame(output, len(input_example))),
+            input_example=plain.head(EXAMPLE_ROWS),
+            signature=infer_signature(plain, _frame(output, len(input_example))),
             registered_model_name=registered_model_name,
             tags=dict(tags) if tags else None,
             metadata={**(metadata or {}), METADATA_KEY: settings.model_dump(exclude_defaults=True)},

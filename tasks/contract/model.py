@@ -23,6 +23,7 @@ from mlflow.types import DataType
 from mlflow.types.schema import Schema
 
 from congruence.kernels.distributions.base import Distribution
+from congruence.tasks.contract.columns import without_categories
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.loading_remedy import loading_remedy
 from congruence.tasks.contract.reading import read_distribution
@@ -162,7 +163,7 @@ class PredictiveModel:
                     f"{self.identity.label}: the model asks for input column {missing[0]!r}, but the split gives "
                     f"{', '.join(map(repr, frame.columns))}; add it to the split's model inputs"
                 )
-            inputs = _without_categories(frame[names].reset_index(drop=True))
+            inputs = without_categories(frame[names].reset_index(drop=True))
             # MLflow refuses long where the signature says double; a whole number below 2^53 is the same in both.
             wide = {str(item.name) for item in schema.inputs if getattr(item, "type", None) == DataType.double}
             return inputs.astype(
@@ -170,12 +171,6 @@ class PredictiveModel:
             )
         matrix = np.stack([np.asarray(row) for row in frame.iloc[:, 0]]) if frame.shape[1] == 1 else frame.to_numpy()
         return matrix.astype(schema.numpy_types()[0]) if schema.is_tensor_spec() else frame
-
-
-def _without_categories(frame: pd.DataFrame) -> pd.DataFrame:
-    """Categories as the values they stand for: MLflow's signatures know no categories."""
-    kinds = {str(name): kind for name, kind in frame.dtypes.items() if isinstance(kind, pd.CategoricalDtype)}
-    return frame.astype({name: kind.categories.dtype for name, kind in kinds.items()})
 
 
 def load_predictive_model(uri: str, predictions: PredictionSettings | None = None) -> PredictiveModel:

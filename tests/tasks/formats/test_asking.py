@@ -1,0 +1,151 @@
+"""How a native model is asked: by name, in a process of its own, with categories; and what refuses to load."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, WhiteKernel
+from sklearn.linear_model import BayesianRidge, LinearRegression
+
+from congruence.flows.operations.init_file import model_facts
+from congruence.kernels.distributions import Normal, Poisson, Quantiles
+from congruence.tasks import model_outputs
+from congruence.tasks.contract import ContractError, PredictionSettings, load_predictive_model, log_predictive_model
+from congruence.tasks.contract.loading_remedy import loading_remedy
+from congruence.tasks.contract.model import PredictiveModel, fetch
+from congruence.tasks.models import isolated
+from congruence.tasks.models.isolated import IsolatedModel
+from congruence.tasks.models.registry import list_versions
+from congruence.tasks.models.settings import PredictSettings
+from congruence.tasks.models.variables import model_variables
+
+FRAME = pd.DataFrame({"a": np.linspace(0, 1, 40), "b": np.cos(np.arange(40.0))})
+TARGET = 3 * FRAME["a"] + np.sin(9 * FRAME["b"])
+RIDGE = BayesianRidge().fit(FRAME, TARGET)
+MEAN, STD = RIDGE.predict(FRAME, return_std=True)
+
+
+def log_natively(model: object, name: str) -> str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mlflow.sklearn.log_model(
+            model, name="model", registered_model_name=name, pip_requirements=["numpy"],
+            serialization_format="cloudpickle", signature=mlflow.models.infer_signature(FRAME),
+        )  # fmt: skip
+    return list_versions(name)[-1].uri
+
+
+def test_a_native_model_in_a_process_of_its_own(registry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolated, "logged_environment", lambda *_, **__: Path(sys.executable))
+    version = load_predictive_model(log_natively(RIDGE, registry)).identity
+    model = IsolatedModel(fetch(version), "ridge", PredictSettings(isolation="environment"), tmp_path)
+    for predictions in (PredictionSettings(), PredictionSettings(method="predict(return_std=True)")):
+        found = PredictiveModel(version, predictions, model).predict(FRAME)
+        assert isinstance(found, Normal)
+        np.testing.assert_allclose(found.loc, MEAN, rtol=1e-12)
+        np.testing.assert_allclose(found.scale, STD, rtol=1e-12)
+    plain = PredictiveModel(version, PredictionSettings(family="normal", columns={"loc": "0", "scale": 1.0}), model)
+    np.testing.assert_allclose(plain.predict(FRAME).mean(), MEAN)
+    with pytest.raises(ContractError, match="sklearn's BayesianRidge has no method 'sample'; it has "):
+        PredictiveModel(version, PredictionSettings(method="sample"), model).predict(FRAME)
+    model.close()
+    assert model_facts(version.uri).asked_by == "BayesianRidge: predict(return_std=True)"
+
+
+def test_the_readers_need_numpy_and_the_standard_library_alone(tmp_path: Path) -> None:
+    """They run where a version's own packages are, and nothing of ours."""
+    folder = Path(model_outputs.__file__).parent
+    for path in folder.glob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for name in names:
+                own = name.startswith("congruence.tasks.model_outputs")
+                assert own or name.split(".")[0] in {*sys.stdlib_module_names, "numpy"}, f"{path.name}: {name}"
+    place = tmp_path / "congruence" / "tasks" / "model_outputs"
+    place.parent.mkdir(parents=True)
+    place.symlink_to(folder)
+    script = (
+        "import os, sys\n"
+        "sys.path[:] = [p for p in sys.path if not os.path.isdir(os.path.join(p, 'congruence'))]\n"
+        f"sys.path.append({str(tmp_path)!r})\n"
+        "import scipy.stats, congruence.tasks.model_outputs.read as r\n"
+        f"assert r.__file__.startswith({str(tmp_path)!r})\n"
+        "print(r.read_law(scipy.stats.norm([1.0, 2.0], 3.0), 2).family)\n"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "normal", done.stderr
+
+
+def test_a_method_with_a_family_gives_columns(registry: str) -> None:
+    uri = log_natively(GaussianProcessRegressor(RBF() + WhiteKernel()).fit(FRAME, TARGET), registry)
+    samples = PredictionSettings(family="samples", method="sample_y(n_samples=7, random_state=1)")
+    found = load_predictive_model(uri, samples).predict(FRAME)
+    assert found.parameters()["values"].shape == (40, 7)
+    with pytest.raises(ContractError, match="its output is a numpy ndarray of shape"):
+        load_predictive_model(uri, PredictionSettings(method="sample_y(n_samples=7)")).predict(FRAME)
+
+
+def test_a_point_forecast_is_named_with_ways_to_give_it_a_spread(registry: str) -> None:
+    uri = log_natively(LinearRegression().fit(FRAME, TARGET), registry)
+    with pytest.raises(ContractError, match=r"shape \(40,\) for 40 rows.*columns: \{loc: \"0\", scale: 2.0\}"):
+        load_predictive_model(uri).predict(FRAME)
+
+
+def test_categories_and_missing_values_as_lightgbm_takes_them(registry: str) -> None:
+    lightgbm = pytest.importorskip("lightgbm")
+    kinds = pd.CategoricalDtype(["north", "south", "west"])
+    frame = FRAME.assign(place=pd.Series(["north", "south", "west", "south"] * 10, dtype=kinds))
+    frame.loc[3, "b"] = np.nan
+    counts = np.round(5 * frame["a"] + 4 * frame["place"].cat.codes)
+    model = lightgbm.LGBMRegressor(objective="poisson", n_estimators=20, min_child_samples=2, verbose=-1)
+    model.fit(frame, counts)
+    expected = model.predict(frame)
+    assert len(np.unique(expected[::4])) > 1
+    log_predictive_model(model, name="model", input_example=frame, registered_model_name=registry)
+    levels = {q: lightgbm.LGBMRegressor(objective="quantile", alpha=q, n_estimators=5, min_child_samples=2, verbose=-1)
+              .fit(frame, counts) for q in (0.1, 0.9)}  # fmt: skip
+    log_predictive_model(levels, name="model", input_example=frame, registered_model_name=f"{registry}-levels")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mlflow.lightgbm.log_model(
+            model, name="model", registered_model_name=f"{registry}-native", pip_requirements=["numpy"],
+            signature=mlflow.models.infer_signature(frame.astype({"place": str})),
+        )  # fmt: skip
+    as_text = frame.assign(place=frame["place"].astype(str))
+    for name in (registry, f"{registry}-native"):
+        for rows in (frame, as_text):
+            found = load_predictive_model(list_versions(name)[-1].uri).predict(rows)
+            assert isinstance(found, Poisson)
+            np.testing.assert_allclose(found.rate, expected, rtol=1e-12)
+    assert isinstance(load_predictive_model(list_versions(f"{registry}-levels")[-1].uri).predict(frame), Quantiles)
+
+
+@pytest.mark.parametrize(
+    ("message", "remedy"),
+    [
+        ("The saved sklearn model references untrusted types ['x.Y']", "skops_trusted_types"),
+        ("This model contains pickle and 'MLFLOW_ALLOW_PICKLE_DESERIALIZATION' is false", "set MLFLOW_ALLOW_PICKLE"),
+        ("'MLFLOW_ALLOW_MODEL_CODE_EXECUTION' is set to 'false'", "refuses every pyfunc model"),
+        ("torch.export failed for model.pt2", 'serialization_format="pickle"'),
+        ("No module named 'ngboost'", "get_model_dependencies"),
+    ],
+)
+def test_what_does_not_load_has_a_remedy(message: str, remedy: str) -> None:
+    assert remedy in loading_remedy(RuntimeError(message), "models:/m/1")
+
+
+def test_mlflows_bans_reach_the_process_of_a_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_MODEL_CODE_EXECUTION", "false")
+    monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
+    found = model_variables(tmp_path)
+    assert found["MLFLOW_ALLOW_MODEL_CODE_EXECUTION"] == found["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] == "false"

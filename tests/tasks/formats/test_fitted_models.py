@@ -1,0 +1,219 @@
+"""Models of real packages, logged natively and by our helper, have the laws that their package says they have."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import mlflow
+import numpy as np
+import pytest
+from sklearn.datasets import load_diabetes
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.linear_model import BayesianRidge, LinearRegression, PoissonRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from congruence.kernels import distributions as families
+from congruence.kernels.distributions import Distribution
+from congruence.tasks.contract import check_contract, load_predictive_model, log_predictive_model
+from congruence.tasks.models.registry import list_versions
+
+X, Y = load_diabetes(return_X_y=True, as_frame=True)
+X, Y = X.iloc[:120, :3].reset_index(drop=True), Y.iloc[:120].reset_index(drop=True)
+COUNTS = np.round(Y / 20.0)
+ASKED = X.iloc[:9]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fitted model, MLflow's flavor that logs it, and its laws by the package's own words."""
+
+    model: Any
+    flavor: str
+    expected: Distribution
+    options: dict[str, Any]
+
+
+def case(model: Any, expected: Distribution, flavor: str = "sklearn", **options: Any) -> Case:
+    if flavor == "sklearn":  # skops, MLflow's default, refuses the classes of other packages
+        options = {"serialization_format": "cloudpickle"}
+    return Case(model, flavor, expected, options)
+
+
+def ngboost_student_t() -> Case:
+    from ngboost import NGBRegressor
+    from ngboost.distns import T
+
+    model = NGBRegressor(Dist=T, n_estimators=5, verbose=False).fit(X, Y)
+    kwds = model.pred_dist(ASKED).dist.kwds
+    assert "df" not in model.pred_dist(ASKED).params  # the trap
+    return case(model, families.StudentT(kwds["df"], kwds["loc"], kwds["scale"]))
+
+
+def ngboost_in_a_pipeline() -> Case:
+    from ngboost import NGBRegressor
+
+    model = make_pipeline(StandardScaler(), NGBRegressor(n_estimators=5, verbose=False)).fit(X, Y)
+    dist = model[-1].pred_dist(model[0].transform(ASKED))
+    return case(model, families.Normal(dist.loc, dist.scale))
+
+
+def ngboost_counts() -> Case:
+    from ngboost import NGBRegressor
+    from ngboost.distns import Poisson
+
+    model = NGBRegressor(Dist=Poisson, n_estimators=5, verbose=False).fit(X, COUNTS)
+    return case(model, families.Poisson(model.predict(ASKED)))
+
+
+def skpro_normal() -> Case:
+    from skpro.regression.residual import ResidualDouble
+
+    model = ResidualDouble(LinearRegression()).fit(X, Y.to_frame())
+    law = model.predict_proba(ASKED)
+    return case(model, families.Normal(law.mean().to_numpy()[:, 0], np.sqrt(law.var().to_numpy()[:, 0])))
+
+
+def catboost_uncertainty() -> Case:
+    from catboost import CatBoostRegressor
+
+    model = CatBoostRegressor(loss_function="RMSEWithUncertainty", iterations=5, verbose=0, allow_writing_files=False)
+    raw = model.fit(X, Y).predict(ASKED, prediction_type="RawFormulaVal")  # mean and log sigma
+    return case(model, families.Normal(raw[:, 0], np.exp(raw[:, 1])), "catboost")
+
+
+def catboost_quantiles() -> Case:
+    from catboost import CatBoostRegressor
+
+    loss = "MultiQuantile:alpha=0.1,0.5,0.9"
+    model = CatBoostRegressor(loss_function=loss, iterations=5, verbose=0, allow_writing_files=False).fit(X, Y)
+    return case(model, families.Quantiles([0.1, 0.5, 0.9], model.predict(ASKED)), "catboost")
+
+
+def xgboost_quantiles() -> Case:
+    from xgboost import XGBRegressor
+
+    model = XGBRegressor(objective="reg:quantileerror", quantile_alpha=[0.1, 0.5, 0.9], n_estimators=5).fit(X, Y)
+    return case(model, families.Quantiles([0.1, 0.5, 0.9], model.predict(ASKED)), "xgboost")
+
+
+def lightgbm_counts() -> Case:
+    from lightgbm import LGBMRegressor
+
+    model = LGBMRegressor(objective="poisson", n_estimators=5, verbose=-1).fit(X, COUNTS)
+    return case(model, families.Poisson(model.predict(ASKED)), "lightgbm")
+
+
+def quantile_forest() -> Case:
+    from quantile_forest import RandomForestQuantileRegressor
+
+    levels = [0.05, 0.25, 0.5, 0.75, 0.95]
+    model = RandomForestQuantileRegressor(10, default_quantiles=levels, random_state=0).fit(X, Y)
+    return case(model, families.Quantiles(levels, model.predict(ASKED, quantiles=levels)))
+
+
+def crepes_predictive_system() -> Case:
+    from crepes import WrapRegressor
+
+    model = WrapRegressor(LinearRegression())
+    model.fit(X[:60], Y[:60])
+    model.calibrate(X[60:], Y[60:], cps=True)
+    return case(model, families.Samples(model.predict_cpds(ASKED)))
+
+
+def mapie_intervals() -> Case:
+    from mapie.regression import SplitConformalRegressor
+
+    model = SplitConformalRegressor(LinearRegression(), confidence_level=[0.5, 0.8, 0.9], prefit=False)
+    model.fit(X[:60], Y[:60])
+    model.conformalize(X[60:], Y[60:])
+    ends = model.predict_interval(ASKED)[1]
+    values = np.concatenate([ends[:, 0, ::-1], ends[:, 1]], axis=1)
+    return case(model, families.Quantiles([0.05, 0.1, 0.25, 0.75, 0.9, 0.95], values))
+
+
+def statsmodels_linear() -> Case:
+    import statsmodels.formula.api as smf
+
+    model = smf.ols("y ~ age + bmi", X.assign(y=Y)).fit()
+    interval = model.get_prediction(ASKED).summary_frame(alpha=0.5)
+    scale = (interval["obs_ci_upper"] - interval["mean"]) / families.StudentT(model.df_resid, 0.0, 1.0).quantile(0.75)
+    return case(model, families.StudentT(model.df_resid, interval["mean"], scale), "statsmodels")
+
+
+def statsmodels_gamma() -> Case:
+    import statsmodels.api as sm
+    import statsmodels.formula.api as smf
+
+    family = sm.families.Gamma(sm.families.links.Log())
+    model = smf.glm("y ~ age + bmi", X.assign(y=Y), family=family).fit()
+    return case(model, families.Gamma(1.0 / model.scale, model.predict(ASKED) * model.scale), "statsmodels")
+
+
+def statsmodels_negative_binomial() -> Case:
+    import statsmodels.formula.api as smf
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = smf.negativebinomial("y ~ age + bmi", X.assign(y=COUNTS)).fit(disp=0)
+    return case(model, families.NegativeBinomial(model.predict(ASKED), model.params["alpha"]), "statsmodels")
+
+
+def scikit_learn_bayesian_ridge() -> Case:
+    model = BayesianRidge().fit(X, Y)
+    return case(model, families.Normal(*model.predict(ASKED, return_std=True)))
+
+
+def scikit_learn_gaussian_process() -> Case:
+    model = GaussianProcessRegressor(alpha=1.0, normalize_y=True).fit(X, Y)
+    return case(model, families.Normal(*model.predict(ASKED, return_std=True)))
+
+
+def scikit_learn_poisson() -> Case:
+    model = PoissonRegressor().fit(X, COUNTS)
+    return case(model, families.Poisson(model.predict(ASKED)))
+
+
+CASES: dict[str, list[Callable[[], Case]]] = {
+    "ngboost": [ngboost_student_t, ngboost_in_a_pipeline, ngboost_counts],
+    "skpro": [skpro_normal],
+    "catboost": [catboost_uncertainty, catboost_quantiles],
+    "xgboost": [xgboost_quantiles],
+    "lightgbm": [lightgbm_counts],
+    "quantile_forest": [quantile_forest],
+    "crepes": [crepes_predictive_system],
+    "mapie": [mapie_intervals],
+    "statsmodels": [statsmodels_linear, statsmodels_gamma, statsmodels_negative_binomial],
+    "sklearn": [scikit_learn_bayesian_ridge, scikit_learn_gaussian_process, scikit_learn_poisson],
+}
+EACH = [pytest.param(package, make, id=make.__name__) for package, makes in CASES.items() for make in makes]
+
+
+def same(found: Distribution, expected: Distribution) -> None:
+    assert type(found) is type(expected)
+    y = np.asarray(expected.mean())[:, None] + np.asarray(expected.std())[:, None] * np.array([-1.3, 0.1, 2.0])
+    y = np.round(np.abs(y)) if expected.is_discrete else y
+    for name in ("cdf", "crps"):
+        np.testing.assert_allclose(getattr(found, name)(y), getattr(expected, name)(y), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(("package", "make"), EACH)
+def test_a_model_is_read_as_it_was_logged(package: str, make: Callable[[], Case], registry: str) -> None:
+    pytest.importorskip(package)
+    made = make()
+    native, helped = f"{registry}-{make.__name__}-native", f"{registry}-{make.__name__}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        getattr(mlflow, made.flavor).log_model(
+            made.model, name="model", registered_model_name=native, pip_requirements=["numpy"],
+            signature=mlflow.models.infer_signature(ASKED), **made.options,
+        )  # fmt: skip
+        log_predictive_model(made.model, name="model", input_example=ASKED, registered_model_name=helped)
+        model = load_predictive_model(list_versions(native)[-1].uri)
+        same(model.predict(ASKED.assign(target=1.0)), made.expected)
+        same(load_predictive_model(list_versions(helped)[-1].uri).predict(ASKED), made.expected)
+    report = check_contract(model, ASKED, COUNTS[: len(ASKED)])
+    assert f", read from {type(getattr(made.model, '_final_estimator', made.model)).__name__}" in report.family

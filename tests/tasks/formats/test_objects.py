@@ -1,0 +1,274 @@
+"""Objects that models return are the laws that they say they are; unknown ones are named, with ways to say it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+import torch
+import torch.distributions as td
+
+from congruence.kernels import distributions as families
+from congruence.kernels.distributions import Distribution
+from congruence.tasks.contract import ContractError, PredictionSettings, read_distribution
+from congruence.tasks.model_outputs.call import Call, parse_call
+from congruence.tasks.model_outputs.law import UnreadableOutputError, flatten, unflatten
+from congruence.tasks.model_outputs.quantile_columns import read_intervals
+from congruence.tasks.model_outputs.read import read_law
+
+N = 4
+A, B = np.array([0.5, 1.0, 2.0, 3.5]), np.array([0.7, 1.5, 1.0, 2.0])
+P = np.array([0.1, 0.3, 0.5, 0.8])
+LEVELS, VALUES = np.array([0.1, 0.5, 0.9]), np.outer(A, [1.0, 2.0, 4.0])
+Y = np.array([0.0, 1.0, 2.0, 4.0])
+
+
+def read(output: Any, rows: int = N, **settings: Any) -> Distribution:
+    return read_distribution(output, PredictionSettings(**settings), rows)
+
+
+def same(found: Distribution, expected: Distribution, rtol: float = 1e-12) -> None:
+    assert type(found) is type(expected)
+    assert len(found) == len(expected)
+    np.testing.assert_allclose(found.cdf(Y), expected.cdf(Y), rtol=rtol, atol=1e-14)
+    np.testing.assert_allclose(found.crps(Y), expected.crps(Y), rtol=rtol, atol=1e-14)
+
+
+def tensor(values: Any) -> torch.Tensor:
+    return torch.tensor(np.asarray(values), dtype=torch.float64)
+
+
+FROZEN = {
+    "norm": (scipy.stats.norm(A, B), families.Normal(A, B)),
+    "t": (scipy.stats.t(5.0, loc=A, scale=B), families.StudentT(np.full(N, 5.0), A, B)),
+    "laplace": (scipy.stats.laplace(A, B), families.Laplace(A, B)),
+    "logistic": (scipy.stats.logistic(loc=A, scale=B), families.Logistic(A, B)),
+    "lognorm": (scipy.stats.lognorm(B, scale=A), families.LogNormal(B, A)),
+    "gamma": (scipy.stats.gamma(A, scale=B), families.Gamma(A, B)),
+    "expon": (scipy.stats.expon(scale=B), families.Gamma(np.ones(N), B)),
+    "beta": (scipy.stats.beta(A, B), families.Beta(A, B)),
+    "uniform": (scipy.stats.uniform(A, B), families.Uniform(A, B)),
+    "truncnorm": (scipy.stats.truncnorm(-1.0, np.inf, A, B), families.TruncatedNormal(A, B, A - B, np.inf)),
+    "poisson": (scipy.stats.poisson(A), families.Poisson(A)),
+    "nbinom": (scipy.stats.nbinom(B, P), families.NegativeBinomial(B * (1 - P) / P, 1 / B)),
+    "binom": (scipy.stats.binom(7, P), families.Binomial(np.full(N, 7), P)),
+}
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_frozen_distributions_of_scipy(name: str) -> None:
+    same(read(FROZEN[name][0]), FROZEN[name][1])
+
+
+def test_new_distributions_of_scipy() -> None:
+    same(read(scipy.stats.Normal(mu=A, sigma=B)), families.Normal(A, B))
+    same(read(scipy.stats.Uniform(a=A, b=A + B)), families.Uniform(A, B))
+    same(read(scipy.stats.Binomial(n=np.full(N, 7), p=P)), families.Binomial(np.full(N, 7), P))
+    gamma = scipy.stats.make_distribution(scipy.stats.gamma)(a=A)
+    same(read(2.0 * gamma), families.Gamma(A, np.full(N, 2.0)))
+    same(read(3.0 * scipy.stats.Normal(mu=A, sigma=B) + 1.0), families.Normal(3 * A + 1, 3 * B))
+    mixture = scipy.stats.Mixture([scipy.stats.Normal(mu=0.0, sigma=1.0), scipy.stats.Normal(mu=1.0, sigma=2.0)],
+                                  weights=[0.3, 0.7])  # fmt: skip
+    parts = [families.Normal(np.full(N, k), np.full(N, k + 1.0)) for k in (0.0, 1.0)]
+    same(read(mixture), families.Mixture([0.3, 0.7], parts))
+
+
+def test_laws_that_are_no_family_are_read_by_many_quantiles_or_masses_and_say_so() -> None:
+    law = read_law(scipy.stats.weibull_min(B, scale=A), N)
+    assert "weibull_min has no family here: read as 409 quantiles" in law.note
+    weibull = scipy.stats.weibull_min(B, scale=A)
+    np.testing.assert_allclose(read(weibull).cdf(Y), weibull.cdf(Y), atol=2e-3)
+    masses = read(scipy.stats.betabinom(9, A, B))
+    np.testing.assert_allclose(masses.cdf(Y), scipy.stats.betabinom(9, A, B).cdf(Y), atol=1e-12)
+
+
+TORCH = {
+    "Normal": (td.Normal(tensor(A), tensor(B)), families.Normal(A, B)),
+    "one column": (td.Normal(tensor(A)[:, None], tensor(B)[:, None]), families.Normal(A, B)),
+    "Independent": (td.Independent(td.Normal(tensor(A)[:, None], tensor(B)[:, None]), 1), families.Normal(A, B)),
+    "StudentT": (td.StudentT(tensor(A + 2), tensor(A), tensor(B)), families.StudentT(A + 2, A, B)),
+    "LogNormal": (td.LogNormal(tensor(A), tensor(B)), families.LogNormal(B, np.exp(A))),
+    "Gamma": (td.Gamma(tensor(A), tensor(B)), families.Gamma(A, 1 / B)),
+    "Beta": (td.Beta(tensor(A), tensor(B)), families.Beta(A, B)),
+    "Poisson": (td.Poisson(tensor(A)), families.Poisson(A)),
+    "NegativeBinomial by logits": (
+        td.NegativeBinomial(tensor(B), logits=tensor(A)), families.NegativeBinomial(B * np.exp(A), 1 / B)
+    ),
+    "NegativeBinomial by probs": (
+        td.NegativeBinomial(tensor(B), probs=tensor(P)), families.NegativeBinomial(B * P / (1 - P), 1 / B)
+    ),
+    "MixtureSameFamily": (
+        td.MixtureSameFamily(
+            td.Categorical(logits=tensor(np.log([[0.2, 0.8]] * N))),
+            td.Normal(tensor(np.column_stack([A, -A])), tensor(np.column_stack([B, B]))),
+        ),
+        families.Mixture([0.2, 0.8], [families.Normal(A, B), families.Normal(-A, B)]),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_distributions_of_torch(name: str) -> None:
+    same(read(TORCH[name][0]), TORCH[name][1], rtol=1e-9)
+
+
+def test_a_vector_of_normals_of_torch() -> None:
+    found = read(td.Independent(td.Normal(tensor(VALUES), tensor(VALUES)), 1))
+    assert isinstance(found, families.MultivariateNormal)
+    np.testing.assert_allclose(found.mean(), VALUES)
+
+
+def test_distributions_of_numpyro() -> None:
+    numpyro = pytest.importorskip("numpyro.distributions")
+    same(read(numpyro.Normal(A, B)), families.Normal(A, B), rtol=1e-5)  # single precision
+    same(read(numpyro.NegativeBinomial2(A, B)), families.NegativeBinomial(A, 1 / B), rtol=1e-5)
+    same(read(numpyro.StudentT(A + 2, A, B).to_event(0)), families.StudentT(A + 2, A, B), rtol=1e-5)
+
+
+def test_distributions_of_skpro_are_their_own_cdfs() -> None:
+    skpro = pytest.importorskip("skpro.distributions")
+    column = A[:, None]
+    laws = [
+        skpro.Normal(mu=column, sigma=2.0), skpro.Laplace(mu=column, scale=2.0), skpro.Logistic(mu=column, scale=2.0),
+        skpro.TDistribution(mu=column, sigma=2.0, df=4.0), skpro.LogNormal(mu=column, sigma=0.5),
+        skpro.Gamma(alpha=column, beta=2.0), skpro.Beta(alpha=column, beta=2.0), skpro.Exponential(rate=column),
+        skpro.Uniform(lower=column, upper=5.0), skpro.TruncatedNormal(mu=column, sigma=2.0, l_trunc=0.0, r_trunc=5.0),
+        skpro.Poisson(mu=column), skpro.NegativeBinomial(mu=column, alpha=2.0), skpro.Binomial(n=column * 2, p=0.5),
+        skpro.Mixture([skpro.Normal(mu=column, sigma=2.0), skpro.Normal(mu=column, sigma=1.0)], weights=[0.3, 0.7]),
+        skpro.Empirical(pd.DataFrame({"y": np.arange(12.0)}, index=pd.MultiIndex.from_product([range(3), range(N)]))),
+    ]  # fmt: skip
+    for law in laws:
+        at = Y / 5 if type(law).__name__ == "Beta" else Y
+        own = law.cdf(pd.DataFrame(at, index=law.index, columns=law.columns)).to_numpy()[:, 0]
+        np.testing.assert_allclose(read(law).cdf(at), own, atol=1e-12, err_msg=type(law).__name__)
+
+
+class FullSupportBarDistribution:
+    """As TabPFN's, which is larger than a test may install: logits and borders are torch's, in single precision."""
+
+    def __init__(self, borders: torch.Tensor) -> None:
+        self.borders = borders
+
+
+def test_the_full_output_of_tabpfn() -> None:
+    logits, borders = torch.tensor(np.log(P_BINS), dtype=torch.float32), torch.tensor([-2.0, -1.0, 0.5, 3.0])
+    output = {"criterion": FullSupportBarDistribution(borders), "logits": logits, "mean": None, "quantiles": [A, A]}
+    same(read(output), families.Histogram(borders.numpy(), P_BINS, tail_share=0.5), rtol=1e-6)
+    inner = families.Histogram(borders.numpy(), P_BINS, tail_share=0.5)
+    side = torch.distributions.HalfNormal(
+        2.5 / torch.distributions.HalfNormal(torch.tensor(1.0)).icdf(torch.tensor(0.5))
+    )
+    expected = np.log(P_BINS[:, 2]) + side.log_prob(torch.tensor(3.5)).item()  # TabPFN's own log density at 4
+    np.testing.assert_allclose(inner.log_prob(4.0), expected, rtol=1e-6)
+
+
+P_BINS = np.random.default_rng(0).dirichlet(np.ones(3), N)
+
+
+def test_weights_of_a_distributional_forest() -> None:
+    output = SimpleNamespace(weights=P_BINS, y=np.array([3.0, 0.0, 1.0]))
+    same(read(output), families.WeightedSamples([3.0, 0.0, 1.0], P_BINS))
+
+
+def test_forecasts_of_one_horizon_or_each() -> None:
+    draws = [np.random.default_rng(k).normal(size=(50, 1)) for k in range(N)]
+    same(
+        read([SimpleNamespace(samples=one) for one in draws]), families.Samples(np.stack([one[:, 0] for one in draws]))
+    )
+    two = [SimpleNamespace(samples=np.column_stack([one, one + 1.0])) for one in draws[:2]]
+    expected = [draws[0][:, 0], draws[0][:, 0] + 1, draws[1][:, 0], draws[1][:, 0] + 1]
+    same(read(two), families.Samples(np.stack(expected)))
+    assert read(two, 2).dimension == 2
+    with pytest.raises(ContractError, match="2 forecasts of horizon 2 for 3 input rows; give one row a series"):
+        read(two, 3)
+    quantiles = [SimpleNamespace(forecast_array=row[:, None], forecast_keys=["0.1", "0.5", "0.9"]) for row in VALUES]
+    same(read(quantiles), families.Quantiles(LEVELS, VALUES))
+
+
+def frame_of(names: list[Any]) -> pd.DataFrame:
+    return pd.DataFrame(VALUES, columns=names)
+
+
+COLUMNS = {
+    "q0.1": frame_of(["q0.1", "q0.5", "q0.9"]),
+    "levels": frame_of([0.1, 0.5, 0.9]),
+    "neuralforecast intervals": frame_of(["NHITS-lo-80", "NHITS-median", "NHITS-hi-80"]).assign(unique_id="a"),
+    "neuralforecast quantiles": frame_of(["NHITS_ql0.1", "NHITS_ql0.5", "NHITS_ql0.9"]),
+    "variable and level": frame_of(pd.MultiIndex.from_product([["y"], [0.1, 0.5, 0.9]])),  # type: ignore[arg-type]
+    "not in order": frame_of(["q0.1", "q0.5", "q0.9"])[["q0.9", "q0.1", "q0.5"]],
+    "a mapping": {"quantile_0.1": VALUES[:, 0], "quantile_0.5": VALUES[:, 1], "quantile_0.9": VALUES[:, 2]},
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_that_name_levels(name: str) -> None:
+    same(read(COLUMNS[name]), families.Quantiles(LEVELS, VALUES))
+
+
+def test_intervals_and_their_coverage() -> None:
+    ends = np.stack([VALUES[:, [0]], VALUES[:, [2]]], axis=1)
+    law = read_intervals((A, ends), N, [0.8])
+    assert law is not None
+    np.testing.assert_allclose(law.parameters["levels"], [0.1, 0.9])
+    columns = pd.MultiIndex.from_tuples([("y", 0.8, "lower"), ("y", 0.8, "upper")])
+    same(read(pd.DataFrame(VALUES[:, [0, 2]], columns=columns)), families.Quantiles([0.1, 0.9], VALUES[:, [0, 2]]))
+
+
+def test_torchs_negative_binomial_in_columns_as_lightgbmlss_gives_it() -> None:
+    found = read(pd.DataFrame({"total_count": B, "probs": P}))
+    np.testing.assert_allclose(found.cdf(Y), scipy.stats.nbinom(B, 1 - P).cdf(Y), rtol=1e-12)
+
+
+def test_draws_in_either_orientation() -> None:
+    draws = np.random.default_rng(1).normal(size=(N, 6))
+    for output in (draws.T, torch.tensor(draws.T), {"values": draws.T}):
+        same(read(output, family="samples", draws_axis=0), families.Samples(draws))
+    same(read(draws, family="samples", draws_axis=1), families.Samples(draws))
+
+
+def test_a_law_travels_between_processes() -> None:
+    law = read_law(TORCH["MixtureSameFamily"][0], N)
+    description, arrays = flatten(law)
+    same(read(unflatten(description, arrays)), TORCH["MixtureSameFamily"][1], rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("text", "call"),
+    [
+        ("pred_dist", Call("pred_dist")),
+        ("predict(return_std=True)", Call("predict", (), {"return_std": True})),
+        ("predict_quantiles(alpha=[0.1, 0.9])", Call("predict_quantiles", (), {"alpha": [0.1, 0.9]})),
+        ("sample(100, seed=-1)", Call("sample", (100,), {"seed": -1})),
+    ],
+)
+def test_a_method_is_named_with_literals(text: str, call: Call) -> None:
+    assert parse_call(text) == call
+
+
+@pytest.mark.parametrize(
+    "text", ["os.system('x')", "f(g())", "f(**{'a': 1})", "_private", "f(x)", "1 + 1", "f(", "lambda: 1"]
+)
+def test_a_method_is_nothing_but_a_name_and_literals(text: str) -> None:
+    with pytest.raises(ValueError, match="method: "):
+        PredictionSettings(method=text)
+
+
+@pytest.mark.parametrize(
+    ("output", "found"),
+    [
+        (A, r"numpy ndarray of shape \(4,\) for 4 rows.*columns: \{loc: \"0\", scale: 2.0\}"),
+        (VALUES, r"shape \(4, 3\).*quantiles, levels: \[...\]\} with its 3 levels.*\(2\).*samples"),
+        (np.zeros((7, 4)), r"shape \(7, 4\).*draws_axis: 0"),
+        (pd.DataFrame({"mu": A, "sd": B}), r"DataFrame with columns 'mu', 'sd'.*columns: \{loc: mu, scale: sd\}"),
+        (SimpleNamespace(alpha=A, beta=B), r"types SimpleNamespace with attributes 'alpha', 'beta'.*\(1\).*method"),
+        ((A, B), r"tuple \(numpy ndarray of shape \(4,\), .*return_std=True"),
+        (frame_of(["a-lo-80", "a-hi-80", "b-lo-80"]), "quantiles of several models"),
+    ],
+)  # fmt: skip
+def test_what_is_unknown_is_named_with_the_nearest_ways_to_say_it(output: Any, found: str) -> None:
+    with pytest.raises((ContractError, UnreadableOutputError), match=found):
+        read(output)
