@@ -24,6 +24,7 @@ from congruence.tasks.models.contract_rows import contract_rows
 from congruence.tasks.models.encoding import describe
 from congruence.tasks.models.isolated import IsolatedModel
 from congruence.tasks.models.predictions import concatenate, pending, remove_damaged, write_range
+from congruence.tasks.models.refused_rows import naming_the_row
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.models.settings import PredictSettings
 from congruence.tasks.runtime.errors import SettingsError
@@ -155,8 +156,9 @@ def try_contract(served: ServedVersion, split: Split) -> ContractReport:
     model = warm_model(served)
     try:
         return check_contract(model, frame, targets)
-    except ContractError:
-        raise
+    except ContractError as error:
+        keys = split.keys(split.shards[0])
+        raise naming_the_row(model.predict, frame, lambda row: keys[row], error) from error
     except (Exception, SystemExit) as error:
         raise ContractError(f"{served.label}: its contract cannot be checked: {failure_text(error)}") from error
 
@@ -248,7 +250,7 @@ def _predict_range(
     begun = time.monotonic()
     for number, (shard, mask) in enumerate(zip(shards, masks, strict=True)):
         if mask.any():
-            parts.append(model.predict(_valid_rows(split, shard, mask), start=shard.start))
+            parts.append(_answered(model, split, shard, _valid_rows(split, shard, mask)))
             size += sum(values.nbytes for values in describe(parts[-1])[1].values())
             rows += len(parts[-1])
         last = number == len(shards) - 1
@@ -260,6 +262,14 @@ def _predict_range(
         if progress is not None:
             progress(shard.rows)
     return rows
+
+
+def _answered(model: PredictiveModel, split: Split, shard: Shard, frame: pd.DataFrame) -> Distribution:
+    try:
+        return model.predict(frame, start=shard.start)
+    except ContractError as error:
+        keys = split.keys(shard)
+        raise naming_the_row(model.predict, frame, lambda row: keys[row - shard.start], error) from error
 
 
 def _joined(model: PredictiveModel, parts: Sequence[Distribution]) -> Distribution | None:

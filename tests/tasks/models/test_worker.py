@@ -100,6 +100,42 @@ def test_groups_of_shards_are_predicted_once(
     np.testing.assert_allclose(found.mean(), np.linspace(0, 1, split.rows)[valid])
 
 
+def _thirty_sixth(frame: pd.DataFrame) -> Any:
+    return np.abs(frame["a"] - 36 / 49) < 1e-9
+
+
+def _not_all(frame: pd.DataFrame) -> Normal:
+    if _thirty_sixth(frame).any():
+        raise ValueError("no exposure")
+    return normal(frame)
+
+
+def _negative(frame: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"loc": frame["a"], "scale": np.where(_thirty_sixth(frame), -1.0, 1.0)})
+
+
+def _missing(frame: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"loc": np.where(_thirty_sixth(frame), np.nan, frame["a"]), "scale": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (_not_all, r"predict failed on row 36 of the split \(key '36'\): ValueError: no exposure$"),
+        (_negative, r"scale.* row 36 of the split \(key '36'\)"),
+        (_missing, r"output column 'loc': row 36 of the split \(key '36'\) is nan; the model must return"),
+    ],
+)
+def test_the_row_that_a_version_cannot_take_is_named_by_number_and_key(
+    registry: str, split: Split, served: Served, addressed: Addressed, function: Any, message: str
+) -> None:
+    family = {} if function is _not_all else {"family": "normal"}
+    log(registry, function, **family)
+    valid = np.arange(split.rows) % 4 != 1  # row 36 is the fourth valid one of its shard
+    with pytest.raises(ContractError, match=message):
+        predict_shards(addressed(served(), valid), served(), split, split.shards, masks(split, valid))
+
+
 def test_what_a_slow_version_answered_is_kept_when_it_is_killed(
     registry: str, split: Split, served: Served, addressed: Addressed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,72 @@
+"""Which row a version cannot take: rows that it fails on are asked again in halves until one is left."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+
+import pandas as pd
+
+from congruence.kernels.distributions import Distribution
+from congruence.tasks.contract.errors import ContractError
+
+_SECONDS = 300.0
+"""After so long what is found by then is said."""
+_WITHOUT_ANSWER = "predict.timeout"  # every half that holds the row would take as long again
+_FIRST_ROW = re.compile(r"\brows 0 to 0\b|\brow 0\b")
+_ONE_OF_ONE = re.compile(r" \(1 of 1 rows are\)")
+
+Ask = Callable[[pd.DataFrame], Distribution]
+
+
+def naming_the_row(ask: Ask, frame: pd.DataFrame, keys: Callable[[int], str], error: ContractError) -> ContractError:
+    """What to say of ``error``, which ``ask`` raised on ``frame``: of a row by its number in the split and its key.
+
+    A version that fails on the first row and on the last fails on all, as far as one can tell: then the error stands as
+    it is, and so it does where no half of the rows fails by itself.
+
+    Args:
+        ask: predicts rows, and counts them from 0 in its errors.
+        frame: the rows, its index their numbers in the split.
+        keys: the key of a row by its number.
+        error: what it raised.
+    """
+    if _WITHOUT_ANSWER in str(error) or len(frame) == 0:
+        return error
+    if len(frame) > 1 and all(_refusal(ask, part) is not None for part in (frame.iloc[:1], frame.iloc[-1:])):
+        return error
+    found, reason = _smallest(ask, frame)
+    if reason is None:
+        return error
+    first, last = int(found.index[0]), int(found.index[-1])
+    if len(found) > 1:
+        return ContractError(f"{reason}; it is one of the rows {first} to {last} of the split")
+    row = f"row {first} of the split (key {keys(first)!r})"
+    text, named = _FIRST_ROW.subn(row, _ONE_OF_ONE.sub("", str(reason)), count=1)
+    text = re.sub(r"; rows are counted from row \d+ of the split", "", text)
+    return ContractError(text if named else f"{text}; it is {row}")
+
+
+def _smallest(ask: Ask, frame: pd.DataFrame) -> tuple[pd.DataFrame, ContractError | None]:
+    """The fewest consecutive rows that are refused, and why; None where nothing was gained."""
+    begun = time.monotonic()
+    reason = _refusal(ask, frame) if len(frame) == 1 else None
+    while len(frame) > 1 and time.monotonic() - begun < _SECONDS:
+        half = len(frame) // 2
+        for part in (frame.iloc[:half], frame.iloc[half:]):
+            refused = _refusal(ask, part)
+            if refused is not None:
+                frame, reason = part, refused
+                break
+        else:
+            return frame, None  # they are refused together alone
+    return frame, reason
+
+
+def _refusal(ask: Ask, frame: pd.DataFrame) -> ContractError | None:
+    try:
+        ask(frame)
+    except ContractError as error:
+        return error
+    return None
