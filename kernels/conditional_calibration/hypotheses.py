@@ -35,13 +35,30 @@ class BasisHypotheses:
     weights: Array = field(repr=False)
     log_prior: Array = field(repr=False)
 
-    def evidence(self, coefficients: Array) -> Array:
-        """max over w of s + log prior, (5, D): of each order, and of all, for coefficients (k, 4, D)."""
+    def forms(self, coefficients: Array) -> Array:
+        """T of every choice, each order alone and all together, (c, 5, D), for coefficients (k, 4, D)."""
         squares = np.square(coefficients, dtype=np.float64)
         k, orders, draws = squares.shape
         forms = np.empty((len(self.weights), TESTED, draws))
         forms[:, :orders] = (self.weights @ squares.reshape(k, -1)).reshape(-1, orders, draws)
         forms[:, orders] = np.sum(forms[:, :orders], axis=1)
+        return forms
+
+    def evidence_by_moments(self, forms: Array) -> Array:
+        """``evidence`` of forms (c, 5, D), observation and draws alike, each scaled by its own mean and variance.
+
+        The observation counts among them, so that it is exchangeable with the draws.
+        """
+        mean, variance = np.mean(forms, axis=2), np.var(forms, axis=2)
+        found = np.zeros_like(forms)
+        for choice, tested in np.argwhere(variance > 0.0):
+            m, v = float(mean[choice, tested]), float(variance[choice, tested])
+            found[choice, tested] = -log_gamma_tail(m**2 / v, forms[choice, tested] * m / v)
+        return np.asarray(np.max(found + self.log_prior[:, :, None], axis=0))
+
+    def evidence(self, coefficients: Array) -> Array:
+        """max over w of s + log prior, (5, D): of each order, and of all, for coefficients (k, 4, D)."""
+        forms, orders = self.forms(coefficients), len(ORDERS)
         total, square = np.sum(self.weights, axis=1), np.sum(self.weights**2, axis=1)
         scale = square / total  # of the gamma law: variance / mean / 2, so that forms / scale is chi-squared
         freedom = total**2 / square

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PREFIX = "calibration_"
-_BY_ROW = ("null_std", "dominant", "strength", "shift", "factor", "evidence")
+_BY_ROW = ("dominant", "strength", "shift", "factor", "evidence")
 
 EVIDENCE = 9.0
 """Three standard errors: a point next to a region that is wrong is smoothed from that region, too, and is not named
@@ -49,7 +49,7 @@ class LocalReading:
     Attributes:
         ratios: smoothed scores s_j(x) in their standard deviations if the model is the truth, (m, 4), in the order of
             ``ORDERS``; 0 where no labelled row is near.
-        null_std: these standard deviations, the same for every order, (m,).
+        null_std: these standard deviations, (m, 4): the same for every order but for counts.
         dominant: number in ``ORDERS`` of the dominant fault, significant or not, (m,).
         strength, shift, factor: see ``Faults``, (m,) each.
         evidence: what the dominant fault explains of the local means, in their squared standard errors, (m,).
@@ -70,7 +70,7 @@ class LocalReading:
         """The reading of rows whose directions U are ``vectors``, (m, k)."""
         smoothed, spread = smoothing.smoothed(vectors)
         # Where no reference row is near, both are 0: nothing is known, and nothing is found.
-        ratios = np.divide(smoothed, spread[:, None], out=np.zeros_like(smoothed), where=spread[:, None] > 0.0)
+        ratios = np.divide(smoothed, spread, out=np.zeros_like(smoothed), where=spread > 0.0)
         local, errors = smoothing.local_means(vectors)
         found = faults(local, errors, mixing=smoothing.mixing)
         evidence = np.sum(local**2 - found.unexplained**2, axis=1) / errors**2
@@ -84,12 +84,16 @@ class LocalReading:
         known = {name: written[f"{PREFIX}{name}"] for name in _BY_ROW}
         known["dominant"] = known["dominant"].astype(np.intp)
         ratios = np.column_stack([written[f"{PREFIX}{order}"] for order in ORDERS])
-        return cls(ratios=ratios, mixing=mixing, **known)
+        spread = np.column_stack([written[f"{PREFIX}null_std_{order}"] for order in ORDERS])
+        return cls(ratios=ratios, null_std=spread, mixing=mixing, **known)
 
     def by_row(self) -> dict[str, Array]:
         """Everything, as columns of numbers, (m,) each."""
         scores = {f"{PREFIX}{order}": self.ratios[:, j] for j, order in enumerate(ORDERS)}
-        return scores | {f"{PREFIX}{name}": np.asarray(getattr(self, name), dtype=np.float64) for name in _BY_ROW}
+        spread = {f"{PREFIX}null_std_{order}": self.null_std[:, j] for j, order in enumerate(ORDERS)}
+        return (
+            scores | spread | {f"{PREFIX}{name}": np.asarray(getattr(self, name), dtype=np.float64) for name in _BY_ROW}
+        )
 
     def __repr__(self) -> str:
         found = self.names[self.significant()]
@@ -99,7 +103,7 @@ class LocalReading:
     @property
     def scores(self) -> Array:
         """Smoothed scores s_j(x), (m, 4)."""
-        return np.asarray(self.ratios * self.null_std[:, None])
+        return np.asarray(self.ratios * self.null_std)
 
     @property
     def names(self) -> Array:

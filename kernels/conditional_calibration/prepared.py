@@ -20,14 +20,17 @@ from congruence.kernels.conditional_calibration.bases import (
     held_tiles,
     sample_positions,
 )
+from congruence.kernels.conditional_calibration.count_scores import CountScores, count_draws, projected_count_draws
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
 from congruence.kernels.conditional_calibration.local_reading import LocalReading
 from congruence.kernels.conditional_calibration.null import (
     GaussianNull,
     Null,
+    draw_blocks,
     drawn_null,
     needs_limit,
     null_kind,
+    summed_null,
 )
 from congruence.kernels.conditional_calibration.own_basis import OwnColumns, OwnDirections, own_quantiles
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
@@ -58,6 +61,7 @@ from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.row_blocks.sums import BlockSums
 from congruence.kernels.steps import step
+from congruence.kernels.threads import available_threads, map_on_threads
 
 REGULARIZATION = 0.1
 """lambda of the protocol's kernel, where it is not that of a prepared split: with it rows are read."""
@@ -160,6 +164,20 @@ class PreparedCalibration:
         sampled = np.asarray(quantiles, dtype=np.float64)[sample_positions(self.n, self.seed)]
         return planned_version(self.bases, "", sampled, np.float64)
 
+    def _evidence_of_counts(
+        self, rows: VersionRows, counts: CountScores, sums: BlockSums, own: OwnDirections | None
+    ) -> VersionEvidence:
+        """Against counts drawn from the version itself."""
+        vectors, draws = self.vectors, count_draws(self.settings.draws, self.n)
+        if own is not None and rows.own is not None:
+            vectors = np.concatenate([vectors, rows.own.directions(own)], axis=1)
+
+        def null(block: int) -> Array:
+            return projected_count_draws(vectors, counts, 0, block, draws, self.seed)
+
+        parts = map_on_threads(null, draw_blocks(draws), available_threads())
+        return VersionEvidence.of_own_null(self.bases, sums, own, summed_null(parts), draws, "exact")
+
     def _vector_bases(self) -> list[VectorBasis]:
         return [VectorBasis(basis.name, basis.eigenvalues, self.vectors[:, basis.place]) for basis in self.bases.bases]
 
@@ -199,7 +217,11 @@ class HeldVersion:
                 vectors = rows.own.directions(own)
                 return drawn_null(vectors, null.draws, split.seed, has_card=split.has_card)
 
-            found = VersionEvidence.of(bases, null, sums, own_directions(bases, plan.own, sums), own_null)
+            own = own_directions(bases, plan.own, sums)
+            if rows.counts is None:
+                found = VersionEvidence.of(bases, null, sums, own, own_null)
+            else:
+                found = split._evidence_of_counts(rows, rows.counts, sums, own)
             smoothing = VersionSmoothing.of(bases, sums)
             effects, columns = effect_sums(held_tiles(split.vectors), {"": rows.scores}, {"": smoothing}, read=read)
             test = found.test(smoothing.regression.effects(effects[""]), sums.added["scores"] / split.n)

@@ -72,10 +72,12 @@ class ScoreSmoothing:
         n: rows of the split.
         means: of the scores, (4,).
         coefficients: f U'phi, (k, 4).
-        weights: f U'U f, (k, k), of the squared weights of the smoothed scores.
+        weights: f U' diag(v_j) U f by order, (4, k, k), with v the variances of the scores if the model is the truth:
+            of the squared weights of the smoothed scores. One for all orders, (1, k, k), where these are 1.
         local: f_j U'(phi_j - mean), (k, 4), by the ridge that suits each order; 0 where no smoothing does.
         inner: by order, (4, k, k), see ``Directions.spread``.
         mixing: variance of the local spread scores over the rows.
+        variance: mean of v by order, (4,).
     """
 
     n: int
@@ -85,10 +87,23 @@ class ScoreSmoothing:
     local: Array = field(repr=False)
     inner: Array = field(repr=False)
     mixing: float
+    variance: Array
 
     @classmethod
-    def of(cls, directions: Directions, projected: Array, means: Array, squares: Array) -> ScoreSmoothing:
-        """From U'phi (k, 4), the mean scores and their sums of squares, (4,) each."""
+    def of(
+        cls,
+        directions: Directions,
+        projected: Array,
+        means: Array,
+        squares: Array,
+        *,
+        weighted: Array | None = None,
+        variance: Array | None = None,
+    ) -> ScoreSmoothing:
+        """From U'phi (k, 4), the mean scores and their sums of squares, (4,) each.
+
+        ``weighted`` and ``variance``: U' diag(v_j) U, (4, k, k), and the means of v, (4,), where v is not 1.
+        """
         n, filters = directions.n, directions.filters
         centred = directions.centred(projected, means)
         ridges = [
@@ -103,21 +118,24 @@ class ScoreSmoothing:
             n,
             means,
             filters[:, None] * projected,
-            filters[:, None] * directions.moment * filters,
+            filters[:, None] * (directions.moment[None] if weighted is None else weighted) * filters,
             local,
             np.stack([directions.spread(one) for one in kept]),
             max(mixing, 0.0),
+            np.ones(len(ORDERS)) if variance is None else variance,
         )
 
     def smoothed(self, vectors: Array) -> tuple[Array, Array]:
-        """s_j, (m, 4), and their standard deviation under the truth, (m,), where U is ``vectors`` (m, k)."""
+        """s_j, (m, 4), and their standard deviations under the truth, (m, 4), where U is ``vectors`` (m, k)."""
         scores = (vectors @ self.coefficients.astype(vectors.dtype)).astype(np.float64)
-        return scores, np.sqrt(quadratic(vectors, self.weights))
+        spread = np.sqrt(np.column_stack([quadratic(vectors, one) for one in self.weights]))
+        return scores, np.asarray(np.broadcast_to(spread, scores.shape))
 
     def local_means(self, vectors: Array) -> tuple[Array, Array]:
         """Local means (m, 4) and one standard error for the four of each, (m,)."""
         local = self.means + (vectors @ self.local.astype(vectors.dtype)).astype(np.float64)
-        squares = [1.0 / self.n + quadratic(vectors, one) for one in self.inner]
+        of_orders = zip(self.variance, self.inner, strict=True)
+        squares = [v * (1.0 / self.n + quadratic(vectors, one)) for v, one in of_orders]
         return local, np.sqrt(np.mean(squares, axis=0))
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.conditional_calibration.bases import BasisKernel, InputBases, Tiles, product
+from congruence.kernels.conditional_calibration.count_scores import CountScores, projected_count_draws
 from congruence.kernels.conditional_calibration.effects import LeaveOneOut
 from congruence.kernels.conditional_calibration.local_distribution import LEVELS
 from congruence.kernels.conditional_calibration.null import dominance, draw_blocks, projected_draws
@@ -25,6 +26,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.row_blocks.sums import BlockSums, chosen_in
 from congruence.kernels.threads import available_threads, map_on_threads
 
+SHARED = "what all versions share"
 _ROWS_OF_DRAWS = 16_384  # whose directions are side by side while draws go over them
 
 
@@ -66,11 +68,13 @@ class VersionRows:
         pit: (rows,).
         scores: (rows, 4).
         own: columns of its own kernel; None without an own basis.
+        counts: where the scores are means over the jumps of predicted counts, their law.
     """
 
     pit: Array
     scores: Array
     own: OwnColumns | None = None
+    counts: CountScores | None = None
 
     @classmethod
     def of(
@@ -79,7 +83,8 @@ class VersionRows:
         """From targets and predictions, and the version's own quantiles (rows, q), if it has a basis of them."""
         pit = pit_values(y, law, seed=seed, keys=keys)
         own = None if plan.own is None or quantiles is None else OwnColumns.of(plan.own, quantiles)
-        return cls(pit, pit_scores(pit), own)
+        counts = CountScores.of(np.asarray(y, dtype=np.float64), law)
+        return cls(pit, pit_scores(pit) if counts is None else counts.observed, own, counts)
 
 
 def score_sums(
@@ -87,7 +92,7 @@ def score_sums(
 ) -> dict[str, BlockSums]:
     """What a block adds by version: products of all directions with the scores, and with the version's own columns.
 
-    With ``is_guarded`` also under "" what the gaussian limit of the null needs (``limit_sums``).
+    With ``is_guarded`` also under ``SHARED`` what the gaussian limit of the null needs (``limit_sums``).
 
     Args:
         bases: of the split.
@@ -103,7 +108,7 @@ def score_sums(
             sums[name].add("unbounded", float(version.own.unbounded))
     for rows, vectors in tiles:
         if is_guarded:
-            sums.setdefault("", BlockSums()).merge(limit_sums(bases, vectors))
+            sums.setdefault(SHARED, BlockSums()).merge(limit_sums(bases, vectors))
         for name, version in rows_of.items():
             added, scores = sums[name], version.scores[rows]
             added.add("projected", product(vectors, scores))
@@ -114,12 +119,33 @@ def score_sums(
                 below = (version.pit[rows, None] <= LEVELS).astype(np.float32)
                 added.add("below", product(vectors[:, smoother[0]], below))
                 added.add("shares", np.sum(below, axis=0, dtype=np.float64))
+                if version.counts is not None:
+                    _add_variances(added, vectors[:, smoother[0]], version.counts.variance[rows])
             if name in own:
                 columns = own[name].at(rows)[0].astype(np.float64)
                 added.add("own projected", product(columns, scores))
                 added.add("own products", columns.T @ columns)
                 if is_guarded:
                     added.add("own shared", product(columns, vectors))
+    return sums
+
+
+def _add_variances(sums: BlockSums, vectors: Array, variance: Array) -> None:
+    """U' diag(v) U of every order, and the sum of v, for v (rows, 4)."""
+    sums.add("variance", np.sum(variance, axis=0))
+    weighted = [product(vectors * column[:, None].astype(vectors.dtype), vectors) for column in variance.T]
+    sums.add("weighted", np.stack(weighted))
+
+
+def count_null_sums(tiles: Tiles, version: VersionRows, first: int, draws: int, seed: int) -> BlockSums:
+    """Products of the scores of drawn counts with all directions and with the version's own columns side by side."""
+    assert version.counts is not None
+    counts, own, sums = version.counts, None if version.own is None else version.own.tiles(), BlockSums()
+    for rows, vectors in tiles:
+        side_by_side = vectors if own is None else np.concatenate([vectors, own.at(rows)[0]], axis=1, dtype=np.float32)
+        for block in draw_blocks(draws):
+            part = projected_count_draws(side_by_side, counts.of_rows(rows), first + rows.start, block, draws, seed)
+            sums.add(f"draws from {block}", part)
     return sums
 
 
@@ -168,9 +194,9 @@ def null_sums(tiles: Tiles, rows_of: Mapping[str, VersionRows], first: int, draw
 
 
 def places_in_null(bases: InputBases, plans: Sequence[VersionPlan]) -> dict[str, slice]:
-    """Of each version's own columns in ``null_sums``; "" is what all share."""
+    """Of each version's own columns in ``null_sums``; ``SHARED`` is what all share."""
     start = len(bases.total)
-    places = {"": slice(0, start)}
+    places = {SHARED: slice(0, start)}
     for plan in plans:
         if plan.own is not None:
             places[plan.name] = slice(start, start + len(plan.own.landmarks))

@@ -18,7 +18,7 @@ from congruence.kernels.conditional_calibration.local_distribution import (
     smoothed_shares,
 )
 from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalReading
-from congruence.kernels.conditional_calibration.null import GaussianNull, Null, evidence_of_draws
+from congruence.kernels.conditional_calibration.null import GaussianNull, Null, draw_blocks, evidence_of_draws
 from congruence.kernels.conditional_calibration.own_basis import OWN, OwnDirections
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
@@ -120,6 +120,38 @@ class VersionEvidence:
         null = np.concatenate([shared.evidence, drawn[None]])
         return cls((*names, OWN), np.concatenate([observed, mine[None]]), null, shared.kind)
 
+    @classmethod
+    def of_own_null(
+        cls, bases: InputBases, sums: BlockSums, own: OwnDirections | None, null: Null, draws: int, kind: NullKind
+    ) -> VersionEvidence:
+        """Against a null that is the version's alone: every statistic is scaled by its own draws.
+
+        Args:
+            bases: of the split.
+            sums: of the version, from ``score_sums``.
+            own: directions of its own basis, if it has one.
+            null: draws of the coefficients of all bases and of its own side by side, (k, 4, D).
+            draws: B.
+            kind: what drew them.
+        """
+        names = [basis.name for basis in bases.bases]
+        found = [basis_hypotheses(basis.eigenvalues, bases.plan.settings) for basis in bases.bases]
+        observed = bases.split(sums.added["projected"])
+        ends = [basis.place.stop for basis in bases.bases]
+        if own is not None:
+            names.append(OWN)
+            found.append(basis_hypotheses(own.eigenvalues, bases.plan.settings))
+            observed.append(own.coordinates.T @ sums.added["own projected"])
+        forms: list[list[Array]] = [[each.forms(part[:, :, None])] for each, part in zip(found, observed, strict=True)]
+        for block in draw_blocks(draws):
+            parts = np.split(null(block), ends if own is not None else ends[:-1])
+            for each, part, kept in zip(found, parts, forms, strict=True):
+                kept.append(each.forms(part))
+        evidence = np.stack(
+            [each.evidence_by_moments(np.concatenate(kept, axis=2)) for each, kept in zip(found, forms, strict=True)]
+        )
+        return cls(tuple(names), evidence[:, :, :1], evidence[:, :, 1:], kind)
+
     def test(self, effects: Mapping[str, Effect], means: Sequence[float]) -> ConditionalCalibrationTest:
         """The outcome, with effects and mean scores."""
         observed, null = self.observed, self.null
@@ -166,7 +198,15 @@ class VersionSmoothing:
             return cls(sums, regression, None, None)
         place, inside = found
         projected, means = sums.added["projected"][place], sums.added["scores"] / bases.plan.n
-        return cls(sums, regression, place, ScoreSmoothing.of(inside, projected, means, sums.added["squares"]))
+        smoothing = ScoreSmoothing.of(
+            inside,
+            projected,
+            means,
+            sums.added["squares"],
+            weighted=sums.added.get("weighted"),
+            variance=sums.added["variance"] / bases.plan.n if "variance" in sums.added else None,
+        )
+        return cls(sums, regression, place, smoothing)
 
     def reading(self, vectors: Array) -> LocalReading:
         """Of rows with directions U, (rows, k)."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.bases import BasisPlan, InputBases, basis_sums, sample_positions
+from congruence.kernels.conditional_calibration.count_scores import count_draws
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
 from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalReading
 from congruence.kernels.conditional_calibration.null import (
@@ -34,8 +35,10 @@ from congruence.kernels.conditional_calibration.regions import RegionCenters, Re
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.conditional_calibration.version_sums import (
+    SHARED,
     VersionPlan,
     VersionRows,
+    count_null_sums,
     null_sums,
     places_in_null,
     planned_version,
@@ -54,6 +57,7 @@ from congruence.kernels.conditional_calibration.version_test import (
 )
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.row_blocks.inputs import protocol_inputs
+from congruence.kernels.row_blocks.sums import BlockSums
 from congruence.tasks.solving.block_passes import (
     Pass,
     RowBlocks,
@@ -206,7 +210,10 @@ class _Calibrated:
         found = {}
         for plan in self.plans:
             own = own_directions(bases, plan.own, sums[plan.name])
-            evidence = VersionEvidence.of(bases, null, sums[plan.name], own, own_nulls(plan.name))
+            if "weighted" in sums[plan.name].added:
+                evidence = self._evidence_of_counts(plan, sums[plan.name], own)
+            else:
+                evidence = VersionEvidence.of(bases, null, sums[plan.name], own, own_nulls(plan.name))
             version = smoothing[plan.name]
             assert version.smoothing is not None
             means = sums[plan.name].added["scores"] / told.plan.n
@@ -218,14 +225,28 @@ class _Calibrated:
             )
         return found
 
+    def _evidence_of_counts(self, plan: VersionPlan, sums: BlockSums, own: OwnDirections | None) -> VersionEvidence:
+        """Against counts drawn from the version itself."""
+        bases, told = self.bases, self.told
+        draws, shared = count_draws(told.plan.settings.draws, told.plan.n), len(bases.total)
+        drawn = self.run("calibration counts", _count_null, told, bases, plan, draws)[""]
+
+        def null(block: int) -> Array:
+            part = drawn.added[f"draws from {block}"]
+            if own is None:
+                return np.asarray(part[:shared])
+            return np.concatenate([part[:shared], _turned(own.coordinates, lambda _: part[shared:], block)])
+
+        return VersionEvidence.of_own_null(bases, sums, own, null, draws, "exact")
+
     def _null(self, sums: Pass) -> tuple[SharedNull, Callable[[str], Callable[[OwnDirections], Null]]]:
         """The null of all versions, and by version that of its own directions."""
         bases, plan = self.bases, self.told.plan
         draws = plan.settings.draws_for(plan.n)
-        largest = sums[""].largest["dominance"] if "" in sums else 0.0
+        largest = sums[SHARED].largest["dominance"] if SHARED in sums else 0.0
         kind = null_kind(plan.settings.null, plan.n, largest)
         if kind == "gaussian":
-            gaussian = GaussianNull.of(sums[""].added["moment"], draws, plan.seed)
+            gaussian = GaussianNull.of(sums[SHARED].added["moment"], draws, plan.seed)
             shared = SharedNull.of(bases, kind, gaussian)
             return shared, lambda name: lambda own: gaussian_own_null(gaussian, own, sums[name])
         drawn = self.run("calibration null", _null, self.told, bases, self.plans, draws)[""]
@@ -236,7 +257,7 @@ class _Calibrated:
             mine = summed_null([part[places[name]] for part in parts]) if name in places else None
             return lambda own: lambda block: _turned(own.coordinates, mine, block)
 
-        return SharedNull.of(bases, kind, summed_null([part[places[""]] for part in parts])), own_null
+        return SharedNull.of(bases, kind, summed_null([part[places[SHARED]] for part in parts])), own_null
 
 
 def _turned(coordinates: Array, columns: Null | None, block: int) -> Array:
@@ -270,6 +291,13 @@ def _null(
 ) -> Pass:
     rows = _rows(blocks, block, first, told, plans)
     return {"": null_sums(bases.tiles(told.of(blocks, block, first)), rows, first, draws, told.plan.seed)}
+
+
+def _count_null(
+    blocks: KeyedBlocks, block: int, first: int, told: _Inputs, bases: InputBases, plan: VersionPlan, draws: int
+) -> Pass:
+    version = _rows(blocks, block, first, told, [plan])[plan.name]
+    return {"": count_null_sums(bases.tiles(told.of(blocks, block, first)), version, first, draws, told.plan.seed)}
 
 
 def _reading(

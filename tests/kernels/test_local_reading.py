@@ -75,8 +75,8 @@ def test_scores_and_their_spread_are_the_definition(few: SpectralSmoother) -> No
     a = _weights(few)
     reading = local_reading(few, pit)
     np.testing.assert_allclose(reading.scores, a @ pit_scores(pit), atol=2e-5)
-    np.testing.assert_allclose(reading.null_std, np.sqrt(np.sum(a**2, axis=1)), rtol=1e-4)
-    np.testing.assert_allclose(reading.p_values, 2 * ndtr(-np.abs(reading.scores) / reading.null_std[:, None]))
+    np.testing.assert_allclose(reading.null_std, np.tile(np.sqrt(np.sum(a**2, axis=1))[:, None], 4), rtol=1e-4)
+    np.testing.assert_allclose(reading.p_values, 2 * ndtr(-np.abs(reading.scores) / reading.null_std))
     np.testing.assert_allclose(
         reading.q_values, scipy.stats.false_discovery_control(combined_p_values(reading.p_values))
     )
@@ -86,7 +86,7 @@ def test_the_spread_is_that_of_simulated_true_models(few: SpectralSmoother) -> N
     rng = np.random.default_rng(4)
     drawn = np.stack([few(pit_scores(rng.random(120)).astype(np.float32)) for _ in range(1500)])
     spread = local_reading(few, rng.random(120)).null_std
-    np.testing.assert_allclose(drawn.std(axis=0) / spread[:, None], 1.0, atol=0.12)
+    np.testing.assert_allclose(drawn.std(axis=0) / spread, 1.0, atol=0.12)
 
 
 def test_points_without_labels_are_read_too(inputs: Array) -> None:

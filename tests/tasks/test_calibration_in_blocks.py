@@ -143,6 +143,21 @@ def test_memory_and_blocks_of_any_size_give_the_same_numbers(blocks: KeptBlocks,
         np.testing.assert_allclose(there.curves.upper, curves.upper, atol=1e-5)
 
 
+def test_counts_have_the_same_numbers_in_blocks(blocks: KeptBlocks) -> None:
+    n, settings = 900, replace(SETTINGS, draws=99)
+    x, rate = blocks.x[:n], np.exp(0.4 * blocks.x[:n, 0]) / 3.0
+    y = np.random.default_rng(1).poisson(rate).astype(float)
+    found, columns = calibrated(KeptBlocks(x, y, {"": Poisson(rate)}, (0, 301, n)), settings=settings)
+    held = prepare_calibration(
+        EXACT.apply(x), input_kernel=EXACT.input_kernel, regularization=EXACT.regularization, settings=settings, seed=3
+    ).version(y, Poisson(rate), keys=np.arange(n), seed=3)
+    assert found[""].test.statistic == pytest.approx(held.test.statistic, rel=1e-4)
+    np.testing.assert_allclose(found[""].test.null_statistics, held.test.null_statistics, rtol=1e-3, atol=1e-3)
+    whole = found[""].whole(columns[""])
+    np.testing.assert_allclose(whole.reading.null_std, held.reading.null_std, rtol=1e-4)
+    np.testing.assert_allclose(whole.reading.ratios, held.reading.ratios, rtol=1e-3, atol=1e-4)
+
+
 def test_one_dominating_row_is_drawn_for_and_not_taken_as_normal() -> None:
     """Under a cubic kernel one row that is far from the others makes a direction alone."""
     rng, n = np.random.default_rng(4), 1200

@@ -1,0 +1,113 @@
+r"""Scores of counts without noise of our own: means over the jump of the predicted law that holds the target.
+
+A randomised PIT value of a sparse count is mostly the random number V. The mean of its scores over V,
+
+.. math::  \bar\phi_{ij} = \frac{1}{b_i - a_i} \int_{a_i}^{b_i} \phi_j(u)\, du, \qquad
+           a_i = F_i(y_i-),\; b_i = F_i(y_i),
+
+has mean 0 if the model is the truth and no randomness but the data's. Its law is each version's own: the null is drawn
+by u uniform in (0, 1), from the jump that holds u, and every statistic is put on one scale by the moments of its own
+draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.null import DRAWS_AT_ONCE, null_pit_values
+from congruence.kernels.conditional_calibration.pit_scores import ORDERS
+from congruence.kernels.distributions import Distribution
+
+TAIL = 1e-7
+"""Of a law, beyond which on either side its jumps are taken as one."""
+
+FEW_ROWS, FEW_ROWS_DRAWS, MANY_ROWS_DRAWS = 5_000, 999, 255
+_ROWS = 256
+_LARGEST_TABLE = 4096
+
+
+def mean_scores(lower: Array, upper: Array) -> Array:
+    """phi_1 to phi_4, averaged over [lower, upper] (...), (..., 4)."""
+    c, square = lower + upper - 1.0, (upper - lower) ** 2  # of 2u - 1: its middle, and its half width squared
+    second = c**2 + square / 3.0
+    fourth = c**4 + 2.0 * c**2 * square + square**2 / 5.0
+    return np.stack(
+        [
+            np.sqrt(3.0) * c,
+            np.sqrt(5.0) * (1.5 * second - 0.5),
+            np.sqrt(7.0) * (2.5 * (c**3 + c * square) - 1.5 * c),
+            (35.0 * fourth - 30.0 * second + 3.0) * (3.0 / 8.0),
+        ],
+        axis=-1,
+    )
+
+
+@dataclass(frozen=True)
+class CountScores:
+    """Scores of counts at some rows, and what it takes to draw them if the model is the truth.
+
+    Attributes:
+        observed: (n, 4).
+        variance: of each score if the model is the truth, (n, 4).
+        ends: F_i at the counts of the table, increasing to 1, (n, K).
+        scores: of the jump that ends there, (n, K, 4), in single precision.
+    """
+
+    observed: Array = field(repr=False)
+    variance: Array = field(repr=False)
+    ends: Array = field(repr=False)
+    scores: Array = field(repr=False)
+
+    @classmethod
+    def of(cls, y: Array, predictive: Distribution) -> CountScores | None:
+        """Of counts y (n,); None of laws that are not counts, or too wide for a table: their jumps are small."""
+        if not predictive.is_discrete or y.ndim != 1 or len(y) == 0:
+            return None
+        first = predictive.quantile(np.full((1, 1), TAIL))[:, 0]
+        last = predictive.quantile(np.full((1, 1), 1.0 - TAIL))[:, 0]
+        width = int(np.max(last - first)) + 1
+        if width > _LARGEST_TABLE:
+            return None
+        ends = np.asarray(predictive.cdf(first[:, None] + np.arange(width)), dtype=np.float64)
+        ends[:, -1] = 1.0
+        starts = np.concatenate([np.zeros((len(y), 1)), ends[:, :-1]], axis=1)
+        scores = mean_scores(starts, ends)
+        variance = np.einsum("nk,nkj->nj", ends - starts, scores**2)
+        observed = mean_scores(*predictive.pit_range(y))
+        return cls(observed, variance, ends, scores.astype(np.float32))
+
+    def of_rows(self, rows: slice) -> CountScores:
+        """Of some rows alone."""
+        return CountScores(self.observed[rows], self.variance[rows], self.ends[rows], self.scores[rows])
+
+    def drawn(self, rows: slice, first: int, block: int, count: int, seed: int) -> Array:
+        """Scores of ``count`` draws of the rows, which begin at position ``first``, (rows, 4, count)."""
+        ends, scores = self.ends[rows], self.scores[rows]
+        n, width = ends.shape
+        u = null_pit_values(first, n, block, seed)[:, :count].astype(np.float64)
+        # One search for all rows: those of row i lie between i and i + 1.
+        flat = (ends + np.arange(n)[:, None]).ravel()
+        place = np.searchsorted(flat, (u + np.arange(n)[:, None]).ravel(), side="left")
+        limit = np.repeat(np.arange(n) * width, count)
+        place = np.clip(place, limit, limit + width - 1)
+        return scores.reshape(n * width, len(ORDERS))[place].reshape(n, count, len(ORDERS)).transpose(0, 2, 1)
+
+
+def count_draws(asked: int | None, n: int) -> int:
+    """B at n rows: each version has draws of its own."""
+    return asked or (FEW_ROWS_DRAWS if n <= FEW_ROWS else MANY_ROWS_DRAWS)
+
+
+def projected_count_draws(vectors: Array, counts: CountScores, first: int, block: int, draws: int, seed: int) -> Array:
+    """U'phi of a block of draws over rows from position ``first`` on, (k, 4, D)."""
+    n, k = vectors.shape
+    count = min(DRAWS_AT_ONCE, draws - block)
+    total = np.zeros((k, len(ORDERS) * count), dtype=np.float32)
+    for start in range(0, n, _ROWS):
+        rows = slice(start, min(start + _ROWS, n))
+        drawn = counts.drawn(rows, first + start, block, count, seed)
+        total += vectors[rows].T @ np.ascontiguousarray(drawn).reshape(rows.stop - start, -1)
+    return total.reshape(k, len(ORDERS), count)
