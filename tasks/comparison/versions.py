@@ -24,10 +24,9 @@ from congruence.tasks.comparison.differences import (
     effect_differences,
     point_differences,
 )
+from congruence.tasks.comparison.explored import Explored, rows_apart
 from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.names import MEANS
-
-_LARGEST = 50
 
 
 @dataclass(frozen=True)
@@ -53,6 +52,7 @@ class PairedComparison:
         largest: the rows on which the two differ most in CCE, both ways, largest first.
         notes: what cannot be compared, why, and the remedy.
         changes: in what ``first`` is better or worse calibrated than ``second``, and where, in words.
+        explored: some of the rows with both predictions, and where the score differs; None without a common score.
     """
 
     first: ComparedVersion
@@ -63,6 +63,7 @@ class PairedComparison:
     largest: pd.DataFrame = field(repr=False)
     notes: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
+    explored: Explored | None = field(default=None, repr=False)
 
     def table(self) -> pd.DataFrame:
         """One row per metric."""
@@ -185,15 +186,17 @@ def compare_pair(
     differences |= effect_differences(first, second, rows)
     columns = {CCE: "cce", **{name: column for name, column in MEANS.items() if name in differences}}
     points = {name: _points_won(first, second, column, rows) for name, column in columns.items()}
+    largest, some = rows_apart(first, second, rows)
     return PairedComparison(
         first,
         second,
         rows=int(rows.sum()),
         differences=differences,
         points=points,
-        largest=_largest(first, second, rows),
+        largest=largest,
         notes=notes,
         changes=changes(first, second, rows),
+        explored=some,
     )
 
 
@@ -214,22 +217,3 @@ def _points_won(first: ComparedVersion, second: ComparedVersion, column: str, ro
 
 def _difference(first: ComparedVersion, second: ComparedVersion, column: str) -> Array:
     return np.asarray(first.scores[column].to_numpy(float) - second.scores[column].to_numpy(float))
-
-
-def _largest(first: ComparedVersion, second: ComparedVersion, rows: Array) -> pd.DataFrame:
-    """The rows on which they differ most in CCE; what is the rows' own is read of ``second``, which has the same."""
-    difference = _difference(first, second, "cce")
-    valid = np.flatnonzero(rows)
-    order = valid[np.argsort(-np.abs(difference[valid]), kind="stable")[:_LARGEST]]
-    table: dict[str, Any] = {
-        "row": order,
-        "key": second.scores["key"].to_numpy()[order],
-        "cce_difference": difference[order],
-    }
-    if "target" in second.scores:
-        table["target"] = second.scores["target"].to_numpy()[order]
-    for column in ("cce", "mean", "std", "nll", "crps"):
-        if column in first.scores and column in second.scores:
-            table[f"{column}_first"] = first.scores[column].to_numpy()[order]
-            table[f"{column}_second"] = second.scores[column].to_numpy()[order]
-    return pd.DataFrame(table)

@@ -70,7 +70,7 @@ def write_comparison(comparison: Comparison, folder: Path) -> list[str]:
     """Write report, tables and plot of a comparison under ``folder``; returns the names of the small tables."""
     figure = png(versions_figure({version.label: version.metrics for version in comparison.versions}))
     (folder / "versions.png").write_bytes(figure)
-    (folder / COMPARISON_FILE).write_text(comparison_report(comparison, {"versions": figure}))
+    (folder / COMPARISON_FILE).write_text(comparison_report(comparison))
     tables = {"versions.json": comparison.table()}
     for label, pair in list(comparison.pairs.items())[:20]:
         tables[f"{_metric_name(label)}-differences.json"] = pair.table()

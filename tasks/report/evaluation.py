@@ -24,7 +24,7 @@ from congruence.tasks.scores.meanings import CERTIFICATE_KINDS, verdict
 from congruence.tasks.scores.segments import FEWEST_ROWS, Segment, searched_rows, weak_segments
 from congruence.tasks.scores.summary import floor_share
 
-SCRIPTS = ("page", "tables", "charts", "map", "along", "row", "evaluation")
+SCRIPTS = ("page", "tables", "charts", "map", "along", "row", "rows", "evaluation")
 """The page's scripts, in the order in which they stand in it."""
 
 _PICTURES = 36

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 from collections import Counter
 from dataclasses import replace
@@ -19,7 +20,7 @@ from congruence.kernels.resampling.paired import PairedResampling, PointMetric, 
 from congruence.tasks import mlflow as tracking
 from congruence.tasks.comparison import ComparedVersion, compare_pair, compare_versions
 from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.report.comparison import comparison_report
+from congruence.tasks.report.comparison import comparison_data, comparison_report
 from congruence.tasks.scores.evaluation import Metric
 
 
@@ -84,7 +85,7 @@ def test_a_version_without_influence_is_named_with_its_remedy_and_gets_no_p_valu
     assert "CCE of angle/1 has no interval" in note
     assert "congruence evaluate FILE --again -m models:/angle/1" in note
     assert "cce_p_value" not in comparison.table()
-    assert "--again" in comparison_report(comparison, {})
+    assert "--again" in comparison_report(comparison)
 
 
 def test_other_reference_rows_are_not_compared_in_cce(compared):
@@ -139,11 +140,42 @@ def test_a_point_invalid_in_one_version_counts_in_neither(compared):
 def test_the_report_stands_alone(compared):
     hostile = replace(compared[1], metrics={**compared[1].metrics, "mae": Metric(1.0)},
                       model=ModelVersion("<script>alert(1)</script>", "2", "models:/x/2"))  # fmt: skip
-    html = comparison_report(compare_versions([compared[0], hostile]), {"versions": b"png"})
-    assert "<script" not in html
-    assert "http://" not in html
-    assert "https://" not in html
-    assert "points better / worse / same" in html
+    html = comparison_report(compare_versions([compared[0], hostile]))
+    assert "<script>alert" not in html
+    assert html.count("<script") == 2
+    assert set(re.findall(r"https?://[^\"'\s]+", html)) == {"http://www.w3.org/2000/svg"}
+    assert "rows better / worse / same" in html
+
+
+def test_the_page_says_who_wins_on_what_and_its_matrix_holds_the_differences(compared):
+    comparison = compare_versions(compared, baseline="angle/3", resamples=200)
+    data = comparison_data(comparison)
+    assert data.summary.startswith("angle/1 wins: better than angle/3 on CCE by ")
+    assert data.sentences["angle/1"].startswith("angle/1 is better on CCE by ")
+    assert data.matrix["angle/1"]["crps_mean"].side == "better"
+    assert data.matrix["angle/3"]["crps_mean"].difference is None
+    html = comparison_report(comparison)
+    found = comparison.pairs["angle/1"].differences["crps_mean"]
+    assert f'data-difference="{found.difference}" data-low="{found.low}" data-high="{found.high}"' in html
+    best = comparison_data(compare_versions(compared, resamples=200))
+    assert best.summary.startswith("angle/1 wins: every other version is worse on something")
+    same = replace(compared[1], model=model("9"))
+    even = comparison_data(compare_versions([compared[1], same], resamples=50))
+    assert even.summary.startswith("Nobody wins: no version is better than")
+
+
+def test_the_rows_of_a_pair_are_those_that_differ_most_with_the_score_of_both(compared):
+    pair = compare_versions(compared, baseline="angle/1", resamples=50).pairs["angle/3"]
+    assert pair.explored.score == "crps"
+    frame = pair.explored.frame
+    scores = [version.scores["crps"].to_numpy() for version in (compared[2], compared[0])]
+    difference = scores[0] - scores[1]
+    np.testing.assert_allclose(frame["difference"], difference[frame["row"]], rtol=1e-6)
+    assert np.all(np.diff(np.abs(frame["difference"])) <= 0.0)
+    by_target = next(each for each in pair.explored.along if each.name == "target")
+    assert by_target.rows.sum() == len(frame) == 398
+    assert by_target.rows @ by_target.value / 398 == pytest.approx(np.nanmean(difference))
+    assert {each.name for each in pair.explored.along} >= {"half", "prediction of angle/1"}
 
 
 def test_comparisons_in_mlflow(make_evaluation, tmp_path):

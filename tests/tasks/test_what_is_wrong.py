@@ -268,7 +268,7 @@ def test_a_comparison_says_in_what_a_version_is_better_or_worse_and_where(evalua
     sliced = [replace(found, scores=found.scores.assign(half=halves), slices=("half",)) for found in (right, balanced)]
     halved = " ".join(compare_pair(*sliced, resamples=100).changes)
     assert "model/0's spread is better than model/2's on half b" in halved
-    page = comparison_report(compare_versions([right, narrow], baseline="model/1", resamples=100), {})
+    page = comparison_report(compare_versions([right, narrow], baseline="model/1", resamples=100))
     assert "As expected if true: model/0" in page
     assert better.replace("'", "&#39;") in page
 

@@ -6,6 +6,7 @@ const KINDS = {
   skew: ["skew of the PIT (0 if right)", 0],
   tails: ["tails of the PIT (0 if right)", 0],
   ratio: ["actual / expected", 1],
+  difference: ["mean difference of the score", 0],
 };
 const POLYNOMIALS = [
   (v) => Math.sqrt(3) * v,
@@ -16,7 +17,7 @@ const POLYNOMIALS = [
 let along = null;
 
 function binsOfRows(feature) {
-  const column = columnOf(feature.name);
+  const column = columnOf(feature.column || feature.name);
   if (!column) return null;
   const found = new Int16Array(rows).fill(-1), { at } = column;
   if (feature.edges && column.kind === "number") {
@@ -32,9 +33,19 @@ function binsOfRows(feature) {
   for (let row = 0; row < rows; row++) found[row] = place.get(column.kind === "number" ? (Number.isFinite(at[row]) ? at[row] : "missing") : column.values[at[row]]) ?? -1;
   return found;
 }
+function meansOf(values, bins, groups) {
+  const sum = new Float64Array(groups), n = new Float64Array(groups);
+  for (let row = 0; row < rows; row++) {
+    if (!selected.mask[row] || bins[row] < 0) continue;
+    sum[bins[row]] += values[row];
+    n[bins[row]]++;
+  }
+  return Array.from(n, (count, bin) => (count >= 5 ? sum[bin] / count : NaN));
+}
 // Of the selected rows the same numbers as of all; the spread is that of errors over predicted ones, close to the factor.
 function besides(feature, bins) {
   if (!selected.mask || !bins) return {};
+  if (data.score) return { difference: meansOf(columns.get("difference").at, bins, feature.bins.length) };
   const target = columns.get("target"), mean = columns.get("mean"), std = columns.get("std"), pit = columns.get("pit");
   if (!target || !mean || !std || !pit) return {};
   const sums = { n: [], bias: [], spread: [], skew: [], tails: [], y: [], m: [], z: [] };
@@ -61,33 +72,40 @@ function besides(feature, bins) {
     ratio: each((bin) => sums.y[bin] / sums.m[bin]),
   };
 }
+// One number of one feature, bin by bin.
+function panel(feature, kind, bins, beside, title) {
+  const box = document.createElement("div"), all = feature.rows.reduce((a, b) => a + b, 0), right = KINDS[kind][1];
+  const pick = (bin) => bins && select(Uint8Array.from(bins, (each) => (each === bin ? 1 : 0)), `${feature.name} ${feature.bins[bin]}`);
+  binned(box, { title, right, described: `By ${feature.name}`, bins: feature.bins, band: feature[kind], rows: feature.rows, all, beside: beside[kind], pick });
+  return box;
+}
+const DIFFERENCES = 8;
+function drawDifferences() {
+  const panels = data.along.slice(0, DIFFERENCES).map((feature) => {
+    const bins = binsOfRows(feature);
+    return panel(feature, "difference", bins, besides(feature, bins), `by ${feature.name}`);
+  });
+  byId("along").replaceChildren(...panels);
+}
 function drawAlong() {
+  if (data.score) return drawDifferences();
   if (!along) return;
-  const bins = binsOfRows(along), beside = besides(along, bins), all = along.rows.reduce((a, b) => a + b, 0);
-  const pick = (bin) => {
-    if (!bins) return;
-    select(Uint8Array.from(bins, (each) => (each === bin ? 1 : 0)), `${along.name} ${along.bins[bin]}`);
-  };
+  const bins = binsOfRows(along), beside = besides(along, bins);
   const kinds = along.ratio ? ["ratio", "spread", "skew", "tails"] : ORDERS;
-  byId("along").replaceChildren(
-    ...kinds.map((kind) => {
-      const box = document.createElement("div"), [title, right] = KINDS[kind];
-      binned(box, { title, right, described: `By ${along.name}`, bins: along.bins, band: along[kind], rows: along.rows, all, beside: beside[kind], pick });
-      return box;
-    }),
-  );
+  byId("along").replaceChildren(...kinds.map((kind) => panel(along, kind, bins, beside, KINDS[kind][0])));
 }
 function startAlong() {
+  if (!byId("along")) return;
   const box = byId("along-feature");
-  if (!box) return;
-  data.along.forEach((each, k) => box.append(new Option(`${each.name} (explains ${number(100 * each.explained, 2)} %)`, k)));
   along = data.along[0] || null;
-  box.addEventListener("change", () => {
-    along = data.along[box.value];
-    drawAlong();
-  });
+  if (box) {
+    box.append(...data.along.map((each, k) => new Option(`${each.name} (explains ${number(100 * each.explained, 2)} %)`, k)));
+    box.addEventListener("change", () => {
+      along = data.along[box.value];
+      drawAlong();
+    });
+  }
   listeners.push(drawAlong);
-  drawAlong();
 }
 function startRange() {
   const box = byId("range-column");

@@ -33,6 +33,7 @@ function drawTerms(box) {
   });
   drawing.append(words(left, height - 4, "little discrimination: useless; much miscalibration: recalibrate", { class: "muted" }));
 }
+load(everything);
 startTables();
 if (rows) {
   startSelection();
@@ -44,6 +45,5 @@ if (rows) {
   drawDeciles();
   if (byId("terms")) drawTerms(byId("terms"));
   select(null, "");
-  openRow(0);
 }
 document.documentElement.dataset.ready = "yes";

@@ -28,6 +28,7 @@ function firstAxes(choices) {
   return planes.length > 1 ? planes : [columns.get("mean") || choices[0], columns.get("cce") || choices[1]];
 }
 function firstColour() {
+  if (data.colour) return columns.get(data.colour);
   const fault = columns.get("calibration_fault");
   if (fault && fault.at.some((code) => code > 0)) return fault;
   return columns.get("evidence") || columns.get("cce_excess") || columns.get("cce");
@@ -192,18 +193,21 @@ function step(dx, dy) {
   drawMap();
   byId("map-said").textContent = `Row ${data.numbers[map.cursor]}, ${map.by.label} ${text(map.by, map.cursor)}. Enter opens it.`;
 }
-function startMap() {
-  const choices = mapColumns(), axes = firstAxes(choices);
-  [map.x, map.y] = axes;
+function fillMap() {
+  const choices = mapColumns();
+  [map.x, map.y] = data.axes ? data.axes.map((name) => columns.get(name)) : firstAxes(choices);
   map.by = firstColour();
+  map.cursor = -1;
   for (const [id, key] of [["map-x", "x"], ["map-y", "y"], ["map-by", "by"]]) {
-    const box = byId(id);
-    choices.forEach((column, k) => box.append(new Option(column.label, k, false, column === map[key])));
-    box.addEventListener("change", () => {
-      map[key] = choices[box.value];
+    byId(id).replaceChildren(...choices.map((column, k) => new Option(column.label, k, false, column === map[key])));
+    byId(id).onchange = (event) => {
+      map[key] = choices[event.target.value];
       drawMap();
-    });
+    };
   }
+}
+function startMap() {
+  fillMap();
   const canvas = byId("map"), at = (event) => [event.offsetX, event.offsetY];
   canvas.addEventListener("pointerdown", (event) => {
     if (event.button) return;

@@ -1,5 +1,5 @@
 // The rows of the page, and which of them are selected: every view listens, any may select.
-const data = JSON.parse(document.getElementById("data").textContent);
+const everything = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
 
 function bytes(text) {
@@ -9,12 +9,20 @@ function bytes(text) {
 }
 const floats = (packed) => new Float32Array(bytes(packed.f32).buffer);
 
+// What is looked at: the version, or one of the pairs of a comparison.
+let data = {}, rows = 0;
 const columns = new Map();
-for (const column of data.columns || []) {
-  column.at = column.kind === "number" ? floats(column) : bytes(column.u8);
-  columns.set(column.name, column);
+function load(source) {
+  data = source;
+  rows = data.rows ? data.rows.shown : 0;
+  columns.clear();
+  for (const column of data.columns || []) {
+    column.at = column.kind === "number" ? floats(column) : bytes(column.u8);
+    columns.set(column.name, column);
+  }
+  opened.row = -1;
 }
-const rows = data.rows ? data.rows.shown : 0;
+const opened = { row: -1 };
 const columnOf = (name) => columns.get(name) || columns.get("slice:" + name);
 
 function number(value, digits = 4) {

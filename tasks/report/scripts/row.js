@@ -1,10 +1,9 @@
 // One row: its picture or features, the predicted law with the target in it, the targets of its neighbours, its scores.
-const opened = { row: -1 };
 const NEIGHBOURS = 20;
-const law = data.law || {};
+const law = everything.law || {};
 const lawParts = {};
 for (const name of ["at", "mass", "first"]) if (law[name]) lawParts[name] = floats(law[name]);
-const plane = data.plane ? floats(data.plane) : null;
+const plane = everything.plane ? floats(everything.plane) : null;
 
 function neighbours(row) {
   const near = [];
@@ -107,54 +106,4 @@ function openRow(row) {
   );
   drawLaw(byId("law"), row);
   drawMap();
-}
-function openOf(kind) {
-  const among = selectedRows();
-  if (!among.length) return;
-  if (kind === "worst") openRow(among[0]);
-  else if (kind === "best") openRow(among[among.length - 1]);
-  else if (kind === "next") openRow(among[(among.indexOf(opened.row) + 1) % among.length]);
-  else openRow(among[Math.floor(Math.random() * among.length)]);
-}
-
-const TABLE_ROWS = 25;
-function drawRows() {
-  const box = byId("rows"), by = columns.get(byId("rows-by").value), up = byId("rows-order").value === "lowest";
-  const among = selectedRows();
-  if (by) {
-    const key = by.kind === "number" ? (row) => by.at[row] : (row) => by.at[row];
-    among.sort((a, b) => (up ? key(a) - key(b) : key(b) - key(a)) || a - b);
-  }
-  const first = ["target", "mean", "std", "cce", "calibration_fault", "crps", "absolute_error", "pit"].filter((name) => columns.has(name));
-  const shown = [...first, ...data.features.filter((name) => columns.has(name)).slice(0, 10)].map((name) => columns.get(name));
-  if (by && !shown.includes(by)) shown.unshift(by);
-  const head = document.createElement("tr");
-  head.append(...["row", "key", ...shown.map((column) => column.label)].map((name) => Object.assign(document.createElement("th"), { textContent: name })));
-  const body = among.slice(0, TABLE_ROWS).map((row) => {
-    const line = document.createElement("tr"), first = document.createElement("td"), button = document.createElement("button");
-    button.type = "button";
-    button.className = "link";
-    button.textContent = whole(data.numbers[row]);
-    button.setAttribute("aria-label", `Open row ${data.numbers[row]}`);
-    button.addEventListener("click", () => {
-      openRow(row);
-      byId("row-title").scrollIntoView({ block: "nearest" });
-    });
-    first.append(button);
-    line.append(first);
-    for (const said of [data.keys[row], ...shown.map((column) => text(column, row))]) line.append(Object.assign(document.createElement("td"), { textContent: said }));
-    return line;
-  });
-  box.tHead.replaceChildren(head);
-  box.tBodies[0].replaceChildren(...body);
-  byId("rows-count").textContent = `${whole(Math.min(TABLE_ROWS, among.length))} of ${whole(among.length)}`;
-}
-function startRows() {
-  const box = byId("rows-by");
-  for (const column of columns.values()) if (column.kind === "number") box.append(new Option(column.label, column.name, false, column.name === "cce"));
-  box.addEventListener("change", drawRows);
-  byId("rows-order").addEventListener("change", drawRows);
-  for (const button of document.querySelectorAll("[data-open]")) button.addEventListener("click", () => openOf(button.dataset.open));
-  listeners.push(drawRows);
-  drawRows();
 }

@@ -1,0 +1,145 @@
+"""In headless Chromium: what one selects, the other views show; rows open; three widths, light and dark, no errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from mlflow_pages import CHROMIUM, Browser
+
+from congruence.tasks.comparison import compare_versions
+from congruence.tasks.report.comparison import comparison_report
+from congruence.tasks.report.evaluation import evaluation_report
+from congruence.tasks.scores.wrong import WhatIsWrong
+
+ERRORS = """
+window.errors = [];
+addEventListener("error", (event) => errors.push(event.message));
+console.error = (...said) => errors.push(said.join(" "));
+"""
+PRESS = "new KeyboardEvent('keydown', {key: '%s', bubbles: true})"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine")
+    browser = Browser()
+    browser.call("Page.enable")
+    browser.call("Page.addScriptToEvaluateOnNewDocument", source=ERRORS)
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="module")
+def pages(make_evaluation: Any, compared: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A report with a sentence on one half of the rows, and a comparison of three versions."""
+    evaluation = make_evaluation(rows=400)
+    scores = evaluation.valid_scores
+    places = pd.DataFrame({"place": ["half left", "half right"], "rows": [190, 208], "fault": ["heavier tails", ""],
+                           "shift": 0.1, "factor": 1.2, "q_value": 0.01})  # fmt: skip
+    said = ("The predictions are wrong: over all rows, too narrow.", "On half left (48 % of the rows) too narrow.")
+    features = pd.DataFrame({"age": np.linspace(20, 70, len(scores)), "bonus": np.arange(len(scores)) % 5},
+                            index=scores.index)  # fmt: skip
+    explored = replace(evaluation, wrong=WhatIsWrong(said, places), features=features)
+    folder = tmp_path_factory.mktemp("pages")
+    found = {"report": folder / "report.html", "comparison": folder / "comparison.html"}
+    found["report"].write_text(evaluation_report(explored))
+    found["comparison"].write_text(comparison_report(compare_versions(compared, baseline="angle/2", resamples=50)))
+    return found
+
+
+def look(browser: Browser, page: Path, *, width: int = 1000, dark: bool = False) -> None:
+    browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+    scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+    browser.call("Emulation.setEmulatedMedia", features=scheme)
+    browser.open(page.as_uri())
+    assert browser.wait("document.documentElement.dataset.ready === 'yes'", 20)
+
+
+def said(browser: Browser, selector: str) -> str:
+    return str(browser.evaluate(f"document.querySelector({json.dumps(selector)}).textContent"))
+
+
+@pytest.mark.parametrize("name", ["report", "comparison"])
+def test_a_page_is_whole_at_three_widths_in_light_and_dark(browser: Browser, pages: dict[str, Path], name: str) -> None:
+    for width, dark in ((400, False), (1000, True), (1600, False)):
+        look(browser, pages[name], width=width, dark=dark)
+        assert browser.evaluate("errors.join()") == ""
+        assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        painted = "[...document.getElementById('map').getContext('2d').getImageData(0, 0, 300, 200).data]"
+        assert int(str(browser.evaluate(f"new Set({painted}).size"))) > 10
+        assert int(str(browser.evaluate("document.querySelectorAll('#along svg').length"))) >= 3
+        ground = str(browser.evaluate("getComputedStyle(document.body).backgroundColor"))
+        assert (ground < "rgb(100") == dark or ground.startswith("rgb(15") == dark
+
+
+def test_a_sentence_selects_its_rows_in_map_features_and_table_and_a_row_opens(
+    browser: Browser, pages: dict[str, Path]
+) -> None:
+    look(browser, pages["report"])
+    assert said(browser, "#selected-words") == "Nothing selected: all 398 rows"
+    before = browser.evaluate("document.getElementById('map').toDataURL()")
+    browser.evaluate("document.querySelectorAll('ul.sentences button')[1].click()")
+    assert said(browser, "#selected-words").startswith("Selected: On half left (48 % of the rows) too narrow: ")
+    count = int(said(browser, "#selected-words").split(": ")[-1].split()[0])
+    assert 100 < count < 300
+    assert said(browser, "#rows-count") == f"25 of {count}"
+    assert browser.evaluate("document.getElementById('map').toDataURL()") != before
+    assert browser.evaluate("document.querySelectorAll('#along circle[fill=none]').length > 10")
+    chosen = said(browser, "#rows tbody tr:nth-child(3) button")
+    browser.evaluate("document.querySelector('#rows tbody tr:nth-child(3) button').click()")
+    assert said(browser, "#row-title").startswith(f"Row {chosen}: image-")
+    assert "target" in said(browser, "#law")
+    assert browser.evaluate("document.querySelectorAll('#law polygon').length") == 1
+    # Keys alone: from point to point on the map, one of them opened, and all rows again.
+    browser.evaluate(f"document.getElementById('map').dispatchEvent({PRESS % 'ArrowRight'})")
+    assert said(browser, "#map-said").endswith("Enter opens it.")
+    browser.evaluate(f"document.getElementById('map').dispatchEvent({PRESS % 'Enter'})")
+    assert said(browser, "#row-title").startswith(f"Row {said(browser, '#map-said').split()[1].rstrip(',')}:")
+    browser.evaluate(f"document.dispatchEvent({PRESS % 'Escape'})")
+    assert said(browser, "#rows-count") == "25 of 398"
+    # A bin of a feature, and a table's order.
+    browser.evaluate("document.querySelector('#along g.bin').dispatchEvent(new Event('click'))")
+    assert said(browser, "#selected-words").startswith("Selected: ")
+    browser.evaluate("document.querySelector('#places th:nth-child(2) button').click()")
+    assert said(browser, "#places tbody td") == "half right"
+    assert browser.evaluate("errors.join()") == ""
+
+
+def test_two_versions_are_looked_at_side_by_side(browser: Browser, pages: dict[str, Path]) -> None:
+    look(browser, pages["comparison"])
+    assert said(browser, "section b").startswith("angle/1 wins: better than angle/2 on ")
+    browser.evaluate("document.querySelectorAll('[data-look]')[1].click()")
+    assert said(browser, "#along-title") == "CRPS: angle/3 less angle/2"
+    browser.evaluate("document.getElementById('lost').click()")
+    assert said(browser, "#selected-words").startswith("Selected: rows lost by angle/3: ")
+    assert said(browser, "#row-winner").startswith("angle/2 scores better, by ")
+    assert "angle/3: " in said(browser, "#law")
+    assert browser.evaluate("errors.join()") == ""
+
+
+def test_a_page_runs_in_a_frame_without_an_origin_as_mlflow_shows_it(
+    browser: Browser, pages: dict[str, Path], tmp_path: Path
+) -> None:
+    """MLflow puts an HTML artifact as a blob into an iframe that may run scripts and nothing else."""
+    tell = "parent.postMessage(document.querySelector('#rows-count').textContent, '*')"
+    report = f"<script>setTimeout(() => {tell})</script>"
+    page = pages["report"].read_text().replace("</body>", report + "</body>")
+    outer = tmp_path / "outer.html"
+    text = json.dumps(page).replace("<", "\\u003c")
+    outer.write_text(f"""<body><script>
+        addEventListener("message", (event) => (document.title = event.data));
+        const frame = document.createElement("iframe");
+        frame.sandbox = "allow-scripts";
+        frame.src = URL.createObjectURL(new Blob([{text}], {{type: "text/html"}}));
+        document.body.append(frame);
+    </script></body>""")
+    browser.open(outer.as_uri())
+    assert browser.wait("document.title === '25 of 398'", 20)
