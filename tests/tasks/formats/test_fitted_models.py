@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import mlflow
@@ -217,3 +218,9 @@ def test_a_model_is_read_as_it_was_logged(package: str, make: Callable[[], Case]
         same(load_predictive_model(list_versions(helped)[-1].uri).predict(ASKED), made.expected)
     report = check_contract(model, ASKED, COUNTS[: len(ASKED)])
     assert f", read from {type(getattr(made.model, '_final_estimator', made.model)).__name__}" in report.family
+
+
+def test_the_page_has_a_row_for_every_package() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "model-formats.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    assert not [package for package in CASES if not any(f"(`{package}`)" in row for row in rows)]
