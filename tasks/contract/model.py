@@ -208,7 +208,9 @@ def load_version(identity: ModelVersion, predictions: PredictionSettings | None 
         ) from error
     # Some models open their files when they predict.
     weakref.finalize(pyfunc, shutil.rmtree, folder, ignore_errors=True)
-    return PredictiveModel(identity, predictions or settings_of(pyfunc, identity), pyfunc)
+    said = predictions is not None and predictions.family != AUTO
+    settings = predictions if said else settings_in(pyfunc.metadata.metadata, identity.label, predictions)
+    return PredictiveModel(identity, settings or PredictionSettings(), pyfunc)
 
 
 def fetch(identity: ModelVersion) -> Path:

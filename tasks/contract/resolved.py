@@ -14,7 +14,7 @@ from mlflow.models import Model
 from pydantic import ValidationError
 
 from congruence.tasks.contract.errors import ContractError
-from congruence.tasks.contract.settings import PredictionSettings
+from congruence.tasks.contract.settings import AUTO, PredictionSettings
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.models.settings import Isolation
 from congruence.tasks.runtime.masking import mask_text
@@ -27,6 +27,8 @@ _DIGITS = 32
 def resolved_contract(version: ModelVersion, predictions: PredictionSettings | None = None) -> PredictionSettings:
     """How the output of ``version`` is read: by ``predictions``, else as its own metadata say, all defaults filled in.
 
+    Predictions that name a method and no family are for versions whose metadata say nothing.
+
     Where neither says anything, the class of the native model tells once it is loaded (family "auto"). Only the
     version's ``MLmodel`` file is read, and only where ``predictions`` are not given.
 
@@ -34,7 +36,9 @@ def resolved_contract(version: ModelVersion, predictions: PredictionSettings | N
         ContractError: the metadata say what is not valid; or there is no ``MLmodel`` file.
         MlflowException: MLflow does not answer.
     """
-    return predictions or settings_in(read_description(version).metadata, version.label)
+    if predictions is not None and predictions.family != AUTO:
+        return predictions
+    return settings_in(read_description(version).metadata, version.label, predictions)
 
 
 def contract_digest(settings: PredictionSettings, model_inputs: Sequence[str], isolation: Isolation = "none") -> str:
@@ -68,15 +72,17 @@ def read_description(version: ModelVersion) -> Model:
             ) from error
 
 
-def settings_in(metadata: Mapping[str, Any] | None, label: str) -> PredictionSettings:
-    """How to read the output of a model, from its metadata; as it comes (family "auto") where these say nothing.
+def settings_in(
+    metadata: Mapping[str, Any] | None, label: str, otherwise: PredictionSettings | None = None
+) -> PredictionSettings:
+    """How to read the output of a model, from its metadata; ``otherwise`` where these say nothing, by default "auto".
 
     Raises:
         ContractError: the metadata say what is not valid.
     """
     found = (metadata or {}).get(METADATA_KEY)
     if found is None:
-        return PredictionSettings()
+        return otherwise or PredictionSettings()
     try:
         return PredictionSettings.model_validate(found)
     except ValidationError as error:

@@ -77,7 +77,7 @@ class Origin:
         """32 hexadecimal digits."""
         parts = {
             "parent": self.parent.model_id or self.parent.uri,
-            "predictions": self.predictions.model_dump(mode="json"),
+            "predictions": self.predictions.digested(),
             "split": self.split.digest,
             "half": self.half,
             "protocol": self.protocol_digest,
@@ -135,9 +135,9 @@ def register_recalibrated(
         (folder / MAP).write_bytes(fitted.map)
         write_description(folder, origin.parent.label, origin.predictions, _packed(settings, encoder, folder))
         example = _example(origin.split)
-        answered = _try(folder, example, origin)
+        answered, read_by = _try(folder, example, origin)
         signature = _signature(folder / PARENT, example, answered)
-        return _register(settings.tracking, origin, fitted, folder, signature)
+        return _register(settings.tracking, origin, fitted, folder, signature, read_by)
 
 
 def _packed(
@@ -156,11 +156,12 @@ def _example(split: Split) -> pd.DataFrame:
     return frame[frame.notna().all(axis=1)].head(EXAMPLE_ROWS).reset_index(drop=True)
 
 
-def _try(folder: Path, example: pd.DataFrame, origin: Origin) -> pd.DataFrame:
+def _try(folder: Path, example: pd.DataFrame, origin: Origin) -> tuple[pd.DataFrame, PredictionSettings]:
+    """What the model, packed, answers, and how that is read."""
     model = RecalibratedModel()
     try:
         model.open(folder)
-        return model.predict(None, example)
+        return model.predict(None, example), model.read_by
     except Exception as error:
         raise ContractError(
             f"{origin.parent.label}: its recalibrated model fails on {len(example)} rows of split "
@@ -180,7 +181,12 @@ def _signature(parent: Path, example: pd.DataFrame, answered: pd.DataFrame) -> M
 
 
 def _register(
-    tracking: TrackingSettings, origin: Origin, fitted: FittedVersion, folder: Path, signature: ModelSignature
+    tracking: TrackingSettings,
+    origin: Origin,
+    fitted: FittedVersion,
+    folder: Path,
+    signature: ModelSignature,
+    read_by: PredictionSettings,
 ) -> ModelVersion:
     client, parent = connect(tracking), origin.parent
     name = f"{tracking.experiment}/{EXPERIMENT}/{parent.name}"
@@ -195,7 +201,7 @@ def _register(
             python_model=recalibrated_model.__file__,
             artifacts={FOLDER: str(folder)},
             signature=signature,
-            metadata={METADATA_KEY: origin.predictions.model_dump(exclude_defaults=True)},
+            metadata={METADATA_KEY: read_by.model_dump(exclude_defaults=True)},
             pip_requirements=_requirements(folder / PARENT),
         )
     tags = {

@@ -29,9 +29,15 @@ from congruence.kernels.conditional_calibration.recalibration_map import Recalib
 from congruence.tasks.contract.columns import output_columns
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.model import PredictiveModel
-from congruence.tasks.contract.reading import read_distribution
+from congruence.tasks.contract.reading import (
+    describe_distribution,
+    distribution_columns,
+    law_distribution,
+    read_distribution,
+)
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.encoders import EncoderSettings, load_encoder
+from congruence.tasks.model_outputs.law import Law
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.recalibration.corrected_output import corrected_output
 from congruence.tasks.recalibration.embedded_inputs import Embedding
@@ -54,7 +60,7 @@ class RecalibratedModel(PythonModel):
             ContractError: an encoder that is not the one that the map was fitted with.
         """
         described: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text())
-        self.settings = PredictionSettings.model_validate(described["predictions"])
+        self.settings = self.read_by = PredictionSettings.model_validate(described["predictions"])
         self.fitted = read_map(folder / MAP)
         identity = ModelVersion(described["parent"], "", str(folder / PARENT))
         self.parent = PredictiveModel(identity, self.settings, load_model(str(folder / PARENT), suppress_warnings=True))
@@ -64,13 +70,17 @@ class RecalibratedModel(PythonModel):
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:  # noqa: ARG002
         """MLflow's entry: the corrected laws of the rows, in order."""
         frame = model_input.reset_index(drop=True)
-        columns = output_columns(self.parent.output(frame), len(frame))
-        base = read_distribution(columns, self.settings, len(frame))
+        output, self.read_by = self.parent.output(frame), self.settings
+        if isinstance(output, Law):  # of a native model: its laws are written into columns of ours
+            law = law_distribution(output, len(frame))
+            output, self.read_by = distribution_columns(law), describe_distribution(law)
+        columns = output_columns(output, len(frame))
+        base = read_distribution(columns, self.read_by, len(frame))
         if self.embedding is None:
             score_map = self.fitted.everywhere(len(frame))
         else:
             score_map = self.fitted.at(self.embedding(frame))
-        return corrected_output(columns, self.settings, self.fitted.form, base, score_map)
+        return corrected_output(columns, self.read_by, self.fitted.form, base, score_map)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import mlflow
 import numpy as np
@@ -17,16 +18,20 @@ from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 from sklearn.linear_model import BayesianRidge, LinearRegression
 
 from congruence.flows.operations.init_file import model_facts
+from congruence.kernels.conditional_calibration.recalibration_map import Form
 from congruence.kernels.distributions import Normal, Poisson, Quantiles
+from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.tasks import model_outputs
 from congruence.tasks.contract import ContractError, PredictionSettings, load_predictive_model, log_predictive_model
 from congruence.tasks.contract.loading_remedy import loading_remedy
 from congruence.tasks.contract.model import PredictiveModel, fetch
+from congruence.tasks.contract.reading import read_distribution
 from congruence.tasks.models import isolated
 from congruence.tasks.models.isolated import IsolatedModel
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.models.settings import PredictSettings
 from congruence.tasks.models.variables import model_variables
+from congruence.tasks.recalibration.model import RecalibratedModel
 
 FRAME = pd.DataFrame({"a": np.linspace(0, 1, 40), "b": np.cos(np.arange(40.0))})
 TARGET = 3 * FRAME["a"] + np.sin(9 * FRAME["b"])
@@ -84,6 +89,22 @@ def test_the_readers_need_numpy_and_the_standard_library_alone(tmp_path: Path) -
     )
     done = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "normal", done.stderr
+
+
+def test_a_native_version_that_is_recalibrated_answers_in_columns_of_ours(registry: str) -> None:
+    parent = load_predictive_model(log_natively(RIDGE, registry))
+    moved = NormalScoreMap.affine(np.full(40, 0.3), np.full(40, 1.5))
+    model = RecalibratedModel()
+    model.settings, model.parent, model.embedding = parent.settings, parent, None
+    model.fitted = SimpleNamespace(everywhere=lambda rows: moved, form=Form(factor=1.0, shift=1.0))
+    found = read_distribution(model.predict(None, FRAME), model.read_by, 40)
+    assert model.read_by == PredictionSettings(family="normal")
+    np.testing.assert_allclose(found.mean(), MEAN + 0.3 * STD)
+    np.testing.assert_allclose(found.std(), 1.5 * STD)
+    log_predictive_model(lambda frame: Normal(frame["a"], 1.0), name="model", input_example=FRAME,
+                         registered_model_name=f"{registry}-own")  # fmt: skip
+    own = load_predictive_model(list_versions(f"{registry}-own")[-1].uri, PredictionSettings(method="pred_dist"))
+    assert own.settings.method is None  # what a version says itself comes before a method for those that say nothing
 
 
 def test_a_method_with_a_family_gives_columns(registry: str) -> None:
