@@ -46,9 +46,15 @@ def embed_servers(home: Path) -> Path:
     """Point Prefect at ``home`` unless the user has pointed it elsewhere; returns ``home``, made if need be."""
     require_known_kind()
     home = home.resolve()
+    is_own = "PREFECT_HOME" not in os.environ
+    defaults = {**_QUIET, "PREFECT_HOME": str(home / "prefect")}
+    if is_json():
+        defaults |= _COLLECTED
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)
     try:
         home.mkdir(parents=True, exist_ok=True)
-        if "PREFECT_HOME" not in os.environ:
+        if is_own:
             _quiet_connection_pool(home / "prefect")
         _reserve(home)
     except OSError as error:
@@ -60,11 +66,6 @@ def embed_servers(home: Path) -> Path:
             ) from error
         remedy = "allow larger ones, see ulimit -f" if error.errno == errno.EFBIG else "give another folder with --home"
         raise SettingsError(f"home: {home} cannot be written ({error.strerror}); {remedy}") from error
-    defaults = {**_QUIET, "PREFECT_HOME": str(home / "prefect")}
-    if is_json():
-        defaults |= _COLLECTED
-    for name, value in defaults.items():
-        os.environ.setdefault(name, value)
     use_json_lines()
     # It tells every single attempt at a server that is away; we tell each pause.
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)

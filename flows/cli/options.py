@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from congruence.flows.cli.environment import embed_servers, tracking_uri
+from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.json_logging import LOGGER, is_json, use_json_lines
 from congruence.tasks.settings.home import DEFAULT, VARIABLE
 
@@ -95,13 +96,26 @@ def start(home: Path | None, *, announce: bool = True) -> Path:
     return take_over(embed_servers(chosen.folder))
 
 
-def use_home_store(home: Path | None) -> TrackingSettings:
-    """Point MLflow at the environment's server, else at the home folder, for commands without an evaluation file."""
-    folder = start(home)
-    from congruence.tasks.mlflow.settings import TrackingSettings
-    from congruence.tasks.runtime.mlflow_database import point_mlflow_at
+def use_home_store(home: Path | None, *, reads_only: bool = False) -> TrackingSettings:
+    """Point MLflow at the environment's server, else at the home folder, for commands without an evaluation file.
 
-    point_mlflow_at(tracking_uri(folder))
+    A command that ``reads_only`` looks at a copy of the database where the folder cannot be written.
+    """
+    chosen = home_folder(home)
+    chosen.announce()
+    is_copy = False
+    try:
+        embed_servers(chosen.folder)
+    except SettingsError as error:
+        if not reads_only or not chosen.folder.is_dir():
+            raise
+        announce(f"reading only: {error}")
+        is_copy = True
+    from congruence.tasks.mlflow.settings import TrackingSettings
+    from congruence.tasks.runtime.mlflow_database import database_to_read, point_mlflow_at
+
+    uri = tracking_uri(chosen.folder)
+    point_mlflow_at(database_to_read(uri) if is_copy else uri)
     return TrackingSettings()
 
 

@@ -5,7 +5,7 @@ Embed both, predict both by one version, solve on the labelled split, and evalua
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from prefect import flow
 from rich.table import Table
 
 from congruence.flows.cli.console import results
+from congruence.flows.cli.progress import say
 from congruence.flows.evaluation.keys import encoder_protocol
 from congruence.flows.evaluation.splits import open_planned, with_fitted_encoder
 from congruence.flows.evaluation.stages.addresses import local_stores, rows_of, store_uri
@@ -26,7 +27,7 @@ from congruence.flows.prefect.journal import JOURNALED
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.data import SplitSettings
-from congruence.tasks.data.new_inputs import new_inputs
+from congruence.tasks.data.new_inputs import in_words, new_inputs, rows_without_integers
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.mlflow import log_reliability, place_of
 from congruence.tasks.mlflow.connection import persist, use_tracking
@@ -89,6 +90,10 @@ def score(
     version = persist(f"looking up {model}", lambda: resolve(model), chosen.tracking)
     label = version.label
     known, asked = rows_of(chosen, reference), rows_of(chosen, fresh)
+    lacking = rows_without_integers(reference, fresh)
+    if lacking:
+        say(in_words(fresh, lacking))
+        asked = replace(asked, left_out=lacking)
     place = f"measurements/{reference.digest[:16]}-{fresh.digest[:16]}"
     key = f"{place}/{protocol.digest}-{(version.model_id or label).replace('/', '-')}.npz"
     kept = MeasurementAddress(store_uri(chosen), key, chosen.store.storage_options)
@@ -106,7 +111,7 @@ def score(
         protocol,
         _summary(known),
         _summary(asked),
-        row_frame(fresh, asked.store, asked.valid),
+        row_frame(fresh, asked.reasons(), asked.valid),
         measurement.result,
         measurement.test,
         asked.all_predictive(label),

@@ -166,11 +166,26 @@ class PredictiveModel:
             inputs = without_categories(frame[names].reset_index(drop=True))
             # MLflow refuses long where the signature says double; a whole number below 2^53 is the same in both.
             wide = {str(item.name) for item in schema.inputs if getattr(item, "type", None) == DataType.double}
-            return inputs.astype(
+            inputs = inputs.astype(
                 {name: "float64" for name in names if name in wide and inputs[name].dtype.kind in "iu"}
             )
+            # A column that lacks a value somewhere else in its table comes as floating-point numbers.
+            whole = {
+                str(item.name): "int64" if item.type == DataType.long else "int32"
+                for item in schema.inputs
+                if getattr(item, "type", None) in (DataType.long, DataType.integer)
+            }
+            return inputs.astype({name: whole[name] for name in names if name in whole and _is_whole(inputs[name])})
         matrix = np.stack([np.asarray(row) for row in frame.iloc[:, 0]]) if frame.shape[1] == 1 else frame.to_numpy()
         return matrix.astype(schema.numpy_types()[0]) if schema.is_tensor_spec() else frame
+
+
+def _is_whole(column: pd.Series[Any]) -> bool:
+    """Whether these are whole numbers, stored as floating-point ones."""
+    if column.dtype.kind != "f":
+        return False
+    values = column.to_numpy()
+    return bool((np.isfinite(values) & (np.abs(values) < 2.0**31) & (values == np.round(values))).all())
 
 
 def load_predictive_model(uri: str, predictions: PredictionSettings | None = None) -> PredictiveModel:

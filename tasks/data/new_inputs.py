@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from congruence.tasks.data.formats import Format
 from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import Split
 
 
 def new_inputs(labelled: SplitSettings, uri: str, *, name: str = "inputs") -> SplitSettings:
@@ -22,3 +25,25 @@ def new_inputs(labelled: SplitSettings, uri: str, *, name: str = "inputs") -> Sp
             "slices": [column for column in read.slices if column in present],
         }
     )
+
+
+def rows_without_integers(labelled: Split, fresh: Split) -> dict[int, str]:
+    """Rows of ``fresh`` that lack a model input which is a whole number in ``labelled``, and why, by row.
+
+    No model that takes integers can be asked for them: one such row would have all rows of its batch refused.
+    """
+    names = [name for name in labelled.settings.model_input_columns if pa.types.is_integer(labelled.column_type(name))]
+    found: dict[int, str] = {}
+    for shard in fresh.shards if names else ():
+        frame = fresh.frame(shard, names)
+        for name in names:
+            for row in frame.index[frame[name].isna()]:
+                found.setdefault(int(row), f"model input {name!r} is missing, where the labelled split has integers")
+    return dict(sorted(found.items()))
+
+
+def in_words(fresh: Split, lacking: dict[int, str]) -> str:
+    """What is said of rows that are left out, before the work on the others."""
+    first, why = next(iter(lacking.items()))
+    rows = "1 row is" if len(lacking) == 1 else f"{len(lacking):,} rows are"
+    return f"{rows} left out of {fresh.rows:,}: {fresh.place(first)}: {why}; the others are scored"

@@ -91,6 +91,17 @@ class Split:
         """The name of the key's column in frames."""
         return self.settings.key or self._index.table.key or "row"
 
+    def column_type(self, name: str) -> pa.DataType:
+        """The Arrow type of a column in the source.
+
+        Raises:
+            SplitError: a column that does not exist.
+        """
+        schema = self._index.table.schema
+        if name not in schema.names:
+            raise unknown_column(name, "column", schema.names, self._index.table.location)
+        return schema.field(name).type
+
     def place(self, row: int) -> str:
         """The file that row ``row`` of the split lies in, and where in that file."""
         return self._index.table.place(row)

@@ -6,7 +6,7 @@ predictions are. Nothing is opened before it is asked for, and a process opens e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -43,11 +43,13 @@ class EvaluatedRows:
         split: the split.
         address: where its embeddings are kept.
         predictions: by version; added once the split is embedded.
+        left_out: rows that are not evaluated though they may have an embedding, and why, by row of the split.
     """
 
     split: Split = field(repr=False)
     address: StoreAddress
     predictions: dict[str, KeptPredictions] = field(default_factory=dict)
+    left_out: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def store(self) -> EmbeddingStore:
@@ -57,7 +59,13 @@ class EvaluatedRows:
     @cached_property
     def valid(self) -> Array:
         """Which rows of the split are evaluated, (rows,)."""
-        return np.asarray(self.store.valid())
+        valid = np.asarray(self.store.valid())
+        valid[list(self.left_out)] = False
+        return valid
+
+    def reasons(self) -> dict[int, str]:
+        """Why, for each row that is not evaluated, by row of the split."""
+        return {**self.left_out, **self.store.reasons()}
 
     def embeddings(self) -> Array:
         """Of the valid rows, as the encoder gave them, (v, d)."""
@@ -92,7 +100,8 @@ class EvaluatedRows:
 
     def of_versions(self, versions: Sequence[str]) -> EvaluatedRows:
         """These rows with the predictions of some versions alone: what a task on them needs to be told."""
-        return EvaluatedRows(self.split, self.address, {version: self.predictions[version] for version in versions})
+        predictions = {version: self.predictions[version] for version in versions}
+        return EvaluatedRows(self.split, self.address, predictions, self.left_out)
 
     @cached_property
     def blocks(self) -> list[list[Shard]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from congruence.kernels.scores import point_scores
 from congruence.kernels.streams import hashed_keys
 from congruence.tasks.data import Shard, Split
 from congruence.tasks.data.thumbnails import thumbnails
-from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.encoders import Encoder
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion
@@ -60,11 +60,11 @@ def score_version(
     measurement: VersionMeasurement,
 ) -> Evaluation:
     """One version's evaluation: scores for every row of the split, invalid ones with their reason."""
-    split, store = rows.split, rows.store
+    split = rows.split
     valid, targets = rows.valid, rows.all_targets()
     predictive = rows.all_predictive(version.label)
     requested = requested_metrics(settings.metrics)
-    frame = row_frame(split, store, valid)
+    frame = row_frame(split, rows.reasons(), valid)
     keys = frame.loc[valid, "key"].to_numpy()
     result, test, expected = measurement.result, measurement.test, measurement.expected
     calibration = measurement.calibration
@@ -164,7 +164,7 @@ def influence_table(result: CongruenceResult, keys: Array) -> pd.DataFrame | Non
     return pd.DataFrame(dict(zip(INFLUENCE, (names, influence.squared, influence.root), strict=True)))
 
 
-def row_frame(split: Split, store: EmbeddingStore, valid: Array) -> pd.DataFrame:
+def row_frame(split: Split, reasons: Mapping[int, str], valid: Array) -> pd.DataFrame:
     """One row per row of the split: key, valid, reason, target and slices."""
     columns = [split.key_column, *split.settings.target_columns, *split.settings.slices]
     frame = split.frame(Shard(0, 0, split.rows, ""), columns)
@@ -174,7 +174,7 @@ def row_frame(split: Split, store: EmbeddingStore, valid: Array) -> pd.DataFrame
     frame = frame.rename(columns=names)
     frame.insert(1, "valid", valid)
     reason = np.full(split.rows, None, dtype=object)
-    for row, why in store.reasons().items():
+    for row, why in reasons.items():
         reason[row] = why
     frame.insert(2, "reason", reason)
     return frame

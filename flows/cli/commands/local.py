@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from congruence.flows.cli.environment import tracking_uri
 from congruence.flows.cli.options import Debug, Errors, Home, start
 
 
@@ -27,7 +28,11 @@ def ui(
     """Open MLflow's UI on the evaluations of the home folder."""
     with Errors(debug):
         folder = start(home)
+        from congruence.flows.operations.free_port import require_free
         from congruence.flows.operations.ui import serve_ui
+        from congruence.tasks.runtime.mlflow_database import require_local_store
 
+        require_free(host, port)
+        require_local_store(tracking_uri(folder))
         typer.echo(f"MLflow on http://{host}:{port} (stop with Ctrl-C)")
         raise typer.Exit(serve_ui(folder, host, port))

@@ -31,7 +31,7 @@ def list_versions(
 ) -> None:
     """List registered versions with their aliases, latest evaluations and gates."""
     with Errors(debug, as_json):
-        settings = use_home_store(home)
+        settings = use_home_store(home, reads_only=True)
         from congruence.flows.operations.listing import listing_json, print_listing
         from congruence.tasks.mlflow.listing import list_evaluations
 
@@ -51,7 +51,7 @@ def open_report(
 ) -> None:
     """Open the report of a version's latest evaluation."""
     with Errors(debug):
-        settings = use_home_store(home)
+        settings = use_home_store(home, reads_only=True)
         from congruence.flows.operations.listing import report_address
 
         address = report_address(version, split, settings)

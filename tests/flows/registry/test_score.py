@@ -14,8 +14,10 @@ from mlflow import MlflowClient
 from typer.testing import CliRunner
 
 from congruence.flows.cli.app import app
+from congruence.flows.operations import score_inputs
 from congruence.flows.operations.score_inputs import ScoredInputs, score
 from congruence.kernels.errors import InvalidInputError
+from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.mlflow import log_reliability
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.reliability import abstention_threshold
@@ -117,6 +119,38 @@ def test_unlabelled_inputs_get_the_same_numbers_from_the_command(registry: Any, 
     kept = scores["valid"]
     np.testing.assert_allclose(scores.loc[kept, "cce"], labelled.loc[kept, "cce"], rtol=1e-6)
     assert not (output / "rejection.png").exists()
+
+
+@pytest.mark.usefixtures("scored")
+def test_an_input_without_its_whole_number_is_left_out_and_the_others_are_scored(
+    registry: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One missing integer makes floating-point numbers of a column, which a model that takes integers refuses."""
+
+    def predict(frame: pd.DataFrame) -> pd.DataFrame:
+        assert frame["part"].dtype.kind == "i"
+        return pd.DataFrame({"loc": 2.0 * frame["angle"], "scale": 1.0})
+
+    example = pd.DataFrame({"angle": [0.1, 0.2], "part": [1, 2]})
+    log_predictive_model(
+        predict, name="whole", family="normal", input_example=example, registered_model_name="whole",
+        pip_requirements=["mlflow"],
+    )  # fmt: skip
+    split = registry.content()["splits"][0] | {"uri": str(registry.folder / "whole.parquet")}
+    rows = pd.read_parquet(registry.split).assign(part=lambda frame: np.arange(len(frame)) % 5)
+    rows.to_parquet(registry.folder / "whole.parquet")
+    rows = rows.iloc[:60].assign(part=lambda frame: frame["part"].where(np.arange(60) != 7))
+    rows.to_parquet(registry.folder / "lacking.parquet")
+    lines: list[str] = []
+    monkeypatch.setattr(score_inputs, "say", lines.append)
+    settings = registry.settings(**LAW, splits=[split | {"model_inputs": ["angle", "part"]}])
+    made = score(settings, "whole/1", str(registry.folder / "lacking.parquet"), log=False)
+    (line,) = lines
+    assert "1 row is left out of 60" in line
+    assert "lacking.parquet, row 7: model input 'part' is missing" in line
+    scores = pd.read_parquet(made.folder / "scores.parquet")
+    assert np.flatnonzero(~scores["valid"]).tolist() == [7]
+    assert "'part' is missing" in scores.loc[7, "reason"]
 
 
 @pytest.mark.usefixtures("scored")
