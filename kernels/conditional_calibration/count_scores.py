@@ -17,15 +17,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.null import DRAWS_AT_ONCE, null_pit_values
+from congruence.kernels.conditional_calibration.null import DRAWS_AT_ONCE, null_pit_values, projected_scores
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 from congruence.kernels.distributions import Distribution
 
 TAIL = 1e-7
 """Of a law, beyond which on either side its jumps are taken as one."""
 
-FEW_ROWS, FEW_ROWS_DRAWS, MANY_ROWS_DRAWS = 5_000, 999, 255
-_ROWS = 256
 _LARGEST_TABLE = 4096
 
 
@@ -96,18 +94,7 @@ class CountScores:
         return scores.reshape(n * width, len(ORDERS))[place].reshape(n, count, len(ORDERS)).transpose(0, 2, 1)
 
 
-def count_draws(asked: int | None, n: int) -> int:
-    """B at n rows: each version has draws of its own."""
-    return asked or (FEW_ROWS_DRAWS if n <= FEW_ROWS else MANY_ROWS_DRAWS)
-
-
 def projected_count_draws(vectors: Array, counts: CountScores, first: int, block: int, draws: int, seed: int) -> Array:
     """U'phi of a block of draws over rows from position ``first`` on, (k, 4, D)."""
-    n, k = vectors.shape
     count = min(DRAWS_AT_ONCE, draws - block)
-    total = np.zeros((k, len(ORDERS) * count), dtype=np.float32)
-    for start in range(0, n, _ROWS):
-        rows = slice(start, min(start + _ROWS, n))
-        drawn = counts.drawn(rows, first + start, block, count, seed)
-        total += vectors[rows].T @ np.ascontiguousarray(drawn).reshape(rows.stop - start, -1)
-    return total.reshape(k, len(ORDERS), count)
+    return projected_scores(vectors, count, lambda rows: counts.drawn(rows, first + rows.start, block, count, seed))

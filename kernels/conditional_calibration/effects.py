@@ -33,6 +33,7 @@ import scipy.stats
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.bases import InputBases, product
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS
+from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.row_blocks.sums import BlockSums
 
 LARGEST_LEVERAGE = 0.99
@@ -143,6 +144,15 @@ class LeaveOneOut:
     def effects(self, sums: BlockSums, level: float = 0.95) -> Mapping[str, Effect]:
         """theta of every order, from all tiles."""
         return {name: self.sums_of(j, sums).effect(level) for j, name in enumerate(ORDERS)}
+
+
+def effects_by_blocks(effects: Mapping[str, Effect], influence: Array, blocks: DependentBlocks) -> Mapping[str, Effect]:
+    """The same estimates with intervals of rows that depend on each other within blocks, from ``add_effects``."""
+    found = {}
+    for j, (name, effect) in enumerate(effects.items()):
+        low, high = blocks.interval(effect.estimate, influence[:, j], effect.level)
+        found[name] = Effect(effect.estimate, max(low, 0.0), max(high, 0.0), effect.level)
+    return found
 
 
 def explained_shares(vectors: Array, eigenvalues: Array, ridge: float, scores: Array) -> Mapping[str, Effect]:

@@ -24,12 +24,14 @@ from congruence.kernels.conditional_calibration.hypotheses import basis_hypothes
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.settings import EXACT_ROWS
 from congruence.kernels.conditional_calibration.settings import Null as NullKind
+from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.device_kernels import PIT_SCORES
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.streams import positioned_stream, stream
 from congruence.kernels.threads import available_threads, map_on_threads
 
 DRAWS_AT_ONCE = 256
+FEW_ROWS, FEW_ROWS_DRAWS, MANY_ROWS_DRAWS = 5_000, 999, 255
 ROWS_AT_ONCE = 256  # whose draws and their four polynomials, 1.3 MB, a core keeps in its cache
 ROWS_AT_ONCE_ON_CARD = 16_384
 LARGEST_DOMINANCE = 0.05
@@ -87,6 +89,35 @@ def projected_draws(vectors: Any, first: int, block: int, draws: int, seed: int)
     if xp is not np:
         return projected
     return np.asarray(np.einsum("js,ksd->kjd", SCORES_OF_MONOMIALS, projected), dtype=np.float32)
+
+
+def projected_scores(vectors: Array, count: int, scores_at: Callable[[slice], Array]) -> Array:
+    """U'Phi, (k, 4, count), where ``scores_at`` draws the scores of some rows, (rows, 4, count)."""
+    n, k = vectors.shape
+    total = np.zeros((k, len(ORDERS) * count), dtype=np.float32)
+    for start in range(0, n, ROWS_AT_ONCE):
+        rows = slice(start, min(start + ROWS_AT_ONCE, n))
+        drawn = np.ascontiguousarray(scores_at(rows), dtype=np.float32)
+        total += vectors[rows].T @ drawn.reshape(rows.stop - start, -1)
+    return total.reshape(k, len(ORDERS), count)
+
+
+def sign_null(vectors: Array, scores: Array, blocks: DependentBlocks, draws: int, seed: int) -> Null:
+    """The null of rows that depend on each other within blocks: their scores times one random sign a block."""
+
+    def null(block: int) -> Array:
+        count = min(DRAWS_AT_ONCE, draws - block)
+        signs = blocks.signs(count, seed, block).astype(np.float32)
+        return projected_scores(
+            vectors, count, lambda rows: scores[rows, :, None] * signs[blocks.labels[rows]][:, None, :]
+        )
+
+    return null
+
+
+def own_null_draws(asked: int | None, n: int) -> int:
+    """B of a null that is one version's alone, at n rows."""
+    return asked or (FEW_ROWS_DRAWS if n <= FEW_ROWS else MANY_ROWS_DRAWS)
 
 
 def drawn_null(vectors: Array, draws: int, seed: int, *, has_card: bool = False) -> Null:

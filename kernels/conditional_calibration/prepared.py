@@ -20,7 +20,8 @@ from congruence.kernels.conditional_calibration.bases import (
     held_tiles,
     sample_positions,
 )
-from congruence.kernels.conditional_calibration.count_scores import CountScores, count_draws, projected_count_draws
+from congruence.kernels.conditional_calibration.count_scores import projected_count_draws
+from congruence.kernels.conditional_calibration.effects import effects_by_blocks
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
 from congruence.kernels.conditional_calibration.local_reading import LocalReading
 from congruence.kernels.conditional_calibration.null import (
@@ -30,11 +31,13 @@ from congruence.kernels.conditional_calibration.null import (
     drawn_null,
     needs_limit,
     null_kind,
+    own_null_draws,
+    sign_null,
     summed_null,
 )
 from congruence.kernels.conditional_calibration.own_basis import OwnColumns, OwnDirections, own_quantiles
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
-from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
+from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest, NullKind
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.conditional_calibration.vector_targets import VectorBasis, vector_test
 from congruence.kernels.conditional_calibration.version_sums import (
@@ -55,6 +58,7 @@ from congruence.kernels.conditional_calibration.version_test import (
     own_directions,
 )
 from congruence.kernels.congruence.prepared import PreparedCongruence
+from congruence.kernels.dependence.blocks import DependentBlocks, blocks_of_groups, blocks_of_time
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.operator import RegularizedGram
@@ -99,7 +103,14 @@ class PreparedCalibration:
         return self.bases.plan.seed
 
     def test_version(
-        self, y: Any, predictive: Distribution, *, keys: Any | None = None, seed: int = 0
+        self,
+        y: Any,
+        predictive: Distribution,
+        *,
+        keys: Any | None = None,
+        seed: int = 0,
+        groups: Any | None = None,
+        time: Any | None = None,
     ) -> ConditionalCalibrationTest:
         """Test one model version from its predictive distributions.
 
@@ -108,14 +119,23 @@ class PreparedCalibration:
             predictive: n predictive distributions: any family, counts, ``Samples`` as draws of the model's law.
             keys: one name per row, for the randomisation of PIT values (see ``pit_values``).
             seed: of the randomisation.
+            groups: one value per row: rows of one group may depend on each other (see ``dependence.blocks``).
+            time: one sortable value per row: rows near each other in time may. Groups go before time.
 
         Raises:
-            InvalidInputError: y or predictive do not fit the split.
+            InvalidInputError: y or predictive do not fit the split; or fewer than ten groups or runs of time.
         """
-        return self.test_versions(y, [predictive], keys=keys, seed=seed)[0]
+        return self.test_versions(y, [predictive], keys=keys, seed=seed, groups=groups, time=time)[0]
 
     def test_versions(
-        self, y: Any, versions: Sequence[Distribution], *, keys: Any | None = None, seed: int = 0
+        self,
+        y: Any,
+        versions: Sequence[Distribution],
+        *,
+        keys: Any | None = None,
+        seed: int = 0,
+        groups: Any | None = None,
+        time: Any | None = None,
     ) -> list[ConditionalCalibrationTest]:
         """``test_version`` of some versions.
 
@@ -125,17 +145,37 @@ class PreparedCalibration:
         for predictive in versions:
             self._require_rows(len(predictive), "predictive")
         if any(predictive.dimension > 1 for predictive in versions):
+            if groups is not None or time is not None:
+                raise InvalidInputError(
+                    "groups, time: vector targets are tested as independent rows only; leave them out"
+                )
             return [vector_test(self._vector_bases(), y, law, self.settings, seed=self.seed) for law in versions]
-        return [self.version(y, law, keys=keys, seed=seed, read=False).test for law in versions]
+        dependent = {"groups": groups, "time": time}
+        return [self.version(y, law, keys=keys, seed=seed, read=False, **dependent).test for law in versions]
 
     def version(
-        self, y: Any, predictive: Distribution, *, keys: Any | None = None, seed: int = 0, read: bool = True
+        self,
+        y: Any,
+        predictive: Distribution,
+        *,
+        keys: Any | None = None,
+        seed: int = 0,
+        groups: Any | None = None,
+        time: Any | None = None,
+        read: bool = True,
     ) -> HeldVersion:
         """Test one version of scalar targets, and read it at every row; see ``test_version``."""
         quantiles = own_quantiles(y, predictive, self.settings.levels)
         plan = self._planned(quantiles)
         rows = VersionRows.of(plan, y, predictive, quantiles, keys=keys, seed=seed)
-        return HeldVersion.of(self, plan, rows, read=read)
+        blocks: DependentBlocks | None = None
+        if groups is not None:
+            blocks = blocks_of_groups(groups, self.n)
+        elif time is not None:
+            blocks = blocks_of_time(time, rows.scores)
+        # Blocks of single rows are independent rows.
+        blocks = None if blocks is not None and blocks.count == self.n else blocks
+        return HeldVersion.of(self, plan, rows, read=read, blocks=blocks)
 
     def test(self, pit: Any, predictive_quantiles: Any | None = None) -> ConditionalCalibrationTest:
         """Test one model version from its PIT values (n,), randomised where the law has atoms.
@@ -164,19 +204,23 @@ class PreparedCalibration:
         sampled = np.asarray(quantiles, dtype=np.float64)[sample_positions(self.n, self.seed)]
         return planned_version(self.bases, "", sampled, np.float64)
 
-    def _evidence_of_counts(
-        self, rows: VersionRows, counts: CountScores, sums: BlockSums, own: OwnDirections | None
+    def _evidence(
+        self, rows: VersionRows, blocks: DependentBlocks | None, sums: BlockSums, own: OwnDirections | None
     ) -> VersionEvidence:
-        """Against counts drawn from the version itself."""
-        vectors, draws = self.vectors, count_draws(self.settings.draws, self.n)
+        """Against draws of the version's alone: counts from its law, or its scores with a sign a block of rows."""
+        vectors, draws = self.vectors, own_null_draws(self.settings.draws, self.n)
         if own is not None and rows.own is not None:
             vectors = np.concatenate([vectors, rows.own.directions(own)], axis=1)
+        counts = rows.counts
+        kind: NullKind = "exact" if blocks is None else "blocks"
 
-        def null(block: int) -> Array:
+        def drawn(block: int) -> Array:
+            assert counts is not None
             return projected_count_draws(vectors, counts, 0, block, draws, self.seed)
 
+        null = drawn if blocks is None else sign_null(vectors, rows.scores, blocks, draws, self.seed)
         parts = map_on_threads(null, draw_blocks(draws), available_threads())
-        return VersionEvidence.of_own_null(self.bases, sums, own, summed_null(parts), draws, "exact")
+        return VersionEvidence.of_own_null(self.bases, sums, own, summed_null(parts), draws, kind)
 
     def _vector_bases(self) -> list[VectorBasis]:
         return [VectorBasis(basis.name, basis.eigenvalues, self.vectors[:, basis.place]) for basis in self.bases.bases]
@@ -203,8 +247,16 @@ class HeldVersion:
     smoothing: VersionSmoothing = field(repr=False)
 
     @classmethod
-    def of(cls, split: PreparedCalibration, plan: VersionPlan, rows: VersionRows, *, read: bool) -> HeldVersion:
-        """Test a version, and read it at every row if asked."""
+    def of(
+        cls,
+        split: PreparedCalibration,
+        plan: VersionPlan,
+        rows: VersionRows,
+        *,
+        read: bool,
+        blocks: DependentBlocks | None = None,
+    ) -> HeldVersion:
+        """Test a version, and read it at every row if asked; ``blocks`` of rows that depend on each other."""
         bases, null = split.bases, split.null
         is_gaussian = isinstance(null.coefficients, GaussianNull)
         with step("calibration test", 1, "versions") as advance:
@@ -218,13 +270,17 @@ class HeldVersion:
                 return drawn_null(vectors, null.draws, split.seed, has_card=split.has_card)
 
             own = own_directions(bases, plan.own, sums)
-            if rows.counts is None:
+            if rows.counts is None and blocks is None:
                 found = VersionEvidence.of(bases, null, sums, own, own_null)
             else:
-                found = split._evidence_of_counts(rows, rows.counts, sums, own)
+                found = split._evidence(rows, blocks, sums, own)
             smoothing = VersionSmoothing.of(bases, sums)
             effects, columns = effect_sums(held_tiles(split.vectors), {"": rows.scores}, {"": smoothing}, read=read)
-            test = found.test(smoothing.regression.effects(effects[""]), sums.added["scores"] / split.n)
+            shares = smoothing.regression.effects(effects[""])
+            if blocks is not None:
+                shares = effects_by_blocks(shares, influence_of(columns[""]), blocks)
+            count = None if blocks is None else blocks.count
+            test = found.test(shares, sums.added["scores"] / split.n, count)
             advance(1)
         return cls(test, columns[""], sums, smoothing)
 
@@ -237,11 +293,16 @@ class HeldVersion:
     @property
     def influence(self) -> Array:
         """What each row contributes to the effect of each order, (n, 4)."""
-        return np.column_stack([self.columns[f"{INFLUENCE}{order}"] for order in ORDERS])
+        return influence_of(self.columns)
 
     def curves(self, split: PreparedCalibration, rows: Array) -> LocalDistribution:
         """The local P-P plot at some rows."""
         return curves(split.bases, self.sums, split.vectors[rows])
+
+
+def influence_of(columns: dict[str, Array]) -> Array:
+    """What each row contributes to the effect of each order, (n, 4), from its columns."""
+    return np.column_stack([columns[f"{INFLUENCE}{order}"] for order in ORDERS])
 
 
 def prepare_calibration(
@@ -315,6 +376,8 @@ def conditional_calibration_test(
     settings: CalibrationSettings | None = None,
     seed: int = 0,
     keys: Any | None = None,
+    groups: Any | None = None,
+    time: Any | None = None,
 ) -> ConditionalCalibrationTest:
     """Test of "given its input, every target follows its predicted law"; exact at every n for every family.
 
@@ -326,9 +389,10 @@ def conditional_calibration_test(
         settings: hypotheses, draws and null.
         seed: of landmarks, draws and randomised PIT values.
         keys: one name per row, for the randomisation of PIT values (see ``pit_values``).
+        groups, time: of rows that may depend on each other, see ``PreparedCalibration.test_version``.
 
     Raises:
         InvalidInputError: an input that cannot be evaluated, named by row, field and value.
     """
     prepared = prepare_calibration(x, input_kernel=input_kernel, settings=settings, seed=seed)
-    return prepared.test_version(y, predictive, keys=keys, seed=seed)
+    return prepared.test_version(y, predictive, keys=keys, seed=seed, groups=groups, time=time)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.effects import Effect
-from congruence.kernels.conditional_calibration.settings import Null
 from congruence.kernels.printed import printed
 
 if TYPE_CHECKING:
     import pandas as pd
+
+NullKind = Literal["exact", "gaussian", "blocks"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,8 +29,10 @@ class ConditionalCalibrationTest:
         effects: by order, the share of the score's variance that the inputs explain (see ``effects``).
         means: by order, the mean score: its sign is the direction of what is wrong on average.
         draws: B.
-        null: "exact", or "gaussian" for the limit of many rows.
+        null: "exact"; "gaussian" for the limit of many rows; "blocks" where rows depend on each other within blocks:
+            then p-values hold in the limit of many blocks, and effects have intervals of Student's t by blocks.
         null_statistics: of the draws, (B,).
+        blocks: how many blocks of rows are taken as independent; None where all rows are.
     """
 
     statistic: float
@@ -39,8 +42,9 @@ class ConditionalCalibrationTest:
     effects: Mapping[str, Effect]
     means: Mapping[str, float]
     draws: int
-    null: Null
+    null: NullKind
     null_statistics: Array = field(repr=False)
+    blocks: int | None = None
 
     def __repr__(self) -> str:
         largest, effect = max(self.effects.items(), key=lambda item: item[1].estimate)

@@ -21,8 +21,7 @@ from congruence.kernels.conditional_calibration.local_reading import PREFIX, Loc
 from congruence.kernels.conditional_calibration.null import GaussianNull, Null, draw_blocks, evidence_of_draws
 from congruence.kernels.conditional_calibration.own_basis import OWN, OwnDirections
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS
-from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
-from congruence.kernels.conditional_calibration.settings import Null as NullKind
+from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest, NullKind
 from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing
 from congruence.kernels.row_blocks.sums import BlockSums
 
@@ -152,7 +151,9 @@ class VersionEvidence:
         )
         return cls(tuple(names), evidence[:, :, :1], evidence[:, :, 1:], kind)
 
-    def test(self, effects: Mapping[str, Effect], means: Sequence[float]) -> ConditionalCalibrationTest:
+    def test(
+        self, effects: Mapping[str, Effect], means: Sequence[float], blocks: int | None = None
+    ) -> ConditionalCalibrationTest:
         """The outcome, with effects and mean scores."""
         observed, null = self.observed, self.null
 
@@ -171,6 +172,7 @@ class VersionEvidence:
             draws=null.shape[2],
             null=self.kind,
             null_statistics=np.max(null, axis=(0, 1)),
+            blocks=blocks,
         )
 
 

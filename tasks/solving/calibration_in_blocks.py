@@ -18,7 +18,6 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.bases import BasisPlan, InputBases, basis_sums, sample_positions
-from congruence.kernels.conditional_calibration.count_scores import count_draws
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
 from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalReading
 from congruence.kernels.conditional_calibration.null import (
@@ -27,6 +26,7 @@ from congruence.kernels.conditional_calibration.null import (
     draw_blocks,
     needs_limit,
     null_kind,
+    own_null_draws,
     summed_null,
 )
 from congruence.kernels.conditional_calibration.own_basis import OwnDirections, own_quantiles
@@ -228,7 +228,7 @@ class _Calibrated:
     def _evidence_of_counts(self, plan: VersionPlan, sums: BlockSums, own: OwnDirections | None) -> VersionEvidence:
         """Against counts drawn from the version itself."""
         bases, told = self.bases, self.told
-        draws, shared = count_draws(told.plan.settings.draws, told.plan.n), len(bases.total)
+        draws, shared = own_null_draws(told.plan.settings.draws, told.plan.n), len(bases.total)
         drawn = self.run("calibration counts", _count_null, told, bases, plan, draws)[""]
 
         def null(block: int) -> Array:

@@ -1,0 +1,106 @@
+"""A look for correlation between rows that nobody asked for: along time, along the order of the rows, within groups.
+
+The PIT scores of independent rows are exchangeable if the model is the truth, so each look is an exact test by
+permutations of the rows; Bonferroni over the looks keeps false alarms at most 1 % in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.dependence.blocks import lag_correlations, time_ranks
+from congruence.kernels.streams import stream
+
+LEVEL = 0.01
+PERMUTATIONS = 1_999
+_VALUES = 20_000_000  # of n times permutations, beyond which fewer are drawn
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """What one look found.
+
+    Attributes:
+        along: "time", "row order", or the name of the grouping column.
+        value: lag-1 correlation, or correlation within groups, the largest over the scores.
+        p_value: by permutations.
+        is_found: whether rows are correlated, false alarms over all looks at most 1 %.
+    """
+
+    along: str
+    value: float
+    p_value: float
+    is_found: bool
+
+    def __str__(self) -> str:
+        within = "lag 1: " if self.along in ("time", "row order") else f"within {self.along}: "
+        remedy = "`time:`" if self.along in ("time", "row order") else f"`groups: {self.along}`"
+        return (
+            f"rows are correlated ({within}{self.value:.2g}): p-values and intervals of independent rows do not hold; "
+            f"name {remedy}"
+        )
+
+
+def correlations(
+    scores: Array, *, time: Any | None = None, groups: Mapping[str, Any] | None = None, seed: int = 0
+) -> list[Correlation]:
+    """Look along the time, or along the order of the rows where none is given, and within groups of candidate columns.
+
+    Args:
+        scores: PIT scores of the rows, (n, r).
+        time: of the rows, (n,).
+        groups: candidate columns by name, (n,) each; those without a repeated value are left out.
+        seed: of the permutations.
+
+    Returns:
+        What each look found.
+    """
+    n = len(scores)
+    order = np.arange(n) if time is None else np.argsort(time_ranks(time, n), kind="stable")
+    ordered = np.asarray(scores, dtype=np.float64)[order]
+    looks: list[tuple[str, Callable[[Array], Array]]] = [("row order" if time is None else "time", _lags)]
+    for name, column in (groups or {}).items():
+        labels = np.unique(np.asarray(column), return_inverse=True)[1].reshape(-1)[order]
+        if labels.max(initial=0) + 1 < n:
+            looks.append((name, _WithinGroups(labels)))
+    found: list[Correlation] = []
+    for name, statistic in looks:
+        value, p_value = _tested(ordered, statistic, stream(seed, "permutations of rows", len(found)))
+        found.append(Correlation(name, value, p_value, p_value <= LEVEL / len(looks)))
+    return found
+
+
+def _lags(scores: Array) -> Array:
+    return np.array(lag_correlations(scores))
+
+
+@dataclass(frozen=True)
+class _WithinGroups:
+    """Mean product of two rows of one group over the mean square."""
+
+    labels: Array
+
+    def __call__(self, scores: Array) -> Array:
+        centred = scores - scores.mean(axis=0)
+        sizes = np.bincount(self.labels)
+        pairs = float(np.sum(sizes * (sizes - 1.0)))
+        sums = np.column_stack([np.bincount(self.labels, column) for column in centred.T])
+        squares = np.sum(centred**2, axis=0)
+        within = (np.sum(sums**2, axis=0) - squares) / pairs
+        return np.asarray(np.divide(within, squares / len(scores), out=np.zeros_like(within), where=squares > 0))
+
+
+def _tested(scores: Array, statistic: Callable[[Array], Array], rng: np.random.Generator) -> tuple[float, float]:
+    """The largest value over the scores, and the p-value of that; permutations stop once they cannot find anything."""
+    observed, reached = float(np.max(statistic(scores))), 0
+    draws = int(np.clip(_VALUES // scores.size, 399, PERMUTATIONS))
+    for drawn in range(1, draws + 1):
+        reached += float(np.max(statistic(rng.permutation(scores)))) >= observed
+        if reached >= 20:
+            return observed, (1 + reached) / (drawn + 1)
+    return observed, (1 + reached) / (draws + 1)

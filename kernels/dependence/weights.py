@@ -1,0 +1,54 @@
+r"""Weights of rows: sampling weights, or the population that a split stands for.
+
+A mean over points becomes sum w_i v_i / sum w_i, in which weight 2 is that row twice. For inference it is not: two
+copies are one observation, so the standard error is that of a ratio, sqrt(sum w_i^2 (v_i - mean)^2) / sum w_i, and
+(sum w)^2 / sum w^2 says of how many equal rows it is (Kish 1965).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.errors import InvalidInputError
+
+
+def require_weights(weights: Any, n: int) -> Array:
+    """Weights (n,) as numbers.
+
+    Raises:
+        InvalidInputError: another number of rows, a missing, infinite or negative weight by row, or none above 0.
+    """
+    found = np.asarray(weights, dtype=np.float64)
+    if found.shape != (n,):
+        raise InvalidInputError(f"weights: shape {found.shape}, expected one weight for each of the {n} rows")
+    bad = ~np.isfinite(found) | (found < 0)
+    if np.any(bad):
+        row = int(np.argmax(bad))
+        raise InvalidInputError(f"weights: row {row} is {found[row]:g}; give a finite weight of at least 0")
+    if not np.any(found > 0):
+        raise InvalidInputError(f"weights: all {n} are 0; at least one row must count")
+    return found
+
+
+def effective_rows(weights: Array) -> float:
+    """(sum w)^2 / sum w^2: of how many equal rows a weighted mean is."""
+    return float(np.sum(weights) ** 2 / np.sum(weights**2))
+
+
+def weighted_mean(values: Array, weights: Array) -> Array:
+    """sum w_i v_i / sum w_i over the rows of values (n, ...)."""
+    return np.asarray(np.tensordot(weights, values, axes=1) / np.sum(weights))
+
+
+def weighted_influence(values: Array, weights: Array) -> Array:
+    """What each row contributes to the weighted mean beyond it, (n, ...): their mean is 0, see ``DependentBlocks``."""
+    scale = weights * (len(weights) / np.sum(weights))
+    return np.asarray(scale.reshape(-1, *[1] * (np.ndim(values) - 1)) * (values - weighted_mean(values, weights)))
+
+
+def weighted_standard_error(values: Array, weights: Array) -> Array:
+    """Of the weighted mean of independent rows."""
+    return np.asarray(np.sqrt(np.sum(weighted_influence(values, weights) ** 2, axis=0)) / len(weights))

@@ -1,0 +1,158 @@
+"""Rows that depend on each other: a true law keeps its level by blocks, and correlation is found unasked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.signal import lfilter
+from scipy.special import ndtr
+
+from congruence.kernels import Normal
+from congruence.kernels.conditional_calibration.pit_scores import pit_scores
+from congruence.kernels.conditional_calibration.prepared import conditional_calibration_test, prepare_calibration
+from congruence.kernels.conditional_calibration.settings import CalibrationSettings
+from congruence.kernels.dependence.blocks import DependentBlocks, block_length, blocks_of_groups, blocks_of_time
+from congruence.kernels.dependence.correlation import correlations
+from congruence.kernels.dependence.weights import (
+    effective_rows,
+    require_weights,
+    weighted_influence,
+    weighted_mean,
+    weighted_standard_error,
+)
+from congruence.kernels.errors import InvalidInputError
+
+FEW = CalibrationSettings(draws=199, directions=20, own_directions=5)
+LAW = Normal(np.zeros(500), 1.0)
+
+
+def autoregressive(n: int, rho: float, seed: int) -> np.ndarray:
+    """Standard normal at every time, lag-1 correlation rho."""
+    noise = np.random.default_rng(seed).standard_normal(n)
+    noise[1:] *= np.sqrt(1.0 - rho**2)
+    return np.asarray(lfilter([1.0], [1.0, -rho], noise))
+
+
+def slow_inputs(n: int) -> np.ndarray:
+    t = np.arange(n) / n
+    return np.column_stack([np.sin(6.0 * t), np.cos(4.0 * t), t])
+
+
+def test_a_true_law_of_an_hourly_series_is_not_called_wrong_and_a_bias_is_found() -> None:
+    prepared = prepare_calibration(slow_inputs(500), settings=FEW)
+    series = [autoregressive(500, 0.5, seed) for seed in range(40)]
+    time = np.datetime64("2026-01-01") + np.arange(500)
+    assert sum(prepared.test_version(y, LAW).p_value <= 0.05 for y in series) >= 20
+    by_blocks = [prepared.test_version(y, LAW, time=time) for y in series]
+    assert sum(test.p_value <= 0.05 for test in by_blocks) <= 6
+    assert sum(prepared.test_version(y + 0.4, LAW, time=time).p_value <= 0.05 for y in series[:10]) >= 8
+    assert by_blocks[0].null == "blocks"
+    assert 10 <= by_blocks[0].blocks < 250
+
+
+def test_rows_of_one_group_are_one_observation() -> None:
+    rng = np.random.default_rng(0)
+    groups = np.repeat([f"patient {k}" for k in range(100)], 5)
+    x = np.repeat(rng.standard_normal((100, 2)), 5, axis=0)
+    prepared = prepare_calibration(x, settings=FEW)
+    alone = by_group = 0
+    for _ in range(40):
+        y = np.sqrt(0.5) * (np.repeat(rng.standard_normal(100), 5) + rng.standard_normal(500))
+        alone += prepared.test_version(y, LAW).p_value <= 0.05
+        by_group += prepared.test_version(y, LAW, groups=groups).p_value <= 0.05
+    assert alone >= 15
+    assert by_group <= 6
+
+
+def test_groups_of_single_rows_change_nothing() -> None:
+    x, y = slow_inputs(500), autoregressive(500, 0.0, 1)
+    one, other = (conditional_calibration_test(x, y, LAW, settings=FEW, groups=g) for g in (None, np.arange(500)))
+    assert other.p_value == one.p_value
+    assert other.effects == one.effects
+    assert other.blocks is None
+
+
+def test_point_estimates_do_not_change_and_intervals_widen() -> None:
+    x, y = slow_inputs(500), autoregressive(500, 0.8, 3)
+    one, other = (conditional_calibration_test(x, y, LAW, settings=FEW, time=t) for t in (None, np.arange(500)))
+    assert other.means == one.means
+    assert other.effects["bias"].estimate == one.effects["bias"].estimate
+    assert other.effects["bias"].high > one.effects["bias"].high
+
+
+def test_runs_follow_the_order_of_time_and_keep_ties_together() -> None:
+    scores = pit_scores(ndtr(autoregressive(600, 0.7, 0)))
+    shuffled = np.random.default_rng(1).permutation(600)
+    hours = np.arange(600) // 3
+    runs = blocks_of_time(hours[shuffled], scores[shuffled])
+    labels = np.empty(600, dtype=int)
+    labels[shuffled] = runs.labels
+    assert np.all(np.diff(labels) >= 0)
+    assert all(len(np.unique(labels[hours == hour])) == 1 for hour in range(200))
+    assert block_length(0.0, 1000) == 1
+    assert block_length(0.9, 1000) > block_length(0.5, 1000) > 10
+
+
+def test_the_standard_error_is_that_of_means_of_blocks() -> None:
+    rng, groups = np.random.default_rng(0), np.repeat(np.arange(30), 4)
+    values = rng.standard_normal(120)
+    blocks = blocks_of_groups(groups, 120)
+    means = values.reshape(30, 4).mean(axis=1)
+    assert blocks.standard_error(values) == pytest.approx(np.std(means, ddof=1) / np.sqrt(30))
+    low, high = blocks.interval(values.mean(), values)
+    assert (high - low) / 2 / blocks.standard_error(values) == pytest.approx(2.045, abs=1e-3)
+    np.testing.assert_array_equal(blocks.signs(3, 0, 2), blocks.signs(5, 0)[:, 2:])
+
+
+def test_correlation_is_found_unasked_and_seldom_where_there_is_none() -> None:
+    rng = np.random.default_rng(5)
+    alarms = 0
+    for seed in range(60):
+        looks = correlations(pit_scores(rng.random(200)), groups={"shop": np.arange(200) // 4}, seed=seed)
+        alarms += any(look.is_found for look in looks)
+    assert alarms <= 3
+    hourly = pit_scores(ndtr(autoregressive(400, 0.5, 0)))
+    mixed = rng.permutation(400)
+    (look,) = correlations(hourly[mixed], time=mixed)
+    assert look.is_found
+    assert look.value == pytest.approx(0.5, abs=0.15)
+    assert "name `time:`" in str(look)
+    shop = np.repeat(np.arange(100), 4)
+    scores = pit_scores(ndtr(np.sqrt(0.5) * (rng.standard_normal(100)[shop] + rng.standard_normal(400))))
+    looks = correlations(scores[mixed], groups={"shop": shop[mixed], "id": np.arange(400)})
+    assert [look.along for look in looks] == ["row order", "shop"]
+    assert [look.is_found for look in looks] == [False, True]
+    assert "`groups: shop`" in str(looks[1])
+
+
+def test_weight_two_is_the_row_twice_in_a_mean_and_one_observation_in_its_error() -> None:
+    rng = np.random.default_rng(0)
+    values, weights = rng.standard_normal((50, 3)), rng.integers(0, 4, 50).astype(float)
+    twice = np.repeat(values, weights.astype(int), axis=0)
+    np.testing.assert_allclose(weighted_mean(values, weights), twice.mean(axis=0))
+    np.testing.assert_allclose(weighted_influence(values, weights).sum(axis=0), 0.0, atol=1e-12)
+    assert np.all(weighted_standard_error(values, weights) > twice.std(axis=0) / np.sqrt(len(twice)))
+    assert effective_rows(np.full(7, 3.0)) == pytest.approx(7.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: blocks_of_groups(np.repeat([1, 2], 10), 20), "groups: 2 groups among 20 rows.*at least 10"),
+        (lambda: blocks_of_groups(np.arange(5), 20), "expected one value for each of the 20 rows"),
+        (lambda: blocks_of_groups(np.r_[np.arange(19.0), np.nan], 20), "groups: row 19 has no value"),
+        (lambda: blocks_of_time(np.zeros(50), np.ones((50, 4))), "time: 1 runs"),
+        (lambda: require_weights([1.0, -1.0], 2), "weights: row 1 is -1"),
+        (lambda: require_weights([1.0, np.nan], 2), "weights: row 1 is nan"),
+        (lambda: require_weights([0.0, 0.0], 2), "all 2 are 0"),
+        (lambda: require_weights([1.0], 2), "expected one weight for each of the 2 rows"),
+    ],
+)
+def test_what_says_nothing_of_blocks_or_weights_is_refused(call, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        call()
+
+
+def test_blocks_are_a_partition() -> None:
+    blocks = DependentBlocks(np.array([0, 1, 0]), 2, "groups")
+    np.testing.assert_array_equal(blocks.sums(np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])), [[6.0, 8.0], [3.0, 4.0]])
