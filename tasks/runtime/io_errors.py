@@ -6,6 +6,7 @@ import errno
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 from congruence.kernels.errors import CongruenceError
@@ -57,37 +58,39 @@ def database_trouble(error: BaseException) -> str | None:
 def require_database(path: Path, whose: str = "MLflow's") -> None:
     """Refuse an SQLite file that is none, is cut off or is damaged; one that is not there is made later.
 
+    Another process may be writing it: it is read under SQLite's own locks.
+
     Raises:
         SurroundingsError: says what is wrong and what to do.
     """
-    if not path.exists():
-        return
+    if (damage := _damage(path, whose)) is not None:
+        raise SurroundingsError(f"{path}: {damage}")
+
+
+def _damage(path: Path, whose: str) -> str | None:
     if path.is_dir():
-        raise SurroundingsError(f"{path}: {whose} database is expected there, found a folder; move it away")
-    with path.open("rb") as file:
-        header = file.read(100)
-    if not header:
-        return
-    if not header.startswith(b"SQLite format 3\0"):
-        raise SurroundingsError(f"{path}: {whose} database cannot be used: {_SQLITE['file is not a database']}")
-    page = int.from_bytes(header[16:18], "big")
-    stated = int.from_bytes(header[28:32], "big") * (65536 if page == 1 else page)
-    if header[24:28] == header[92:96] and path.stat().st_size < stated:
-        raise SurroundingsError(
-            f"{path}: {whose} database is cut off, {path.stat().st_size:,} of {stated:,} bytes; {_RESTORE}"
-        )
+        return f"{whose} database is expected there, found a folder; move it away"
     try:
-        with sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=0.1) as database:
-            found = database.execute("PRAGMA quick_check(1)").fetchone() if stated < _CHECKED_BYTES else ("ok",)
-            tables = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        database.close()
+        with path.open("rb") as file:
+            beginning = file.read(16)
+    except FileNotFoundError:
+        return None
+    if not beginning:
+        return None
+    if beginning != b"SQLite format 3\0":
+        return f"{whose} database cannot be used: {_SQLITE['file is not a database']}"
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=0.1)) as database:
+            # SQLite sees by itself that a file is cut off.
+            (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            is_small = path.stat().st_size < _CHECKED_BYTES
+            (found,) = database.execute("PRAGMA quick_check(1)").fetchone() if is_small else ("ok",)
     except sqlite3.Error as error:
-        told = database_trouble(error)
-        if told is None:  # locked by another process, which whoever opens it waits for
-            return
-        raise SurroundingsError(f"{path}: {whose} database cannot be used: {told}") from error
-    if found[0] != "ok" or not tables[0]:
-        raise SurroundingsError(f"{path}: {whose} database is damaged ({_first_line(found[0])}); {_RESTORE}")
+        trouble_there = database_trouble(error)  # none where another process has locked it: whoever opens it waits
+        return None if trouble_there is None else f"{whose} database cannot be used: {trouble_there}"
+    if found != "ok" or not tables:
+        return f"{whose} database is damaged ({_first_line(found)}); {_RESTORE}"
+    return None
 
 
 _CHECKED_BYTES = 64 * 2**20

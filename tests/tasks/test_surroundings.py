@@ -7,6 +7,7 @@ import os
 import re
 import sqlite3
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -62,7 +63,7 @@ def a_folder(path: Path) -> None:
     ("damage", "said"),
     [
         (no_database, "it is no SQLite database; restore it from a backup, or move it away"),
-        (half, "is cut off, "),
+        (half, "it is damaged; restore it from a backup"),
         (zeroed, "is damaged .*restore it from a backup"),
         (a_folder, "found a folder; move it away"),
     ],
@@ -88,6 +89,35 @@ def test_databases_that_are_new_empty_or_in_use_are_none_of_our_business(databas
         require_database(database)
         other.execute("ROLLBACK")
     other.close()
+
+
+WRITER = """
+import sqlite3, sys
+while True:
+    database = sqlite3.connect(sys.argv[1], isolation_level=None)
+    database.execute(f"PRAGMA journal_mode = {sys.argv[2]}")
+    database.execute("PRAGMA wal_autocheckpoint = 5")
+    for turn in range(20):
+        database.executemany("INSERT INTO runs (note) VALUES (?)", [("y" * 900,)] * 40)
+        database.execute("DELETE FROM runs WHERE name IS NULL")
+        database.execute("VACUUM")
+    database.close()
+"""
+
+
+@pytest.mark.parametrize("mode", ["wal", "delete"])
+def test_a_healthy_database_is_never_called_damaged_while_another_process_writes_it(database: Path, mode: str) -> None:
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(database), mode])
+    try:
+        seen: set[int] = set()
+        until = time.monotonic() + 3.0  # some 2,000 looks on an idle machine
+        while time.monotonic() < until or len(seen) < 2:
+            require_database(database)
+            seen.add(database.stat().st_size)
+        assert writer.poll() is None
+    finally:
+        writer.kill()
+        writer.wait()
 
 
 def test_a_database_that_breaks_in_the_run_is_not_waited_for(tmp_path: Path) -> None:
