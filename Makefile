@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python infra/install.py
 
-.PHONY: demo test lint types unit docs dist ui check-gpu-packages clean
+.PHONY: demo test lint types unit exercise docs dist ui check-gpu-packages clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/congruence demo
@@ -19,7 +19,11 @@ types: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 unit: $(VENV)/.installed-dev
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not exercise'
+
+# Takes longer than the tests: commands stopped and killed in every stage, with an MLflow that hangs, and a slow machine.
+exercise: $(VENV)/.installed-dev
+	$(BIN)/pytest -m exercise
 
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --site-dir build/docs

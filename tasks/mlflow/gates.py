@@ -10,7 +10,7 @@ from mlflow.entities import LoggedModelInput, Metric, Run
 from congruence.tasks.comparison import GateCheck, GateDecision
 from congruence.tasks.comparison.gate import OUTCOMES, UNCOMPARED
 from congruence.tasks.mlflow.connection import connect, persist
-from congruence.tasks.mlflow.identity import COMPLETE, PREFIX, STATE, identity_digest
+from congruence.tasks.mlflow.identity import COMPLETE, GATE_PROTOCOL, PREFIX, STATE, identity_digest
 from congruence.tasks.mlflow.links import run_place
 from congruence.tasks.mlflow.runs import close_run, log_params, open_identified, set_tags
 from congruence.tasks.mlflow.settings import TrackingSettings
@@ -20,7 +20,6 @@ from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.scores.meanings import probability
 
 GATE_FILE = "gate.json"
-GATE_PROTOCOL = "cce_gate_protocol"
 
 
 def log_decision(decision: GateDecision, settings: TrackingSettings, *, alias: str | None = None) -> str:

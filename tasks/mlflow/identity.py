@@ -23,6 +23,7 @@ PREFIX = "congruence."
 IDENTITY = PREFIX + "identity"
 STATE = PREFIX + "state"
 OPEN, COMPLETE = "open", "complete"
+GATE_PROTOCOL = "cce_gate_protocol"
 FORMAT = "3"  # to be counted up where the same settings give other numbers: evaluations of before are made again
 
 

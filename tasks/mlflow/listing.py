@@ -10,8 +10,7 @@ from mlflow.entities import Run
 
 from congruence.tasks.mlflow.connection import connect, persist
 from congruence.tasks.mlflow.finished import complete_runs, run_metrics
-from congruence.tasks.mlflow.gates import GATE_PROTOCOL
-from congruence.tasks.mlflow.identity import PREFIX
+from congruence.tasks.mlflow.identity import GATE_PROTOCOL, PREFIX
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion, matching_versions
 from congruence.tasks.scores.evaluation import Metric

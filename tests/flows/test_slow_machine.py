@@ -35,6 +35,6 @@ def said_by(code: str, folder: Path) -> str:
         return started.communicate(timeout=280)[0]
 
 
-@pytest.mark.slow
+@pytest.mark.exercise
 def test_worker_processes_come_up(tmp_path: Path) -> None:
     assert "workers 2" in said_by(WORKERS, tmp_path)

@@ -1,80 +1,135 @@
-"""A run killed in any of its stages: only what was not finished is redone, and the end is the same."""
+"""A command stopped or killed in any stage: it ends at once, leaves nothing, and the next one ends as if undisturbed.
+
+Two cases by default, and two more in each stage by `make exercise`. Each stage with each signal, with worker processes
+and without, with an MLflow that answers and one that hangs, takes an hour: CONGRUENCE_EVERY_KILL=1 make exercise.
+"""
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import mlflow
+import psutil
 import pytest
+from loopback import MlflowServer
 from mlflow import MlflowClient
+from mlflow.entities import ViewType
 from prefect.settings import PREFECT_API_URL
+
+from congruence.tasks.runtime.run_journal import FOLDER
 
 SHARDS = 6
 NUMBERS = ("cce_mean", "cce_noise_floor", "nll_mean", "crps_mean", "ece", "mae")
-
-
-@pytest.mark.timeout(900)  # eleven commands, each from a new process on
-@pytest.mark.slow
-@pytest.mark.usefixtures("prefect_server")
-def test_a_run_killed_in_any_stage_continues_and_ends_with_the_same_numbers(registry: Any, tmp_path: Path) -> None:
-    uri = registry.register()
-    undisturbed = command(registry, uri, store=tmp_path / "undisturbed")
-    assert undisturbed.wait(timeout=250) == 0
-    expected = metrics_of_runs()
-
-    for stage in MOMENTS if os.environ.get("CONGRUENCE_EVERY_KILL") else ("predict", "log"):
-        reached, store = MOMENTS[stage], tmp_path / stage
-        killed = command(registry, uri, store=store, experiment=stage)
-        wait_for(lambda reached=reached, store=store, stage=stage: reached(store, stage), killed)
-        os.killpg(killed.pid, signal.SIGKILL)
-        killed.wait(timeout=30)
-        done = {path: path.stat().st_mtime_ns for path in markers(store)}
-
-        again = command(registry, uri, store=store, experiment=stage)
-        assert again.wait(timeout=250) == 0
-        assert {path: path.stat().st_mtime_ns for path in markers(store) if path in done} == done
-        assert metrics_of_runs(stage) == expected, stage
+LONGEST_END_SECONDS = 12.0
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL)
 
 
 def _params_of_runs(experiment: str) -> bool:
-    found = MlflowClient().get_experiment_by_name(f"{experiment}/circle")
-    runs = [] if found is None else mlflow.search_runs([found.experiment_id], output_format="list")
-    return any(run.data.params for run in runs)
+    return any(run.data.params for run in runs_of(experiment))
 
 
 MOMENTS: dict[str, Callable[[Path, str], bool]] = {
-    "embed": lambda store, stage: len(markers(store)) >= 1,
-    "predict": lambda store, stage: len(predictions(store)) >= 1,
-    "solve": lambda store, stage: len(predictions(store)) >= SHARDS,
-    "score": lambda store, stage: any(store.glob("measurements/**/*.npz")),
-    "log": lambda store, stage: _params_of_runs(stage),
+    "embed": lambda store, experiment: len(markers(store)) >= 1,
+    "predict": lambda store, experiment: len(predictions(store)) >= 1,
+    "solve": lambda store, experiment: len(predictions(store)) >= SHARDS,
+    "score": lambda store, experiment: any(store.glob("measurements/**/*.npz")),
+    "log": lambda store, experiment: _params_of_runs(experiment),
 }
-"""When a run is killed in each stage, as soon as what the stage before it (or it itself) leaves behind is seen.
+"""When a run is in each stage, as soon as what the stage before it (or it itself) leaves behind is seen."""
 
-Two of them by default; all five, which takes minutes, where CONGRUENCE_EVERY_KILL is set.
-"""
+SOME = [("predict", signal.SIGTERM, "hangs", "threads"), ("log", signal.SIGKILL, "answers", "threads")]
+EVERY = list(itertools.product(MOMENTS, SIGNALS, ("answers", "hangs"), ("threads", "local")))
+EXERCISED = EVERY if os.environ.get("CONGRUENCE_EVERY_KILL") else EVERY[::9]  # every stage, signal and condition
+CASES: list[Any] = [*SOME, *(pytest.param(*case, marks=pytest.mark.exercise) for case in EXERCISED if case not in SOME)]
 
 
-def command(registry: Any, uri: str, *, store: Path, experiment: str = "congruence") -> subprocess.Popen[bytes]:
-    # One Prefect server for all runs, and workers that are threads: a run is up in seconds.
+@pytest.fixture(scope="module")
+def server(registry: Any) -> Iterator[MlflowServer]:
+    """MLflow over HTTP, which can be frozen."""
+    made = MlflowServer(registry.folder)
+    made.start()
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(made.uri)
+    yield made
+    mlflow.set_tracking_uri(before)
+    made.kill()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(registry: Any, server: MlflowServer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
+    uri = registry.register()
+    assert command(registry, uri, tmp_path_factory.mktemp("undisturbed"), "congruence", server).wait(timeout=250) == 0
+    return metrics_of_runs("congruence")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.slow
+@pytest.mark.usefixtures("prefect_server")
+@pytest.mark.parametrize(("stage", "number", "mlflow_server", "cluster"), CASES)
+def test_a_command_ends_at_once_and_the_next_one_ends_as_if_undisturbed(
+    registry: Any,
+    server: MlflowServer,
+    undisturbed: dict[str, float],
+    tmp_path: Path,
+    stage: str,
+    number: signal.Signals,
+    mlflow_server: str,
+    cluster: str,
+) -> None:
+    experiment = f"{stage}-{number.name}-{mlflow_server}-{cluster}"
+    ended = command(registry, "models:/angle/1", tmp_path, experiment, server, cluster)
+    wait_for(lambda: MOMENTS[stage](tmp_path, experiment), ended)
+    tree = psutil.Process(ended.pid).children(recursive=True)
+    assert server.running is not None
+    if mlflow_server == "hangs":
+        os.killpg(server.running.pid, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        os.killpg(ended.pid, number)
+        status = ended.wait(timeout=60)
+        _, alive = psutil.wait_procs(tree, timeout=60)
+        took = time.monotonic() - began
+    finally:
+        os.killpg(server.running.pid, signal.SIGCONT)
+    print(f"{experiment}: ended with status {status} after {took:.1f} s")
+    assert alive == []
+    assert status == (-number if number == signal.SIGKILL else 128 + number)
+    assert took < LONGEST_END_SECONDS
+    if mlflow_server == "answers":
+        assert [run.info.status for run in runs_of(experiment) if run.info.status == "RUNNING"] == []
+
+    done = {path: path.stat().st_mtime_ns for path in markers(tmp_path)}
+    assert command(registry, "models:/angle/1", tmp_path, experiment, server, cluster).wait(timeout=250) == 0
+    assert {path: path.stat().st_mtime_ns for path in markers(tmp_path) if path in done} == done
+    assert metrics_of_runs(experiment) == undisturbed
+    assert [run.info.status for run in runs_of(experiment, "/machine") if run.info.status == "RUNNING"] == []
+    assert list((registry.folder / FOLDER).glob("*.jsonl")) == []
+
+
+def command(
+    registry: Any, uri: str, store: Path, experiment: str, server: MlflowServer, cluster: str = "threads"
+) -> subprocess.Popen[bytes]:
+    # One Prefect server for all runs, and mostly workers that are threads: a run is up in seconds.
     (split,) = registry.content()["splits"]
     file = registry.file(
         models=[uri],
         splits=[split | {"shard_rows": 27}],
         store={"uri": str(store)},
-        tracking={"experiment": experiment},
-        cluster={"kind": "threads"},
+        tracking={"experiment": experiment, "uri": server.uri},
+        cluster={"kind": cluster, "workers": 1},
     )
     arguments = [sys.executable, "-m", "congruence.flows.cli.main", "evaluate", str(file)]
-    server = {"PREFECT_API_URL": str(PREFECT_API_URL.value())}
-    return subprocess.Popen(arguments, start_new_session=True, env={**os.environ, **server})
+    return subprocess.Popen(
+        arguments, start_new_session=True, env={**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value())}
+    )
 
 
 def markers(store: Path) -> list[Path]:
@@ -85,7 +140,7 @@ def predictions(store: Path) -> list[Path]:
     return sorted(path for path in store.glob("predictions/*/*/done/*") if path.is_file())
 
 
-def wait_for(condition: Any, process: subprocess.Popen[bytes], seconds: float = 120) -> None:
+def wait_for(condition: Any, process: subprocess.Popen[bytes], seconds: float = 200) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert process.poll() is None, "ended before it could be killed"
@@ -93,9 +148,13 @@ def wait_for(condition: Any, process: subprocess.Popen[bytes], seconds: float = 
         time.sleep(0.01)
 
 
-def metrics_of_runs(experiment: str = "congruence") -> dict[str, float]:
-    found = MlflowClient().get_experiment_by_name(f"{experiment}/circle")
-    assert found is not None
-    runs = mlflow.search_runs([found.experiment_id], output_format="list")
-    assert len(runs) == 1
-    return {name: runs[0].data.metrics[name] for name in NUMBERS}
+def runs_of(experiment: str, part: str = "") -> list[mlflow.entities.Run]:
+    client = MlflowClient()
+    found = client.get_experiment_by_name(f"{experiment}/circle{part}")
+    return [] if found is None else list(client.search_runs([found.experiment_id], run_view_type=ViewType.ACTIVE_ONLY))
+
+
+def metrics_of_runs(experiment: str) -> dict[str, float]:
+    (run,) = runs_of(experiment)
+    assert run.info.status == "FINISHED"
+    return {name: run.data.metrics[name] for name in NUMBERS}
