@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,9 +144,15 @@ def take_over(home: Path, settings: EvaluationSettings | None = None) -> Path:
     if any((home / FOLDER).glob("*.jsonl")):
         from congruence.tasks.runtime.journal_sweep import sweep
         from congruence.tasks.runtime.masking import mask_text
+        from congruence.tasks.runtime.parent import MARK_SECONDS
 
         named = () if settings is None else (settings.tracking.uri, settings.tracking.registry_uri)
-        sweep(home / FOLDER, addresses={mask_text(uri): uri for uri in named if uri})
+        addresses = {mask_text(uri): uri for uri in named if uri}
+        marking = threading.Thread(
+            target=sweep, args=(home / FOLDER,), kwargs={"addresses": addresses}, name="sweep", daemon=True
+        )
+        marking.start()
+        marking.join(MARK_SECONDS)  # a database that is away is asked for minutes by its client
     return home
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from congruence.kernels.masking import mask_text
+from congruence.kernels.masking import MASK, mask_text
 from congruence.tasks.runtime.run_journal import Entry, open_entries, rewrite
 
 LOST = "The command ended before this run was finished. Finished work is saved; run the same command to resume."
@@ -70,11 +70,12 @@ def _marked(entries: list[Entry], reason: str, known: Mapping[str, str], limit: 
     """Mark entries; returns those that could not be. A server that failed once is silent, and not asked again."""
     rest: list[Entry] = []
     for entry in entries:
-        if entry.server in silent or time.monotonic() > limit:
+        server = known.get(entry.server, entry.server)
+        if entry.server in silent or MASK in server or time.monotonic() > limit:
             rest.append(entry)
             continue
         try:
-            _mark(entry, known.get(entry.server, entry.server), reason)
+            _mark(entry, server, reason)
         except Exception:  # whatever it is: another command tries again
             silent.add(entry.server)
             rest.append(entry)
