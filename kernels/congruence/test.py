@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BLOCK_BYTES = 2**26
-TILE_BYTES = 2**21  # of the simulated errors at some points: what a core keeps in its cache
+TILE_BYTES = 2**23  # of the simulated errors at some points, for one thread
+CACHED_BYTES = 2**20  # of these, what is worked on at a time
 POOL_BITS = 4  # a row's pool holds 16 values
 ENTRY_BITS = 5  # rows share 32 matrices of codes: those of a tile are multiplied together
 DRAWS = 999
@@ -318,14 +319,23 @@ class SimulatedErrors:
 def simulated_errors(synthesis: Any, coefficients: Any) -> SimulatedErrors:
     """Errors at points U (p, k) from ``simulated_coefficients``, (r, k, 1 + draws), where these are; host arrays."""
     xp = array_namespace(synthesis)
-    squares = xp.zeros((len(synthesis), coefficients.shape[2]), dtype=np.float32)
-    for of_feature in coefficients:
-        smoothed = synthesis @ of_feature
-        squares += xp.multiply(smoothed, smoothed, out=smoothed)
-    values = xp.sqrt(squares, out=squares)
-    reached = (values[:, 1:] >= TIE * values[:, :1]).sum(axis=1)
-    totals = values.sum(axis=0, dtype=np.float64)
-    return SimulatedErrors(to_numpy(values[:, 0]).copy(), to_numpy(reached), to_numpy(totals))
+    draws = coefficients.shape[2]
+    # The host's in parts that a core keeps in its own cache, in the same memory one after the other.
+    at_once = len(synthesis) if xp is not np else max(1, min(len(synthesis), CACHED_BYTES // (4 * draws)))
+    values, smoothed = (xp.empty((at_once, draws), dtype=np.float32) for _ in range(2))
+    observed, reached, totals = [], [], xp.zeros(draws)
+    for start in range(0, len(synthesis), max(1, at_once)):
+        some = synthesis[start : start + at_once]
+        value, each = values[: len(some)], smoothed[: len(some)]
+        value[...] = 0.0
+        for of_feature in coefficients:
+            xp.matmul(some, of_feature, out=each)
+            value += xp.multiply(each, each, out=each)
+        xp.sqrt(value, out=value)
+        observed.append(to_numpy(value[:, 0]).copy())
+        reached.append(to_numpy((value[:, 1:] >= TIE * value[:, :1]).sum(axis=1)))
+        totals += value.sum(axis=0, dtype=np.float64)
+    return SimulatedErrors(np.concatenate(observed), np.concatenate(reached), to_numpy(totals))
 
 
 def simulated_coefficients(

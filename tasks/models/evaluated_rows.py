@@ -23,7 +23,7 @@ from congruence.tasks.models.predictions import PredictionsError, forget, read_p
 from congruence.tasks.models.worker import PredictionReport, ServedVersion, predict_shards
 
 BLOCK_ROWS = 2**16
-FEWEST_ROWS = 2**13  # of a block, below which reading it and adding it up would show
+FEWEST_ROWS = 2**11  # of a block, below which reading it and adding it up would show
 BLOCKS = 16  # of a short split: enough for some workers to end together
 
 
