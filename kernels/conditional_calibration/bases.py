@@ -24,7 +24,7 @@ from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.gram.spectrum import MIN_FILTER, directions_of_sums
 from congruence.kernels.gram.tiles import TileMaker, TilePoints, tile_slices
 from congruence.kernels.kernel_functions import RBF, Kernel, require_kernel
-from congruence.kernels.row_blocks.sums import BlockSums
+from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.streams import stream
 
 LANDMARKS_PER_DIRECTION = 2

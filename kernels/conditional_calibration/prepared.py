@@ -63,7 +63,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.row_blocks.sums import BlockSums
+from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.steps import step
 from congruence.kernels.threads import available_threads, map_on_threads
 

@@ -23,7 +23,7 @@ from congruence.kernels.conditional_calibration.own_basis import OwnColumns, own
 from congruence.kernels.conditional_calibration.pit_scores import pit_scores
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.row_blocks.sums import BlockSums, chosen_in
+from congruence.kernels.block_sums import BlockSums, chosen_in
 from congruence.kernels.threads import available_threads, map_on_threads
 
 SHARED = "what all versions share"

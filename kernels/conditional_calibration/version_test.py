@@ -23,7 +23,7 @@ from congruence.kernels.conditional_calibration.own_basis import OWN, OwnDirecti
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest, NullKind
 from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing
-from congruence.kernels.row_blocks.sums import BlockSums
+from congruence.kernels.block_sums import BlockSums
 
 INFLUENCE = f"{PREFIX}influence_"
 

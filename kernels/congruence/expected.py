@@ -15,7 +15,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.congruence.coded_draws import row_codes, sums_by_code, walsh_hadamard
-from congruence.kernels.congruence.influence import mean_points
+from congruence.kernels.congruence.influence_sums import mean_points
 from congruence.kernels.congruence.null_draws import null_draws
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.spectrum import SpectralSmoother

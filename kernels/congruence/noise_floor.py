@@ -11,10 +11,14 @@ root at a point that L sees, and up to the plain estimate's 18 % at one that it 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.gram.spectrum import SpectralSmoother
+from congruence.kernels.gram.thin_products import projected, squares_at, weighted_squares
 from congruence.kernels.resampling.keyed import row_signs
 
 PROBES = 16
@@ -34,11 +38,42 @@ def probe_tolerances(probes: Array, smoother: SpectralSmoother) -> Array:
     return np.asarray(TOLERANCE * np.linalg.norm(smoother.coefficients(_single(probes)), axis=0))
 
 
+def add_floor(sums: BlockSums, vectors: Array, variance: Array, probes: Array) -> None:
+    """What some rows U (n, k) with variances (n,) and probes (n, p) add to the floor."""
+    sums.add("variance", weighted_squares(vectors, variance))
+    sums.add("probes", projected(vectors, probes))
+
+
+@dataclass(frozen=True)
+class FloorCoefficients:
+    """What the floor at a point is made of, in the leading directions.
+
+    Attributes:
+        squares: F U'diag(v)U F with the filters F, (k, k).
+        probes: F U'z, (k, p).
+    """
+
+    squares: Array = field(repr=False)
+    probes: Array = field(repr=False)
+
+    @classmethod
+    def of(cls, filters: Array, sums: BlockSums) -> FloorCoefficients:
+        """From what all rows added."""
+        squares = filters[:, None] * sums.added["variance"] * filters
+        return cls(squares.astype(np.float32), (filters[:, None] * sums.added["probes"]).astype(np.float32))
+
+    def squared(self, vectors: Array, smoothed: Array) -> Array:
+        """E[CCE(x_j)^2], (m,), at points U (m, k) with smoothed probes W z (m, p)."""
+        known = (vectors @ self.probes).astype(np.float64)
+        chance = np.mean((smoothed - known) * (smoothed + known), axis=1)
+        return np.asarray(np.maximum(squares_at(vectors, self.squares) + chance, 0.0))
+
+
 def squared_floor(variance: Array, smoother: SpectralSmoother, probes: Array, smoothed: Array) -> Array:
-    """E[CCE(x_j)^2], (m,), from probes z (n, p) and W z (m, p)."""
-    known = smoother(_single(probes)).astype(np.float64)
-    chance = np.mean((smoothed - known) * (smoothed + known), axis=1)
-    return np.asarray(np.maximum(smoother.squared_weights(variance) + chance, 0.0))
+    """E[CCE(x_j)^2], (m,), from probes z (n, p) and W z (m, p), where all rows are here."""
+    sums = BlockSums()
+    add_floor(sums, smoother.analysis, variance, probes)
+    return FloorCoefficients.of(smoother.filters, sums).squared(smoother.synthesis, smoothed)
 
 
 def _single(probes: Array) -> Array:

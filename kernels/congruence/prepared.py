@@ -19,7 +19,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.congruence.expected import ExpectedCongruence, expected_congruence
-from congruence.kernels.congruence.influence import congruence_uncertainty
+from congruence.kernels.congruence.influence_sums import congruence_uncertainty
 from congruence.kernels.congruence.noise_floor import PROBES, probe_tolerances, probes_of, squared_floor
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.distributions import Distribution, Samples

@@ -298,7 +298,7 @@ def _coded_test(
     point_statistics = np.concatenate([tile.observed for tile in tiles])
     reached = np.concatenate([tile.reached for tile in tiles])
     means = np.sum([tile.totals for tile in tiles], axis=0) / len(point_statistics)
-    return _judged(float(means[0]), point_statistics, reached, means[1:])
+    return judged(float(means[0]), means[1:], point_statistics, reached)
 
 
 @dataclass(frozen=True)
@@ -382,7 +382,7 @@ def _solved_test(
     errors = np.concatenate(values, axis=1)
     reached = np.count_nonzero(errors[:, 1:] >= TIE * errors[:, :1], axis=1)
     means = np.mean(errors, axis=0)
-    return _judged(float(means[0]), errors[:, 0], reached, means[1:])
+    return judged(float(means[0]), means[1:], errors[:, 0], reached)
 
 
 def _weights(roots: Array | None) -> Array | None:
@@ -400,7 +400,11 @@ def _pool(delta: NullDraws, rows: slice, weights: Array | None, seed: int) -> Ar
     return pool
 
 
-def _judged(statistic: float, point_statistics: Array, reached: Array, null: Array) -> CongruenceTest:
+def judged(
+    statistic: float, null: Array, point_statistics: Array | None = None, reached: Array | None = None
+) -> CongruenceTest:
+    """The test from the statistic and the drawn ones, and the points' where they are here."""
     draws = len(null)
+    point_statistics, reached = (np.empty(0) if each is None else each for each in (point_statistics, reached))
     p_value = (1 + int(np.count_nonzero(null >= TIE * statistic))) / (draws + 1)
     return CongruenceTest(statistic, p_value, (1 + reached) / (draws + 1), point_statistics, null)

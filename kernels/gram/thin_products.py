@@ -32,3 +32,23 @@ def padded_columns(v: Array, like: Any) -> Any:
 def transposed_product(tile: Any, v: Any) -> Any:
     """tile' v, (columns of the tile, r)."""
     return (v.T @ tile).T
+
+
+def product(block: Array, weights: Array) -> Array:
+    """block weights, in the precision of the block."""
+    return np.asarray((block @ padded_columns(weights, block))[:, : weights.shape[1]], dtype=np.float64)
+
+
+def projected(block: Array, v: Array) -> Array:
+    """block' v, in the precision of the block."""
+    return np.asarray(transposed_product(block, padded_columns(v, block))[:, : v.shape[1]], dtype=np.float64)
+
+
+def weighted_squares(vectors: Array, weights: Array) -> Array:
+    """U' diag(w) U, (k, k), of U (n, k) and w (n,), in the precision of U."""
+    return np.asarray(vectors.T @ (vectors * weights.astype(vectors.dtype)[:, None]), dtype=np.float64)
+
+
+def squares_at(vectors: Array, inner: Array) -> Array:
+    """U_j' M U_j for every row of U (m, k) and M (k, k), (m,)."""
+    return np.asarray(np.einsum("jk,jk->j", vectors @ inner.astype(vectors.dtype), vectors), dtype=np.float64)

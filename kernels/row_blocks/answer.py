@@ -2,66 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.congruence.expected import ExpectedCongruence, expected_at, splits_under_signs
-from congruence.kernels.congruence.influence import MULTIPLIERS, kept_under_signs, means_under_signs
-from congruence.kernels.congruence.result import excess_interval, excess_over, mean_interval
-from congruence.kernels.congruence.test import TIE
+from congruence.kernels.congruence.influence import CongruenceUncertainty
+from congruence.kernels.congruence.influence_sums import InfluenceWeights
+from congruence.kernels.congruence.test import CongruenceTest, judged
 from congruence.kernels.errors import BudgetError
 from congruence.kernels.gram.rounding import SAFETY, UNIT
+from congruence.kernels.gram.thin_products import product
 from congruence.kernels.mean_embeddings.gram import REFUSED_SHARE
-from congruence.kernels.row_blocks.influence import VersionInfluence
-from congruence.kernels.row_blocks.inputs import product
 from congruence.kernels.row_blocks.scores import VersionAnswer
-from congruence.kernels.row_blocks.sums import BlockSums
 from congruence.kernels.row_blocks.system import BlockSystem
-from congruence.kernels.solvers.base import NormKind, certified_error, sampled_norms
-from congruence.kernels.solvers.bounds import bounds_at_reference
-
-
-@dataclass(frozen=True)
-class BlockCertificate:
-    """Bounds on |computed - exact| CCE at every point and in its mean, see ``CongruenceResult``."""
-
-    at_point: float
-    in_mean: float
-    kind: NormKind
-
-
-@dataclass(frozen=True)
-class BlockUncertainty:
-    """``CongruenceUncertainty`` without its columns, which the blocks have written.
-
-    Attributes:
-        squared_mean: mean CCE^2 less the Monte-Carlo term of a finite ensemble.
-        noise: mean |s_b|^2 for each draw of the signs, (B,).
-        standard_error, squared_standard_error, noise_standard_error: see ``CongruenceUncertainty``.
-    """
-
-    squared_mean: float
-    noise: Array = field(repr=False)
-    standard_error: float
-    squared_standard_error: float
-    noise_standard_error: float
-
-
-@dataclass(frozen=True)
-class BlockTest:
-    """``CongruenceTest`` without its columns, which the blocks have written."""
-
-    statistic: float
-    p_value: float
-    null_statistics: Array = field(repr=False)
-
-    @property
-    def draws(self) -> int:
-        """Number of simulated sets of targets B."""
-        return len(self.null_statistics)
+from congruence.kernels.solvers.base import certified_error, sampled_norms
+from congruence.kernels.solvers.bounds import SolverBounds, bounds_at_reference
 
 
 @dataclass(frozen=True)
@@ -71,46 +29,29 @@ class BlockMeasurement:
     Attributes:
         rows: n.
         mean: mean CCE.
-        mean_square: mean of CCE^2.
         noise_floor: mean of the noise floor.
-        mean_squared_floor: mean of its square.
         certificate: of CCE.
-        uncertainty: standard errors.
+        uncertainty: standard errors, without the influences of rows.
         expected: what the mean CCE would be if the version were the truth.
-        test: of congruence, where it was asked for.
+        test: of congruence, without its points, where it was asked for.
         solver: in words.
         output_kernel: k_Y with its resolved bandwidth.
     """
 
     rows: int
     mean: float
-    mean_square: float
     noise_floor: float
-    mean_squared_floor: float
-    certificate: BlockCertificate
-    uncertainty: BlockUncertainty
+    certificate: SolverBounds
+    uncertainty: CongruenceUncertainty
     expected: ExpectedCongruence
-    test: BlockTest | None
+    test: CongruenceTest | None
     solver: str
     output_kernel: dict[str, Any]
-
-    @property
-    def excess(self) -> float:
-        """See ``CongruenceResult.excess``."""
-        return excess_over(self.mean, self.noise_floor)
-
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """See ``CongruenceResult.interval``."""
-        return mean_interval(self.mean, self.uncertainty.standard_error, level)
-
-    def excess_interval(self, level: float = 0.95) -> tuple[float, float]:
-        """See ``CongruenceResult.excess_interval``."""
-        return excess_interval(self.interval(level), self.noise_floor)
 
 
 def certificate(
     system: BlockSystem, answer: VersionAnswer, right_hand_sides: BlockSums, scores: BlockSums
-) -> BlockCertificate:
+) -> SolverBounds:
     """Bounds on the error of the answer: its residual on sampled rows, rounding, and what the features miss.
 
     Raises:
@@ -141,7 +82,7 @@ def certificate(
         kind="sampled",
     )
     features = _feature_bound(system, right_hand_sides, -scores.largest["-value"] - bounds.at_point)
-    return BlockCertificate(bounds.at_point + features, bounds.in_mean + features, bounds.kind)
+    return SolverBounds(bounds.at_point + features, bounds.in_mean + features, bounds.kind)
 
 
 def _feature_bound(system: BlockSystem, sums: BlockSums, smallest: float) -> float:
@@ -160,66 +101,37 @@ def _feature_bound(system: BlockSystem, sums: BlockSums, smallest: float) -> flo
     return float(displaced + min(np.sqrt(squared), squared / max(smallest, np.finfo(np.float64).tiny)))
 
 
-def uncertainty(
-    system: BlockSystem,
-    known: VersionInfluence,
-    right_hand_sides: BlockSums,
-    scores: BlockSums,
-    influence: BlockSums,
-) -> BlockUncertainty:
-    """Standard errors from the residuals under drawn signs (``congruence.influence``)."""
-    filters, n = system.inputs.filters, system.inputs.n
-    assert filters is not None
-    synthesis, smoothed = scores.rows("vectors at points"), scores.rows("smoothed at points")
-    observed = (smoothed @ known.axes).astype(np.float32)
-    left_out = (filters[:, None] * influence.added["left out"] * filters).astype(np.float32)
-    constant = np.asarray(np.einsum("jk,jk->j", synthesis @ left_out, synthesis), dtype=np.float64)
-    beside = np.maximum(np.sum(smoothed**2, axis=1) - np.sum(observed**2, axis=1), 0.0)
-    drawn = kept_under_signs(influence.added["signed"], filters, MULTIPLIERS)
-    means, squares, noise = means_under_signs(drawn, synthesis, observed, beside, constant)
-    chance = 0.0
-    if "sampling variance" in right_hand_sides.added:
-        inner = filters[:, None] * right_hand_sides.added["sampling variance"] * filters
-        chance = float(np.sum(inner * system.spread)) / n
-    return BlockUncertainty(
-        scores.added["squared values"] / n - chance,
-        noise,
-        standard_error=float(np.std(means, ddof=1)),
-        squared_standard_error=float(np.std(squares, ddof=1)),
-        noise_standard_error=float(np.std(noise, ddof=1)),
-    )
-
-
 def measurement(
     system: BlockSystem,
     answer: VersionAnswer,
-    stated: BlockCertificate,
-    errors: BlockUncertainty,
+    stated: SolverBounds,
+    weights: InfluenceWeights,
     right_hand_sides: BlockSums,
     scores: BlockSums,
+    influence: BlockSums,
 ) -> BlockMeasurement:
     """All that the passes say of a version."""
     n, filters = system.inputs.n, system.inputs.filters
     assert filters is not None
     floor = scores.added["squared floor"] / n
+    mean, mean_square = scores.added["values"] / n, scores.added["squared values"] / n
+    vectors = scores.rows("vectors at points")
+    if "sampling variance" in right_hand_sides.added:
+        influence.add("sampling variance", right_hand_sides.added["sampling variance"])
     drawn = splits_under_signs(right_hand_sides.added["expected"], filters)
     version = answer.version
     return BlockMeasurement(
         rows=n,
-        mean=scores.added["values"] / n,
-        mean_square=scores.added["squared values"] / n,
+        mean=mean,
         noise_floor=scores.added["floor"] / n,
-        mean_squared_floor=floor,
         certificate=stated,
-        uncertainty=errors,
-        expected=expected_at(scores.rows("vectors at points"), drawn, floor),
-        test=None if version.tested is None else _test(scores, n),
+        uncertainty=weights.uncertainty(influence, vectors, scores.rows("smoothed at points"), (mean, mean_square)),
+        expected=expected_at(vectors, drawn, floor),
+        test=_test(scores, n) if version.tested is not None else None,
         solver=f"Nystrom on {len(system.inputs.landmarks)} landmarks, by row blocks",
         output_kernel=version.kernel.describe(),
     )
 
 
-def _test(scores: BlockSums, n: int) -> BlockTest:
-    statistic, null = scores.added["statistic"] / n, scores.added["null statistics"] / n
-    p_value = (1 + int(np.count_nonzero(null >= TIE * statistic))) / (len(null) + 1)
-    return BlockTest(statistic, p_value, null)
+def _test(scores: BlockSums, n: int) -> CongruenceTest:
+    return judged(scores.added["statistic"] / n, scores.added["null statistics"] / n)

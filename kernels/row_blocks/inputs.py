@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.block_sums import BlockSums, chosen_in
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.landmarks import candidate_rows
 from congruence.kernels.gram.rounding import CHECKED_BYTES, CHECKED_POINTS, LONGEST
-from congruence.kernels.gram.thin_products import padded_columns, transposed_product
+from congruence.kernels.gram.thin_products import product
 from congruence.kernels.gram.tiles import TileMaker, TilePoints, tile_slices
 from congruence.kernels.kernel_functions import CENTER_ROWS, Kernel
 from congruence.kernels.protocol.protocol import EvaluationProtocol
-from congruence.kernels.row_blocks.sums import BlockSums, chosen_in
 from congruence.kernels.solvers.base import residual_rows
 from congruence.kernels.streams import stream
 
@@ -139,16 +139,6 @@ class BlockInputs:
     def _vectors(self, columns: Array) -> Array:
         assert self.basis is not None
         return np.asarray(product(columns, self.basis), dtype=np.float32)
-
-
-def product(block: Array, weights: Array) -> Array:
-    """block weights, in the precision of the block."""
-    return np.asarray((block @ padded_columns(weights, block))[:, : weights.shape[1]], dtype=np.float64)
-
-
-def projected(block: Array, v: Array) -> Array:
-    """block' v, in the precision of the block."""
-    return np.asarray(transposed_product(block, padded_columns(v, block))[:, : v.shape[1]], dtype=np.float64)
 
 
 def input_sums(system: BlockInputs, inputs: Array, targets: Array, first: int) -> BlockSums:

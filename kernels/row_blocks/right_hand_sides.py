@@ -10,16 +10,17 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.block_sums import BlockSums, chosen_in
 from congruence.kernels.congruence.coded_draws import SimulatedSplits
 from congruence.kernels.congruence.expected import SPLITS, signed_sums
-from congruence.kernels.congruence.noise_floor import probes_of
+from congruence.kernels.congruence.noise_floor import add_floor, probes_of
 from congruence.kernels.congruence.null_draws import PURPOSE
 from congruence.kernels.congruence.test import ENTRY_BITS, POOL_BITS
 from congruence.kernels.distributions import Distribution, Samples
+from congruence.kernels.gram.thin_products import projected, weighted_squares
 from congruence.kernels.mean_embeddings.residuals import TargetErrors, target_errors
 from congruence.kernels.resampling.keyed import row_choices, row_draws
-from congruence.kernels.row_blocks.inputs import BlockInputs, projected
-from congruence.kernels.row_blocks.sums import BlockSums, chosen_in
+from congruence.kernels.row_blocks.inputs import BlockInputs
 from congruence.kernels.row_blocks.versions import BlockVersion
 
 
@@ -52,9 +53,10 @@ def right_hand_side_sums(
         for version in versions:
             law, y, added = predictive[version.name][rows], targets[rows], sums[version.name]
             error = errors_of(version, y, law)
-            rhs = np.hstack([error.delta, probes_of(error.variance, positions, version.seed)])
-            added.add("projections", projected(columns, rhs))
-            added.add("coefficients", projected(vectors, rhs))
+            probes = probes_of(error.variance, positions, version.seed)
+            added.add("projections", projected(columns, np.hstack([error.delta, probes])))
+            added.add("coefficients", projected(vectors, error.delta))
+            add_floor(added, vectors, error.variance, probes)
             added.keep("residual", error.delta[kept])
             _add_scalars(added, error, vectors)
             _add_draws(added, version, y, law, vectors, positions)
@@ -66,13 +68,7 @@ def errors_of(version: BlockVersion, targets: Array, predictive: Distribution) -
     return target_errors(targets, predictive, version.kernel, features=version.features)
 
 
-def weighted_squares(vectors: Array, weights: Array) -> Array:
-    """U' diag(w) U, (k, k)."""
-    return np.asarray(vectors.T @ (vectors * weights.astype(np.float32)[:, None]), dtype=np.float64)
-
-
 def _add_scalars(sums: BlockSums, error: TargetErrors, vectors: Array) -> None:
-    sums.add("variance", weighted_squares(vectors, error.variance))
     if error.sampling_variance is not None:
         sums.add("sampling variance", weighted_squares(vectors, error.sampling_variance))
     sums.add("squares", float(np.sum(error.delta**2)))

@@ -12,13 +12,21 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.congruence.influence import leave_one_out, mean_points, residual_filters
+from congruence.kernels.block_sums import BlockSums, chosen_in
+from congruence.kernels.congruence.influence_sums import (
+    InfluenceWeights,
+    ResidualFit,
+    add_points,
+    add_residuals,
+    mean_points,
+)
+from congruence.kernels.congruence.noise_floor import FloorCoefficients
 from congruence.kernels.congruence.test import simulated_errors
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.gram.thin_products import product, projected
 from congruence.kernels.gram.tiles import TileMaker, TilePoints
-from congruence.kernels.row_blocks.inputs import BlockInputs, product, projected
+from congruence.kernels.row_blocks.inputs import BlockInputs
 from congruence.kernels.row_blocks.right_hand_sides import errors_of, simulated_splits
-from congruence.kernels.row_blocks.sums import BlockSums, chosen_in
 from congruence.kernels.row_blocks.system import BlockSystem
 from congruence.kernels.row_blocks.versions import BlockVersion
 
@@ -31,20 +39,16 @@ class VersionAnswer:
         version: its features.
         weights: (mu W + C'C)^-1 C'[Delta, probes], (m, r + p).
         rank: r.
-        probes: U'(probes) times the filters, (k, p).
-        floor: filters U'diag(v)U filters, (k, k).
-        coefficients: U'Delta, (k, r).
-        chosen: filters of the fit that residuals are taken from, (k,).
+        floor: of the noise floor.
+        fit: that residuals are taken from.
         simulated: filters times U'Delta* of the observed targets and of every simulated split, (r, k, 1 + draws).
     """
 
     version: BlockVersion
     weights: Array = field(repr=False)
     rank: int
-    probes: Array = field(repr=False)
-    floor: Array = field(repr=False)
-    coefficients: Array = field(repr=False)
-    chosen: Array = field(repr=False)
+    floor: FloorCoefficients
+    fit: ResidualFit
     simulated: Array | None = field(repr=False)
 
 
@@ -61,21 +65,17 @@ def version_answer(system: BlockSystem, version: BlockVersion, sums: BlockSums) 
     filters = system.inputs.filters
     assert filters is not None
     rank = version.features.rank
-    coefficients = sums.added["coefficients"]
     simulated = None
     if version.tested is not None:
         tested = filters[: version.directions]
         splits = simulated_splits(version).coefficients(sums.added["null"]) * tested[:, None]
         simulated = np.ascontiguousarray(splits.transpose(2, 1, 0), dtype=np.float32)
-    delta = coefficients[:, :rank]
     return VersionAnswer(
         version,
         system.weights(sums.added["projections"]),
         rank,
-        (filters[:, None] * coefficients[:, rank:]).astype(np.float32),
-        (filters[:, None] * sums.added["variance"] * filters).astype(np.float32),
-        delta,
-        residual_filters(filters, delta, sums.added["squares"], system.inputs.n),
+        FloorCoefficients.of(filters, sums),
+        ResidualFit.of(filters, sums.added["coefficients"], sums.added["squares"], system.inputs.n),
         simulated,
     )
 
@@ -114,7 +114,8 @@ def score_sums(
             e = smoothed[:, : answer.rank]
             scored = _floor_and_values(added, answer, vectors, e, smoothed[:, answer.rank :])
             _add_residual(added, kernel_rows, (delta - e) / system.shift, roots)
-            _add_directions(added, answer, vectors, delta, e, scored["cce"])
+            add_points(added, vectors, e, scored["cce"])
+            add_residuals(added, answer.fit.residuals(vectors, delta))
             added.keep("smoothed at points", e[shown])
             added.keep("vectors at points", vectors[shown])
             if answer.simulated is not None:
@@ -150,10 +151,7 @@ def _floor_and_values(
     sums: BlockSums, answer: VersionAnswer, vectors: Array, e: Array, probes: Array
 ) -> dict[str, Array]:
     values = np.sqrt(np.einsum("ij,ij->i", e, e))
-    known = (vectors @ answer.probes).astype(np.float64)
-    chance = np.mean((probes - known) * (probes + known), axis=1)
-    leading = np.asarray(np.einsum("jk,jk->j", vectors @ answer.floor, vectors), dtype=np.float64)
-    squared = np.maximum(leading + chance, 0.0)
+    squared = answer.floor.squared(vectors, probes)
     sums.add("values", float(np.sum(values)))
     sums.add("squared values", float(np.sum(values**2)))
     sums.add("floor", float(np.sum(np.sqrt(squared))))
@@ -173,14 +171,28 @@ def _add_residual(
         sums.add("exact", double.T @ value)
 
 
-def _add_directions(
-    sums: BlockSums, answer: VersionAnswer, vectors: Array, delta: Array, e: Array, values: Array
-) -> None:
-    directions = e / np.maximum(values, np.finfo(float).tiny)[:, None]
-    sums.add("smoothed", projected(vectors, e))
-    sums.add("directions", projected(vectors, directions))
-    residuals = leave_one_out(vectors, answer.chosen, answer.coefficients, delta)
-    sums.add("residual moment", residuals.T @ residuals)
+def influence_sums(
+    system: BlockInputs,
+    inputs: Array,
+    targets: Array,
+    predictive: Mapping[str, Distribution],
+    known: Mapping[str, tuple[BlockVersion, InfluenceWeights]],
+    first: int,
+) -> tuple[dict[str, BlockSums], dict[str, dict[str, Array]]]:
+    """What a block adds for the standard errors of every version, and the columns of its rows' influences."""
+    points, _ = system.points(inputs, first)
+    sums = {name: BlockSums() for name in known}
+    columns: dict[str, dict[str, Array]] = {
+        name: {column: np.empty(len(points.x)) for column in ("influence", "influence_squared")} for name in known
+    }
+    for rows, _, vectors in system.tiles(points):
+        assert vectors is not None
+        positions = np.arange(first + rows.start, first + rows.stop)
+        for name, (version, weights) in known.items():
+            delta = errors_of(version, targets[rows], predictive[name][rows]).delta
+            for column, values in weights.add_rows(sums[name], vectors, delta, positions).items():
+                columns[name][column][rows] = values
+    return sums, columns
 
 
 def _point_tests(sums: BlockSums, answer: VersionAnswer, vectors: Array) -> dict[str, Array]:

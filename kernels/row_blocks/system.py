@@ -11,6 +11,7 @@ import numpy as np
 import scipy.linalg
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.errors import ConvergenceError, InvalidInputError
 from congruence.kernels.gram.columns import thinning_step
 from congruence.kernels.gram.landmarks import LEADING, candidate_rows, rpcholesky
@@ -19,7 +20,6 @@ from congruence.kernels.gram.rounding import LONGEST
 from congruence.kernels.gram.spectrum import MIN_FILTER, landmark_directions, typical_eigenvalue
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.row_blocks.inputs import BlockInputs, RowSample
-from congruence.kernels.row_blocks.sums import BlockSums
 from congruence.kernels.solvers.low_rank import SCALE_FEATURES, inner_factor
 from congruence.kernels.streams import stream
 

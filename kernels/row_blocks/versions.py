@@ -15,6 +15,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.bandwidths import OutputScale, scaled_rbf
+from congruence.kernels.block_sums import BlockSums, chosen_in
 from congruence.kernels.congruence.null_draws import (
     TABLE_TAIL,
     VECTOR_TOLERANCE,
@@ -36,7 +37,6 @@ from congruence.kernels.mean_embeddings.model_scales import stated_kernel
 from congruence.kernels.mean_embeddings.residuals import target_errors
 from congruence.kernels.protocol.output_scales import FINEST
 from congruence.kernels.protocol.protocol import EvaluationProtocol
-from congruence.kernels.row_blocks.sums import BlockSums, chosen_in
 from congruence.kernels.row_blocks.system import BlockSystem
 
 FIRST_TAILS = (1e-12, TABLE_TAIL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from congruence.kernels.solvers import NormKind, Solution, certificate, weakest_
 from congruence.kernels.solvers.base import certified_error
 
 
-class SolverBounds(NamedTuple):
+@dataclass(frozen=True)
+class SolverBounds:
     """Bounds on the error of a norm at every point and in its mean over them, and how they are known."""
 
     at_point: float

@@ -9,14 +9,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.block_sums import BlockSums, chosen_in
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol.protocol import EvaluationProtocol
-from congruence.kernels.row_blocks.influence import influence_sums
 from congruence.kernels.row_blocks.inputs import input_sums, protocol_inputs, sampled_rows
 from congruence.kernels.row_blocks.right_hand_sides import right_hand_side_sums
-from congruence.kernels.row_blocks.scores import CheckedInputs, VersionAnswer, score_sums
-from congruence.kernels.row_blocks.sums import BlockSums, chosen_in
+from congruence.kernels.row_blocks.scores import CheckedInputs, VersionAnswer, influence_sums, score_sums
 from congruence.kernels.row_blocks.versions import BlockVersion, block_targets, prediction_sums, target_sums
 
 Write = Callable[[int, str, dict[str, Array]], None]
@@ -157,9 +156,9 @@ def scores(
     return sums
 
 
-def influence(blocks: RowBlocks, block: int, first: int, system: Any, known: list[Any], write: Write) -> Pass:
+def influence(blocks: RowBlocks, block: int, first: int, system: Any, known: dict[str, Any], write: Write) -> Pass:
     """What each row contributes, which is written here, and its sums."""
-    predictive = {one.version.name: blocks.predictive(block, one.version.name) for one in known}
+    predictive = {name: blocks.predictive(block, name) for name in known}
     inputs, targets = inputs_of(blocks, block, first), targets_of(blocks, block, first)
     sums, columns = influence_sums(system, inputs, targets, predictive, known, first)
     for name, written in columns.items():

@@ -57,7 +57,7 @@ from congruence.kernels.conditional_calibration.version_test import (
 )
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.row_blocks.inputs import protocol_inputs
-from congruence.kernels.row_blocks.sums import BlockSums
+from congruence.kernels.block_sums import BlockSums
 from congruence.tasks.solving.block_passes import (
     Pass,
     RowBlocks,

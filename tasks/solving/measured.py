@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,8 @@ from congruence.kernels.congruence.influence import CongruenceInfluence, Congrue
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.congruence.test import CongruenceTest
 from congruence.kernels.protocol.repeats import RepeatedResult
-from congruence.kernels.row_blocks.answer import BlockCertificate, BlockMeasurement, BlockTest, BlockUncertainty
+from congruence.kernels.row_blocks.answer import BlockMeasurement
+from congruence.kernels.solvers.bounds import SolverBounds
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.store import StoreError
 from congruence.tasks.solving.calibration import VersionCalibration
@@ -87,10 +88,7 @@ class MeasurementInBlocks:
             if len(values) != found.rows:
                 raise ValueError(f"{name}: {len(values)} rows, expected {found.rows}")
         known = found.uncertainty
-        influence = CongruenceInfluence(
-            known.squared_mean, found.mean, columns["influence_squared"], columns["influence"], known.noise
-        )
-        errors = (known.standard_error, known.squared_standard_error, known.noise_standard_error)
+        influence = replace(known.influence, squared=columns["influence_squared"], root=columns["influence"])
         result = CongruenceResult(
             columns["cce"],
             columns["noise_floor"],
@@ -98,14 +96,12 @@ class MeasurementInBlocks:
             found.certificate.in_mean,
             sum(self.seconds.values()),
             0,
-            uncertainty=CongruenceUncertainty(influence, *errors),
+            uncertainty=replace(known, influence=influence),
             bound_kind=found.certificate.kind,
         )
-        test = None
-        if found.test is not None:
-            null = found.test.null_statistics
-            p_values, statistics = columns["p_value"], columns["statistic"]
-            test = CongruenceTest(found.test.statistic, found.test.p_value, p_values, statistics, null)
+        test = found.test
+        if test is not None:
+            test = replace(test, point_p_values=columns["p_value"], point_statistics=columns["statistic"])
         read = {name: values for name, values in columns.items() if name.startswith(PREFIX)}
         return VersionMeasurement(
             result,
@@ -131,9 +127,7 @@ _KINDS: dict[str, Any] = {
         VersionMeasurement,
         MeasurementInBlocks,
         BlockMeasurement,
-        BlockCertificate,
-        BlockUncertainty,
-        BlockTest,
+        SolverBounds,
         CongruenceResult,
         RepeatedResult,
         CongruenceUncertainty,

@@ -17,7 +17,7 @@ import dask
 import numpy as np
 from distributed import Client, as_completed
 
-from congruence.kernels.row_blocks.sums import BlockSums
+from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.steps import step
 from congruence.kernels.threads import single_threaded_blas
 from congruence.tasks.solving.block_passes import Pass, RowBlocks

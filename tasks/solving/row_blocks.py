@@ -17,17 +17,15 @@ import numpy as np
 from distributed import Client
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.congruence.influence_sums import InfluenceWeights
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.gram.variation import NEARLY_CONSTANT, NearlyConstantKernelWarning, kernel_variation
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.row_blocks.answer import (
-    BlockCertificate,
     BlockMeasurement,
     certificate,
     measurement,
-    uncertainty,
 )
-from congruence.kernels.row_blocks.influence import version_influence
 from congruence.kernels.row_blocks.inputs import RowSample
 from congruence.kernels.row_blocks.scores import CheckedInputs, VersionAnswer, version_answer
 from congruence.kernels.row_blocks.system import BlockSystem, chosen_inputs, solved_system
@@ -39,6 +37,7 @@ from congruence.kernels.row_blocks.versions import (
     planned_version,
     resolved_kernel,
 )
+from congruence.kernels.solvers.bounds import SolverBounds
 from congruence.kernels.solvers.planning import DENSE_LIMIT
 from congruence.kernels.streams import stream
 from congruence.tasks.scores.names import MetricName, requested_metrics
@@ -172,7 +171,7 @@ class _Solved:
     answers: list[VersionAnswer]
     right_hand_sides: Pass
     scores: Pass
-    certificates: dict[str, BlockCertificate]
+    certificates: dict[str, SolverBounds]
 
     @property
     def worst(self) -> float:
@@ -289,17 +288,21 @@ class _Split:
 
     def finish(self, solved: _Solved, write: Write) -> dict[str, BlockMeasurement]:
         """Influences, and all that the passes say, by version."""
-        known = [
-            version_influence(solved.system, a.version, a.coefficients, a.chosen, solved.scores[a.version.name])
+        system, filters = solved.system, solved.system.inputs.filters
+        assert filters is not None
+        known = {
+            a.version.name: (
+                a.version,
+                InfluenceWeights.of(filters, system.spread, a.fit, solved.scores[a.version.name], self.n),
+            )
             for a in solved.answers
-        ]
-        influence = self.run("influence", passes.influence, solved.system.inputs, known, write)
+        }
+        influence = self.run("influence", passes.influence, system.inputs, known, write)
         measurements = {}
-        for answer, influences in zip(solved.answers, known, strict=True):
+        for answer in solved.answers:
             name = answer.version.name
-            parts = solved.right_hand_sides[name], solved.scores[name]
-            errors = uncertainty(solved.system, influences, *parts, influence[name])
-            measurements[name] = measurement(solved.system, answer, solved.certificates[name], errors, *parts)
+            parts = solved.right_hand_sides[name], solved.scores[name], influence[name]
+            measurements[name] = measurement(system, answer, solved.certificates[name], known[name][1], *parts)
         return measurements
 
     def calibration(

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels import EXACT, Distribution, Normal
-from congruence.kernels.row_blocks.sums import BlockSums
+from congruence.kernels.block_sums import BlockSums
 from congruence.tasks.solving.block_passes import Pass
 from congruence.tasks.solving.calibration_in_blocks import calibrate_blocks
 

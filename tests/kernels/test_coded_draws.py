@@ -12,7 +12,7 @@ from congruence.kernels.congruence.coded_draws import (
     walsh_hadamard,
 )
 from congruence.kernels.congruence.expected import SIGN_BITS, SPLITS, splits_under_signs
-from congruence.kernels.congruence.influence import coefficients_under_signs
+from congruence.kernels.congruence.influence_sums import coefficients_under_signs
 from congruence.kernels.congruence.null_draws import null_draws
 from congruence.kernels.congruence.test import ENTRY_BITS, POOL_BITS, simulated_coefficients, simulated_errors
 

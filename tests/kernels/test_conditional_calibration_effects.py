@@ -13,7 +13,7 @@ from congruence.kernels.conditional_calibration.effects import Effect, LeaveOneO
 from congruence.kernels.conditional_calibration.effects import explained_shares as shares_of
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.kernel_functions import RBF
-from congruence.kernels.row_blocks.sums import BlockSums
+from congruence.kernels.block_sums import BlockSums
 
 
 @dataclass(frozen=True)

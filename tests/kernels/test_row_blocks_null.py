@@ -5,11 +5,11 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from congruence.kernels import EXACT, NegativeBinomial, Normal, Samples
+from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.resampling.keyed import row_choices, row_draws
 from congruence.kernels.row_blocks.inputs import RowSample, input_sums, protocol_inputs
 from congruence.kernels.row_blocks.right_hand_sides import right_hand_side_sums, simulated_splits
 from congruence.kernels.row_blocks.scores import score_sums, version_answer
-from congruence.kernels.row_blocks.sums import BlockSums
 from congruence.kernels.row_blocks.system import chosen_inputs, solved_system
 from congruence.kernels.row_blocks.versions import (
     FIRST_TAILS,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from congruence.kernels import device_solves
-from congruence.kernels.congruence.influence import leave_one_out
+from congruence.kernels.congruence.influence_sums import leave_one_out
 from congruence.kernels.errors import BudgetError, ConvergenceError, InvalidInputError
 from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.gram.spectrum import gram_spectrum

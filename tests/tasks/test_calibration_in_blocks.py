@@ -18,7 +18,7 @@ from congruence.kernels.conditional_calibration.prepared import prepare_calibrat
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol.protocol import PREPRINT, EvaluationProtocol
-from congruence.kernels.row_blocks.sums import BlockSums
+from congruence.kernels.block_sums import BlockSums
 from congruence.tasks.dask.clusters import ClusterSettings, dask_client
 from congruence.tasks.scores.reading import read_what_is_wrong
 from congruence.tasks.scores.summary import calibration_metrics

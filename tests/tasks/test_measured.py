@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -79,8 +80,9 @@ def test_columns_of_an_interrupted_solve_by_other_blocks_are_not_mixed_with_a_la
         address.write(measured(EXACT))
 
     monkeypatch.setattr(solve, "_solve_by_blocks", by_one_block)
-    monkeypatch.setattr(solve, "_by_row_blocks", lambda *_: True)
-    rows: Any = None
+    monkeypatch.setattr(solve, "_by_row_blocks", lambda *_, **__: True)
+    monkeypatch.setattr(solve, "expected_columns", lambda *_: 30)
+    rows: Any = SimpleNamespace(sizes=[60], store=SimpleNamespace(dimension=3))
     settings = EvaluationSettings.model_validate(
         {"splits": [{"name": "s", "uri": "s.parquet", "input": "x", "target": "y"}], "encoder": {"kind": "identity"}}
     )

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster, get_worker
 
-from congruence.kernels.row_blocks.sums import BlockSums
+from congruence.kernels.block_sums import BlockSums
 from congruence.tasks.solving.calls import WorkerCalls
 from congruence.tasks.solving.pass_runner import PassesOnCluster, side_by_side
 

@@ -1,0 +1,283 @@
+r"""Standard errors by sums over rows: what all rows add, what each one contributes; one block, or many.
+
+    of every row        U'Delta, |Delta|^2                        -> the fit that residuals are taken from
+    of every point      U'e, U'(e / |e|); of every row r r'       -> the derivatives at the rows, leading axes of r
+    of every row        its two influences; U'r under drawn signs -> standard errors
+
+See ``influence`` for what they mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.block_sums import BlockSums
+from congruence.kernels.congruence.coded_draws import row_codes, sums_by_code, walsh_hadamard
+from congruence.kernels.congruence.influence import CongruenceInfluence, CongruenceUncertainty
+from congruence.kernels.gram.spectrum import SpectralSmoother
+from congruence.kernels.gram.thin_products import projected, squares_at, weighted_squares
+from congruence.kernels.streams import stream
+
+MULTIPLIERS = 200
+ENERGY = 0.998  # of the residuals' features that the multipliers see
+RIDGES = np.geomspace(1e-6, 1e6, 37)  # relative to the metric's own n lambda
+MAX_AXES = 256  # of them: vector targets have thousands
+LEAST_FREEDOM = 1e-3  # 1 - h_ii of a row that has a direction to itself, above the rounding of single precision
+POINTS = 4096  # that means under drawn signs run over
+_TINY = float(np.finfo(float).tiny)
+
+
+def congruence_uncertainty(
+    smoother: SpectralSmoother, delta: Array, smoothed: Array, *, sampling_variance: Array | None = None
+) -> CongruenceUncertainty:
+    """Influences and standard errors of the mean CCE and of the mean CCE^2, where all rows and points are here.
+
+    Args:
+        smoother: k(x)' A^-1 in the leading directions, at m points.
+        delta: Delta of the n reference rows, (n, r).
+        smoothed: e = k(x)' A^-1 Delta, (m, r).
+        sampling_variance: the part of E|Delta_i|^2 that is the Monte-Carlo error of an ensemble, (n,).
+    """
+    analysis, synthesis, filters, points = smoother.analysis, smoother.synthesis, smoother.filters, len(smoothed)
+    sums = BlockSums()
+    fit = ResidualFit.of(filters, projected(analysis, delta), float(np.sum(delta**2)), len(delta))
+    norms = np.sqrt(np.einsum("ij,ij->i", smoothed, smoothed))
+    add_points(sums, synthesis, smoothed, norms)
+    add_residuals(sums, fit.residuals(analysis, delta))
+    if sampling_variance is not None:
+        sums.add("sampling variance", weighted_squares(analysis, sampling_variance))
+    known = InfluenceWeights.of(filters, projected(synthesis, synthesis), fit, sums, points)
+    columns = known.add_rows(sums, analysis, delta, np.arange(len(delta)))
+    shown = mean_points(points)
+    means = float(np.mean(norms)), float(np.mean(norms**2))
+    return known.uncertainty(sums, synthesis[shown], smoothed[shown], means, columns)
+
+
+@dataclass(frozen=True)
+class ResidualFit:
+    """A ridge fit of Delta in the leading directions, from which leave-one-out residuals are taken.
+
+    Attributes:
+        coefficients: U'Delta, (k, r).
+        chosen: filters of the ridge that generalised cross-validation chooses, (k,).
+    """
+
+    coefficients: Array = field(repr=False)
+    chosen: Array = field(repr=False)
+
+    @classmethod
+    def of(cls, filters: Array, coefficients: Array, total: float, n: int) -> ResidualFit:
+        """See ``residual_filters``."""
+        return cls(coefficients, residual_filters(filters, coefficients, total, n))
+
+    def residuals(self, vectors: Array, delta: Array) -> Array:
+        """Delta_i less its fit from the other rows, (rows, r), of some rows U (rows, k) and Delta (rows, r)."""
+        return leave_one_out(vectors, self.chosen, self.coefficients, delta)
+
+
+def add_points(sums: BlockSums, vectors: Array, smoothed: Array, norms: Array) -> None:
+    """U'e and U'(e / |e|) of some points U (m, k) with errors e (m, r) of norms (m,)."""
+    sums.add("smoothed", projected(vectors, smoothed))
+    sums.add("directions", projected(vectors, smoothed / np.maximum(norms, _TINY)[:, None]))
+
+
+def add_residuals(sums: BlockSums, residuals: Array) -> None:
+    """The second moment of some rows' residuals."""
+    sums.add("residual moment", residuals.T @ residuals)
+
+
+@dataclass(frozen=True)
+class InfluenceWeights:
+    """What is needed for the influence of a row, once all points and residuals are summed.
+
+    Attributes:
+        filters: F, (k,).
+        spread: U'U at the points, (k, k).
+        fit: of the residuals.
+        axes: leading axes of the residuals, (r, c).
+        squared: F U'e, (k, r).
+        root: F U'(e / |e|), (k, r).
+        own: F U'U F of the points, (k, k).
+        points: m.
+    """
+
+    filters: Array = field(repr=False)
+    spread: Array = field(repr=False)
+    fit: ResidualFit
+    axes: Array = field(repr=False)
+    squared: Array = field(repr=False)
+    root: Array = field(repr=False)
+    own: Array = field(repr=False)
+    points: int
+
+    @classmethod
+    def of(cls, filters: Array, spread: Array, fit: ResidualFit, sums: BlockSums, points: int) -> InfluenceWeights:
+        """From ``add_points`` over all points and ``add_residuals`` over all rows."""
+        moment = sums.added["residual moment"]
+        return cls(
+            filters,
+            spread,
+            fit,
+            axes_of(moment),
+            (filters[:, None] * sums.added["smoothed"]).astype(np.float32),
+            (filters[:, None] * sums.added["directions"]).astype(np.float32),
+            (filters[:, None] * spread * filters).astype(np.float32),
+            points,
+        )
+
+    def add_rows(self, sums: BlockSums, vectors: Array, delta: Array, positions: Array) -> dict[str, Array]:
+        """The columns ``influence`` and ``influence_squared`` of some rows, whose residuals under signs are added."""
+        residuals = self.fit.residuals(vectors, delta)
+        # The derivative has a row's product with itself, |r_i|^2, twice, and the mean square has it once.
+        own = squares_at(vectors, self.own) * np.einsum("ij,ij->i", residuals, residuals)
+        squared = np.einsum("ij,ij->i", (vectors @ self.squared).astype(np.float64), residuals)
+        root = np.einsum("ij,ij->i", (vectors @ self.root).astype(np.float64), residuals)
+        noise = (residuals @ self.axes).astype(np.float32)
+        left_out = np.maximum(np.sum(residuals**2, axis=1) - np.sum(noise**2, axis=1, dtype=np.float64), 0.0)
+        sums.add("left out", weighted_squares(vectors, left_out))
+        # Not the evaluation's seed: two versions compare by the same signs.
+        bits = MULTIPLIERS.bit_length()
+        sums.add("signed", sums_by_code(vectors, noise, row_codes(positions, bits, 0, "signs of residuals"), bits))
+        return {"influence": root / self.points, "influence_squared": (2.0 * squared - own) / self.points}
+
+    def uncertainty(
+        self,
+        sums: BlockSums,
+        vectors: Array,
+        smoothed: Array,
+        means: tuple[float, float],
+        columns: dict[str, Array] | None = None,
+    ) -> CongruenceUncertainty:
+        """Standard errors from the sums over all rows.
+
+        Args:
+            sums: of ``add_rows``, and ``sampling variance`` of ensembles.
+            vectors, smoothed: U and e at the points ``mean_points``, (p, k) and (p, r).
+            means: of |e| and |e|^2 over all points.
+            columns: influences of all rows, where they are here.
+        """
+        filters = self.filters
+        observed = (smoothed @ self.axes).astype(np.float32)
+        # Of directions by the hundred the noise hardly varies: it stands at its mean.
+        constant = squares_at(vectors, filters[:, None] * sums.added["left out"] * filters)
+        beside = np.maximum(np.sum(smoothed**2, axis=1) - np.sum(observed**2, axis=1), 0.0)
+        drawn = kept_under_signs(sums.added["signed"], filters, MULTIPLIERS)
+        roots, squares, noise = means_under_signs(drawn, vectors, observed, beside, constant)
+        chance = 0.0
+        if "sampling variance" in sums.added:
+            chance = float(np.sum(filters[:, None] * sums.added["sampling variance"] * filters * self.spread))
+        known = {"influence": np.empty(0), "influence_squared": np.empty(0)} if columns is None else columns
+        mean, mean_square = means
+        return CongruenceUncertainty(
+            CongruenceInfluence(
+                mean_square - chance / self.points, mean, known["influence_squared"], known["influence"], noise
+            ),
+            standard_error=float(np.std(roots, ddof=1)),
+            squared_standard_error=float(np.std(squares, ddof=1)),
+            noise_standard_error=float(np.std(noise, ddof=1)),
+        )
+
+
+def residual_filters(filters: Array, coefficients: Array, total: float, n: int) -> Array:
+    """Filters (k,) of the ridge fit that generalised cross-validation chooses, zeros where no fit predicts better.
+
+    Args:
+        filters: of the metric's own lambda, (k,).
+        coefficients: U' Delta, (k, r).
+        total: |Delta|^2.
+        n: rows.
+    """
+    energy = np.sum(coefficients**2, axis=1)
+    kept = filters.astype(np.float64)
+    relative = kept / np.maximum(1.0 - kept, np.finfo(float).eps)  # eigenvalues over n lambda
+    best, chosen = total / n**2, np.zeros_like(kept)
+    for ridge in RIDGES:
+        filters = relative / (relative + ridge)
+        freedom = n - float(np.sum(filters))
+        if freedom < n / 2:
+            continue
+        score = max(total - float(np.sum((2.0 * filters - filters**2) * energy)), 0.0) / freedom**2
+        if score < best:
+            best, chosen = score, filters
+    return chosen
+
+
+def leave_one_out(analysis: Array, chosen: Array, coefficients: Array, delta: Array) -> Array:
+    """Leave-one-out residuals (rows, r) of some rows U (rows, k) and Delta (rows, r), by the fit of all."""
+    fit = analysis @ (chosen[:, None] * coefficients).astype(analysis.dtype)
+    leverage = np.einsum("ij,j,ij->i", analysis, chosen, analysis)
+    return np.asarray((delta - fit) / np.maximum(1.0 - leverage, LEAST_FREEDOM)[:, None])
+
+
+def coefficients_under_signs(smoother: SpectralSmoother, noise: Array, count: int, seed: int, purpose: str) -> Array:
+    """What the smoother keeps of ``noise`` (n, c) under each of ``count`` draws of the rows' signs, (count, k, c).
+
+    Any two draws are independent (``coded_draws``). That of g = 0, which leaves every sign as it is, is not among them.
+    """
+    bits = count.bit_length()
+    codes = row_codes(np.arange(len(noise)), bits, seed, purpose)
+    return kept_under_signs(sums_by_code(smoother.analysis, noise, codes, bits), smoother.filters, count)
+
+
+def kept_under_signs(sums: Array, filters: Array, count: int) -> Array:
+    """``coefficients_under_signs`` from ``sums_by_code``."""
+    drawn = walsh_hadamard(np.asarray(sums, dtype=np.float32))[1 : count + 1]
+    drawn *= filters[:, None]
+    return drawn
+
+
+def means_under_signs(
+    drawn: Array, synthesis: Array, observed: Array, beside: Array, constant: Array
+) -> tuple[Array, Array, Array]:
+    """Mean CCE, mean CCE^2 and mean |s_b|^2 over some points for every draw of the signs, (B,) each.
+
+    Args:
+        drawn: what the smoother keeps of the residuals under drawn signs, in their leading axes, (B, k, c).
+        synthesis: U at the points, (p, k).
+        observed: e at the points in those axes, (p, c).
+        beside: |e|^2 outside of them, (p,).
+        constant: expected square of the noise outside of them, (p,).
+    """
+    multipliers = len(drawn)
+    moment = synthesis.T @ synthesis
+    of_noise = np.array([np.sum(part * (moment @ part)) for part in drawn], dtype=np.float64) + np.sum(constant)
+    signal = float(np.sum(observed**2) + np.sum(beside))
+    # Of e = b + s, E|e|^2 = |b|^2 + E|s|^2: what is left of e without its noise.
+    kept = max(0.0, 1.0 - float(np.mean(of_noise)) / signal) if signal > 0.0 else 0.0
+    signal_kept, around = np.float32(np.sqrt(kept)) * observed, kept * beside + constant
+    means, squares = np.empty(multipliers), np.empty(multipliers)
+    for number, coefficients in enumerate(drawn):
+        values = synthesis @ coefficients
+        values += signal_kept
+        square = np.einsum("ij,ij->i", values, values) + around
+        means[number], squares[number] = np.mean(np.sqrt(square)), np.mean(square)
+    return means, squares, of_noise / len(observed)
+
+
+def mean_points(n: int) -> Array:
+    """Evenly spaced points over which means under drawn signs run."""
+    return np.linspace(0, n - 1, min(n, POINTS)).astype(np.intp)
+
+
+def axes_of(moment: Array) -> Array:
+    """Leading eigenvectors (r, c) of the residuals' second moment (r, r): ``ENERGY`` of it, or ``MAX_AXES``."""
+    total = max(float(np.trace(moment)), _TINY)
+    basis = None
+    if len(moment) > 2 * MAX_AXES:
+        basis = _leading_subspace(moment)
+        moment = basis.T @ moment @ basis
+    energy, axes = np.linalg.eigh(moment)
+    count = min(int(np.searchsorted(np.cumsum(energy[::-1]) / total, ENERGY)) + 1, len(energy), MAX_AXES)
+    leading = axes[:, : -count - 1 : -1]
+    return np.ascontiguousarray(leading if basis is None else basis @ leading)
+
+
+def _leading_subspace(moment: Array) -> Array:
+    """A basis (r, 2 c) near the c leading directions, by subspace iteration (Halko, Martinsson and Tropp 2011)."""
+    start = stream(0, "subspace of residuals").standard_normal((len(moment), 2 * MAX_AXES))
+    for _ in range(3):
+        start, _ = np.linalg.qr(moment @ start)
+    return np.asarray(start)
