@@ -17,6 +17,7 @@ import numpy as np
 import scipy.linalg
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.landmarks import choose_landmarks
@@ -24,7 +25,6 @@ from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.gram.spectrum import MIN_FILTER, directions_of_sums
 from congruence.kernels.gram.tiles import TileMaker, TilePoints, tile_slices
 from congruence.kernels.kernel_functions import RBF, Kernel, require_kernel
-from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.streams import stream
 
 LANDMARKS_PER_DIRECTION = 2

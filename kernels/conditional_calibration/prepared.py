@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array, array_namespace, require_matrix, to_numpy
+from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.calibration.pit import require_pit
 from congruence.kernels.conditional_calibration.bases import (
     BasisPlan,
@@ -63,7 +64,6 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.steps import step
 from congruence.kernels.threads import available_threads, map_on_threads
 

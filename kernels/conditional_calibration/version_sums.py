@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.block_sums import BlockSums, chosen_in
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.conditional_calibration.bases import BasisKernel, InputBases, Tiles, product
 from congruence.kernels.conditional_calibration.count_scores import CountScores, projected_count_draws
@@ -23,7 +24,6 @@ from congruence.kernels.conditional_calibration.own_basis import OwnColumns, own
 from congruence.kernels.conditional_calibration.pit_scores import pit_scores
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.block_sums import BlockSums, chosen_in
 from congruence.kernels.threads import available_threads, map_on_threads
 
 SHARED = "what all versions share"

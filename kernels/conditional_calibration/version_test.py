@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.conditional_calibration.bases import BasisKernel, InputBases, Tiles
 from congruence.kernels.conditional_calibration.effects import Effect, LeaveOneOut
 from congruence.kernels.conditional_calibration.hypotheses import basis_hypotheses
@@ -23,7 +24,6 @@ from congruence.kernels.conditional_calibration.own_basis import OWN, OwnDirecti
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest, NullKind
 from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing
-from congruence.kernels.block_sums import BlockSums
 
 INFLUENCE = f"{PREFIX}influence_"
 

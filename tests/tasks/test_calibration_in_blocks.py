@@ -13,12 +13,12 @@ import pandas as pd
 import pytest
 
 from congruence.kernels import EXACT, Distribution, MultivariateNormal, Normal, Poisson, Samples
+from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol.protocol import PREPRINT, EvaluationProtocol
-from congruence.kernels.block_sums import BlockSums
 from congruence.tasks.dask.clusters import ClusterSettings, dask_client
 from congruence.tasks.scores.reading import read_what_is_wrong
 from congruence.tasks.scores.summary import calibration_metrics
