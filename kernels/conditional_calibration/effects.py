@@ -31,10 +31,10 @@ import scipy.optimize
 import scipy.stats
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.conditional_calibration.bases import InputBases, product
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 from congruence.kernels.dependence.blocks import DependentBlocks
-from congruence.kernels.block_sums import BlockSums
 
 LARGEST_LEVERAGE = 0.99
 _SMALLEST = 1e-12

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.conditional_calibration.bases import BasisPlan, InputBases, basis_sums, sample_positions
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
 from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalReading
@@ -57,7 +58,6 @@ from congruence.kernels.conditional_calibration.version_test import (
 )
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.row_blocks.inputs import protocol_inputs
-from congruence.kernels.block_sums import BlockSums
 from congruence.tasks.solving.block_passes import (
     Pass,
     RowBlocks,
