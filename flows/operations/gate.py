@@ -1,8 +1,8 @@
 """`congruence gate`: may an evaluated version replace the one in use? Passed, failed or undecided, with reasons.
 
 A version passes if it passes on every split of the evaluation file; it is undecided if it fails on none. All candidates
-are judged against the baseline as it stands at the start; an alias, where the settings say to set one, moves to the
-newest version that passed, once.
+are judged against the baseline as it stands at the start; an alias, where the settings say to set one, moves once, to
+the best of the versions that passed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from congruence.flows.cli.console import results
 from congruence.flows.evaluation.keys import file_conditions
 from congruence.flows.evaluation.results import VersionOutcome
 from congruence.flows.evaluation.tracking import use_tracking
-from congruence.tasks.comparison import ComparedVersion, GateCheck, GateDecision, GateSettings, apply_gate
+from congruence.tasks.comparison import ComparedVersion, GateCheck, GateDecision, GateSettings, apply_gate, best_of
 from congruence.tasks.mlflow import (
     baseline_version,
     comparable_versions,
@@ -126,39 +126,61 @@ def require_gate(settings: EvaluationSettings) -> GateSettings:
 def _decide_all(
     candidates: list[Candidate], gate_settings: GateSettings, settings: EvaluationSettings
 ) -> list[GateDecision]:
-    decisions = []
-    for decision in [_decide(candidate, gate_settings, settings) for candidate in candidates]:
+    decisions = _with_the_best_named(
+        candidates, [_decide(candidate, gate_settings, settings) for candidate in candidates], settings
+    )
+    logged = []
+    for decision in decisions:
         run_id = log_decision(decision, settings.tracking)
-        decisions.append(replace(decision, place=place_of(run_id, settings.tracking)))
+        logged.append(replace(decision, place=place_of(run_id, settings.tracking)))
     if gate_settings.set_alias is None:
-        return decisions
-    return _with_alias_moved(decisions, gate_settings.set_alias, settings)
+        return logged
+    return _with_alias_moved(logged, gate_settings.set_alias, settings)
+
+
+def _with_the_best_named(
+    candidates: Sequence[Candidate], decisions: Sequence[GateDecision], settings: EvaluationSettings
+) -> list[GateDecision]:
+    """The decisions, with which of several that passed is the best of its registered model, and why."""
+    found = list(decisions)
+    for name in dict.fromkeys(item.candidate.model.name for item in decisions):
+        passed = [
+            number
+            for number, item in enumerate(decisions)
+            if item.passed and item.candidate.model.name == name and item.candidate.model.version
+        ]
+        passed.sort(key=lambda number: int(decisions[number].candidate.model.version or 0))
+        if not passed:
+            continue
+        best, why = best_of([candidates[n].splits for n in passed], decisions[passed[0]].settings, seed=settings.seed)
+        label = decisions[passed[best]].candidate.label
+        for place, number in enumerate(passed):
+            notes = found[number].notes
+            if len(passed) > 1:
+                notes = (*notes, f"of {len(passed)} versions that passed the best is {label}: {why}")
+            found[number] = replace(found[number], notes=notes, is_best=place == best)
+    return found
 
 
 def _with_alias_moved(decisions: list[GateDecision], alias: str, settings: EvaluationSettings) -> list[GateDecision]:
     """The decisions, with a note on those that are about the alias.
 
-    It never moves back: a version that passed before, found by a later run, must not replace the newer one.
+    It never moves back: a version that passed before, found by a later run, must not replace the newer one; unless
+    the newer one is the baseline, which it was then compared with, or passed in the same run and is not the best.
     """
     said: dict[str, str] = {}
-    for decision in newest_passed(decisions):
+    passed = {decision.candidate.label for decision in decisions if decision.passed}
+    for decision in (item for item in decisions if item.is_best):
         model = decision.candidate.model
-        holder = move_alias(model, alias, settings.tracking)
+        beaten = passed | ({decision.baseline.label} if decision.baseline is not None else set())
+        numbers = {label.removeprefix(f"{model.name}/") for label in beaten if label != model.label}
+        holder = move_alias(model, alias, settings.tracking, beaten=numbers)
         newer = f"alias {alias} stays on {model.name}/{holder}, which is newer"
         said[model.label] = newer if holder != model.version else f"alias {alias} is now on {model.label}"
     return [
         replace(item, notes=(*item.notes, said[item.candidate.label])) if item.candidate.label in said else item
         for item in decisions
     ]
-
-
-def newest_passed(decisions: Sequence[GateDecision]) -> list[GateDecision]:
-    """Of each registered model the decision on the newest version that passed: the one to which an alias moves."""
-    newest: dict[str, GateDecision] = {}
-    for decision in sorted(decisions, key=lambda item: int(item.candidate.model.version or 0)):
-        if decision.passed and decision.candidate.model.version:
-            newest[decision.candidate.model.name] = decision
-    return list(newest.values())
 
 
 def _baseline_of(name: str, gate_settings: GateSettings, settings: EvaluationSettings) -> ModelVersion | None:
@@ -176,6 +198,7 @@ def _decide(candidate: Candidate, gate_settings: GateSettings, settings: Evaluat
             if read is not None:
                 read.release()
     first = next(iter(parts.values()))
+    first = replace(first, notes=(*first.notes, *corrected_on(candidate)))
     if len(parts) == 1 and not candidate.errors:
         return first
     checks = [_on_split(check, split) for split, part in parts.items() for check in part.checks]
@@ -183,8 +206,23 @@ def _decide(candidate: Candidate, gate_settings: GateSettings, settings: Evaluat
         GateCheck(f"evaluated on {split}", "failed", f"not evaluated on {split}: {error}", split=split)
         for split, error in candidate.errors.items()
     ]
-    notes = dict.fromkeys(note for part in parts.values() for note in part.notes)
+    notes = dict.fromkeys([*first.notes, *(note for part in parts.values() for note in part.notes)])
     return replace(first, checks=tuple(checks), notes=tuple(notes))
+
+
+def corrected_on(candidate: Candidate) -> list[str]:
+    """What to know of a version that was corrected on labelled rows: where they are among the rows of a split."""
+    version = next(iter(candidate.splits.values())).model
+    rows = version.tags.get("recalibrated_on")
+    if rows is None:
+        return []
+    seen = [name for name, item in candidate.splits.items() if has_seen(version, item.split.digest)]
+    if seen:
+        return [
+            f"{version.label} was corrected on {rows}, rows of {', '.join(seen)} on which it is judged here: its "
+            "numbers flatter it; judge it on rows that it has not seen"
+        ]
+    return [f"{version.label} was corrected on {rows}; a split that holds these rows flatters it"]
 
 
 def _on_split(check: GateCheck, split: str) -> GateCheck:

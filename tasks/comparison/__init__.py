@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from congruence.tasks.comparison.best import best_of
     from congruence.tasks.comparison.compared import ComparedVersion
     from congruence.tasks.comparison.differences import MetricDifference, MissingInfluenceError
     from congruence.tasks.comparison.gate import GateCheck, GateDecision, Outcome, apply_gate, worst
@@ -30,6 +31,7 @@ __all__ = [
     "Outcome",
     "PairedComparison",
     "apply_gate",
+    "best_of",
     "compare_pair",
     "compare_versions",
     "worst",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import pandas as pd
@@ -18,6 +18,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.differences import CCE, SQUARED_CCE, MetricDifference, infinite_metrics
 from congruence.tasks.comparison.gate_settings import GateSettings, Margin
+from congruence.tasks.comparison.stake import skill_of
 from congruence.tasks.comparison.versions import PairedComparison, compare_pair
 from congruence.tasks.scores.evaluation import AS_IF_TRUE, LOOK_LEVEL, NOT_CALIBRATED, cce_status, significance
 
@@ -32,8 +33,7 @@ class GateCheck:
     """One rule of the gate: what came of it, and why, in a sentence and in numbers.
 
     ``limit`` is the largest value allowed; ``baseline``, ``difference`` with its 95 % interval (``low``, ``high``),
-    ``p_value`` and, where undecided, ``rows_needed`` belong to the rules that compare. For ``cce_mean`` these are of
-    the root mean squared CCE.
+    ``p_value`` and, where undecided, ``rows_needed`` belong to the rules that compare.
     """
 
     rule: str
@@ -60,7 +60,8 @@ class GateCheck:
 class GateDecision:
     """What the gate says of a candidate under its settings: the worst of what its rules say.
 
-    ``place`` is where people find it in MLflow, once it is logged; ``notes`` are what to know beside the rules.
+    ``place`` is where people find it in MLflow, once it is logged; ``notes`` are what to know beside the rules;
+    ``is_best`` where it is the best of the versions that passed, to which an alias moves.
     """
 
     candidate: ComparedVersion
@@ -69,6 +70,7 @@ class GateDecision:
     settings: GateSettings
     place: str | None = None
     notes: tuple[str, ...] = ()
+    is_best: bool = False
 
     @property
     def outcome(self) -> Outcome:
@@ -158,11 +160,14 @@ def _below(candidate: ComparedVersion, name: str, limit: float) -> GateCheck:
     metric = candidate.metrics.get(name)
     if metric is None:
         raise _not_measured("maximum", name, candidate, list(candidate.metrics))
-    passed = metric.value <= limit
+    low, high = (metric.value if end is None else end for end in (metric.low, metric.high))
+    outcome: Outcome = "passed" if high <= limit else "failed" if low > limit else "undecided"
+    words = {"passed": "within", "failed": "above", "undecided": "not surely within or above"}
+    interval = f" [{low:.3g}, {high:.3g}]" if low < high else ""
     return GateCheck(
         f"maximum {name}",
-        "passed" if passed else "failed",
-        f"{name} is {metric.value:.4g}, {'within' if passed else 'above'} {limit:g}",
+        outcome,
+        f"{name} is {metric.value:.3g}{interval}, {words[outcome]} {limit:g}",
         split=candidate.split.name,
         metric=name,
         value=metric.value,
@@ -233,14 +238,12 @@ def _against(
 def _compared(rule: _Rule, pair: PairedComparison) -> GateCheck | None:
     """What one rule says, None where the metric was not measured on both."""
     name = rule.metric
-    if name == CCE and SQUARED_CCE in pair.differences:
-        return _compared_cce(rule, pair)
-    if name == CCE:
+    if name == CCE and CCE not in pair.differences:
         return GateCheck(str(rule), "undecided", "; ".join(pair.notes), split=pair.first.split.name, metric=name)
     if name in pair.differences:
         item = pair.differences[name]
-        margin = rule.margin.absolute(item.second)
-        return _check(rule, pair, item, margin, item, margin)
+        skill = skill_of(pair.second, name, item.second) if rule.margin.of_skill else 0.0
+        return _check(rule, pair, item, rule.margin.absolute(item.second, skill))
     infinite = [version for version in (pair.first, pair.second) if name in infinite_metrics(version.scores)]
     if not infinite:
         return None
@@ -250,44 +253,13 @@ def _compared(rule: _Rule, pair: PairedComparison) -> GateCheck | None:
     return GateCheck(str(rule), outcome, reason, split=pair.first.split.name, metric=name)
 
 
-def _compared_cce(rule: _Rule, pair: PairedComparison) -> GateCheck:
-    """Decided on mean squared CCE, whose difference is unbiased and normal, and said in units of CCE.
-
-    With R the root of the baseline's, "R may grow by delta" is "its square may grow by 2 R delta + delta^2".
-    """
-    item = pair.differences[SQUARED_CCE]
-    root = math.sqrt(max(item.second, 0.0))
-    margin = rule.margin.absolute(root)
-
-    def in_units_of_cce(difference: float) -> float:
-        return math.sqrt(max(item.second + difference, 0.0)) - root
-
-    shown = replace(
-        item,
-        first=math.sqrt(max(item.first, 0.0)),
-        second=root,
-        difference=in_units_of_cce(item.difference),
-        low=in_units_of_cce(item.low),
-        high=in_units_of_cce(item.high),
-    )
-    return _check(rule, pair, item, 2.0 * root * margin + margin**2, shown, margin)
-
-
-def _check(
-    rule: _Rule,
-    pair: PairedComparison,
-    item: MetricDifference,
-    limit: float,
-    shown: MetricDifference,
-    margin: float,
-) -> GateCheck:
-    """The rule decided by ``item`` and its ``limit``, in the words and numbers of ``shown`` and its ``margin``."""
+def _check(rule: _Rule, pair: PairedComparison, item: MetricDifference, limit: float) -> GateCheck:
+    """The rule decided by where the interval of ``item`` lies beside ``limit``, the margin in the metric's units."""
     outcome = _outcome(item, limit)
     needed = item.rows_that_decide(limit) if outcome == "undecided" else None
-    unit = "root mean squared CCE " if rule.metric == CCE else ""
     reason = (
-        f"{rule.metric} is {rule.said(outcome, pair.second.label, margin)}: {unit}{shown.first:.4g} against "
-        f"{shown.second:.4g}, difference {shown.difference:+.3g} [{shown.low:+.3g}, {shown.high:+.3g}]"
+        f"{rule.metric} is {rule.said(outcome, pair.second.label, limit)}: {item.first:.3g} against "
+        f"{item.second:.3g}, difference {item.difference:+.3g} [{item.low:+.3g}, {item.high:+.3g}]"
     )
     return GateCheck(
         str(rule),
@@ -295,15 +267,21 @@ def _check(
         reason if needed is None else f"{reason}; {_rows_in_words(item, limit)}",
         split=pair.first.split.name,
         metric=rule.metric,
-        value=shown.first,
-        limit=shown.second + margin,
-        baseline=shown.second,
-        difference=shown.difference,
-        low=shown.low,
-        high=shown.high,
-        p_value=shown.p_value,
+        value=item.first,
+        limit=item.second + limit,
+        baseline=item.second,
+        difference=item.difference,
+        low=item.low,
+        high=item.high,
+        p_value=_p_value(item, rule, pair),
         rows_needed=needed if needed is not None and math.isfinite(needed) else None,
     )
+
+
+def _p_value(item: MetricDifference, rule: _Rule, pair: PairedComparison) -> float | None:
+    """Of "equally good"; that of CCE is of its squares, where it is sharpest."""
+    squared = pair.differences.get(SQUARED_CCE)
+    return squared.p_value if rule.metric == CCE and squared is not None else item.p_value
 
 
 def _outcome(item: MetricDifference, limit: float) -> Outcome:

@@ -15,27 +15,34 @@ from congruence.tasks.settings.strict import Strict
 COMPARABLE = ("cce_mean", "nll_mean", "crps_mean", "mae", "rmse", "ece", *EFFECTS)
 DEFAULT_MARGINS: dict[str, float | str] = {
     "cce_mean": "5 %",
-    "nll_mean": 0.05,  # nats: the targets are 5 % less likely, row by row
-    "crps_mean": "5 %",
-    "mae": "5 %",
-    "rmse": "5 %",
+    "nll_mean": "5 % of skill",  # a value may be 0 or negative, and a number of nats is large beside rare counts
+    "crps_mean": "5 % of skill",
+    "mae": "5 % of skill",
+    "rmse": "5 % of skill",
     "ece": 0.01,  # a share would vanish for a calibrated baseline
     **dict.fromkeys(EFFECTS, 0.01),  # of the variance of the score: a spread wrong by a tenth has 0.015
 }
-_SHARE = re.compile(r"^\s*(?P<number>\d+(\.\d*)?|\.\d+)\s*%\s*$")
+SKILLED = ("nll_mean", "crps_mean", "mae", "rmse")
+"""The metrics of which the law of all targets has a value, see ``tasks.comparison.stake``."""
+
+_SHARE = re.compile(r"^\s*(?P<number>\d+(\.\d*)?|\.\d+)\s*%\s*(?P<skill>of\s+skill)?\s*$")
 Limit = Annotated[float, Field(allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
 class Margin:
-    """By how much a metric may be worse: an absolute number, or a share of the baseline's value."""
+    """By how much a metric may be worse: a number, a share of the baseline's value, or of the baseline's skill.
+
+    The skill is what is at stake: how much better the baseline is than the law of all targets, which knows no input.
+    """
 
     value: float
     is_share: bool = False
+    of_skill: bool = False
 
     @classmethod
     def of(cls, written: float | str) -> Margin:
-        """``0.05``, or ``"5 %"`` of the baseline's value.
+        """``0.05``, ``"5 %"`` of the baseline's value, or ``"5 % of skill"``.
 
         Raises:
             ValueError: neither, or negative.
@@ -43,18 +50,23 @@ class Margin:
         if isinstance(written, str):
             match = _SHARE.match(written)
             if match is None:
-                raise ValueError(f'{written!r} is no margin; write a number such as 0.01, or a share such as "5 %"')
-            return cls(float(match["number"]) / 100.0, is_share=True)
+                raise ValueError(
+                    f'{written!r} is no margin; write a number such as 0.01, or a share: "5 %", "5 % of skill"'
+                )
+            return cls(float(match["number"]) / 100.0, is_share=True, of_skill=match["skill"] is not None)
         if not 0.0 <= written < math.inf:
             raise ValueError(f"{written} is no margin; it must be a number from 0 up (better_on asks for improvements)")
         return cls(float(written))
 
-    def absolute(self, baseline: float) -> float:
-        """In the metric's own units, beside the baseline's value."""
+    def absolute(self, baseline: float, skill: float = 0.0) -> float:
+        """In the metric's own units, beside the baseline's value and its ``skill`` in these units."""
+        if self.of_skill:
+            return self.value * max(skill, 0.0)
         return self.value * max(baseline, 0.0) if self.is_share else self.value
 
     def __str__(self) -> str:
-        return f"{100 * self.value:g} %" if self.is_share else f"{self.value:g}"
+        share = f"{100 * self.value:g} %"
+        return f"{share} of its skill" if self.of_skill else share if self.is_share else f"{self.value:g}"
 
 
 class GateSettings(Strict):
@@ -78,14 +90,16 @@ class GateSettings(Strict):
         first_version: what becomes of a version whose baseline is an alias that no version holds yet: ``refuse`` to
             judge it, or ``pass`` it if it keeps to the other rules.
         not_worse_on: metrics in which the version must not be worse than the baseline by the ``margin`` or more; by
-            default CCE, and NLL where both have it.
+            default CCE, and NLL where both have it, unless ``better_on`` is given: then none.
         better_on: metrics in which the version must be better.
-        margin: by metric of ``not_worse_on``: a number in the metric's units (``0.01``; nats for ``nll_mean``), or a
-            share of the baseline's value (``"5 %"``). By default 5 % of CCE, CRPS, MAE and RMSE, 0.05 nats (each target
-            5 % less likely), 0.01 of ECE and 0.01 of each effect. That of ``cce_mean`` is one of the root mean squared
-            CCE.
+        margin: by metric of ``not_worse_on``: a number in the metric's units (``0.01``; nats for ``nll_mean``), a
+            share of the baseline's value (``"5 %"``), or of its skill (``"5 % of skill"``: of how much lower its NLL,
+            CRPS, MAE or RMSE is than that of the law of all targets, which knows no input). By default 5 % of CCE, 5 %
+            of the skill in NLL, CRPS, MAE and RMSE, 0.01 of ECE and 0.01 of each effect.
         resamples: of the bootstrap of the metrics other than CCE.
-        set_alias: alias to move to a version that passes; none is touched by default.
+        set_alias: alias to move to a version that passes; none is touched by default. Of several that pass it moves to
+            the best in the order of the rules (``better_on``, then ``not_worse_on``), by paired comparison; where none
+            is shown to be better, to the oldest.
     """
 
     maximum: dict[str, Limit] = Field(default_factory=dict)
@@ -97,6 +111,13 @@ class GateSettings(Strict):
     margin: dict[str, float | str] = Field(default_factory=dict)
     resamples: int = Field(default=2000, ge=100)
     set_alias: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nothing_unasked(cls, written: Any) -> Any:
+        if isinstance(written, dict) and written.get("better_on") and "not_worse_on" not in written:
+            return written | {"not_worse_on": []}
+        return written
 
     @field_validator("baseline", mode="before")
     @classmethod
@@ -115,11 +136,14 @@ class GateSettings(Strict):
     @classmethod
     def _margins(cls, margins: dict[str, float | str]) -> dict[str, float | str]:
         for name, written in margins.items():
-            if Margin.of(written).is_share and name == "nll_mean":
+            margin = Margin.of(written)
+            if margin.is_share and not margin.of_skill and name == "nll_mean":
                 raise ValueError(
-                    "nll_mean: a share of an NLL, which may be zero or negative, means nothing; give it in nats, for "
-                    "example 0.05"
+                    "nll_mean: a share of an NLL, which may be zero or negative, means nothing; give a share of the "
+                    'skill, for example "5 % of skill", or nats, for example 0.01'
                 )
+            if margin.of_skill and name not in SKILLED:
+                raise ValueError(f'{name}: the law of all targets has none to compare with; write "5 %" or a number')
         return margins
 
     @model_validator(mode="after")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from congruence.tasks.mlflow import EvaluationIdentity, TrackingError, TrackingSettings, alias_holder, set_alias
 from congruence.tasks.mlflow.connection import connect, persist
 from congruence.tasks.mlflow.identity import PREFIX
@@ -14,8 +16,10 @@ MOVING = PREFIX + "alias."
 _TRIES = 5
 
 
-def move_alias(model: ModelVersion, alias: str, settings: TrackingSettings) -> str:
+def move_alias(model: ModelVersion, alias: str, settings: TrackingSettings, *, beaten: Collection[str] = ()) -> str:
     """Point ``alias`` at ``model`` unless it is on a newer version; the number of the version that it is on then.
+
+    ``beaten`` are numbers of versions that ``model`` was compared with and is to replace, also where they are newer.
 
     Whoever was held up between looking and setting, and lost the claim meanwhile, may have put the alias back: it looks
     again, and sets it to the newest version to which anybody was moving it.
@@ -29,14 +33,15 @@ def move_alias(model: ModelVersion, alias: str, settings: TrackingSettings) -> s
     for _ in range(_TRIES):
         with exclusive(lock, new_owner(), settings) as stands:
             holder = alias_holder(model.name, alias, settings)
-            newest = max(wanted, int(holder or 0))
+            newest = max(wanted, 0 if holder in beaten else int(holder or 0))
             if holder != str(newest):
                 _note(model.name, alias, newest, settings)
                 set_alias(ModelVersion(model.name, str(newest), f"models:/{model.name}/{newest}"), alias, settings)
             if stands():
-                _forget_older(model.name, alias, newest, settings)
+                _forget_older(model.name, alias, newest, settings, beaten)
                 return str(newest)
-            wanted = max(wanted, *_noted(model.name, alias, settings))
+            noted = _noted(model.name, alias, settings)
+            wanted = max([wanted, *(version for version in noted if str(version) not in beaten)])
     raise TrackingError(f"{model.label}: MLflow answers too slowly to move the alias {alias}; it is tried again later")
 
 
@@ -59,9 +64,10 @@ def _noted(name: str, alias: str, settings: TrackingSettings) -> list[int]:
     return [0, *(int(key.removeprefix(prefix)) for key in tags if key.startswith(prefix))]
 
 
-def _forget_older(name: str, alias: str, newest: int, settings: TrackingSettings) -> None:
+def _forget_older(name: str, alias: str, newest: int, settings: TrackingSettings, beaten: Collection[str]) -> None:
     client = connect(settings)
-    older = [version for version in _noted(name, alias, settings) if 0 < version < newest]
+    noted = _noted(name, alias, settings)
+    older = [version for version in noted if 0 < version < newest or str(version) in beaten]
 
     def remove() -> None:
         for version in older:

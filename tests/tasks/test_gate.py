@@ -16,8 +16,9 @@ from pydantic import ValidationError
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks import mlflow as tracking
-from congruence.tasks.comparison import ComparedVersion, GateSettings, apply_gate
+from congruence.tasks.comparison import ComparedVersion, GateSettings, apply_gate, best_of
 from congruence.tasks.comparison.gate_settings import DEFAULT_MARGINS
+from congruence.tasks.comparison.stake import marginal_value
 from congruence.tasks.models.registry import ModelVersion, RegistryError
 from congruence.tasks.scores.evaluation import INFLUENCE, Metric
 from congruence.tasks.scores.names import EFFECTS
@@ -29,47 +30,47 @@ def model(version):
     return ModelVersion("angle", version, f"models:/angle/{version}")
 
 
-def with_squared_cce(version: ComparedVersion, mean: float, error: float, rows: int = 100) -> ComparedVersion:
-    """The version with that mean squared CCE, whose difference from another one's has that standard error."""
+def with_cce(version: ComparedVersion, mean: float, error: float, rows: int = 100) -> ComparedVersion:
+    """The version with that mean CCE, whose difference from another one's has that standard error."""
     influence = np.full(rows, error / np.sqrt(rows))
     table = pd.DataFrame(dict(zip(INFLUENCE, (np.arange(rows).astype(str), influence, influence), strict=True)))
-    metrics = version.metrics | {"cce_squared_mean": Metric(mean), "cce_mean": Metric(np.sqrt(mean))}
+    metrics = version.metrics | {"cce_squared_mean": Metric(mean**2), "cce_mean": Metric(mean)}
     return replace(version, metrics=metrics, influence=table, influence_noise=np.zeros(2))
 
 
 def test_the_three_answers_by_where_the_interval_lies(compared):
-    baseline = with_squared_cce(compared[0], 0.04, 0.0)  # R = .2, so 5 % are .01, and in squares .0041
+    baseline = with_cce(compared[0], 0.2, 0.0)  # 5 % are .01
     gate = GateSettings(**MARGIN)
     for mean, error, expected in (
-        (0.04, 0.0020, "passed"),  # upper end .00392
-        (0.04, 0.0022, "undecided"),  # upper end .00431
-        (0.05, 0.0020, "failed"),  # lower end .00608
-        (0.05, 0.0040, "undecided"),  # lower end .00216
-        (0.03, 0.0060, "passed"),
+        (0.200, 0.0050, "passed"),  # upper end .0098
+        (0.200, 0.0053, "undecided"),  # upper end .0104
+        (0.220, 0.0050, "failed"),  # lower end .0102
+        (0.220, 0.0053, "undecided"),  # lower end .0096
+        (0.190, 0.0090, "passed"),
     ):
-        decision = apply_gate(with_squared_cce(compared[1], mean, error), baseline, gate)
+        decision = apply_gate(with_cce(compared[1], mean, error), baseline, gate)
         (check,) = decision.checks
         assert decision.outcome == check.outcome == expected, mean
         assert check.limit == pytest.approx(0.21)
-        assert check.value == pytest.approx(np.sqrt(mean))
+        assert check.value == pytest.approx(mean), "the CCE of the table and of the metric"
         assert check.low < check.difference < check.high
-        assert (check.high + 0.2) ** 2 - 0.04 == pytest.approx(mean - 0.04 + 1.959964 * error)
+        assert check.high == pytest.approx(mean - 0.2 + 1.959964 * error)
         assert (check.rows_needed is None) == (expected != "undecided")
 
 
 def test_undecided_says_how_many_rows_would_decide(compared):
-    baseline = with_squared_cce(compared[0], 0.04, 0.0)
-    (check,) = apply_gate(with_squared_cce(compared[1], 0.04, 0.0082), baseline, GateSettings(**MARGIN)).checks
-    assert check.rows_needed == pytest.approx(100 * (1.959964 * 0.0082 / 0.0041) ** 2)  # 1,537
+    baseline = with_cce(compared[0], 0.2, 0.0)
+    (check,) = apply_gate(with_cce(compared[1], 0.2, 0.02), baseline, GateSettings(**MARGIN)).checks
+    assert check.rows_needed == pytest.approx(100 * (1.959964 * 0.02 / 0.01) ** 2)  # 1,537
     assert check.reason.startswith("cce_mean is not surely less or more than 5 % (0.01) worse than angle/1's")
     assert check.reason.endswith(
         "about 1,600 rows would decide if the difference stays as it is, about 1,600 if the versions are equally good; "
         "there are 100"
     )
-    (larger,) = apply_gate(with_squared_cce(compared[1], 0.0405, 0.0082), baseline, GateSettings(**MARGIN)).checks
-    assert "about 2,000 rows" in larger.reason  # 100 (1.96 .0082 / .0036)^2 = 1,993
+    (larger,) = apply_gate(with_cce(compared[1], 0.20122, 0.02), baseline, GateSettings(**MARGIN)).checks
+    assert "about 2,000 rows" in larger.reason  # 100 (1.96 .02 / .00878)^2 = 1,993
     assert "about 1,600 if the versions are equally good" in larger.reason
-    at_limit = with_squared_cce(compared[1], 0.21**2, 0.001)
+    at_limit = with_cce(compared[1], 0.21, 0.001)
     (never,) = apply_gate(at_limit, baseline, GateSettings(**MARGIN | {"margin": {"cce_mean": 0.01}})).checks
     assert never.outcome == "undecided"
 
@@ -97,7 +98,13 @@ def test_better_is_shown_refuted_or_undecided(compared):
 
 def test_the_gate_speaks_by_the_worst_of_its_rules(compared):
     truth, _, biased = compared
-    gate = GateSettings(maximum={"cce_mean": 0.2}, at_noise_floor=True, baseline="champion", better_on=["crps_mean"])
+    gate = GateSettings(
+        maximum={"cce_mean": 0.2},
+        at_noise_floor=True,
+        baseline="champion",
+        better_on=["crps_mean"],
+        not_worse_on=["cce_mean", "nll_mean"],
+    )
     passed = apply_gate(truth, biased, gate)
     assert passed.passed
     assert len(passed.checks) == 5
@@ -106,7 +113,7 @@ def test_the_gate_speaks_by_the_worst_of_its_rules(compared):
     text = " | ".join(failed.reasons)
     assert "CCE is above what is expected if true" in text
     assert "cce_mean is more than 5 % (" in text
-    assert "nll_mean is more than 0.05 worse than angle/1's" in text
+    assert "nll_mean is more than 5 % of its skill (" in text
 
 
 def test_a_margin_is_a_share_or_a_number(compared):
@@ -132,12 +139,61 @@ def test_a_margin_is_a_share_or_a_number(compared):
         ({"baseline": "champion", "margin": {"cce_mean": "a bit"}}, "'a bit' is no margin"),
         ({"baseline": "champion", "margin": {"cce_mean": -0.1}}, "-0.1 is no margin"),
         ({"baseline": "champion", "margin": {"nll_mean": "5 %"}}, "a share of an NLL"),
+        ({"baseline": "champion", "margin": {"cce_mean": "5 % of skill"}}, "the law of all targets has none"),
         ({"maximum": {"mae": float("nan")}}, "finite"),
     ],
 )
 def test_a_gate_without_sense_is_refused(rules, said):
     with pytest.raises(ValidationError, match=said):
         GateSettings(**rules)
+
+
+def test_better_on_alone_asks_for_nothing_else():
+    """The default margin of NLL voided the one rule that was asked for."""
+    assert GateSettings(baseline="1", better_on=["nll_mean"]).not_worse_on == []
+    assert GateSettings(baseline="1").not_worse_on == ["cce_mean", "nll_mean"]
+
+
+def test_what_is_at_stake_is_the_lead_over_the_law_of_all_targets():
+    y = np.random.default_rng(2).poisson(0.05, 4000).astype(float)
+    shares = np.unique(y, return_counts=True)[1] / len(y)
+    assert marginal_value("nll_mean", y) == pytest.approx(-np.sum(shares * np.log(shares)))
+    z = np.random.default_rng(3).normal(2.0, 3.0, 4000)
+    assert marginal_value("nll_mean", z) == pytest.approx(0.5 * np.log(2 * np.pi * np.e * 9.0), abs=0.05)
+    assert marginal_value("rmse", z) == pytest.approx(np.std(z))
+    assert marginal_value("crps_mean", z) == pytest.approx(3.0 / np.sqrt(np.pi), rel=0.05)
+
+
+def test_a_margin_of_the_skill_is_small_where_little_is_at_stake(compared):
+    truth, other, _ = compared
+    gate = GateSettings(baseline="1", not_worse_on=["nll_mean"])
+    (check,) = apply_gate(other, truth, gate).checks
+    y = truth.scores["target"].to_numpy(float)[truth.scores["valid"].to_numpy(bool)]
+    at_stake = marginal_value("nll_mean", y) - check.baseline
+    assert check.limit == pytest.approx(check.baseline + 0.05 * max(0.0, at_stake))
+
+
+def test_a_maximum_is_judged_by_the_interval_as_comparisons_are(compared):
+    version = replace(compared[0], metrics={"cce_mean": Metric(0.05, 0.04, 0.06)})
+    for limit, outcome in ((0.061, "passed"), (0.055, "undecided"), (0.045, "undecided"), (0.039, "failed")):
+        decision = apply_gate(version, None, GateSettings(maximum={"cce_mean": limit}))
+        assert decision.outcome == outcome, limit
+    assert "cce_mean is 0.05 [0.04, 0.06], above 0.039" in decision.reasons[0]
+
+
+def test_of_several_that_pass_the_best_by_the_order_of_the_rules_and_the_older_of_equals(compared):
+    """The alias went to the newest of three that passed, though the oldest was better on all."""
+    truth, overconfident, biased = ({"test": version} for version in compared)
+    gate = GateSettings(maximum={"cce_mean": 9.0}, baseline="0", better_on=["crps_mean"])
+    number, why = best_of([truth, overconfident, biased], gate)
+    assert number == 0
+    assert why.startswith("crps_mean of angle/1 is lower than that of angle/3: ")
+    assert best_of([biased, truth], gate)[0] == 1
+    assert best_of([biased, truth], gate)[1].startswith("crps_mean of angle/1 is lower than that of angle/3: ")
+    same = {"test": replace(compared[0], model=model("7"))}
+    number, why = best_of([truth, same], gate)
+    assert (number, why) == (0, "no later one is shown to be better than angle/1 on crps_mean, cce_mean")
+    assert best_of([truth], gate) == (0, "the only one that passed")
 
 
 def test_a_version_number_may_be_written_as_a_number():
@@ -232,7 +288,9 @@ def test_a_baseline_is_written_in_every_way_and_a_wrong_one_is_named(logged):
 
 def test_decisions_in_mlflow(logged, tmp_path):
     (first, second), settings, client = logged
-    gate = GateSettings(baseline="champion", better_on=["cce_mean"], set_alias="champion")
+    gate = GateSettings(
+        baseline="champion", not_worse_on=["cce_mean", "nll_mean"], better_on=["cce_mean"], set_alias="champion"
+    )
     decision = apply_gate(second, tracking.gate_baseline(second, "1", settings), gate)
     assert decision.passed
     decided = tracking.log_decision(decision, settings)

@@ -99,8 +99,16 @@ def test_the_gate_passes_or_fails_with_reasons_and_moves_an_alias_only_when_told
 
     told = {"maximum": {"mae": 1.0}, "set_alias": "champion"}
     decisions = gate(registry.settings(models=["angle/1", "angle/2", "angle/3"], gate=told))
-    assert holder(client) == "2"
-    assert [decision.notes for decision in decisions] == [(), ("alias champion is now on angle/2",), ()]
+    assert holder(client) == "1", "two are equally good in what the rules ask for"
+    best = "of 2 versions that passed the best is angle/1: no later one is shown to be better than angle/1 on mae"
+    assert [item.notes for item in decisions] == [(best, "alias champion is now on angle/1"), (best,), ()]
+    (newer,) = gate(registry.settings(models=[NARROW], gate=told))
+    assert newer.notes == ("alias champion is now on angle/2",)
+    order = told | {"maximum": {"mae": 1.0, "nll_mean": 9.0}}
+    both = gate(registry.settings(models=["angle/1", "angle/2"], gate=order))
+    assert holder(client) == "1", "the better one, though the newer holds the alias"
+    assert "nll_mean of angle/1 is lower than that of angle/2: " in both[0].notes[0]
+    client.set_registered_model_alias("angle", "champion", "2")
     (older,) = gate(registry.settings(models=[TRUTH], gate=told))
     assert older.passed
     assert older.notes == ("alias champion stays on angle/2, which is newer",)
