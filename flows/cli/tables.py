@@ -12,15 +12,18 @@ from rich.text import Text
 from congruence.flows.cli.console import results
 from congruence.flows.evaluation.results import VersionOutcome
 from congruence.tasks.scores.evaluation import AS_IF_TRUE, NOT_AS_IF_TRUE, NOT_CALIBRATED, cce_status
-from congruence.tasks.scores.meanings import HEADLINES, meaning, significant
+from congruence.tasks.scores.meanings import HEADLINES, meaning, significant, size_of_fault
 
 STATUS = {"evaluated": "evaluated now", "found": "found, evaluated before"}
 VERDICTS = {
     AS_IF_TRUE: "as if true",
-    NOT_AS_IF_TRUE: "not true",
+    NOT_AS_IF_TRUE: "wrong",
     NOT_CALIBRATED: "not calibrated",
 }
 """``cce_status`` in as few words as a column has room for; the report and MLflow say it in full."""
+MISSING = {"nll_mean": "none"}
+"""Where others have the metric: an NLL is infinite or has no density, which stands below the table."""
+
 SENTENCES = 2
 """Of what is wrong with a version, under the table."""
 
@@ -70,6 +73,8 @@ def _print_fitting(split: str, outcomes: list[VersionOutcome], descriptions: dic
     else:
         table, kept = _table(split, outcomes, descriptions, present[:1], _NARROW_STATUS), min(1, len(present))
     out.print(table)
+    if any("nll_mean" not in item.metrics for item in outcomes) and "nll_mean" in present[:kept]:
+        out.print("NLL none: a target was given no probability (an infinite NLL), or the predictions have no density")
     if left := present[kept:]:
         names = ", ".join(meaning(name).label for name in left)
         out.print(f"no room for {names}: see MLflow, or --json", soft_wrap=True, markup=False)
@@ -99,7 +104,9 @@ def _table(
         cells = [_number(outcome, name) for name in metrics]
         described = [descriptions.get(outcome.label, "")] if descriptions else []
         status = cce_status(outcome.metrics)
-        said = (VERDICTS.get(status, status), words.get(outcome.status, outcome.status))
+        size = "" if status not in (NOT_AS_IF_TRUE, NOT_CALIBRATED) else size_of_fault(outcome.metrics)
+        shown = VERDICTS.get(status, status)
+        said = (f"{shown}, {size}" if size else shown, words.get(outcome.status, outcome.status))
         table.add_row(outcome.label, *described, *cells, *said)
     return table
 
@@ -112,7 +119,7 @@ def _by_error(outcome: VersionOutcome) -> float:
 def _number(outcome: VersionOutcome, name: str) -> str:
     metric = outcome.metrics.get(name)
     if metric is None:
-        return ""
+        return MISSING.get(name, "–")
     if name != "cce_expected" or metric.low is None or metric.high is None:
         return significant(metric.value)
     return f"{significant(metric.value)} [{significant(metric.low)}, {significant(metric.high)}]"

@@ -18,7 +18,14 @@ from congruence.flows.cli.options import open_file, start
 from congruence.flows.evaluation.keys import file_conditions
 from congruence.flows.evaluation.tracking import use_tracking
 from congruence.kernels.resampling.paired import RESAMPLES
-from congruence.tasks.comparison import Comparison, PairedComparison, compare_versions
+from congruence.tasks.comparison import (
+    ComparedVersion,
+    Comparison,
+    MetricDifference,
+    PairedComparison,
+    compare_versions,
+)
+from congruence.tasks.comparison.differences import CCE, infinite_metrics
 from congruence.tasks.mlflow import (
     Conditions,
     TrackingSettings,
@@ -27,11 +34,11 @@ from congruence.tasks.mlflow import (
     logged_versions,
     place_of,
 )
-from congruence.tasks.models.registry import ModelVersion, select
+from congruence.tasks.models.registry import ModelVersion, RegistryError, select
 from congruence.tasks.recalibration.rows import has_seen
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.mlflow_database import point_mlflow_at
-from congruence.tasks.scores.meanings import COMPARED, meaning, probability
+from congruence.tasks.scores.meanings import COMPARED, meaning, probability, significant
 
 _LARGEST = 5
 
@@ -47,12 +54,16 @@ class LoggedComparison:
 
 @dataclass(frozen=True)
 class ComparisonRequest:
-    """What a command line asks to compare: on which splits under what, versions, and where these are logged."""
+    """What a command line asks to compare: on which splits under what, versions, and where these are logged.
+
+    ``baseline`` is the one of the file's gate, where it has one.
+    """
 
     conditions: dict[str, Conditions]
     models: list[str]
     tracking: TrackingSettings
     seed: int = 0
+    baseline: str | None = None
 
 
 def comparison_request(
@@ -76,7 +87,8 @@ def comparison_request(
         models = list(arguments[1:]) or settings.models
         conditions = file_conditions(settings, protocol_digest=protocol_digest)
         chosen = conditions if split is None else {split: conditions[split]}
-        return ComparisonRequest(chosen, models, settings.tracking, settings.seed)
+        baseline = None if settings.gate is None else settings.gate.baseline
+        return ComparisonRequest(chosen, models, settings.tracking, settings.seed, baseline)
     if split is None:
         raise SettingsError("give an evaluation file, or --split NAME: which split are the versions to be compared on?")
     point_mlflow_at(tracking_uri(start(home)))
@@ -160,25 +172,63 @@ def comparison_json(logged: LoggedComparison) -> dict[str, Any]:
     }
 
 
-def print_comparison(logged: LoggedComparison) -> None:
-    """Print the versions, each one's differences from the baseline, and the inputs on which they differ most."""
+def named_baseline(written: str | None, models: Sequence[str]) -> str | None:
+    """The gate's ``baseline:`` as a version of the registry, for a comparison; None where no version is it yet.
+
+    A bare alias or number is one of the first model that is compared.
+    """
+    if written is None or not models:
+        return None
+    name = models[0].removeprefix("models:/").partition("/")[0].partition("@")[0]
+    bare = written.removeprefix("models:/")
+    full = written if "/" in bare or "@" in bare else f"models:/{name}{'/' if written.isdigit() else '@'}{written}"
+    try:
+        return select(full)[-1].uri
+    except RegistryError:
+        return None
+
+
+def print_comparison(logged: LoggedComparison, *, details: bool = True, chosen: bool = True) -> None:
+    """Print the versions by their metrics, what differs from the baseline beyond chance marked.
+
+    Args:
+        logged: the comparison.
+        details: also each version's differences with their intervals, and the inputs on which two differ most.
+        chosen: whether a person or a gate named the baseline; else it is the version of lowest CCE, and that is said.
+    """
     comparison, out = logged.comparison, results()
     split, baseline = comparison.split, comparison.baseline
     out.print(
         f"split '{split.name}' ({split.digest[:12]}), protocol {baseline.protocol_name} ({baseline.protocol_digest})"
     )
     out.print(_overview(comparison))
+    out.print(_how_to_read(comparison, chosen), soft_wrap=True, markup=False)
     for label, pair in comparison.pairs.items():
-        out.print(_against_baseline(label, pair))
+        if details:
+            out.print(_against_baseline(label, pair))
         for sentence in pair.changes:
             out.print(sentence, soft_wrap=True, markup=False)
+        if not details:
+            continue
         rows = pair.largest.head(_LARGEST)
         changed = zip(rows["key"], rows["cce_difference"], strict=True)
         listed = ", ".join(f"{key} ({change:+.3g})" for key, change in changed)
         out.print(f"differs most in CCE on: {listed}", soft_wrap=True)
     for note in comparison.notes:
         out.print(note, soft_wrap=True, markup=False)
-    out.print(f"report: comparison.html of {logged.place}", soft_wrap=True)
+    more = "" if details else "; --details: every difference with its interval and p-value"
+    out.print(f"report: comparison.html of {logged.place}{more}", soft_wrap=True)
+
+
+def _how_to_read(comparison: Comparison, chosen: bool) -> str:
+    label = comparison.baseline.label
+    said = f"+ worse, - better than {label}, beyond the 95 % interval of the paired difference"
+    if chosen:
+        return said
+    leads = [pair.differences[CCE] for pair in comparison.pairs.values() if CCE in pair.differences]
+    within = sum(item.low <= 0.0 <= item.high for item in leads)
+    lead = f", though its lead over {within} of {len(leads)} others is within chance" if within else ""
+    return f"{said}\n{label} is compared with because its CCE is the lowest{lead}; --baseline names another"
 
 
 def _overview(comparison: Comparison) -> Table:
@@ -188,9 +238,19 @@ def _overview(comparison: Comparison) -> Table:
     for name in names:
         table.add_column(meaning(name).label, justify="right")
     for version in comparison.versions:
-        cells = [f"{version.metrics[name].value:.4g}" if name in version.metrics else "" for name in names]
-        table.add_row(version.label, *cells)
+        pair = comparison.pairs.get(version.label)
+        differences = {} if pair is None else pair.differences
+        cells = [_cell(version, name, differences.get(name)) for name in names]
+        table.add_row(f"{version.label} (baseline)" if pair is None else version.label, *cells)
     return table
+
+
+def _cell(version: ComparedVersion, name: str, item: MetricDifference | None) -> str:
+    """A metric with its mark; why there is none, where it is known."""
+    if name not in version.metrics:
+        return "infinite" if name in infinite_metrics(version.scores) else "–"
+    mark = " " if item is None or item.low <= 0.0 <= item.high else "+" if item.low > 0.0 else "-"
+    return f"{significant(version.metrics[name].value)} {mark}"
 
 
 def _against_baseline(label: str, pair: PairedComparison) -> Table:
@@ -204,5 +264,5 @@ def _against_baseline(label: str, pair: PairedComparison) -> Table:
         won = "" if points is None else f"{points.won}:{points.lost}"
         p_value = "" if item.p_value is None else probability(item.p_value)
         interval = f"{item.low:+.3g} to {item.high:+.3g}"
-        table.add_row(meaning(name).label, f"{item.difference:+.4g}", interval, p_value, won)
+        table.add_row(meaning(name).label, f"{item.difference:+.3g}", interval, p_value, won)
     return table

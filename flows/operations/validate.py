@@ -5,14 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from congruence.flows.cli.console import results
 from congruence.flows.evaluation.existing_results import asked_versions, divide, protocol_name
 from congruence.flows.evaluation.keys import encoder_protocol
 from congruence.flows.evaluation.splits import open_planned, with_fitted_encoder
 from congruence.flows.evaluation.tracking import use_tracking
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.contract import check_contract, load_predictive_model
+from congruence.tasks.contract.resolved import read_description, settings_in
+from congruence.tasks.contract.settings import AUTO
 from congruence.tasks.data import Split
+from congruence.tasks.data.measurable import require_measurable
 from congruence.tasks.encoders.identity import encoder_identity
 from congruence.tasks.mlflow.connection import persist
 from congruence.tasks.models.contract_rows import contract_rows
@@ -20,6 +27,10 @@ from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 CONTRACT_ROWS = 8
+MEAN_ROWS = 2_000
+"""Rows, of tables and texts, by which the mean of the predictions is set beside that of the targets."""
+
+FEW_ROWS = 100
 
 
 @dataclass(frozen=True)
@@ -44,11 +55,13 @@ class Validation:
         splits: rows of each split by name.
         protocol: name and digest, with the encoder and the reference split.
         versions: each version on each split.
+        notes: what to know of the splits: rows that are left out, too few rows.
     """
 
     splits: dict[str, int]
     protocol: str
     versions: list[CheckedVersion] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def good(self) -> bool:
@@ -78,17 +91,32 @@ def validate(settings: EvaluationSettings) -> Validation:
     for split_settings in settings.splits:
         split = open_planned(split_settings, settings)
         result.splits[split.name] = split.rows
+        if split.settings.target_columns:
+            result.notes.extend(_about_rows(split, require_measurable(split, settings.max_invalid)))
         found, missing = divide(settings, split, protocol, versions)
         result.versions.extend(CheckedVersion(item.label, split.name, item.status, item.error or "") for item in found)
         result.versions.extend(_try(settings, split, missing))
     return result
 
 
+def _about_rows(split: Split, left_out: str | None) -> list[str]:
+    """Rows that a run leaves out, and how little few rows can show."""
+    notes = [] if left_out is None else [left_out]
+    facts = split.facts
+    usable = split.rows - facts.inputs.rows - facts.targets.rows
+    if usable < FEW_ROWS:
+        notes.append(
+            f"split {split.name!r}: {usable} rows show gross faults at most; bring {FEW_ROWS} or more, 1,000 to see a "
+            "spread that is wrong by a fifth"
+        )
+    return notes
+
+
 def _try(settings: EvaluationSettings, split: Split, versions: list[ModelVersion]) -> list[CheckedVersion]:
     """Load each version and ask it for a few rows."""
     if not versions:
         return []
-    frame, targets = contract_rows(split, CONTRACT_ROWS)
+    frame, targets = contract_rows(split, CONTRACT_ROWS if split.settings.input_kind == "image" else MEAN_ROWS)
     checked = []
     for version in versions:
         try:
@@ -97,11 +125,46 @@ def _try(settings: EvaluationSettings, split: Split, versions: list[ModelVersion
                 lambda version=version: load_predictive_model(version.uri, settings.predictions),  # type: ignore[misc]
                 settings.tracking,
             )
-            report = check_contract(model, frame, targets)
-            checked.append(CheckedVersion(version.label, split.name, "to do", report.family, report.warnings))
+            report = check_contract(
+                model, frame.iloc[:CONTRACT_ROWS], None if targets is None else targets[:CONTRACT_ROWS]
+            )
+            warnings = [*report.warnings, *_overridden(version, settings)]
+            if targets is not None and targets.ndim == 1:
+                warnings += about_targets(model.predict(frame), targets)
+            checked.append(CheckedVersion(version.label, split.name, "to do", report.family, tuple(warnings)))
         except CongruenceError as error:
             checked.append(CheckedVersion(version.label, split.name, "fails", str(error)))
     return checked
+
+
+def _overridden(version: ModelVersion, settings: EvaluationSettings) -> list[str]:
+    """Where the file reads the predictions otherwise than the version's own metadata say."""
+    if settings.predictions is None:
+        return []
+    own = settings_in(read_description(version).metadata, version.label)
+    if own.family in (AUTO, settings.predictions.family):
+        return []
+    return [
+        f"predictions.family: the file says {settings.predictions.family}, the version's own metadata {own.family}; "
+        "the file's is used: leave predictions: out to use the version's"
+    ]
+
+
+def about_targets(predictive: Distribution, targets: Array) -> list[str]:
+    """What some rows show of the mean of the predictions beside that of the targets, and of counts read as others."""
+    said = []
+    counts = bool(np.all(targets >= 0.0) and np.all(targets == np.round(targets)))
+    if counts and len(np.unique(targets)) <= len(targets) / 5 and not predictive.is_discrete:
+        said.append(
+            f"the targets are counts, and {type(predictive).__name__} has a density between them: a family of counts "
+            "(poisson, negative_binomial, ...) describes them"
+        )
+    observed, predicted = float(np.mean(targets)), float(np.mean(predictive.mean()))
+    if np.all(targets >= 0.0) and observed > 0.0 and np.isfinite(predicted):
+        ratio = predicted / observed
+        doubt = "" if 2.0 / 3.0 < ratio < 1.5 else ": is an exposure missing, or another unit predicted?"
+        said.append(f"mean prediction over mean target: {ratio:.3g} on {len(targets):,} rows{doubt}")
+    return said
 
 
 def validation_json(result: Validation) -> dict[str, Any]:
@@ -109,6 +172,7 @@ def validation_json(result: Validation) -> dict[str, Any]:
     return {
         "splits": result.splits,
         "protocol": result.protocol,
+        "notes": list(result.notes),
         "versions": [vars(version) | {"warnings": list(version.warnings)} for version in result.versions],
     }
 
@@ -118,6 +182,8 @@ def print_validation(result: Validation) -> None:
     out = results()
     splits = ", ".join(f"'{name}' ({rows:,} rows)" for name, rows in result.splits.items())
     _line(out, f"splits {splits}; protocol {result.protocol}")
+    for note in result.notes:
+        _line(out, note)
     for version in result.versions:
         said = f": {version.said}" if version.said else ""
         _line(out, f"{version.status:<6} {version.label} on {version.split}{said}")

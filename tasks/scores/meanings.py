@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from congruence.tasks.scores.evaluation import LOOK_LEVEL, NOT_CALIBRATED, Metric, cce_status
+from congruence.tasks.scores.evaluation import LOOK_LEVEL, NOT_AS_IF_TRUE, NOT_CALIBRATED, Metric, cce_status
 
 Better = Literal["lower", "higher", "neither"]
 
@@ -217,12 +217,40 @@ def meaning(name: str) -> Meaning:
     return Meaning(name, "", better="neither")
 
 
+LITTLE, MUCH = 0.02, 0.2
+"""Effects, shares of a score's variance: a bias of .14 predicted spreads has .02, one of .5 has .2."""
+
+
+def size_of_fault(metrics: Mapping[str, Metric]) -> str:
+    """How wrong a version is, whatever the number of rows: "by little", "clearly", "by much"; "" where it is not known.
+
+    By the largest effect of calibration given the input: 0 if the version is true, of the order of 1 if it is useless,
+    as a version that ignores its input is where the input says much.
+    """
+    effects = [metric.value for name, metric in metrics.items() if name.startswith("calibration_effect_")]
+    if not effects:
+        return ""
+    largest = max(effects)
+    return "by little" if largest < LITTLE else "clearly" if largest < MUCH else "by much"
+
+
 def verdict(metrics: Mapping[str, Metric]) -> str:
     """The CCE of a version in a sentence: the number, what it would be if the version were true, and what follows."""
     mean, expected, floor = (metrics.get(name) for name in ("cce_mean", "cce_expected", "cce_noise_floor"))
     if mean is None:
         return "CCE was not measured"
-    return _verdict(metrics, mean, expected, floor) + _level(metrics)
+    return _verdict(metrics, mean, expected, floor) + _size(metrics) + _level(metrics)
+
+
+def _size(metrics: Mapping[str, Metric]) -> str:
+    """The largest effect of a version that is contradicted, beside what effects are: "; wrong by little: ..."."""
+    size = size_of_fault(metrics)
+    if not size or cce_status(metrics) not in (NOT_AS_IF_TRUE, NOT_CALIBRATED):
+        return ""
+    effects = {name: metric.value for name, metric in metrics.items() if name.startswith("calibration_effect_")}
+    name = max(effects, key=lambda each: effects[each])
+    order = name.removeprefix("calibration_effect_")
+    return f"; wrong {size}: the inputs explain {100.0 * effects[name]:.2g} % of the {order} score's variance"
 
 
 def _level(metrics: Mapping[str, Metric]) -> str:

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from congruence.flows.cli.options import Errors
+from congruence.flows.operations.validate import about_targets
 from congruence.flows.prefect import session
+from congruence.kernels import Normal, Poisson
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 Content = Callable[..., dict[str, Any]]
@@ -50,3 +53,14 @@ def test_a_wrong_column_or_encoder_is_said_once_and_starts_nothing(
         shown = capsys.readouterr()
         assert (shown.out + shown.err).count(said) == 1
         assert shown.err.startswith("Error: ")
+
+
+def test_what_a_version_says_of_some_rows_is_set_beside_their_targets() -> None:
+    """A mean 1.9 times too large, and a density between counts, were "1 to do"."""
+    y = np.random.default_rng(0).poisson(0.5, 400).astype(float)
+    assert about_targets(Poisson(np.full(400, np.mean(y))), y) == ["mean prediction over mean target: 1 on 400 rows"]
+    (forgotten,) = about_targets(Poisson(np.full(400, 1.9 * np.mean(y))), y)
+    assert forgotten.startswith("mean prediction over mean target: 1.9 on 400 rows: is an exposure missing")
+    counted, _ = about_targets(Normal(np.full(400, 0.5), np.ones(400)), y)
+    assert counted.startswith("the targets are counts, and Normal has a density between them")
+    assert about_targets(Normal(y - 5.0, np.ones(400)), y - 5.3) == []

@@ -168,14 +168,14 @@ def test_the_table_says_in_words_what_each_version_is() -> None:
     truth = {"cce_mean": Metric(0.012), "cce_p_value": Metric(0.3), "calibration_p_value": Metric(0.4)}
     said = {
         "1": truth,
-        "2": truth | {"cce_p_value": Metric(0.001)},
-        "3": truth | {"calibration_p_value": Metric(0.001)},
+        "2": truth | {"cce_p_value": Metric(0.001), "calibration_effect_spread": Metric(0.31)},
+        "3": truth | {"calibration_p_value": Metric(0.001), "calibration_effect_bias": Metric(0.004)},
         "4": {"mae": Metric(1.0)},
     }
     out = Console(file=io.StringIO(), width=100)
     print_outcomes([VersionOutcome(f"m/{v}", "test", "found", v, metrics) for v, metrics in said.items()], out=out)
     rows = {line.split()[1]: line for line in out.file.getvalue().splitlines() if line.startswith("│")}
-    words = ("as if true", "not true", "not calibrated", "not measured")
+    words = ("as if true", "wrong, by much", "not calibrated, by little", "not measured")
     assert all(word in rows[f"m/{v}"] for v, word in zip(said, words, strict=True))
 
 

@@ -67,11 +67,17 @@ def compare(
         list[str] | None, typer.Argument(help="[EVALUATION FILE] [VERSION ...]; by default all versions of the split.")
     ] = None,
     split: Annotated[str | None, typer.Option(help="Name of the split; by default every split of the file.")] = None,
-    baseline: Annotated[str | None, typer.Option(help="Version to compare with; by default the lowest CCE.")] = None,
+    baseline: Annotated[
+        str | None, typer.Option(help="Version to compare with; by default the gate's baseline, else the lowest CCE.")
+    ] = None,
     protocol: Annotated[
         str | None,
         typer.Option(help="Protocol digest; by default the file's, without a file the latest that all versions share."),
     ] = None,
+    details: Annotated[
+        bool,
+        typer.Option("--details", help="Every difference with interval and p-value, and where two differ most."),
+    ] = False,
     as_json: AsJson = False,
     home: Home = None,
     debug: Debug = False,
@@ -82,18 +88,24 @@ def compare(
     """
     with Errors(debug, as_json):
         from congruence.flows.operations.compare import compare as compare_versions
-        from congruence.flows.operations.compare import comparison_json, comparison_request, print_comparison
+        from congruence.flows.operations.compare import (
+            comparison_json,
+            comparison_request,
+            named_baseline,
+            print_comparison,
+        )
 
         request = comparison_request(arguments or [], split, home, protocol_digest=protocol)
+        against = baseline or named_baseline(request.baseline, request.models)
         said = []
         for name, conditions in request.conditions.items():
             logged = compare_versions(
-                name, request.models, request.tracking, baseline=baseline, conditions=conditions, seed=request.seed
+                name, request.models, request.tracking, baseline=against, conditions=conditions, seed=request.seed
             )
             if as_json:
                 said.append(comparison_json(logged))
             else:
-                print_comparison(logged)
+                print_comparison(logged, details=details, chosen=against is not None)
         if as_json:
             print_json(said)
 

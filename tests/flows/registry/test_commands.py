@@ -8,6 +8,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import mlflow
+import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -38,6 +40,26 @@ def test_what_would_fail_is_said_before_anything_is_started(registry: Any, monke
     (version,) = json.loads(said)["versions"]
     assert version["status"] == "fails"
     assert "mu" in version["said"]
+
+
+def test_few_rows_and_rows_without_a_target_are_said(registry: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A split with 5 % missing targets, which a run refuses, was "1 to do"."""
+    registry.register("looked-at")
+    frame = pd.read_parquet(registry.split)
+    for rows, missing, status, words in (
+        (60, 0, 0, "60 rows show gross faults at most"),
+        (160, 8, 2, "8 of 160 rows lack a finite number"),
+    ):
+        part = frame.head(rows).copy()
+        part.loc[part.index[:missing], "y"] = np.nan
+        path = registry.folder / f"part-{rows}.parquet"
+        part.to_parquet(path)
+        split = registry.content()["splits"][0] | {"uri": str(path)}
+        file = registry.file(models=["looked-at"], splits=[split], metrics=["nll"], predictions={"family": "normal"})
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow.get_tracking_uri())
+        done = CliRunner().invoke(app, ["validate", str(file), "--home", str(registry.folder)])
+        assert done.exit_code == status, done.output
+        assert words in " ".join(done.output.split())
 
 
 def test_the_rows_of_a_quick_look_are_rows_of_the_split(registry: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -76,8 +77,14 @@ def test_the_command_prints_a_table_and_refuses_with_one_line(registry: Any) -> 
     home = ("--home", registry.folder)
     shown = run("compare", "--split", "circle", TRUTH, NARROW, *home)
     assert shown.exit_code == 0, shown.output
-    assert "angle/2 against angle/1, 160 points" in shown.output
-    assert "differs most" in shown.output
+    assert "angle/1 (baseline)" in shown.output
+    assert "angle/1 is compared with because its CCE is the lowest" in shown.output
+    assert "against angle/1, 160 points" not in shown.output
+    assert not re.search(r"\d\.\d{5}", shown.output), "three significant digits"
+    in_full = run("compare", "--split", "circle", TRUTH, NARROW, "--details", "--baseline", NARROW, *home)
+    assert "angle/1 against angle/2, 160 points" in in_full.output
+    assert "because its CCE is the lowest" not in in_full.output
+    assert "differs most" in in_full.output
     refused = run("compare", registry.file(), NARROW, "angle/4", *home)
     assert refused.exit_code == 2
     assert "angle/4: not evaluated on split 'circle' under protocol" in refused.output
