@@ -33,10 +33,12 @@ from congruence.flows.prefect.dask_runner import on_workers_of
 from congruence.flows.prefect.journal import JOURNALED
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.protocol.protocol import EvaluationProtocol
+from congruence.tasks.comparison import compare_pair
 from congruence.tasks.contract.resolved import resolved_contract
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.data import Split, SplitSettings
 from congruence.tasks.encoders.loading import warm_encoder
+from congruence.tasks.mlflow import read_version
 from congruence.tasks.mlflow.connection import persist, use_tracking
 from congruence.tasks.mlflow.corrected_versions import (
     Origin,
@@ -51,11 +53,13 @@ from congruence.tasks.recalibration.model import DescribedEmbedding
 from congruence.tasks.recalibration.rows import write_held_out
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.folder_lock import in_use
+from congruence.tasks.scores.correction import PreviewRow, judgement
 from congruence.tasks.scores.evaluation import EACH_OF_TWO
-from congruence.tasks.scores.meanings import probability
+from congruence.tasks.scores.meanings import meaning, probability
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 HELD_OUT = "-held-out"
+JUDGED = ("nll_mean", "crps_mean", "cce_mean", "mae")
 
 
 class NothingToMendError(CongruenceError):
@@ -71,6 +75,7 @@ class RecalibratedVersion:
         fitted_on: rows and split of the fit, in words.
         said: what the correction changes, in words; None where the version was made before and is found.
         outcomes: the evaluations of both, on rows that the fit has not seen.
+        judgements: what falls and what rises beyond chance, by split, as a preview says it.
     """
 
     parent: ModelVersion
@@ -78,6 +83,7 @@ class RecalibratedVersion:
     fitted_on: str
     said: str | None
     outcomes: list[VersionOutcome] = field(repr=False)
+    judgements: dict[str, str] = field(default_factory=dict)
 
 
 def recalibrate(
@@ -118,7 +124,29 @@ def recalibrate(
         )
     judged = _judged(settings, labelled, split, [parent, made], half=fit is None)
     outcomes = evaluate(judged, f"{parent.label} and {made.label}")
-    return RecalibratedVersion(parent, made, made.tags.get("recalibrated_on", split.name), said, outcomes)
+    fitted_on = made.tags.get("recalibrated_on", split.name)
+    judgements = _judgements(parent, made, outcomes, settings)
+    return RecalibratedVersion(parent, made, fitted_on, said, outcomes, judgements)
+
+
+def _judgements(
+    parent: ModelVersion, made: ModelVersion, outcomes: list[VersionOutcome], settings: EvaluationSettings
+) -> dict[str, str]:
+    """What the correction changes on each split, by paired comparison of the logged evaluations."""
+    found = {}
+    for split in dict.fromkeys(outcome.split for outcome in outcomes):
+        runs = {item.label: item.run_id for item in outcomes if item.split == split and item.run_id is not None}
+        if parent.label not in runs or made.label not in runs:
+            continue
+        after, before = (read_version(str(runs[version.label]), settings.tracking) for version in (made, parent))
+        differences = compare_pair(after, before, seed=settings.seed).differences
+        rows = [
+            PreviewRow(meaning(name).label, item.second, item.first, item.standard_error)
+            for name, item in differences.items()
+            if name in JUDGED
+        ]
+        found[split] = judgement(rows)
+    return found
 
 
 def asked_version(settings: EvaluationSettings, version: str | None) -> ModelVersion:
@@ -151,13 +179,13 @@ def require_fault(parent: ModelVersion, fitted: FittedVersion, *, force: bool) -
     """
     if not fitted.said:
         raise NothingToMendError(
-            f"{parent.label}: nothing to mend: on {fitted.rows:,} rows no correction improves the held-out log score "
-            "by two standard errors"
+            f"Nothing to recalibrate in {parent.label}: on {fitted.rows:,} rows no correction improves the log score "
+            "of held-out rows by two standard errors."
         )
     if fitted.p_value >= EACH_OF_TWO and not force:
         raise NothingToMendError(
-            f"{parent.label}: nothing to mend: on {fitted.rows:,} rows the targets fall as predicted given the input "
-            f"(p = {probability(fitted.p_value)}); --force corrects it all the same"
+            f"Nothing to recalibrate in {parent.label}: its predictions agree with the targets at every input, as far "
+            f"as {fitted.rows:,} rows show (p = {probability(fitted.p_value)}); --force corrects it all the same."
         )
 
 
@@ -281,3 +309,5 @@ def print_recalibrated(made: RecalibratedVersion) -> None:
     out.print(f"{made.parent.label} recalibrated is {made.version.label}: {said}", soft_wrap=True, markup=False)
     out.print(f"fitted on {made.fitted_on}; both are evaluated on rows that it has not seen:", soft_wrap=True)
     print_outcomes(made.outcomes)
+    for split, judged in made.judgements.items():
+        out.print(f"{made.version.label} beside {made.parent.label} on {split}: {judged}", soft_wrap=True, markup=False)

@@ -41,7 +41,8 @@ class RecalibrationPreview:
     """See ``recalibration_preview``.
 
     Attributes:
-        changes: of "crps" (of draws as they are, not the fair one), "cce", and "nll" where both laws have a finite one.
+        changes: of "crps" (of draws as they are, not the fair one), "cce", "mae", and "nll" where both laws have a
+            finite one.
         predictive: the recalibrated predictions of the reference rows, each by a map that did not see its fold: what a
             further metric or a test is to be computed on.
         recalibration: the maps.
@@ -91,7 +92,7 @@ class RecalibrationRehearsal:
     """What a recalibration that was fitted on some rows changes on others, which it has not seen.
 
     Attributes:
-        changes: of "nll", "crps" and "cce" on the held-out rows, see ``RecalibrationPreview``.
+        changes: of "nll", "crps", "cce" and "mae" on the held-out rows, see ``RecalibrationPreview``.
         p_values: of calibration given the input on them, before and after.
         rows: how many they are.
         fitted_on: rows of the fit.
@@ -178,8 +179,11 @@ def recalibration_rehearsal(
 
 
 def _scored(y: Array, before: Distribution, after: Distribution) -> dict[str, Change]:
-    """The changes of CRPS and, where both laws have a finite one, of NLL."""
-    changes = {"crps": _paired(_crps(before, y), _crps(after, y))}
+    """The changes of CRPS, of the absolute error of the mean and, where both laws have a finite one, of NLL."""
+    changes = {
+        "crps": _paired(_crps(before, y), _crps(after, y)),
+        "mae": _paired(np.abs(y - before.mean()), np.abs(y - after.mean())),
+    }
     if before.has_density() and after.has_density():
         scores = [negative_log_likelihood(y, law, infinite="keep") for law in (before, after)]
         if all(np.isfinite(score).all() for score in scores):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+BEYOND_CHANCE = 2.0
+"""Standard errors of a paired difference from which a number is said to get better or worse."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,32 @@ class PreviewRow:
         """Whether it is one."""
         return self.error is None
 
+    @property
+    def is_better(self) -> bool:
+        """Whether it falls by more than chance."""
+        return self.error is not None and self.now - self.then > BEYOND_CHANCE * self.error
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether it rises by more than chance."""
+        return self.error is not None and self.then - self.now > BEYOND_CHANCE * self.error
+
+
+def judgement(rows: Sequence[PreviewRow]) -> str:
+    """What a correction does on rows that it has not seen, what gets worse as well: "NLL and CCE fall, MAE rises"."""
+    better = [row.name for row in rows if row.is_better]
+    worse = [row.name for row in rows if row.is_worse]
+    parts = []
+    if better:
+        parts.append(f"{_listed(better)} {'falls' if len(better) == 1 else 'fall'} (better)")
+    if worse:
+        parts.append(f"{_listed(worse)} {'rises' if len(worse) == 1 else 'rise'} (worse)")
+    return ", ".join(parts) if parts else "nothing changes beyond chance"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+
 
 @dataclass(frozen=True)
 class CorrectionPreview:
@@ -34,13 +64,18 @@ class CorrectionPreview:
         said: what it does, in words; "" where cross-validation chooses no change.
         fitted_on: rows that it was fitted on.
         rows: other rows, on which all numbers are.
-        table: NLL where there is one, CRPS, CCE, and the p-value of calibration given the input.
+        table: NLL where there is one, CRPS, CCE, MAE, and the p-value of calibration given the input.
     """
 
     said: str
     fitted_on: int
     rows: int
     table: tuple[PreviewRow, ...]
+
+    @property
+    def judgement(self) -> str:
+        """See ``judgement``."""
+        return judgement(self.table)
 
     def as_plain(self) -> dict[str, object]:
         """As JSON values."""

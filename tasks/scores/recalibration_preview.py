@@ -1,7 +1,7 @@
 """What recalibrating a version would change, tried on part of its rows while it is scored: "What to do" in its report.
 
-The same halves by key as `congruence recalibrate` takes, at most ``ROWS`` rows of each: what it costs does not grow
-with the split (a few seconds of one core), and is paid only where a fault was found.
+The same fit on the same halves by key as `congruence recalibrate`, judged alike (``correction.judgement``), on at most
+``ROWS`` rows of each half: what it costs does not grow with the split, and is paid only where a fault was found.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from congruence.tasks.recalibration.rows import is_for_fitting
 from congruence.tasks.scores.correction import CorrectionPreview, PreviewRow
 from congruence.tasks.scores.evaluation import Metric, significance
 
-ROWS = 1_000
+ROWS = 4_000
 FEWEST = 60
 """Rows of one half, with fewer of which nothing is tried."""
 
-_WORDS = {"nll": "NLL", "crps": "CRPS", "cce": "CCE"}
+_WORDS = {"nll": "NLL", "crps": "CRPS", "cce": "CCE", "mae": "MAE"}
 
 
 def is_wanted(requested: tuple[str, ...], metrics: dict[str, Metric], targets: Array, predictive: Distribution) -> bool:

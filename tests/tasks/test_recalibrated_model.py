@@ -34,6 +34,7 @@ from congruence.tasks.recalibration.model import map_bytes, read_map
 from congruence.tasks.recalibration.packed_encoder import pack_encoder
 from congruence.tasks.recalibration.rows import is_for_fitting
 from congruence.tasks.report.rendering import render
+from congruence.tasks.scores.correction import PreviewRow, judgement
 from congruence.tasks.scores.evaluation import LOOK_LEVEL, Metric
 from congruence.tasks.scores.recalibration_preview import is_wanted, preview, rows_to_try
 
@@ -158,13 +159,13 @@ def test_a_map_that_is_the_same_everywhere_needs_no_inputs() -> None:
 
 
 def test_halves_follow_the_keys_alone() -> None:
-    keys = np.array([f"row-{number}" for number in range(4000)])
+    keys = np.array([f"row-{number}" for number in range(12_000)])
     half = is_for_fitting(keys)
     assert 0.47 < half.mean() < 0.53
-    order = np.random.default_rng(0).permutation(4000)
+    order = np.random.default_rng(0).permutation(12_000)
     np.testing.assert_array_equal(is_for_fitting(keys[order]), half[order])
     chosen, fitting = rows_to_try(keys, seed=0)
-    assert (int(fitting.sum()), int((~fitting).sum())) == (1000, 1000)
+    assert (int(fitting.sum()), int((~fitting).sum())) == (4000, 4000)
     np.testing.assert_array_equal(half[chosen], fitting)
 
 
@@ -194,7 +195,8 @@ def test_a_preview_is_of_rows_that_the_fit_has_not_seen_and_stands_in_the_report
     assert tried is not None
     assert tried.rows + tried.fitted_on == 700
     table = {row.name: row for row in tried.table}
-    assert list(table) == ["NLL", "CRPS", "CCE", "calibration p"]
+    assert list(table) == ["NLL", "CRPS", "CCE", "MAE", "calibration p"]
+    assert tried.judgement == "NLL, CRPS and CCE fall (better)"
     held_out = chosen[~half]
     expected = 0.5 * np.log(2 * np.pi * 0.25) + (y[held_out] - x[held_out, 0]) ** 2 / 0.5
     assert table["NLL"].now == pytest.approx(expected.mean())
@@ -204,7 +206,14 @@ def test_a_preview_is_of_rows_that_the_fit_has_not_seen_and_stands_in_the_report
     assert tried.said.startswith("spreads multiplied by")
     page = render("what_to_do.html", preview=tried, model=type("Model", (), {"label": "angle/3"}))
     assert "recalibrate FILE --version models:/angle/3" in page
-    assert page.count("<tr>") == 5
+    assert page.count("<tr>") == 6
+    assert "NLL, CRPS and CCE fall (better)" in page
+
+
+def test_what_gets_worse_is_said_too() -> None:
+    rows = [PreviewRow("CCE", 0.0187, 0.0103, 0.001), PreviewRow("MAE", 0.101, 0.104, 0.001), PreviewRow("p", 0.1, 0.2)]
+    assert judgement(rows) == "CCE falls (better), MAE rises (worse)"
+    assert judgement([PreviewRow("NLL", 0.2182, 0.2185, 0.001)]) == "nothing changes beyond chance"
 
 
 def test_a_preview_is_made_only_where_a_fault_was_found_and_can_be_mended() -> None:

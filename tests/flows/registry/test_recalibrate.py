@@ -86,7 +86,7 @@ def test_an_overconfident_version_is_mended_on_rows_that_the_fit_has_not_seen(
 @pytest.mark.usefixtures("prefect_server")
 def test_a_true_version_has_nothing_to_mend(registry: Any, split: Path) -> None:
     registry.register("true")
-    with pytest.raises(NothingToMendError, match=r"true/1: nothing to mend: on \d+ rows"):
+    with pytest.raises(NothingToMendError, match=r"Nothing to recalibrate in true/1: .*\d+ rows"):
         recalibrate(_settings(registry, split, models=["true"]), "1")
     assert len(MlflowClient().search_model_versions("name = 'true'")) == 1
 
