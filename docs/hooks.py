@@ -103,9 +103,9 @@ _ADVICE = {
     "none": "CCE lies inside the band that a true version keeps: nothing can be told apart from the truth. It is not "
     "0, because the truth is estimated from finitely many targets.",
     "biased": "The targets lie on one side of the predictions everywhere. Look for a shift between training and test, "
-    "a missing offset, a loss that is not a proper score. `congruence recalibrate` mends it.",
+    "a missing offset, a loss that is not a proper score. `congruence recalibrate` corrects it.",
     "overconfident": "Spread too small, everywhere by the same factor: the usual end of training by NLL for too long. "
-    "MAE does not see it; ECE, CRPS and CCE do. `congruence recalibrate` mends it.",
+    "MAE does not see it; ECE, CRPS and CCE do. `congruence recalibrate` corrects it.",
     "underconfident": "Spread too large. Points are predicted well, so MAE is that of the truth.",
     "homoscedastic": "On average the spread is right, so that PIT and ECE are next to perfect: too wide where the "
     "targets are calm, too narrow where they are not. CCE at the default bandwidth hardly sees it at this size; the "

@@ -1,4 +1,4 @@
-"""Errors that are none of ours but tell of something that a person can mend: a disk, a file, a Prefect server."""
+"""Errors of other packages that a person can fix: a disk, a file, a Prefect server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def explained(error: BaseException) -> CongruenceError | None:
         return ClusterError(
             f"the Prefect server at {_address()} was lost, or cannot do its work ({_in_a_line(error)}); see its log "
             "and its disk, start it again where that is yours to do, or unset PREFECT_API_URL to run without it; "
-            "everything that was finished is kept, so run again"
+            "finished work is saved; run the same command to resume"
         )
     return None
 

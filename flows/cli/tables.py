@@ -14,7 +14,7 @@ from congruence.flows.evaluation.results import VersionOutcome
 from congruence.tasks.scores.evaluation import AS_IF_TRUE, NOT_AS_IF_TRUE, NOT_CALIBRATED, cce_status
 from congruence.tasks.scores.meanings import HEADLINES, meaning, significant, size_of_fault
 
-STATUS = {"evaluated": "evaluated now", "found": "found, evaluated before"}
+STATUS = {"evaluated": "evaluated now", "found": "evaluated before"}
 VERDICTS = {
     AS_IF_TRUE: "as if true",
     NOT_AS_IF_TRUE: "wrong",

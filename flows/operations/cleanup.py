@@ -76,5 +76,5 @@ def _named(settings: Sequence[EvaluationSettings]) -> Named:
 
 def _print(found: Sequence[Leftover]) -> None:
     for part in found:
-        kept = ": stays, written lately" if part.is_recent else ""
+        kept = ": kept (modified recently)" if part.is_recent else ""
         typer.echo(f"{readable(part.size):>10}  {part.kind} {part.name}, {part.place.uri}{kept}")

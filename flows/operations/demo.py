@@ -34,7 +34,7 @@ def run_demo(home: Path) -> None:
     """
     started = time.monotonic()
     folder = home / "demo"
-    console.print(f"everything is kept in {home}")
+    console.print(f"data, models and results are written to {home}")
     point_mlflow_at(tracking_uri(home))
     _write_data(folder)
     _register(folder)

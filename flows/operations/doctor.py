@@ -1,4 +1,4 @@
-"""`congruence doctor`: everything around an evaluation, looked at in seconds, and how to mend what is wrong."""
+"""`congruence doctor`: everything around an evaluation, looked at in seconds, and how to fix what is wrong."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def _secret(value: Any) -> str:
 
 
 def print_finding(finding: Finding) -> None:
-    """One line: how it is, where, what was found, and how to mend it."""
+    """One line: how it is, where, what was found, and how to fix it."""
     level = typer.style(f"{finding.level:<8}", fg=_COLOURS[finding.level])
     remedy = f"; {finding.remedy}" if finding.remedy else ""
     typer.echo(f"{level}{finding.place}: {finding.said}{remedy}")

@@ -180,7 +180,7 @@ def evaluation_text(data: str, roles: Roles, model: ModelFacts | None) -> str:
         "#   maximum: {cce_mean: 0.05}",
         "#   baseline: champion",
         "#   not_worse_on: [cce_mean, nll_mean]",
-        "# home: .congruence    # where embeddings, predictions and MLflow's database are kept",
+        "# home: .congruence    # where embeddings, predictions and MLflow's database are stored",
     ]
     return "\n".join(lines) + "\n"
 

@@ -70,7 +70,7 @@ def _row_dependence(model: PredictiveModel, together: Distribution, apart: Distr
         return []
     values = f"mean {np.ravel(expected[worst])[0]:.6g} in one batch and {np.ravel(found[worst])[0]:.6g} in another"
     if isinstance(together, Samples):
-        return [f"row {len(together) - 1 - worst} has {values}: the samples are drawn anew at every call"]
+        return [f"row {len(together) - 1 - worst} has {values}: the samples are redrawn at every call"]
     raise ContractError(
         f"{model.identity.label}: row {len(together) - 1 - worst} has {values}: its prediction depends on the rest "
         "of the batch or on chance; put the network into evaluation mode, standardise with constants from training, "

@@ -53,7 +53,7 @@ IDLE_SECONDS = 3600
 WITHOUT_WORKERS_SECONDS = 300.0
 """How long work waits for a worker: a nanny or an operator starts one again in less."""
 _TLS_OPTIONS = "--protocol tls --tls-ca-file ... --tls-cert ... --tls-key ...' and certificates of the same authority"
-_KEPT = "everything that was finished is kept, so run again"
+_KEPT = "finished work is saved; run the same command to resume"
 
 
 @contextmanager
@@ -181,7 +181,7 @@ class Workers:
         now = time.monotonic()
         if self._lost is None:
             self._lost = now
-            self._announce(f"the Dask cluster has no workers; waiting for one for {WITHOUT_WORKERS_SECONDS:.0f} s")
+            self._announce(f"No workers connected; waiting up to {WITHOUT_WORKERS_SECONDS:.0f} s.")
         elif now - self._lost > WITHOUT_WORKERS_SECONDS:
             raise ClusterError(
                 f"the Dask scheduler at {scheduler_address(self._client)} has had no worker for "

@@ -99,7 +99,7 @@ def describe_zarr(location: Location, path: str) -> FileLayout:
     try:
         group = zarr.open_group(zarr_store(location), mode="r")
     except (FileNotFoundError, ValueError, TypeError) as error:
-        raise SplitError(f"{location.uri}: no Zarr group lies here ({error}); check the split's uri") from error
+        raise SplitError(f"{location.uri}: there is no Zarr group here ({error}); check the split's uri") from error
     arrays = {name: ZarrArray(location, name, array.shape, array.dtype) for name, array in group.arrays()}
     return _layout(location, path, joint_state(location, zarr_files(location)), arrays)
 

@@ -100,7 +100,7 @@ def _data_files(location: Location) -> list[str]:
             f"{location.uri}: holds the splits {', '.join(splits)}; append one, as in {location.uri}/{splits[0]}"
         )
     if not filesystem.exists(location.child("state.json")):
-        raise SplitError(f"{location.uri}: no saved dataset lies here; write it with dataset.save_to_disk")
+        raise SplitError(f"{location.uri}: there is no saved dataset here; write it with dataset.save_to_disk")
     try:
         state = json.loads(filesystem.cat_file(location.child("state.json")))
         names = [str(item["filename"]) for item in state["_data_files"]]
@@ -108,7 +108,7 @@ def _data_files(location: Location) -> list[str]:
         raise SplitError(f"{location.child('state.json')}: damaged ({error}); save the dataset again") from error
     outside = [name for name in names if "/" in name or "\\" in name or name == ".."]
     if outside:
-        raise SplitError(f"{location.child('state.json')}: names {outside[0]!r}, which lies outside of the folder")
+        raise SplitError(f"{location.child('state.json')}: names {outside[0]!r}, which is outside the folder")
     return names
 
 

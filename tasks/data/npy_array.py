@@ -91,7 +91,9 @@ class NpyArray(StoredArray):
             size = self._offset + self.shape[0] * self._row_bytes
             copy = unpacked(self._copies, f"{self._path}/{self._member}", state, size, self._pieces(size))
         except UnpackingError as error:
-            logger.warning("%s is decompressed anew for every shard, for want of a place (%s)", self._path, error)
+            logger.warning(
+                "%s is decompressed again for every shard: there is nowhere to store it (%s)", self._path, error
+            )
             with self._open() as stream:
                 yield stream
             return

@@ -15,7 +15,7 @@ from congruence.tasks.runtime.io_errors import trouble
 from congruence.tasks.runtime.masking import mask_text
 
 Level = Literal["ok", "warning", "wrong"]
-_DEFECT = "if the message does not tell what to mend, run again with --debug for the traceback"
+_DEFECT = "if the message does not say what to fix, run again with --debug for the traceback"
 _LONGEST = 400
 
 

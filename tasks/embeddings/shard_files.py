@@ -73,7 +73,7 @@ class ShardFiles:
         """What is wrong with it, and the remedy."""
         return StoreError(
             f"{self.objects.uri}: shard {shard.index} (rows {shard.start} to {shard.start + shard.rows}) {what}; "
-            "run again: this shard is embedded anew, the others are kept"
+            "rerun: only this shard is re-embedded"
         )
 
     def is_whole(self, shard: Shard) -> bool:

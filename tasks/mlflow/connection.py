@@ -104,8 +104,8 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
                 said = [*(before for before in said if before == failed), failed]
                 if failed.is_lasting or (failed.may_be_lasting and len(said) >= _SAME_ANSWERS):
                     raise FailedRequestError(
-                        f"{step}: MLflow at {server(settings)} answered {mask_text(str(failed))}. What was computed is "
-                        "kept: see the server's log, and run the same command again"
+                        f"{step}: MLflow at {server(settings)} answered {mask_text(str(failed))}. See the server's "
+                        "log; what was computed is saved: run the same command to resume"
                     ) from error
             if not is_transient(error):
                 raise FailedRequestError(f"{step}: MLflow at {server(settings)} refused: {message}") from error
@@ -120,17 +120,17 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
             if elapsed + wait > settings.patience and "database is locked" in str(error):
                 raise TrackingError(
                     f"{step}: another process has held the database {server(settings)} for {elapsed:.0f} s; wait "
-                    "for it or end it, and run the same command again: what was computed is kept"
+                    "for it or end it; what was computed is saved: run the same command to resume"
                 ) from error
             if elapsed + wait > settings.patience and failed is not None:
                 raise TrackingError(
                     f"{step}: MLflow at {server(settings)} has answered {mask_text(str(failed))} for {elapsed:.0f} s. "
-                    "What was computed is kept: see the server's log, and run the same command again"
+                    "See the server's log; what was computed is saved: run the same command to resume"
                 ) from error
             if elapsed + wait > settings.patience:
                 raise TrackingError(
                     f"{step}: MLflow at {server(settings)} did not answer for {elapsed:.0f} s ({message}). "
-                    "What was computed is kept on disk: start the server and run the same command again, "
+                    "What was computed is saved: start the server and run the same command to resume, "
                     "or raise tracking.patience"
                 ) from error
             what = "does not answer" if failed is None else f"answers {mask_text(str(failed))}"

@@ -32,7 +32,7 @@ def as_model_failure(error: BaseException, label: str, rows: tuple[int, int]) ->
             return ContractError(
                 f"{label}: killed {cause.allowed_failures + 1} workers, all that were to predict rows {rows[0]} to "
                 f"{rows[1]}; it needs more memory than a worker has, or it crashes: predict: {{isolation: "
-                "environment}} runs it in a process of its own and shows the end of what it wrote"
+                "environment}} runs it in a separate process and shows the end of its output"
             )
         if isinstance(cause, CongruenceError):
             return None

@@ -108,7 +108,7 @@ class IsolatedModel:
             doing = "loading" if request is None else "predicting"
             why = process.why_silent(self._timeout)
             self._stop()
-            raise ContractError(f"{doing} in a process of its own {why}")
+            raise ContractError(f"{doing} in a separate process {why}")
         if "error" in answer:
             if request is None:
                 self._stop()

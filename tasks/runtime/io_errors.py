@@ -11,7 +11,7 @@ from pathlib import Path
 
 from congruence.kernels.errors import CongruenceError
 
-_KEPT = "everything that was finished is kept, so run the same command again"
+_KEPT = "finished work is saved; run the same command to resume"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _REFUSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 _IN_THE_WAY = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR}

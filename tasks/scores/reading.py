@@ -40,7 +40,7 @@ from congruence.tasks.solving.calibration import VersionCalibration
 PLACES_ALONE = 0.01
 """False discovery rate over the places of a version that the test of the whole split does not contradict."""
 
-NOTHING = "No fault found: the targets fall as predicted, as far as chance lets one see (p = {})."
+NOTHING = "No fault found: predictions agree with the targets, as far as these rows can show (p = {})."
 CONTRADICTED = "The CCE is above what is expected if the version is true, but no fault of its calibration can be named."
 
 

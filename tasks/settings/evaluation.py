@@ -71,7 +71,7 @@ class EvaluationSettings(Strict):
         names = [split.name for split in self.splits]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"splits: two splits are named '{name}'; give each a name of its own")
+                raise ValueError(f"splits: two splits are named '{name}'; give each a different name")
         return self
 
     @model_validator(mode="after")

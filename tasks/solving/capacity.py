@@ -37,7 +37,7 @@ def cluster_capacity(client: Client, *, gpu: bool = False) -> Capacity:
     except TimeoutError as error:
         raise ClusterError(
             f"the Dask cluster has had no worker for {WORKERS_SECONDS:.0f} s; start some with 'dask worker' or see why "
-            "they end, and run again: everything that was finished is kept"
+            "they end; finished work is saved; run the same command to resume"
         ) from error
     workers = list(client.scheduler_info(n_workers=-1)["workers"].values())
     threads = max(1, sum(int(worker["nthreads"]) for worker in workers))

@@ -48,7 +48,7 @@ class CheckpointFile:
         except FileNotFoundError:
             return None
         except Exception as error:  # zipfile, zlib and NumPy each have their own for a file that is damaged
-            logger.warning("%s is damaged (%s): the solve begins anew", self._path, error)
+            logger.warning("%s is damaged (%s): starting the solve over", self._path, error)
             return None
 
     def save(self, iterate: Iterate) -> None:

@@ -191,7 +191,9 @@ class MeasurementAddress:
         """
         found = self.read()
         if found is None:
-            raise StoreError(f"{self.uri}: {self.key} is missing or damaged; run again: the version is solved anew")
+            raise StoreError(
+                f"{self.uri}: {self.key} is missing or damaged; run again: only this version is solved again"
+            )
         return found
 
     def remove(self) -> None:

@@ -16,7 +16,7 @@ _NEW_VERSION: Literal["model_version.created"] = "model_version.created"
 def register_webhook(url: str, secret: str, settings: TrackingSettings) -> str:
     """Have MLflow's server post new versions to ``url``, signed with ``secret``; gives what was done.
 
-    There is one webhook of ours: told again, it gets the address and the secret of now.
+    There is one webhook of ours: registered again, it gets the new address and secret.
 
     Args:
         url: of the receiver, as MLflow's server reaches it.
@@ -39,9 +39,9 @@ def register_webhook(url: str, secret: str, settings: TrackingSettings) -> str:
             client.delete_webhook(hook.webhook_id)
         if not hooks:
             client.create_webhook(_NAME, url, [_NEW_VERSION], secret=secret)
-            return "told"
+            return "registered"
         client.update_webhook(hooks[0].webhook_id, url=url, events=[_NEW_VERSION], secret=secret, status="ACTIVE")
-        return "told again"
+        return "updated"
 
-    told = persist("telling MLflow of the receiver", register, settings)
-    return f"MLflow at {server(settings)} was {told}: new versions are posted to {mask_text(url)}"
+    done = persist("registering the webhook", register, settings)
+    return f"Webhook {done}: MLflow at {server(settings)} will notify {mask_text(url)}."

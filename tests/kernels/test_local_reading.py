@@ -343,7 +343,7 @@ def test_faults_in_plain_words() -> None:
 
 def test_a_true_version_is_told_in_one_sentence() -> None:
     (sentence,) = what_is_wrong(_reading(p_value=0.41))
-    assert sentence == "No fault found: the targets fall as predicted, as far as chance lets one see (p = 0.41)."
+    assert sentence == "No fault found: predictions agree with the targets, as far as these rows can show (p = 0.41)."
 
 
 def test_what_is_wrong_is_at_most_five_sentences(inputs: Array) -> None:

@@ -82,7 +82,7 @@ def test_a_server_that_fails_for_good_has_answered_with_its_words_at_once(
     assert seconds < 5.0
     failing.text = json.dumps({"error_code": "INTERNAL_ERROR", "message": "no column 'digest'"})
     said, seconds = _said(failing, 60.0)
-    assert "answered 500: no column 'digest'. What was computed is kept: see the server's log" in said
+    assert "answered 500: no column 'digest'. See the server's log; what was computed is saved" in said
     assert seconds < 15.0
 
 

@@ -175,7 +175,7 @@ def test_a_folder_where_a_file_is_needed_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        (errno.ENOSPC, "is full; make room; everything that was finished is kept"),
+        (errno.ENOSPC, "is full; make room; finished work is saved"),
         (errno.EROFS, "cannot be written"),
         (errno.EACCES, "make it writable, or give another folder with --home"),
         (errno.EFBIG, "would be larger than files may be here .*ulimit -f"),

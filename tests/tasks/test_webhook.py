@@ -154,8 +154,10 @@ def test_a_real_registry_announces_its_new_version(
     wait_until(lambda: server.started)
     target = f"http://127.0.0.1:{port}/mlflow"
     place = TrackingSettings(uri=mlflow_server.tracking_uri)
-    assert "was told: " in register_webhook("http://127.0.0.1:9/mlflow", "an earlier secret of ours", place)
-    assert "was told again: " in register_webhook(target, secret, place)
+    assert "Webhook registered: MLflow at " in register_webhook(
+        "http://127.0.0.1:9/mlflow", "an earlier secret of ours", place
+    )
+    assert "Webhook updated: MLflow at " in register_webhook(target, secret, place)
     (webhook,) = mlflow_server.list_webhooks()
     assert webhook.url == target
     mlflow_server.create_registered_model("angle")

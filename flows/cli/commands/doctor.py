@@ -21,7 +21,7 @@ def doctor(
     home: Home = None,
     debug: Debug = False,
 ) -> None:
-    """Look at servers, workers, cards, disks, clocks and packages, and say what is wrong and how to mend it.
+    """Look at servers, workers, cards, disks, clocks and packages, and say what is wrong and how to fix it.
 
     What can be written is found out by writing: a run and an artifact in MLflow, a tag on each named model, a variable
     in Prefect, an object in the store; all of it is deleted at once. It takes seconds and starts nothing.

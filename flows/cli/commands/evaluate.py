@@ -29,7 +29,8 @@ def evaluate(
     file: File,
     model: Models = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Predict and measure anew what was evaluated before; embeddings are kept.")
+        bool,
+        typer.Option("--again", help="Predict and measure again; embeddings are reused."),
     ] = False,
     quick: Annotated[
         bool,

@@ -91,7 +91,7 @@ def webhook(
     secret: Secret,
     debug: Debug = False,
 ) -> None:
-    """Have MLflow's server (MLFLOW_TRACKING_URI) post new versions to `congruence receive`; again, it is set anew."""
+    """Have MLflow's server (MLFLOW_TRACKING_URI) post new versions to `congruence receive`."""
     with Errors(debug):
         from congruence.tasks.mlflow.settings import TrackingSettings
         from congruence.tasks.watching.registration import register_webhook
