@@ -108,7 +108,8 @@ def what_is_wrong(
     everywhere = overall.p_value <= level and abs(overall.strength) >= NEGLIGIBLE
     if p > level and not wrong:
         return [
-            f"No fault found: predictions agree with the targets, as far as these rows can show ({p_value_in_words(p)})."
+            "No fault found: predictions agree with the targets, as far as these rows can show "
+            f"({p_value_in_words(p)})."
         ]
     sentences = [_verdict(overall, p, level, everywhere, bool(wrong))]
     apart = [region for region in wrong if not everywhere or _differs(region.reading, overall)]
