@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,8 +16,11 @@ from congruence.tasks.runtime.errors import SettingsError
 
 TARGET_NAMES = ("target", "y", "label")
 KEY_NAMES = ("key", "id", "row_id", "uuid")
-MOST_SLICES, MOST_GROUPS = 3, 12
+MOST_SLICES, MOST_GROUPS = 3, 30
 SEEN_ROWS = 256
+_NAMES_A_ROW = re.compile(r"^ID(?=[A-Z_]|[a-z])|(?<=[a-z])(ID|Id)$|_(id|key)$|_(ID|KEY)$")
+"""Words in a column's name that make it a key where its values differ: policy_id, IDpol, policyID."""
+
 _IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp", ".gif")
 
 ENCODERS = {
@@ -50,6 +54,7 @@ class Roles:
     model_inputs: list[str] | None
     key: str | None
     slices: list[str]
+    more_slices: list[str] = field(default_factory=list)
 
 
 def write_evaluation(
@@ -144,7 +149,9 @@ def columns_roles(first: pa.Table, target: str | None, model: ModelFacts | None 
     read = [given] if isinstance(given, str) else given
     model_inputs = asked if asked and asked != read else None
     slices = [name for name in rest if name not in read and name not in texts and _groups(first.column(name))]
-    return Roles(chosen, kind, given, model_inputs, key, slices[:MOST_SLICES])  # type: ignore[arg-type]
+    slices.sort(key=lambda name: name not in asked)  # what the model reads first: there it can be wrong in its own way
+    shown, more = slices[:MOST_SLICES], slices[MOST_SLICES:]
+    return Roles(chosen, kind, given, model_inputs, key, shown, more)  # type: ignore[arg-type]
 
 
 def evaluation_text(data: str, roles: Roles, model: ModelFacts | None) -> str:
@@ -170,6 +177,7 @@ def evaluation_text(data: str, roles: Roles, model: ModelFacts | None) -> str:
     )
     lines.append(
         f"    slices: {_flow(roles.slices)}    # groups that are reported one by one"
+        + (f"; could be, too: {', '.join(roles.more_slices)}" if roles.more_slices else "")
         if roles.slices
         else "    # slices: [city]    # columns whose values are reported one by one"
     )
@@ -231,7 +239,7 @@ def _target(first: pa.Table, target: str | None, asked: Sequence[str]) -> str:
 def _key(first: pa.Table, taken: set[str]) -> str | None:
     for name in map(str, first.column_names):
         column, kind = first.column(name), first.schema.field(name).type
-        named = name.lower() in KEY_NAMES or name.lower().endswith(("_id", "_key"))
+        named = name.lower() in KEY_NAMES or _NAMES_A_ROW.search(name) is not None
         if named and name not in taken and (pa.types.is_integer(kind) or _is_text(kind)):
             values = column.to_pylist()
             if None not in values and len(set(values)) == len(values):

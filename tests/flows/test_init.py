@@ -99,3 +99,29 @@ def test_nothing_is_overwritten_and_missing_data_are_named(tmp_path: Path) -> No
     assert written(tmp_path, frame(), target="rooms", overwrite=True) == output
     with pytest.raises(SplitError, match="no such file"):
         write_evaluation(str(tmp_path / "nowhere.parquet"), tmp_path / "other.yaml")
+
+
+@pytest.mark.parametrize(("name", "is_key"), [("IDpol", True), ("policyID", True), ("rowId", True), ("idle", False)])
+def test_a_key_is_known_by_the_usual_spellings(name: str, is_key: bool) -> None:
+    table = pa.table({name: np.arange(40), "claims": np.arange(40) % 3, "power": np.arange(40) / 7.0})
+    assert (columns_roles(table, "claims").key == name) is is_key
+
+
+def test_slices_are_columns_that_the_model_reads_first_and_none_is_left_out_in_silence() -> None:
+    """A column that no model reads was sliced by, and Region, of 22 values, left out without a word."""
+    rows = np.arange(200)
+    table = pa.table(
+        {
+            **{
+                name: pa.array([f"{name}{value % groups}" for value in rows])
+                for name, groups in (("agent", 4), ("Area", 6), ("Region", 22), ("VehGas", 2))
+            },
+            "power": rows / 7.0,
+            "claims": rows % 3,
+        }
+    )
+    facts = ModelFacts("models:/claims/1", ("Area", "Region", "VehGas", "power"))
+    roles = columns_roles(table, "claims", facts)
+    assert roles.slices == ["Area", "Region", "VehGas"]
+    assert roles.more_slices == ["agent"]
+    assert "could be, too: agent" in evaluation_text("rows.parquet", roles, facts)
