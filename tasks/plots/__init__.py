@@ -13,7 +13,6 @@ from congruence.kernels.plots.style import figure_of, png
 from congruence.tasks.plots.calibration import (
     fault_map,
     local_reliability,
-    order_maps,
     pit_histogram,
     pit_of,
     reliability_diagram,
@@ -35,7 +34,6 @@ __all__ = [
     "extremes",
     "fault_map",
     "local_reliability",
-    "order_maps",
     "pit_histogram",
     "png",
     "rejection_curves",
@@ -58,8 +56,6 @@ def evaluation_figures(evaluation: Evaluation, *, counts: CountFit | None = None
             yield "fault_map", fault_map(evaluation)
         if evaluation.wrong.curve is not None:
             yield "local_reliability", local_reliability(evaluation)
-        if has_maps:
-            yield "order_maps", order_maps(evaluation)
     yield "cce_histogram", cce_histogram(evaluation)
     if evaluation.embedding_map is not None:
         yield "embedding_map", embedding_map(evaluation)

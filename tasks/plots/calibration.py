@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from congruence.kernels import plots
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.plots.maps import POINTS, SMALL_POINTS
+from congruence.kernels.plots.maps import POINTS
 from congruence.kernels.plots.style import figure_of
 from congruence.tasks.plots.points import place_of
 from congruence.tasks.scores.evaluation import Evaluation
@@ -46,15 +46,6 @@ def fault_map(evaluation: Evaluation, *, points: int = POINTS) -> Figure:
     place = place_of(evaluation, "fault_map")
     title = f"What is wrong around each input: {evaluation.model.label}"
     return figure_of(plots.fault_map(place, evaluation.valid_scores, points=points, title=title))
-
-
-def order_maps(evaluation: Evaluation, *, points: int = SMALL_POINTS) -> Figure:
-    """``plots.order_maps`` of the valid rows.
-
-    Raises:
-        InvalidInputError: the evaluation has no map, or no local reading.
-    """
-    return plots.order_maps(place_of(evaluation, "order_maps"), evaluation.valid_scores, points=points)
 
 
 def local_reliability(evaluation: Evaluation) -> Figure:
