@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.calibration.totals import actual_over_expected, deciles, has_total
+from congruence.kernels.calibration.totals import actual_over_expected, deciles, has_total, poisson_deviance
 from congruence.tasks.scores.evaluation import Evaluation
 
 
@@ -19,11 +19,15 @@ class Totals:
         whole: one record: rows, actual, expected, ratio with interval and the ends of a right version's.
         deciles: one record a tenth of the rows by prediction, the lowest first.
         lift: mean target of the highest tenth over that of all rows.
+        deviance: Poisson deviance a row.
+        explained: 1 - deviance / that of the mean target for every row.
     """
 
     whole: dict[str, Any]
     deciles: list[dict[str, Any]]
     lift: float
+    deviance: float
+    explained: float
 
 
 def totals_of(evaluation: Evaluation) -> Totals | None:
@@ -38,7 +42,10 @@ def totals_of(evaluation: Evaluation) -> Totals | None:
     codes = deciles(mean)
     by_decile = _records(codes, targets, mean, std)
     top = targets[codes == codes.max()]
-    return Totals(whole, by_decile, float(np.mean(top) / np.mean(targets)))
+    deviance = poisson_deviance(targets, mean)
+    of_mean = poisson_deviance(targets, np.full_like(mean, np.mean(targets)))
+    explained = 1.0 - deviance / of_mean if of_mean > 0.0 else 0.0
+    return Totals(whole, by_decile, float(np.mean(top) / np.mean(targets)), deviance, explained)
 
 
 def _records(codes: Any, targets: Any, mean: Any, std: Any) -> list[dict[str, Any]]:

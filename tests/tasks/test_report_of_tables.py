@@ -161,6 +161,9 @@ def test_the_report_of_counts_shows_features_totals_zeros_and_the_logged_name(co
     data = report_data(counted)
     assert data.totals is not None
     assert data.totals.whole["ratio"] == counted.targets.sum() / counted.predictive.mean().sum()
+    y, mean = counted.targets, counted.predictive.mean()
+    terms = np.where(y > 0, y * np.log(np.maximum(y, 1.0) / mean), 0.0) - (y - mean)
+    assert np.isclose(data.totals.deviance, 2.0 * np.mean(terms))
     assert sum(each["actual"] for each in data.totals.deciles) == counted.targets.sum()
     assert data.page.plain["law"]["kind"] == "mass"
     names = [each["name"] for each in data.page.plain["along"]]
