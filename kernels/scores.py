@@ -14,6 +14,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions.base import Distribution, require_dimension
+from congruence.kernels.distributions.quantiles import Quantiles
 from congruence.kernels.distributions.samples import Samples
 from congruence.kernels.errors import InvalidInputError
 
@@ -135,7 +136,10 @@ def width(predictive: Distribution, level: float) -> Array:
 
 
 def sharpness(predictive: Distribution) -> float:
-    """Root of the mean predictive variance (for vectors of its sum over the targets)."""
+    """Root of the mean predictive variance (for vectors of its sum over the targets).
+
+    The variance of draws (``Samples``) is the unbiased one: their number does not change the sharpness.
+    """
     return sharpness_of(predictive.std())
 
 
@@ -148,12 +152,18 @@ def sharpness_of(std: Array) -> float:
 def point_scores(predictive: Distribution, y: Any) -> dict[str, Array]:
     """mean, std, crps, absolute_error, squared_error, and nll where the law has a density; each (n,).
 
+    Of ``Quantiles`` also 1 where they crossed before they were sorted (``quantile_crossing``), and where the target
+    lies beyond the outer ones (``beyond_quantiles``).
+
     Infinite log scores stay infinite: they are the truth about a model that excluded what happened.
     """
     targets = matched_targets(predictive, y)
     scores = {"mean": predictive.mean(), "std": predictive.std(), "crps": predictive.crps(targets)}
     if predictive.has_density():
         scores["nll"] = negative_log_likelihood(targets, predictive, infinite="keep")
+    if isinstance(predictive, Quantiles):
+        scores["quantile_crossing"] = np.asarray(predictive.crossed, dtype=np.float64)
+        scores["beyond_quantiles"] = np.abs(predictive.outside(targets))
     scores["squared_error"] = squared_error(targets, predictive)
     scores["absolute_error"] = np.sqrt(scores["squared_error"])
     return scores

@@ -9,15 +9,15 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_finite, to_numpy
+from congruence.kernels.distributions import quadrature
+from congruence.kernels.distributions.moments import polynomial_diagonal
 from congruence.kernels.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.kernel_functions import Kernel, Polynomial
 
 Seed = int | np.random.Generator
 
@@ -78,9 +78,36 @@ class Distribution(ABC):
     def characteristic_function(self, t: Array) -> Array:
         """E exp(i t Y) at the frequencies t (m,), shape (n, m), complex."""
 
-    @abstractmethod
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
-        """E k(t_j, Y_i) at nodes t (r,), shape (n, r)."""
+        """E k(t_j, Y_i) at nodes t (r,), shape (n, r); by quadrature where a family has no other way."""
+        return quadrature.kernel_expectation(self, kernel, nodes)
+
+    def raw_moments(self, order: int) -> Array:
+        """E Y_i^k for k = 0, ..., order, shape (n, order + 1); infinite where they do not exist."""
+        return quadrature.raw_moments(self, order)
+
+    def kernel_diagonal(self, kernel: Kernel) -> Array:
+        """E k(Y_i, Y_i), shape (n,): exact for stationary kernels and polynomials of one target, and for draws."""
+        total = np.zeros(len(self))
+        for term in kernel.terms:
+            if term.is_stationary:
+                total += float(term.diagonal(np.zeros((1, self.dimension)))[0])
+            elif isinstance(term, Polynomial) and self.dimension == 1:
+                total += polynomial_diagonal(term, self.raw_moments(2 * term.degree))
+            else:
+                total += self._expected_diagonal(term)
+        return total
+
+    def _expected_diagonal(self, kernel: Kernel) -> Array:
+        return quadrature.kernel_diagonal(self, kernel)
+
+    def breaks(self) -> Array:
+        """Values (m,) at which the cdf of some row jumps or bends, where they are known."""
+        return np.empty(0)
+
+    def kinks(self) -> Array:
+        """Levels (m,) between which every row's quantile function is smooth."""
+        return np.empty(0)
 
     def cdf_left(self, y: Any) -> Array:
         """P(Y < y): equal to ``cdf`` where there are no atoms."""

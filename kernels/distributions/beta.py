@@ -76,6 +76,16 @@ class Beta(ContinuousFamily):
         lower = scipy.special.betainc(a, b, inside)
         return np.asarray(np.maximum((y - a / total) * (2.0 * lower - 1.0) + 2.0 * edge - half_difference, 0.0))
 
+    def breaks(self) -> Array:
+        """See Distribution."""
+        return np.array([0.0, 1.0])
+
+    def raw_moments(self, order: int) -> Array:
+        """See Distribution."""
+        steps = np.arange(order)
+        ratio = (self.a[:, None] + steps) / ((self.a + self.b)[:, None] + steps)
+        return np.concatenate([np.ones((len(self), 1)), np.cumprod(ratio, axis=1)], axis=1)
+
     def characteristic_function(self, t: Array) -> Array:
         """Trapezoid rule in u with logit Y = center + width sinh(u): exponentially small ends for every shape."""
         spread = np.sqrt(scipy.special.polygamma(1, self.a + 1.0) + scipy.special.polygamma(1, self.b + 1.0))

@@ -68,9 +68,9 @@ class Binomial(ScipyCount):
 
         return mean_absolute_difference(lost_modulus, self.std())
 
-    def factorial_moment(self) -> Array:
+    def factorial_moment(self, order: int = 2) -> Array:
         """See ScipyCount."""
-        return np.asarray(self.n * (self.n - 1.0) * self.p**2)
+        return np.asarray(np.prod((self.n[:, None] - np.arange(order)) * self.p[:, None], axis=1))
 
     def _edge_weight(self, y: Array, n: Array, p: Array) -> Array:
         return np.asarray((n - y) * p)

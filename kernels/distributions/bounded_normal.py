@@ -72,6 +72,10 @@ class BoundedNormal(Parametric):
         center, scale = self._broadcast(columns, self._center, self.scale)
         return (y - center) / scale, columns
 
+    def breaks(self) -> Array:
+        """See Distribution."""
+        return np.concatenate([ends[np.isfinite(ends)] for ends in (self.lower, self.upper)])
+
     def sample(self, size: int, seed: Seed = 0) -> Array:
         """See Distribution."""
         return self.quantile(stream(seed, "samples").random((len(self), size)))

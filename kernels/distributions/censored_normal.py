@@ -102,23 +102,35 @@ class CensoredNormal(BoundedNormal):
 
     def characteristic_function(self, t: Array) -> Array:
         """The masses at the bounds, and the integral between them."""
-        low, high = self._ends
         inside = partial_wave(self._masses, np.multiply.outer(self.scale, t)) * self._density_at_center[:, None]
         result = np.exp(1j * np.multiply.outer(self._center, t)) * inside
-        for end, mass in ((self.lower, scipy.special.ndtr(low)), (self.upper, scipy.special.ndtr(-high))):
-            finite = np.where(np.isfinite(end), end, 0.0)
-            result = result + mass[:, None] * np.exp(1j * np.multiply.outer(finite, t))
+        for end, mass in self._bounds:
+            result = result + mass[:, None] * np.exp(1j * np.multiply.outer(end, t))
+        return np.asarray(result)
+
+    def raw_moments(self, order: int) -> Array:
+        """See Distribution: the masses at the bounds, and the truncated law between them."""
+        inside = TruncatedNormal(*self.parameters().values())
+        result = self._mass_inside[:, None] * inside.raw_moments(order)
+        for end, mass in self._bounds:
+            result += mass[:, None] * end[:, None] ** np.arange(order + 1)
         return np.asarray(result)
 
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
         """See Distribution: the masses at the bounds, and the truncated law between them."""
-        low, high = self._ends
         inside = TruncatedNormal(*self.parameters().values())
         result = self._mass_inside[:, None] * inside.kernel_expectation(kernel, nodes)
-        for end, mass in ((self.lower, scipy.special.ndtr(low)), (self.upper, scipy.special.ndtr(-high))):
-            finite = np.where(np.isfinite(end), end, 0.0)
-            result += mass[:, None] * np.asarray(kernel(finite, nodes))
+        for end, mass in self._bounds:
+            result += mass[:, None] * np.asarray(kernel(end, nodes))
         return np.asarray(result)
+
+    @property
+    def _bounds(self) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        """The bounds, 0 where there is none, and the mass at them."""
+        low, high = self._ends
+        at = ((self.lower, scipy.special.ndtr(low)), (self.upper, scipy.special.ndtr(-high)))
+        first, last = ((np.where(np.isfinite(end), end, 0.0), mass) for end, mass in at)
+        return first, last
 
 
 def _integrated_square(loc: Array, scale: Array, start: Array, stop: Array) -> Array:

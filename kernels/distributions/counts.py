@@ -136,6 +136,19 @@ class Count(Parametric):
             result[rows] = mass @ kernel(support, nodes)
         return result
 
+    def raw_moments(self, order: int) -> Array:
+        """See Distribution."""
+        result = np.empty((len(self), order + 1))
+        for rows, support, mass in self.support_blocks():
+            result[rows] = mass @ support[:, None] ** np.arange(order + 1)
+        return result
+
+    def _expected_diagonal(self, kernel: Kernel) -> Array:
+        result = np.empty(len(self))
+        for rows, support, mass in self.support_blocks():
+            result[rows] = mass @ np.asarray(kernel.diagonal(support))
+        return result
+
     def knots(self) -> Array:
         """See Distribution: every whole number of the windows, the same for all rows."""
         lower, upper = self.window(1e-13)

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, Self
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
+from congruence.kernels.distributions import moments
 from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels
 from congruence.kernels.distributions.vectors import as_vectors, refuse
 from congruence.kernels.errors import InvalidInputError
@@ -99,6 +100,15 @@ class Deterministic(Distribution):
         if self.value.ndim == 2:
             refuse("Deterministic", "characteristic_function", self.dimension)
         return np.asarray(np.exp(1j * np.multiply.outer(self.value, t)))
+
+    def raw_moments(self, order: int) -> Array:
+        """See Distribution: mean powers of the values."""
+        return moments.of_values(self.value[:, None], order)
+
+    def _expected_diagonal(self, kernel: Kernel) -> Array:
+        values = self.value[:, None]
+        diagonal = np.asarray(kernel.diagonal(values.reshape(-1, *values.shape[2:])))
+        return np.asarray(diagonal.reshape(values.shape[:2]).mean(axis=1))
 
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
         """See Distribution: the kernel itself."""

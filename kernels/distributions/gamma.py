@@ -77,6 +77,16 @@ class Gamma(ContinuousFamily):
         x = np.multiply.outer(self.scale, np.asarray(t))
         return np.asarray(np.exp(-self.a[:, None] * (0.5 * np.log1p(x * x) - 1j * np.arctan(x))))
 
+    def breaks(self) -> Array:
+        """See Distribution."""
+        return np.zeros(1)
+
+    def raw_moments(self, order: int) -> Array:
+        """See Distribution."""
+        steps = np.cumprod(self.a[:, None] + np.arange(order), axis=1)
+        scaled = self.scale[:, None] ** np.arange(order + 1)
+        return np.asarray(np.concatenate([np.ones((len(self), 1)), steps], axis=1) * scaled)
+
 
 def _newton(a: Array, q: Array) -> Array:
     """The z with P(a, z) = q in (0, 1), for large a, from that of a normal law on."""

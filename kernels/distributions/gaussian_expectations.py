@@ -1,4 +1,4 @@
-r"""E k(Z, Z') for independent normal vectors, in closed form: RBF, Laplacian and Matern kernels and their sums.
+r"""E k(Z, Z') for independent normal vectors, in closed form: RBF, Laplacian, Matern, polynomials and their sums.
 
 With d the distance of the means and v the summed variance of each component:
 
@@ -7,10 +7,12 @@ With d the distance of the means and v the summed variance of each component:
   function.
 * Matern of smoothness nu: a Gamma mixture of RBF kernels, k(r) = E exp(-nu r^2 / (2 l^2 T)) with T ~ Gamma(nu) (the
   integral representation of the Bessel function, DLMF 10.32.10), by the trapezoid rule in log T.
+* Polynomial: the moments of Z.Z' from its cumulants.
 """
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -18,7 +20,8 @@ import scipy.special
 from scipy.spatial.distance import cdist
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern
+from congruence.kernels.distributions.moments import coefficients, from_cumulants
+from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern, Polynomial
 
 _STEP = 0.3  # of log T: the rule errs by about exp(-pi^2 / step)
 _NEGLIGIBLE = 1e-13
@@ -26,14 +29,14 @@ _NEGLIGIBLE = 1e-13
 
 def has_gaussian_expectation(kernel: Kernel) -> bool:
     """Whether ``gaussian_expectation`` knows the kernel."""
-    return all(isinstance(term, (RBF, Laplacian, Matern)) for term in kernel.terms)
+    return all(isinstance(term, (RBF, Laplacian, Matern, Polynomial)) for term in kernel.terms)
 
 
 def gaussian_expectation(kernel: Kernel, loc: Array, variance: Array, others: Array, other_variance: Array) -> Array:
     """E k(Z_i, Z'_j) for Z_i ~ N(loc_i, diag(variance_i)), Z'_j ~ N(others_j, diag(other_variance_j)), shape (n, m).
 
     Args:
-        kernel: RBF, Laplacian, Matern, or a sum of them.
+        kernel: RBF, Laplacian, Matern, Polynomial, or a sum of them.
         loc, variance: (n, q) each.
         others, other_variance: (m, q) each; variances of 0 are points.
     """
@@ -56,6 +59,9 @@ def _of_term(kernel: Kernel, loc: Array, variance: Array, others: Array, other_v
         for j in np.flatnonzero(reached > _NEGLIGIBLE):
             total += weights[j] * _rbf(float(gammas[j]), loc, variance, others, other_variance)
         return total
+    if isinstance(kernel, Polynomial):
+        cumulants = _product_cumulants(kernel.degree, loc, variance, others, other_variance)
+        return _polynomial(kernel, cumulants, loc.shape[1])
     raise TypeError(f"{type(kernel).__name__} has no Gaussian expectation in closed form")
 
 
@@ -69,6 +75,37 @@ def _term_values(kernel: Kernel, points: Array, others: Array) -> Array:
         distances = cdist(points, others)
         return np.asarray(kernel(np.zeros((1, 1)), distances.reshape(-1, 1))).reshape(distances.shape)
     return np.asarray(kernel(points, others))
+
+
+def polynomial_diagonal(kernel: Polynomial, loc: Array, variance: Array) -> Array:
+    """E k(Z_i, Z_i) for Z_i ~ N(loc_i, diag(variance_i)), (n,): by the cumulants of |Z|^2."""
+    cumulants = [
+        2.0 ** (k - 1) * math.factorial(k - 1) * np.sum(variance**k + k * loc**2 * variance ** (k - 1), axis=1)
+        for k in range(1, kernel.degree + 1)
+    ]
+    return _polynomial(kernel, cumulants, loc.shape[1])
+
+
+def _polynomial(kernel: Polynomial, cumulants: list[Array], dimension: int) -> Array:
+    """E (gamma S + coef0)^degree for S with these cumulants."""
+    weights = coefficients(kernel, dimension)
+    return np.asarray(sum(weight * moment for weight, moment in zip(weights, from_cumulants(cumulants), strict=True)))
+
+
+def _product_cumulants(order: int, a: Array, v: Array, b: Array, w: Array) -> list[Array]:
+    """Cumulants 1, ..., order of Z.Z': of one component, by log E exp(s z z').
+
+    That is (s a b + s^2 (a^2 w + b^2 v) / 2) / (1 - s^2 v w) - log(1 - s^2 v w) / 2.
+    """
+    cumulants = []
+    for k in range(1, order + 1):
+        m = k // 2
+        if k % 2 == 1:
+            series = (a * v**m) @ (b * w**m).T
+        else:
+            series = 0.5 * ((a**2 * v ** (m - 1)) @ (w**m).T + v**m @ (b**2 * w ** (m - 1)).T) + v**m @ (w**m).T / k
+        cumulants.append(math.factorial(k) * series)
+    return cumulants
 
 
 @lru_cache(maxsize=8)

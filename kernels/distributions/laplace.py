@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import scipy
+import scipy.special
 import scoringrules
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.distributions import moments
 from congruence.kernels.distributions.base import align, require
 from congruence.kernels.distributions.parametric import ContinuousFamily
 
@@ -42,3 +44,12 @@ class Laplace(ContinuousFamily):
     def characteristic_function(self, t: Array) -> Array:
         """exp(i t loc) / (1 + t^2 scale^2)."""
         return np.asarray(np.exp(1j * np.multiply.outer(self.loc, t)) / (1 + np.multiply.outer(self.scale, t) ** 2))
+
+    def breaks(self) -> Array:
+        """See Distribution."""
+        return self.loc.copy()
+
+    def raw_moments(self, order: int) -> Array:
+        """See Distribution."""
+        power = np.arange(order + 1)
+        return moments.shifted(self.loc, self.scale, np.where(power % 2 == 0, scipy.special.factorial(power), 0.0))

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import scipy
+import scipy.special
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.distributions import moments
 from congruence.kernels.distributions.base import align, require
 from congruence.kernels.distributions.parametric import ContinuousFamily
 
@@ -43,3 +45,9 @@ class Logistic(ContinuousFamily):
         safe = np.where(x == 0.0, 1.0, x)
         modulus = np.where(x == 0.0, 1.0, 2.0 * x * np.exp(-x) / -np.expm1(-2.0 * safe))
         return np.asarray(np.exp(1j * np.multiply.outer(self.loc, t)) * modulus)
+
+    def raw_moments(self, order: int) -> Array:
+        """See Distribution."""
+        power = np.arange(order + 1)
+        standard = np.abs((2.0**power - 2.0) * np.pi**power * scipy.special.bernoulli(max(order, 2))[: order + 1])
+        return moments.shifted(self.loc, self.scale, np.where(power % 2 == 0, standard, 0.0))

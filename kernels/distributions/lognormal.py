@@ -86,6 +86,18 @@ class LogNormal(ContinuousFamily):
         values = np.exp(np.minimum(log_values.real, 690.0) + 1j * log_values.imag)
         return average_wave(values, weights, t)
 
+    def breaks(self) -> Array:
+        """See Distribution."""
+        return np.zeros(1)
+
+    def raw_moments(self, order: int) -> Array:
+        """See Distribution."""
+        power = np.arange(order + 1)
+        with np.errstate(over="ignore"):
+            return np.asarray(
+                np.exp(np.multiply.outer(np.log(self.scale), power) + 0.5 * (self.s[:, None] * power) ** 2)
+            )
+
 
 def _nodes(s: float) -> int:
     return int(96 * max(1.0, s / 1.5))

@@ -188,6 +188,18 @@ class Mixture(Distribution):
         """See Distribution."""
         return self._average(lambda component: component.characteristic_function(t))
 
+    def breaks(self) -> Array:
+        """See Distribution."""
+        return np.concatenate([component.breaks() for component in self.components])
+
+    def raw_moments(self, order: int) -> Array:
+        """See Distribution."""
+        return self._average(lambda component: component.raw_moments(order))
+
+    def kernel_diagonal(self, kernel: Kernel) -> Array:
+        """See Distribution."""
+        return self._average(lambda component: component.kernel_diagonal(kernel))
+
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
         """See Distribution."""
         return self._average(lambda component: component.kernel_expectation(kernel, nodes))

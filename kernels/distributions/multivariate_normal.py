@@ -12,12 +12,16 @@ import scipy.special
 
 from congruence.kernels.arrays import Array, require_finite, to_numpy
 from congruence.kernels.distributions.base import Distribution, Seed
-from congruence.kernels.distributions.gaussian_expectations import gaussian_expectation, has_gaussian_expectation
+from congruence.kernels.distributions.gaussian_expectations import (
+    gaussian_expectation,
+    has_gaussian_expectation,
+    polynomial_diagonal,
+)
 from congruence.kernels.distributions.normal import Normal
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
 from congruence.kernels.distributions.vectors import as_vectors, energy_score, refuse
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.kernel_functions import Kernel, Polynomial
 from congruence.kernels.streams import stream
 
 _POINTS = 256
@@ -28,9 +32,9 @@ _CLOSED_FORM_ENTRIES = 250_000  # a block and its scratch stay in a core's cache
 class MultivariateNormal(Distribution):
     """N(loc, diag(scale^2)) on q targets: ``loc`` and ``scale`` (n, q).
 
-    ``cdf`` is the joint one. The energy score, and kernels other than RBF, Laplacian, Matern and their sums, use 256
-    fixed quasi-random points. With one target, (n, 1), every method is that of the scalar family ``Normal``, shapes
-    included.
+    ``cdf`` is the joint one. The energy score, and kernels other than RBF, Laplacian, Matern, polynomials and their
+    sums, use 256 fixed quasi-random points. With one target, (n, 1), every method is that of the scalar family
+    ``Normal``, shapes included.
     """
 
     loc: Array
@@ -135,6 +139,21 @@ class MultivariateNormal(Distribution):
         if self._scalar is None:
             refuse("MultivariateNormal", "characteristic_function", self.dimension)
         return self._scalar.characteristic_function(t)
+
+    def raw_moments(self, order: int) -> Array:
+        """Raises InvalidInputError for q > 1."""
+        if self._scalar is None:
+            refuse("MultivariateNormal", "raw_moments", self.dimension)
+        return self._scalar.raw_moments(order)
+
+    def _expected_diagonal(self, kernel: Kernel) -> Array:
+        """See Distribution: closed form of polynomials, else over fixed points."""
+        if self._scalar is not None:
+            return self._scalar._expected_diagonal(kernel)
+        if isinstance(kernel, Polynomial):
+            return polynomial_diagonal(kernel, self.loc, self.scale**2)
+        points = self._points()
+        return np.asarray(kernel.diagonal(points.reshape(-1, self.dimension)).reshape(points.shape[:2]).mean(axis=1))
 
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
         """See Distribution, nodes (r, q): Gaussian integrals where they have a closed form, else over fixed points."""

@@ -127,9 +127,9 @@ class NegativeBinomial(ScipyCount):
             bend,
         )
 
-    def factorial_moment(self) -> Array:
+    def factorial_moment(self, order: int = 2) -> Array:
         """See ScipyCount."""
-        return np.asarray(self.mu**2 * (1.0 + self.dispersion))
+        return np.asarray(np.prod(self.mu[:, None] * (1.0 + np.arange(order) * self.dispersion[:, None]), axis=1))
 
     def _edge_weight(self, y: Array, mean: Array, dispersion: Array) -> Array:
         return np.asarray(mean * (1.0 + dispersion * y))

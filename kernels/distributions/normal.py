@@ -11,6 +11,7 @@ import scipy.special
 import scoringrules
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.distributions import moments
 from congruence.kernels.distributions.base import align, align_levels, require
 from congruence.kernels.distributions.gaussian_expectations import gaussian_expectation, has_gaussian_expectation
 from congruence.kernels.distributions.parametric import ContinuousFamily
@@ -59,3 +60,8 @@ class Normal(ContinuousFamily):
             return super().kernel_expectation(kernel, nodes)
         points = np.asarray(nodes, dtype=np.float64)[:, None]
         return gaussian_expectation(kernel, self.loc[:, None], self.scale[:, None] ** 2, points, np.zeros_like(points))
+
+    def raw_moments(self, order: int) -> Array:
+        """See Distribution."""
+        standard = np.array([scipy.special.factorial2(k - 1) if k > 1 else 1.0 for k in range(order + 1)])
+        return moments.shifted(self.loc, self.scale, np.where(np.arange(order + 1) % 2 == 0, standard, 0.0))

@@ -12,7 +12,6 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels, as_rows, equal_rows
-from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.streams import stream
 
 
@@ -108,7 +107,3 @@ class ContinuousFamily(ScipyFamily):
     def characteristic_function(self, t: Array) -> Array:
         """See Distribution."""
         return quadrature.characteristic_function(self, t)
-
-    def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
-        """See Distribution."""
-        return quadrature.kernel_expectation(self, kernel, nodes)

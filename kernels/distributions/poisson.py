@@ -69,9 +69,9 @@ class Poisson(ScipyCount):
         """2 rate exp(-2 rate) (I_0(2 rate) + I_1(2 rate)): the Gini mean difference of a Poisson law."""
         return np.asarray(2.0 * self.rate * (scipy.special.i0e(2 * self.rate) + scipy.special.i1e(2 * self.rate)))
 
-    def factorial_moment(self) -> Array:
+    def factorial_moment(self, order: int = 2) -> Array:
         """See ScipyCount."""
-        return np.asarray(self.rate**2)
+        return np.asarray(self.rate**order)
 
     def _edge_weight(self, y: Array, rate: Array) -> Array:  # noqa: ARG002
         return rate

@@ -10,11 +10,10 @@ from typing import Any, Self
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_finite, to_numpy
-from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels
-from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
+from congruence.kernels.distributions.base import KNOT_LEVELS, Distribution, Seed, align, align_levels
+from congruence.kernels.distributions.quantile_tails import TAILS, QuantileTail, Tails
 from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.streams import stream
 
 
@@ -22,13 +21,22 @@ from congruence.kernels.streams import stream
 class Quantiles(Distribution):
     """The law whose quantile function is linear between given points: ``values`` (n, L) at ``levels`` (L,), L >= 2.
 
-    Tails: the first and the last segment continue at their slope to levels 0 and 1, so the support is bounded and the
-    log score is infinite outside. Equal neighbours are a point of mass: then there is no density (``has_density``).
-    Values that decrease with the level (crossing quantiles) are refused; ``Quantiles.rearranged`` sorts them first.
+    ``tails`` says how it goes on beyond the outer levels, on each side through the outer two points:
+
+    - ``normal``: linear in Phi^-1(level), the tail of a normal law;
+    - ``exponential``: linear in the logarithm of the mass beyond, the tail of an exponential law;
+    - ``none``: the outer segments go on at their slope to levels 0 and 1: the support is bounded, and the log score is
+      infinite outside of it.
+
+    Equal neighbours are a point of mass: then there is no density (``has_density``). Values that decrease with the
+    level (crossing quantiles) are refused; ``Quantiles.rearranged`` sorts them first.
     """
 
     levels: Array
     values: Array
+    tails: Tails = "normal"
+    crossed: Array | None = None
+    """Whether a row's values crossed before they were sorted, (n,); None stands for no row."""
 
     def __post_init__(self) -> None:
         levels = np.asarray(to_numpy(self.levels, "Quantiles.levels"), dtype=np.float64)
@@ -54,18 +62,27 @@ class Quantiles(Distribution):
                 f"{values[row, column + 1]:g} at level {levels[column + 1]:g} ({int(crossing.any(axis=1).sum())} rows "
                 "cross); use Quantiles.rearranged, which sorts each row, or a model whose quantiles do not cross"
             )
+        tails = self.tails if isinstance(self.tails, str) else TAILS[int(np.ravel(self.tails)[0])]
+        if tails not in TAILS:
+            raise InvalidInputError(f"Quantiles.tails: is {tails!r}, expected one of {', '.join(TAILS)}")
+        object.__setattr__(self, "tails", tails)
+        crossed = np.zeros(len(values), dtype=bool) if self.crossed is None else np.asarray(self.crossed, dtype=bool)
+        object.__setattr__(self, "crossed", crossed)
         object.__setattr__(self, "levels", levels)
         object.__setattr__(self, "values", values)
 
     @classmethod
-    def rearranged(cls, levels: Array, values: Array) -> Self:
-        """Each row's values sorted: the nearest law to crossing quantiles (Chernozhukov et al. 2010)."""
-        return cls(levels, np.sort(to_numpy(values), axis=1))
+    def rearranged(cls, levels: Array, values: Array, tails: Tails = "normal") -> Self:
+        """Each row's values sorted: never farther from the true quantiles than before (Chernozhukov et al. 2010)."""
+        values = np.atleast_2d(to_numpy(values))
+        return cls(levels, np.sort(values, axis=1), tails, np.any(np.diff(values, axis=1) < 0, axis=1))
 
     @cached_property
     def points(self) -> tuple[Array, Array]:
-        """Levels (L + 2,) from 0 to 1, and the quantile function at them (n, L + 2)."""
+        """Levels and the quantile function at them (n, ...), linear between; without tails from level 0 to level 1."""
         levels, values = self.levels, self.values
+        if self.tails != "none":
+            return levels, values
         slopes = np.diff(values, axis=1) / np.diff(levels)
         first = values[:, :1] - slopes[:, :1] * levels[0]
         last = values[:, -1:] + slopes[:, -1:] * (1.0 - levels[-1])
@@ -73,30 +90,59 @@ class Quantiles(Distribution):
 
     @property
     def _segments(self) -> tuple[Array, Array, Array]:
-        """Mass (L + 1,), left end and length (n, L + 1) of each linear piece."""
+        """Mass, left end and length (n, ...) of each linear piece."""
         levels, values = self.points
         return np.diff(levels), values[:, :-1], np.diff(values, axis=1)
+
+    @cached_property
+    def _tails(self) -> tuple[QuantileTail, ...]:
+        """What lies below the first level and above the last one, each with its sign."""
+        if self.tails == "none":
+            return ()
+        levels, values = self.levels, self.values
+        return (
+            QuantileTail.of(self.tails, -1.0, levels[:2], values[:, :2]),
+            QuantileTail.of(self.tails, 1.0, 1.0 - levels[:-3:-1], -values[:, :-3:-1]),
+        )
+
+    def outside(self, y: Any) -> Array:
+        """-1 where y lies below the quantile at the first level, 1 where above that at the last one, else 0."""
+        y, columns = align(y, len(self))
+        first, last = self.values[:, 0], self.values[:, -1]
+        return np.asarray(np.sign(y - np.clip(y, *((end[:, None] if columns else end) for end in (first, last)))))
 
     def __len__(self) -> int:
         return len(self.values)
 
     def __getitem__(self, rows: Any) -> Self:
         """See Distribution."""
-        return type(self)(self.levels, np.atleast_2d(self.values[rows]))
+        crossed = np.atleast_1d(np.asarray(self.crossed)[rows])
+        return type(self)(self.levels, np.atleast_2d(self.values[rows]), self.tails, crossed)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """See Distribution; all parts need the same levels."""
-        if any(not np.array_equal(part.levels, parts[0].levels) for part in parts):
-            raise InvalidInputError("Quantiles.concatenate: the parts have different levels")
-        return cls(parts[0].levels, np.concatenate([part.values for part in parts]))
+        """See Distribution; all parts need the same levels and tails."""
+        first = parts[0]
+        if any(part.tails != first.tails or not np.array_equal(part.levels, first.levels) for part in parts):
+            raise InvalidInputError("Quantiles.concatenate: the parts have different levels or tails")
+        values = np.concatenate([part.values for part in parts])
+        return cls(first.levels, values, first.tails, np.concatenate([np.asarray(part.crossed) for part in parts]))
+
+    def parameters(self) -> dict[str, Array]:
+        """See Distribution; the tails by their number in ``TAILS``, for arrays that hold laws."""
+        return {
+            "levels": self.levels,
+            "values": self.values,
+            "tails": np.array([TAILS.index(self.tails)]),
+            "crossed": np.asarray(self.crossed),
+        }
 
     def has_density(self) -> bool:
         """See Distribution."""
         return bool(np.all(self._segments[2] > 0))
 
     def log_prob(self, y: Any) -> Array:
-        """See Distribution: the density is constant on each segment.
+        """See Distribution: the density is constant on each segment, and that of the tails beyond.
 
         Raises:
             InvalidInputError: equal neighbouring quantiles in a row, so no density.
@@ -117,6 +163,8 @@ class Quantiles(Distribution):
             density = np.where((y >= start) & (y <= start + size), weight / size, density)
         with np.errstate(divide="ignore"):
             result = np.log(density)
+        for tail in self._tails:
+            result = np.where(tail.holds(y), tail.log_density(y), result)
         return result if columns else result[:, 0]
 
     def cdf(self, y: Any) -> Array:
@@ -135,6 +183,8 @@ class Quantiles(Distribution):
             start, size = left[:, None], length[:, None]
             share = np.clip((y - start) / np.where(size > 0, size, 1.0), 0.0, 1.0)
             total += weight * np.where(size > 0, share, passed(y, start))
+        for tail in self._tails:
+            total += tail.below(y, passed)
         return np.minimum(total, 1.0) if columns else np.minimum(total[:, 0], 1.0)
 
     def quantile(self, q: Any) -> Array:
@@ -146,63 +196,68 @@ class Quantiles(Distribution):
         share = (q - levels[k]) / (levels[k + 1] - levels[k])
         left, right = np.take_along_axis(values, k, axis=1), np.take_along_axis(values, k + 1, axis=1)
         result = left + share * (right - left)
+        for tail in self._tails:
+            result = np.where(tail.reaches(q), tail.quantile(q), result)
         return np.asarray(result if columns else result[:, 0])
 
     def mean(self) -> Array:
         """See Distribution."""
         mass, left, length = self._segments
-        return np.asarray((left + length / 2.0) @ mass)
+        return np.asarray((left + length / 2.0) @ mass + sum(tail.moments[0] for tail in self._tails))
 
     def std(self) -> Array:
         """See Distribution."""
         mass, left, length = self._segments
-        centered = left + length / 2.0 - self.mean()[:, None]
-        return np.sqrt((centered**2 + length**2 / 12.0) @ mass)
+        mean = self.mean()
+        centered = left + length / 2.0 - mean[:, None]
+        variance = (centered**2 + length**2 / 12.0) @ mass
+        for tail in self._tails:
+            first, second = tail.moments
+            variance += second - 2.0 * mean * first + mean**2 * tail.mass
+        return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
         """See Distribution."""
         return self.quantile(stream(seed, "samples").random((len(self), size)))
 
     def crps(self, y: Any) -> Array:
-        """See Distribution; exact: E |Y - y| segment by segment, and E |Y - Y'| / 2 = integral of (2 p - 1) Q(p)."""
+        """See Distribution; exact: 2 int (1[y < Q(p)] - p) (Q(p) - y) dp, segment by segment and tail by tail."""
         y, columns = align(y, len(self))
         y = y if columns else y[:, None]
-        levels, values = self.points
-        mass, left, length = self._segments
-        deviation = np.zeros(y.shape)
-        for k, weight in enumerate(mass):
-            half = length[:, k, None] / 2.0
-            distance = np.abs(y - left[:, k, None] - half)
-            inside = (distance**2 + half**2) / np.where(half > 0, 2.0 * half, 1.0)
-            deviation += weight * np.where(distance < half, inside, distance)
-        centered = values - self.mean()[:, None]
-        middle = (centered[:, 1:] + centered[:, :-1]) / 2.0
-        rise = 2.0 * levels - 1.0
-        ends = centered * rise
-        simpson = (ends[:, 1:] + ends[:, :-1] + 4.0 * middle * (rise[1:] + rise[:-1]) / 2.0) / 6.0
-        scores = np.maximum(deviation - (simpson @ mass)[:, None], 0.0)
+        levels, _ = self.points
+        scores = np.zeros(y.shape)
+        for k, (weight, left, length) in enumerate(zip(*(part.T for part in self._segments), strict=True)):
+            start, size = left[:, None] - y, length[:, None]
+            # int p (Q - y) dp, and int (Q - y) dp over the part above y.
+            product = weight * (levels[k] * (start + size / 2.0) + weight * (start / 2.0 + size / 3.0))
+            above = np.clip(start + size, 0.0, None)
+            steep = np.where(size > 0, size, 1.0)
+            beyond = np.where(start >= 0.0, weight * (start + size / 2.0), weight * above**2 / (2.0 * steep))
+            scores += 2.0 * (beyond - product)
+        for tail in self._tails:
+            scores += tail.score(y)
+        scores = np.maximum(scores, 0.0)
         return np.asarray(scores if columns else scores[:, 0])
 
     def knots(self) -> Array:
-        """See Distribution: the ends of the segments."""
-        return self.points[1]
+        """See Distribution: the ends of the segments, and levels of the tails."""
+        values = self.points[1]
+        if self.tails == "none":
+            return values
+        outer = KNOT_LEVELS[(self.levels[0] > KNOT_LEVELS) | (self.levels[-1] < KNOT_LEVELS)]
+        return np.sort(np.concatenate([values, self.quantile(outer[None, :])], axis=1), axis=1)
 
     def characteristic_function(self, t: Array) -> Array:
-        """See Distribution: each segment is a uniform law."""
+        """See Distribution: each segment is a uniform law, and the tails have waves of their own."""
         mass, left, length = self._segments
         half = length / 2.0
-        return average_wave(left + half, mass, t, half_widths=half)
+        wave = average_wave(left + half, mass, t, half_widths=half)
+        return np.asarray(wave + sum(tail.wave(np.asarray(t)) for tail in self._tails))
 
-    def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
-        """See Distribution: Gauss-Legendre nodes on each segment, 128 or more in all."""
-        points, weights = np.polynomial.legendre.leggauss(max(8, 128 // (len(self.levels) + 1)))
-        mass, left, length = self._segments
-        values = (left[:, :, None] + length[:, :, None] * (points + 1.0) / 2.0).reshape(len(self), -1)
-        weight = np.multiply.outer(mass, weights / 2.0).ravel()
-        result = np.empty((len(self), len(nodes)))
-        block = max(1, BLOCK_ENTRIES // (len(weight) * max(1, len(nodes))))
-        for start in range(0, len(self), block):
-            chosen = values[start : start + block]
-            gram = np.asarray(kernel(chosen.ravel(), nodes)).reshape(len(chosen), len(weight), len(nodes))
-            result[start : start + block] = np.einsum("ikr,k->ir", gram, weight)
-        return result
+    def breaks(self) -> Array:
+        """See Distribution."""
+        return self.points[1].ravel()
+
+    def kinks(self) -> Array:
+        """See Distribution: the levels."""
+        return self.levels

@@ -29,7 +29,6 @@ from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.quantiles import Quantiles
 from congruence.kernels.distributions.samples import Samples
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.streams import stream
 
 _TAIL_SCORES = np.array([2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 6.5])
@@ -40,7 +39,7 @@ def recalibrated(base: Distribution, score_map: NormalScoreMap) -> Distribution:
 
     Normal laws that are moved and stretched are normal. Draws (``Samples``) stay draws: each moves from its level
     k / (l + 1) to the quantile that the map asks for there. Beyond the outermost draws, and beyond the outermost of
-    ``Quantiles``, normal tails of the same spread continue them.
+    ``Quantiles`` without tails, normal ones of the same spread continue them.
 
     Raises:
         InvalidInputError: another number of rows; vector targets; or point forecasts, which have no levels to map.
@@ -89,7 +88,7 @@ def _scores(level: Array, above: Array) -> Array:
 
 def _with_tails(base: Distribution) -> Distribution:
     """``base``, or for quantiles the law that goes on beyond the outermost ones with normal tails of their spread."""
-    return _extended(base.levels, base.values) if isinstance(base, Quantiles) else base
+    return _extended(base.levels, base.values) if isinstance(base, Quantiles) and base.tails == "none" else base
 
 
 def _extended(levels: Array, values: Array) -> Quantiles:
@@ -99,7 +98,8 @@ def _extended(levels: Array, values: Array) -> Quantiles:
     below = -_tail_scores(-scores[0])[::-1]
     above = _tail_scores(scores[-1])
     left, right = values[:, :1] + spread * (below - scores[0]), values[:, -1:] + spread * (above - scores[-1])
-    return Quantiles(np.concatenate([ndtr(below), levels, ndtr(above)]), np.concatenate([left, values, right], axis=1))
+    levels, values = np.concatenate([ndtr(below), levels, ndtr(above)]), np.concatenate([left, values, right], axis=1)
+    return Quantiles(levels, values, "none")
 
 
 def _tail_scores(outermost: float) -> Array:
@@ -231,10 +231,6 @@ class Recalibrated(_ThroughMap, Distribution):
     def characteristic_function(self, t: Array) -> Array:
         """See Distribution; by quadrature."""
         return quadrature.characteristic_function(self, t)
-
-    def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
-        """See Distribution; by quadrature."""
-        return quadrature.kernel_expectation(self, kernel, nodes)
 
 
 @dataclass(frozen=True)

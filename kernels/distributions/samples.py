@@ -11,6 +11,7 @@ import numpy as np
 import scipy.special
 
 from congruence.kernels.arrays import Array, require_finite, to_numpy
+from congruence.kernels.distributions import moments
 from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
 from congruence.kernels.distributions.vectors import as_vectors, energy_score, refuse
@@ -25,10 +26,11 @@ class Samples(Distribution):
     """l exchangeable draws of each row's predictive law: ``values`` (n, l), or (n, l, q) for vector targets.
 
     Scores judge the law behind the draws, not the draws' own empirical law, which even a perfect ensemble is not:
-    ``crps`` is the fair one, ``pit_range`` the share of a rank among l + 1, and ``predictive_quantile`` an order
-    statistic k at level k / (l + 1). One target of shape (n, l, 1) is the same as (n, l).
+    ``crps`` is the fair one, ``std`` is of the unbiased variance (ddof 1), ``pit_range`` the share of a rank among
+    l + 1, and ``predictive_quantile`` an order statistic k at level k / (l + 1). One target of shape (n, l, 1) is the
+    same as (n, l).
 
-    ``cdf``, ``quantile``, ``mean``, ``std``, ``sample``, ``characteristic_function`` and ``kernel_expectation`` are
+    ``cdf``, ``quantile``, ``mean``, ``sample``, ``characteristic_function`` and ``kernel_expectation`` are
     those of the empirical law, mass 1/l on each value; the mean and the expectations are unbiased for the law behind.
     ``log_prob`` is that of a normal kernel density estimate with Silverman's bandwidth
     .9 min(std, IQR / 1.34) l^(-1/5). Rows without spread have none: ``has_density`` says so, and ``log_prob`` raises.
@@ -160,8 +162,8 @@ class Samples(Distribution):
         return np.asarray(self.values.mean(axis=1))
 
     def std(self) -> Array:
-        """See Distribution; of the empirical law (ddof 0)."""
-        return np.asarray(self.values.std(axis=1))
+        """The root of the unbiased estimate of the variance of the law behind the draws (ddof 1); 0 for one draw."""
+        return np.asarray(self.values.std(axis=1, ddof=min(1, self.values.shape[1] - 1)))
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
         """``size`` draws with replacement from each row's samples, (n, size) or (n, size, q)."""
@@ -194,6 +196,15 @@ class Samples(Distribution):
         """See Distribution: the mean over the samples."""
         self._require_scalars("characteristic_function")
         return average_wave(self.values, np.full(self.values.shape[1], 1.0 / self.values.shape[1]), t)
+
+    def raw_moments(self, order: int) -> Array:
+        """See Distribution: mean powers of the values."""
+        return moments.of_values(self.values, order)
+
+    def _expected_diagonal(self, kernel: Kernel) -> Array:
+        values = self.values
+        diagonal = np.asarray(kernel.diagonal(values.reshape(-1, *values.shape[2:])))
+        return np.asarray(diagonal.reshape(values.shape[:2]).mean(axis=1))
 
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
         """See Distribution: the mean over the samples; nodes (r,) or (r, q)."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.distributions import moments
 from congruence.kernels.distributions.base import align, align_levels
 from congruence.kernels.distributions.count_quantiles import WIDEST, counts_below, windowed_quantiles
 from congruence.kernels.distributions.counts import TAIL_MASS, Count
@@ -134,8 +135,12 @@ class ScipyCount(Count, ScipyFamily):
         """log E exp(i t Y) at frequencies t, the first argument, for the parameters in order; all broadcast."""
 
     @abstractmethod
-    def factorial_moment(self) -> Array:
-        """E Y (Y - 1), (n,)."""
+    def factorial_moment(self, order: int = 2) -> Array:
+        """E Y (Y - 1) ... (Y - order + 1), (n,)."""
+
+    def raw_moments(self, order: int) -> Array:
+        """See Distribution."""
+        return moments.from_factorial([self.factorial_moment(k) for k in range(order + 1)], len(self))
 
     def log_positive(self) -> Array:
         """See Count."""

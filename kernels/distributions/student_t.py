@@ -12,6 +12,7 @@ import scipy.special
 from numpy.polynomial import Polynomial
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.distributions import moments
 from congruence.kernels.distributions.base import align, require
 from congruence.kernels.distributions.mass import log_gamma_step
 from congruence.kernels.distributions.parametric import ContinuousFamily
@@ -78,6 +79,17 @@ class StudentT(ContinuousFamily):
         modulus[~large] = _bessel(order[~large], x[~large])
         modulus[large] = _bessel_of_large_order(order[large], x[large])
         return np.asarray(np.exp(1j * np.multiply.outer(self.loc, t)) * modulus)
+
+    def raw_moments(self, order: int) -> Array:
+        """See Distribution."""
+        standard = np.zeros((len(self), order + 1))
+        standard[:, 0] = 1.0
+        for k in range(2, order + 1, 2):
+            with np.errstate(divide="ignore"):
+                standard[:, k] = standard[:, k - 2] * (self.df * (k - 1.0) / (self.df - k))
+        # E |T|^k is infinite from k = df on, where odd moments do not exist either.
+        standard[np.arange(order + 1) >= self.df[:, None]] = np.inf
+        return moments.shifted(self.loc, self.scale, standard)
 
 
 def _bessel(order: Array, x: Array) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 import scipy
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.distributions import moments
 from congruence.kernels.distributions.base import align, require
 from congruence.kernels.distributions.parametric import ContinuousFamily
 
@@ -44,3 +45,11 @@ class Uniform(ContinuousFamily):
         """exp(i t center) sin(x) / x with x = t scale / 2."""
         center = np.multiply.outer(self.loc + self.scale / 2.0, t)
         return np.asarray(np.exp(1j * center) * np.sinc(np.multiply.outer(self.scale, t) / (2.0 * np.pi)))
+
+    def breaks(self) -> Array:
+        """See Distribution."""
+        return np.concatenate([self.loc, self.loc + self.scale])
+
+    def raw_moments(self, order: int) -> Array:
+        """See Distribution."""
+        return moments.shifted(self.loc, self.scale, 1.0 / (np.arange(order + 1) + 1.0))

@@ -190,6 +190,15 @@ class WeightedSamples(Distribution):
             return np.asarray(self.weights @ np.exp(1j * np.multiply.outer(self.support, t)))
         return average_wave(self.support, self.weights, t)
 
+    def raw_moments(self, order: int) -> Array:
+        """See Distribution: weighted means of powers."""
+        return np.stack([np.sum(self.weights * self._points**k, axis=1) for k in range(order + 1)], axis=1)
+
+    def _expected_diagonal(self, kernel: Kernel) -> Array:
+        points = np.broadcast_to(self._points, self.weights.shape)
+        diagonal = np.asarray(kernel.diagonal(points.ravel())).reshape(points.shape)
+        return np.asarray(np.sum(self.weights * diagonal, axis=1))
+
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
         """See Distribution: the weighted mean over the points."""
         if self.support.ndim == 1:

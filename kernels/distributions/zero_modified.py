@@ -120,6 +120,16 @@ class ZeroModified(Count):
         """See Distribution: 1 + a (phi - 1)."""
         return np.asarray(1.0 + self._share[:, None] * (self._other.characteristic_function(t) - 1.0))
 
+    def raw_moments(self, order: int) -> Array:
+        """See Distribution."""
+        result = self._share[:, None] * self._other.raw_moments(order)
+        result[:, 0] = 1.0
+        return np.asarray(result)
+
+    def _expected_diagonal(self, kernel: Kernel) -> Array:
+        at_zero = float(np.asarray(kernel.diagonal(np.zeros(1)))[0])
+        return np.asarray((1.0 - self._share) * at_zero + self._share * self._other.kernel_diagonal(kernel))
+
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
         """See Distribution."""
         share = self._share[:, None]

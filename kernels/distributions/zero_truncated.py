@@ -185,6 +185,12 @@ class ZeroTruncated(Count):
         seldom = np.where(y < 0.0, mean - y * positive, seldom)
         return np.asarray(np.where(positive > _OFTEN, often, seldom) / positive)
 
+    def raw_moments(self, order: int) -> Array:
+        """See Distribution: E X^k / P."""
+        result = self.base.raw_moments(order) / self._positive(True)
+        result[:, 0] = 1.0
+        return np.asarray(result)
+
     def characteristic_function(self, t: Array) -> Array:
         """See Distribution."""
         if not isinstance(self.base, ScipyCount):

@@ -123,7 +123,8 @@ def _order_statistics(samples: Samples) -> Array:
 def _same_levels(parts: Sequence[Distribution]) -> bool:
     first = parts[0]
     return isinstance(first, Quantiles) and all(
-        isinstance(part, Quantiles) and np.array_equal(part.levels, first.levels) for part in parts
+        isinstance(part, Quantiles) and part.tails == "none" and np.array_equal(part.levels, first.levels)
+        for part in parts
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution, Laplace, MultivariateNormal
 from congruence.kernels.distributions.base import require_dimension
+from congruence.kernels.distributions.gaussian_expectations import has_gaussian_expectation
 from congruence.kernels.kernel_calibration.laplace_products import LaplaceProduct
 from congruence.kernels.kernel_calibration.normal_products import NormalProduct
 from congruence.kernels.kernel_functions import Kernel, Laplacian
@@ -70,12 +71,16 @@ def target_rows(predictive: Distribution, y: Array, kernel: Kernel) -> TargetRow
     first, *others = kernel.terms
     if type(predictive) is Laplace and isinstance(first, Laplacian) and not others and y.ndim == 1:
         return TargetRows(LaplaceProduct(first.gamma), location_scale_rows(predictive, y), None)
-    if isinstance(predictive, MultivariateNormal) and (gammas := rbf_gammas(kernel)) is not None:
-        return TargetRows(NormalProduct(tuple(gammas.tolist())), location_scale_rows(predictive, y), None)
-    features = output_features(kernel, y, predictive)
-    return TargetRows(FeatureProduct(), target_errors(y, predictive, kernel, features=features).delta, features)
+    if isinstance(predictive, MultivariateNormal) and y.ndim == 2 and has_gaussian_expectation(kernel):
+        center = np.median(y, axis=0) if kernel.is_stationary else np.zeros(y.shape[1])
+        rows = np.column_stack([y - center, predictive.loc - center, predictive.scale])
+        return TargetRows(NormalProduct(kernel), rows, None)
+    if y.ndim == 1 and rbf_gammas(kernel) is not None:
+        features = output_features(kernel, y, predictive)
+        return TargetRows(FeatureProduct(), target_errors(y, predictive, kernel, features=features).delta, features)
+    return TargetRows(FeatureProduct(), target_errors(y, predictive, kernel).delta, None)
 
 
-def location_scale_rows(predictive: Laplace | MultivariateNormal, y: Array) -> Array:
+def location_scale_rows(predictive: Laplace, y: Array) -> Array:
     """(y, loc, scale) side by side, (n, 3q)."""
     return np.column_stack([y, predictive.loc, predictive.scale])

@@ -53,6 +53,13 @@ class FeatureError:
         smallest = float(np.min(values, initial=np.inf))
         return displaced + min(float(np.sqrt(squared)), squared / max(smallest, np.finfo(np.float64).tiny))
 
+    def joined(self, other: FeatureError) -> FeatureError:
+        """The error where these coordinates and others, of another term of the kernel, stand side by side."""
+        displaced = [error.displaced for error in (self, other) if error.displaced is not None]
+        kind = "sampled" if "sampled" in (self.kind, other.kind) else "bound"
+        shared = self.shared + other.shared
+        return FeatureError(self.rows + other.rows, shared, np.sum(displaced, axis=0) if displaced else None, kind)
+
     def weighted(self, rows: Array, roots: Array) -> FeatureError:
         """The error of diag(roots) Delta[rows]."""
         largest = float(np.max(roots, initial=0.0)) ** 2
@@ -73,6 +80,11 @@ class EmbeddedErrors:
     delta: Array = field(repr=False)
     squared_means: Array = field(repr=False)
     error: FeatureError
+
+    def joined(self, other: EmbeddedErrors) -> EmbeddedErrors:
+        """Coordinates for the sum of two kernels."""
+        delta = np.concatenate([self.delta, other.delta], axis=1)
+        return EmbeddedErrors(delta, self.squared_means + other.squared_means, self.error.joined(other.error))
 
 
 class FeatureMap(ABC):

@@ -19,6 +19,7 @@ from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.mean_embeddings.base import FeatureMap
 from congruence.kernels.mean_embeddings.counted import MOST_COUNTS, CountFeatures, count_features
 from congruence.kernels.mean_embeddings.fourier import FourierFeatures, fourier_features, frequency_count, rbf_gammas
+from congruence.kernels.mean_embeddings.monomials import MonomialFeatures, StackedFeatures, without_polynomials
 from congruence.kernels.mean_embeddings.nodes import MAX_RANK, NodeFeatures, node_features
 from congruence.kernels.streams import stream
 
@@ -52,11 +53,19 @@ def output_features(
     """
     if y.ndim == 2:
         return _vector_features(kernel, y, distribution, tolerance)
+    rest, polynomials = without_polynomials(kernel)
+    if polynomials:
+        monomials = MonomialFeatures.of(polynomials, y)
+        if rest is None:
+            return monomials
+        return StackedFeatures(output_features(rest, y, distribution, tolerance=tolerance), monomials)
     gammas = rbf_gammas(kernel)
     if gammas is None:
+        if (counts := few_counts(y, distribution)) is not None and kernel.is_stationary:
+            return count_features(kernel, *counts, tolerance)
         low, high = target_range(y, distribution, TAILS[0])
         return node_features(kernel, _candidates(y, distribution, low, high), max(tolerance, NODE_TOLERANCE))
-    counts = _few_counts(y, distribution)
+    counts = few_counts(y, distribution)
     if counts is not None:
         return count_features(kernel, *counts, tolerance)
     low, high = _fourier_range(gammas, y, distribution, tolerance)
@@ -72,7 +81,7 @@ def target_range(y: Array, distribution: Distribution | None, tail: float) -> tu
     return low, high
 
 
-def _few_counts(y: Array, distribution: Distribution | None) -> tuple[float, float] | None:
+def few_counts(y: Array, distribution: Distribution | None) -> tuple[float, float] | None:
     """The least and largest count of targets and laws that are whole numbers, where these are few; else None."""
     if distribution is None or not distribution.is_discrete or np.any(y != np.floor(y)):
         return None

@@ -70,8 +70,14 @@ class ErrorGram:
         targets = y.reshape(len(y), 1, -1)
         signed = [_Atoms(np.ones((len(y), 1)), targets), *(replace(part, weights=-part.weights) for part in atoms)]
         # Distances of numbers far from the origin would lose their digits; kernels of products keep theirs.
-        center = np.median(targets, axis=0) if has_gaussian_expectation(kernel) else np.zeros_like(targets[0])
+        center = np.median(targets, axis=0) if kernel.is_stationary else np.zeros_like(targets[0])
         return cls(kernel, tuple(replace(part, loc=part.loc - center) for part in _merged(signed)))
+
+    @classmethod
+    def of_normals(cls, kernel: Kernel, y: Array, loc: Array, variance: Array) -> ErrorGram:
+        """H for targets y and laws N(loc, diag(variance)), all (n, q), as they stand."""
+        one = np.ones((len(y), 1))
+        return cls(kernel, (_Atoms(one, y[:, None]), _Atoms(-one, loc[:, None], variance[:, None])))
 
     def __len__(self) -> int:
         return len(self.parts[0].weights)
@@ -96,7 +102,7 @@ class ErrorGram:
             own = self.restricted(rows[a])
             for b in right:
                 if not (mirrored and b.start < a.start):
-                    result[a, b] = own._block(self.restricted(columns[b]))
+                    result[a, b] = own.products(self.restricted(columns[b]))
 
         map_on_threads(fill, left, min(len(left), available_threads()))
         if mirrored:
@@ -104,7 +110,8 @@ class ErrorGram:
                 result[a.stop :, a] = result[a, a.stop :].T
         return result
 
-    def _block(self, other: ErrorGram) -> Array:
+    def products(self, other: ErrorGram) -> Array:
+        """<D_i, D'_j> for all rows of this and of another, (n, m)."""
         total = np.zeros((len(self), len(other)))
         for a in self.parts:
             for b in other.parts:
@@ -221,7 +228,7 @@ def factored(gram: Array) -> tuple[Array, Array]:
 def point_coordinates(kernel: Kernel, y: Array) -> tuple[Array, Array]:
     """psi (n, r) with psi psi' = [k(y_i, y_j)] for points y (n,) or (n, q), and what each row misses, (n,)."""
     points = y.reshape(len(y), -1)
-    points = points - np.median(points, axis=0) if has_gaussian_expectation(kernel) else points
+    points = points - np.median(points, axis=0) if kernel.is_stationary else points
     return factored(point_values(kernel, points, points))
 
 

@@ -18,15 +18,15 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
 
 import numpy as np
 import scipy.linalg
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Deterministic, Distribution, Samples
-from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern
+from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern, Sum
 from congruence.kernels.mean_embeddings.base import EmbeddedErrors, FeatureError
 from congruence.kernels.mean_embeddings.gram import FACTORED_ROWS, factored, lower_factor
 from congruence.kernels.streams import stream
@@ -48,21 +48,39 @@ class _Embedded:
     coordinates: Array
     missed: Array
     displaced: Array
+    between: Array | None = None  # further coordinates of laws, orthogonal to those of points at nodes
 
 
 def line_errors(y: Array, predictive: Distribution, kernel: Kernel) -> EmbeddedErrors:
-    """Coordinates of the errors for targets y (n,); ``kernel`` is a Laplacian, Matern or RBF, or a sum of them."""
+    """Coordinates of the errors for targets y (n,); ``kernel`` is a Laplacian, Matern or RBF, or a sum of them.
+
+    Up to 4,096 rows a term with a kink at 0 has nodes, and coordinates, apart from the smooth ones.
+    """
+    kinked = tuple(term for term in kernel.terms if _laplacian_gamma(term) is not None)
+    if 0 < len(kinked) < len(kernel.terms) + (len(kinked) > 1) and len(y) <= FACTORED_ROWS:
+        smooth = tuple(term for term in kernel.terms if _laplacian_gamma(term) is None)
+        groups = [*((term,) for term in kinked), *([smooth] if smooth else [])]
+        return reduce(EmbeddedErrors.joined, [line_errors(y, predictive, Sum(group)) for group in groups])
     gamma = _laplacian_gamma(kernel)
     nodes = _nodes(y, predictive, with_targets=gamma is not None)
     basis: _Basis = _PivotedBasis(kernel, nodes) if gamma is None else _MarkovBasis(gamma, nodes)
     n, chunk = len(y), max(1, _CHUNK_ENTRIES // len(nodes))
+    compress = basis.rank > min(n, _FEW_COORDINATES) and n <= FACTORED_ROWS
     delta = np.empty((n, basis.rank))
+    between = np.empty((n, len(nodes) - 1 if compress and gamma is not None else 0))
     squared_means, missed, displaced, of_target = np.empty((4, n))
 
     def fill(start: int) -> None:
         rows = slice(start, start + chunk)
         law, target = _embed(predictive[rows], basis), basis.of_points(y[rows, None])
         squared_means[rows] = np.einsum("ij,ij->i", law.coordinates, law.coordinates)
+        if law.between is not None and between.shape[1]:
+            between[rows] = law.between
+            squared_means[rows] += np.einsum("ij,ij->i", law.between, law.between)
+        elif law.between is not None:
+            law = replace(law, missed=law.missed + np.einsum("ij,ij->i", law.between, law.between))
+        elif between.shape[1]:
+            between[rows] = 0.0
         delta[rows] = target.coordinates - law.coordinates
         missed[rows], displaced[rows], of_target[rows] = law.missed, law.displaced, target.missed
 
@@ -70,8 +88,8 @@ def line_errors(y: Array, predictive: Distribution, kernel: Kernel) -> EmbeddedE
     map_on_threads(fill, starts, min(len(starts), available_threads()))
     double = 2.0 if np.max(of_target) > 0.0 else 1.0  # |a + b|^2 <= 2 |a|^2 + 2 |b|^2
     rows, shared = double * missed, double * basis.together(y, of_target)
-    if basis.rank > min(n, _FEW_COORDINATES) and n <= FACTORED_ROWS:
-        delta, compressed = factored(delta @ delta.T)
+    if compress:
+        delta, compressed = factored(delta @ delta.T + between @ between.T)
         rows = rows + compressed
     return EmbeddedErrors(delta, squared_means, FeatureError(rows, shared, displaced))
 
@@ -86,6 +104,9 @@ def _nodes(y: Array, predictive: Distribution, *, with_targets: bool) -> Array:
     low, high = min(low, float(np.min(y))), max(high, float(np.max(y)))
     distinct = np.unique(y)
     distinct = distinct if with_targets and len(distinct) <= TARGET_NODES else distinct[:0]
+    breaks = np.unique(predictive.breaks())
+    if len(breaks) <= _GRID:
+        distinct = np.union1d(distinct, breaks[(breaks > low) & (breaks < high)])
     if predictive.is_discrete and high - low < TARGET_NODES:
         return np.union1d(np.arange(np.floor(low), np.ceil(high) + 1.0), distinct)
     size = _FINE_GRID if len(y) <= _GRID or not with_targets else _GRID
@@ -155,11 +176,20 @@ class _MarkovBasis(_Basis):
         right = law.mass - law.middle * mirrored_middle - law.mass * mirrored_end
         weights[:, :-1] += left
         weights[:, 1:] += right
-        rough, smooth = law.energies()
-        missed = 2.0 * self.gamma * (rough + smooth).sum(axis=1)
+        rough, _ = law.energies()
+        # Between nodes a uniform density counts exactly; a jump may be missed, and what was taken for it.
+        missed = 2.0 * self.gamma * (4.0 * rough + law.uneven()).sum(axis=1)
         # Where a law jumps within a cell, its masses at the nodes are not the projection's either.
         displaced = (np.sqrt(8.0 * self.gamma * rough.sum(axis=1)) + np.sqrt(2.0) * law.outside) ** 2
-        return _Embedded(self._coordinates(weights), missed, displaced)
+        return _Embedded(self._coordinates(weights), missed, displaced, law.mass * self._uniform)
+
+    @cached_property
+    def _uniform(self) -> Array:
+        """The norm of what the nodes miss of the uniform law on each cell, (T - 1,): 2 (x - 2 tanh(x / 2)) / x^2."""
+        x = self.gamma * np.diff(self.nodes)
+        series = x / 6.0 * (1.0 - x * x / 10.0 * (1.0 - 17.0 * x * x / 168.0))
+        large = np.maximum(x, 0.05)
+        return np.asarray(np.sqrt(np.where(x < 0.05, series, 2.0 * (large - 2.0 * np.tanh(large / 2.0)) / large**2)))
 
     def _decay(self, cell: Array) -> Array:
         return self.decay[cell] if len(self.decay) else np.ones(cell.shape)
@@ -254,13 +284,22 @@ class _Cells:
         atoms[:, -1] += 1.0 - at[:, -1]
         return cls(atoms, mass, middle, before[:, 0] + 1.0 - at[:, -1], np.diff(nodes))
 
+    def uneven(self) -> Array:
+        """int G^2 over each cell, less the part of a uniform density, for cells where the law does not jump."""
+        left = (4.0 * self.middle + self.mass) / 6.0
+        energy = (2.0 * (left - self.mass / 2.0) ** 2 + 4.0 * (self.middle - left) ** 2) * (self.widths / 6.0)
+        return np.where(self._is_smooth, energy, 0.0)
+
+    @property
+    def _is_smooth(self) -> Array:
+        return np.abs(self.middle - self.mass / 2.0) <= 0.25 * self.mass
+
     def energies(self) -> tuple[Array, Array]:
         """int G^2 over each cell, for cells where the law may jump and for the others, (n, T - 1) each."""
         left = (4.0 * self.middle + self.mass) / 6.0
         right = self.mass - left
         energy = (left**2 + 4.0 * (self.middle - left) ** 2 + right**2) * (self.widths / 6.0)
-        is_smooth = np.abs(self.middle - self.mass / 2.0) <= 0.25 * self.mass
-        return np.where(is_smooth, 0.0, energy), np.where(is_smooth, energy, 0.0)
+        return np.where(self._is_smooth, 0.0, energy), np.where(self._is_smooth, energy, 0.0)
 
 
 def _embed(law: Distribution, basis: _Basis) -> _Embedded:

@@ -14,11 +14,10 @@ from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.bandwidths import variance_gamma
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.base import require_dimension
-from congruence.kernels.distributions.quadrature import probability_rule
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import RBF, Kernel, require_kernel
 from congruence.kernels.mean_embeddings.base import EmbeddedErrors, FeatureError
-from congruence.kernels.mean_embeddings.feature_maps import SHORT, FeatureMap, output_features, target_range
+from congruence.kernels.mean_embeddings.feature_maps import SHORT, FeatureMap, few_counts, output_features, target_range
 from congruence.kernels.mean_embeddings.fourier import (
     all_frequencies,
     fourier_features,
@@ -34,7 +33,7 @@ from congruence.kernels.mean_embeddings.gram import (
     require_share,
 )
 from congruence.kernels.mean_embeddings.line import is_line_kernel, line_errors
-from congruence.kernels.streams import stream
+from congruence.kernels.mean_embeddings.monomials import MonomialFeatures, without_polynomials
 from congruence.kernels.threads import available_threads, map_on_threads
 
 _CHUNK_ROWS = 4096
@@ -91,7 +90,7 @@ def target_errors(
     require_dimension(predictive, y)
     with np.errstate(over="ignore", invalid="ignore"):
         embedded = embedded_errors(y, predictive, kernel) if features is None else _by_features(y, predictive, features)
-        spread = np.maximum(expected_diagonal(predictive, kernel) - embedded.squared_means, 0.0)
+        spread = np.maximum(predictive.kernel_diagonal(kernel) - embedded.squared_means, 0.0)
     _require_no_overflow(y, embedded, spread)
     variance = _with_sampling_noise(predictive, spread, embedded.delta)
     # Of a variance (1 + 1/l) s, the mean of l draws gives s/l.
@@ -102,6 +101,7 @@ def target_errors(
 def embedded_errors(y: Array, predictive: Distribution, kernel: Kernel) -> EmbeddedErrors:
     """Coordinates of the errors D_i = k_Y(y_i, .) - E k_Y(Y_i, .), by the first of these that serves.
 
+    0. Scalars and polynomials, alone or as terms of a sum: monomials. Counts and stationary kernels: a table of counts.
     1. Scalars and sums of RBF kernels: Fourier features, where 256 frequencies cover targets and predictions.
     2. Laws of points and normals: the Gram matrix of the errors in closed form.
     3. Scalars otherwise: masses on nodes; projected Fourier features for RBF where few predictions are far wider than
@@ -112,7 +112,13 @@ def embedded_errors(y: Array, predictive: Distribution, kernel: Kernel) -> Embed
         BudgetError: coordinates of rank 1,024 miss more than a twentieth of the errors (vector targets that fill a
             volume wide for the kernel), or scalar targets thousands of bandwidths apart.
     """
+    rest, polynomials = without_polynomials(kernel)
+    if polynomials and y.ndim == 1:
+        exact = _by_features(y, predictive, MonomialFeatures.of(polynomials, y))
+        return exact if rest is None else embedded_errors(y, predictive, rest).joined(exact)
     gammas = rbf_gammas(kernel) if y.ndim == 1 else None
+    if gammas is None and y.ndim == 1 and kernel.is_stationary and few_counts(y, predictive) is not None:
+        return _by_features(y, predictive, output_features(kernel, y, predictive))
     if gammas is not None and frequency_count(gammas, *target_range(y, predictive, _TAILS[0]), _TOLERANCE) <= SHORT:
         return _by_features(y, predictive, output_features(kernel, y, predictive))
     gram = ErrorGram.of(y, predictive, kernel)
@@ -195,7 +201,8 @@ def _require_no_overflow(y: Array, embedded: EmbeddedErrors, spread: Array) -> N
     if not finite.all():
         row = int(np.argmin(finite))
         raise InvalidInputError(
-            f"y: the output kernel overflows at {int(np.sum(~finite))} of {len(y)} rows, the first is row {row} "
+            f"y: the output kernel overflows, or its expectation is infinite, at {int(np.sum(~finite))} of {len(y)} "
+            f"rows, the first is row {row} "
             f"(target {y[row]}); rescale targets and predictions to a spread near 1, or use a stationary output kernel "
             "(RBF)"
         )
@@ -209,18 +216,6 @@ def _with_sampling_noise(model: Distribution, spread: Array, delta: Array) -> Ar
         return np.asarray(np.einsum("ij,ij->i", delta, delta))
     # spread underestimates the variance by (l - 1)/l, and y - mean of l draws has (1 + 1/l) times the variance.
     return np.asarray(spread * (draws + 1) / (draws - 1))
-
-
-def expected_diagonal(model: Distribution, kernel: Kernel) -> Array:
-    """E k_Y(Y_i, Y_i), (n,): constant for stationary kernels, else by quadrature (scalar) or 256 draws (vectors)."""
-    if kernel.is_stationary:
-        return np.full(len(model), float(kernel.diagonal(np.zeros(1))[0]))
-    if np.ndim(model.mean()) == 2:
-        draws = model.sample(256, seed=stream(0, "expected diagonal"))
-        return np.asarray(kernel.diagonal(draws.reshape(-1, draws.shape[-1])).reshape(len(model), -1).mean(axis=1))
-    p, w = probability_rule()
-    values = model.quantile(p[None, :])
-    return np.asarray(kernel.diagonal(values.ravel()).reshape(values.shape) @ w)
 
 
 def output_kernel_or_marginal(kernel: Kernel | None, y: Array) -> Kernel:

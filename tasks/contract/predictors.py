@@ -113,7 +113,7 @@ class EstimatorPredictor(FramePredictor):
 
 
 class QuantilePredictor(FramePredictor):
-    """One regressor per quantile level; crossing quantiles are sorted (Chernozhukov et al., 2010)."""
+    """One regressor per quantile level; crossing quantiles are sorted, and counted, where they are read."""
 
     def __init__(self, estimators: Mapping[float, Any], preprocess: Preprocess | None = None) -> None:
         self.estimators = dict(sorted(estimators.items()))
@@ -123,7 +123,6 @@ class QuantilePredictor(FramePredictor):
         """The quantiles in the order of their levels, as values_0, values_1, ...."""
         features = self.preprocess(frame) if self.preprocess else frame
         values = np.stack([np.asarray(model.predict(features)) for model in self.estimators.values()], axis=1)
-        values.sort(axis=1)
         return pd.DataFrame({f"values_{column}": values[:, column] for column in range(values.shape[1])})
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 import scipy.special
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions import Mixture
+from congruence.kernels.distributions import Mixture, Quantiles
 from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.distributions.recalibrated import recalibrated
 from congruence.kernels.errors import InvalidInputError
@@ -55,22 +55,22 @@ def read_distribution(output: Any, settings: PredictionSettings, rows: int, *, s
         ContractError: a column is missing, has another shape, or holds a value outside its parameter's domain.
     """
     if isinstance(output, Law):
-        return law_distribution(output, rows, start)
+        return law_distribution(output, rows, start, settings)
     if settings.family == AUTO:
-        return law_distribution(_law(output, rows, settings), rows, start)
+        return law_distribution(_law(output, rows, settings), rows, start, settings)
     if settings.draws_axis == 0:
         output = _rows_first(output)
     return _read(output_columns(output, rows), settings, rows, start)
 
 
-def law_distribution(law: Law, rows: int, start: int = 0) -> Distribution:
+def law_distribution(law: Law, rows: int, start: int = 0, settings: PredictionSettings | None = None) -> Distribution:
     """The distribution of a law that was read from a model's own object.
 
     Raises:
         ContractError: another number of rows, or a value outside its parameter's domain.
     """
     try:
-        found = _of_law(law)
+        found = _of_law(law, settings or PredictionSettings())
     except InvalidInputError as error:
         offset = f"; rows are counted from row {start} of the split" if start else ""
         raise ContractError(f"{error} (read as {law.family}{offset})") from error
@@ -79,11 +79,23 @@ def law_distribution(law: Law, rows: int, start: int = 0) -> Distribution:
     return found
 
 
-def _of_law(law: Law) -> Distribution:
+def _of_law(law: Law, settings: PredictionSettings) -> Distribution:
     kind: Any = families()[law.family]
     if law.family == "mixture":
-        return Mixture(law.parameters["weights"], [_of_law(part) for part in law.components])
+        return Mixture(law.parameters["weights"], [_of_law(part, settings) for part in law.components])
+    if law.family == "quantiles":
+        return _quantiles(settings, law.parameters["levels"], law.parameters["values"])
     return kind(**law.parameters)  # type: ignore[no-any-return]
+
+
+def _quantiles(settings: PredictionSettings, levels: Array, values: Array) -> Quantiles:
+    make = Quantiles if settings.crossing == "refuse" else Quantiles.rearranged
+    try:
+        return make(levels, values, settings.tails or "normal")
+    except InvalidInputError as error:
+        if settings.crossing != "refuse" or "cross" not in str(error):
+            raise
+        raise InvalidInputError(f"{error}; or leave out predictions.crossing, and they are sorted") from error
 
 
 def _law(output: Any, rows: int, settings: PredictionSettings) -> Law:
@@ -132,7 +144,8 @@ def describe_distribution(predictive: Distribution) -> PredictionSettings:
     family = family_name(type(predictive))
     values = predictive.parameters()
     shared = {name: values[name].tolist() for name in SHARED.values() if name in values and values[name].ndim == 1}
-    return PredictionSettings(family=family, **shared)
+    tails = predictive.tails if isinstance(predictive, Quantiles) else None
+    return PredictionSettings(family=family, tails=tails, **shared)
 
 
 def distribution_columns(predictive: Distribution) -> pd.DataFrame:
@@ -245,7 +258,7 @@ def _build(settings: PredictionSettings, parameters: dict[str, Array]) -> Distri
             raise ContractError(
                 f"the output has {values.shape[1]} quantiles, but {len(settings.levels)} levels are given"
             )
-        return known["quantiles"](levels=np.asarray(settings.levels), values=values)  # type: ignore[no-any-return]
+        return _quantiles(settings, np.asarray(settings.levels), values)
     if settings.family == "samples" and parameters["values"].ndim == 1:
         parameters = {"values": parameters["values"][:, None]}
     if "tail_share" in parameters:

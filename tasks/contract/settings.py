@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from congruence.kernels import distributions
 from congruence.kernels.distributions.base import Distribution
+from congruence.kernels.distributions.quantile_tails import Tails
 from congruence.tasks.model_outputs.call import parse_call
 from congruence.tasks.settings.strict import Strict
 
@@ -56,6 +57,9 @@ class PredictionSettings(Strict):
     ``borders`` of a histogram and the ``support`` of weighted samples may be given here or be columns. A mixture names
     the family of its ``component``; its ``weights`` and each parameter are then matrices (n, K).
 
+    Quantiles that cross are sorted (Chernozhukov et al. 2010), or refused with ``crossing: refuse``; ``tails`` says how
+    they go on beyond the outer levels.
+
     ``method`` asks the model behind MLflow's wrapper: "pred_dist", or "predict(return_std=True)" with literal
     arguments. Family "auto", the default, reads what comes back by its structure (``congruence.tasks.model_outputs``).
     """
@@ -72,6 +76,10 @@ class PredictionSettings(Strict):
     draws_axis: Literal[0, 1] | None = None
     """Of an array of samples: 1 where it is (rows, draws), 0 where it is (draws, rows)."""
     component: str | None = None
+    crossing: Literal["sort", "refuse"] | None = None
+    """Of quantiles that fall as the level rises: sort by default."""
+    tails: Tails | None = None
+    """Of quantiles beyond the outer levels: normal by default, through the outer two on each side."""
 
     @model_validator(mode="after")
     def _consistent(self) -> PredictionSettings:
@@ -87,6 +95,9 @@ class PredictionSettings(Strict):
         for family, name in SHARED.items():
             if getattr(self, name) is not None and self.family != family and (self.family, name) != (AUTO, "levels"):
                 raise ValueError(f"{name}: are given with family {family!r}, and only with it")
+        for name in ("crossing", "tails"):
+            if getattr(self, name) is not None and self.family not in ("quantiles", AUTO):
+                raise ValueError(f"{name}: is given with family 'quantiles', and only with it")
         if self.draws_axis is not None and self.family != "samples":
             raise ValueError("draws_axis: is given with family 'samples', and only with it")
         if self.levels is not None and not _increasing_probabilities(self.levels):
@@ -113,8 +124,10 @@ class PredictionSettings(Strict):
 
     def digested(self) -> dict[str, Any]:
         """What a digest covers: stays as it was for settings that give nothing that came later."""
-        later = ("method", "borders", "support", "draws_axis")
+        later = ("method", "borders", "support", "draws_axis", "crossing", "tails")
         given = self.model_dump(mode="json")
+        if self.family == "quantiles":  # which were read without tails before there were any
+            given["tails"] = self.tails or "normal"
         return {name: value for name, value in given.items() if value is not None or name not in later}
 
     @property

@@ -14,6 +14,7 @@ from congruence.kernels.conditional_calibration.count_reading import CountRows
 from congruence.tasks.report.decision import Decision, Headline, decision, headlines
 from congruence.tasks.report.metric_groups import Row, grouped
 from congruence.tasks.report.page import PageData, page_data
+from congruence.tasks.report.quantiles import quantiles_read
 from congruence.tasks.report.rendering import records, render, script, style
 from congruence.tasks.report.selections import Selection, of_segment, of_sentence, places_of
 from congruence.tasks.report.totals import Totals, totals_of
@@ -102,6 +103,7 @@ def evaluation_report(evaluation: Evaluation, *, logged_as: str = "", counts: Co
         data=report_data(evaluation, counts=counts),
         logged_as=logged_as,
         model=evaluation.model,
+        of_quantiles=quantiles_read(evaluation.metrics, evaluation.predictive),
         preview=evaluation.preview,
         certificate_kind=CERTIFICATE_KINDS.get(str(evaluation.provenance.get("certificate_kind")), ""),
         more_slices=max(0, len(evaluation.slices) - _MOST_PLACES),

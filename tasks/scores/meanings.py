@@ -171,6 +171,18 @@ MEANINGS: dict[str, Meaning] = {
     "sharpness": Meaning(
         "sharpness", "How wide the predictive distributions are; to be judged with coverage.", TARGET, "neither"
     ),
+    "quantile_crossing_share": Meaning(
+        "crossing quantiles",
+        "Share of rows whose predicted quantiles fell where the level rises, and were sorted.",
+        SHARE,
+    ),
+    "beyond_quantiles_share": Meaning(
+        "beyond the outer quantiles",
+        "Share of targets below the quantile of the first level or above that of the last one: should be what the "
+        "levels leave out. There the tails decide the log score.",
+        SHARE,
+        "neither",
+    ),
     "skce": Meaning(
         "SKCE",
         "Squared kernel calibration error over the split, or over 50,000 random rows of it; 0 in expectation if "

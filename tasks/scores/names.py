@@ -24,6 +24,9 @@ MetricName = Literal[
 MEANS = {"nll_mean": "nll", "crps_mean": "crps", "mae": "absolute_error"}
 """The metrics that are the mean of a column of the scores, and that column."""
 
+SHARES_OF_QUANTILES = {"quantile_crossing_share": "quantile_crossing", "beyond_quantiles_share": "beyond_quantiles"}
+"""The metrics of versions that predict quantiles, and the column of the scores that they are the mean of."""
+
 EFFECTS = {
     f"calibration_effect_{order}": f"calibration_influence_{order}" for order in ("bias", "spread", "skew", "tails")
 }

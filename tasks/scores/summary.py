@@ -38,7 +38,7 @@ from congruence.kernels.scores import central_intervals, covered, sharpness_of
 from congruence.kernels.steps import step
 from congruence.kernels.streams import hashed_keys, stream
 from congruence.tasks.scores.evaluation import Metric
-from congruence.tasks.scores.names import MEANS
+from congruence.tasks.scores.names import MEANS, SHARES_OF_QUANTILES
 
 PIT_LEVELS = {f"pit_{j}": float(level) for j, level in enumerate(even_levels())}
 COVERAGE_LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -258,6 +258,9 @@ def column_metrics(requested: tuple[str, ...], points: Mapping[str, Array]) -> d
     values: dict[str, float] = {}
     if "sharpness" in requested and "std" in points:
         values["sharpness"] = sharpness_of(points["std"])
+    for name, column in SHARES_OF_QUANTILES.items():
+        if column in points:
+            values[name] = float(np.mean(points[column]))
     if "pit" in requested and "pit" in points:
         values["pit_ks_p_value"] = kolmogorov_smirnov(points["pit"]).p_value
         values["pit_cvm_p_value"] = cramer_von_mises(points["pit"]).p_value

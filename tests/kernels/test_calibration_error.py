@@ -245,7 +245,7 @@ def test_wasserstein_distances_of_laws_given_by_quantiles_are_exact():
     """Between the levels the difference of two quantile functions is linear: Simpson's rule on each piece is exact."""
     rng = np.random.default_rng(0)
     levels = np.array([0.05, 0.2, 0.5, 0.9, 0.99])
-    a, b = (Quantiles(levels, np.sort(rng.normal(size=(6, 5)), axis=1)) for _ in range(2))
+    a, b = (Quantiles(levels, np.sort(rng.normal(size=(6, 5)), axis=1), "none") for _ in range(2))
     p = np.concatenate([[0.0], levels, [1.0]])
     left, right = p[:-1], p[1:]
     difference = [a.quantile(q[None, :]) - b.quantile(q[None, :]) for q in (left, (left + right) / 2, right)]
@@ -324,11 +324,11 @@ def test_vector_normals_equal_the_definition():
     """One target: the scalar family. More: every expectation is the product over the targets."""
     predictive, y = normal_data(30)
     lifted = MultivariateNormal(predictive.loc[:, None], predictive.scale[:, None])
-    assert NormalProduct((0.7, 3.0)).diagonal(location_scale_rows(lifted, y)).min() > 0
+    assert NormalProduct(RBF(0.7) + RBF(3.0)).diagonal(location_scale_rows(lifted, y)).min() > 0
     parameters = np.column_stack([predictive.loc, predictive.scale])
     k_p = np.exp(-cdist(parameters, parameters))
     h = definition(predictive, y, 0.7, k_p) + definition(predictive, y, 3.0, k_p)
-    block = NormalProduct((0.7, 3.0))(*(2 * [location_scale_rows(lifted, y)]))
+    block = NormalProduct(RBF(0.7) + RBF(3.0))(*(2 * [location_scale_rows(lifted, y)]))
     np.testing.assert_allclose(k_p * block, h, atol=1e-13)
     second, z = normal_data(30, seed=9)
     loc, scale = (np.column_stack([getattr(part, name) for part in (predictive, second)]) for name in ("loc", "scale"))
@@ -347,7 +347,7 @@ def test_vector_normals_equal_the_definition():
         + gram(draws[i], draws[j])
     )
     rows = location_scale_rows(pair, targets)
-    assert NormalProduct((0.7,))(rows[[i]], rows[[j]])[0, 0] == pytest.approx(expected, abs=0.01)
+    assert NormalProduct(RBF(0.7))(rows[[i]], rows[[j]])[0, 0] == pytest.approx(expected, abs=0.01)
     exact = squared_kernel_calibration_error(targets, pair, output_kernel=RBF(0.7), estimator="biased")
     assert 0 < exact < 1
 

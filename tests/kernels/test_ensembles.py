@@ -97,3 +97,11 @@ def test_toolbox_metrics_follow() -> None:
     metrics = cal.regression_metrics(y, ensemble)
     assert metrics["ma_cal"] < 0.01
     assert metrics["miscal_area"] < 0.01
+
+
+@pytest.mark.parametrize("members", [2, 3, 5, 10, 20])
+def test_sharpness_does_not_depend_on_the_number_of_members(members: int) -> None:
+    draws = np.random.default_rng(members).normal(0.0, 2.0, (40_000, members))
+    assert scores.sharpness(families.Samples(draws)) == pytest.approx(2.0, rel=0.01)
+    np.testing.assert_allclose(families.Samples(draws).std(), draws.std(axis=1, ddof=1), rtol=1e-12)
+    assert np.all(families.Samples(draws[:, :1]).std() == 0.0)

@@ -48,7 +48,7 @@ def test_crps_of_samples_is_the_energy_form() -> None:
 
 
 def test_crps_of_quantiles_is_the_integrated_pinball_score() -> None:
-    law = families.Quantiles([0.1, 0.5, 0.8], np.sort(RNG.normal(size=(N, 3)), axis=1))
+    law = families.Quantiles([0.1, 0.5, 0.8], np.sort(RNG.normal(size=(N, 3)), axis=1), "none")
     levels = (np.arange(20_000) + 0.5) / 20_000
     integral = [2 * np.mean(scores_at) for scores_at in _pinball(law, Y, levels)]
     np.testing.assert_allclose(law.crps(Y), integral, atol=1e-6)

@@ -1,0 +1,23 @@
+"""How predicted quantiles were read, in a sentence or two."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from congruence.kernels.distributions import Distribution, Quantiles
+from congruence.tasks.scores.evaluation import Metric
+from congruence.tasks.scores.names import SHARES_OF_QUANTILES
+
+
+def quantiles_read(metrics: Mapping[str, Metric], predictive: Distribution | None) -> str:
+    """How many rows crossed, how many targets lie beyond the outer quantiles, and the tails; empty for other laws."""
+    crossing, beyond = (metrics.get(name) for name in SHARES_OF_QUANTILES)
+    if crossing is None or beyond is None or not isinstance(predictive, Quantiles):
+        return ""
+    expected = predictive.levels[0] + 1.0 - predictive.levels[-1]
+    crossed = f"The predicted quantiles crossed in {crossing.value:.2%} of the rows and were sorted there. "
+    tails = "no tails" if predictive.tails == "none" else f"{predictive.tails} tails"
+    return (
+        f"{crossed if crossing.value > 0.0 else ''}{beyond.value:.2%} of the targets lie beyond the outer quantiles, "
+        f"{expected:.2%} by the levels; there the predictions have {tails}."
+    )

@@ -1,0 +1,239 @@
+"""All families under all target kernels: E psi, E k(Y, t) and E k(Y, Y) are those of the law, to 1e-8 or as stated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from expectation_rules import by_density, by_quantiles
+
+from congruence.kernels.distributions import (
+    Beta,
+    Binomial,
+    CensoredNormal,
+    Deterministic,
+    DoublePoisson,
+    Gamma,
+    HurdleBinomial,
+    HurdleDoublePoisson,
+    HurdleNegativeBinomial,
+    HurdlePoisson,
+    Laplace,
+    Logistic,
+    LogNormal,
+    Mixture,
+    MultivariateNormal,
+    NegativeBinomial,
+    Normal,
+    Poisson,
+    Quantiles,
+    Samples,
+    StudentT,
+    TruncatedNormal,
+    Uniform,
+    ZeroInflatedBinomial,
+    ZeroInflatedDoublePoisson,
+    ZeroInflatedNegativeBinomial,
+    ZeroInflatedPoisson,
+)
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.kernel_calibration import (
+    squared_kernel_calibration_error,
+    unnormalized_calibration_mean_embedding,
+)
+from congruence.kernels.kernel_calibration.prediction_kernels import Wasserstein
+from congruence.kernels.kernel_functions import RBF, Laplacian, Linear, Matern, Polynomial
+from congruence.kernels.mean_embeddings.residuals import target_errors
+
+KERNELS = {
+    "RBF": RBF(0.7),
+    "narrow RBF": RBF(20.0),
+    "Laplacian": Laplacian(1.0),
+    "narrow Laplacian": Laplacian(20.0),
+    "Matern 1/2": Matern(0.5, 0.8),
+    "Matern 3/2": Matern(1.5, 0.8),
+    "Matern 5/2": Matern(2.5, 0.8),
+    "linear": Linear(),
+    "cubic": Polynomial(3, 0.5, 1.0),
+    "sum with kinks": Laplacian(0.5) + Matern(1.5, 2.0) + Linear(),
+    "smooth sum": RBF(0.7) + Polynomial(2, 1.0, 1.0),
+}
+LOC, SCALE, LOW, HIGH = np.array([[0.3, -1.0], [0.7, 1.5], [0.0, -1.2], [1.0, np.inf]])
+MEAN, SHARE, TRIALS, CHANCE = np.array([[0.3, 4.0], [0.4, 0.2], [3.0, 12.0], [0.2, 0.6]])
+SPREAD, PHI = np.array([[2.0, 0.3], [0.5, 2.0]])
+GAMMA = Gamma([0.6, 4.0], [0.7, 0.5])
+CONTINUOUS = {
+    "Normal": Normal(LOC, SCALE),
+    "Laplace": Laplace(LOC, SCALE),
+    "StudentT": StudentT([8.5, 9.0], LOC, SCALE),
+    "Logistic": Logistic(LOC, SCALE),
+    "LogNormal": LogNormal([0.3, 0.6], SCALE),
+    "Gamma": GAMMA,
+    "Beta": Beta([0.5, 3.0], [2.0, 1.2]),
+    "Uniform": Uniform(LOC, SCALE),
+    "TruncatedNormal": TruncatedNormal(LOC, SCALE, LOW, HIGH),
+    "CensoredNormal": CensoredNormal(LOC, SCALE, LOW, HIGH),
+    "Quantiles": Quantiles([0.1, 0.5, 0.9], [[-1.0, 0.2, 0.9], [0.0, 0.4, 2.0]]),
+    "Mixture of normals": Mixture([0.3, 0.7], [Normal(LOC, SCALE), Normal([2.0, -1.0], [0.3, 0.5])]),
+    "Mixture of families": Mixture([0.3, 0.7], [GAMMA, Normal([2.0, -1.0], [0.3, 0.5])]),
+}
+ATOMS = {
+    "Samples": Samples([[0.3, 1.0, 2.0], [-1.0, 0.0, 0.5]]),
+    "Deterministic": Deterministic(LOC),
+    "Poisson": Poisson(MEAN),
+    "NegativeBinomial": NegativeBinomial(MEAN, SPREAD),
+    "DoublePoisson": DoublePoisson(MEAN, PHI),
+    "Binomial": Binomial(TRIALS, CHANCE),
+    "ZeroInflatedPoisson": ZeroInflatedPoisson(MEAN, SHARE),
+    "ZeroInflatedNegativeBinomial": ZeroInflatedNegativeBinomial(MEAN, SPREAD, SHARE),
+    "ZeroInflatedDoublePoisson": ZeroInflatedDoublePoisson(MEAN, PHI, SHARE),
+    "ZeroInflatedBinomial": ZeroInflatedBinomial(TRIALS, CHANCE, SHARE),
+    "HurdlePoisson": HurdlePoisson(MEAN, SHARE),
+    "HurdleNegativeBinomial": HurdleNegativeBinomial(MEAN, SPREAD, SHARE),
+    "HurdleDoublePoisson": HurdleDoublePoisson(MEAN, PHI, SHARE),
+    "HurdleBinomial": HurdleBinomial(TRIALS, CHANCE, SHARE),
+    "Mixture of counts": Mixture([0.3, 0.7], [Poisson(MEAN), Binomial(TRIALS, CHANCE)]),
+}
+LAWS = CONTINUOUS | ATOMS
+TARGETS = np.array([0.2, 1.3, -0.7, 2.1, 0.9])
+COUNTS = np.array([0.0, 1.0, 2.0, 5.0, 3.0])
+ROWS = np.arange(5) % 2
+
+
+def values_at(kernel, a, b):
+    """[k(a_i, b_j)], by distances where it has them: squared ones of near points have half the digits."""
+    if not kernel.is_stationary:
+        return sum(values_at(term, a, b) if term is not kernel else kernel(a, b) for term in kernel.terms)
+    apart = np.subtract.outer(a, b)
+    return kernel(apart.ravel(), np.zeros(1)).reshape(apart.shape)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_expectations_are_those_of_the_law(name):
+    law, nodes = LAWS[name], np.array([-1.0, 0.3, 0.0, 2.7])
+    rules = [by_density(law, row, nodes) for row in range(2)]
+    for kernel in KERNELS.values():
+        at_nodes, diagonal = law.kernel_expectation(kernel, nodes), law.kernel_diagonal(kernel)
+        for row, (values, weights) in enumerate(rules):
+            np.testing.assert_allclose(at_nodes[row], weights @ values_at(kernel, values, nodes), rtol=1e-8, atol=1e-8)
+            np.testing.assert_allclose(diagonal[row], weights @ kernel.diagonal(values), rtol=1e-8)
+
+
+def inner_products(law, y, kernel):
+    """<D_i, D_j> by the definition, for rows 0, 1, 0, 1, 0 of the law."""
+    at_targets = law.kernel_expectation(kernel, y)[ROWS]
+    own = np.empty((2, 2))
+    for row in range(2):
+        values, weights = by_quantiles(law, row)
+        own[:, row] = law.kernel_expectation(kernel, values) @ weights
+    return values_at(kernel, y, y) - at_targets - at_targets.T + own[np.ix_(ROWS, ROWS)]
+
+
+def stated(error, exact):
+    displaced = np.zeros(5) if error.displaced is None else np.sqrt(error.displaced)
+    norms = np.sqrt(np.maximum(np.diag(exact), 0.0))
+    moved = np.outer(norms, displaced)
+    return np.sqrt(np.outer(error.rows, error.rows)) + error.shared + moved + moved.T + np.outer(displaced, displaced)
+
+
+SLOW = [("StudentT", "Matern 3/2"), ("Gamma", "Matern 5/2"), ("CensoredNormal", "sum with kinks")]
+EXACT = ["RBF", "narrow RBF", "linear", "cubic", "smooth sum"]
+PAIRS = [
+    *((name, kernel) for name in ATOMS for kernel in KERNELS),
+    *((name, kernel) for name in ("Normal", "Mixture of normals") for kernel in KERNELS),
+    *((name, kernel) for name in CONTINUOUS for kernel in EXACT),
+]
+
+
+def targets_of(law):
+    return COUNTS if law.is_discrete else TARGETS
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_coordinates_have_the_inner_products_of_the_errors(name):
+    law, y = LAWS[name], targets_of(LAWS[name])
+    for kernel in [KERNELS[kernel] for other, kernel in PAIRS if other == name]:
+        found, exact = target_errors(y, law[ROWS], kernel), inner_products(law, y, kernel)
+        np.testing.assert_allclose(found.delta @ found.delta.T, exact, atol=1e-8 * max(1.0, np.max(np.abs(exact))))
+
+
+@pytest.mark.parametrize(("name", "kernel"), [*((name, "Laplacian") for name in CONTINUOUS), *SLOW])
+def test_what_coordinates_on_a_line_miss_is_stated_and_small(name, kernel):
+    law, kernel = LAWS[name], KERNELS[kernel]
+    found, exact = target_errors(TARGETS, law[ROWS], kernel), inner_products(law, TARGETS, kernel)
+    missed = np.abs(found.delta @ found.delta.T - exact)
+    assert np.all(missed <= stated(found.feature_error, exact) + 5e-8)
+    assert np.max(missed) <= 1e-6
+
+
+@pytest.mark.parametrize("name", ["Normal", "Mixture of normals", "Samples", "Poisson", "HurdleNegativeBinomial"])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_kernel_calibration_errors_are_double_sums_over_the_expectations(name, kernel):
+    law, kernel, y = LAWS[name], KERNELS[kernel], targets_of(LAWS[name])
+    exact, rows = inner_products(law, y, kernel), law[ROWS]
+    (coordinates,) = Wasserstein().coordinates([rows], kernel)
+    fitted = Wasserstein().fitted(coordinates)
+    h = fitted(coordinates, coordinates) * exact
+    found = squared_kernel_calibration_error(y, rows, output_kernel=kernel, estimator="biased")
+    assert found == pytest.approx(np.mean(h), rel=1e-8, abs=1e-8)
+    found = squared_kernel_calibration_error(y, rows, output_kernel=kernel)
+    assert found == pytest.approx((h.sum() - np.trace(h)) / 20.0, rel=1e-8, abs=1e-8)
+    places = np.array([0.0, 2.0])
+    values = values_at(kernel, y, places) - np.stack([by_expectation(law, row, kernel, places) for row in ROWS])
+    values *= fitted(coordinates, coordinates[:2])
+    found = unnormalized_calibration_mean_embedding(y, rows, places, law, output_kernel=kernel)
+    assert found == pytest.approx(np.mean(values.mean(axis=0) ** 2), rel=1e-8, abs=1e-8)
+
+
+def by_expectation(law, row, kernel, nodes):
+    values, weights = by_density(law, row, nodes)
+    return weights @ values_at(kernel, values, nodes)
+
+
+@pytest.mark.parametrize("kernel", [kernel for kernel in KERNELS if "sum" not in kernel])
+def test_vectors_of_normals(kernel):
+    kernel = KERNELS[kernel]
+    law = MultivariateNormal([[0.3, -1.0]], [[0.7, 1.5]])
+    nodes = np.array([[0.3, 0.5], [-1.0, 2.0]])
+    rules = [by_quantiles(Normal(law.loc[:, q], law.scale[:, q]), 0, nodes[:, q]) for q in range(2)]
+    values = np.stack(np.meshgrid(rules[0][0], rules[1][0], indexing="ij"), axis=-1).reshape(-1, 2)
+    weights = np.multiply.outer(rules[0][1], rules[1][1]).ravel()
+    # The cone of a Matern kernel at a node is not one of lines that panels can follow.
+    atol = 1e-5 if isinstance(kernel, Matern) else 1e-8
+    np.testing.assert_allclose(law.kernel_expectation(kernel, nodes)[0], weights @ kernel(values, nodes), atol=atol)
+    np.testing.assert_allclose(law.kernel_diagonal(kernel)[0], weights @ kernel.diagonal(values), rtol=1e-8)
+    if isinstance(kernel, Polynomial):
+        y, other = nodes, MultivariateNormal(nodes[::-1], np.full((2, 2), 0.4))
+        found = target_errors(y, other, kernel)
+        draws = other.sample(200_000, seed=3)
+        means = [kernel(y, draws[i]).mean(axis=1) for i in range(2)]
+        gram = kernel(y, y) - np.stack(means) - np.stack(means).T
+        gram += [[kernel(draws[i, :2000], draws[j, :2000][::-1]).mean() for j in range(2)] for i in range(2)]
+        np.testing.assert_allclose(found.delta @ found.delta.T, gram, rtol=0.1, atol=0.1)
+
+
+def test_an_infinite_noise_floor_is_refused_and_a_moment_that_no_term_needs_is_not():
+    law, y = StudentT([2.5, 9.0], LOC, SCALE), np.array([0.1, 0.2])
+    np.testing.assert_allclose(target_errors(y, law, Linear()).variance[0], 5.0 * 0.7**2, rtol=1e-12)
+    with pytest.raises(InvalidInputError, match=r"its expectation is infinite, at 1 of 2 rows, the first is row 0"):
+        target_errors(y, law, Polynomial(2, 1.0, 1.0))
+
+
+@pytest.mark.parametrize("members", [2, 3, 5, 10, 20])
+@pytest.mark.parametrize("kernel", ["RBF", "linear", "cubic", "smooth sum"])
+def test_the_noise_floor_of_an_ensemble_is_that_of_its_members(members, kernel):
+    """Under the truth |Delta_i|^2 has the mean v_i, and v_i is 0 nowhere."""
+    rng, kernel, n = np.random.default_rng([members, 3]), KERNELS[kernel], 60_000
+    loc, scale = rng.normal(0.0, 0.5, n), rng.uniform(0.2, 0.6, n)
+    draws = rng.normal(loc[:, None], scale[:, None], (n, members + 1))
+    errors = target_errors(draws[:, 0], Samples(draws[:, 1:]), kernel)
+    assert np.min(errors.variance) > 0.0
+    assert np.mean(errors.variance) == pytest.approx(np.mean(np.sum(errors.delta**2, axis=1)), rel=0.02)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_noise_floor_of_an_ensemble_is_exact(kernel):
+    kernel, rng = KERNELS[kernel], np.random.default_rng(5)
+    values, y = rng.normal(size=(40, 5)), rng.normal(size=40)
+    own = [np.mean(kernel.diagonal(row)) - np.mean(values_at(kernel, row, row)) for row in values]
+    found = target_errors(y, Samples(values), kernel).variance
+    np.testing.assert_allclose(found, np.array(own) * 6.0 / 4.0, rtol=1e-8)

@@ -1,0 +1,115 @@
+"""Quantiles go on beyond their outer levels, and everything that is asked of them is of the law with its tails."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from expectation_rules import by_density
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from congruence.kernels import Normal, Quantiles, crps, negative_log_likelihood
+from congruence.kernels.distributions import quadrature
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.kernel_functions import RBF, Laplacian
+from congruence.kernels.scores import point_scores
+
+LEVELS = np.array([0.05, 0.25, 0.5, 0.9])
+VALUES = np.array([[-1.0, 0.2, 0.9, 3.0], [0.0, 0.4, 2.0, 2.1]])
+Y = np.array([[-40.0, -1.5, 0.1, 2.05, 3.5, 60.0]])
+BOUNDED = ["normal", "exponential", "none"]
+OPEN = BOUNDED[:2]
+
+
+@pytest.mark.parametrize("tails", BOUNDED)
+def test_everything_is_of_the_law_with_its_tails(tails):
+    law, t = Quantiles(LEVELS, VALUES, tails), np.array([0.0, 0.4, 2.0])
+    moments = quadrature.raw_moments(law, 2)
+    np.testing.assert_allclose(law.mean(), moments[:, 1], atol=1e-11)
+    np.testing.assert_allclose(law.std() ** 2, moments[:, 2] - moments[:, 1] ** 2, atol=1e-11)
+    np.testing.assert_allclose(law.crps(Y), quadrature.crps(law, np.repeat(Y, 2, axis=0)), atol=1e-9)
+    for row in range(2):
+        values, weights = by_density(law, row, VALUES[row])
+        assert weights.sum() == pytest.approx(1.0, abs=1e-9)
+        wave = weights @ np.exp(1j * np.multiply.outer(values, t))
+        np.testing.assert_allclose(law.characteristic_function(t)[row], wave, atol=1e-9)
+    draws = law.sample(40_000, seed=1)
+    np.testing.assert_allclose(draws.mean(axis=1), law.mean(), atol=0.05)
+    np.testing.assert_allclose(draws.std(axis=1), law.std(), rtol=0.05)
+
+
+@pytest.mark.parametrize("tails", OPEN)
+def test_no_target_has_an_infinite_score(tails):
+    law = Quantiles(LEVELS, VALUES, tails)
+    assert np.isfinite(negative_log_likelihood(np.array([-9.0, 30.0]), law)).all()
+    bounded = Quantiles(LEVELS, VALUES, "none")
+    with pytest.raises(InvalidInputError, match="2 of 2 rows have an infinite log score"):
+        negative_log_likelihood(np.array([-9.0, 30.0]), bounded)
+    np.testing.assert_array_equal(law.outside(Y)[1], [-1.0, -1.0, 0.0, 0.0, 1.0, 1.0])
+    np.testing.assert_array_equal(point_scores(law, np.array([-9.0, 0.3]))["beyond_quantiles"], [1.0, 0.0])
+
+
+def test_normal_quantiles_have_the_tails_of_their_normal_law():
+    levels = np.linspace(0.02, 0.98, 49)
+    truth = Normal([1.0, -2.0], [0.5, 3.0])
+    law, y = Quantiles(levels, truth.quantile(levels[None, :])), np.array([[-20.0, -1.0, 3.0, 12.0]])
+    np.testing.assert_allclose(law.log_prob(y)[:, [0, 3]], truth.log_prob(y)[:, [0, 3]], rtol=1e-9)
+    np.testing.assert_allclose(law.crps(y), truth.crps(y), rtol=1e-3)  # linear between the levels
+    np.testing.assert_allclose(
+        law.kernel_expectation(RBF(0.3), y[0]), truth.kernel_expectation(RBF(0.3), y[0]), atol=1e-3
+    )
+
+
+def test_an_exponential_tail_is_that_of_an_exponential_law():
+    levels = np.array([0.1, 0.5, 0.8, 0.9])
+    law = Quantiles(levels, -np.log1p(-levels)[None, :], "exponential")
+    y = np.array([[3.0, 5.0, 9.0]])
+    np.testing.assert_allclose(law.log_prob(y), -y, rtol=1e-9)
+    np.testing.assert_allclose(1.0 - law.cdf(y), np.exp(-y), rtol=1e-9)
+
+
+@given(
+    st.lists(st.floats(0.01, 0.99), min_size=2, max_size=6, unique_by=lambda level: round(level, 3)),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from(BOUNDED),
+)
+@settings(max_examples=30, deadline=None)
+def test_cdf_and_quantile_are_inverse_and_crps_is_least_where_the_law_is(levels, seed, tails):
+    levels, rng = np.sort(np.round(levels, 3)), np.random.default_rng(seed)
+    law = Quantiles.rearranged(levels, rng.normal(size=(3, len(levels))) * 10.0 ** rng.uniform(-3, 3), tails)
+    q = np.array([[1e-6, 0.004, 0.3, 0.5, 0.77, 0.995, 1.0 - 1e-6]])
+    np.testing.assert_allclose(law.cdf(law.quantile(q)), np.repeat(q, 3, axis=0), rtol=1e-6)
+    assert np.all(np.diff(law.quantile(q), axis=1) > 0)
+    assert np.all(law.crps(law.quantile(q)) >= 0)
+
+
+@pytest.mark.parametrize("tails", OPEN)
+def test_a_repeated_outer_value_is_a_point_of_mass_without_a_tail(tails):
+    law = Quantiles([0.1, 0.5, 0.9], [[0.0, 0.0, 1.0]], tails)
+    assert not law.has_density()
+    assert law.cdf_left(0.0)[0] == 0.0
+    assert law.cdf(0.0)[0] == pytest.approx(0.5)
+    assert law.quantile(0.01)[0] == 0.0
+    assert np.isfinite(law.mean()).all()
+    assert np.isfinite(crps(np.array([-1.0]), law)).all()
+    assert np.isfinite(law.kernel_expectation(Laplacian(1.0), np.array([0.0, 2.0]))).all()
+
+
+def test_crossing_rows_are_sorted_and_known():
+    law = Quantiles.rearranged([0.1, 0.5, 0.9], [[0.0, 1.0, 2.0], [1.0, 0.0, 2.0], [3.0, 2.0, 1.0]])
+    np.testing.assert_array_equal(law.values[1:], [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0]])
+    np.testing.assert_array_equal(law.crossed, [False, True, True])
+    np.testing.assert_array_equal(law[[2, 0]].crossed, [True, False])
+    joined = Quantiles.concatenate([law[:1], law[1:]])
+    np.testing.assert_array_equal(joined.crossed, law.crossed)
+    restored = Quantiles(*law.parameters().values())
+    assert restored.tails == law.tails == "normal"
+    np.testing.assert_array_equal(restored.crossed, law.crossed)
+    np.testing.assert_array_equal(point_scores(law, np.zeros(3))["quantile_crossing"], [0.0, 1.0, 1.0])
+
+
+def test_tails_that_nobody_knows_are_refused():
+    with pytest.raises(InvalidInputError, match=r"tails: is 'heavy', expected one of normal, exponential, none"):
+        Quantiles(LEVELS, VALUES, "heavy")
+    with pytest.raises(InvalidInputError, match="different levels or tails"):
+        Quantiles.concatenate([Quantiles(LEVELS, VALUES), Quantiles(LEVELS, VALUES, "none")])
