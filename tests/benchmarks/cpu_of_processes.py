@@ -136,8 +136,6 @@ def role_of(command: str) -> str:
     """What a process is for, by its command line."""
     roles = {
         "prefect.server.api.server": "Prefect server",
-        "flows.prefect.tied": "keeper of a server",
-        "flows/prefect/tied": "keeper of a server",
         "spawn_main": "Dask worker",
         "resource_tracker": "resource tracker",
         "forkserver": "fork server",
