@@ -18,12 +18,12 @@ from congruence.kernels.congruence.test import CongruenceTest, benjamini_hochber
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.scores import point_scores
-from congruence.kernels.streams import hashed_keys
 from congruence.tasks.data import Shard, Split
 from congruence.tasks.data.thumbnails import thumbnails
 from congruence.tasks.encoders import Encoder
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.scores.block_statistics import ScoreBlocks, hashed_by_block
 from congruence.tasks.scores.correction import CorrectionPreview
 from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, Metric, SplitSummary
 from congruence.tasks.scores.features import named_features, numbers_of_inputs, rows_looked_at
@@ -36,10 +36,10 @@ from congruence.tasks.scores.summary import (
     calibration_metrics,
     congruence_metrics,
     estimated,
+    estimated_of,
     floor_share,
     mean_columns,
     other_metrics,
-    slice_table,
 )
 from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.settings.digest import settings_digest
@@ -65,10 +65,10 @@ def score_version(
     predictive = rows.all_predictive(version.label)
     requested = requested_metrics(settings.metrics)
     frame = row_frame(split, rows.reasons(), valid)
-    keys = frame.loc[valid, "key"].to_numpy()
+    keys = frame["key"] if valid.all() else frame.loc[valid, "key"]
     result, test, expected = measurement.result, measurement.test, measurement.expected
     calibration = measurement.calibration
-    hashed = hashed_keys(keys)  # once: 1 s for a million texts
+    hashed = hashed_by_block(keys)  # once: 1 s for a million texts
     points = score_points(
         result, predictive, targets, seed=settings.seed, keys=hashed, test=test, calibration=calibration
     )
@@ -79,11 +79,10 @@ def score_version(
     if calibration is not None and calibration.regions is not None:
         regions = calibration.regions.named(numbers_of_inputs(split, features.loc[numbers[searched]]), searched)
         points["calibration_region"] = np.array(regions.names)[regions.labels]
-    for name, values in points.items():
-        frame[name] = over_all_rows(values, valid)
+    frame = with_scores(frame, points, valid)
     labels = frame.loc[valid, split.settings.slices]
-    columns = mean_columns(requested, points, predictive, targets)
-    summary = congruence_metrics(result, test, expected) | estimated(columns, hashed, settings.seed)
+    blocks = ScoreBlocks(requested, points, predictive, targets, hashed)
+    summary = congruence_metrics(result, test, expected) | estimated_of(blocks.statistics(), settings.seed)
     summary |= other_metrics(requested, points, predictive, targets, settings.seed)
     if measurement.repeat_std is not None:
         summary["cce_std"] = Metric(measurement.repeat_std)
@@ -108,7 +107,7 @@ def score_version(
         scores=frame,
         predictive=predictive,
         targets=targets,
-        slices=slice_table(columns, labels, hashed, floor_share(summary)),
+        slices=blocks.slice_table(labels, floor_share(summary)),
         embedding_map=principal_axes(rows),
         thumbnails=thumbnails(split) if encoder.input_kind == "image" else None,
         provenance=_provenance(settings, encoder, measurement)
@@ -141,8 +140,16 @@ def _preview(
     return preview(protocol, embeddings, targets[chosen], predictive[chosen], keys[chosen], half, settings.seed)
 
 
+def with_scores(frame: pd.DataFrame, points: Mapping[str, Array], valid: Array) -> pd.DataFrame:
+    """``frame`` with the scores of its valid rows; where all are valid these are the arrays themselves, no copies."""
+    columns = {name: over_all_rows(values, valid) for name, values in points.items()}
+    return pd.concat([frame, pd.DataFrame(columns, index=frame.index, copy=False)], axis=1)
+
+
 def over_all_rows(values: Array, valid: Array) -> Array:
     """Values of the valid rows in their places; NaN, or None for text, where a row is not valid."""
+    if values.dtype == np.float64 and valid.all():
+        return values
     is_text = values.dtype.kind in "UO"
     column = np.full(len(valid), None if is_text else np.nan, dtype=object if is_text else np.float64)
     column[valid] = values
@@ -155,12 +162,14 @@ def target_names(split: Split, count: int) -> list[str]:
     return list(columns) if len(columns) == count else [f"{columns[0]} {number + 1}" for number in range(count)]
 
 
-def influence_table(result: CongruenceResult, keys: Array) -> pd.DataFrame | None:
+def influence_table(result: CongruenceResult, keys: Array | pd.Series[Any]) -> pd.DataFrame | None:
     """What each reference row contributes (``INFLUENCE``); rows of another split than ``keys`` go by their number."""
     if result.uncertainty is None:
         return None
     influence = result.uncertainty.influence
-    names = keys if len(keys) == len(influence.squared) else np.arange(len(influence.squared)).astype(str)
+    n = len(influence.squared)
+    named = pd.Series(keys).reset_index(drop=True)
+    names = named if len(named) == n else pd.Series(np.arange(n).astype(str))
     return pd.DataFrame(dict(zip(INFLUENCE, (names, influence.squared, influence.root), strict=True)))
 
 

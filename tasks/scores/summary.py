@@ -9,7 +9,7 @@ columns) ask the predictive distributions themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -210,17 +210,22 @@ def slice_table(
 
     A numeric column of more than 30 values is cut into tenths; of another column's values, the 29 commonest are kept.
     """
-    functions = mean_metrics(columns, floor_share)
     hashed = hashed_keys(keys)  # once for all slice columns
     rows: list[dict[str, Any]] = []
     for name in labels.columns:
         codes, values = slice_groups(labels[name])
-        for code, statistics in sliced_statistics(columns, codes, keys=hashed).items():
-            value = str(values[code])
-            means = statistics.means()
-            measured = {metric: float(function(means)) for metric, function in functions.items()}
-            rows.append({"slice": name, "value": value, "rows": statistics.rows, **measured})
+        rows += slice_rows(str(name), values, sliced_statistics(columns, codes, keys=hashed), floor_share)
     return pd.DataFrame(rows)
+
+
+def slice_rows(
+    name: str, values: Array, groups: Mapping[Any, ScoreStatistics], floor_share: float
+) -> Iterator[dict[str, Any]]:
+    """The rows of ``slice_table`` for one slice column: ``values`` names the groups, which go by their numbers."""
+    for code, statistics in groups.items():
+        means, functions = statistics.means(), mean_metrics(statistics.names, floor_share)
+        measured = {metric: float(function(means)) for metric, function in functions.items()}
+        yield {"slice": name, "value": str(values[code]), "rows": statistics.rows, **measured}
 
 
 def slice_groups(values: pd.Series[Any]) -> tuple[Array, Array]:

@@ -1,5 +1,7 @@
 """The metrics of a version: which exist for what, their intervals, and the slices."""
 
+from dataclasses import astuple
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,8 +9,9 @@ import pytest
 from congruence.kernels import EXACT, Distribution, Mixture, MultivariateNormal, Normal, Poisson, Samples
 from congruence.kernels.calibration import marginal_crps, pit_values
 from congruence.kernels.resampling.aggregation import ScoreStatistics
+from congruence.kernels.scores import point_scores
 from congruence.kernels.streams import hashed_keys
-from congruence.tasks.scores import summary
+from congruence.tasks.scores import block_statistics, summary
 from congruence.tasks.scores.names import METRICS, requested_metrics
 from congruence.tasks.scores.points import score_points, summarise
 from congruence.tasks.scores.summary import (
@@ -183,3 +186,26 @@ def test_the_kernel_calibration_error_of_a_large_split_is_that_of_a_sample(monke
     assert len(set(found)) == 4
     assert summary.kernel_calibration_error(right, y, 0)["skce_p_value"].value > 0.01
     assert summary.kernel_calibration_error(narrow, y, 0)["skce_p_value"].value < 1e-6
+
+
+def test_statistics_by_blocks_are_those_of_all_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_statistics, "BLOCK_ROWS", 700)
+    rng = np.random.default_rng(3)
+    n = 2000
+    law, targets, keys = Normal(rng.normal(size=n), np.ones(n)), rng.normal(size=n), hashed_keys(np.arange(n))
+    requested = ("cce", "nll", "crps", "pit", "ece", "coverage", "mae", "rmse")
+    points = {
+        "cce": rng.random(n),
+        "cce_noise_floor": rng.random(n),
+        "pit": law.cdf(targets),
+        **point_scores(law, targets),
+    }
+    labels = pd.DataFrame({"side": np.where(rng.random(n) < 0.3, "left", "right"), "part": np.arange(n) % 4})
+    blocks = block_statistics.ScoreBlocks(requested, points, law, targets, keys)
+    columns = mean_columns(requested, points, law, targets)
+    whole = estimated(columns, keys, 0)
+    merged = estimated_of(blocks.statistics(), 0)
+    assert merged.keys() == whole.keys()
+    for name, metric in whole.items():
+        np.testing.assert_allclose(astuple(merged[name]), astuple(metric), rtol=1e-12)
+    pd.testing.assert_frame_equal(blocks.slice_table(labels, 0.9), slice_table(columns, labels, keys, 0.9), rtol=1e-12)
