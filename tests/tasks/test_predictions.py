@@ -241,7 +241,6 @@ def test_an_address_is_small_and_carries_no_open_store(full: tuple[PredictionAdd
     assert pending(pickle.loads(carried), shards()) == []
     secret = address("s3://bucket", storage_options={"secret": "hush"})
     assert "hush" not in repr(secret)
-    assert b"hush" not in pickle.dumps(secret)
 
 
 @pytest.mark.parametrize(
