@@ -139,7 +139,8 @@ def test_predictions_along_are_the_laws_own_quantiles_at_their_inputs() -> None:
 def test_slices_show_their_excess_and_what_their_targets_do() -> None:
     figure = plots.cce_by_slice(RESULT, SLICES, pit=PIT)
     excess, _, factor = figure.axes
-    means = {name: (RESULT.values[rows].mean(), RESULT.noise_floor_values[rows].mean()) for name, rows in SLICES.items()}
+    both = RESULT.values, RESULT.noise_floor_values
+    means = {name: [values[rows].mean() for values in both] for name, rows in SLICES.items()}
     by_name = {name: np.sqrt(max(0.0, cce**2 - floor**2)) for name, (cce, floor) in means.items()}
     names = [label.get_text() for label in excess.get_yticklabels()]
     assert [name.split()[0] for name in names] == sorted(by_name, key=by_name.__getitem__)
