@@ -197,14 +197,14 @@ def examples(folder: Path) -> list[str]:
 def write(folder: Path) -> list[dict[str, Any]]:
     """All pictures as ``<fault>.png`` in ``folder``, and their numbers."""
     folder.mkdir(parents=True, exist_ok=True)
-    told = []
+    drawn = []
     for fault in FAULTS:
         numbers, figure = examine(fault)
         numbers["picture"] = fault.name.replace(" ", "-") + ".png"
         (folder / numbers["picture"]).write_bytes(png(figure))
-        told.append(numbers)
-    (folder / "faults.json").write_text(json.dumps(told, indent=1))
-    return told
+        drawn.append(numbers)
+    (folder / "faults.json").write_text(json.dumps(drawn, indent=1))
+    return drawn
 
 
 if __name__ == "__main__":

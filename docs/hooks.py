@@ -55,7 +55,7 @@ def _sample_report() -> Path:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pictures and the sample report, which are made anew with every build."""
+    """Add the pictures and the sample report, which are made again with every build."""
     folder, faults = _faults()
     for fault in faults:
         picture = fault["picture"]

@@ -114,8 +114,8 @@ def _figure(file: str, said: str) -> str:
 
 def _numbers(table: list[dict[str, Any]]) -> str:
     rows = [list(table[0]), ["---"] * len(table[0]), *([_cell(value) for value in row.values()] for row in table)]
-    told = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    return f"<details markdown>\n<summary>The numbers</summary>\n\n{told}\n\n</details>\n"
+    message = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return f"<details markdown>\n<summary>The numbers</summary>\n\n{message}\n\n</details>\n"
 
 
 def _cell(value: Any) -> str:

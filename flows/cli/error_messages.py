@@ -19,8 +19,8 @@ def explained(error: BaseException) -> CongruenceError | None:
         return error
     if not isinstance(error, Exception):
         return None
-    if (told := trouble(error)) is not None:
-        return SurroundingsError(told)
+    if (message := trouble(error)) is not None:
+        return SurroundingsError(message)
     causes = [cause for cause in chain(error) if _of_prefect(cause)]
     if any(_is_unknown_login(cause) for cause in causes):
         return ClusterError(

@@ -21,6 +21,7 @@ from prefect.artifacts import create_table_artifact
 from congruence.flows.cli.progress import say
 from congruence.flows.evaluation.existing_results import asked_versions, divide, left_out, protocol_name
 from congruence.flows.evaluation.keys import encoder_protocol, evaluation_identity
+from congruence.flows.evaluation.not_serialized import NotSerialized
 from congruence.flows.evaluation.results import VersionOutcome
 from congruence.flows.evaluation.splits import open_planned
 from congruence.flows.evaluation.stages.addresses import local_stores, rows_of, store_uri
@@ -31,9 +32,8 @@ from congruence.flows.evaluation.stages.predict import check, kept_predictions, 
 from congruence.flows.evaluation.stages.score import Logged, score
 from congruence.flows.evaluation.stages.solve import groups_of, solve
 from congruence.flows.evaluation.stages.standardise import standardise
-from congruence.flows.evaluation.stages.waiting import flow_client, told
+from congruence.flows.evaluation.stages.waiting import flow_client, worker_messages
 from congruence.flows.evaluation.tracking import for_workers
-from congruence.flows.evaluation.untold import Untold
 from congruence.flows.prefect.dask_runner import on_workers_of
 from congruence.flows.prefect.journal import JOURNALED
 from congruence.kernels.errors import CongruenceError
@@ -131,12 +131,12 @@ def _work_on(
 def _on_workers(client: Client, settings: EvaluationSettings, work: SplitWork, again: bool) -> list[VersionOutcome]:
     runner = on_workers_of(client)
     on_dask = evaluate_split.with_options(task_runner=runner, flow_run_name=f"evaluate on {work.split.name}")
-    with told(client):
-        return on_dask(settings, Untold(work), again)
+    with worker_messages(client):
+        return on_dask(settings, NotSerialized(work), again)
 
 
 @flow(name="evaluate-split", validate_parameters=False, **JOURNALED)
-def evaluate_split(settings: EvaluationSettings, asked: Untold[SplitWork], again: bool) -> list[VersionOutcome]:
+def evaluate_split(settings: EvaluationSettings, asked: NotSerialized[SplitWork], again: bool) -> list[VersionOutcome]:
     """Embed a split, and predict, solve, score and log what is missing on it; every run that is opened is ended."""
     work = asked.here()
     ended: dict[str, VersionOutcome] = {}
@@ -200,7 +200,7 @@ def evaluate_split(settings: EvaluationSettings, asked: Untold[SplitWork], again
 
 
 def _mark_failed(identities: list[EvaluationIdentity], message: str, settings: EvaluationSettings) -> None:
-    """Mark open runs as failed. Where MLflow is away they stay open, which is told: what ended the work is raised."""
+    """Mark open runs as failed. Where MLflow is away they stay open, which is said: what ended the work is raised."""
     for position, identity in enumerate(identities):
         try:
             fail_run(identity, message, settings.tracking)

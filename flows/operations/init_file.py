@@ -72,7 +72,7 @@ def write_evaluation(
         overwrite: an existing file may be replaced.
 
     Raises:
-        SettingsError: the file exists, or the target or the inputs cannot be told; names the columns.
+        SettingsError: the file exists, or the target or the inputs cannot be inferred; names the columns.
         SplitError: no such data.
         RegistryError: no such model.
     """
@@ -127,7 +127,7 @@ def columns_roles(first: pa.Table, target: str | None, model: ModelFacts | None 
     """The roles of the columns, from their names, their types, the first rows and the columns that a model asks for.
 
     Raises:
-        SettingsError: the target or the inputs cannot be told.
+        SettingsError: the target or the inputs cannot be inferred.
     """
     asked = [name for name in model.inputs if name in first.column_names] if model is not None else []
     chosen = _target(first, target, asked)

@@ -27,7 +27,7 @@ from congruence.flows.evaluation.stages.embed import embed
 from congruence.flows.evaluation.stages.failures import why
 from congruence.flows.evaluation.stages.index import index
 from congruence.flows.evaluation.stages.predict import check, kept_predictions, predict
-from congruence.flows.evaluation.stages.waiting import as_completed, told
+from congruence.flows.evaluation.stages.waiting import as_completed, worker_messages
 from congruence.flows.evaluation.tracking import for_workers
 from congruence.flows.prefect.dask_runner import on_workers_of
 from congruence.flows.prefect.journal import JOURNALED
@@ -243,7 +243,7 @@ def _fitted(
     settings: EvaluationSettings, protocol: EvaluationProtocol, split: Split, parent: ModelVersion, *, half: bool
 ) -> FittedVersion:
     locks = in_use(settings.home_folder, *local_stores(settings))
-    with locks, dask_client(settings.cluster) as client, told(client):
+    with locks, dask_client(settings.cluster) as client, worker_messages(client):
         runner = on_workers_of(client)
         return fit_recalibrated.with_options(task_runner=runner)(settings, protocol, split, parent, half)
 

@@ -20,7 +20,7 @@ from congruence.flows.evaluation.stages.addresses import local_stores, rows_of, 
 from congruence.flows.evaluation.stages.embed import embed
 from congruence.flows.evaluation.stages.predict import check, kept_predictions, predict
 from congruence.flows.evaluation.stages.solve import solve
-from congruence.flows.evaluation.stages.waiting import told
+from congruence.flows.evaluation.stages.waiting import worker_messages
 from congruence.flows.evaluation.tracking import for_workers
 from congruence.flows.prefect.dask_runner import on_workers_of
 from congruence.flows.prefect.journal import JOURNALED
@@ -100,7 +100,7 @@ def score(
     kept.remove()
     work = SolveWork(protocol, known, asked, {label: kept})
     locks = in_use(chosen.home_folder, *local_stores(chosen))
-    with locks, dask_client(chosen.cluster) as client, told(client):
+    with locks, dask_client(chosen.cluster) as client, worker_messages(client):
         runner = on_workers_of(client)
         measure_inputs.with_options(task_runner=runner)(chosen, work, version)
     measurement = kept.require()

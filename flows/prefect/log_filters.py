@@ -33,9 +33,9 @@ class OwnErrors(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Every record passes."""
         error = record.exc_info[1] if record.exc_info else None
-        told = error if isinstance(error, _LATER) or error is None else explained(error)
-        if told is not None:
-            record.msg, record.args = f"{type(told).__name__}: %s", (told,)
+        message = error if isinstance(error, _LATER) or error is None else explained(error)
+        if message is not None:
+            record.msg, record.args = f"{type(message).__name__}: %s", (message,)
             record.exc_info = record.exc_text = None
             setattr(record, _MARK, True)
         elif record.exc_info:

@@ -260,11 +260,11 @@ def watch(
         started = time.monotonic()
         try:
             result = tick(settings, owner=owner)
-            told = report(result)
+            printed = report(result)
             said, problems = result.problems, [problem for problem in result.problems if problem not in said]
             for problem in problems:
                 notify(settings.notify, "congruence: a split cannot be evaluated", problem)
-            if told:
+            if printed:
                 console.print(f"watching; next look in {pause:.0f} s")
         except TrackingError as error:
             console.print(f"{error}\nstill watching: next try in {pause:.0f} s", soft_wrap=True)

@@ -166,14 +166,14 @@ def _names(labels: Array, count: int, features: Mapping[str, Array]) -> tuple[st
 
 def _ranges(members: Array, features: Mapping[str, Array], whole: Mapping[str, Array]) -> Sequence[str]:
     """The features whose middle 80 % is narrow in the region against the whole, the narrowest first."""
-    told: list[tuple[float, str]] = []
+    ranges: list[tuple[float, str]] = []
     for name, values in features.items() if members.any() else ():
         low, high = whole[name]
         inside_low, inside_high = np.nanquantile(values[members], _MIDDLE)
         width = (inside_high - inside_low) / (high - low) if high > low else 1.0
         if width <= _NARROW:
-            told.append((width, _range(name, inside_low, inside_high, low, high)))
-    return [text for _, text in sorted(told)[:_NAMED]]
+            ranges.append((width, _range(name, inside_low, inside_high, low, high)))
+    return [text for _, text in sorted(ranges)[:_NAMED]]
 
 
 def _range(name: str, low: float, high: float, lowest: float, highest: float) -> str:

@@ -113,8 +113,8 @@ class Monitor:
     @property
     def began_at(self) -> int | None:
         """The look at which the fault likeliest began, where there is one."""
-        told = [at for at in (self.wrong_at, self.alarm_at) if at is not None]
-        return int(evidence.detector(self._log_e)[1][min(told)]) if told else None
+        found_at = [at for at in (self.wrong_at, self.alarm_at) if at is not None]
+        return int(evidence.detector(self._log_e)[1][min(found_at)]) if found_at else None
 
     @property
     def verdict(self) -> Verdict:

@@ -1,4 +1,4 @@
-"""What a pass over a split in blocks is told of its inputs, and what every block makes of its own."""
+"""What a pass over a split in blocks knows of its inputs, and what every block makes of its own."""
 
 from __future__ import annotations
 

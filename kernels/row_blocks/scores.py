@@ -1,4 +1,4 @@
-"""The pass over scores: what is solved of the sums, what every row of a block is told, and what the split is told.
+"""The pass over scores: what is solved of the sums, what every row of a block knows, and what the split knows.
 
 e = C (mu W + C'C)^-1 C'Delta at each row; the noise floor and the p-values of points come from the leading directions,
 the certificate from K[s, :] Z on a thousand rows s, to which every block adds its share.

@@ -29,7 +29,7 @@ class BlockSystem:
     """The prepared system of a split in blocks: what ``PreparedCongruence`` is to a split in memory.
 
     Attributes:
-        inputs: what blocks are told.
+        inputs: what blocks know.
         factor: lower Cholesky factor of mu W + C'C, (m, m).
         gram: C'C, (m, m).
         spread: U'U, (k, k), the identity up to rounding.
@@ -70,7 +70,7 @@ class BlockSystem:
 def chosen_inputs(
     protocol: EvaluationProtocol, sample: RowSample, rows: Array, n: int, landmarks: int, seed: int
 ) -> tuple[BlockInputs, Array]:
-    """What blocks are told for the pass over C'C, and the inputs (s, d) of the sample's checked rows.
+    """What blocks know for the pass over C'C, and the inputs (s, d) of the sample's checked rows.
 
     Args:
         protocol: kernel and lambda.

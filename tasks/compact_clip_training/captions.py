@@ -1,4 +1,4 @@
-"""What the compact CLIP is told about a digit: its name and its rotation, in words."""
+"""What the compact CLIP reads of a digit: its name and its rotation, in words."""
 
 DIGIT_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 

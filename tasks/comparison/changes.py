@@ -58,7 +58,7 @@ def _places(labels: pd.Series[Any], prefix: str) -> list[Place]:
 def _said(
     first: str, second: str, new: Array, old: Array, places: list[Place], regions: list[Place]
 ) -> tuple[str, ...]:
-    """By PIT values (v,) of both; p-values are held against 5 % over all places that are told of.
+    """By PIT values (v,) of both; p-values are held against 5 % over all places that are named.
 
     ``regions`` are those over which an average may mix faults.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _FAULTS_OF_THE_NAME = (errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.EINVAL)
 
-_TOLD = (
+_STATES = (
     "ETag",
     "etag",
     "e_tag",
@@ -119,9 +119,9 @@ def file_state(filesystem: Any, path: str, local: bool) -> str:
     if local:
         found = os.stat(path)
         return f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
-    told = filesystem.info(path)  # a listing says less than a request of its own: only what both say is compared
-    name = next((name for name in _TOLD if told.get(name)), None)
-    return f"{told['size']} {told[name]}" if name is not None else str(filesystem.ukey(path))
+    info = filesystem.info(path)  # a listing says less than a request of its own: only what both say is compared
+    name = next((name for name in _STATES if info.get(name)), None)
+    return f"{info['size']} {info[name]}" if name is not None else str(filesystem.ukey(path))
 
 
 def joint_state(location: "Location", paths: Sequence[str]) -> str:

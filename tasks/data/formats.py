@@ -42,7 +42,7 @@ class Format:
         """The format of the split.
 
         Raises:
-            SplitError: it cannot be told, or nothing lies there.
+            SplitError: it cannot be inferred, or nothing lies there.
         """
         location = Location.of(settings.uri, settings.storage_options)
         form = _detect(location) if settings.format == "auto" else settings.format

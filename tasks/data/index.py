@@ -50,7 +50,7 @@ def source_files(settings: SplitSettings) -> list[str]:
     """The files of a split, each of which is indexed alone: arrays that are read side by side count as one.
 
     Raises:
-        SplitError: no such file or folder, or its format cannot be told.
+        SplitError: no such file or folder, or its format cannot be inferred.
     """
     return Format.of(settings).paths()
 

@@ -47,7 +47,7 @@ def first_table(uri: str) -> Table:
     """The rows of the first file at ``uri``, before anything is said about its columns: to look at a few of them.
 
     Raises:
-        SplitError: no such file or folder, or its format cannot be told.
+        SplitError: no such file or folder, or its format cannot be inferred.
     """
     form = Format.of(SplitSettings(uri=uri, input="-"))
     layout = form.describe(form.paths()[0])

@@ -55,9 +55,9 @@ def ask(method: str, url: str, *, headers: Mapping[str, str] | None = None, **op
 def answer_of(response: requests.Response, asked: float, seconds: float) -> Answer:
     """What a response says; it was asked for at ``asked`` of this machine's clock, and took ``seconds``."""
     skew = None
-    if told := response.headers.get("Date"):
+    if date := response.headers.get("Date"):
         # Dates are cut to the second: the middle of it is the best guess.
-        skew = parsedate_to_datetime(told).timestamp() + 0.5 - (asked + seconds / 2)
+        skew = parsedate_to_datetime(date).timestamp() + 0.5 - (asked + seconds / 2)
     return Answer(response.status_code, response.text, seconds, skew)
 
 

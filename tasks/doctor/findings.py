@@ -123,9 +123,9 @@ class _Running:
         self._ready.set()
 
     def _told(self, error: Exception) -> Finding:
-        told = str(error) if isinstance(error, CongruenceError) else trouble(error)
-        if told is not None:  # our own messages have the remedy in them
-            return Finding(self._check.place, "wrong", f"{self._step.doing}: {told}")
+        message = str(error) if isinstance(error, CongruenceError) else trouble(error)
+        if message is not None:  # our own messages have the remedy in them
+            return Finding(self._check.place, "wrong", f"{self._step.doing}: {message}")
         text = str(error).strip()
         first = f"{type(error).__name__}: {text.splitlines()[0][:_LONGEST]}" if text else type(error).__name__
         return wrong(self._check.place, f"{self._step.doing}: {first}", self._step.remedy)

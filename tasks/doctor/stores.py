@@ -47,8 +47,8 @@ def store(uri: str, options: Mapping[str, Any]) -> Iterator[Finding | Step]:
         if any(item.level == "wrong" for item in found):
             return
     yield Step(f"writing to {shown}", _OTHERWISE)
-    told = probe(uri, options)
-    yield fine(PLACE, f"{shown} can be written, read and deleted") if told is None else wrong(PLACE, *told)
+    message = probe(uri, options)
+    yield fine(PLACE, f"{shown} can be written, read and deleted") if message is None else wrong(PLACE, *message)
 
 
 def probe(uri: str, options: Mapping[str, Any]) -> tuple[str, str] | None:

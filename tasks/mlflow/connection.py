@@ -91,8 +91,8 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
         except Exception as error:
             if not _of_a_server(error):
                 raise
-            if (told := trouble(error)) is not None:
-                raise TrackingError(f"{step}: {server(settings)}: {told}") from error
+            if (message := trouble(error)) is not None:
+                raise TrackingError(f"{step}: {server(settings)}: {message}") from error
             message = mask_text(str(error)).strip().splitlines()[0][:400] if str(error) else type(error).__name__
             if _is_unknown_login(error):
                 raise TrackingError(

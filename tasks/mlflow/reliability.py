@@ -115,7 +115,7 @@ def _dataset(split: SplitSummary, context: str) -> DatasetInput:
 
 def _note(found: Reliability) -> str:
     inputs, reference = found.inputs, found.reference
-    threshold = "No input's error can be told from noise: none need be withheld."
+    threshold = "No input's error stands out from noise: none need be withheld."
     if found.threshold is not None:
         threshold = f"**{found.withheld:,}** should be withheld: CCE above {found.threshold:.4g}."
     lines = [

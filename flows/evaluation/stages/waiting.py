@@ -22,7 +22,7 @@ listen(lambda title, total, unit: _lines(title, total, unit))
 _LOOK_SECONDS = 5.0
 _LINES = "congruence-lines"
 _STEP_SECONDS = 5.0
-"""Of a worker's step that is told: shorter ones are over before anybody wonders."""
+"""A worker's step is announced: shorter ones are over before anybody wonders."""
 
 
 def as_completed(futures: list[PrefectFuture[Any]]) -> Iterator[PrefectFuture[Any]]:
@@ -86,7 +86,7 @@ def _lines(title: str, total: int, unit: str) -> Advance | None:
 
 
 @contextmanager
-def told(client: Client) -> Iterator[None]:
+def worker_messages(client: Client) -> Iterator[None]:
     """Shows the lines that workers ``tell``."""
     client.subscribe_topic(_LINES, _show)
     try:

@@ -1,4 +1,4 @@
-"""What a flow is given and its tasks are not told.
+"""A parameter of a flow that stays in its process: Prefect neither stores it nor sends it to tasks.
 
 Prefect writes a run's parameters to its server, and sends them along with each of the run's tasks: a parameter that
 grows with the versions is then sent, and held by the scheduler, once for every version.
@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Untold(Generic[T]):
+class NotSerialized(Generic[T]):
     """A flow's parameter that stays in the process of the flow: a copy that is sent elsewhere holds nothing.
 
     Args:
@@ -33,5 +33,5 @@ class Untold(Generic[T]):
             raise ValueError("this parameter is known to the process of the flow alone")
         return self._value
 
-    def __reduce__(self) -> tuple[type[Untold[T]], tuple[None]]:
+    def __reduce__(self) -> tuple[type[NotSerialized[T]], tuple[None]]:
         return type(self), (None,)
