@@ -12,7 +12,6 @@ from pydantic import Field, model_validator
 
 from congruence.kernels import distributions
 from congruence.kernels.distributions.base import Distribution
-from congruence.kernels.distributions.quantile_tails import Tails
 from congruence.tasks.model_outputs.call import parse_call
 from congruence.tasks.settings.strict import Strict
 
@@ -78,7 +77,7 @@ class PredictionSettings(Strict):
     component: str | None = None
     crossing: Literal["sort", "refuse"] | None = None
     """Of quantiles that fall as the level rises: sort by default."""
-    tails: Tails | None = None
+    tails: Literal["normal", "exponential", "none"] | None = None
     """Of quantiles beyond the outer levels: normal by default, through the outer two on each side."""
 
     @model_validator(mode="after")

@@ -105,5 +105,5 @@ def test_without_a_place_for_copies_the_rows_are_the_same(
     (tmp_path / "copies").write_text("a file where the folder should be")
     with caplog.at_level(logging.WARNING):
         split = opened(tmp_path)
-    assert "decompressed anew for every shard" in caplog.text
+    assert "decompressed again for every shard" in caplog.text
     np.testing.assert_array_equal(rows(split), x)

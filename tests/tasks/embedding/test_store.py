@@ -150,7 +150,7 @@ def test_every_kind_of_damage_to_every_object_is_noticed_and_redone(
         assert list(open_store(folder).verify()) == [1]
         store = open_store(folder)
         assert store.pending() == [shard], name
-        with pytest.raises(StoreError, match=r"shard 1 \(rows 7 to 14\) .*; run again"):
+        with pytest.raises(StoreError, match=r"shard 1 \(rows 7 to 14\) .*; rerun"):
             store.read()
         write(store, shard, {1: "not an image"})
         assert objects(folder) == before

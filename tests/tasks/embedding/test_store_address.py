@@ -106,7 +106,7 @@ def test_one_listing_tells_what_is_pending_and_one_object_that_nothing_is(
 
     summary.write_bytes(summary.read_bytes()[:-1])
     assert opened(str(tmp_path), plan).pending() == []
-    with pytest.raises(StoreError, match=r"shard 1 \(rows 2 to 4\) lacks its data; run again"):
+    with pytest.raises(StoreError, match=r"shard 1 \(rows 2 to 4\) lacks its data; rerun"):
         again.read(slice(0, 8))
     assert opened(str(tmp_path), plan).pending() == [plan.shards[1]]
 
