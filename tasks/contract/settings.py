@@ -6,14 +6,16 @@ import re
 from dataclasses import is_dataclass
 from functools import cache
 from itertools import pairwise
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
 from congruence.kernels import distributions
-from congruence.kernels.distributions.base import Distribution
 from congruence.tasks.model_outputs.call import parse_call
 from congruence.tasks.settings.strict import Strict
+
+if TYPE_CHECKING:  # a file with a mistake is refused before SciPy is loaded
+    from congruence.kernels.distributions.base import Distribution
 
 Column = str | float | list[str]
 """A column name, a constant for every row, or several columns that form the matrix of one parameter."""
@@ -31,6 +33,8 @@ _VALUES_OF_A_ROW = ("samples", "quantiles")
 @cache
 def families() -> dict[str, type[Distribution]]:
     """Every family of ``congruence.kernels.distributions`` by its name in settings: StudentT is ``student_t``."""
+    from congruence.kernels.distributions.base import Distribution
+
     members = (getattr(distributions, name) for name in dir(distributions))
     kinds = [kind for kind in members if isinstance(kind, type) and issubclass(kind, Distribution)]
     return {family_name(kind): kind for kind in kinds if is_dataclass(kind)}
