@@ -33,7 +33,7 @@ def scheduler(tmp_path: Path) -> Iterator[tuple[Process, ClusterSettings]]:
 
 def test_a_lost_scheduler_is_reported_at_once_with_its_address(scheduler: tuple[Process, ClusterSettings]) -> None:
     process, settings = scheduler
-    message = rf"scheduler at {settings.address} was lost.*run again"
+    message = rf"scheduler at {settings.address} was lost.*run the same command"
 
     def lose_it() -> None:
         with dask_client(settings) as client:
@@ -58,7 +58,7 @@ def test_a_cluster_without_workers_is_announced_and_then_given_up(
         monkeypatch.setattr(capacity, "WORKERS_SECONDS", 0.1)
         with pytest.raises(ClusterError, match=r"no worker.*dask worker"):
             capacity.cluster_capacity(client)
-    assert ["no workers" in line for line in said] == [True]
+    assert ["No workers connected" in line for line in said] == [True]
 
 
 def test_work_that_kills_its_workers_is_named_with_a_remedy() -> None:
@@ -67,7 +67,7 @@ def test_work_that_kills_its_workers_is_named_with_a_remedy() -> None:
         LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster,
     ):
         settings = ClusterSettings(kind="address", address=cluster.scheduler_address)
-        with pytest.raises(ClusterError, match=r"died.*memory.*run again"), dask_client(settings) as client:
+        with pytest.raises(ClusterError, match=r"died.*memory.*run the same command"), dask_client(settings) as client:
             client.submit(os._exit, 1).result()
         with pytest.raises(FileNotFoundError), dask_client(settings):
             Path("/nowhere/at/all").read_bytes()
