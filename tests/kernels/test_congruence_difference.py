@@ -5,7 +5,7 @@ import pytest
 from scipy.special import ndtri
 
 from congruence.kernels import RBF, MultivariateNormal, Normal, Poisson, Polynomial, Samples, prepare
-from congruence.kernels.congruence import influence
+from congruence.kernels.congruence import influence_sums
 from congruence.kernels.congruence.difference import (
     congruence_differences,
     difference_of_influences,
@@ -187,7 +187,7 @@ def test_errors_of_many_directions_are_known_by_the_leading_ones(monkeypatch):
     prepared = prepare(x, input_kernel=KERNEL)
     found = []
     for axes in (128, 1000):
-        monkeypatch.setattr(influence, "MAX_AXES", axes)
+        monkeypatch.setattr(influence_sums, "MAX_AXES", axes)
         result = prepared.conditional_congruence_error(y, model, output_kernel=RBF(0.1), uncertainty=True)
         found.append(result.uncertainty)
     few, whole = found

@@ -78,8 +78,7 @@ def test_one_card_of_a_cluster_solves_beside_its_inputs():
         prepared = prepare_on_dask(client, x, input_kernel=Polynomial(), gpu=True)
         assert isinstance(prepared.solver, ConjugateGradientOnCard)
         smoothed, solution = prepared.smooth(rhs)
-        prepared.state.made.release()  # as where the worker is lost: it is made again
-        prepared.state.made = None
+        prepared.state.made.clear()  # as where the worker is lost: it is made again
         again, _ = prepared.smooth(rhs)
     on_host = prepare(x, input_kernel=Polynomial(), solver=ConjugateGradient())
     expected, host = on_host.smooth(rhs)

@@ -46,7 +46,7 @@ def test_the_estimate_is_unbiased_even_with_a_spectrum_of_four_landmarks(kernel)
         chance = np.mean((W @ z) ** 2 - known**2, axis=1)
         estimates.append(smoother.squared_weights(variance) + chance)
         np.testing.assert_allclose(
-            squared_floor(variance, smoother, z, W @ z), np.maximum(estimates[-1], 0.0), rtol=1e-4, atol=1e-9
+            squared_floor(variance, smoother, z, W @ z), np.maximum(estimates[-1], 0.0), rtol=1e-4, atol=1e-8
         )
     error = np.std(estimates, axis=0) / np.sqrt(len(estimates))
     assert np.all(np.abs(np.mean(estimates, axis=0) - W**2 @ variance) < 5.0 * error + 1e-6)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from congruence.kernels import ECAI, EXACT, PREPRINT, RBF, Normal, Poisson, Polynomial, Samples, prepare, variance_gamma
+from congruence.kernels.congruence.preparation import prepare as prepare_inputs
 from congruence.kernels.errors import InvalidInputError, ProtocolError
 from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.mean_embeddings.residuals import marginal_kernel
@@ -44,7 +45,7 @@ def test_a_weighted_point_is_a_repeated_point(solver):
         input_kernel=KERNEL,
         regularization=0.1,
         weights=counts,
-        prepare_inputs=partial(prepare, solver=solver),
+        prepare_inputs=partial(prepare_inputs, solver=solver),
     )
     np.testing.assert_allclose(reference.smooth(y[:, None])[0], expected, rtol=1e-7)
 
