@@ -6,6 +6,7 @@ from typing import Any
 
 from prefect import Flow
 from prefect.client.schemas.objects import FlowRun, State
+from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
 
 from congruence.tasks.runtime.run_journal import EMBEDDED, closed, opened
@@ -26,6 +27,12 @@ def _server() -> str:
 def note_open(ran: Flow[..., Any], run: FlowRun, state: State[Any]) -> None:  # noqa: ARG001
     """Prefect's hook on a run that begins."""
     opened("flow_run", _server(), str(run.id))
+
+
+def note_under_way() -> None:
+    """The flow run that is under way: one of a deployment began before its process kept a journal."""
+    if flow_run.id is not None:
+        opened("flow_run", _server(), str(flow_run.id))
 
 
 def note_closed(ran: Flow[..., Any], run: FlowRun, state: State[Any]) -> None:  # noqa: ARG001

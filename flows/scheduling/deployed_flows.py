@@ -23,7 +23,7 @@ from congruence.flows.evaluation.pipeline import evaluate as evaluate_versions
 from congruence.flows.evaluation.results import VersionOutcome
 from congruence.flows.evaluation.tracking import use_tracking
 from congruence.flows.operations.gate import gate_outcomes
-from congruence.flows.prefect.journal import JOURNALED, note_closed
+from congruence.flows.prefect.journal import JOURNALED, note_closed, note_under_way
 from congruence.flows.scheduling.poll import Tick, tick
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.comparison import GateDecision
@@ -165,6 +165,7 @@ def _settings(
         chosen = chosen.model_copy(update={"home": Path(given)})
     end_with_the_worker()
     take_over(embed_servers(chosen.home_folder), chosen)
+    note_under_way()
     return chosen if model is None else chosen.model_copy(update={"models": [model]})
 
 
