@@ -28,6 +28,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[StackStage]:
         shutil.rmtree(made.home, ignore_errors=True)
 
 
+@pytest.mark.exercise
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(postgresql_program("initdb") is None, reason="PostgreSQL is not installed")
