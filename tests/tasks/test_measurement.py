@@ -45,7 +45,7 @@ def measured(protocol: EvaluationProtocol, **options) -> Measurement:
 
 def beyond_noise(result) -> float:
     """The root mean square of CCE less that of the noise, whose expectation does not depend on the size of a split."""
-    return float(np.sqrt(max(0.0, np.mean(result.values**2) - np.mean(result.noise_floor_values**2))))
+    return float(np.sqrt(max(0.0, np.mean(result.squared_values) - np.mean(result.noise_floor_values**2))))
 
 
 @pytest.mark.parametrize("choice", ["uniform", "leverage", "rpcholesky"])
@@ -59,10 +59,8 @@ def test_a_downsampled_reference_still_scores_and_tests_every_point(choice: str)
         # Half of the points double the floor's square; the error that is the model's stays.
         assert result.noise_floor > whole.results[name].noise_floor
         assert found.tests[name].point_p_values.shape == (ROWS,)
-    # Over six seeds, ten choices of half the points give 0.21 to 0.23 for the 0.24 of all of them; rpcholesky, which
-    # takes the points that lie apart, 0.158 to 0.194.
-    apart = 0.4 if choice == "rpcholesky" else 0.3
-    assert beyond_noise(found.results["wrong"]) == pytest.approx(beyond_noise(whole.results["wrong"]), rel=apart)
+    # Over seeds, ten choices of half the points give 0.17 to 0.24 for the 0.24 of all of them.
+    assert beyond_noise(found.results["wrong"]) == pytest.approx(beyond_noise(whole.results["wrong"]), rel=0.3)
     assert found.tests["wrong"].p_value < 0.05
     assert found.tests["right"].p_value > 0.01
 
