@@ -18,10 +18,12 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.gram.spectrum import SpectralSmoother
-from congruence.kernels.gram.thin_products import projected, squares_at, weighted_squares
+from congruence.kernels.gram.thin_products import product, projected, squares_at, weighted_squares
+from congruence.kernels.gram.tiles import tile_slices
 from congruence.kernels.resampling.keyed import row_signs
 
 PROBES = 16
+ROWS = 4096  # that are taken to double precision at once
 TOLERANCE = 0.02  # of the norm of a smoothed probe
 
 
@@ -40,8 +42,9 @@ def probe_tolerances(probes: Array, smoother: SpectralSmoother) -> Array:
 
 def add_floor(sums: BlockSums, vectors: Array, variance: Array, probes: Array) -> None:
     """What some rows U (n, k) with variances (n,) and probes (n, p) add to the floor."""
-    sums.add("variance", weighted_squares(vectors, variance))
-    sums.add("probes", projected(vectors, probes))
+    exact = vectors.astype(np.float64)  # where the probes see all of a point's floor, two large sums leave it
+    sums.add("variance", weighted_squares(exact, variance))
+    sums.add("probes", projected(exact, probes))
 
 
 @dataclass(frozen=True)
@@ -59,21 +62,23 @@ class FloorCoefficients:
     @classmethod
     def of(cls, filters: Array, sums: BlockSums) -> FloorCoefficients:
         """From what all rows added."""
-        squares = filters[:, None] * sums.added["variance"] * filters
-        return cls(squares.astype(np.float32), (filters[:, None] * sums.added["probes"]).astype(np.float32))
+        return cls(filters[:, None] * sums.added["variance"] * filters, filters[:, None] * sums.added["probes"])
 
     def squared(self, vectors: Array, smoothed: Array) -> Array:
         """E[CCE(x_j)^2], (m,), at points U (m, k) with smoothed probes W z (m, p)."""
-        known = (vectors @ self.probes).astype(np.float64)
+        exact = vectors.astype(np.float64)
+        known = product(exact, self.probes)
         chance = np.mean((smoothed - known) * (smoothed + known), axis=1)
-        return np.asarray(np.maximum(squares_at(vectors, self.squares) + chance, 0.0))
+        return np.asarray(np.maximum(squares_at(exact, self.squares) + chance, 0.0))
 
 
 def squared_floor(variance: Array, smoother: SpectralSmoother, probes: Array, smoothed: Array) -> Array:
     """E[CCE(x_j)^2], (m,), from probes z (n, p) and W z (m, p), where all rows are here."""
     sums = BlockSums()
-    add_floor(sums, smoother.analysis, variance, probes)
-    return FloorCoefficients.of(smoother.filters, sums).squared(smoother.synthesis, smoothed)
+    for rows in tile_slices(slice(0, len(variance)), ROWS):
+        add_floor(sums, smoother.analysis[rows], variance[rows], probes[rows])
+    floor, points = FloorCoefficients.of(smoother.filters, sums), tile_slices(slice(0, len(smoothed)), ROWS)
+    return np.concatenate([floor.squared(smoother.synthesis[rows], smoothed[rows]) for rows in points])
 
 
 def _single(probes: Array) -> Array:
