@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +10,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import yaml
 
+from congruence.flows.operations.init_design import NAMES_A_ROW, proposed_design
 from congruence.tasks.data.opening import first_table
 from congruence.tasks.runtime.errors import SettingsError
 
@@ -18,9 +18,6 @@ TARGET_NAMES = ("target", "y", "label")
 KEY_NAMES = ("key", "id", "row_id", "uuid")
 MOST_SLICES, MOST_GROUPS = 3, 30
 SEEN_ROWS = 256
-_NAMES_A_ROW = re.compile(r"^ID(?=[A-Z_]|[a-z])|(?<=[a-z])(ID|Id)$|_(id|key)$|_(ID|KEY)$")
-"""Words in a column's name that make it a key where its values differ: policy_id, IDpol, policyID."""
-
 _IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp", ".gif")
 
 ENCODERS = {
@@ -30,6 +27,13 @@ ENCODERS = {
     ),
     "text": "encoder: {kind: open_clip_text, model: ViT-B-32, pretrained: laion2b_s34b_b79k}",
     "features": "encoder: {kind: identity}    # each feature, standardised by its mean and scale on the split",
+}
+
+_DESIGN = {
+    "groups": ("patient", "rows of one value belong together: p-values and intervals take them as one"),
+    "time": ("timestamp", "the order of the rows: p-values and intervals allow for neighbours that are alike"),
+    "weight": ("w", "how much each row counts in means"),
+    "exposure": ("years", "what each count is of, such as insured years: for models of rates"),
 }
 
 
@@ -55,6 +59,7 @@ class Roles:
     key: str | None
     slices: list[str]
     more_slices: list[str] = field(default_factory=list)
+    design: Mapping[str, str] = field(default_factory=dict)
 
 
 def write_evaluation(
@@ -132,7 +137,9 @@ def columns_roles(first: pa.Table, target: str | None, model: ModelFacts | None 
     asked = [name for name in model.inputs if name in first.column_names] if model is not None else []
     chosen = _target(first, target, asked)
     key = _key(first, {chosen, *asked})
-    rest = [name for name in first.column_names if name not in (chosen, key)]
+    design = proposed_design(first, {chosen, key}, asked, model is not None and bool(model.inputs))
+    named = [column for role, column in design.items() if role != "exposure"]  # which is an input of the law as well
+    rest = [name for name in first.column_names if name not in (chosen, key, *named)]
     images = [name for name in rest if _holds_images(first.column(name))]
     numbers = [name for name in (asked or rest) if name in rest and _holds_numbers(first.schema.field(name).type)]
     texts = [name for name in rest if _holds_texts(first.column(name))]
@@ -151,7 +158,7 @@ def columns_roles(first: pa.Table, target: str | None, model: ModelFacts | None 
     slices = [name for name in rest if name not in read and name not in texts and _groups(first.column(name))]
     slices.sort(key=lambda name: name not in asked)  # what the model reads first: there it can be wrong in its own way
     shown, more = slices[:MOST_SLICES], slices[MOST_SLICES:]
-    return Roles(chosen, kind, given, model_inputs, key, shown, more)  # type: ignore[arg-type]
+    return Roles(chosen, kind, given, model_inputs, key, shown, more, design)  # type: ignore[arg-type]
 
 
 def evaluation_text(data: str, roles: Roles, model: ModelFacts | None) -> str:
@@ -181,6 +188,7 @@ def evaluation_text(data: str, roles: Roles, model: ModelFacts | None) -> str:
         if roles.slices
         else "    # slices: [city]    # columns whose values are reported one by one"
     )
+    lines += _design_lines(roles.design)
     lines += [ENCODERS[roles.input_kind], *_predictions(model), ""]
     lines += [
         "# protocol: exact    # or preprint, ecai: values of different protocols do not compare",
@@ -191,6 +199,15 @@ def evaluation_text(data: str, roles: Roles, model: ModelFacts | None) -> str:
         "# home: .congruence    # where embeddings, predictions and MLflow's database are stored",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _design_lines(design: Mapping[str, str]) -> Iterator[str]:
+    """Columns that say how rows were sampled; what was not found stands as a comment."""
+    for role, (example, comment) in _DESIGN.items():
+        if role in design:
+            yield f"    {role}: {_flow(design[role])}    # {comment}"
+        else:
+            yield f"    # {role}: {example}    # {comment}"
 
 
 def check(text: str, output: Path) -> None:
@@ -239,7 +256,7 @@ def _target(first: pa.Table, target: str | None, asked: Sequence[str]) -> str:
 def _key(first: pa.Table, taken: set[str]) -> str | None:
     for name in map(str, first.column_names):
         column, kind = first.column(name), first.schema.field(name).type
-        named = name.lower() in KEY_NAMES or _NAMES_A_ROW.search(name) is not None
+        named = name.lower() in KEY_NAMES or NAMES_A_ROW.search(name) is not None
         if named and name not in taken and (pa.types.is_integer(kind) or _is_text(kind)):
             values = column.to_pylist()
             if None not in values and len(set(values)) == len(values):

@@ -56,8 +56,5 @@ def _sample(split: Split, rows: int) -> pd.DataFrame:
     shards = [split.shards[place] for place in places]
     held = np.concatenate([np.arange(shard.start, shard.stop) for shard in shards])
     chosen = np.sort(draw.choice(held, size=min(rows, len(held)), replace=False))
-    settings = split.settings
-    columns = [split.key_column, *settings.target_columns, *settings.model_input_columns, *settings.slices]
-    wanted = list(dict.fromkeys([*columns, *settings.input_columns]))
-    frames = [split.frame(shard, wanted) for shard in shards]
+    frames = [split.frame(shard, split.row_columns) for shard in shards]
     return pd.concat([frame.loc[frame.index.isin(chosen)] for frame in frames], ignore_index=True)

@@ -109,6 +109,13 @@ def _about_rows(split: Split, left_out: str | None) -> list[str]:
             f"split {split.name!r}: {usable} rows show gross faults at most; bring {FEW_ROWS} or more, 1,000 to see a "
             "spread that is wrong by a fifth"
         )
+    total, squares = facts.weights
+    if squares > 0.0:
+        effective = total * (total / squares)
+        notes.append(
+            f"split {split.name!r}: weighted by {split.settings.weight!r}, its {split.rows:,} rows say as much as "
+            f"{effective:,.0f} of equal weight"
+        )
     return notes
 
 

@@ -43,7 +43,7 @@ from congruence.tasks.data.roles import checked_inputs, described_columns
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.tables import Table
 
-_FORMAT = "2"
+_FORMAT = "3"
 
 
 def source_files(settings: SplitSettings) -> list[str]:
@@ -220,6 +220,11 @@ def _make(settings: SplitSettings, folder: Path, copies: Path | None, name: str)
         path, found = _part(settings, plan.form, layout, folder, copies)
         parts.append(path)
         facts.join(found)
+    if settings.weight is not None and facts.weights[0] == 0.0:
+        raise SplitError(
+            f"{plan.table.location}: column {settings.weight!r} (weight) is 0 in all {facts.rows:,} rows; at least one "
+            "row must count: name another column, or leave weight out"
+        )
     rows = _rows(parts)
     try:
         shards, digest = merged(settings, plan.table, plan.inputs, rows)

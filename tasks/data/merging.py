@@ -46,7 +46,8 @@ def merged(settings: SplitSettings, table: Table, inputs: InputColumns, rows: Ta
     if key:
         _require_unique(keys, key, rows if key in rows.schema.names else table, table)
     described = combine(part for name in names for part in (name.encode(), states[name].digest())).encode()
-    return shards.finished(), combine([described, whole.digest()])
+    roles = [f"{role}: {name}".encode() for role, name in settings.design_columns.items()]
+    return shards.finished(), combine([described, whole.digest(), *roles])
 
 
 class _ShardDigests:

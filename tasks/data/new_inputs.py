@@ -10,7 +10,8 @@ from congruence.tasks.data.split import Split
 
 
 def new_inputs(labelled: SplitSettings, uri: str, *, name: str = "inputs") -> SplitSettings:
-    """Settings of the inputs at ``uri``, read as ``labelled`` is. Key, target and slices are kept where they are there.
+    """Settings of the inputs at ``uri``, read as ``labelled`` is. Columns that only labelled rows
+    need are left out where they are not there.
 
     Raises:
         SplitError: nothing that can be read at ``uri``.
@@ -23,6 +24,7 @@ def new_inputs(labelled: SplitSettings, uri: str, *, name: str = "inputs") -> Sp
             "key": read.key if read.key in present else None,
             "target": read.target if set(read.target_columns) <= present else None,
             "slices": [column for column in read.slices if column in present],
+            **{role: column if column in present else None for role, column in read.design_columns.items()},
         }
     )
 

@@ -25,6 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from congruence.tasks.data.design import as_numbers, design_problem
 from congruence.tasks.data.digests import ROW_BYTES, canonical_bytes, combine, digest_of, is_number
 from congruence.tasks.data.errors import SplitError
 from congruence.tasks.data.inputs import InputColumns
@@ -79,12 +80,15 @@ class PartFacts:
     targets: Lacking = field(default_factory=Lacking)
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     """The smallest and the largest target by column."""
+    weights: tuple[float, float] = (0.0, 0.0)
+    """Their sum and that of their squares, where the rows have weights."""
 
     def join(self, other: PartFacts) -> None:
         """The facts of the next file's rows as well."""
         self.inputs.join(other.inputs, self.rows)
         self.targets.join(other.targets, self.rows)
         self.rows += other.rows
+        self.weights = (self.weights[0] + other.weights[0], self.weights[1] + other.weights[1])
         for name, (low, high) in other.ranges.items():
             before = self.ranges.get(name, (low, high))
             self.ranges[name] = (min(before[0], low), max(before[1], high))
@@ -93,7 +97,8 @@ class PartFacts:
     def from_json(cls, said: dict[str, Any]) -> PartFacts:
         """What ``asdict`` gave."""
         ranges = {name: (low, high) for name, (low, high) in said["ranges"].items()}
-        return cls(said["rows"], Lacking.of(said["inputs"]), Lacking.of(said["targets"]), ranges)
+        total, squares = said["weights"]
+        return cls(said["rows"], Lacking.of(said["inputs"]), Lacking.of(said["targets"]), ranges, (total, squares))
 
 
 def stored_type(kind: Any) -> Any:
@@ -197,6 +202,7 @@ class _Part:
     def _index(self, batch: pa.RecordBatch, start: int) -> pa.RecordBatch:
         if self._key:
             self._require_keys(batch.column(self._key), start)
+        self._add_design(batch, start)
         rows = np.arange(start, start + batch.num_rows)
         found: dict[str, Any] = {
             FILE: pa.repeat(self._file, batch.num_rows),
@@ -249,6 +255,16 @@ class _Part:
                 self.facts.ranges[name] = (min(before[0], low), max(before[1], high))
         return lacking
 
+    def _add_design(self, batch: pa.RecordBatch, start: int) -> None:
+        for role, name in self._settings.design_columns.items():
+            found = design_problem(role, batch.column(name))
+            if found is not None:
+                row, reason = found
+                raise SplitError(f"{self._table.place(start + row)}: column {name!r} ({role}) {reason}")
+            if role == "weight":
+                weights, (total, squares) = as_numbers(batch.column(name)), self.facts.weights
+                self.facts.weights = (total + float(weights.sum()), squares + float(weights @ weights))
+
     def _require_keys(self, column: Any, start: int) -> None:
         if column.null_count:
             row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
@@ -259,12 +275,6 @@ class _Part:
 def target_reason(name: str, value: float) -> str:
     """Why a row cannot be measured by its target."""
     return f"target {name!r} is {value}, not a finite number"
-
-
-def as_numbers(column: Any) -> npt.NDArray[np.float64]:
-    """A column of numbers as float64, NaN where it is null."""
-    numbers: npt.NDArray[np.float64] = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    return numbers
 
 
 def _known(part: Path | None, rows: int) -> _Known | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from congruence.tasks.data.design import design_type_problem
 from congruence.tasks.data.errors import SplitError, unknown_column
 from congruence.tasks.data.files import ImageFolder
 from congruence.tasks.data.inputs import InputColumns, input_columns
@@ -15,9 +16,10 @@ from congruence.tasks.data.tables import Table
 
 
 def described_columns(settings: SplitSettings, table: Table, inputs: InputColumns) -> list[str]:
-    """The columns that a split's digest covers beside the encoder's input: key, targets, model inputs, slices."""
+    """The columns that a split's digest covers beside the encoder's input: all that the settings name."""
     key = settings.key or table.key
-    plain = [name for name in [*settings.model_input_columns, *settings.slices] if name not in inputs.columns]
+    named = [*settings.model_input_columns, *settings.slices, *settings.design_columns.values()]
+    plain = [name for name in named if name not in inputs.columns]
     return list(dict.fromkeys([*([key] if key else []), *settings.target_columns, *plain]))
 
 
@@ -38,6 +40,7 @@ def _require_columns(settings: SplitSettings, table: Table) -> None:
         *((name, "target") for name in settings.target_columns),
         *((name, "model_inputs") for name in settings.model_inputs or []),
         *((name, "slices") for name in settings.slices),
+        *((name, role) for role, name in settings.design_columns.items()),
         *([(settings.key, "key")] if settings.key else []),
     ]
     available = [name for name in table.schema.names if not name.startswith("__")]
@@ -52,6 +55,12 @@ def _require_columns(settings: SplitSettings, table: Table) -> None:
                 f"{table.location}: column {name!r} (target) holds {kind}, not numbers, for example {example!r} at "
                 f"{table.place(0)}; convert it to numbers or name another column"
             )
+    for role, name in settings.design_columns.items():
+        problem = design_type_problem(role, table.schema.field(name).type)
+        if name in settings.target_columns:
+            problem = "is the target; name another column"
+        if problem is not None:
+            raise SplitError(f"{table.location}: column {name!r} ({role}) {problem}")
 
 
 def _first_value(table: Table, name: str) -> Any:

@@ -45,6 +45,14 @@ class SplitSettings(Strict):
     """Columns that the model is given; by default those of ``input``. An image column is given as encoded bytes."""
     slices: list[Name] = Field(default=[])
     """Columns whose values divide the split into groups that are reported one by one."""
+    groups: Name | None = None
+    """Column whose equal values say which rows belong together: a patient, a customer, a series of photos."""
+    time: Name | None = None
+    """Column by which rows are in order, each perhaps like the one before: timestamps, ISO 8601 texts or numbers."""
+    weight: Name | None = None
+    """Column of how much each row counts in means, such as a sampling weight: a number of at least 0."""
+    exposure: Name | None = None
+    """Column of how long, or of how much, each row's count is: insured years, kilometres; a number above 0."""
     shard_rows: Annotated[int, Field(ge=1)] = 2048
     """Rows of one shard: the unit of work, of resumption and of storage."""
     max_input_bytes: Annotated[int, Field(ge=1)] = 256 * 2**20
@@ -74,6 +82,12 @@ class SplitSettings(Strict):
         if self.target is None:
             return []
         return [self.target] if isinstance(self.target, str) else list(self.target)
+
+    @property
+    def design_columns(self) -> dict[str, str]:
+        """The columns of groups, time, weight and exposure that are named, by what they are."""
+        named = {"groups": self.groups, "time": self.time, "weight": self.weight, "exposure": self.exposure}
+        return {role: column for role, column in named.items() if column is not None}
 
     @property
     def model_input_columns(self) -> list[str]:

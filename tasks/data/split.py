@@ -16,11 +16,12 @@ import pandas as pd
 import pyarrow as pa
 
 from congruence.kernels.arrays import Array
+from congruence.tasks.data.design import SampleDesign, as_numbers, read_design
 from congruence.tasks.data.digests import ROW_BYTES
 from congruence.tasks.data.errors import SplitError, unknown_column
 from congruence.tasks.data.index import SplitIndex, discard_damaged, load_index, own_folder, split_index
 from congruence.tasks.data.inputs import REASON, Features, RawInput, Reader, read_as_indexed
-from congruence.tasks.data.parts import DIGEST, PartFacts, as_numbers, fixed_bytes, target_reason
+from congruence.tasks.data.parts import DIGEST, PartFacts, fixed_bytes, target_reason
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.tables import Table
 from congruence.tasks.encoders.errors import InvalidRow
@@ -182,6 +183,21 @@ class Split:
         """The slice columns of some shards one after the other, its index the rows of the split; from the index."""
         parts = [self._stored(self.settings.slices, start, stop) for start, stop in _runs(shards)]
         return pd.concat(parts) if parts else pd.DataFrame(columns=self.settings.slices)
+
+    def design(self, shards: Sequence[Shard] | None = None) -> SampleDesign:
+        """Groups, times, weights and exposures of some shards one after the other, by default of all rows."""
+        named = self.settings.design_columns
+        names = list(dict.fromkeys(named.values()))
+        runs = _runs(self.shards if shards is None else shards)
+        batches = [batch for start, stop in runs for batch in self._indexed(names, start, stop)] if names else []
+        found = pa.Table.from_batches(batches).combine_chunks() if batches else None
+        return SampleDesign() if found is None else read_design(named, found)
+
+    @property
+    def row_columns(self) -> list[str]:
+        """Every column that the settings name, once: what a copy of rows needs to be a split like this one."""
+        columns = [*self._frame_columns(), *self.settings.input_columns, *self.settings.design_columns.values()]
+        return list(dict.fromkeys(columns))
 
     @property
     def _index(self) -> SplitIndex:

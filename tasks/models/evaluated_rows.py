@@ -16,6 +16,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.streams import hashed_keys
 from congruence.tasks.data import Shard, Split
+from congruence.tasks.data.design import SampleDesign
 from congruence.tasks.embeddings.addresses import StoreAddress
 from congruence.tasks.embeddings.store import EmbeddingStore, open_store_cached
 from congruence.tasks.models.address import PredictionAddress
@@ -85,6 +86,10 @@ class EvaluatedRows:
         """Of the valid rows, (v,) or (v, q)."""
         return self._targets(self.split.shards)
 
+    def all_design(self) -> SampleDesign:
+        """Groups, times, weights and exposures of the valid rows, (v,) each."""
+        return self.split.design().rows(self.valid)
+
     def predict(self, version: str, shards: Sequence[Shard]) -> PredictionReport:
         """Have a version predict the valid rows of ``shards`` into the store, where they are not kept yet."""
         kept = self.predictions[version]
@@ -130,6 +135,11 @@ class EvaluatedRows:
     def targets(self, block: int) -> Array:
         """Of the valid rows of a block, (rows,) or (rows, q)."""
         return self._targets(self.blocks[block])
+
+    def design(self, block: int) -> SampleDesign:
+        """Groups, times, weights and exposures of the valid rows of a block, (rows,) each."""
+        shards = self.blocks[block]
+        return self.split.design(shards).rows(self.valid[shards[0].start : shards[-1].stop])
 
     def keys(self, block: int) -> Array:
         """Numbers that stand for the keys of the valid rows of a block, (rows,): scores are randomised by them."""

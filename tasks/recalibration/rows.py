@@ -61,11 +61,8 @@ def write_held_out(split: Split, path: Any) -> int:
 
 
 def _held_out(split: Split) -> Iterator[pd.DataFrame]:
-    settings = split.settings
-    columns = [split.key_column, *settings.target_columns, *settings.model_input_columns, *settings.slices]
-    wanted = list(dict.fromkeys([*columns, *settings.input_columns]))
     for shard in split.shards:
-        frame = split.frame(shard, wanted)
+        frame = split.frame(shard, split.row_columns)
         kept = frame[~is_for_fitting(frame[split.key_column].to_numpy())]
         if len(kept):
             yield kept.reset_index(drop=True)

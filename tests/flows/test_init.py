@@ -125,3 +125,27 @@ def test_slices_are_columns_that_the_model_reads_first_and_none_is_left_out_in_s
     assert roles.slices == ["Area", "Region", "VehGas"]
     assert roles.more_slices == ["agent"]
     assert "could be, too: agent" in evaluation_text("rows.parquet", roles, facts)
+
+
+def test_columns_of_the_design_are_proposed_by_name_and_type(tmp_path: Path) -> None:
+    data = frame(
+        patient_id=np.arange(ROWS) // 2,
+        measured_at=pd.date_range("2024-01-01", periods=ROWS, freq="h"),
+        sample_weight=np.ones(ROWS),
+        Exposure=np.full(ROWS, 0.5),
+        weight=np.ones(ROWS),
+    )
+    (split,) = load_settings(written(tmp_path, data, target="price")).splits
+    assert split.design_columns == {
+        "groups": "patient_id",
+        "time": "measured_at",
+        "weight": "sample_weight",
+        "exposure": "Exposure",
+    }
+    assert split.input == ["rooms", "area", "Exposure", "weight"]  # somebody's weight may be an input
+    asked = ModelFacts("models:/m/1", inputs=("rooms", "weight", "patient_id"))
+    roles = columns_roles(pa.Table.from_pandas(data.drop(columns="sample_weight")), "price", asked)
+    assert roles.design == {"exposure": "Exposure", "time": "measured_at"}
+    assert "# groups: patient" in evaluation_text("rows.parquet", roles, asked)
+    again = columns_roles(pa.Table.from_pandas(data), "price", ModelFacts("models:/m/1", inputs=("rooms",)))
+    assert again.design["weight"] == "sample_weight"
