@@ -1,0 +1,154 @@
+"""What the columns of a split hold, and which values of an input no row comes near.
+
+A value is outside where a column of categories has never held it, where it is missing though it never was, where it is
+beyond the range by more than the range, or where 0/1 columns of which one always holds 1 hold none or two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CATEGORIES = 32
+"""Numbers of so few distinct values are read as categories: classes, codes, flags."""
+
+NEW_CATEGORIES = 200
+"""A column is judged by its categories where at most one row in so many is the only one of its category: about as many
+ordinary rows bring a category of which nothing is known (Good 1953)."""
+
+_NAMED = 6
+
+
+@dataclass(frozen=True)
+class Column:
+    """What one column held: numbers from ``low`` to ``high``, or ``categories``; and whether it was ever missing."""
+
+    name: str
+    low: float = np.nan
+    high: float = np.nan
+    categories: frozenset[Any] | None = field(default=None, repr=False)
+    singles: int = 0
+    has_missing: bool = False
+
+    @classmethod
+    def of(cls, name: str, values: pd.Series[Any]) -> Column:
+        """Of its values in the split, (n,)."""
+        missing = values.isna()
+        present = values[~missing]
+        is_number = _is_number(values)
+        counts = present.value_counts()
+        low, high = (float(present.min()), float(present.max())) if is_number and len(present) else (np.nan, np.nan)
+        if is_number and len(counts) > CATEGORIES:
+            return cls(name, low, high, has_missing=bool(missing.any()))
+        singles = int((counts == 1).sum())
+        return cls(name, low, high, frozenset(counts.index[counts > 0]), singles, bool(missing.any()))
+
+    def outside(self, values: pd.Series[Any]) -> Array:
+        """Which of some values no row comes near, (m,)."""
+        import pandas as pd
+
+        missing = values.isna().to_numpy()
+        found = missing & (not self.has_missing)
+        if self.categories is not None:
+            return np.asarray(found | (~values.isin(list(self.categories)).to_numpy() & ~missing))
+        numbers = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+        reach = self.high - self.low
+        with np.errstate(invalid="ignore"):
+            beyond = (numbers > self.high + reach) | (numbers < self.low - reach) | (np.isnan(numbers) & ~missing)
+        return np.asarray(found | beyond)
+
+    def held(self) -> str:
+        """What the split holds in words: "18 to 99", or "A, B and C"."""
+        if self.categories is None or (len(self.categories) > _NAMED and not np.isnan(self.low)):
+            return f"{self.low:.6g} to {self.high:.6g}"
+        names = sorted(map(shown, self.categories))
+        if len(names) > _NAMED:
+            return f"{', '.join(names[: _NAMED - 1])} and {len(names) - _NAMED + 1:,} other values"
+        return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names) or "nothing"
+
+
+@dataclass(frozen=True)
+class ColumnRanges:
+    """The columns of a split, and the runs of 0/1 columns of which always exactly one holds 1."""
+
+    columns: tuple[Column, ...]
+    one_hot: tuple[tuple[str, ...], ...] = ()
+    judged: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, table: pd.DataFrame) -> ColumnRanges:
+        """Of the rows of ``table``."""
+        columns = tuple(Column.of(str(name), table[name]) for name in table)
+        budget, judged = max(1.0, len(table) / NEW_CATEGORIES), set()
+        for column in sorted(columns, key=lambda column: column.singles):
+            budget -= column.singles
+            if budget >= 0 or not column.singles:
+                judged.add(column.name)
+        return cls(columns, tuple(_one_hot(table, columns)), frozenset(judged))
+
+    def outside(self, table: pd.DataFrame) -> Array:
+        """Which columns of each row hold what no row of the split comes near, (m, columns + runs) booleans."""
+        parts = [
+            column.outside(table[column.name]) if column.name in self.judged else np.zeros(len(table), bool)
+            for column in self.columns
+        ]
+        parts += [table[list(names)].sum(axis=1).to_numpy() != 1 for names in self.one_hot]
+        return np.stack(parts, axis=1) if parts else np.zeros((len(table), 0), bool)
+
+    def in_words(self, number: int, row: pd.Series[Any]) -> str:
+        """What is outside in one row, by the number of ``outside``'s column."""
+        if number >= len(self.columns):
+            names = self.one_hot[number - len(self.columns)]
+            count = int(sum(float(row[name]) for name in names))
+            many = f"{count or 'none'} of the {len(names)} is 1"
+            return f"{names[0]} to {names[-1]}: {many}, always exactly one in the split"
+        column = self.columns[number]
+        value = row[column.name]
+        if value is None or value != value:
+            return f"{column.name} missing, in the split it never is"
+        return f"{column.name} {shown(value)}: the split holds {column.held()}"
+
+    def named(self, name: str) -> Column:
+        """A column by its name."""
+        return next(column for column in self.columns if column.name == name)
+
+
+def _one_hot(table: pd.DataFrame, columns: tuple[Column, ...]) -> list[tuple[str, ...]]:
+    flags = [column.categories is not None and column.categories <= {0, 1} for column in columns]
+    bounds = [-1, *(place for place, is_flag in enumerate(flags) if not is_flag), len(flags)]
+    found = []
+    for before, stop in pairwise(bounds):
+        start, total = before + 1, np.zeros(len(table))
+        for place in range(before + 1, stop):
+            total = total + table[columns[place].name].to_numpy(dtype=np.float64)
+            if total.max(initial=0.0) > 1:  # another run begins here
+                start, total = place, table[columns[place].name].to_numpy(dtype=np.float64)
+            if place > start and (total == 1).all():
+                found.append(tuple(column.name for column in columns[start : place + 1]))
+                start, total = place + 1, np.zeros(len(table))
+    return found
+
+
+def _is_number(values: pd.Series[Any]) -> bool:
+    return values.dtype.kind in "iuf" if isinstance(values.dtype, np.dtype) else _is_extension_number(values)
+
+
+def _is_extension_number(values: pd.Series[Any]) -> bool:
+    import pandas as pd
+
+    return bool(pd.api.types.is_numeric_dtype(values.dtype) and not pd.api.types.is_bool_dtype(values.dtype))
+
+
+def shown(value: Any) -> str:
+    """A value of a cell, numbers in six digits."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.number)):
+        return str(value)
+    return f"{value:.6g}"

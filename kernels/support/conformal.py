@@ -1,0 +1,210 @@
+r"""How usual an input is: a conformal p-value of its distance to the k-th nearest row.
+
+Rows of the split are cut at random into neighbours and held-out rows. An input x has the score
+
+.. math::  s(x) = \text{distance to the k-th nearest neighbour, or } \infty \text{ where a column holds what none does}
+
+and :math:`p(x) = (1 + \#\{i \text{ held out}: s(x_i) \ge s(x)\}) / (1 + \#\text{held out})`. Of inputs that are
+exchangeable with the rows of the split at most a share a has p <= a, whatever their law (Vovk, Gammerman and Shafer
+2005, proposition 2.4; Bates et al. 2023), since neither the neighbours nor what columns hold knows of the held-out
+rows.
+
+Distances are to be taken in the encoder's space before it is normalised: vectors of unit length do not say how far away
+a row lies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from congruence.kernels.arrays import Array, require_matrix, to_numpy
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.printed import printed
+from congruence.kernels.streams import stream
+from congruence.kernels.support.columns import ColumnRanges
+from congruence.kernels.support.neighbours import NeighbourIndex, most_rows
+from congruence.kernels.support.wording import Wording
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NEIGHBOUR = 10
+"""k: so many rows must be near, since a few impossible ones in the split itself must not vouch for others."""
+
+HELD_OUT = 10_000
+FEWEST_ROWS = 40
+UNUSUAL = 0.01
+_TYPICAL_HELD_OUT = 199
+
+
+@dataclass(frozen=True)
+class SupportReading:
+    """How usual m inputs are.
+
+    Attributes:
+        p_values: (m,); the smallest possible is 1 / (1 + held-out rows).
+        distances: to the k-th nearest neighbour, (m,).
+        nearest: row numbers in the split of the nearest neighbours, nearest first, (m, k).
+        outside: which columns hold what no row of the split comes near, (m, c); None without columns.
+    """
+
+    p_values: Array = field(repr=False)
+    distances: Array = field(repr=False)
+    nearest: Array = field(repr=False)
+    outside: Array | None = field(repr=False)
+
+    def __repr__(self) -> str:
+        return printed(self, points=len(self.p_values), unusual=int(self.unusual().sum()))
+
+    def unusual(self, level: float = UNUSUAL) -> Array:
+        """Inputs of p at most ``level``: at most that share of ordinary ones, (m,) booleans."""
+        return np.asarray(self.p_values <= level)
+
+
+@dataclass(frozen=True)
+class Support:
+    """The rows of a labelled split as what inputs are compared with (from ``Support.of``).
+
+    Attributes:
+        index: the neighbours.
+        neighbours: their row numbers in the split.
+        held_out: scores of the held-out rows, rising.
+        columns: what the columns of the neighbours hold; None where there are only vectors.
+        wording: why an input is unusual.
+    """
+
+    index: NeighbourIndex = field(repr=False)
+    neighbours: Array = field(repr=False)
+    held_out: Array = field(repr=False)
+    columns: ColumnRanges | None = field(repr=False)
+    wording: Wording = field(repr=False)
+
+    @classmethod
+    def of(cls, x: Any, *, columns: pd.DataFrame | None = None, groups: Any | None = None, seed: int = 0) -> Support:
+        """Cut the rows of a split into neighbours and held-out rows, and score the latter.
+
+        Args:
+            x: inputs of the split in the encoder's space before it is normalised, (n, d).
+            columns: what the rows are in their tables, (n, c); for words, and for values that no row comes near.
+            groups: one value a row; rows of one group are held out together.
+            seed: of the cut.
+
+        Raises:
+            InvalidInputError: fewer than 40 rows, values that are not finite, or another number of rows in ``columns``.
+        """
+        x = _matrix(x, "x")
+        if len(x) < FEWEST_ROWS:
+            raise InvalidInputError(f"x: {len(x)} rows; at least {FEWEST_ROWS} labelled rows must say what is usual")
+        if columns is not None and len(columns) != len(x):
+            raise InvalidInputError(f"columns: {len(columns)} rows for {len(x)} of x; give the same rows")
+        kept, held = _cut(len(x), groups, stream(seed, "rows held out from neighbours"))
+        most = most_rows(x.shape[1])
+        ranges = None if columns is None else ColumnRanges.of(columns.iloc[kept])
+        near = np.sort(kept[:most])
+        made = cls(NeighbourIndex.of(x[near]), near, np.empty(0), ranges, Wording.of(x, columns))
+        scores = made._scores(x[held], None if columns is None else columns.iloc[held])[0]
+        return cls(made.index, near, np.sort(scores), ranges, made.wording)
+
+    def __repr__(self) -> str:
+        return printed(self, neighbours=len(self.neighbours), held_out=len(self.held_out), features=self.features)
+
+    @property
+    def features(self) -> int:
+        """Number of features d of an input."""
+        return int(self.index.rows.shape[1])
+
+    @property
+    def smallest_p_value(self) -> float:
+        """No input is more unusual than this."""
+        return 1.0 / (1.0 + len(self.held_out))
+
+    def at(self, x: Any, columns: pd.DataFrame | None = None) -> SupportReading:
+        """How usual inputs are.
+
+        Args:
+            x: (m, d), in the space of the split's.
+            columns: what they are in their table, (m, c), where the split's were given.
+
+        Raises:
+            InvalidInputError: another number of features or rows, or columns that are missing.
+        """
+        x = _matrix(x, "x")
+        if x.shape[1] != self.features:
+            raise InvalidInputError(
+                f"x: {x.shape[1]} features, but the rows of the split have {self.features}; embed both alike"
+            )
+        if self.columns is not None:
+            self._require_columns(columns, len(x))
+        scores, distances, nearest, outside = self._scores(x, columns)
+        beyond = len(self.held_out) - np.searchsorted(self.held_out, scores, side="left")
+        p_values = (1.0 + beyond) / (1.0 + len(self.held_out))
+        return SupportReading(p_values, distances, self.neighbours[nearest], outside)
+
+    def reason(
+        self, reading: SupportReading, row: int, x: Any, columns: pd.DataFrame | None = None, keys: Any | None = None
+    ) -> str:
+        """Why one of the inputs that ``at`` has read is unusual, in words.
+
+        Args:
+            reading: of ``at``.
+            row: its number among them.
+            x, columns: as given to ``at``.
+            keys: names of the split's rows, (n,), by which the nearest are named; their numbers by default.
+        """
+        nearest = reading.nearest[row]
+        typical = float(np.median(self.held_out))
+        apart = f"distance {float(reading.distances[row]):.3g}, of ordinary rows {typical:.3g}"
+        if columns is None or self.columns is None or reading.outside is None:
+            return self.wording.of_vector(nearest, apart, keys)
+        values, outside = columns.iloc[row], np.flatnonzero(reading.outside[row]).tolist()
+        return self.wording.of_row(
+            np.asarray(x[row]),
+            values,
+            nearest,
+            [self.columns.in_words(number, values) for number in outside],
+            apart,
+            keys,
+        )
+
+    def _scores(self, x: Array, columns: pd.DataFrame | None) -> tuple[Array, Array, Array, Array | None]:
+        distances, nearest = self.index.nearest(x, NEIGHBOUR)
+        scores = distances[:, -1]
+        if self.columns is None or columns is None:
+            return scores, scores, nearest, None
+        outside = self.columns.outside(columns)
+        return np.where(outside.any(axis=1), np.inf, scores), scores, nearest, outside
+
+    def _require_columns(self, columns: pd.DataFrame | None, rows: int) -> None:
+        assert self.columns is not None
+        if columns is None or len(columns) != rows:
+            given = "none" if columns is None else f"{len(columns)} rows"
+            raise InvalidInputError(f"columns: {given} for {rows} inputs; give the columns that the split's were given")
+        lacking = [column.name for column in self.columns.columns if column.name not in columns]
+        if lacking:
+            raise InvalidInputError(f"columns: no {', '.join(lacking)}, which the split has; name them alike")
+
+
+def _matrix(x: Any, name: str) -> Array:
+    checked = to_numpy(require_matrix(x, name))
+    return np.asarray(checked, dtype=checked.dtype if checked.dtype in (np.float32, np.float64) else np.float64)
+
+
+def _cut(n: int, groups: Any | None, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Row numbers of neighbours and of held-out rows, in random order; groups are whole."""
+    count = min(max(n // 3, min(_TYPICAL_HELD_OUT, n // 2)), HELD_OUT)
+    if groups is None:
+        order = rng.permutation(n)
+        return order[count:], order[:count]
+    values, numbers = np.unique(np.asarray(groups), return_inverse=True)
+    if len(numbers) != n:
+        raise InvalidInputError(f"groups: {len(numbers)} values for {n} rows; give one value a row")
+    place = rng.permutation(len(values))[numbers]
+    order = np.lexsort((rng.permutation(n), place))
+    ends = np.flatnonzero(np.diff(place[order])) + 1  # where one group ends and the next begins
+    if not len(ends):
+        raise InvalidInputError("groups: all rows are of one group; at least two must say what is usual")
+    stop = int(ends[np.argmin(np.abs(ends - count))])
+    return rng.permutation(order[stop:]), order[:stop]

@@ -1,0 +1,176 @@
+"""How usual inputs are: exact by the definition, level by simulation, and the reasons that people read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import beta
+
+from congruence.kernels import RBF, InvalidInputError, prepare
+from congruence.kernels.support.columns import ColumnRanges
+from congruence.kernels.support.conformal import NEIGHBOUR, Support
+from congruence.kernels.support.effective_rows import effective_rows
+
+
+def test_p_values_by_the_definition():
+    rng = np.random.default_rng(0)
+    x, query = rng.normal(size=(120, 3)), rng.normal(size=(40, 3)) * 2
+    support = Support.of(x)
+    held = np.setdiff1d(np.arange(120), support.neighbours)
+
+    def score(point):
+        return np.sort(np.linalg.norm(x[support.neighbours] - point, axis=1))[NEIGHBOUR - 1]
+
+    known = np.array([score(point) for point in x[held]])
+    expected = [(1 + np.sum(known >= score(point))) / (1 + len(held)) for point in query]
+    np.testing.assert_allclose(support.at(query).p_values, expected)
+    first = np.argsort(np.linalg.norm(x[support.neighbours] - query[0], axis=1), kind="stable")
+    assert support.at(query).nearest[0].tolist() == support.neighbours[first[:NEIGHBOUR]].tolist()
+
+
+@pytest.mark.parametrize("features", [2, 12])
+def test_at_most_the_stated_share_of_ordinary_inputs_is_unusual(features):
+    """The share over splits is known exactly: a mean of Beta-distributed ones, here of 25 splits of 500 inputs."""
+    rng = np.random.default_rng(1)
+    mixing = rng.normal(size=(features, features))
+    shares = []
+    for seed in range(25):
+        x, new = (np.exp(0.7 * rng.normal(size=(n, features))) @ mixing for n in (400, 500))
+        support = Support.of(x, seed=seed)
+        shares.append(support.at(new).unusual(0.05).mean())
+    held = len(support.held_out)
+    largest = np.floor(0.05 * (held + 1))
+    spread = beta.std(largest, held + 1 - largest)
+    assert np.mean(shares) <= 0.05 + 3 * np.sqrt(spread**2 + 0.05 * 0.95 / 500) / np.sqrt(25)
+    assert np.mean(shares) > 0.03
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.floats(-5, 5), st.floats(0.1, 10))
+def test_moves_and_scales_of_the_space_change_nothing(seed, shift, scale):
+    rng = np.random.default_rng(seed)
+    x, new = rng.normal(size=(80, 2)), rng.normal(size=(20, 2)) * 3
+    plain, moved = Support.of(x).at(new), Support.of(x * scale + shift).at(new * scale + shift)
+    np.testing.assert_allclose(moved.p_values, plain.p_values, atol=1.01 / 41)  # a tie may fall either way
+
+
+def test_inputs_far_from_all_rows_are_as_unusual_as_can_be_said():
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(400, 5)).astype(np.float32)
+    x[:5] = 50.0  # a few impossible rows of the split itself vouch for nothing
+    support = Support.of(x)
+    far = support.at(np.full((3, 5), 50.0, dtype=np.float32))
+    assert (far.p_values <= 0.05).all()
+    assert support.at(np.full((1, 5), 500.0)).p_values[0] == support.smallest_p_value
+    assert "500" not in repr(support)
+
+
+def test_groups_are_held_out_whole():
+    rng = np.random.default_rng(3)
+    groups = np.repeat(np.arange(40), 40)
+
+    def patients():
+        return np.repeat(rng.normal(size=(40, 2)), 40, axis=0) + 1e-3 * rng.normal(size=(1600, 2))
+
+    x, new = patients(), patients()
+    support = Support.of(x, groups=groups)
+    held = np.setdiff1d(np.arange(1600), support.neighbours)
+    assert not set(groups[held]) & set(groups[support.neighbours])
+    assert support.at(new).unusual(0.05).mean() < 0.25
+    assert Support.of(x).at(new).unusual(0.05).mean() > 0.5
+
+
+@pytest.fixture(scope="module")
+def drivers():
+    rng = np.random.default_rng(4)
+    n = 1000
+    area = rng.choice(["A", "B", "C"], n)
+    return pd.DataFrame(
+        {
+            "DrivAge": rng.integers(18, 100, n),
+            "BonusMalus": np.round(50 + rng.exponential(20, n), 1),
+            "Area": area,
+            "gas_diesel": (gas := rng.integers(0, 2, n)),
+            "gas_regular": 1 - gas,
+        }
+    )
+
+
+def vectors(table):
+    numbers = table[["DrivAge", "BonusMalus", "gas_diesel", "gas_regular"]].to_numpy(float)
+    return (numbers - [58, 70, 0.5, 0.5]) / [23, 20, 0.5, 0.5]
+
+
+def test_values_that_no_row_comes_near_are_named(drivers):
+    support = Support.of(vectors(drivers), columns=drivers)
+    new = pd.concat([drivers.iloc[:6]], ignore_index=True).astype({"DrivAge": float, "Area": object})
+    new.loc[0, "DrivAge"] = 200
+    new.loc[1, "Area"] = "Z"
+    new.loc[2, "gas_diesel"], new.loc[2, "gas_regular"] = 0, 0
+    new.loc[3, "Area"] = None
+    new.loc[4, "BonusMalus"] = -60.0
+    x = vectors(new)
+    read = support.at(x, new)
+    assert (read.p_values[:5] == support.smallest_p_value).all()
+    assert read.p_values[5] > 0.01
+    said = [support.reason(read, row, x, new) for row in range(5)]
+    assert said[0].startswith("DrivAge 200: the split holds 18 to 99; nearest rows ")
+    assert said[1].startswith("Area Z: the split holds A, B and C; nearest rows ")
+    assert said[2].startswith("gas_diesel to gas_regular: none of the 2 is 1, always exactly one in the split; ")
+    assert said[3].startswith("Area missing, in the split it never is; ")
+    assert said[4].startswith("BonusMalus -60: the split holds 50 to ")
+
+
+def test_a_combination_is_told_by_what_the_nearest_rows_have():
+    rng = np.random.default_rng(5)
+    age = rng.uniform(20, 80, 800)
+    table = pd.DataFrame({"age": age, "years driving": age - 20 + rng.normal(size=800)})
+    x = (table.to_numpy() - 50) / 17
+    support = Support.of(x, columns=table)
+    new = pd.DataFrame({"age": [25.0], "years driving": [50.0]})
+    query = (new.to_numpy() - 50) / 17
+    read = support.at(query, new)
+    assert read.unusual(0.01).all()
+    said = support.reason(read, 0, query, new, keys=[f"policy-{row}" for row in range(800)])
+    assert "the nearest rows have" in said
+    assert "nearest rows policy-" in said
+    vector = Support.of(x)
+    assert "far from every row: distance" in vector.reason(vector.at(query), 0, query)
+
+
+def test_columns_of_names_that_are_new_in_every_row_judge_nothing(drivers):
+    named = drivers.assign(policy=[f"p{row}" for row in range(len(drivers))])
+    ranges = ColumnRanges.of(named)
+    new = named.iloc[:50].assign(policy=[f"q{row}" for row in range(50)])
+    assert not ranges.outside(new).any()
+    assert ranges.named("policy").held().endswith("other values")
+
+
+def test_what_cannot_be_read_is_refused(drivers):
+    with pytest.raises(InvalidInputError, match="39 rows; at least 40"):
+        Support.of(np.zeros((39, 2)))
+    with pytest.raises(InvalidInputError, match="columns: 999 rows for 1000"):
+        Support.of(vectors(drivers), columns=drivers.iloc[1:])
+    support = Support.of(vectors(drivers), columns=drivers)
+    with pytest.raises(InvalidInputError, match="columns: none for 1 inputs"):
+        support.at(np.zeros((1, 4)))
+    with pytest.raises(InvalidInputError, match="no Area, which the split has"):
+        support.at(np.zeros((1, 4)), drivers.iloc[:1].drop(columns="Area"))
+    with pytest.raises(InvalidInputError, match="x: 3 features, but the rows of the split have 4"):
+        support.at(np.zeros((1, 3)), drivers.iloc[:1])
+    with pytest.raises(InvalidInputError, match="groups: all rows are of one group"):
+        Support.of(np.zeros((50, 2)), groups=np.zeros(50))
+
+
+def test_effective_rows_by_the_definition_and_none_far_away():
+    rng = np.random.default_rng(6)
+    x, query = rng.normal(size=(200, 1)), np.array([[0.0], [2.5], [100.0]])
+    split = prepare(x, query=query, input_kernel=RBF(2.0), regularization=1e-3)
+    found = effective_rows(split.smoother)
+    a = np.linalg.solve(RBF(2.0)(x) + 0.2 * np.eye(200), RBF(2.0)(x, query))
+    np.testing.assert_allclose(found[0], a[:, 0].sum() ** 2 / (a[:, 0] ** 2).sum(), rtol=0.02)
+    assert found[0] > 3 * found[1] > 0
+    assert found[2] == pytest.approx(0.0, abs=1e-6)
