@@ -8,7 +8,7 @@ lognormal laws. Counts keep their own tail sums.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -28,6 +28,7 @@ from congruence.kernels.distributions.normal import Normal
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.quantiles import Quantiles
 from congruence.kernels.distributions.samples import Samples
+from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.streams import stream
 
@@ -151,6 +152,13 @@ class Recalibrated(_ThroughMap, Distribution):
     base: Distribution
     score_map: NormalScoreMap
 
+    def __getitem__(self, rows: Any) -> Self:
+        """See Distribution."""
+        chosen = super().__getitem__(rows)
+        if "_nodes" in self.__dict__:
+            chosen.__dict__["_nodes"] = np.atleast_2d(self._nodes[rows])
+        return chosen
+
     @cached_property
     def _continued(self) -> Continued:
         return Continued(self.base)
@@ -203,15 +211,28 @@ class Recalibrated(_ThroughMap, Distribution):
 
     @cached_property
     def _moments(self) -> tuple[Array, Array]:
-        levels, weights = quadrature.probability_rule()
+        weights = quadrature.probability_rule()[1]
         mean, std = np.empty((2, len(self)))
-        block = max(1, quadrature.BLOCK_ENTRIES // len(levels))
-        for start in range(0, len(self), block):
-            rows = slice(start, start + block)
-            values = self[rows].quantile(levels[None, :])
+        for rows, values in self._blocks_of_nodes():
             mean[rows] = values @ weights
             std[rows] = np.sqrt((values - mean[rows, None]) ** 2 @ weights)
         return mean, std
+
+    def _blocks_of_nodes(self) -> Iterator[tuple[slice, Array]]:
+        """Rows and their quantiles at the levels of ``quadrature.probability_rule``."""
+        levels = quadrature.probability_rule()[0]
+        block = max(1, quadrature.BLOCK_ENTRIES // len(levels))
+        if len(self) <= block:
+            yield slice(0, len(self)), self._nodes
+            return
+        for start in range(0, len(self), block):
+            rows = slice(start, start + block)
+            yield rows, self[rows].quantile(levels[None, :])
+
+    @cached_property
+    def _nodes(self) -> Array:
+        """For few rows; searching for the quantiles of a mixture is most of what an expectation costs."""
+        return self.quantile(quadrature.probability_rule()[0][None, :])
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
         """See Distribution."""
@@ -230,7 +251,11 @@ class Recalibrated(_ThroughMap, Distribution):
 
     def characteristic_function(self, t: Array) -> Array:
         """See Distribution; by quadrature."""
-        return quadrature.characteristic_function(self, t)
+        weights = quadrature.probability_rule()[1]
+        result = np.empty((len(self), len(t)), dtype=np.complex128)
+        for rows, values in self._blocks_of_nodes():
+            result[rows] = average_wave(values, weights, t)
+        return result
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,17 @@ from congruence.tasks.settings.cluster import ClusterSettings
 
 logger = logging.getLogger(__name__)
 
-WORKER_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+WORKER_ENVIRONMENT = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    # Dask has glibc give each array above 128 KiB back to the system as soon as it is freed: each temporary array is
+    # then paid for page by page, a third of the time of elementwise NumPy.
+    "MALLOC_TRIM_THRESHOLD_": str(2**27),
+    "MALLOC_MMAP_THRESHOLD_": str(2**25),
+}
 DASK_SETTINGS = {
+    "distributed.nanny.pre-spawn-environ": WORKER_ENVIRONMENT,
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": 0.95,
