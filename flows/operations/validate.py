@@ -19,7 +19,7 @@ from congruence.tasks.contract import check_contract, load_predictive_model
 from congruence.tasks.contract.resolved import read_description, settings_in
 from congruence.tasks.contract.settings import AUTO
 from congruence.tasks.data import Split
-from congruence.tasks.data.measurable import require_measurable
+from congruence.tasks.data.measurable import require_measurable, rows_left_out
 from congruence.tasks.encoders.identity import encoder_identity
 from congruence.tasks.mlflow.connection import persist
 from congruence.tasks.models.contract_rows import contract_rows
@@ -92,24 +92,24 @@ def validate(settings: EvaluationSettings) -> Validation:
         split = open_planned(split_settings, settings)
         result.splits[split.name] = split.rows
         if split.settings.target_columns:
-            result.notes.extend(_about_rows(split, require_measurable(split, settings.max_invalid)))
+            said = require_measurable(split, settings.max_invalid, missing=settings.encoder.missing)
+            result.notes.extend(_about_rows(split, said, rows_left_out(split, settings.encoder.missing)))
         found, missing = divide(settings, split, protocol, versions)
         result.versions.extend(CheckedVersion(item.label, split.name, item.status, item.error or "") for item in found)
         result.versions.extend(_try(settings, split, missing))
     return result
 
 
-def _about_rows(split: Split, left_out: str | None) -> list[str]:
+def _about_rows(split: Split, said: str | None, left_out: int) -> list[str]:
     """Rows that a run leaves out, and how little few rows can show."""
-    notes = [] if left_out is None else [left_out]
-    facts = split.facts
-    usable = split.rows - facts.inputs.rows - facts.targets.rows
+    notes = [] if said is None else said.splitlines()
+    usable = split.rows - left_out
     if usable < FEW_ROWS:
         notes.append(
             f"split {split.name!r}: {usable} rows show gross faults at most; bring {FEW_ROWS} or more, 1,000 to see a "
             "spread that is wrong by a fifth"
         )
-    total, squares = facts.weights
+    total, squares = split.facts.weights
     if squares > 0.0:
         effective = total * (total / squares)
         notes.append(
@@ -123,7 +123,11 @@ def _try(settings: EvaluationSettings, split: Split, versions: list[ModelVersion
     """Load each version and ask it for a few rows."""
     if not versions:
         return []
-    frame, targets = contract_rows(split, CONTRACT_ROWS if split.settings.input_kind == "image" else MEAN_ROWS)
+    frame, targets = contract_rows(
+        split,
+        CONTRACT_ROWS if split.settings.input_kind == "image" else MEAN_ROWS,
+        missing=settings.encoder.takes_missing,
+    )
     checked = []
     for version in versions:
         try:

@@ -158,6 +158,7 @@ def _numeric(features: Mapping[str, Any], n: int) -> dict[str, Array]:
 
 
 def _names(labels: Array, count: int, features: Mapping[str, Array]) -> tuple[str, ...]:
+    features = {name: values for name, values in features.items() if not np.isnan(values).all()}
     whole = {name: np.nanquantile(values, _MIDDLE) for name, values in features.items()}
     ranges = [_ranges(labels == k, features, whole) for k in range(count)]
     names = [", ".join(parts) if parts else f"region {k + 1}" for k, parts in enumerate(ranges)]
@@ -169,6 +170,9 @@ def _ranges(members: Array, features: Mapping[str, Array], whole: Mapping[str, A
     ranges: list[tuple[float, str]] = []
     for name, values in features.items() if members.any() else ():
         low, high = whole[name]
+        if np.isnan(values[members]).all():
+            ranges.append((0.0, f"{name} missing"))
+            continue
         inside_low, inside_high = np.nanquantile(values[members], _MIDDLE)
         width = (inside_high - inside_low) / (high - low) if high > low else 1.0
         if width <= _NARROW:

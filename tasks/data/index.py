@@ -43,7 +43,7 @@ from congruence.tasks.data.roles import checked_inputs, described_columns
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.tables import Table
 
-_FORMAT = "3"
+_FORMAT = "4"
 
 
 def source_files(settings: SplitSettings) -> list[str]:

@@ -77,8 +77,11 @@ class InputColumns(ABC):
         """A digest of the state of the file behind each path, row after row."""
         return b"".join(digest_of(b"") for _ in range(len(paths)))
 
-    def unusable(self, batch: pa.RecordBatch) -> dict[int, str]:  # noqa: ARG002 - most inputs must be decoded first
-        """The rows of ``batch`` whose numbers alone say that they are no input, and why."""
+    def unusable(self, batch: pa.RecordBatch, *, missing: bool = False) -> dict[int, str]:  # noqa: ARG002
+        """The rows of ``batch`` whose numbers alone say that they are no input, and why; most must be decoded first.
+
+        ``missing``: a row may lack some of its numbers.
+        """
         return {}
 
 
@@ -232,10 +235,15 @@ class Features(InputColumns):
         bounds = [0, *(8 * ends).tolist()]
         return b"".join([blake2b(view[a:b], digest_size=ROW_BYTES).digest() for a, b in pairwise(bounds)])
 
-    def matrix(self, batch: pa.RecordBatch) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
+    def matrix(self, batch: pa.RecordBatch, *, missing: bool = False) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
         """The vectors as (rows, d), NaN where a row holds none or a shorter one; and what is ``unusable``."""
         values, ends = self._values(batch)
-        return self._filled(values, ends), self._unusable(values, ends)
+        matrix, reasons = self._filled(values, ends), self._unusable(values, ends, missing)
+        if missing:  # the end of a shorter vector is none that lacks values
+            lengths = np.diff(ends, prepend=0)
+            for row in np.flatnonzero(lengths < matrix.shape[1]).tolist():
+                reasons.setdefault(row, f"the features have shape ({lengths[row]},); expected ({matrix.shape[1]},)")
+        return matrix, reasons
 
     def _filled(self, values: npt.NDArray[np.float64], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         lengths = np.diff(ends, prepend=0)
@@ -246,20 +254,21 @@ class Features(InputColumns):
         filled[np.arange(width) < lengths[:, None]] = values
         return filled
 
-    def unusable(self, batch: pa.RecordBatch) -> dict[int, str]:
-        """Rows without values, or with values that are not finite."""
-        return self._unusable(*self._values(batch))
+    def unusable(self, batch: pa.RecordBatch, *, missing: bool = False) -> dict[int, str]:
+        """Rows without values, or with values that are not finite; with ``missing`` only the infinite ones count."""
+        return self._unusable(*self._values(batch), missing)
 
-    def _unusable(self, values: npt.NDArray[np.float64], ends: npt.NDArray[np.int64]) -> dict[int, str]:
-        if np.isfinite(values).all() and (np.diff(ends, prepend=0) > 0).all():
+    def _unusable(self, values: npt.NDArray[np.float64], ends: npt.NDArray[np.int64], missing: bool) -> dict[int, str]:
+        usable = ~np.isinf(values) if missing else np.isfinite(values)
+        if usable.all() and (np.diff(ends, prepend=0) > 0).all():
             return {}
         starts = ends - np.diff(ends, prepend=0)
-        infinite = np.flatnonzero(~np.isfinite(values))
+        infinite = np.flatnonzero(~usable)
         bad = (starts == ends) | (np.searchsorted(infinite, ends) > np.searchsorted(infinite, starts))
         found = {}
         for row in np.flatnonzero(bad).tolist():
             try:
-                self._read(values[starts[row] : ends[row]])
+                self._read(values[starts[row] : ends[row]], missing)
             except InvalidRow as invalid:
                 found[row] = invalid.reason
         return found
@@ -286,10 +295,10 @@ class Features(InputColumns):
         exact = column if pa.types.is_floating(column.type) else column.cast(pa.float64(), safe=False)
         return np.asarray(exact.to_numpy(zero_copy_only=False))
 
-    def _read(self, vector: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def _read(self, vector: npt.NDArray[np.float64], missing: bool = False) -> npt.NDArray[np.float64]:
         if vector.size == 0:
             raise InvalidRow(f"column {self.columns[0]!r} holds no features")
-        finite = np.isfinite(vector)
+        finite = ~np.isinf(vector) if missing else np.isfinite(vector)
         if not finite.all():
             first = int(np.argmin(finite))
             name = repr(self.columns[first]) if len(self.columns) > 1 else f"{self.columns[0]!r}[{first}]"

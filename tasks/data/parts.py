@@ -76,7 +76,9 @@ class PartFacts:
 
     rows: int = 0
     inputs: Lacking = field(default_factory=Lacking)
-    """Features that are not finite, of rows that have a target. Images and texts must be decoded to be judged."""
+    """Features that are no numbers at all, of rows with a target. Images and texts must be decoded to be judged."""
+    missing: Lacking = field(default_factory=Lacking)
+    """Features without a value, of rows that have a target and are nothing worse."""
     targets: Lacking = field(default_factory=Lacking)
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     """The smallest and the largest target by column."""
@@ -86,6 +88,7 @@ class PartFacts:
     def join(self, other: PartFacts) -> None:
         """The facts of the next file's rows as well."""
         self.inputs.join(other.inputs, self.rows)
+        self.missing.join(other.missing, self.rows)
         self.targets.join(other.targets, self.rows)
         self.rows += other.rows
         self.weights = (self.weights[0] + other.weights[0], self.weights[1] + other.weights[1])
@@ -98,7 +101,8 @@ class PartFacts:
         """What ``asdict`` gave."""
         ranges = {name: (low, high) for name, (low, high) in said["ranges"].items()}
         total, squares = said["weights"]
-        return cls(said["rows"], Lacking.of(said["inputs"]), Lacking.of(said["targets"]), ranges, (total, squares))
+        inputs, missing, targets = (Lacking.of(said[name]) for name in ("inputs", "missing", "targets"))
+        return cls(said["rows"], inputs, missing, targets, ranges, (total, squares))
 
 
 def stored_type(kind: Any) -> Any:
@@ -223,9 +227,11 @@ class _Part:
     def _digests(self, batch: pa.RecordBatch, inputs: pa.RecordBatch, states: bytes, start: int) -> Any:
         digests = bytearray(self._input_digests(inputs, states, start))
         lacking = self._targets(batch)
-        for row, reason in self._inputs.unusable(inputs).items():
+        unusable = self._inputs.unusable(inputs)
+        never = self._inputs.unusable(inputs, missing=True) if unusable else {}
+        for row, reason in unusable.items():
             if row not in lacking:
-                self.facts.inputs.add(start + row, reason)
+                (self.facts.inputs if row in never else self.facts.missing).add(start + row, reason)
         for row, reason in sorted(lacking.items()):
             self.facts.targets.add(start + row, reason)
             digests[row * ROW_BYTES : (row + 1) * ROW_BYTES] = digest_of(f"invalid: {reason}".encode())

@@ -121,8 +121,12 @@ class Split:
         for read in self.input_readers(shard):
             yield _read_or_reason(read)
 
-    def features(self, shard: Shard) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
+    def features(self, shard: Shard, *, missing: bool = False) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
         """The feature vectors of ``shard`` as one array (rows, d), and by row of it why some are no input.
+
+        Args:
+            shard: whose.
+            missing: whether rows that lack some of their values (NaN) are an input.
 
         Raises:
             SplitError: the inputs are not features.
@@ -132,7 +136,7 @@ class Split:
             raise SplitError(f"split {self.name!r}: its inputs are of kind {self.settings.input_kind!r}, not features")
         batches = list(self._source(inputs.columns, shard.start, shard.stop))
         whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-        matrix, unusable = inputs.matrix(whole)
+        matrix, unusable = inputs.matrix(whole, missing=missing)
         return matrix, dict(sorted({**unusable, **self._without_target(shard)}.items()))
 
     def frame(self, shard: Shard, columns: Sequence[str] | None = None) -> pd.DataFrame:

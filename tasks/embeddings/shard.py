@@ -271,7 +271,7 @@ def _embed_features(
 ) -> float:
     """As `_embed_rows`, of one matrix; a row that comes out wrong is asked by itself for the reason."""
     asked = time.perf_counter()
-    matrix, reasons = split.features(shard)
+    matrix, reasons = split.features(shard, missing=getattr(encoder, "takes_missing", False))
     waiting = _since(asked)
     invalid.update(reasons)
     embeddings[:] = encoder.encode_matrix(matrix)

@@ -29,8 +29,8 @@ PART_ROWS = 2**16
 
 Part = tuple[int, int]
 """The first row of a part, and one past its last."""
-Fit = Callable[[Split, list[Part], Array], list[Moments | None]]
-"""Takes the moments of parts of a split, seen from a row, in the parts' order."""
+Fit = Callable[[Split, list[Part], Array, bool], list[Moments | None]]
+"""Takes the moments of parts of a split seen from a row, in the parts' order; the last: may rows lack values?"""
 
 
 def with_statistics(settings: EncoderSettings, split: Split, folder: Path, fit: Fit | None = None) -> EncoderSettings:
@@ -52,8 +52,9 @@ def with_statistics(settings: EncoderSettings, split: Split, folder: Path, fit: 
     if known is not None:
         return known
     try:
-        origin = origin_of(_valid_inputs(split, split.shards), settings.dimension)
-        found = [] if origin is None else (fit or fit_here)(split, parts_of(split), origin)
+        missing = settings.takes_missing
+        origin = origin_of(_valid_inputs(split, split.shards, missing), settings.dimension, missing=missing)
+        found = [] if origin is None else (fit or fit_here)(split, parts_of(split), origin, missing)
         mean, scale = statistics(origin, found, settings.dimension)
     except InvalidInputError as error:
         raise SplitError(f"split {split.name!r}: {error}") from error
@@ -78,13 +79,16 @@ def parts_of(split: Split) -> list[Part]:
     return [(start, min(start + PART_ROWS, split.rows)) for start in range(0, split.rows, PART_ROWS)]
 
 
-def fit_here(split: Split, parts: list[Part], origin: Array) -> list[Moments | None]:
+def fit_here(split: Split, parts: list[Part], origin: Array, missing: bool = False) -> list[Moments | None]:
     """The moments of parts of a split, seen from a row; None of a part without a valid row."""
-    return [moments(_valid_inputs(split, [Shard(0, start, stop - start, "")]), origin) for start, stop in parts]
+    rows = ([Shard(0, start, stop - start, "")] for start, stop in parts)
+    return [moments(_valid_inputs(split, part, missing), origin, missing=missing) for part in rows]
 
 
 def _path(settings: EncoderSettings, split: Split, folder: Path) -> Path:
-    named = sha256(f"{_FORMAT} {split.digest} {settings.dimension} {split.settings.input_columns}".encode()).hexdigest()
+    of_all = " with missing" if settings.takes_missing else ""
+    fitted = f"{_FORMAT} {split.digest} {settings.dimension} {split.settings.input_columns}{of_all}"
+    named = sha256(fitted.encode()).hexdigest()
     return folder / f"{named[:32]}.json"
 
 
@@ -100,7 +104,7 @@ def require_features(split: Split, dimension: int, fitted_on: str) -> None:
     if len(columns) > 1:  # of one column a row says how long its vector is
         size = len(columns)
     else:
-        size = next((part.shape[-1] for part in _valid_inputs(split, split.shards) if len(part)), dimension)
+        size = next((part.shape[-1] for part in _valid_inputs(split, split.shards, True) if len(part)), dimension)
     if size != dimension:
         raise SplitError(
             f"split {split.name!r}: its rows have {size} features, but the encoder standardises {dimension} (those of "
@@ -109,12 +113,12 @@ def require_features(split: Split, dimension: int, fitted_on: str) -> None:
         )
 
 
-def _valid_inputs(split: Split, shards: Sequence[Shard]) -> Iterator[Any]:
+def _valid_inputs(split: Split, shards: Sequence[Shard], missing: bool = False) -> Iterator[Any]:
     """Vectors of features, or matrices of them."""
     for shard in shards:
-        matrix, reasons = split.features(shard)
+        matrix, reasons = split.features(shard, missing=missing)
         usable = np.delete(matrix, list(reasons), axis=0) if reasons else matrix
-        if np.isfinite(usable).all():
+        if missing or np.isfinite(usable).all():
             yield usable
         else:  # vectors of several lengths
             yield from (row for row in split.read_encoder_inputs(shard) if not isinstance(row, InvalidRow))

@@ -24,6 +24,7 @@ class Encoder(ABC):
         batch_size: the number of rows to hand to `encode` at a time.
         device_kind: "cpu" or "cuda": what computes, and so what a measured batch size holds for.
         searches_batch_size: whether the batch size is to be measured before the first row is embedded.
+        takes_missing: of an encoder with `encode_matrix`: whether a row of features may lack values (NaN).
         weight_files: the files that the weights and their configuration were read from, none of untrained weights; None
             where they are not known.
 
@@ -39,6 +40,7 @@ class Encoder(ABC):
     batch_size: int = 64
     device_kind: str = "cpu"
     searches_batch_size: bool = False
+    takes_missing: bool = False
     weight_files: tuple[Path, ...] | None = None
 
     @abstractmethod

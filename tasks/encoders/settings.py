@@ -12,7 +12,7 @@ RANDOM = "random"
 Kind = Literal["open_clip", "open_clip_text", "timm", "identity", "custom"]
 
 _NEEDS_NO_MODEL = ("identity", "custom")
-_IDENTITY_ONLY = ("dimension", "mean", "scale", "standardise")
+_IDENTITY_ONLY = ("dimension", "mean", "scale", "standardise", "missing")
 _TORCH_ONLY = ("pretrained", "precision", "device")
 
 
@@ -35,6 +35,9 @@ class EncoderSettings(Strict):
         fitted to the evaluation's reference split, or to its first split where it has no reference.
     dimension: the number of features, where it is to be checked.
     standardise: false leaves the features as they are.
+    missing: what nearness makes of a tabular feature without a value. `leave_out`: the row is left out. `mean`: the
+        feature's mean stands in. `indicator`: the mean, and beside each feature one that is 1 where it is missing. With
+        the last two the row stays, and models are given it as it is: for models that take missing values themselves.
     path, options: `package.module:callable`, called with the options, returns an `Encoder`.
     """
 
@@ -49,6 +52,7 @@ class EncoderSettings(Strict):
     mean: tuple[float, ...] | None = None
     scale: tuple[Annotated[float, Field(gt=0)], ...] | None = None
     standardise: bool = True
+    missing: Literal["leave_out", "mean", "indicator"] = "leave_out"
     path: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
 
@@ -86,6 +90,8 @@ class EncoderSettings(Strict):
             raise ValueError("standardise: false contradicts mean and scale; leave one of them out")
         if not self.standardise and self.dimension is None:
             raise ValueError("standardise: false needs dimension, the number of features")
+        if not self.standardise and self.takes_missing:
+            raise ValueError(f"missing: {self.missing} needs the mean of each feature; leave standardise on")
         if len(set(sizes.values())) > 1:
             said = ", ".join(f"{name} {size}" for name, size in sizes.items())
             raise ValueError(f"the number of features differs: {said}")
@@ -96,6 +102,11 @@ class EncoderSettings(Strict):
     def given_batch_size(self) -> int | None:
         """The batch size if it is a number."""
         return self.batch_size if isinstance(self.batch_size, int) else None
+
+    @property
+    def takes_missing(self) -> bool:
+        """Whether a row stays where a tabular feature has no value."""
+        return self.missing != "leave_out"
 
     @property
     def needs_statistics(self) -> bool:

@@ -120,7 +120,9 @@ def embed_table(frame: pd.DataFrame, columns: str | list[str] | None, encoder: E
 def _encoder(frame: pd.DataFrame, settings: TableEvaluationSettings) -> Encoder | None:
     chosen = settings.encoder
     if chosen is not None and chosen.needs_statistics:
-        mean, scale = standardisation(_raw_inputs(frame, settings.input), chosen.dimension)
+        mean, scale = standardisation(
+            _raw_inputs(frame, settings.input), chosen.dimension, missing=chosen.takes_missing
+        )
         chosen = chosen.model_copy(update={"mean": mean, "scale": scale})
     encoder = None if chosen is None else load_encoder(chosen)
     kind, read = settings.input_kind, "features" if encoder is None else encoder.input_kind

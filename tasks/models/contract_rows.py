@@ -14,16 +14,18 @@ from congruence.tasks.encoders.images import decode_image
 from congruence.tasks.encoders.settings import EncoderSettings
 
 
-def contract_rows(split: Split, most: int) -> tuple[pd.DataFrame, Array | None]:
+def contract_rows(split: Split, most: int, *, missing: bool = False) -> tuple[pd.DataFrame, Array | None]:
     """Model inputs and targets of the first rows that will be evaluated, as far as one can tell: at most ``most``.
 
-    Left out are rows that lack a model input or a finite target, and rows whose image cannot be decoded: they will have
-    no embedding, so no version is asked for them. Targets are None where the split has none.
+    Left out are rows that lack a finite target or what the encoder reads (unless rows may be ``missing`` features), and
+    rows whose image cannot be decoded: they will have no embedding, so no version is asked for them. Targets are None
+    where the split has none.
     """
     first = split.shards[0]
     frame = split.frame(first, split.settings.model_input_columns)
     targets = split.targets(first) if split.settings.target_columns else None
-    usable = frame.notna().all(axis=1).to_numpy()
+    needed = [] if missing else [name for name in frame.columns if name in split.settings.input_columns]
+    usable = frame[needed].notna().all(axis=1).to_numpy()
     if targets is not None:
         usable = usable & np.isfinite(targets.reshape(len(frame), -1)).all(axis=1)
     rows = np.flatnonzero(usable)[:most]

@@ -145,14 +145,16 @@ def predict_missing(
     )
 
 
-def try_contract(served: ServedVersion, split: Split) -> ContractReport:
+def try_contract(served: ServedVersion, split: Split, *, missing: bool = False) -> ContractReport:
     """Load the version and try its contract on a few rows of ``split``, before the long work. To run on a worker.
+
+    ``missing``: rows that lack some features are among those that it will be asked for.
 
     Raises:
         ContractError: see ``check_contract``.
         MlflowException: MLflow does not answer.
     """
-    frame, targets = contract_rows(split, CONTRACT_ROWS)
+    frame, targets = contract_rows(split, CONTRACT_ROWS, missing=missing)
     model = warm_model(served)
     try:
         return check_contract(model, frame, targets)

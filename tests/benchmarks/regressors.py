@@ -1,200 +1,125 @@
-"""Ten kinds of models on real tables, read as they are: `python tests/benchmarks/regressors.py FOLDER`.
+"""Ten kinds of registered models on five real tables, read as they are: `python tests/benchmarks/regressors.py FOLDER`.
 
-FOLDER holds protein/data.csv.gz (Rana 2013) and bike-hourly/hour.csv.gz (Fanaee-T 2014); diabetes comes with
-scikit-learn. Needs the extra `formats`. The kept record is regressors.md.
+FOLDER holds protein/data.csv.gz, bike-hourly/hour.csv.gz and motor-claims/motorcycle-claims.csv.gz; the other tables
+come with scikit-learn and statsmodels. Needs the extra `formats`. `--json` writes what the page of the documentation is
+made of; the record is regressors.md.
 
-Each model is fitted on one part of a table, asked for the laws of another, and judged there: scores, and the test of
-calibration given the input. Half of the asked rows fit one correction of each law (a shift and a factor in normal
-scores, the same everywhere), the other half say what it leaves.
+Each model is fitted on one part of a table and registered in an MLflow registry; it is loaded from there by its URI and
+asked for its laws at the other part, where it is judged as an evaluation judges it. A recalibration is fitted on half
+of those rows and judged on the other half.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import logging
 import platform
+import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import numpy as np
-import pandas as pd
-import torch
-from sklearn.datasets import load_diabetes
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestRegressor
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF, WhiteKernel
-from sklearn.neural_network import MLPRegressor
+from registered_regressors import KINDS, Table, registered, tables
 
-from congruence.kernels import (
-    Histogram,
-    Quantiles,
-    Samples,
-    conditional_calibration_test,
-    crps,
-    negative_log_likelihood,
-    pit_values,
+from congruence.kernels import RBF, crps, median_gamma, negative_log_likelihood, pit_values, prepare
+from congruence.kernels.conditional_calibration.group_reading import group_reading
+from congruence.kernels.conditional_calibration.recalibration_preview import (
+    RehearsalSplit,
+    recalibration_rehearsal,
+    rehearsal_split,
 )
+from congruence.kernels.conditional_calibration.regions import Regions, read_regions, regions
+from congruence.kernels.conditional_calibration.wording import what_is_wrong
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.distributions.normal_score_map import NormalScoreMap
-from congruence.kernels.distributions.recalibrated import recalibrated
-from congruence.tasks.contract.reading import law_distribution
-from congruence.tasks.model_outputs.read import law_of_model, read_law
+from congruence.kernels.split import Split
+from congruence.tasks.contract import load_predictive_model
 
-Predict = Callable[[pd.DataFrame], Distribution]
-LEVELS = ",".join(f"{level:.2f}" for level in np.arange(0.05, 0.96, 0.05))
-
-
-def tables(folder: Path, train: int, test: int) -> Iterator[tuple[str, pd.DataFrame, pd.Series, int]]:
-    x, y = load_diabetes(return_X_y=True, as_frame=True)
-    yield "diabetes", *cut(x, y, 242, 200)
-    frame = pd.read_csv(folder / "protein" / "data.csv.gz", header=None)  # the last column is the target
-    yield "protein", *cut(frame.iloc[:, :-1], frame.iloc[:, -1], train, test)
-    frame = pd.read_csv(folder / "bike-hourly" / "hour.csv.gz")
-    used = ["season", "mnth", "hr", "holiday", "weekday", "workingday", "weathersit", "temp", "hum", "windspeed"]
-    yield "bike-hourly", *cut(frame[used], frame["cnt"], train, test)
+Array = np.ndarray[Any, Any]
+PACKAGES = ("catboost", "crepes", "lightgbm", "mlflow", "ngboost", "numpy", "quantile-forest", "scikit-learn",
+            "statsmodels", "torch")  # fmt: skip
 
 
-def cut(x: pd.DataFrame, y: pd.Series, train: int, test: int) -> tuple[pd.DataFrame, pd.Series, int]:
-    """Rows in random order, inputs standardised, the training rows first."""
-    rows = np.random.default_rng(0).permutation(len(x))[: train + test]
-    x, y = x.iloc[rows].reset_index(drop=True).astype(float), y.iloc[rows].reset_index(drop=True).astype(float)
-    x = (x - x[:train].mean()) / x[:train].std().replace(0.0, 1.0)
-    x.columns = [f"x{k}" for k in range(x.shape[1])]
-    return x, y, train
+def judged_table(table: Table) -> dict[str, Any]:
+    asked, y, features = table.asked
+    x = asked.to_numpy()
+    kernel = RBF(median_gamma(x))
+    split, places = prepare(x, input_kernel=kernel), regions(x, features=features)
+    rehearsal = rehearsal_split(x, np.arange(len(x)) % 2 == 0, input_kernel=kernel)
+    found: list[dict[str, Any]] = []
+    scores: dict[str, Array] = {}
+    for kind in KINDS:
+        started = time.perf_counter()
+        model = load_predictive_model(registered(table, kind))
+        law = model.predict(asked)
+        found.append({"model": kind, "read": type(law).__name__, **judged(y, law, split, places, rehearsal)})
+        scores[kind] = np.asarray(crps(y, law))
+        print(f"{table.name}, {kind}: {time.perf_counter() - started:.0f} s", flush=True)
+    best = min(found, key=lambda row: float(row["crps"]))["model"]
+    for row in found:
+        behind = scores[row["model"]] - scores[best]
+        row["behind"], row["behind_error"] = float(behind.mean()), float(behind.std(ddof=1) / np.sqrt(len(y)))
+    return {"name": table.name, "source": table.source, "fitted": table.train, "asked": len(y),
+            "inputs": x.shape[1], "models": found}  # fmt: skip
 
 
-def as_it_is(model: Any) -> Predict:
-    def predict(x: pd.DataFrame) -> Distribution:
-        law = law_of_model(model, x)
-        if law.family == "quantiles":
-            return Quantiles.rearranged(law.parameters["levels"], law.parameters["values"])
-        return law_distribution(law, len(x))
-
-    return predict
-
-
-def linear(x: pd.DataFrame, y: pd.Series) -> Predict:
-    import statsmodels.formula.api as smf
-
-    return as_it_is(smf.ols(f"y ~ {' + '.join(x.columns)}", x.assign(y=y)).fit())
-
-
-def gaussian_process(x: pd.DataFrame, y: pd.Series) -> Predict:
-    return as_it_is(GaussianProcessRegressor(RBF(3.0) + WhiteKernel(), normalize_y=True).fit(x[:500], y[:500]))
-
-
-def ngboost(x: pd.DataFrame, y: pd.Series) -> Predict:
-    from ngboost import NGBRegressor
-
-    return as_it_is(NGBRegressor(n_estimators=150, learning_rate=0.04, verbose=False, random_state=0).fit(x, y))
-
-
-def catboost(loss: str) -> Callable[[pd.DataFrame, pd.Series], Predict]:
-    def fit(x: pd.DataFrame, y: pd.Series) -> Predict:
-        from catboost import CatBoostRegressor
-
-        model = CatBoostRegressor(loss_function=loss, iterations=300, verbose=0, allow_writing_files=False)
-        return as_it_is(model.fit(x, y))
-
-    return fit
-
-
-def forest(x: pd.DataFrame, y: pd.Series) -> Predict:
-    from quantile_forest import RandomForestQuantileRegressor
-
-    return as_it_is(RandomForestQuantileRegressor(100, min_samples_leaf=5, random_state=0).fit(x, y))
-
-
-def conformal(x: pd.DataFrame, y: pd.Series) -> Predict:
-    from crepes import WrapRegressor
-
-    model, half = WrapRegressor(RandomForestRegressor(100, random_state=0)), len(x) // 2
-    model.fit(x[:half], y[:half])
-    model.calibrate(x[half:][:200], y[half:][:200], cps=True)
-    return as_it_is(model)
-
-
-def ensemble(x: pd.DataFrame, y: pd.Series) -> Predict:
-    """The outputs of ten networks as draws: what many call an uncertainty."""
-    center, spread = y.mean(), y.std()
-    networks = [
-        MLPRegressor(hidden_layer_sizes=(32,), max_iter=200, random_state=k).fit(x, (y - center) / spread)
-        for k in range(10)
-    ]
-    return lambda new: Samples(np.column_stack([center + spread * one.predict(new) for one in networks]))
-
-
-def mixture_density(x: pd.DataFrame, y: pd.Series) -> Predict:
-    torch.manual_seed(0)
-    center, spread = float(y.mean()), float(y.std())
-    network = torch.nn.Sequential(torch.nn.Linear(x.shape[1], 48), torch.nn.Tanh(), torch.nn.Linear(48, 9))
-    inputs, targets = torch.tensor(x.to_numpy()).float(), torch.tensor(((y - center) / spread).to_numpy()).float()
-
-    def law(rows: torch.Tensor, loc: float = 0.0, scale: float = 1.0) -> torch.distributions.Distribution:
-        weights, means, scales = network(rows).chunk(3, dim=1)
-        parts = torch.distributions.Normal(loc + scale * means, scale * (torch.nn.functional.softplus(scales) + 1e-2))
-        return torch.distributions.MixtureSameFamily(torch.distributions.Categorical(logits=weights), parts)
-
-    optimiser = torch.optim.Adam(network.parameters(), lr=0.01, weight_decay=1e-4)
-    for _ in range(300):
-        optimiser.zero_grad()
-        (-law(inputs).log_prob(targets).mean()).backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-
-    def predict(new: pd.DataFrame) -> Distribution:
-        with torch.no_grad():
-            found = law(torch.tensor(new.to_numpy()).float(), center, spread)
-        return law_distribution(read_law(found, len(new)), len(new))
-
-    return predict
-
-
-def histogram(x: pd.DataFrame, y: pd.Series) -> Predict:
-    borders = np.unique(np.quantile(y, np.linspace(0, 1, 13)))
-    bins = np.clip(np.searchsorted(borders, y, side="right") - 1, 0, len(borders) - 2)
-    model = HistGradientBoostingClassifier(max_iter=40, learning_rate=0.08, min_samples_leaf=10).fit(x, bins)
-    return lambda new: Histogram(borders, model.predict_proba(new), tail_share=0.2)
-
-
-KINDS: dict[str, Callable[[pd.DataFrame, pd.Series], Predict]] = {
-    "linear, Student's t": linear,
-    "Gaussian process": gaussian_process,
-    "NGBoost": ngboost,
-    "CatBoost quantiles": catboost(f"MultiQuantile:alpha={LEVELS}"),
-    "CatBoost with uncertainty": catboost("RMSEWithUncertainty"),
-    "quantile forest": forest,
-    "conformal predictive system": conformal,
-    "ensemble of networks": ensemble,
-    "mixture density network": mixture_density,
-    "histogram of a classifier": histogram,
-}
-
-
-def judged(x: pd.DataFrame, y: np.ndarray[Any, Any], law: Distribution) -> dict[str, str]:
-    test = conditional_calibration_test(x.to_numpy(), y, law, seed=1)
-    order, effect = max(test.effects.items(), key=lambda item: item[1].estimate)
-    scores = np.asarray(negative_log_likelihood(y, law, infinite="keep")) if law.has_density() else np.array([np.nan])
-    outside = float(np.mean(np.isinf(scores)))
-    direction = max(test.means.items(), key=lambda item: abs(item[1]))
+def judged(y: Array, law: Distribution, split: Split, places: Regions, rehearsal: RehearsalSplit) -> dict[str, Any]:
+    """Scores, CCE, the test of calibration given the input, what is wrong in words, and what a recalibration leaves."""
+    test = split.calibration_test(y, law)
+    result = split.evaluate(y, {"": law}, draws=0)[""]
+    pit = pit_values(y, law)
+    overall = group_reading(pit)
+    said = what_is_wrong(overall, read_regions(places, pit), p_value=test.p_value)
+    nll = np.asarray(negative_log_likelihood(y, law, infinite="keep")) if law.has_density() else None
+    found = recalibration_rehearsal(rehearsal, y, law)
     return {
-        "CRPS": f"{float(np.mean(crps(y, law))):.4g}",
-        "NLL": f"inf ({outside:.1%})" if outside else f"{float(np.mean(scores)):.3f}" if law.has_density() else "none",
-        "p": f"{test.p_value:.4f}",
-        "p on average": f"{test.by_basis.get('constant', np.nan):.4f}",
-        "largest effect": f"{order} {effect.estimate:.2f}",
-        "mean score": f"{direction[0]} {direction[1]:+.2f}",
+        "crps": float(np.mean(crps(y, law))),
+        "nll": None if nll is None else float(np.mean(nll[np.isfinite(nll)])),
+        "outside": None if nll is None else float(np.mean(~np.isfinite(nll))),
+        "cce": result.mean,
+        "cce_expected": result.expected,
+        "p": test.p_value,
+        "p_on_average": test.by_basis["constant"],
+        "effects": {order: effect.estimate for order, effect in test.effects.items()},
+        "said": said,
+        "after": {
+            "rows": [found.fitted_on, found.rows],
+            "p": list(found.p_values),
+            **{name: [one.before, one.after, one.standard_error] for name, one in found.changes.items()},
+        },
     }
 
 
-def corrected(law: Distribution, y: np.ndarray[Any, Any], half: int) -> Distribution:
-    """One shift and factor in normal scores, of the first half's, for the second half's laws."""
-    from scipy.special import ndtri
+def markdown(table: dict[str, Any]) -> str:
+    """One table of the record."""
+    lines = [
+        f"## {table['name'].capitalize()} ({table['source']})\n",
+        f"{table['fitted']:,} rows to fit, {table['asked']:,} asked, {table['inputs']} inputs.\n",
+        "| model | read as | CRPS | NLL | CCE (if true) | p | p on average | largest effect | "
+        "corrected: CRPS | CCE | p |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in table["models"]:
+        order, effect = max(row["effects"].items(), key=lambda item: float(item[1]))
+        after = row["after"]
+        lines.append(
+            f"| {row['model']} | {row['read']} | {row['crps']:.4g} | {_nll(row)} | {row['cce']:.3f} "
+            f"({row['cce_expected']:.3f}) | {row['p']:.4f} | {row['p_on_average']:.4f} | {order} {effect:.2f} | "
+            f"{after['crps'][0]:.4g} to {after['crps'][1]:.4g} | {after['cce'][0]:.3f} to {after['cce'][1]:.3f} | "
+            f"{after['p'][0]:.4f} to {after['p'][1]:.4f} |"
+        )
+    lines += ["", *(f"- {row['model']}: {' '.join(row['said'])}" for row in table["models"]), ""]
+    return "\n".join(lines)
 
-    z = ndtri(np.clip(pit_values(y[:half], law[:half]), 1e-4, 1 - 1e-4))
-    rows = len(y) - half
-    return recalibrated(law[half:], NormalScoreMap.affine(np.full(rows, z.mean()), np.full(rows, z.std())))
+
+def _nll(row: dict[str, Any]) -> str:
+    if row["nll"] is None:
+        return "none"
+    return f"inf ({row['outside']:.1%})" if row["outside"] else f"{row['nll']:.3f}"
 
 
 def main() -> None:
@@ -203,26 +128,28 @@ def main() -> None:
     parser.add_argument("--train", type=int, default=1500)
     parser.add_argument("--test", type=int, default=800)
     parser.add_argument("--only", help="one table")
+    parser.add_argument("--json", type=Path, help="where the numbers are written")
+    parser.add_argument("--markdown", type=Path, help="where the tables are written")
     given = parser.parse_args()
-    print(f"Python {platform.python_version()}, {platform.machine()}\n")
-    for name, x, y, train in tables(given.folder, given.train, given.test):
-        if given.only not in (None, name):
-            continue
-        asked, targets = x[train:].reset_index(drop=True), y[train:].to_numpy()
-        half = len(asked) // 2
-        print(f"## {name}: {train} rows to fit, {len(asked)} asked, {x.shape[1]} inputs\n")
-        print("| model | CRPS | NLL | p | p on average | largest effect | mean score | p corrected | s |")
-        print("|---|---|---|---|---|---|---|---|---|")
-        for kind, fit in KINDS.items():
-            started = time.perf_counter()
-            law = fit(x[:train], y[:train])(asked)
-            found = judged(asked, targets, law)
-            again = conditional_calibration_test(asked[half:].to_numpy(), targets[half:], corrected(law, targets, half))
-            seconds = time.perf_counter() - started
-            print(f"| {kind} | {' | '.join(found.values())} | {again.p_value:.4f} | {seconds:.0f} |", flush=True)
-        print()
+    started = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        mlflow.set_tracking_uri(f"sqlite:///{folder}/mlflow.db")
+        mlflow.create_experiment("kinds", artifact_location=f"file://{folder}/artifacts")
+        mlflow.set_experiment("kinds")
+        chosen = (t for t in tables(given.folder, given.train, given.test) if given.only in (None, t.name))
+        made = [judged_table(table) for table in chosen]
+    where = {"python": platform.python_version(), "machine": platform.machine(),
+             "packages": {name: version(name) for name in PACKAGES},
+             "cpu_seconds": round(time.process_time() - started)}  # fmt: skip
+    if given.json is not None:
+        given.json.write_text(json.dumps({"where": where, "tables": made}, indent=1) + "\n")
+    text = f"{json.dumps(where)}\n\n" + "\n".join(markdown(table) for table in made)
+    if given.markdown is not None:
+        given.markdown.write_text(text)
+    print(text)
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
+    logging.getLogger("mlflow").setLevel(logging.ERROR)
     main()

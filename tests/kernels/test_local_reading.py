@@ -407,3 +407,12 @@ def test_bad_input_is_named(few: SpectralSmoother) -> None:
         regions(np.zeros((3, 2)), number=5)
     with pytest.raises(InvalidInputError, match="'age' has 2 rows"):
         regions(np.eye(3), number=2, features={"age": [1, 2]})
+
+
+def test_a_region_is_named_by_a_feature_that_all_its_rows_lack() -> None:
+    x = np.random.default_rng(0).normal(size=(400, 2))
+    x[:150, 0] += 40.0
+    lacking = np.where(np.arange(400) < 150, np.nan, x[:, 1])
+    found = regions(x, number=2, features={"income": lacking, "nothing": np.full(400, np.nan)})
+    assert "income missing" in found.names[found.labels[0]]
+    assert "missing" not in found.names[found.labels[-1]]

@@ -18,6 +18,7 @@ from congruence.tasks.embeddings.shard import ShardReport
 from congruence.tasks.embeddings.standardisation import require_features
 from congruence.tasks.embeddings.worker import embed_shards, find_batch_size
 from congruence.tasks.encoders import EncoderSettings
+from congruence.tasks.encoders.features import FeatureEncoder
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -88,8 +89,8 @@ def embed(settings: EvaluationSettings, rows: EvaluatedRows) -> None:
     """
     split, store = rows.split, rows.store
     encoder = asking_encoder(settings.encoder)
-    if settings.encoder.kind == "identity":
-        require_features(split, encoder.dimension, settings.statistics_split.name)
+    if isinstance(encoder, FeatureEncoder):
+        require_features(split, encoder.features, settings.statistics_split.name)
     pending = store.pending()
     get_run_logger().info("%s: %d of %d shards to embed", split.name, len(pending), len(split.shards))
     with stage(f"embedding {split.name}", split.rows) as advance:

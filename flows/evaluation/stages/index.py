@@ -55,8 +55,10 @@ def index(settings: EvaluationSettings, split: SplitSettings, cluster: Callable[
             on_dask = index_files.with_options(task_runner=runner, flow_run_name=f"index {split.name}")
             on_dask(split, files, str(plans_folder(settings)))
         opened = open_planned(split, settings)
-    if split.target is not None and (left_out := require_measurable(opened, settings.max_invalid)) is not None:
-        say(left_out)
+    if split.target is not None:
+        said = require_measurable(opened, settings.max_invalid, missing=settings.encoder.missing)
+        if said is not None:
+            say(said)
     return opened
 
 

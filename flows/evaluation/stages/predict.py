@@ -31,7 +31,7 @@ def check_task(version: ModelVersion, rows: EvaluatedRows, settings: EvaluationS
 
     def load() -> ServedVersion:
         served = serve(settings, version)
-        try_contract(served, rows.split)
+        try_contract(served, rows.split, missing=settings.encoder.takes_missing)
         return served
 
     try:

@@ -34,11 +34,12 @@ def moments_task(
     split: Split,
     parts: list[Part],
     origin: Array,
+    missing: bool,
     first: int,  # noqa: ARG001 - part of the run's name
     last: int,  # noqa: ARG001
 ) -> list[Moments | None]:
     """The moments of some parts of a split."""
-    return fit_here(split, parts, origin)
+    return fit_here(split, parts, origin, missing)
 
 
 def standardise(settings: EvaluationSettings, cluster: Callable[[], Client]) -> EvaluationSettings:
@@ -48,20 +49,20 @@ def standardise(settings: EvaluationSettings, cluster: Callable[[], Client]) -> 
         SplitError: no row of the split can be used.
     """
 
-    def fit(split: Split, parts: list[Part], origin: Array) -> list[Moments | None]:
+    def fit(split: Split, parts: list[Part], origin: Array, missing: bool) -> list[Moments | None]:
         runner = on_workers_of(cluster())
         on_dask = take_moments.with_options(task_runner=runner, flow_run_name=f"standardise {split.name}")
-        return on_dask(split, parts, origin)
+        return on_dask(split, parts, origin, missing)
 
     return with_fitted_encoder(settings, fit)
 
 
 @flow(name="standardise-features", validate_parameters=False, **JOURNALED)
-def take_moments(split: Split, parts: list[Part], origin: Array) -> list[Moments | None]:
+def take_moments(split: Split, parts: list[Part], origin: Array, missing: bool) -> list[Moments | None]:
     """The moments of all parts, in their order, whoever finishes first."""
     groups = in_groups(parts)
     with stage(f"standardising by {split.name}", split.rows) as advance:
-        futures = [moments_task.submit(split, group, origin, group[0][0], group[-1][1]) for group in groups]
+        futures = [moments_task.submit(split, group, origin, missing, group[0][0], group[-1][1]) for group in groups]
         for ended in as_completed(futures):
             ended.result()
             advance(split.rows // len(groups))

@@ -113,7 +113,9 @@ def test_the_numbers_do_not_depend_on_who_takes_the_moments(tmp_path: Path, monk
     chosen = settings(tmp_path, ["one"])
     opened = open_split(chosen.splits[0])
 
-    def backwards(split: Split, parts: list[standardisation.Part], origin: Array) -> list[Moments | None]:
+    def backwards(
+        split: Split, parts: list[standardisation.Part], origin: Array, missing: bool
+    ) -> list[Moments | None]:
         return [pickle.loads(pickle.dumps(fit_here(split, [part], origin)[0])) for part in reversed(parts)][::-1]
 
     assert len(standardisation.parts_of(opened)) == 12
@@ -139,3 +141,40 @@ def test_a_long_split_is_not_read_to_look_for_what_is_done(
     assert (with_encoder_at_hand(chosen) is None) == (rows > 200)
     fitted = with_fitted_encoder(chosen)
     assert with_encoder_at_hand(chosen) == fitted
+
+
+@pytest.mark.parametrize("missing", ["mean", "indicator"])
+def test_each_feature_is_standardised_by_the_values_that_it_has(
+    tmp_path: Path, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standardisation, "PART_ROWS", 1000)
+    rows = write(tmp_path / "one.parquet", 1)
+    rows.loc[rows.index % 3 == 0, "a"] = np.nan
+    rows.loc[[5, 6], "b"] = [np.nan, np.inf]
+    rows.to_parquet(tmp_path / "one.parquet")
+    chosen = settings(tmp_path, ["one"], encoder={"kind": "identity", "missing": missing})
+    opened = open_split(chosen.splits[0])
+    fitted = with_statistics(chosen.encoder, opened, tmp_path / "kept")
+    known = rows[COLUMNS].drop(index=6)
+    assert fitted.mean is not None
+    assert fitted.scale is not None
+    np.testing.assert_allclose(fitted.mean, known.mean(), rtol=1e-10)
+    np.testing.assert_allclose(fitted.scale, [known["a"].std(ddof=0), 1.0, known["c"].std(ddof=0)], rtol=1e-10)
+    raw = rows[COLUMNS].to_numpy()
+    assert in_one_pass(raw, missing=True) == (fitted.mean, fitted.scale)
+    assert with_statistics(chosen.encoder, opened, tmp_path / "kept") == fitted
+    encoder = load_encoder(fitted)
+    expected = (known - known.mean()) / fitted.scale
+    if missing == "indicator":
+        expected = pd.concat([expected, known.isna().astype(float)], axis=1)
+    found = encoder.encode([encoder.preprocess(row) for row in np.delete(raw, 6, axis=0)])
+    np.testing.assert_allclose(found, expected.fillna(0.0), atol=1e-5)
+    everything = encoder.encode_matrix(raw)  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(np.delete(everything, 6, axis=0), found)
+    assert not np.isfinite(everything[6]).all()
+    others = load_encoder(fitted.model_copy(update={"missing": "leave_out"}))
+    assert others.preprocessing_digest != encoder.preprocessing_digest
+    rows.assign(a=np.nan).to_parquet(tmp_path / "two.parquet")
+    empty = settings(tmp_path, ["two"], encoder={"kind": "identity", "missing": missing})
+    with pytest.raises(SplitError, match="feature 0 has no value in any row; leave it out of the input"):
+        with_statistics(empty.encoder, open_split(empty.splits[0]), tmp_path / "kept")

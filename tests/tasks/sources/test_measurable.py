@@ -95,3 +95,32 @@ def test_what_cannot_be_measured_is_refused(
 def test_one_of_several_targets_may_be_constant(tmp_path: Path) -> None:
     assert require_measurable(opened(tmp_path / "split", frame().assign(z=1.0), target=["y", "z"])) is None
     assert require_measurable(opened(tmp_path / "inputs", frame(), target=None)) is None
+
+
+def test_rows_that_lack_a_feature_stay_where_the_encoder_takes_them(tmp_path: Path) -> None:
+    rows = frame()
+    rows.loc[:119, "a"] = np.nan
+    rows.loc[[18, 400], "y"] = np.nan
+    rows.loc[500, "b"] = np.inf
+    split = opened(tmp_path / "split", rows)
+    with pytest.raises(TooManyInvalidRowsError, match=r"122 of 600.*set missing: mean \(or indicator\) under encoder"):
+        require_measurable(split)
+    said = require_measurable(split, missing="indicator")
+    assert said is not None
+    left_out, staying = said.splitlines()
+    assert "3 of 600 rows lack a finite number and are left out (1 in the features, 2 in the targets)" in left_out
+    assert "119 of 600 rows lack a feature and stay: the models are given them as they are" in staying
+    assert "a feature that is 1 where it is missing (encoder.missing: indicator): row 0 (" in staying
+    assert staying.endswith("feature 'a' is nan; and 116 more")
+    reasons = {
+        shard.start + row: reason
+        for shard in split.shards
+        for row, reason in split.features(shard, missing=True)[1].items()
+    }
+    assert sorted(reasons) == [18, 400, 500]
+
+
+def test_a_vector_that_is_too_short_lacks_no_values(tmp_path: Path) -> None:
+    vectors = [[1.0, 2.0]] * 10 + [[3.0], [np.nan, 1.0]]
+    split = opened(tmp_path / "split", pd.DataFrame({"v": vectors, "y": np.arange(12.0)}), 1, input="v")
+    assert split.features(split.shards[0], missing=True)[1] == {10: "the features have shape (1,); expected (2,)"}
