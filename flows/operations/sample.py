@@ -5,12 +5,12 @@ from __future__ import annotations
 from hashlib import sha256
 
 import numpy as np
-import pandas as pd
 
 from congruence.flows.evaluation.splits import open_planned
+from congruence.kernels.arrays import Array
 from congruence.kernels.streams import stream
 from congruence.tasks.data import Split, SplitSettings
-from congruence.tasks.runtime.atomic_files import whole_file
+from congruence.tasks.data.chosen_rows import split_of_rows
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 ROWS = 2_000
@@ -41,20 +41,12 @@ def _sampled(settings: SplitSettings, evaluation: EvaluationSettings, rows: int)
         return settings
     named = sha256(f"{split.digest} {rows} {settings.model_dump_json()}".encode()).hexdigest()[:16]
     path = evaluation.home_folder / "quick" / f"{named}.parquet"
-    if not path.exists():
-        with whole_file(path) as stream:
-            _sample(split, rows).to_parquet(stream, index=False)
-    key = settings.key or split.key_column
-    changes = {"name": f"{settings.name}-quick", "uri": str(path), "format": "parquet", "key": key, "image_root": None}
-    return settings.model_copy(update=changes)
+    return split_of_rows(split, _drawn(split, rows), path, f"{settings.name}-quick")
 
 
-def _sample(split: Split, rows: int) -> pd.DataFrame:
-    """Rows drawn without replacement from some shards, in the order of the split."""
+def _drawn(split: Split, rows: int) -> Array:
+    """Numbers of rows drawn without replacement from some shards, ascending."""
     draw = stream(0, "rows of a quick look")
     places = np.sort(draw.choice(len(split.shards), size=min(SHARDS, len(split.shards)), replace=False))
-    shards = [split.shards[place] for place in places]
-    held = np.concatenate([np.arange(shard.start, shard.stop) for shard in shards])
-    chosen = np.sort(draw.choice(held, size=min(rows, len(held)), replace=False))
-    frames = [split.frame(shard, split.row_columns) for shard in shards]
-    return pd.concat([frame.loc[frame.index.isin(chosen)] for frame in frames], ignore_index=True)
+    held = np.concatenate([np.arange(split.shards[place].start, split.shards[place].stop) for place in places])
+    return np.sort(draw.choice(held, size=min(rows, len(held)), replace=False))

@@ -24,7 +24,8 @@ from congruence.flows.evaluation.results import VersionOutcome
 from congruence.flows.evaluation.tracking import use_tracking
 from congruence.flows.operations.gate import gate_outcomes
 from congruence.flows.prefect.journal import JOURNALED, note_closed, note_under_way
-from congruence.flows.scheduling.poll import Tick, tick
+from congruence.flows.scheduling.looking import Tick
+from congruence.flows.scheduling.poll import tick
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.comparison import GateDecision
 from congruence.tasks.mlflow import TrackingError

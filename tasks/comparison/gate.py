@@ -20,7 +20,7 @@ from congruence.tasks.comparison.differences import CCE, SQUARED_CCE, MetricDiff
 from congruence.tasks.comparison.gate_settings import GateSettings, Margin
 from congruence.tasks.comparison.stake import skill_of
 from congruence.tasks.comparison.versions import PairedComparison, compare_pair
-from congruence.tasks.scores.evaluation import AS_IF_TRUE, LOOK_LEVEL, NOT_CALIBRATED, cce_status, significance
+from congruence.tasks.scores.evaluation import AS_IF_TRUE, NOT_CALIBRATED, cce_status
 
 Outcome = Literal["failed", "undecided", "passed"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)  # worst first: the worst of the rules is the gate's
@@ -183,18 +183,12 @@ def _at_floor(candidate: ComparedVersion) -> GateCheck:
     return GateCheck(
         "at_noise_floor",
         "passed" if status == AS_IF_TRUE else "failed",
-        (f"the version is {status}" if status == NOT_CALIBRATED else f"CCE is {status}") + _at_level(candidate),
+        f"the version is {status}" if status == NOT_CALIBRATED else f"CCE is {status}",
         split=candidate.split.name,
         metric=CCE,
         value=mean.value if mean else None,
         limit=floor.value if floor else None,
         p_value=p_value.value if p_value else None,
-    )
-
-
-def _at_level(candidate: ComparedVersion) -> str:
-    return (
-        f" at the level {significance(candidate.metrics):.2%} of this look" if LOOK_LEVEL in candidate.metrics else ""
     )
 
 

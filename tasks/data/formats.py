@@ -44,7 +44,7 @@ class Format:
         Raises:
             SplitError: it cannot be inferred, or nothing lies there.
         """
-        location = Location.of(settings.uri, settings.storage_options)
+        location = Location.of(settings.uri, settings.storage_options, settings.last)
         form = _detect(location) if settings.format == "auto" else settings.format
         alternatives = [*settings.input_columns, *settings.model_input_columns] if form == "webdataset" else []
         return cls(form, location, tuple(name for name in alternatives if ";" in name))

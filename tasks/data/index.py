@@ -303,7 +303,7 @@ def _as_indexed(rows: ParquetTable, inputs: InputColumns) -> bool:
 
 
 def _described(settings: SplitSettings) -> str:
-    return settings.model_dump_json(exclude={"name", "uri", "storage_options", "shard_rows"})
+    return settings.model_dump_json(exclude={"name", "uri", "storage_options", "shard_rows", "last", "new_rows_only"})
 
 
 def _layout_name(path: str, state: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import fsspec
 
+from congruence.tasks.data.dates import DatedPath
 from congruence.tasks.data.errors import SplitError
 
 
@@ -17,15 +18,19 @@ class Location:
     filesystem: Any
     path: str
     options: Mapping[str, Any] = field(repr=False)
+    dates: DatedPath | None = None
+    last: int | None = None
+    """Days of the window that is read, counted back from the newest date."""
 
     @classmethod
-    def of(cls, uri: str, storage_options: Mapping[str, Any]) -> "Location":
+    def of(cls, uri: str, storage_options: Mapping[str, Any], last: int | None = None) -> "Location":
         """The location of ``uri``; raises SplitError where no installed file system answers to its protocol."""
         try:
             filesystem, path = fsspec.core.url_to_fs(uri, **storage_options)
         except (ImportError, ValueError) as error:
             raise SplitError(f"{uri}: {error}; use a path or install the file system, for example s3fs") from error
-        return cls(uri, filesystem, path.rstrip("/") or path, dict(storage_options))
+        path = path.rstrip("/") or path
+        return cls(uri, filesystem, path, dict(storage_options), DatedPath.of(path), last)
 
     @property
     def is_local(self) -> bool:
@@ -35,7 +40,7 @@ class Location:
     @property
     def is_glob(self) -> bool:
         """Whether the path is a pattern."""
-        return any(character in self.path for character in "*?[")
+        return self.dates is not None or any(character in self.path for character in "*?[")
 
     def is_folder(self) -> bool:
         """Whether a folder lies here."""
@@ -59,7 +64,9 @@ class Location:
         if not self.is_local:
             self.filesystem.invalidate_cache()  # files are known by their state, so that must not be one of before
         if self.is_glob:
-            found = [path for path in self.filesystem.glob(self.path) if not self.filesystem.isdir(path)]
+            pattern = self.path if self.dates is None else self.dates.glob
+            found = [path for path in self.filesystem.glob(pattern) if not self.filesystem.isdir(path)]
+            found = found if self.dates is None else self.dates.within(found, self.last)
         elif self.filesystem.isdir(self.path):
             found = [path for path in self.filesystem.find(self.path) if path.endswith(tuple(suffixes))]
             found = [path for path in found if not _is_marker(path, self.path)]

@@ -3,8 +3,9 @@
 import os
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
+from congruence.tasks.data.dates import window_days
 from congruence.tasks.settings.strict import Strict
 
 Format = Literal["auto", "parquet", "csv", "jsonl", "webdataset", "npz", "npy", "zarr", "huggingface"]
@@ -19,6 +20,7 @@ class SplitSettings(Strict):
     """One split: its address and the role of each column.
 
     ``uri`` is a file, a folder or a glob on any file system that fsspec knows (a path, ``s3://``, ``gs://``).
+    Files that come day by day have ``{date}`` in it: ``s3://bucket/day={date}/*.parquet``, or ``{date:%Y/%m/%d}``.
     ``format: auto`` goes by the ending: ``.parquet``, ``.csv``, ``.jsonl``, ``.tar``, ``.npz``, ``.npy``, ``.zarr``,
     a folder saved by Hugging Face ``datasets``, or a folder of one of these kinds of files.
 
@@ -53,6 +55,10 @@ class SplitSettings(Strict):
     """Column of how much each row counts in means, such as a sampling weight: a number of at least 0."""
     exposure: Name | None = None
     """Column of how long, or of how much, each row's count is: insured years, kilometres; a number above 0."""
+    last: Annotated[int | None, BeforeValidator(window_days), Field(ge=1)] = None
+    """Of a ``uri`` with ``{date}`` only the last days: ``30 days``, counted back from the newest date that there is."""
+    new_rows_only: bool = False
+    """A version in use is looked at by ``watch`` on rows that no look at it has seen; other commands read all rows."""
     shard_rows: Annotated[int, Field(ge=1)] = 2048
     """Rows of one shard: the unit of work, of resumption and of storage."""
     max_input_bytes: Annotated[int, Field(ge=1)] = 256 * 2**20
@@ -64,6 +70,15 @@ class SplitSettings(Strict):
     def _input_fits_its_kind(self) -> Self:
         if self.input_kind != "features" and isinstance(self.input, list):
             raise ValueError(f"input: an {self.input_kind} input is one column, got the list {self.input}")
+        return self
+
+    @model_validator(mode="after")
+    def _a_window_has_dates(self) -> Self:
+        if self.last is not None and "{date" not in self.uri:
+            raise ValueError(
+                f"last: uri has no {{date}} to count days by (found {self.uri}); write for example "
+                "day={date}/*.parquet"
+            )
         return self
 
     def absolute(self) -> Self:

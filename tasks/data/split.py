@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -102,6 +103,24 @@ class Split:
         if name not in schema.names:
             raise unknown_column(name, "column", schema.names, self._index.table.location)
         return schema.field(name).type
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether rows have names of their own, by a column or by the format; else they are numbered."""
+        return self._row_key is None
+
+    def input_digests(self) -> bytes:
+        """The digest of each row's input, ``ROW_BYTES`` a row; from the index alone.
+
+        Raises:
+            SplitError: the index is damaged.
+        """
+        return b"".join(fixed_bytes(batch.column(DIGEST)) for batch in self._index.rows.batches([DIGEST], 0, self.rows))
+
+    def date_of(self, row: int) -> date | None:
+        """The date in the name of the row's file, where the uri says where it is."""
+        dates = self._index.files.form.location.dates
+        return None if dates is None else dates.date_of(self.place(row))
 
     def place(self, row: int) -> str:
         """The file that row ``row`` of the split lies in, and where in that file."""

@@ -173,6 +173,24 @@ def _noise(run_id: str, settings: TrackingSettings) -> Array:
         file.release()
 
 
+def logged_pit(run_id: str, settings: TrackingSettings) -> Array | None:
+    """The PIT values of the valid rows of a logged evaluation, None where its targets are vectors.
+
+    Raises:
+        TrackingError: MLflow does not answer, or the run holds no complete evaluation.
+    """
+    run = persist("reading the run", lambda: connect(settings).get_run(run_id), settings)
+    _require_complete(run)
+    scores = _scores(run_id, _shared_rows(run, settings), settings)
+    try:
+        if "pit" not in scores:
+            return None
+        pit = scores["pit"].to_numpy(np.float64)
+        return np.asarray(pit[np.isfinite(pit)])
+    finally:
+        scores.release()
+
+
 def logged_metrics(run_id: str, settings: TrackingSettings) -> dict[str, Metric]:
     """The metrics of a logged evaluation with their intervals, without its scores.
 

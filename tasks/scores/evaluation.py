@@ -44,9 +44,6 @@ SIGNIFICANCE = 0.05
 EACH_OF_TWO = SIGNIFICANCE / 2.0
 """The level of each test where both ask whether a version is true: 5 % of true versions fail either (Bonferroni)."""
 
-LOOK_LEVEL = "look_level"
-"""A metric: the level at which an evaluation is judged that is one of many looks at its version (``watch``)."""
-
 AS_IF_TRUE, NOT_AS_IF_TRUE = "as expected if true", "above what is expected if true"
 NOT_CALIBRATED = "not calibrated given the input"
 
@@ -189,8 +186,7 @@ def cce_status(metrics: Mapping[str, Metric]) -> str:
     ``as expected if true``, ``above what is expected if true``, ``not calibrated given the input``, ``not measured``.
     The first where nothing contradicts "this version is the truth". Two tests may: that of congruence, and that of
     calibration given the input, which sees faults of spread and shape that CCE does not. Where calibration was measured
-    each is at 2.5 %, so that 5 % of true versions are contradicted; CCE's is at 5 % where it stands alone. One that
-    is one of many looks has a level of its own in the place of 5 % (``significance``).
+    each is at 2.5 %, so that 5 % of true versions are contradicted; CCE's is at 5 % where it stands alone.
 
     The CCE is judged by its exact test where it was run (``cce_p_value``), else by whether the mean CCE lies above
     the band of a true version, else (earlier releases logged none) by whether its interval reaches down to the noise
@@ -198,9 +194,8 @@ def cce_status(metrics: Mapping[str, Metric]) -> str:
     """
     names = ("cce_p_value", "cce_mean", "cce_expected", "cce_noise_floor", "calibration_p_value")
     p_value, mean, expected, floor, calibration = (metrics.get(name) for name in names)
-    level = significance(metrics)
     if p_value is not None:
-        above = p_value.value < (level if calibration is None else level / 2.0)
+        above = p_value.value < (SIGNIFICANCE if calibration is None else EACH_OF_TWO)
     elif mean is not None and expected is not None and expected.high is not None:
         above = mean.value > expected.high
     elif mean is None or floor is None:
@@ -209,19 +204,13 @@ def cce_status(metrics: Mapping[str, Metric]) -> str:
         above = (mean.value / 1.1 if mean.low is None else mean.low) > floor.value
     if above:
         return NOT_AS_IF_TRUE
-    return NOT_CALIBRATED if calibration is not None and calibration.value < level / 2.0 else AS_IF_TRUE
-
-
-def significance(metrics: Mapping[str, Metric]) -> float:
-    """The level of "this version is not the truth": 5 %, or that of a watcher's look at it (``LOOK_LEVEL``)."""
-    look = metrics.get(LOOK_LEVEL)
-    return SIGNIFICANCE if look is None else look.value
+    return NOT_CALIBRATED if calibration is not None and calibration.value < EACH_OF_TWO else AS_IF_TRUE
 
 
 def truth_p_value(metrics: Mapping[str, Metric]) -> float | None:
     """The p-value of "this version is the truth" by CCE's test and, by Bonferroni, that of calibration beside it.
 
-    Below ``significance`` if and only if ``cce_status`` contradicts the version; None where CCE was not tested.
+    Below ``SIGNIFICANCE`` if and only if ``cce_status`` contradicts the version; None where CCE was not tested.
     """
     congruence, calibration = metrics.get("cce_p_value"), metrics.get("calibration_p_value")
     if congruence is None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from congruence.tasks.scores.evaluation import LOOK_LEVEL, NOT_AS_IF_TRUE, NOT_CALIBRATED, Metric, cce_status
+from congruence.tasks.scores.evaluation import NOT_AS_IF_TRUE, NOT_CALIBRATED, Metric, cce_status
 
 Better = Literal["lower", "higher", "neither"]
 
@@ -84,12 +84,6 @@ MEANINGS: dict[str, Meaning] = {
         "Exact Monte-Carlo test of “given its input, every target follows its predicted law”, by PIT values over the "
         "inputs. It sees faults of spread and shape that CCE does not. It and CCE's test are each judged at 0.025, so "
         "that 5 of 100 true versions are called wrong; what is wrong, and by how much, say the effects.",
-        better="neither",
-    ),
-    "look_level": Meaning(
-        "level of this look",
-        "The level at which this evaluation is judged: the version is looked at again and again by `watch`, and the "
-        "levels of all its looks together are 5 %.",
         better="neither",
     ),
     **{
@@ -251,7 +245,7 @@ def verdict(metrics: Mapping[str, Metric]) -> str:
     mean, expected, floor = (metrics.get(name) for name in ("cce_mean", "cce_expected", "cce_noise_floor"))
     if mean is None:
         return "CCE was not measured"
-    return _verdict(metrics, mean, expected, floor) + _size(metrics) + _level(metrics)
+    return _verdict(metrics, mean, expected, floor) + _size(metrics)
 
 
 def _size(metrics: Mapping[str, Metric]) -> str:
@@ -263,11 +257,6 @@ def _size(metrics: Mapping[str, Metric]) -> str:
     name = max(effects, key=lambda each: effects[each])
     order = name.removeprefix("calibration_effect_")
     return f"; wrong {size}: the inputs explain {100.0 * effects[name]:.2g} % of the {order} score's variance"
-
-
-def _level(metrics: Mapping[str, Metric]) -> str:
-    look = metrics.get(LOOK_LEVEL)
-    return "" if look is None else f" (one of many looks, judged at {look.value:.2%})"
 
 
 def _verdict(metrics: Mapping[str, Metric], mean: Metric, expected: Metric | None, floor: Metric | None) -> str:

@@ -27,7 +27,6 @@ from congruence.tasks.scores.block_statistics import ScoreBlocks, hashed_by_bloc
 from congruence.tasks.scores.correction import CorrectionPreview
 from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, Metric, SplitSummary
 from congruence.tasks.scores.features import named_features, numbers_of_inputs, rows_looked_at
-from congruence.tasks.scores.looks import look_metrics
 from congruence.tasks.scores.names import requested_metrics
 from congruence.tasks.scores.picture import principal_axes
 from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong
@@ -86,7 +85,6 @@ def score_version(
     summary |= other_metrics(requested, points, predictive, targets, settings.seed)
     if measurement.repeat_std is not None:
         summary["cce_std"] = Metric(measurement.repeat_std)
-    summary |= look_metrics(version.tags, split.digest, protocol.digest)
     wrong: WhatIsWrong | None = None
     if calibration is not None:
         summary |= calibration_metrics(calibration.test)

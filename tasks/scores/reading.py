@@ -30,7 +30,7 @@ from congruence.kernels.conditional_calibration.wording import (
 )
 from congruence.kernels.congruence.test import benjamini_hochberg
 from congruence.kernels.distributions import Distribution, MultivariateNormal, Normal, Samples
-from congruence.tasks.scores.evaluation import NOT_AS_IF_TRUE, Metric, cce_status, significance
+from congruence.tasks.scores.evaluation import EACH_OF_TWO, NOT_AS_IF_TRUE, Metric, cce_status
 from congruence.tasks.scores.meanings import probability
 from congruence.tasks.scores.reading_pit import interpreted_places
 from congruence.tasks.scores.summary import slice_groups
@@ -72,7 +72,7 @@ def read_what_is_wrong(
     assert calibration.curves is not None
     by_region, groups = read_regions(regions, pit), regions.rows()
     of_slices = _slice_groups(slices)
-    contradicted = calibration.test.p_value < significance(metrics) / 2.0
+    contradicted = calibration.test.p_value < EACH_OF_TWO
     level = LEVEL if contradicted else PLACES_ALONE
     if counts is not None:
         sentences, table = _read_counts(counts, of_slices or groups, calibration.test, metrics, contradicted, level)
@@ -124,7 +124,7 @@ def read_vector_targets(
     places = [RegionReading(name, 0, float(q), found) for (name, found), q in zip(read.items(), q_values, strict=True)]
     places.sort(key=lambda place: -abs(place.reading.strength))
     wrong = [place for place in places if _is_named(place, LEVEL)]
-    if calibration.test.p_value >= significance(metrics) / 2.0:
+    if calibration.test.p_value >= EACH_OF_TWO:
         sentences = _unnamed(calibration.test, metrics)
     else:
         sentences = [f"The predictions are wrong given the input (p = {probability(calibration.test.p_value)})."]

@@ -25,7 +25,7 @@ from congruence.kernels.streams import keyed_uniforms
 from congruence.tasks.recalibration.fit import in_words
 from congruence.tasks.recalibration.rows import is_for_fitting
 from congruence.tasks.scores.correction import CorrectionPreview, PreviewRow
-from congruence.tasks.scores.evaluation import Metric, significance
+from congruence.tasks.scores.evaluation import EACH_OF_TWO, Metric
 
 ROWS = 4_000
 FEWEST = 60
@@ -37,7 +37,7 @@ _WORDS = {"nll": "NLL", "crps": "CRPS", "cce": "CCE", "mae": "MAE"}
 def is_wanted(requested: tuple[str, ...], metrics: dict[str, Metric], targets: Array, predictive: Distribution) -> bool:
     """Whether a preview is asked for, a fault was found, and the laws are such that they can be mended."""
     p_value = metrics.get("calibration_p_value")
-    found = p_value is not None and p_value.value < significance(metrics) / 2.0
+    found = p_value is not None and p_value.value < EACH_OF_TWO
     mendable = targets.ndim == 1 and not isinstance(predictive, Deterministic)
     return "recalibration" in requested and found and mendable
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from congruence.tasks.watching.account import account_of, close_look, is_open, open_look
+    from congruence.tasks.watching.account import Account, Accounts, Finding
     from congruence.tasks.watching.backoff import is_due
     from congruence.tasks.watching.claims import claim, drop_expired, held, new_owner, release
     from congruence.tasks.watching.settings import WatchSettings, every_seconds, parse_duration
@@ -13,17 +13,16 @@ else:
     __getattr__, __dir__ = lazy_exports(__name__)
 
 __all__ = [
+    "Account",
+    "Accounts",
+    "Finding",
     "WatchSettings",
-    "account_of",
     "claim",
-    "close_look",
     "drop_expired",
     "every_seconds",
     "held",
     "is_due",
-    "is_open",
     "new_owner",
-    "open_look",
     "parse_duration",
     "release",
 ]

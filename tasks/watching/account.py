@@ -1,147 +1,251 @@
-"""The account of looks at a version, kept as tags of it: who tests for ever calls true versions wrong sooner or later.
+"""The account of looks at a version on a split: who tests for ever calls true versions wrong sooner or later.
 
-Before a watcher evaluates a version on data that it was never tested on, it opens a look: the look's number and level
-(``kernels.many_looks``) are written to the version, and the evaluation that follows is judged at that level, by its
-report, its sentences, its status and the gate. So the share of true versions that are ever called wrong stays below 5 %
-however often they are looked at. Data and protocol name a look: the same ones again are the same look.
+A look is opened before the version is evaluated: its rows are then taken, and no other look has any of them. It is
+closed with what the evaluation found, and takes its place at the end of the account (``kernels.monitoring``), which
+says whether the version is still right. The same rows again are the same look, closed once, whoever watches; a look
+whose watcher died stays open until another one closes it, or takes it back where its rows are gone.
 
-Looks of one version are numbered one at a time, by a claim on its account; watchers that start again find every look.
+Looks at one version are opened and closed one at a time, by a claim; nothing depends on the clocks of the watchers.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import replace
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
 
-from congruence.kernels.many_looks import Look, LookAccount
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.pit_scores import pit_scores
+from congruence.kernels.monitoring import Look, Monitor, ScoreSums, score_bet
+from congruence.tasks.data.digests import combine
 from congruence.tasks.mlflow import EvaluationIdentity, TrackingError, TrackingSettings
 from congruence.tasks.mlflow.connection import connect, persist
+from congruence.tasks.mlflow.looks import (
+    LoggedLook,
+    Rows,
+    create_look,
+    finish_look,
+    is_open,
+    logged_looks,
+    read_rows,
+    withdraw_look,
+)
+from congruence.tasks.mlflow.server_clock import server_time
 from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.scores.evaluation import SIGNIFICANCE, Metric, truth_p_value
-from congruence.tasks.scores.looks import LOOK, look_tag
-from congruence.tasks.scores.meanings import probability
+from congruence.tasks.scores.evaluation import Metric, truth_p_value
 from congruence.tasks.watching.claims import exclusive
+from congruence.tasks.watching.settings import MonitorSettings
 
-SAID = "cce_looks"
-"""The tag that says in words how often the version was looked at, and whether it was ever called wrong."""
+log = logging.getLogger(__name__)
+
+VERDICT = "cce_looks"
+"""The tag of a version that says in words what all looks at it say."""
 
 _TRIES = 5
 
 
-def account_of(tags: Mapping[str, str]) -> LookAccount:
-    """The account that a version's tags hold; a look that has not ended has its level spent and the p-value 1."""
-    found = sorted(
-        (
-            json.loads(value) | {"evidence": key.removeprefix(LOOK)}
-            for key, value in tags.items()
-            if key.startswith(LOOK)
-        ),
-        key=lambda look: int(look["number"]),
-    )
-    looks = tuple(
-        Look(
-            "", str(look["evidence"]), 1.0 if look["p_value"] is None else float(look["p_value"]), float(look["level"])
+@dataclass(frozen=True)
+class Account:
+    """All looks at one version on one split.
+
+    Attributes:
+        closed: in their order.
+        open: looks that were opened and not closed yet.
+        monitor: what the closed ones say.
+    """
+
+    closed: tuple[LoggedLook, ...]
+    open: tuple[LoggedLook, ...]
+    monitor: Monitor = field(repr=False)
+
+    @property
+    def looks(self) -> tuple[LoggedLook, ...]:
+        """All of them."""
+        return (*self.closed, *self.open)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the account says after a look.
+
+    Attributes:
+        monitor: the account, with the look.
+        look: that was closed.
+        changed_the_verdict: whether the version was right until then.
+    """
+
+    monitor: Monitor
+    look: LoggedLook
+    changed_the_verdict: bool
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words."""
+        return self.monitor.sentence()
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """The accounts in one MLflow.
+
+    Attributes:
+        settings: which.
+        folder: keeps copies of the rows of looks.
+        monitor: level and run length.
+    """
+
+    settings: TrackingSettings
+    folder: Path
+    monitor: MonitorSettings = field(default_factory=MonitorSettings)
+
+    def read(self, model: ModelVersion, split: str) -> Account:
+        """The account of a version on a split.
+
+        Raises:
+            TrackingError: MLflow does not answer.
+        """
+        return self._account(logged_looks(model, split, self.settings))
+
+    def _account(self, found: Iterable[LoggedLook]) -> Account:
+        monitor = Monitor(self.monitor.level, self.monitor.average_run_length)
+        looks, closed = list(found), []
+        for look in looks:
+            if look.found is not None:
+                counted = monitor.with_look(look.found)
+                if counted is not monitor:  # the same evidence is counted once
+                    closed.append(look)
+                monitor = counted
+        return Account(tuple(closed), tuple(look for look in looks if look.found is None), monitor)
+
+    def unseen(self, account: Account, rows: Rows) -> Array:
+        """Which of ``rows`` no look of the account has, closed or open: (rows,) of bool."""
+        unseen = np.ones(len(rows), dtype=bool)
+        for look in account.looks:
+            unseen &= ~np.isin(rows, read_rows(look, self.folder, self.settings))
+        return unseen
+
+    def open(self, identity: EvaluationIdentity, rows: Rows, when: str, owner: str) -> LoggedLook | None:
+        """Open a look at ``rows``, or find the open one at the same rows; None where a look has seen one of them.
+
+        Args:
+            identity: of the evaluation that will close it.
+            rows: the identities of its rows.
+            when: of its rows, as people call it; by default the time of the server.
+            owner: who opens it.
+
+        Raises:
+            TrackingError: MLflow does not answer, or other watchers hold the account.
+        """
+        rows = np.unique(rows)
+        evidence = evidence_of(rows)
+        for _ in range(_TRIES):
+            with self._alone(identity, owner) as stands:
+                account = self.read(identity.model, identity.split_name)
+                if same := [look for look in account.open if look.evidence == evidence]:
+                    return same[0]
+                if not self.unseen(account, rows).all():
+                    return None
+                look = create_look(identity, evidence, rows, when or self._now(), self.settings)
+                if stands():
+                    return look
+                withdraw_look(look, self.settings)  # somebody else may have taken the rows meanwhile
+        raise self._too_slow(identity)
+
+    def close(
+        self,
+        look: LoggedLook,
+        identity: EvaluationIdentity,
+        metrics: Mapping[str, Metric],
+        evaluation_run: str,
+        owner: str,
+        pit: Callable[[], Array | None] = lambda: None,
+    ) -> Finding | None:
+        """Put what an evaluation found at the end of the account; None where there was no test, or it is closed.
+
+        Args:
+            look: that was opened.
+            identity: of version and split.
+            metrics: of the evaluation.
+            evaluation_run: its run.
+            owner: who closes it.
+            pit: the PIT values of its valid rows, where it has some.
+
+        Raises:
+            TrackingError: MLflow does not answer, or other watchers hold the account.
+        """
+        p_value = truth_p_value(metrics)
+        if p_value is None:
+            withdraw_look(look, self.settings)
+            return None
+        values, rows, written = pit(), len(read_rows(look, self.folder, self.settings)), False
+        for _ in range(_TRIES):
+            with self._alone(identity, owner) as stands:
+                looks = logged_looks(identity.model, identity.split_name, self.settings)
+                others = self._account(one for one in looks if one.run_id != look.run_id)
+                now = next((one for one in looks if one.run_id == look.run_id), None)
+                if now is None or (now.found is not None and not written):
+                    log.warning("%s: its look at %s was ended by another watcher", identity.model.label, look.when)
+                    return None
+                bet, sums = _bet(others, values)
+                monitor = others.monitor.with_look(Look(look.evidence, p_value, look.when, bet, rows))
+                number = 1 + max((one.number or 0 for one in others.closed), default=0)
+                finish_look(look, number, monitor, sums, evaluation_run, self.settings)
+                if stands():
+                    self._tag(identity, monitor)
+                    return Finding(monitor, look, monitor.verdict != others.monitor.verdict)
+            written = True  # another watcher may have written at the same place: it is put at the end once more
+        raise self._too_slow(identity)
+
+    def withdraw(self, look: LoggedLook, identity: EvaluationIdentity, owner: str) -> None:
+        """Take back an open look whose rows are gone."""
+        with self._alone(identity, owner):
+            if is_open(look, self.settings):
+                withdraw_look(look, self.settings)
+
+    def _alone(self, identity: EvaluationIdentity, owner: str) -> AbstractContextManager[Callable[[], bool]]:
+        lock = replace(
+            identity,
+            split_name="account of looks",
+            split_digest=f"looks on {identity.split_name}",
+            protocol_digest="looks",
+            metric_list=(),
+            settings_digest="",
         )
-        for look in found
-    )
-    return LookAccount(SIGNIFICANCE, "version", looks)
+        return exclusive(lock, owner, self.settings)
+
+    def _now(self) -> str:
+        return datetime.fromtimestamp(server_time(self.settings), UTC).strftime("%Y-%m-%d %H:%M")
+
+    def _tag(self, identity: EvaluationIdentity, monitor: Monitor) -> None:
+        client, model = connect(self.settings), identity.model
+        said = f"{identity.split_name}: {monitor.sentence()}"
+        persist(
+            "writing the verdict",
+            lambda: client.set_model_version_tag(model.name, model.version, f"{VERDICT}:{identity.split_name}", said),
+            self.settings,
+        )
+
+    @staticmethod
+    def _too_slow(identity: EvaluationIdentity) -> TrackingError:
+        return TrackingError(
+            f"{identity.model.label}: MLflow answers too slowly to count a look at it; it is tried at the next look"
+        )
 
 
-def open_look(identity: EvaluationIdentity, owner: str, settings: TrackingSettings) -> float:
-    """The level of a look at a version, written to it; that of the first where it was tested on the same before.
-
-    Raises:
-        TrackingError: MLflow does not answer, or other watchers hold the account.
-    """
-    name = look_tag(identity.split_digest, identity.protocol_digest)
-    lock = replace(identity, split_name="account of looks", split_digest="looks", protocol_digest="looks")
-    for _ in range(_TRIES):
-        with exclusive(lock, owner, settings) as stands:
-            tags = _tags(identity.model, settings)
-            if name in tags:
-                return float(json.loads(tags[name])["level"])
-            account = account_of(tags)
-            level = float(account.next_level(""))
-            look = {"number": len(account.looks) + 1, "level": level, "p_value": None, "split": identity.split_name}
-            written = json.dumps(look | {"owner": owner})
-            _write(identity.model, {name: written}, settings)
-            if stands():
-                return level
-            _withdraw(identity.model, name, written, settings)  # somebody else may have counted this number meanwhile
-    raise TrackingError(
-        f"{identity.model.label}: MLflow answers too slowly to open a look at it; it is tried at the next look"
-    )
+def evidence_of(rows: Rows) -> str:
+    """The digest of some rows, whatever their order."""
+    return combine([np.unique(rows).astype("<u8").tobytes()])
 
 
-def close_look(identity: EvaluationIdentity, metrics: Mapping[str, Metric], settings: TrackingSettings) -> str | None:
-    """Write what an evaluation found to the account, and say it; None where there was no test or no look was opened.
-
-    The first p-value on the same evidence stands.
-
-    Raises:
-        TrackingError: MLflow does not answer.
-    """
-    p_value = truth_p_value(metrics)
-    name = look_tag(identity.split_digest, identity.protocol_digest)
-    tags = _tags(identity.model, settings)
-    if p_value is None or name not in tags:
-        return None
-    look = json.loads(tags[name])
-    if look["p_value"] is None:
-        look["p_value"] = p_value
-        tags[name] = json.dumps(look)
-        _write(identity.model, {name: tags[name]}, settings)
-    said = in_words(tags)
-    _write(identity.model, {SAID: said}, settings)
-    return said
-
-
-def is_open(identity: EvaluationIdentity) -> bool:
-    """Whether a look was opened at this evidence and never closed, by the tags that the version came with."""
-    written = identity.model.tags.get(look_tag(identity.split_digest, identity.protocol_digest))
-    return written is not None and json.loads(written)["p_value"] is None
-
-
-def in_words(tags: Mapping[str, str]) -> str:
-    """How often a version was looked at, at which level last, and whether a look ever called it wrong."""
-    looks = sorted(
-        (json.loads(value) for key, value in tags.items() if key.startswith(LOOK)), key=lambda look: int(look["number"])
-    )
-    ended = [look for look in looks if look["p_value"] is not None]
-    wrong = next((look for look in ended if look["p_value"] <= look["level"]), None)
-    counted = f"{len(ended)} look{'s' if len(ended) != 1 else ''}, {SIGNIFICANCE:.0%} over all of them"
-    if wrong is not None:
-        return f"{counted}: called wrong at look {wrong['number']} ({_shown(wrong)}), which stands"
-    return f"{counted}: not called wrong; the last, look {ended[-1]['number']} ({_shown(ended[-1])})"
-
-
-def _shown(look: Mapping[str, object]) -> str:
-    p_value, level = float(str(look["p_value"])), float(str(look["level"]))
-    return f"{look['split']}: p {probability(p_value)} at level {level:.2g}"
-
-
-def _withdraw(model: ModelVersion, key: str, written: str, settings: TrackingSettings) -> None:
-    client = connect(settings)
-
-    def remove() -> None:
-        if client.get_model_version(model.name, model.version).tags.get(key) == written:
-            client.delete_model_version_tag(model.name, model.version, key)
-
-    persist("writing the account", remove, settings)
-
-
-def _tags(model: ModelVersion, settings: TrackingSettings) -> dict[str, str]:
-    client = connect(settings)
-    entry = persist("reading the account", lambda: client.get_model_version(model.name, model.version), settings)
-    return dict(entry.tags)
-
-
-def _write(model: ModelVersion, tags: Mapping[str, str], settings: TrackingSettings) -> None:
-    client = connect(settings)
-
-    def write() -> None:
-        for key, value in tags.items():
-            client.set_model_version_tag(model.name, model.version, key, value)
-
-    persist("writing the account", write, settings)
+def _bet(account: Account, pit: Array | None) -> tuple[float | None, ScoreSums | None]:
+    """The bet on a look's PIT values by what the looks before showed, and what they show with it."""
+    if pit is None or not len(pit):
+        return None, None
+    before = next((look.sums for look in reversed(account.closed) if look.sums is not None), None)
+    made = score_bet(pit_scores(pit), before or ScoreSums())
+    return made.log_e, made.sums

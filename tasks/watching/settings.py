@@ -48,6 +48,20 @@ def every_seconds(text: str) -> float:
 Seconds = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
 
 
+class MonitorSettings(Strict):
+    """When looks at a version on new rows, all together, call it wrong or changed.
+
+    Attributes:
+        level: the share of right versions, at most, that are ever called wrong, over any number of looks at a split.
+        average_run_length: looks at a right version, on average and at least, until a change is called falsely.
+        least_rows: a look waits for so many new rows.
+    """
+
+    level: float = Field(default=0.05, gt=0.0, lt=1.0)
+    average_run_length: float = Field(default=1000.0, gt=1.0)
+    least_rows: int = Field(default=100, ge=10)
+
+
 class WatchSettings(Strict):
     """Which registry versions a watcher evaluates, and how often it looks.
 
@@ -55,6 +69,9 @@ class WatchSettings(Strict):
         models: names of registered models, with shell wildcards (``angle-*``); by default the file's ``models``.
         aliases: only versions that hold one of these aliases.
         tags: only versions that carry these tags with these values.
+        in_use: the aliases that say which versions are in use; by default any alias does. These are looked at again
+            on the new rows of a split that has ``new_rows_only``; other versions, once.
+        monitor: when looks over time call a version wrong or changed.
         every: time between two looks at the registry.
         retry_after: wait after a failed evaluation; it doubles with every further failure.
         retry_at_most: longest such wait.
@@ -65,6 +82,8 @@ class WatchSettings(Strict):
     models: list[str] = []
     aliases: list[str] = []
     tags: dict[str, str] = {}
+    in_use: list[str] = []
+    monitor: MonitorSettings = MonitorSettings()
     every: Seconds = 60.0
     retry_after: Seconds = 300.0
     retry_at_most: Seconds = 86400.0

@@ -35,7 +35,7 @@ from congruence.tasks.recalibration.packed_encoder import pack_encoder
 from congruence.tasks.recalibration.rows import is_for_fitting
 from congruence.tasks.report.rendering import render
 from congruence.tasks.scores.correction import PreviewRow, judgement
-from congruence.tasks.scores.evaluation import LOOK_LEVEL, Metric
+from congruence.tasks.scores.evaluation import Metric
 from congruence.tasks.scores.recalibration_preview import is_wanted, preview, rows_to_try
 
 MOVED = NormalScoreMap.affine([0.3, -0.2], [1.5, 0.7])
@@ -225,7 +225,6 @@ def test_a_preview_is_made_only_where_a_fault_was_found_and_can_be_mended() -> N
     assert not is_wanted(asked, {}, y, law)
     assert not is_wanted(asked[:2], found, y, law)
     assert not is_wanted(asked, found, np.zeros((2, 2)), law)
-    assert not is_wanted(asked, found | {LOOK_LEVEL: Metric(0.03)}, y, law)
     few = preview(EXACT, np.eye(2), y, law, np.arange(2), np.array([True, False]), 0)
     assert few is None
     assert (

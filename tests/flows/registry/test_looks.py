@@ -1,63 +1,39 @@
-"""The account of looks that a watcher keeps on a version: numbered, spent, agreed on, and never lost."""
+"""The account of looks that watchers keep on a version: no look counted twice, none lost, whoever is killed or late."""
 
 from __future__ import annotations
 
 import json
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
+import mlflow
 import numpy as np
+import pandas as pd
 import pytest
 from mlflow import MlflowClient
 
+import congruence.flows.scheduling.looking as looking
 from congruence.flows.scheduling.poll import tick
 from congruence.tasks.mlflow import EvaluationIdentity
+from congruence.tasks.mlflow.looks import logged_looks
 from congruence.tasks.models.registry import resolve
-from congruence.tasks.scores.evaluation import (
-    AS_IF_TRUE,
-    LOOK_LEVEL,
-    NOT_AS_IF_TRUE,
-    NOT_CALIBRATED,
-    Metric,
-    cce_status,
-    significance,
-    truth_p_value,
-)
-from congruence.tasks.scores.looks import LOOK
-from congruence.tasks.watching import account, account_of, aliases, close_look, new_owner, open_look
-from congruence.tasks.watching.account import SAID
+from congruence.tasks.scores.evaluation import Metric
+from congruence.tasks.watching import Accounts, account, aliases, new_owner
 from congruence.tasks.watching.aliases import move_alias
 from congruence.tasks.watching.claims import CLAIM
 
-FIRST = 0.05 * 6 / np.pi**2
+SPLIT = "circle"
 
 
-def _identity(uri: str, split: str) -> EvaluationIdentity:
-    return EvaluationIdentity(resolve(uri), split, split * 4, "p" * 12, ("cce",))
+def _identity(uri: str, rows: int = 0) -> EvaluationIdentity:
+    return EvaluationIdentity(resolve(uri), SPLIT, f"{rows}" * 16, "p" * 12, ("cce",))
 
 
 def _tags(uri: str) -> dict[str, str]:
     return dict(resolve(uri).tags)
-
-
-def test_looks_that_watchers_open_at_once_have_levels_of_their_own_and_are_found_again(registry: Any) -> None:
-    uri, tracking = registry.register("looked"), registry.settings().tracking
-    wanted = [_identity(uri, f"week-{number}") for number in range(3)]
-    with ThreadPoolExecutor(3) as threads:
-        levels = list(threads.map(lambda identity: open_look(identity, new_owner(), tracking), wanted))
-    np.testing.assert_allclose(sorted(levels, reverse=True), [FIRST / k**2 for k in (1, 2, 3)])
-    assert [open_look(identity, new_owner(), tracking) for identity in wanted] == levels  # no new looks
-    assert account_of(_tags(uri)).next_level("") == pytest.approx(FIRST / 16)
-
-    second = wanted[int(np.argsort(levels)[-2])]
-    said = close_look(second, {"cce_p_value": Metric(0.004), "calibration_p_value": Metric(0.5)}, tracking)
-    assert "called wrong at look 2" not in str(said)  # 2 x .004 is above .0076
-    said = close_look(second, {"cce_p_value": Metric(0.001), "calibration_p_value": Metric(0.5)}, tracking)
-    assert "not called wrong" in str(said)  # the first p-value stands
-    first = wanted[int(np.argmax(levels))]
-    assert "called wrong at look 1" in str(close_look(first, {"cce_p_value": Metric(0.03)}, tracking))
-    assert _tags(uri)[SAID].startswith("2 looks, 5% over all of them: called wrong at look 1")
-    assert account_of(_tags(uri)).ever_wrong("")
 
 
 def _lose_claim(uri: str) -> None:
@@ -68,25 +44,112 @@ def _lose_claim(uri: str) -> None:
             client.delete_model_version_tag(version.name, version.version, key)
 
 
-def test_a_watcher_that_is_held_up_beyond_its_lease_takes_no_number_of_another(
-    registry: Any, monkeypatch: pytest.MonkeyPatch
+def _rows(first: int, last: int) -> Any:
+    return np.arange(first, last, dtype=np.uint64)
+
+
+def _p(value: float) -> dict[str, Metric]:
+    return {"cce_p_value": Metric(value)}
+
+
+def _accounts(registry: Any, tmp_path: Path) -> Accounts:
+    return Accounts(registry.settings().tracking, tmp_path)
+
+
+def test_a_look_has_rows_of_its_own_and_is_closed_once(registry: Any, tmp_path: Path) -> None:
+    uri, accounts = registry.register("looked"), _accounts(registry, tmp_path)
+    first = accounts.open(_identity(uri), _rows(0, 100), "monday", "a")
+    assert first is not None
+    assert accounts.open(_identity(uri), _rows(0, 100)[::-1], "monday", "b") == first  # the same rows: the same look
+    assert accounts.open(_identity(uri), _rows(50, 150), "tuesday", "b") is None  # some of them are taken
+    second = accounts.open(_identity(uri, 1), _rows(100, 200), "tuesday", "b")
+    assert second is not None
+    assert accounts.read(resolve(uri), SPLIT).monitor.looks == ()
+
+    assert accounts.close(second, _identity(uri), _p(0.5), "run 2", "b") is not None
+    found = accounts.close(first, _identity(uri), _p(1e-6), "run 1", "a", lambda: np.linspace(0.01, 0.99, 100))
+    assert found is not None
+    assert found.changed_the_verdict
+    assert "changed since monday" in found.sentence
+    assert accounts.close(first, _identity(uri), _p(0.9), "run 1", "b") is None  # the first p-value stands
+    read = accounts.read(resolve(uri), SPLIT)
+    assert [look.when for look in read.monitor.looks] == ["tuesday", "monday"]  # in the order of the closing
+    assert read.monitor == found.monitor
+    assert read.monitor.looks[1].log_bet is not None
+    assert _tags(uri)[f"cce_looks:{SPLIT}"] == f"{SPLIT}: {found.sentence}"
+    assert accounts.open(_identity(uri), _rows(0, 100), "again", "c") is None
+    np.testing.assert_array_equal(accounts.unseen(read, _rows(90, 210)), _rows(90, 210) >= 200)
+
+
+def test_watchers_with_clocks_an_hour_apart_count_every_look_once(
+    registry: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uri, tracking = registry.register("fenced"), registry.settings().tracking
-    write, others = account._write, []
+    uri, rng = registry.register("clocks"), np.random.default_rng(0)
+    p_values = rng.uniform(size=4)
+    real, ahead = time.time, threading.local()
+    monkeypatch.setattr(time, "time", lambda: real() + getattr(ahead, "seconds", 0.0))
+
+    def watch(number: int) -> None:
+        """Looks at all of the rows that there are; now and then it dies between opening and closing."""
+        ahead.seconds = 3600.0 * number
+        accounts, owner = Accounts(registry.settings().tracking, tmp_path / str(number)), new_owner()
+        for look in range(4):
+            opened = accounts.open(_identity(uri, look), _rows(100 * look, 100 * look + 100), f"day {look}", owner)
+            if opened is not None and (look + number) % 3:  # else killed: whoever looks next closes it
+                accounts.close(opened, _identity(uri, look), _p(p_values[look]), f"run {look}", owner)
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(watch, range(2)))
+    accounts = _accounts(registry, tmp_path / "later")
+    for look in accounts.read(resolve(uri), SPLIT).open:
+        number = int(look.when.removeprefix("day "))
+        accounts.close(look, _identity(uri, number), _p(p_values[number]), f"run {number}", "later")
+    read = accounts.read(resolve(uri), SPLIT)
+    assert sorted(look.when for look in read.monitor.looks) == [f"day {look}" for look in range(4)]
+    assert sorted(look.p_value for look in read.monitor.looks) == sorted(p_values)
+    assert [look.number for look in read.closed] == [1, 2, 3, 4]
+    assert not any(key.startswith(CLAIM) for key in _tags(uri))
+
+
+def test_a_watcher_that_is_held_up_beyond_its_lease_takes_no_rows_of_another(
+    registry: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, accounts = registry.register("fenced"), _accounts(registry, tmp_path)
+    create, others = account.create_look, []
+
+    def held_up(*arguments: Any) -> Any:
+        if not others:
+            others.append(None)
+            _lose_claim(uri)
+            others.append(accounts.open(_identity(uri), _rows(0, 80), "the other's", "b"))
+        return create(*arguments)
+
+    monkeypatch.setattr(account, "create_look", held_up)
+    assert accounts.open(_identity(uri, 1), _rows(40, 120), "late", "a") is None
+    assert [look.when for look in logged_looks(resolve(uri), SPLIT, accounts.settings)] == ["the other's"]
+
+
+def test_a_look_closed_by_one_that_was_held_up_has_a_place_of_its_own(
+    registry: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, accounts = registry.register("places"), _accounts(registry, tmp_path)
+    late = accounts.open(_identity(uri), _rows(0, 80), "late", "a")
+    other = accounts.open(_identity(uri, 1), _rows(80, 160), "other", "b")
+    finish, done = account.finish_look, []
 
     def held_up(*arguments: Any) -> None:
-        if not others:
-            others.append(0.0)
+        if not done:
+            done.append(0)
             _lose_claim(uri)
-            others.append(open_look(_identity(uri, "b"), "b", tracking))
-        write(*arguments)
+            accounts.close(other, _identity(uri, 1), _p(0.3), "other run", "b")
+        finish(*arguments)
 
-    monkeypatch.setattr(account, "_write", held_up)
-    level = open_look(_identity(uri, "a"), "a", tracking)
-    np.testing.assert_allclose([others[-1], level], [FIRST, FIRST / 4])
-    looks = [json.loads(value) for key, value in _tags(uri).items() if key.startswith(LOOK)]
-    assert sorted(look["number"] for look in looks) == [1, 2]
-    assert not any(key.startswith(CLAIM) for key in _tags(uri))
+    monkeypatch.setattr(account, "finish_look", held_up)
+    found = accounts.close(late, _identity(uri), _p(0.2), "late run", "a")
+    assert found is not None
+    read = accounts.read(resolve(uri), SPLIT)
+    assert [(look.number, look.when) for look in read.closed] == [(1, "other"), (2, "late")]
+    assert read.monitor == found.monitor
 
 
 def test_an_alias_is_not_moved_back_by_a_watcher_that_was_held_up(
@@ -115,38 +178,84 @@ def test_an_alias_is_not_moved_back_by_a_watcher_that_was_held_up(
     assert move_alias(second, "champion", tracking) == second.version
 
 
-def test_status_and_account_use_one_level() -> None:
-    for congruence, calibration in ((0.02, 0.9), (0.014, 0.9), (0.9, 0.02), (0.9, 0.014), (0.9, 0.9)):
-        for level in (None, FIRST, FIRST / 4):
-            metrics = {
-                "cce_mean": Metric(1.0),
-                "cce_p_value": Metric(congruence),
-                "calibration_p_value": Metric(calibration),
-            } | ({} if level is None else {LOOK_LEVEL: Metric(level)})
-            wrong = truth_p_value(metrics) < significance(metrics)  # type: ignore[operator]
-            assert (cce_status(metrics) in (NOT_AS_IF_TRUE, NOT_CALIBRATED)) == wrong
-    alone = {"cce_mean": Metric(1.0), "cce_p_value": Metric(0.04)}
-    assert cce_status(alone) == NOT_AS_IF_TRUE
-    assert cce_status(alone | {LOOK_LEVEL: Metric(FIRST)}) == AS_IF_TRUE
+def _day(folder: Path, day: int, rows: int, shift: float = 0.0) -> None:
+    """Rows of one day: keys of their own, targets of the law, moved by ``shift``."""
+    rng = np.random.default_rng(day)
+    angle = rng.uniform(0, np.pi, rows)
+    frame = pd.DataFrame({"cos": np.cos(angle), "sin": np.sin(angle), "angle": angle})
+    frame["y"] = 2 * angle + shift + rng.normal(size=rows)
+    frame["key"] = [f"{day}-{number}" for number in range(rows)]
+    frame["half"] = np.where(angle > np.pi / 2, "right", "left")
+    place = folder / f"day=2026-03-{day:02d}"
+    place.mkdir(parents=True, exist_ok=True)
+    frame.to_parquet(place / "rows.parquet")
 
 
 @pytest.mark.usefixtures("prefect_server")
-def test_what_a_watcher_evaluates_is_judged_at_the_level_of_its_look(registry: Any) -> None:
+def test_the_version_in_use_is_looked_at_on_new_rows_and_found_changed(
+    registry: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.register("used")
+    registry.register("used")
+    MlflowClient().set_registered_model_alias("used", "champion", "1")
+    days, notices = tmp_path / "days", tmp_path / "notices"
+    one = registry.content()["splits"][0]
+    split = one | {"uri": f"{days}/day={{date}}/*.parquet", "last": "2 days", "new_rows_only": True, "name": "daily"}
+    settings = registry.settings(
+        models=["used"],
+        splits=[split],
+        watch={"monitor": {"least_rows": 50}},
+        notify={"command": ["tee", str(notices)]},
+    )
+    _day(days, 1, 120)
+    first = tick(settings)
+    assert sorted(outcome.label for outcome in first.outcomes) == ["used/1", "used/2"]
+    assert {finding.sentence for finding in first.looks.values()} == {"right so far (1 look)"}
+    nothing = tick(settings)
+    assert (nothing.outcomes, nothing.looks, nothing.problems) == ([], {}, [])
+
+    _day(days, 2, 30)
+    assert tick(settings).outcomes == []  # too few for a look
+    _day(days, 3, 120, shift=1.0)
+    close = looking.Accounts.close
+    monkeypatch.setattr(looking.Accounts, "close", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):  # killed between the evaluation and the account
+        tick(settings)
+    monkeypatch.setattr(looking.Accounts, "close", close)
+    after = tick(settings)
+    assert after.outcomes == []  # the evaluation is found
+    ((label, name),) = after.looks
+    assert (label, name) == ("used/1", "daily")
+    finding = after.looks[label, name]
+    assert finding.changed_the_verdict
+    assert finding.sentence == "changed since 2026-03-02 to 2026-03-03, shown on 2026-03-02 to 2026-03-03 (2 looks)"
+    assert [look.rows for look in finding.monitor.looks] == [120, 150]
+    notice = json.loads(notices.read_text())
+    assert "used/1 on daily: changed since" in notice["title"]
+    assert "p of this look" in notice["message"]
+    assert tick(settings).looks == {}
+    parent = mlflow.search_runs(
+        experiment_names=["congruence/looks/used"], filter_string="tags.`congruence.kind` = 'look'"
+    )
+    assert len(parent) == 3
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_on_a_split_of_all_rows_a_version_is_looked_at_once_also_where_its_watcher_was_killed(
+    registry: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     uri = registry.register("judged", bias=0.6)
     one = registry.content()["splits"][0]
-    settings = registry.settings(models=["judged"], splits=[one, one | {"name": "again", "slices": []}])
-    result = tick(settings)
-    assert [outcome.status for outcome in result.outcomes] == ["evaluated", "evaluated"]
-    tags = _tags(uri)
-    keys = {json.loads(value)["number"]: key for key, value in tags.items() if key.startswith(LOOK)}
-    assert sorted(keys) == [1, 2]
-    runs = [MlflowClient().get_run(str(outcome.run_id)) for outcome in result.outcomes]
-    assert [run.data.metrics["look_level"] for run in runs] == pytest.approx([FIRST, FIRST / 4])
-    assert "called wrong at look 1" in tags[SAID]
-    assert result.looks["judged/1", "again"] == tags[SAID]
-
-    # Killed after the run was logged, before the account was written: the next look at the registry closes it.
-    before = json.loads(tags[keys[1]])
-    MlflowClient().set_model_version_tag("judged", "1", keys[1], json.dumps(before | {"p_value": None}))
-    assert tick(settings).outcomes == []
-    assert json.loads(_tags(uri)[keys[1]]) == before
+    settings = registry.settings(models=["judged"], splits=[one])
+    close = looking.Accounts.close
+    monkeypatch.setattr(looking.Accounts, "close", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        tick(settings)
+    monkeypatch.setattr(looking.Accounts, "close", close)
+    after = tick(settings)
+    assert after.outcomes == []
+    assert after.looks["judged/1", SPLIT].sentence.startswith("wrong, first shown on")
+    assert "wrong, first shown on" in _tags(uri)[f"cce_looks:{SPLIT}"]
+    again = tick(registry.settings(models=["judged"], splits=[one | {"slices": []}]))  # other slices, the same rows
+    assert [outcome.status for outcome in again.outcomes] == ["evaluated"]
+    assert again.looks == {}

@@ -1,0 +1,234 @@
+"""Looks at versions as MLflow holds them: one run for each look, under the run of their registered model.
+
+A look is opened with the rows that it is of, and closed once with what was found. A closed look is never changed: the
+account of a version is the list of its closed looks, which only grows.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import mlflow.artifacts
+import numpy as np
+import numpy.typing as npt
+from mlflow.entities import Metric, Run, ViewType
+
+from congruence.kernels.monitoring import Look, Monitor, ScoreSums
+from congruence.tasks.mlflow.connection import connect, persist
+from congruence.tasks.mlflow.identity import COMPLETE, OPEN, PREFIX, STATE, EvaluationIdentity, identity_digest
+from congruence.tasks.mlflow.runs import SOURCE, close_run, note_closed, open_identified, set_tags
+from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.models.registry import ModelVersion
+
+ROWS_FILE = "rows.npy"
+Rows = npt.NDArray[np.uint64]
+"""Identities of rows, sorted: see ``tasks.data.row_identity``."""
+
+_PARENT = "mlflow.parentRunId"
+_EVALUATION, _EVIDENCE, _WHEN, _NUMBER, _FOUND, _RUN = (
+    PREFIX + name for name in ("evaluation", "evidence", "when", "look", "found", "evaluation_run")
+)
+
+
+@dataclass(frozen=True)
+class LoggedLook:
+    """One look as MLflow holds it.
+
+    Attributes:
+        run_id: its run.
+        split: name of the split.
+        evidence: digest of what it is of.
+        evaluation: digest of the evaluation's identity, by which the evaluation is found.
+        when: of its rows, as people call it.
+        number: its place among the closed looks, from 1; None while it is open.
+        evaluation_run: the run of the evaluation that closed it.
+        found: what it found; None while it is open.
+        sums: of the scores after it, for the next bet.
+    """
+
+    run_id: str
+    split: str
+    evidence: str
+    evaluation: str
+    when: str
+    number: int | None = None
+    evaluation_run: str = ""
+    found: Look | None = None
+    sums: ScoreSums | None = field(default=None, repr=False)
+
+
+def logged_looks(model: ModelVersion, split: str, settings: TrackingSettings) -> list[LoggedLook]:
+    """The looks at a version on a split: the closed ones in their order, then those that are open.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    tags = {"model": model.name, "version": model.version, "split": split}
+    found = [_read(run) for run in _search(model.name, tags, settings)]
+    closed = sorted((look for look in found if look.number), key=lambda look: (look.number or 0, look.run_id))
+    return [*closed, *(look for look in found if not look.number)]
+
+
+def open_evaluations(name: str, settings: TrackingSettings) -> set[str]:
+    """The evaluations, by the digest of their identity, of all open looks at versions of a registered model."""
+    return {look.evaluation for run in _search(name, {"state": OPEN}, settings) for look in [_read(run)]}
+
+
+def create_look(
+    identity: EvaluationIdentity, evidence: str, rows: Rows, when: str, settings: TrackingSettings
+) -> LoggedLook:
+    """Open a look: it counts from the moment at which its rows are written.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    client, model = connect(settings), identity.model
+    parent = model_run(model.name, settings)
+    tags = {
+        PREFIX + "kind": "look",
+        PREFIX + "model": model.name,
+        PREFIX + "version": model.version,
+        PREFIX + "split": identity.split_name,
+        _EVALUATION: identity.digest,
+        _EVIDENCE: evidence,
+        _WHEN: when,
+        _PARENT: str(parent.info.run_id),
+    }
+    name = f"{model.label} on {identity.split_name}, {when}"
+    run = persist(
+        "opening a look",
+        lambda: client.create_run(parent.info.experiment_id, run_name=name, tags={**SOURCE, **tags}),
+        settings,
+    )
+    with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
+        np.save(Path(folder) / ROWS_FILE, rows)
+        persist("logging the rows of a look", lambda: client.log_artifacts(run.info.run_id, folder), settings)
+    persist("opening a look", lambda: set_tags(client, run.info.run_id, {STATE: OPEN}), settings)
+    return LoggedLook(str(run.info.run_id), identity.split_name, evidence, identity.digest, when)
+
+
+def withdraw_look(look: LoggedLook, settings: TrackingSettings) -> None:
+    """Take back a look that was opened and never made: its rows are free for another one."""
+    client = connect(settings)
+    persist("withdrawing a look", lambda: client.delete_run(look.run_id), settings)
+    note_closed(client, look.run_id)
+
+
+def finish_look(
+    look: LoggedLook,
+    number: int,
+    monitor: Monitor,
+    sums: ScoreSums | None,
+    evaluation_run: str,
+    settings: TrackingSettings,
+) -> None:
+    """Close a look: ``monitor`` is the account with it at its end; the mark that it counts is written last."""
+    client, found = connect(settings), monitor.looks[-1]
+    tags = {
+        _NUMBER: str(number),
+        _FOUND: json.dumps(asdict(found)),
+        _RUN: evaluation_run,
+        "cce_looks": monitor.sentence(),
+    } | ({} if sums is None else {PREFIX + "sums": json.dumps(asdict(sums))})
+    numbers = {
+        "p_value": found.p_value,
+        "log_e_value": found.log_e,
+        "log_evidence": float(monitor.evidence[-1]),
+        "log_change": float(monitor.detector[-1]),
+    }
+
+    def write() -> None:
+        when = int(client.get_run(look.run_id).info.start_time)
+        metrics = [Metric(name, value, when, number) for name, value in numbers.items()]
+        client.log_batch(look.run_id, metrics=metrics)
+        set_tags(client, look.run_id, tags)
+        close_run(client, look.run_id, COMPLETE)
+
+    persist("closing a look", write, settings)
+
+
+def read_rows(look: LoggedLook, folder: Path, settings: TrackingSettings) -> Rows:
+    """The rows of a look; they never change, so that ``folder`` keeps a copy."""
+    path = folder / f"{look.run_id}.npy"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            fetched = persist(
+                "reading the rows of a look",
+                lambda: mlflow.artifacts.download_artifacts(
+                    run_id=look.run_id, artifact_path=ROWS_FILE, dst_path=place, tracking_uri=settings.uri
+                ),
+                settings,
+            )
+            Path(fetched).replace(path)
+    rows: Rows = np.load(path)
+    return rows
+
+
+def is_open(look: LoggedLook, settings: TrackingSettings) -> bool:
+    """Whether a look may still be closed, by what MLflow says now."""
+    run = persist("reading a look", lambda: connect(settings).get_run(look.run_id), settings)
+    return run.info.lifecycle_stage == "active" and run.data.tags.get(STATE) == OPEN
+
+
+def model_run(name: str, settings: TrackingSettings) -> Run:
+    """The run of a registered model over time, which holds its looks and its page."""
+    client, tags = connect(settings), {PREFIX + "kind": "over time", PREFIX + "model": name}
+
+    def opened() -> Run:
+        identity = identity_digest({"over time": name})
+        run = open_identified(
+            client, settings.looks_experiment_name(name), f"{name} over time", identity, tags, settings
+        )
+        if run.data.tags.get(STATE) == OPEN:
+            close_run(client, str(run.info.run_id), COMPLETE)
+        return run
+
+    return persist("opening the run of the model", opened, settings)
+
+
+def _search(name: str, tags: dict[str, str], settings: TrackingSettings) -> Sequence[Run]:
+    client = connect(settings)
+
+    def search() -> list[Run]:
+        experiment = client.get_experiment_by_name(settings.looks_experiment_name(name))
+        if experiment is None or experiment.lifecycle_stage != "active":
+            return []
+        asked = {"kind": "look"} | tags
+        wanted = " and ".join(f"tags.`{PREFIX}{key}` = {_quoted(value)}" for key, value in asked.items())
+        runs: list[Run] = []
+        token: str | None = None
+        while True:
+            page = client.search_runs([experiment.experiment_id], wanted, ViewType.ACTIVE_ONLY, page_token=token)
+            runs.extend(page)
+            token = page.token
+            if not token:
+                return [run for run in runs if run.data.tags.get(STATE) in (OPEN, COMPLETE)]
+
+    return persist("reading the account of looks", search, settings)
+
+
+def _quoted(value: str) -> str:
+    return f'"{value}"' if "'" in value else f"'{value}'"
+
+
+def _read(run: Run) -> LoggedLook:
+    tags: dict[str, Any] = run.data.tags
+    closed = tags[STATE] == COMPLETE
+    sums = tags.get(PREFIX + "sums")
+    return LoggedLook(
+        run_id=str(run.info.run_id),
+        split=tags[PREFIX + "split"],
+        evidence=tags[_EVIDENCE],
+        evaluation=tags[_EVALUATION],
+        when=tags[_WHEN],
+        number=int(tags[_NUMBER]) if closed else None,
+        evaluation_run=tags.get(_RUN, ""),
+        found=Look(**json.loads(tags[_FOUND])) if closed else None,
+        sums=ScoreSums(**json.loads(sums)) if closed and sums else None,
+    )

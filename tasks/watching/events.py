@@ -1,0 +1,39 @@
+"""The Prefect event of a version that looks over time called wrong or changed: automations listen to it."""
+
+from __future__ import annotations
+
+import logging
+
+from prefect.events import emit_event
+
+from congruence.tasks.watching.account import Finding
+
+log = logging.getLogger(__name__)
+VERDICT_EVENT = "congruence.version.verdict"
+
+
+def emit_verdict(label: str, split: str, finding: Finding, link: str) -> None:
+    """Emit the event of a changed verdict, where this process has a Prefect server; what goes wrong is logged."""
+    name, _, version = label.rpartition("/")
+    monitor = finding.monitor
+    try:
+        emit_event(
+            event=VERDICT_EVENT,
+            resource={
+                "prefect.resource.id": f"mlflow.model-version.{name}.{version}",
+                "prefect.resource.name": label,
+                "mlflow.model": name,
+            },
+            payload={
+                "model": f"models:/{label}",
+                "split": split,
+                "verdict": monitor.verdict,
+                "sentence": finding.sentence,
+                "log_evidence": float(monitor.evidence[-1]),
+                "log_change": float(monitor.detector[-1]),
+                "p_value": monitor.looks[-1].p_value,
+                "link": link,
+            },
+        )
+    except Exception as error:  # whatever Prefect raises: the notice was sent, and the account has the verdict
+        log.warning("no Prefect event for %s: %s", label, error)
