@@ -55,7 +55,7 @@ class SplitSettings(Strict):
     """Column of how much each row counts in means, such as a sampling weight: a number of at least 0."""
     exposure: Name | None = None
     """Column of how long, or of how much, each row's count is: insured years, kilometres; a number above 0."""
-    last: Annotated[int | None, BeforeValidator(window_days), Field(ge=1)] = None
+    last: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(window_days)] = None
     """Of a ``uri`` with ``{date}`` only the last days: ``30 days``, counted back from the newest date that there is."""
     new_rows_only: bool = False
     """A version in use is looked at by ``watch`` on rows that no look at it has seen; other commands read all rows."""
