@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from congruence.flows.scheduling.events import emit_verdict
 from congruence.tasks.mlflow import place_of
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.watching import Finding
-from congruence.tasks.watching.events import emit_verdict
 from congruence.tasks.watching.notification import notify
 
 
