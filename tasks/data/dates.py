@@ -11,22 +11,6 @@ from congruence.tasks.data.errors import SplitError
 
 _FIELD = re.compile(r"\{date(?::(?P<format>[^}]*))?\}")
 _PARTS = {"%Y": r"\d{4}", "%m": r"\d{2}", "%d": r"\d{2}", "%j": r"\d{3}"}
-_WINDOW = re.compile(r"^\s*(?P<number>\d+)\s*(?P<unit>day|week)s?\s*$")
-_DAYS = {"day": 1, "week": 7}
-
-
-def window_days(written: object) -> object:
-    """Days of ``30 days`` or ``4 weeks``.
-
-    Raises:
-        ValueError: another form.
-    """
-    if not isinstance(written, str):
-        return written
-    match = _WINDOW.match(written)
-    if match is None:
-        raise ValueError(f"{written!r} is no window; write for example 30 days or 4 weeks")
-    return int(match["number"]) * _DAYS[match["unit"]]
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,33 @@
 """Where a split lies and what its columns mean."""
 
 import os
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from congruence.tasks.data.dates import window_days
 from congruence.tasks.settings.strict import Strict
 
 Format = Literal["auto", "parquet", "csv", "jsonl", "webdataset", "npz", "npy", "zarr", "huggingface"]
 Name = Annotated[str, Field(min_length=1)]
+
+
+_WINDOW = re.compile(r"^\s*(?P<number>\d+)\s*(?P<unit>day|week)s?\s*$")
+_DAYS = {"day": 1, "week": 7}
+
+
+def window_days(written: object) -> object:
+    """Days of ``30 days`` or ``4 weeks``.
+
+    Raises:
+        ValueError: another form.
+    """
+    if not isinstance(written, str):
+        return written
+    match = _WINDOW.match(written)
+    if match is None:
+        raise ValueError(f"{written!r} is no window; write for example 30 days or 4 weeks")
+    return int(match["number"]) * _DAYS[match["unit"]]
 
 
 def _absolute(uri: str) -> str:
