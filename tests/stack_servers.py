@@ -26,7 +26,8 @@ import psutil
 from loopback import QUIET, free_port
 
 from congruence.kernels.memory import total_memory
-from congruence.tasks.dask.clusters import WORKER_ENVIRONMENT, dask_environment
+from congruence.tasks.dask.clusters import dask_environment
+from congruence.tasks.dask.preloading import WORKER_ENVIRONMENT
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.parent import end_with
 from congruence.tasks.watching.registration import register_webhook

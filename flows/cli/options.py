@@ -120,10 +120,11 @@ def use_home_store(home: Path | None, *, reads_only: bool = False) -> TrackingSe
     return TrackingSettings()
 
 
-def open_file(file: Path, home: Path | None, **overrides: Any) -> EvaluationSettings:
+def open_file(file: Path, home: Path | None, *, workers: bool = False, **overrides: Any) -> EvaluationSettings:
     """The settings of an evaluation file, its home folder made if need be, with embedded servers pointed at it.
 
-    Only settings are read: a file that is wrong is refused before anything else is loaded.
+    Only settings are read: a file that is wrong is refused before anything else is loaded. ``workers``: the command
+    will want some, and what those of this machine need begins to be loaded.
 
     Raises:
         SettingsError: unreadable, not YAML, or with wrong keys or values; or a home folder that cannot be made.
@@ -133,7 +134,17 @@ def open_file(file: Path, home: Path | None, **overrides: Any) -> EvaluationSett
     settings = load_settings(file, {key: value for key, value in overrides.items() if value})
     chosen = home_folder(home, file, settings.home)
     chosen.announce()
-    return settings.model_copy(update={"home": take_over(embed_servers(chosen.folder), settings)})
+    folder = embed_servers(chosen.folder)
+    if workers and settings.cluster.kind == "local":
+        load_for_workers()
+    return settings.model_copy(update={"home": take_over(folder, settings)})
+
+
+def load_for_workers() -> None:
+    """Begin to load what workers of this machine need, beside what this process loads; they are forked from it."""
+    from congruence.tasks.dask.preloading import preload
+
+    preload("congruence.flows.prefect.preloaded")
 
 
 def take_over(home: Path, settings: EvaluationSettings | None = None) -> Path:

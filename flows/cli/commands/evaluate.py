@@ -49,7 +49,7 @@ def evaluate(
     used, 3 where a version failed the file's gate, 4 where none failed it but on one it is undecided.
     """
     with Errors(debug, as_json):
-        settings = open_file(file, home, models=model)
+        settings = open_file(file, home, workers=not dry_run, models=model)
         if quick:
             from congruence.flows.operations.sample import quick as first_look
 

@@ -7,13 +7,14 @@ from typing import Annotated
 import typer
 
 from congruence.flows.cli.environment import tracking_uri
-from congruence.flows.cli.options import Debug, Errors, Home, start
+from congruence.flows.cli.options import Debug, Errors, Home, load_for_workers, start
 
 
 def demo(home: Home = None, debug: Debug = False) -> None:
     """Run the whole pipeline on rotated digits: data, six model versions, embeddings, CCE, MLflow."""
     with Errors(debug):
         folder = start(home)
+        load_for_workers()
         from congruence.flows.operations.demo import run_demo
 
         run_demo(folder)

@@ -29,7 +29,7 @@ def recalibrate(
     mend or it cannot be done.
     """
     with Errors(debug, as_json):
-        settings = open_file(file, home)
+        settings = open_file(file, home, workers=True)
         from congruence.flows.prefect.session import session
 
         with session():
