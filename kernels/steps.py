@@ -1,4 +1,4 @@
-"""Long steps of a computation say what they are and how far they are, to whoever listens; nobody does by default."""
+"""Long steps of a computation say what they are and how far they are, to a listener; there is none by default."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Where random numbers come from: one seed, and for every purpose a stream that nobody else draws from.
 
-``default_rng([s, 0])`` is ``default_rng(s)``, and whoever writes a test set with ``default_rng(s)`` has then drawn the
+``default_rng([s, 0])`` is ``default_rng(s)``, and a test set written with ``default_rng(s)`` then holds the
 very numbers of an evaluation with seed s. So purpose, seed and indices are hashed together (SHA-256), and the 256 bits
 of the hash are the entropy of the generator: two streams coincide, with each other or with a generator that a caller
 seeds with a number of their own choice, only where SHA-256 collides.

@@ -59,7 +59,7 @@ class _SingleThreadedBlas:
     """One-thread BLAS while anyone wants it; the last to leave lifts the limit.
 
     The limit is the process's, and threadpoolctl lets only the thread that set it change it: a thread of its own holds
-    it, so that users may come and go in any order. It is always the same one: a thread that comes anew for every solve
+    it, so that users may come and go in any order. It is always the same one: a thread created for every solve
     takes the heap that a worker of the last solve had, and what was freed there stays unused.
     """
 

@@ -80,7 +80,7 @@ def evaluate(
     Args:
         settings: the evaluation file's content.
         models_label: names the run in Prefect's UI.
-        again: predict, measure and log anew what was evaluated before, in place of what is logged. Embeddings, which
+        again: predict, measure and log again what was evaluated before, replacing what is logged. Embeddings, which
             are found by the content of the inputs and the encoder, are kept.
 
     Raises:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _COLOURS = {"ok": typer.colors.GREEN, "warning": typer.colors.YELLOW, "wrong": typer.colors.RED}
 _AT_ONCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "8"}
-"""A doctor says what does not answer; whoever evaluates waits for it."""
+"""The doctor reports what does not answer; an evaluation waits for it."""
 _FILE, _HOME = "evaluation file", "home"
 
 

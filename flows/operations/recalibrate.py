@@ -172,7 +172,7 @@ def asked_version(settings: EvaluationSettings, version: str | None) -> ModelVer
 
 
 def require_fault(parent: ModelVersion, fitted: FittedVersion, *, force: bool) -> None:
-    """Refuse where there is nothing to mend.
+    """Refuse where there is nothing to recalibrate.
 
     Raises:
         NothingToMendError: the test finds no fault (unless forced), or cross-validation chose no change.

@@ -85,7 +85,7 @@ def serve(settings: EvaluationSettings, file: Path, *, cron: str = QUARTER_HOURL
 
     Args:
         settings: the content of ``file``, for the checks before anything is registered.
-        file: the evaluation file; each run reads it anew.
+        file: the evaluation file; each run reads it again.
         cron: when to look, in UTC.
         name: of the deployments; by default the file's.
 
@@ -107,7 +107,7 @@ def serve(settings: EvaluationSettings, file: Path, *, cron: str = QUARTER_HOURL
 
 
 def _require_storage() -> None:
-    """Prefect keeps what its runs need under one name in the temporary folder, whoever comes first.
+    """Prefect keeps what its runs need under one name in the temporary folder, by whichever process is first.
 
     Raises:
         SettingsError: that was another user.

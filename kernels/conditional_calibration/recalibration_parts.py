@@ -115,7 +115,7 @@ def fit_moves(design: Design, scores: NormalScores, form: Form) -> Moves:
     shift, factor = np.zeros(len(scores)), np.ones(len(scores))
     z = scores.drawn(shift, factor)
     moves = form.shift is not None or form.factor is not None
-    # Of a jump only its ends are known: scores are drawn anew from the fitted law in it (stochastic EM).
+    # Of a jump only its ends are known: scores are drawn again from the fitted law in it (stochastic EM).
     for _ in range(1 if scores.are_points or not moves else _DRAWS):
         if form.shift is not None:
             constants[:1], slopes[:, :1] = design.regress(z[:, None], form.shift)

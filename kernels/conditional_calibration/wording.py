@@ -183,14 +183,14 @@ def _verdict(overall: GroupReading, p: float, level: float, everywhere: bool, so
 def _rest(
     found: Sequence[RegionReading],
     wrong: Sequence[RegionReading],
-    untold: Sequence[RegionReading],
+    further: Sequence[RegionReading],
     apart: Sequence[RegionReading],
     everywhere: bool,
 ) -> list[str]:
     right = len(found) - len(wrong)
     parts = []
-    if untold:
-        parts.append("1 more region differs" if len(untold) == 1 else f"{len(untold)} more regions differ")
+    if further:
+        parts.append("1 more region differs" if len(further) == 1 else f"{len(further)} more regions differ")
     if everywhere and len(wrong) > len(apart):
         same = len(wrong) - len(apart)
         few = "1 region shares" if same == 1 else f"{same} of {len(found)} regions share"

@@ -47,7 +47,7 @@ class Gamma(ContinuousFamily):
         return gamma_cdf(a, np.maximum(y, 0.0) / scale)
 
     def quantile(self, q: Any) -> Array:
-        """See Distribution; scipy's, mended at large shapes by Newton's method for the logarithm of the nearer tail."""
+        """See Distribution; scipy's, at large shapes corrected by Newton's method for the log of the nearer tail."""
         values = super().quantile(q)
         q, columns = align_levels(q, len(self))
         a, scale = self._arguments(columns)

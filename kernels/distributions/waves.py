@@ -1,7 +1,7 @@
 """Waves exp(i t v) of many values at many frequencies, without an exponential for each of them.
 
 At equally spaced frequencies a wave is the one before it times exp(i step v): a product takes a tenth of the time of a
-sine and a cosine. Every 32 frequencies they are computed anew, so that rounding stays at 1e-14.
+sine and a cosine. Every 32 frequencies they are computed afresh, so that rounding stays at 1e-14.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def calibration_test(
         y: targets.
         method: "asymptotic" (bootstrap of the degenerate U-statistic, O(n^2 replicates)), "block" (t-test of block
             estimates), "distribution_free" (Hoeffding's and McDiarmid's bounds), "cme" (Hotelling's test at test
-            locations) or "consistency" (targets drawn anew from the predictions).
+            locations) or "consistency" (targets redrawn from the predictions).
         prediction_kernel: k_P; Wasserstein() by default.
         output_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)).
         replicates: bootstrap samples (1000) or drawn data sets (199).

@@ -21,7 +21,7 @@ DownsamplingChoice = Literal["uniform", "leverage", "rpcholesky"]
 
 @dataclass(frozen=True)
 class Downsampling:
-    """k reference points instead of n, chosen anew in each repeat; all points stay queries.
+    """k reference points instead of n, chosen independently in each repeat; all points stay queries.
 
     Attributes:
         rows: k.

@@ -5,7 +5,7 @@ from __future__ import annotations
 _REMEDIES = (
     (
         ("untrusted", "UntrustedTypes"),
-        "MLflow logs scikit-learn by skops, which loads only types it was told to trust: log the model again with "
+        "MLflow logs scikit-learn by skops, which loads only types listed as trusted: log the model again with "
         "mlflow.sklearn.log_model(..., skops_trusted_types=[...]) and the types named here, or with "
         'serialization_format="cloudpickle"',
     ),

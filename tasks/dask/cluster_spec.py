@@ -8,7 +8,7 @@ A file has the class and what it is called with::
       image: registry.example.org/congruence:0.1.0
       n_workers: 8
 
-``${name}`` in any text of the arguments stands for the cluster's name, which is made anew for each evaluation. A class
+``${name}`` in any text of the arguments stands for the cluster's name, which is new for each evaluation. A class
 that takes ``name`` is given it without being asked.
 """
 

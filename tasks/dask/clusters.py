@@ -45,7 +45,7 @@ DASK_SETTINGS = {
     # default, 15 s, where the machine is busy.
     "distributed.deploy.lost-worker-timeout": "2 minutes",
     "distributed.scheduler.worker-ttl": "1 hour",  # one that computes long in a busy machine is not dead
-    # Of the messages that Dask keeps for its own developers: each holds a task with all that it was told.
+    # Of the messages that Dask keeps for its own developers: each holds a task with all of its arguments.
     "distributed.admin.low-level-log-length": 20,
 }
 """Dask reads some of these on the scheduler and some on workers: where others start those, infra/dask carries them."""
@@ -203,7 +203,7 @@ def scheduler_address(client: Client) -> str:
 def _started(settings: ClusterSettings) -> Any:
     if settings.kind == "cuda":
         return _cuda_cluster(settings)
-    # It is told of a busy machine, with advice on network file systems; nothing here is to be done.
+    # Dask warns of it on a busy machine, with advice on network file systems that does not apply here.
     warnings.filterwarnings("ignore", message="Creating scratch directories")
     threads = settings.kind == "threads"
     workers = settings.workers or min(usable_cores(), 8)

@@ -1,7 +1,7 @@
 """Workers of this machine are forked from a process that has loaded their libraries: each start is seconds shorter.
 
 That process loads them while this one loads its own, on another core, and once for all workers. It has one thread and
-no connection, so what forks from it may be used as if it had been started anew.
+no connection, so what forks from it may be used like a newly started process.
 """
 
 from __future__ import annotations

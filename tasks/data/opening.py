@@ -20,7 +20,7 @@ def open_split(settings: SplitSettings, plans: str | Path | None = None, copies:
     index is kept, file by file, for as long as a file does not change its size, times or ETag: the next opening only
     looks at these and reads no source. Workers that see the folder share it; without one the index goes with this
     process. In the folder ``copies`` compressed arrays are kept decompressed, on every machine that reads them;
-    without it each shard decompresses them anew.
+    without it each shard decompresses them again.
 
     A row whose target is not a finite number is kept in its place as an invalid row, as one whose input is not.
 

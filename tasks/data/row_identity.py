@@ -1,7 +1,7 @@
 """Which rows were seen before: an identity for each row of a split, by its key and the digest of its input.
 
-A corrected target leaves a row what it was; a key that names another input is another row. Rows without a key are told
-apart by their input, and copies of one input by their number.
+A corrected target leaves a row what it was; a key that names another input is another row. Rows without a key are
+identified by their input, and copies of one input by their number.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class UnpackingError(Exception):
 
 
 def unpacked(folder: Path, source: str, state: str, size: int, pieces: Iterator[bytes]) -> Path:
-    """The copy of ``source`` below ``folder``: made now by whoever comes first, while all others wait for it.
+    """The copy of ``source`` below ``folder``: made now by the first process, while all others wait for it.
 
     It is found again for as long as the source keeps its state; copies of earlier states go once nobody has asked for
     them for a day.

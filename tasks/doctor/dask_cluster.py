@@ -289,7 +289,7 @@ def _summed(said: Mapping[str, Any], hosts: Mapping[str, str], what: str, remedy
     """One line for all hosts where all is well, else one for each of the first few where it is not."""
     bad = {at: item for at, item in said.items() if item is not None}
     for at, item in list(bad.items())[:_LISTED]:
-        why, mend = item if isinstance(item, tuple) else (str(item), remedy)
-        yield wrong(WORKERS, f"{what}: on {hosts.get(at, at)}: {why}", mend)
+        why, fix = item if isinstance(item, tuple) else (str(item), remedy)
+        yield wrong(WORKERS, f"{what}: on {hosts.get(at, at)}: {why}", fix)
     if said and not bad:
         yield fine(WORKERS, f"reach {what}")

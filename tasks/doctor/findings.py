@@ -21,13 +21,13 @@ _LONGEST = 400
 
 @dataclass(frozen=True)
 class Finding:
-    """One line: what was looked at, how it is, what was found, and how to mend it; without secrets.
+    """One line: what was looked at, how it is, what was found, and how to fix it; without secrets.
 
     Attributes:
         place: what was looked at.
         level: ``ok``; ``warning`` where evaluations run but may fail, or not as well; ``wrong`` where they cannot.
         said: what was found.
-        remedy: how to mend it; empty where nothing is to be mended.
+        remedy: how to fix it; empty where nothing needs fixing.
     """
 
     place: str
@@ -41,7 +41,7 @@ class Finding:
 
 
 def fine(place: str, said: str) -> Finding:
-    """Nothing is to be mended."""
+    """Nothing needs fixing."""
     return Finding(place, "ok", said)
 
 

@@ -117,7 +117,7 @@ def _unmet() -> Iterator[Finding]:
 
 def _meets(name: str, allowed: SpecifierSet) -> bool:
     found = installed(name)
-    # 2.13.0+cpu is 2.13.0 to whoever needs that.
+    # 2.13.0+cpu satisfies a requirement of 2.13.0.
     return found is not None and allowed.contains(Version(found).public, prereleases=True)
 
 

@@ -52,7 +52,7 @@ def store(uri: str, options: Mapping[str, Any]) -> Iterator[Finding | Step]:
 
 
 def probe(uri: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Write, read and delete an object; what is wrong and how to mend it, None where nothing is."""
+    """Write, read and delete an object; what is wrong and how to fix it, None where nothing is."""
     key, text = f".doctor/{secrets.token_hex(8)}", secrets.token_bytes(16)
     shown = mask_text(uri)
     try:

@@ -130,7 +130,7 @@ class EmbeddingStore:
         """The batch size that was settled for a kind of device ("cpu", "cuda"), None where none is or it is damaged.
 
         What a matrix product gives depends on the number of its rows, in the last bits: only with one batch size for
-        every worker and later run does a shard have the same bytes whoever embeds it.
+        every worker and later run does a shard have the same bytes whichever worker embeds it.
         """
         try:
             return int(unsealed(self._objects.get(self._batch_size_key(device)) or b"")["batch_size"])

@@ -1,4 +1,4 @@
-"""Opening and closing the run of an evaluation: whoever comes second finds the first one's run and goes on with it.
+"""Opening and closing the run of an evaluation: a second process finds the first one's run and continues it.
 
 A run whose attempt failed is replaced.
 """
@@ -118,7 +118,7 @@ def fail_run(identity: EvaluationIdentity, message: str, settings: TrackingSetti
 
 
 def settle_complete(client: MlflowClient, run_id: str) -> None:
-    """Take what marks a failure off a run that is complete; to be called by whoever marks, and by whoever completes.
+    """Take what marks a failure off a run that is complete; called by who marks and who completes.
 
     Each of them writes first and looks then, so the later of two who do so at once sees what the other has written.
     """

@@ -150,7 +150,7 @@ def _as_expected(matrix: Any, expected: Known) -> Law | None:
 
 
 def _by_intervals(call: Call | None, model: Any) -> Callable[[Any, int], Law | None]:
-    """MAPIE knows the error levels of its intervals, or was told them."""
+    """MAPIE knows the error levels of its intervals, or was given them."""
     words = call.keywords if call is not None else {}
     errors = words.get("alpha") if words.get("alpha") is not None else getattr(final(model), "_alphas", None)
 

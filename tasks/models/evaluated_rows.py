@@ -1,4 +1,4 @@
-"""The valid rows of a split by addresses: whoever holds them reads embeddings, targets and predictions for himself.
+"""The valid rows of a split by addresses: their holder reads embeddings, targets and predictions itself.
 
 What travels between processes is this: where the split lies, where its embeddings are kept and where each version's
 predictions are. Nothing is opened before it is asked for, and a process opens each thing once.
@@ -104,7 +104,7 @@ class EvaluatedRows:
         forget(self.predictions[version].address)
 
     def of_versions(self, versions: Sequence[str]) -> EvaluatedRows:
-        """These rows with the predictions of some versions alone: what a task on them needs to be told."""
+        """These rows with the predictions of some versions alone: all that a task on them needs."""
         predictions = {version: self.predictions[version] for version in versions}
         return EvaluatedRows(self.split, self.address, predictions, self.left_out)
 

@@ -101,7 +101,7 @@ def predict_shards(
         split: the split.
         shards: a group of its shards.
         valid: which rows of each shard are valid; the others cannot be embedded or have no target.
-        progress: told the number of rows after each shard.
+        progress: called with the number of rows after each shard.
 
     Raises:
         ContractError: the version cannot be loaded, or its output is not what its contract says; names version, rows
@@ -137,7 +137,7 @@ def predict_missing(
         split: the split.
         shards: in split order.
         masks: which rows of each shard are valid, by the shard's first row.
-        progress: told the number of rows after each shard.
+        progress: called with the number of rows after each shard.
     """
     return sum(
         _predict_range(address, model, split, group, [masks[shard.start] for shard in group], progress)

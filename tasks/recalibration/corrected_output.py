@@ -1,4 +1,4 @@
-"""A corrected law in the output columns of the version it corrects, so that whoever reads the one reads the other."""
+"""A corrected law in the output columns of the version it corrects, so that a reader of the one reads the other."""
 
 from __future__ import annotations
 

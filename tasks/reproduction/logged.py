@@ -23,9 +23,9 @@ def log_reproduction(outcome: Recorded) -> str:
             {**numbers, **metrics, "seconds": outcome.seconds, "processor_seconds": outcome.processor_seconds}
         )
         mlflow.set_tags({f"claim_{place}": claim.verdict for place, claim in enumerate(outcome.claims, start=1)})
-        told = "\n".join(
+        description = "\n".join(
             f"- **{claim.verdict}**: {claim.claim} ({claim.source})\n  {claim.found}" for claim in outcome.claims
         )
-        mlflow.set_tag("mlflow.note.content", told)
+        mlflow.set_tag("mlflow.note.content", description)
         mlflow.log_artifacts(str(outcome.folder))
         return str(run.info.run_id)

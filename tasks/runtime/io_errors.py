@@ -40,10 +40,10 @@ def trouble(error: BaseException) -> str | None:
     for cause in chain(error):
         if isinstance(cause, SurroundingsError):
             return str(cause)
-        if isinstance(cause, OSError) and (told := _of_the_disk(cause)) is not None:
-            return told
-        if (told := database_trouble(cause)) is not None:
-            return f"MLflow's database: {told}"
+        if isinstance(cause, OSError) and (found := _of_the_disk(cause)) is not None:
+            return found
+        if (found := database_trouble(cause)) is not None:
+            return f"MLflow's database: {found}"
     return None
 
 
@@ -86,7 +86,7 @@ def _damage(path: Path, whose: str) -> str | None:
             is_small = path.stat().st_size < _CHECKED_BYTES
             (found,) = database.execute("PRAGMA quick_check(1)").fetchone() if is_small else ("ok",)
     except sqlite3.Error as error:
-        trouble_there = database_trouble(error)  # none where another process has locked it: whoever opens it waits
+        trouble_there = database_trouble(error)  # none where another process has locked it: opening it waits
         return None if trouble_there is None else f"{whose} database cannot be used: {trouble_there}"
     if found != "ok" or not tables:
         return f"{whose} database is damaged ({_first_line(found)}); {_RESTORE}"

@@ -47,7 +47,7 @@ def require_local_store(uri: str) -> None:
 def make_local_store(uri: str) -> None:
     """Make an SQLite database that is not there yet, so that what names no experiment keeps its files beside it.
 
-    MLflow decides that when it makes a database, and takes ``mlruns`` in the working folder of whoever comes first.
+    MLflow decides that when it makes a database, and takes ``mlruns`` in the working folder of the first process.
     """
     file = database_file(uri)
     if file is None or file.exists() or not file.parent.is_dir():

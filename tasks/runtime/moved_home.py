@@ -37,7 +37,7 @@ def point_here(database: Path, artifacts: Path) -> int:
             return 0
         with closing(sqlite3.connect(database, timeout=60.0)) as opened, opened:
             changed = _rewrite(opened, old, artifacts)
-    except sqlite3.Error as error:  # whoever opens it next says what is wrong with it
+    except sqlite3.Error as error:  # the next to open it says what is wrong with it
         log.debug("%s was not looked at: %s", database, error)
         return 0
     log.warning(

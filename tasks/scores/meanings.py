@@ -61,7 +61,7 @@ MEANINGS: dict[str, Meaning] = {
     "cce_expected": Meaning(
         "expected if true",
         "What the mean CCE would be if this version were the truth: at a finite number of rows it is never 0. A CCE "
-        "inside its band cannot be told from that of a true version.",
+        "inside its band cannot be distinguished from that of a true version.",
         DISTANCE,
         "neither",
         BAND,

@@ -35,11 +35,11 @@ _WORDS = {"nll": "NLL", "crps": "CRPS", "cce": "CCE", "mae": "MAE"}
 
 
 def is_wanted(requested: tuple[str, ...], metrics: dict[str, Metric], targets: Array, predictive: Distribution) -> bool:
-    """Whether a preview is asked for, a fault was found, and the laws are such that they can be mended."""
+    """Whether a preview is asked for, a fault was found, and the laws are such that they can be recalibrated."""
     p_value = metrics.get("calibration_p_value")
     found = p_value is not None and p_value.value < EACH_OF_TWO
-    mendable = targets.ndim == 1 and not isinstance(predictive, Deterministic)
-    return "recalibration" in requested and found and mendable
+    correctable = targets.ndim == 1 and not isinstance(predictive, Deterministic)
+    return "recalibration" in requested and found and correctable
 
 
 def rows_to_try(keys: Array, seed: int) -> tuple[Array, Array]:
@@ -89,8 +89,8 @@ class _LastSplit:
 
     def of(self, x: Array, half: Array, protocol: EvaluationProtocol, seed: int) -> RehearsalSplit:
         """The rehearsal's split of these rows."""
-        told = f"{protocol.digest} {seed} {x.shape}".encode()
-        digest = hashlib.sha256(told + np.ascontiguousarray(x).tobytes() + np.packbits(half).tobytes()).hexdigest()
+        named = f"{protocol.digest} {seed} {x.shape}".encode()
+        digest = hashlib.sha256(named + np.ascontiguousarray(x).tobytes() + np.packbits(half).tobytes()).hexdigest()
         with self._lock:
             known = self._known
             if known is None or known[0] != digest:

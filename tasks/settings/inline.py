@@ -1,4 +1,4 @@
-"""What settings may not say that came with a run's parameters, from whoever reaches the scheduler's page."""
+"""What settings may not say that came with a run's parameters, from anyone who reaches the scheduler's page."""
 
 from __future__ import annotations
 

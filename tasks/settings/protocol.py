@@ -54,7 +54,7 @@ class KernelSettings(Strict):
 
 
 class DownsamplingSettings(Strict):
-    """Estimate on ``rows`` reference points, chosen anew in each of ``repeats``; all points are still evaluated.
+    """Estimate on ``rows`` reference points, new in each of ``repeats``; all points are still evaluated.
 
     ``choice``: ``uniform`` as in the papers, ``leverage`` (by ridge leverage scores, weighted) or ``rpcholesky``.
     """
@@ -85,7 +85,7 @@ class ProtocolSettings(Strict):
     samples: int | None = Field(default=None, ge=1)
     """Draws from the version per row in place of exact kernel means."""
     draws: int | None = Field(default=None, ge=1)
-    """How often these are drawn anew, for mean and spread."""
+    """How often these are redrawn, for mean and spread."""
     bootstraps: int | None = Field(default=None, ge=0)
     """Bootstrap samples of the reference split."""
     downsampling: DownsamplingSettings | None = None

@@ -1,4 +1,4 @@
-"""MLflow is told of the receiver: one webhook of new versions, whose deliveries are signed."""
+"""MLflow's registration of the receiver: one webhook of new versions, whose deliveries are signed."""
 
 from __future__ import annotations
 

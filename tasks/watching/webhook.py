@@ -67,7 +67,7 @@ class NewVersion:
 
 
 def verify(headers: Mapping[str, str], body: bytes, secret: str, *, now: float) -> str:
-    """The id of the delivery, if whoever knows ``secret`` signed this body at most ``MAX_AGE`` seconds before ``now``.
+    """The id of the delivery, if a holder of ``secret`` signed this body at most ``MAX_AGE`` seconds before ``now``.
 
     Raises:
         DeliveryError: 400 where a header is missing or malformed, 401 where the signature or the age is wrong.
@@ -182,8 +182,8 @@ def create_receiver(
     Args:
         secret: that of the webhook in MLflow, at least 16 characters.
         handle: called once for each announced version, in a thread; by default it emits the Prefect event. If it
-            raises, the answer is 503 for what a later attempt may mend (an error of ours, a server that is away), else
-            500; MLflow's next attempt is handled anew.
+            raises, the answer is 503 for what may pass (an error of ours, a server that is away), else 500;
+            MLflow's next attempt is handled again.
         clock: seconds since the epoch.
 
     Raises:

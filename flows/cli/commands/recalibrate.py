@@ -26,7 +26,7 @@ def recalibrate(
 
     They are judged on rows that the correction was not fitted on: the other half, as the split `<split>-held-out`, or
     with --fit the file's other splits. Exit status: 1 where one could not be evaluated, 2 where there is nothing to
-    mend or it cannot be done.
+    recalibrate or it cannot be done.
     """
     with Errors(debug, as_json):
         settings = open_file(file, home, workers=True)

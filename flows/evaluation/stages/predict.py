@@ -104,7 +104,7 @@ def predict(settings: EvaluationSettings, rows: EvaluatedRows, versions: list[Mo
     """Ask every version for every valid row, in groups of shards; why some could not answer, by label."""
     groups = groups_of_shards(rows.split.shards, sum(flow_client().nthreads().values()), len(versions))
     failures: dict[str, str] = {}
-    # Not what there is of all versions, told for each of them.
+    # Only this version's part: a task's arguments do not grow with the others.
     own = {version.label: rows.of_versions([version.label]) for version in versions}
     with stage(f"predicting {rows.split.name}", rows.split.rows * len(versions)) as advance:
         futures = {

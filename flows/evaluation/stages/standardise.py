@@ -59,7 +59,7 @@ def standardise(settings: EvaluationSettings, cluster: Callable[[], Client]) -> 
 
 @flow(name="standardise-features", validate_parameters=False, **JOURNALED)
 def take_moments(split: Split, parts: list[Part], origin: Array, missing: bool) -> list[Moments | None]:
-    """The moments of all parts, in their order, whoever finishes first."""
+    """The moments of all parts, in their order, in whatever order they finish."""
     groups = in_groups(parts)
     with stage(f"standardising by {split.name}", split.rows) as advance:
         futures = [moments_task.submit(split, group, origin, missing, group[0][0], group[-1][1]) for group in groups]
