@@ -25,6 +25,8 @@ from congruence.kernels.gram.spectrum import spectral_smoother
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.printed import printed
 from congruence.kernels.solvers import Solver
+from congruence.kernels.withholding.input_scores import InputScores
+from congruence.kernels.withholding.scorer import InputScorer, input_scorer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -179,6 +181,57 @@ class Split(PreparedCongruence):
         y = require_targets(y, "y", self.operator.n)
         smoother = self.smoother if query is None else spectral_smoother(self.spectrum, query)
         return local_reading(smoother, pit_values(y, predictive, seed=seed, keys=keys))
+
+    def score_inputs(
+        self,
+        x_new: Any,
+        y: Any,
+        predictive: Distribution,
+        *,
+        raw: tuple[Any, Any] | None = None,
+        columns: tuple[pd.DataFrame, pd.DataFrame] | None = None,
+        keys: Any | None = None,
+        withhold: Any | None = None,
+        groups: Any | None = None,
+        output_kernel: Kernel | None = None,
+        seed: int = 0,
+    ) -> InputScores:
+        """How far the version can be trusted on new inputs, and which of them to withhold.
+
+        A service that is asked again and again holds ``split.input_scorer(y, predictive)`` and asks its ``score``.
+
+        Args:
+            x_new: inputs (m, d), labels not needed.
+            y: targets of the split.
+            predictive: what the version predicts for the split's rows.
+            raw: the split's inputs and the new ones before they were normalised; distances are taken there.
+            columns: what the split's rows and the inputs are in their tables.
+            keys: names of the inputs.
+            withhold: a share such as 0.05 or "5 %", or levels such as {"unusual": "1 %", "wrong": "5 %"}, the default.
+            groups: one value a row of the split: rows of one value may depend on each other.
+            output_kernel: k_Y of the CCE.
+            seed: of folds, hold-out and draws.
+
+        Raises:
+            InvalidInputError: targets, a version or inputs that do not fit the split.
+        """
+        own, new = (None, None) if raw is None else raw
+        table, asked = (None, None) if columns is None else columns
+        scorer = self.input_scorer(
+            y,
+            predictive,
+            raw=own,
+            columns=table,
+            withhold=withhold,
+            groups=groups,
+            output_kernel=output_kernel,
+            seed=seed,
+        )
+        return scorer.score(x_new, raw=new, columns=asked, keys=keys)
+
+    def input_scorer(self, y: Any, predictive: Distribution, **settings: Any) -> InputScorer:
+        """What ``score_inputs`` does once for all inputs; see ``kernels.withholding.scorer.input_scorer``."""
+        return input_scorer(self, y, predictive, **settings)
 
     @cached_property
     def _calibration(self) -> PreparedCalibration:

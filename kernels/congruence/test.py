@@ -22,7 +22,7 @@ depend on where and in what order rows are worked on, and 199 draws are the firs
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -295,10 +295,9 @@ def _coded_test(
     total = len(synthesis)
     with step("Monte-Carlo test", total, "points") as advance:
         tiles = map_on_threads(lambda start: at_points(start, advance), range(0, total, points), threads)
-    point_statistics = np.concatenate([tile.observed for tile in tiles])
-    reached = np.concatenate([tile.reached for tile in tiles])
-    means = np.sum([tile.totals for tile in tiles], axis=0) / len(point_statistics)
-    return judged(float(means[0]), means[1:], point_statistics, reached)
+    found = SimulatedErrors.joined(tiles)
+    means = found.totals / len(found.observed)
+    return judged(float(means[0]), means[1:], found.observed, found.reached)
 
 
 @dataclass(frozen=True)
@@ -308,12 +307,27 @@ class SimulatedErrors:
     Attributes:
         observed: of the observed split, (p,).
         reached: how many of the simulated splits reach it there, (p,).
+        expected: the mean of the simulated splits there, (p,).
+        roots: their root mean square there, (p,).
         totals: sums over the points, of the observed split and of each simulated one, (1 + draws,).
     """
 
     observed: Array
     reached: Array
+    expected: Array
+    roots: Array
     totals: Array
+
+    @classmethod
+    def joined(cls, parts: Sequence[SimulatedErrors]) -> SimulatedErrors:
+        """Of the points of ``parts`` one after the other."""
+        return cls(
+            np.concatenate([part.observed for part in parts]),
+            np.concatenate([part.reached for part in parts]),
+            np.concatenate([part.expected for part in parts]),
+            np.concatenate([part.roots for part in parts]),
+            np.sum([part.totals for part in parts], axis=0),
+        )
 
 
 def simulated_errors(synthesis: Any, coefficients: Any) -> SimulatedErrors:
@@ -323,7 +337,7 @@ def simulated_errors(synthesis: Any, coefficients: Any) -> SimulatedErrors:
     # The host's in parts that a core keeps in its own cache, in the same memory one after the other.
     at_once = len(synthesis) if xp is not np else max(1, min(len(synthesis), CACHED_BYTES // (4 * draws)))
     values, smoothed = (xp.empty((at_once, draws), dtype=np.float32) for _ in range(2))
-    observed, reached, totals = [], [], xp.zeros(draws)
+    observed, reached, expected, roots, totals = [], [], [], [], xp.zeros(draws)
     for start in range(0, len(synthesis), max(1, at_once)):
         some = synthesis[start : start + at_once]
         value, each = values[: len(some)], smoothed[: len(some)]
@@ -331,11 +345,19 @@ def simulated_errors(synthesis: Any, coefficients: Any) -> SimulatedErrors:
         for of_feature in coefficients:
             xp.matmul(some, of_feature, out=each)
             value += xp.multiply(each, each, out=each)
+        roots.append(to_numpy(xp.sqrt(value[:, 1:].mean(axis=1, dtype=np.float64))))
         xp.sqrt(value, out=value)
         observed.append(to_numpy(value[:, 0]).copy())
         reached.append(to_numpy((value[:, 1:] >= TIE * value[:, :1]).sum(axis=1)))
+        expected.append(to_numpy(value[:, 1:].mean(axis=1, dtype=np.float64)))
         totals += value.sum(axis=0, dtype=np.float64)
-    return SimulatedErrors(np.concatenate(observed), np.concatenate(reached), to_numpy(totals))
+    return SimulatedErrors(
+        np.concatenate(observed),
+        np.concatenate(reached),
+        np.concatenate(expected),
+        np.concatenate(roots),
+        to_numpy(totals),
+    )
 
 
 def simulated_coefficients(

@@ -160,6 +160,10 @@ class SpectralSmoother:
         """The smoother at some of the query points, by their numbers."""
         return self._varied(synthesis=self.synthesis[points])
 
+    def at(self, vectors: Array) -> SpectralSmoother:
+        """The smoother at other points, from U there, (m, k)."""
+        return self._varied(synthesis=vectors)
+
     def filtered(self, filters: Array) -> SpectralSmoother:
         """The smoother with other filters, (k,)."""
         return self._varied(filters=filters)

@@ -1,0 +1,77 @@
+"""What is said of every new input: support, effective rows, CCE where there is support, and whether to withhold it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.printed import printed
+from congruence.kernels.support.conformal import SupportReading
+from congruence.kernels.withholding.judgement import WithholdingJudgement
+from congruence.kernels.withholding.rule import WithholdingRule
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class InputScores:
+    """The scores of m inputs, in their order.
+
+    Attributes:
+        key: names of the inputs, (m,).
+        support: how usual they are among the labelled rows.
+        effective_rows: how many labelled rows speak there, (m,).
+        cce: estimated CCE, (m,); NaN without support, as the next two.
+        cce_expected: what the CCE of a true version would be there, (m,).
+        cce_p_value: of "the version is true around the input", (m,).
+        withhold: booleans, (m,).
+        reason: why an input is withheld, or unusual; "" for the others.
+        rule: by which inputs are withheld.
+        judgement: whether withholding where the version is wrong helps on the labelled split.
+    """
+
+    key: Array = field(repr=False)
+    support: SupportReading = field(repr=False)
+    effective_rows: Array = field(repr=False)
+    cce: Array = field(repr=False)
+    cce_expected: Array = field(repr=False)
+    cce_p_value: Array = field(repr=False)
+    withhold: Array = field(repr=False)
+    reason: Array = field(repr=False)
+    rule: WithholdingRule
+    judgement: WithholdingJudgement
+
+    def __repr__(self) -> str:
+        return printed(self, inputs=len(self.withhold), unusual=self.unusual, withheld=int(self.withhold.sum()),
+                       helps=self.judgement.helps)  # fmt: skip
+
+    @property
+    def unusual(self) -> int:
+        """Number of inputs that are unusual at the rule's level."""
+        return int(self.support.unusual(self.rule.unusual).sum())
+
+    def columns(self) -> dict[str, Array]:
+        """The columns of ``to_frame``, (m,) each."""
+        return {
+            "key": self.key,
+            "support_p_value": self.support.p_values,
+            "effective_rows": self.effective_rows,
+            "cce": self.cce,
+            "cce_expected": self.cce_expected,
+            "cce_p_value": self.cce_p_value,
+            "withhold": self.withhold,
+            "reason": self.reason,
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """A table with a row an input: its key, how usual it is, what is known of the version there, and the advice."""
+        import pandas as pd
+
+        return pd.DataFrame(self.columns())
+
+    def __str__(self) -> str:
+        withheld = int(self.withhold.sum())
+        counted = f"{withheld:,} of {len(self.withhold):,} inputs are withheld, {self.unusual:,} are unusual"
+        return f"{self.judgement} {counted} at {100 * self.rule.unusual:.4g} %."

@@ -1,0 +1,186 @@
+r"""Whether withholding helps, by cross-fitting on the labelled split.
+
+The rows of a fold are judged as new inputs are, by the rows of the other folds. The directions U of the split's Gram
+matrix depend on no target; of a fold's complement c, U_c' U_c is close to its share of the identity, so that U scaled
+by the root of n / n_c are its directions. What the rule would withhold is set beside the rest: score minus its
+expectation under the prediction has mean 0 wherever the version is true, however hard the row is to predict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.gram.spectrum import SpectralSmoother
+from congruence.kernels.mean_embeddings.residuals import TargetErrors
+from congruence.kernels.printed import printed
+from congruence.kernels.rejection import RejectionCurve, rejection_curve
+from congruence.kernels.streams import stream
+from congruence.kernels.support.conformal import NEIGHBOUR
+from congruence.kernels.support.neighbours import NeighbourIndex, most_rows
+from congruence.kernels.withholding.local_faults import RowScores, local_faults
+from congruence.kernels.withholding.losses import BEYOND, excess_losses
+from congruence.kernels.withholding.rule import WithholdingRule
+
+FOLDS = 5
+JUDGED_ROWS = 20_000
+CCE, SPREAD, SUPPORT = "CCE beyond a true version's", "predicted spread", "distance from the labelled rows"
+_FEWEST = 10
+_ONE_SIDED = 1.96  # 2.5 % for each of two losses
+
+
+@dataclass(frozen=True)
+class LabelledVersion:
+    """A version on a labelled split, in the directions of the split's Gram matrix.
+
+    Attributes:
+        smoother: k(x)' A^-1 at the rows themselves.
+        y: targets.
+        predictive: what the version predicts.
+        errors: Delta under the kernel of the CCE.
+        scores: of the PIT values; None of vector targets.
+        inputs: in the encoder's space before it is normalised, (n, d).
+        groups: rows of one value may depend on each other; None for independent rows.
+        seed: of folds and draws.
+    """
+
+    smoother: SpectralSmoother = field(repr=False)
+    y: Array = field(repr=False)
+    predictive: Distribution = field(repr=False)
+    errors: TargetErrors = field(repr=False)
+    scores: RowScores | None = field(repr=False)
+    inputs: Array = field(repr=False)
+    groups: Array | None = field(repr=False)
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class LossJudgement:
+    """Mean loss of the rows that the rule would withhold, and of the rest; z: the difference in standard errors."""
+
+    withheld: float
+    rest: float
+    z: float
+
+
+@dataclass(frozen=True)
+class WithholdingJudgement:
+    """What withholding does on the labelled split.
+
+    Attributes:
+        rows: how many were judged.
+        withheld: how many of them the rule would withhold because the version is wrong there.
+        losses: by name; empty where hardly any row would be withheld.
+        curves: mean loss against the share withheld, by loss and by what is withheld first.
+    """
+
+    rows: int
+    withheld: int
+    losses: Mapping[str, LossJudgement]
+    curves: Mapping[str, Mapping[str, RejectionCurve]] = field(repr=False)
+
+    def __repr__(self) -> str:
+        return printed(self, rows=self.rows, withheld=self.withheld, helps=self.helps)
+
+    @property
+    def helps(self) -> bool:
+        """Whether the rows that would be withheld are worse than the rest, beyond what the version expects there."""
+        return any(self.losses[name].z >= _ONE_SIDED for name in BEYOND if name in self.losses)
+
+    def __str__(self) -> str:
+        if not self.losses and self.withheld > self.rows // 2:
+            return (
+                f"The version is wrong nearly everywhere on the labelled split ({self.withheld:,} of {self.rows:,} "
+                "rows), so nothing is withheld on that account: correct the version first."
+            )
+        if not self.losses:
+            return (
+                f"On the labelled split the version is wrong nowhere by enough to matter ({self.withheld:,} of "
+                f"{self.rows:,} rows): nothing is withheld on that account."
+            )
+        parts = ", ".join(
+            f"{name} {loss.withheld:.3g} against {loss.rest:.3g}"
+            for name, loss in self.losses.items()
+            if name in BEYOND
+        )
+        where = f"of the {self.withheld:,} of {self.rows:,} labelled rows that would be withheld against the rest"
+        if self.helps:
+            return f"Withholding where the version is wrong helps: {parts}, {where}."
+        return (
+            f"Withholding where the version seems wrong does not help, so nothing is withheld for it: {parts}, {where}."
+        )
+
+
+def judged_withholding(version: LabelledVersion, rule: WithholdingRule) -> WithholdingJudgement:
+    """Judge a rule by cross-fitting; see the module."""
+    rng = stream(version.seed, "folds that judge withholding")
+    n = len(version.y)
+    groups = np.arange(n) if version.groups is None else np.unique(version.groups, return_inverse=True)[1]
+    fold_of = rng.permutation(np.arange(int(groups.max()) + 1) % FOLDS)[groups]
+    judged = np.sort(rng.permutation(n)[:JUDGED_ROWS])
+    excess, distance, wrong = np.zeros(n), np.zeros(n), np.zeros(n, bool)
+    for fold in range(FOLDS):
+        rows, others = judged[fold_of[judged] == fold], np.flatnonzero(fold_of != fold)
+        if not len(rows) or len(others) <= NEIGHBOUR:
+            continue
+        at = _smoother_between(version.smoother, others, rows)
+        smoothed = np.asarray(at(version.errors.delta[others].astype(np.float32)), dtype=np.float64)
+        excess[rows] = np.sum(smoothed**2, axis=1) - at.squared_weights(version.errors.variance[others])
+        faults = local_faults(version.scores, version.errors, at, version.inputs, others, version.seed)
+        wrong[rows] = faults.wrong(at.synthesis, version.inputs[rows], rule.wrong)
+        near = others if (most := most_rows(version.inputs.shape[1])) is None else rng.permutation(others)[:most]
+        distance[rows] = NeighbourIndex.of(version.inputs[near]).nearest(version.inputs[rows], NEIGHBOUR)[0][:, -1]
+    law, y = version.predictive[judged], version.y[judged]
+    spread = np.asarray(law.std())
+    criteria = {
+        CCE: excess[judged],
+        SPREAD: spread if spread.ndim == 1 else np.linalg.norm(spread, axis=1),
+        SUPPORT: distance[judged],
+    }
+    losses = excess_losses(y, law, seed=version.seed)
+    curves = {
+        loss: {
+            name: rejection_curve(by, values) for name, by in criteria.items() if np.isfinite(by).all() and len(by) > 1
+        }
+        for loss, values in losses.items()
+    }
+    chosen = wrong[judged] if rule.share is None else _largest(excess[judged], rule.share)
+    found: dict[str, LossJudgement] = {}
+    if _FEWEST <= chosen.sum() <= len(chosen) - _FEWEST:
+        found = {name: _compared(values, chosen, groups[judged]) for name, values in losses.items()}
+    return WithholdingJudgement(len(judged), int(chosen.sum()), found, curves)
+
+
+def _smoother_between(smoother: SpectralSmoother, others: Array, rows: Array) -> SpectralSmoother:
+    vectors, scale = smoother.analysis, np.float32(np.sqrt(len(smoother.analysis) / len(others)))
+    return SpectralSmoother(vectors[others] * scale, smoother.filters, vectors[rows] * scale)
+
+
+def _largest(values: Array, share: float) -> Array:
+    chosen = np.zeros(len(values), bool)
+    chosen[np.argsort(-values, kind="stable")[: round(share * len(values))]] = True
+    return chosen
+
+
+def _compared(loss: Array, chosen: Array, groups: Array) -> LossJudgement:
+    """The difference of two means, its standard error from sums over groups of rows."""
+    withheld, rest = float(loss[chosen].mean()), float(loss[~chosen].mean())
+    influence = np.where(chosen, (loss - withheld) / chosen.sum(), -(loss - rest) / (~chosen).sum())
+    error = float(np.sqrt(np.sum(np.bincount(groups, weights=influence) ** 2)))
+    return LossJudgement(withheld, rest, (withheld - rest) / error if error > 0.0 else 0.0)
+
+
+def require_groups(groups: Any | None, n: int) -> Array | None:
+    """``groups`` as an array of n values."""
+    if groups is None:
+        return None
+    values = np.asarray(groups)
+    if values.shape != (n,):
+        raise InvalidInputError(f"groups: shape {values.shape} for {n} rows; give one value a row")
+    return values

@@ -1,0 +1,240 @@
+"""Where a version is wrong, by how much, and in what way: at inputs, from the labelled rows a smoother is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, cast
+
+import numpy as np
+from scipy.special import gammaincc
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.calibration.pit import pit_values
+from congruence.kernels.conditional_calibration.count_scores import CountScores
+from congruence.kernels.conditional_calibration.local_reading import LocalReading
+from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
+from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing, quadratic
+from congruence.kernels.congruence.test import benjamini_hochberg
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.gram.spectrum import SpectralSmoother
+from congruence.kernels.mean_embeddings.residuals import TargetErrors
+from congruence.kernels.streams import stream
+from congruence.kernels.support.effective_rows import effective_rows
+from congruence.kernels.support.neighbours import NeighbourIndex
+from congruence.kernels.withholding.rule import MATTERS
+
+_AROUND = 1024  # labelled rows whose faults stand for all
+_FEWEST_AROUND, _MOST_AROUND = 10, 170
+_LARGE = 0.95
+
+_WORDS = {
+    ("skew", True): "targets near it reach further up than predicted",
+    ("skew", False): "targets near it reach further down than predicted",
+    ("tails", True): "targets near it have heavier tails than predicted",
+    ("tails", False): "targets near it have lighter tails than predicted",
+}
+
+
+@dataclass(frozen=True)
+class RowScores:
+    """Scores of the PIT values of labelled rows, (n, 4); of counts means over their jumps, with their variance."""
+
+    scores: Array = field(repr=False)
+    variance: Array | None = field(repr=False)
+
+    @classmethod
+    def of(cls, y: Array, predictive: Distribution, *, keys: Any | None = None, seed: int = 0) -> RowScores | None:
+        """Of targets y, (n,); None of vectors, which have no PIT."""
+        if y.ndim != 1:
+            return None
+        counts = CountScores.of(y, predictive)
+        if counts is not None:
+            return cls(counts.observed, counts.variance)
+        return cls(pit_scores(pit_values(y, predictive, seed=seed, keys=keys)), None)
+
+    def smoothing(self, smoother: SpectralSmoother, rows: Array | slice = slice(None)) -> ScoreSmoothing:
+        """What a smoother makes of the scores of the rows that it is of."""
+        vectors, scores = smoother.analysis, self.scores[rows]
+        weighted = variance = None
+        if self.variance is not None:
+            kept = self.variance[rows]
+            variance = kept.mean(axis=0)
+            weighted = np.stack([vectors.T @ (vectors * v[:, None].astype(vectors.dtype)) for v in kept.T])
+        projected = np.asarray(vectors.T @ scores.astype(vectors.dtype), dtype=np.float64)
+        return ScoreSmoothing.of(
+            Directions.of_smoother(smoother),
+            projected,
+            scores.mean(axis=0),
+            np.sum(scores**2, axis=0),
+            weighted=None if weighted is None else np.asarray(weighted, dtype=np.float64),
+            variance=variance,
+        )
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """How large a fault is around labelled rows, by which an input next to them is known to share it or not.
+
+    A smoother carries a fault beyond its border. About half its size is left at the border, whatever the smoother, so
+    that an input shares the fault of the rows around it where its own is at least half as large as theirs.
+
+    Attributes:
+        index: some labelled rows, in the encoder's space before it is normalised.
+        sizes: of the fault at each of them, (p,).
+        share: of all labelled rows that these are.
+    """
+
+    index: NeighbourIndex = field(repr=False)
+    sizes: Array = field(repr=False)
+    share: float
+
+    @classmethod
+    def of(cls, inputs: Array, size_at: Callable[[Array], Array], seed: int) -> Surroundings:
+        """Of labelled rows ``inputs`` (n, d); ``size_at`` gives the size of the fault at some, by their numbers."""
+        some = np.sort(stream(seed, "rows of local faults").permutation(len(inputs))[:_AROUND])
+        return cls(NeighbourIndex.of(inputs[some]), size_at(some), len(some) / len(inputs))
+
+    def share_fault(self, inputs: Array, sizes: Array, window: Array) -> Array:
+        """Which inputs (m, d) share the fault of the ``window`` labelled rows around them, (m,) all."""
+        if not len(inputs):
+            return np.zeros(0, bool)
+        counts = np.clip(np.rint(window * self.share), _FEWEST_AROUND, _MOST_AROUND).astype(np.intp)
+        nearest = self.index.nearest(inputs, int(counts.max()))[1]
+        around = np.where(np.arange(nearest.shape[1]) < counts[:, None], self.sizes[nearest], np.nan)
+        return np.asarray(sizes >= np.nanquantile(around, _LARGE, axis=1) / 2.0)
+
+
+class Faults(Protocol):
+    """Where a version is wrong."""
+
+    def wrong(self, vectors: Array, inputs: Array, level: float) -> Array:
+        """Inputs at which the version is wrong at a false discovery rate of ``level`` and by enough to matter, (m,).
+
+        Args:
+            vectors: U at the inputs, (m, k).
+            inputs: these in the space of the labelled rows', (m, d).
+            level: the rate.
+        """
+
+    def in_words(self, vectors: Array) -> list[str]:
+        """What is wrong at each of some inputs; "" where no more than that can be said."""
+
+
+@dataclass(frozen=True)
+class ScoreFaults:
+    """Faults of scalar laws, read off PIT scores.
+
+    Attributes:
+        smoothing: of the scores of the labelled rows.
+        around: these rows.
+    """
+
+    smoothing: ScoreSmoothing = field(repr=False)
+    around: Surroundings = field(repr=False)
+
+    @classmethod
+    def of(cls, scores: RowScores, smoother: SpectralSmoother, inputs: Array, rows: Any, seed: int) -> ScoreFaults:
+        """Of the rows of a smoother, by their numbers ``rows`` in ``scores`` and ``inputs``, (n, d)."""
+        smoothing = scores.smoothing(smoother, rows)
+
+        def size_at(some: Array) -> Array:
+            return _sizes(LocalReading.at(smoothing, smoother.analysis[some]), smoothing)
+
+        return cls(smoothing, Surroundings.of(inputs[rows], size_at, seed))
+
+    def wrong(self, vectors: Array, inputs: Array, level: float) -> Array:
+        """See Faults."""
+        reading = LocalReading.at(self.smoothing, vectors)
+        sizes = _sizes(reading, self.smoothing)
+        wrong = reading.significant(level) & (sizes >= MATTERS)
+        _, errors = self.smoothing.local_means(vectors[wrong])
+        window = np.mean(self.smoothing.variance) / errors**2
+        wrong[wrong] = self.around.share_fault(inputs[wrong], sizes[wrong], window)
+        return np.asarray(wrong)
+
+    def in_words(self, vectors: Array) -> list[str]:
+        """See Faults."""
+        if not len(vectors):
+            return []
+        reading = LocalReading.at(self.smoothing, vectors)
+        return [_fault_in_words(reading, row) for row in range(len(vectors))]
+
+
+@dataclass(frozen=True)
+class ErrorFaults:
+    """Faults of vector laws, read off the CCE: its square beyond a true version's, in variances of a target's features.
+
+    Under the truth the square is close to a Gamma variable with the mean and variance of its covariance.
+
+    Attributes:
+        smoother: of the labelled rows.
+        coefficients: what it keeps of Delta, (k, r).
+        floor: of the variances of Delta, (k, k).
+        variance: their mean.
+        freedom: (tr C)^2 / tr C^2 of the covariance C of Delta.
+        around: the labelled rows.
+    """
+
+    smoother: SpectralSmoother = field(repr=False)
+    coefficients: Array = field(repr=False)
+    floor: Array = field(repr=False)
+    variance: float
+    freedom: float
+    around: Surroundings = field(repr=False)
+
+    @classmethod
+    def of(cls, errors: TargetErrors, smoother: SpectralSmoother, inputs: Array, rows: Any, seed: int) -> ErrorFaults:
+        """Of the rows of a smoother, by their numbers ``rows`` in ``errors`` and ``inputs``, (n, d)."""
+        delta, variance = errors.delta[rows], errors.variance[rows]
+        vectors, filters = smoother.analysis, smoother.filters
+        covariance = delta.T @ delta / len(delta)
+        freedom = float(np.trace(covariance) ** 2 / max(float(np.sum(covariance**2)), np.finfo(float).tiny))
+        floor = filters[:, None] * (vectors.T @ (vectors * variance[:, None].astype(vectors.dtype))) * filters
+        kept = np.asarray(smoother.coefficients(delta.astype(vectors.dtype)))
+        made = cls(smoother, kept, floor, float(variance.mean()), freedom, cast(Surroundings, None))
+        around = Surroundings.of(inputs[rows], lambda some: made._read(vectors[some])[0], seed)
+        return replace(made, around=around)
+
+    def wrong(self, vectors: Array, inputs: Array, level: float) -> Array:
+        """See Faults."""
+        sizes, p_values = self._read(vectors)
+        wrong = (benjamini_hochberg(p_values) <= level) & (sizes >= MATTERS)
+        window = effective_rows(self.smoother.at(vectors[wrong]))
+        wrong[wrong] = self.around.share_fault(inputs[wrong], sizes[wrong], window)
+        return np.asarray(wrong)
+
+    def in_words(self, vectors: Array) -> list[str]:
+        """See Faults."""
+        return [""] * len(vectors)
+
+    def _read(self, vectors: Array) -> tuple[Array, Array]:
+        smoothed = np.asarray(vectors @ self.coefficients, dtype=np.float64)
+        square, floor = np.sum(smoothed**2, axis=1), quadratic(vectors, self.floor)
+        shape = self.freedom / 2.0
+        p_values = gammaincc(shape, shape * square / np.maximum(floor, np.finfo(float).tiny))
+        return np.sqrt(np.maximum(square - floor, 0.0) / self.variance), np.clip(p_values, 0.0, 1.0)
+
+
+def local_faults(
+    scores: RowScores | None, errors: TargetErrors, smoother: SpectralSmoother, inputs: Array, rows: Any, seed: int
+) -> Faults:
+    """The faults of a version around labelled rows, by their numbers, from its scores or, of vectors, its errors."""
+    if scores is not None:
+        return ScoreFaults.of(scores, smoother, inputs, rows, seed)
+    return ErrorFaults.of(errors, smoother, inputs, rows, seed)
+
+
+def _sizes(reading: LocalReading, smoothing: ScoreSmoothing) -> Array:
+    return np.asarray(np.abs(reading.strength) / np.sqrt(smoothing.variance)[reading.dominant])
+
+
+def _fault_in_words(reading: LocalReading, row: int) -> str:
+    """What is wrong at one input."""
+    name, is_positive = ORDERS[int(reading.dominant[row])], bool(reading.strength[row] > 0)
+    if name == "bias":
+        shift = float(reading.shift[row])
+        return f"targets near it lie {abs(shift):.2g} predicted spreads {'above' if shift > 0 else 'below'} predictions"
+    if name == "spread":
+        return f"targets near it spread {float(reading.factor[row]):.2g} times as far as predicted"
+    return _WORDS[name, is_positive]

@@ -1,0 +1,65 @@
+"""Which inputs are withheld: by the levels at which they are unusual and wrong, or a share of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.support.conformal import UNUSUAL
+
+FALSE_DISCOVERIES = 0.05
+
+MATTERS = 0.25
+"""Of the strength of a fault, in standard deviations of a target's score: a shift by a quarter of the predicted spread,
+or a spread that is off by a third, and about .03 of NLL."""
+
+_NAMES = ("unusual", "wrong")
+
+
+@dataclass(frozen=True)
+class WithholdingRule:
+    """What is withheld.
+
+    Attributes:
+        share: of the inputs, the least usual first, then those of highest CCE; None for a rule by level.
+        unusual: p-value of support up to which an input is withheld.
+        wrong: false discovery rate at which the version is wrong at an input.
+    """
+
+    share: float | None = None
+    unusual: float = UNUSUAL
+    wrong: float = FALSE_DISCOVERIES
+
+    @classmethod
+    def of(cls, given: Any) -> WithholdingRule:
+        """From a share (``0.05`` or ``"5 %"``), levels (``{"unusual": "1 %", "wrong": 0.05}``), or None.
+
+        Raises:
+            InvalidInputError: something else, or a number outside (0, 1).
+        """
+        if given is None or isinstance(given, WithholdingRule):
+            return given or cls()
+        if isinstance(given, Mapping):
+            unknown = sorted(set(map(str, given)) - set(_NAMES))
+            if unknown:
+                raise InvalidInputError(f"withhold: {unknown[0]!r} is no level; name unusual, wrong or both")
+            return cls(**{str(name): _part(value, f"withhold.{name}") for name, value in given.items()})
+        return cls(share=_part(given, "withhold"))
+
+    def __str__(self) -> str:
+        if self.share is not None:
+            return f"{100 * self.share:.4g} % of the inputs"
+        return f"unusual at {100 * self.unusual:.4g} %, wrong at a false discovery rate of {100 * self.wrong:.4g} %"
+
+
+def _part(given: Any, name: str) -> float:
+    text = str(given).strip()
+    try:
+        value = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
+    except ValueError:
+        value = -1.0
+    if isinstance(given, bool) or not 0.0 < value < 1.0:
+        raise InvalidInputError(f"{name}: is {given!r}, expected a share inside (0, 1) such as 0.05 or '5 %'")
+    return value

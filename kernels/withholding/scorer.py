@@ -1,0 +1,225 @@
+"""A version on a labelled split, made ready to score new inputs: what is slow is done once, inputs take moments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from congruence.kernels.arrays import Array, require_matrix, require_targets, to_numpy
+from congruence.kernels.congruence.null_draws import null_draws
+from congruence.kernels.congruence.prepared import PreparedCongruence
+from congruence.kernels.congruence.result import CongruenceResult
+from congruence.kernels.congruence.test import (
+    SimulatedErrors,
+    null_draw_count,
+    simulated_coefficients,
+    simulated_errors,
+    tested_smoother,
+)
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.gram.spectrum import GramSpectrum, SpectralSmoother
+from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.mean_embeddings.residuals import output_kernel_or_marginal, target_errors
+from congruence.kernels.printed import printed
+from congruence.kernels.support.conformal import Support, SupportReading
+from congruence.kernels.support.effective_rows import effective_rows
+from congruence.kernels.threads import available_threads, map_on_threads, single_threaded_blas
+from congruence.kernels.withholding.input_scores import InputScores
+from congruence.kernels.withholding.judgement import (
+    LabelledVersion,
+    WithholdingJudgement,
+    judged_withholding,
+    require_groups,
+)
+from congruence.kernels.withholding.local_faults import Faults, RowScores, local_faults
+from congruence.kernels.withholding.rule import WithholdingRule
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FEWEST_ROWS = 2.0
+"""Effective rows below which nothing is said of the version at an input."""
+
+_TILE = 512
+
+
+@dataclass(frozen=True)
+class InputScorer:
+    """Scores inputs by a labelled split (from ``input_scorer``).
+
+    Attributes:
+        support: of the split's rows.
+        judgement: whether withholding where the version is wrong helps.
+        rule: what is withheld.
+        smoother: from the split's rows to themselves.
+        coefficients: what the smoother keeps of the observed and the simulated splits, (r, k, 1 + draws).
+        faults: around the rows of the split.
+    """
+
+    support: Support = field(repr=False)
+    judgement: WithholdingJudgement
+    rule: WithholdingRule
+    smoother: SpectralSmoother = field(repr=False)
+    spectrum: GramSpectrum = field(repr=False)
+    coefficients: Array = field(repr=False)
+    faults: Faults = field(repr=False)
+
+    def __repr__(self) -> str:
+        return printed(self, rows=len(self.smoother.analysis), rule=str(self.rule), helps=self.judgement.helps)
+
+    def score(
+        self,
+        x_new: Any,
+        *,
+        raw: Any | None = None,
+        columns: pd.DataFrame | None = None,
+        keys: Any | None = None,
+        split_keys: Any | None = None,
+        result: CongruenceResult | None = None,
+    ) -> InputScores:
+        """Score inputs.
+
+        Args:
+            x_new: (m, d), as the split's x were given to ``prepare``.
+            raw: the same before they were normalised; by default ``x_new``.
+            columns: what they are in their table, where the split's were given.
+            keys: names of the inputs, (m,); their numbers by default.
+            split_keys: names of the split's rows, (n,), for the reasons.
+            result: CCE and noise floor at the inputs by a solver; by default in the leading directions.
+
+        Raises:
+            InvalidInputError: inputs that do not fit the split.
+        """
+        query = require_matrix(x_new, "x_new")
+        dimension = self.spectrum.operator.dimension
+        if query.shape[1] != dimension:
+            raise InvalidInputError(
+                f"x_new: {query.shape[1]} features, but the split has {dimension}; embed both alike"
+            )
+        raw = to_numpy(query if raw is None else require_matrix(raw, "raw"))
+        if len(raw) != len(query):
+            raise InvalidInputError(f"raw: {len(raw)} rows for {len(query)} inputs; give the same rows")
+        with single_threaded_blas():
+            vectors = self._vectors_at(query)
+        support = self.support.at(raw, columns)
+        rows = effective_rows(self.smoother.at(vectors))
+        simulated = self._simulated(vectors)
+        cce, expected = simulated.observed.astype(np.float64), simulated.expected
+        if result is not None:
+            # A true version's mean norm, in proportion to its root mean square, which the floor is.
+            cce, expected = result.values, result.noise_floor_values * (expected / np.maximum(simulated.roots, 1e-300))
+        p_values = (1.0 + simulated.reached) / self.coefficients.shape[2]
+        unusual = support.unusual(self.rule.unusual)
+        known = ~unusual & (rows >= FEWEST_ROWS)
+        excess = np.where(known, cce**2 - expected**2, -np.inf)
+        wrong = self._wrong(vectors, raw, known)
+        withhold = self._withheld(support, unusual, wrong, excess)
+        reasons = np.full(len(rows), "", dtype=object)
+        for row in np.flatnonzero(unusual).tolist():
+            reasons[row] = self.support.reason(support, row, raw, columns, split_keys)
+        others = np.flatnonzero(withhold & ~unusual)
+        for row, fault in zip(others.tolist(), self.faults.in_words(vectors[others]), strict=True):
+            there = f"CCE {cce[row]:.3g}, of a true version {expected[row]:.3g} (p = {p_values[row]:.2g})"
+            reasons[row] = f"{fault}; {there}" if fault and wrong[row] else there
+        nothing = np.where(known, 0.0, np.nan)
+        key = np.arange(len(rows)) if keys is None else np.asarray(keys)
+        return InputScores(
+            key, support, rows, cce + nothing, expected + nothing, p_values + nothing, withhold, reasons, self.rule,
+            self.judgement,
+        )  # fmt: skip
+
+    def _vectors_at(self, query: Any) -> Array:
+        keep = len(self.smoother.filters)
+        operator = self.spectrum.operator
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = self.spectrum.vectors_at(query.astype(operator.dtype), keep).astype(np.float32)
+        return np.asarray(np.nan_to_num(found, posinf=0.0, neginf=0.0))
+
+    def _simulated(self, vectors: Array) -> SimulatedErrors:
+        some = np.ascontiguousarray(vectors[:, : self.coefficients.shape[1]])
+        at = partial(simulated_errors, coefficients=self.coefficients)
+        starts = range(0, max(1, len(some)), _TILE)
+        with single_threaded_blas():
+            tiles = map_on_threads(lambda start: at(some[start : start + _TILE]), starts, available_threads())
+        return SimulatedErrors.joined(tiles)
+
+    def _wrong(self, vectors: Array, raw: Array, known: Array) -> Array:
+        """Where the version is wrong by enough to matter; false discoveries are counted where anything is known."""
+        wrong = np.zeros(len(known), bool)
+        if known.any():
+            wrong[known] = self.faults.wrong(vectors[known], raw[known], self.rule.wrong)
+        return wrong
+
+    def _withheld(self, support: SupportReading, unusual: Array, wrong: Array, excess: Array) -> Array:
+        if self.rule.share is None:
+            return np.asarray(unusual | (wrong & self.judgement.helps))
+        # The least usual first, then the highest CCE; the rest of the share stays where that does not help.
+        first = np.lexsort((-excess, np.where(unusual, support.p_values, 1.0)))
+        count = round(self.rule.share * len(unusual))
+        if not self.judgement.helps:
+            count = min(count, int(unusual.sum()))
+        chosen = np.zeros(len(unusual), bool)
+        chosen[first[:count]] = True
+        return chosen
+
+
+def input_scorer(
+    split: PreparedCongruence,
+    y: Any,
+    predictive: Distribution,
+    *,
+    raw: Any | None = None,
+    columns: pd.DataFrame | None = None,
+    withhold: Any | None = None,
+    groups: Any | None = None,
+    output_kernel: Kernel | None = None,
+    keys: Any | None = None,
+    draws: int | None = None,
+    seed: int = 0,
+) -> InputScorer:
+    """Make a version on a labelled split ready to score inputs.
+
+    Args:
+        split: from ``prepare``, without query points.
+        y: targets of the split, (n,) or (n, q).
+        predictive: what the version predicts for its rows.
+        raw: the split's inputs before they were normalised, (n, p); by default as they were given to ``prepare``.
+        columns: what the rows are in their table, (n, c).
+        withhold: a share of the inputs, levels, or None for the default; see ``WithholdingRule.of``.
+        groups: one value a row: rows of one value may depend on each other.
+        output_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)).
+        keys: names of the rows, for the randomised PIT.
+        draws: simulated splits; see ``congruence_test``.
+        seed: of folds, hold-out and draws.
+
+    Raises:
+        InvalidInputError: targets, laws or rows that do not fit the split; or fewer than 40 rows.
+    """
+    rule = WithholdingRule.of(withhold)
+    if split.query is not None:
+        raise InvalidInputError("query: prepare the split without query points, and give the inputs to score")
+    n = split.operator.n
+    y = require_targets(y, "y", n)
+    groups = require_groups(groups, n)
+    raw = to_numpy(split.operator.rows(np.arange(n)) if raw is None else require_matrix(raw, "raw"))
+    if len(raw) != n:
+        raise InvalidInputError(f"raw: {len(raw)} rows for {n} of the split; give the same rows")
+    support = Support.of(raw, columns=columns, groups=groups, seed=seed)
+    kernel = output_kernel_or_marginal(output_kernel, y)
+    with single_threaded_blas():
+        errors = target_errors(y, predictive, kernel)
+    scores = RowScores.of(y, predictive, keys=keys, seed=seed)
+    smoother = split.smoother
+    version = LabelledVersion(smoother, y, predictive, errors, scores, raw, groups, seed)
+    tested = tested_smoother(smoother)
+    count = null_draw_count(n) if draws is None else draws
+    coefficients = simulated_coefficients(
+        null_draws(y, predictive, kernel), tested, None, count, seed, available_threads()
+    )
+    faults = local_faults(scores, errors, smoother, raw, slice(None), seed)
+    judgement = judged_withholding(version, rule)
+    return InputScorer(support, judgement, rule, smoother, split.spectrum, coefficients, faults)

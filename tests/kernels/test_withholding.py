@@ -1,0 +1,224 @@
+"""Which inputs are withheld: the numbers by their definition, the rule by versions whose faults are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from congruence.kernels import RBF, InvalidInputError, MultivariateNormal, Normal, Poisson, Samples, prepare
+from congruence.kernels.scores import crps, negative_log_likelihood
+from congruence.kernels.withholding.judgement import CCE, SPREAD, SUPPORT
+from congruence.kernels.withholding.losses import CRPS, ERROR, NLL, excess_losses
+from congruence.kernels.withholding.rule import WithholdingRule
+
+COLUMNS = [
+    "key",
+    "support_p_value",
+    "effective_rows",
+    "cce",
+    "cce_expected",
+    "cce_p_value",
+    "withhold",
+    "reason",
+]
+
+
+def drawn(rng, n, fault=0.0):
+    """y ~ N(sin x_1 + .3 x_2, .3 or .5), which the version knows, but for ``fault`` spreads where x_1 > .8."""
+    x = rng.normal(size=(n, 2))
+    law = Normal(np.sin(x[:, 0]) + 0.3 * x[:, 1], 0.3 + 0.2 * (x[:, 1] > 0))
+    return x, law.mean() + law.std() * (rng.normal(size=n) + fault * (x[:, 0] > 0.8)), law
+
+
+def scored(seed, fault, n=2000, m=1000, **more):
+    rng = np.random.default_rng(seed)
+    (x, y, law), (new, _, _) = drawn(rng, n, fault), drawn(rng, m)
+    split = prepare(x, input_kernel=RBF(0.5), regularization=1e-3)
+    return new, split.score_inputs(new, y, law, **more)
+
+
+@pytest.fixture(scope="module")
+def wrong():
+    return scored(0, 1.0)
+
+
+def test_a_version_wrong_in_one_region_is_withheld_there(wrong):
+    new, found = wrong
+    inside, unusual = new[:, 0] > 0.8, found.support.unusual()
+    for_faults = found.withhold & ~unusual
+    assert for_faults[inside].mean() > 0.8
+    assert for_faults[inside].sum() / for_faults.sum() > 0.8
+    assert for_faults[~inside].mean() < 0.05
+    assert found.judgement.helps
+    assert str(found).startswith("Withholding where the version is wrong helps: NLL beyond expected")
+    first = int(np.flatnonzero(for_faults & inside)[0])
+    assert "predicted spreads above predictions; CCE " in found.reason[first]
+    assert unusual.mean() <= 0.02
+    assert "nearest rows" in found.reason[np.flatnonzero(unusual)[0]]
+
+
+def test_nothing_of_a_true_version_is_withheld_but_the_unusual():
+    for seed in range(3):
+        _, found = scored(seed, 0.0, n=1000, m=500)
+        assert (found.withhold == found.support.unusual()).all()
+        assert not found.judgement.helps
+        assert "nothing is withheld on that account" in str(found)
+
+
+def test_the_table_has_what_is_known_and_no_more(wrong):
+    _, found = wrong
+    table = found.to_frame()
+    assert list(table.columns) == COLUMNS
+    assert table.loc[~table["withhold"], "reason"].eq("").all()
+    unusual = found.support.unusual()
+    assert table.loc[unusual, ["cce", "cce_expected", "cce_p_value"]].isna().all().all()
+    assert table.loc[~unusual, ["cce", "cce_expected", "cce_p_value"]].notna().all().all()
+    assert "helps=True" in repr(found)
+
+
+def test_withholding_is_judged_against_spread_support_and_chance(wrong):
+    _, found = wrong
+    assert set(found.judgement.curves) == {NLL, CRPS, ERROR}
+    for curves in found.judgement.curves.values():
+        assert set(curves) == {CCE, SPREAD, SUPPORT}
+    assert found.judgement.losses[NLL].z > 5
+    curve = found.judgement.curves[NLL][CCE]
+    tenth = int(np.argmin(np.abs(curve.withheld - 0.2)))
+    assert curve.kept_loss[tenth] < curve.random_low[tenth]
+    assert curve.kept_loss[tenth] < found.judgement.curves[NLL][SPREAD].kept_loss[tenth]
+
+
+def test_cce_and_what_a_true_version_would_have_by_the_definition():
+    rng = np.random.default_rng(1)
+    x, y, law = drawn(rng, 200, 1.0)
+    new = rng.normal(size=(8, 2)) * 0.7
+    split = prepare(x, input_kernel=RBF(0.5), regularization=1e-3)
+    found = split.score_inputs(new, y, law, seed=3)
+    exact = prepare(x, query=new, input_kernel=RBF(0.5), regularization=1e-3).conditional_congruence_error(y, law)
+    known = ~np.isnan(found.cce)
+    assert known.sum() >= 6
+    np.testing.assert_allclose(found.cce[known], exact.values[known], rtol=0.1, atol=0.01)
+    assert (found.cce_expected[known] <= 1.05 * exact.noise_floor_values[known]).all()
+    assert (found.cce_expected[known] >= 0.75 * exact.noise_floor_values[known]).all()
+    by_solver = split.input_scorer(y, law, seed=3).score(new, result=exact)
+    np.testing.assert_array_equal(by_solver.cce[known], exact.values[known])
+
+
+def test_far_from_all_rows_nothing_is_said_of_the_version():
+    rng = np.random.default_rng(2)
+    x, y, law = drawn(rng, 400)
+    found = prepare(x, input_kernel=RBF(0.5)).score_inputs(np.array([[0.0, 0.0], [50.0, 0.0]]), y, law)
+    assert found.withhold.tolist() == [False, True]
+    assert np.isnan(found.cce[1])
+    assert np.isnan(found.cce_p_value[1])
+    assert found.effective_rows[1] < 1 < found.effective_rows[0]
+
+
+def test_the_length_that_normalising_hides_is_seen():
+    rng = np.random.default_rng(3)
+    raw = rng.normal(size=(400, 4)) + 3
+    unit = raw / np.linalg.norm(raw, axis=1, keepdims=True)
+    law = Normal(np.zeros(400), np.ones(400))
+    far = 20 * raw[:3]
+    split = prepare(unit, input_kernel=RBF(1.0))
+    y = rng.normal(size=400)
+    assert split.score_inputs(unit[:3], y, law, raw=(raw, far)).withhold.all()
+    assert not split.score_inputs(unit[:3], y, law).withhold.any()
+
+
+def test_a_share_takes_the_least_usual_first_then_the_highest_cce():
+    new, found = scored(0, 1.0, n=1000, m=400, withhold="10 %")
+    assert found.withhold.sum() == 40
+    unusual = found.support.unusual()
+    assert found.withhold[unusual].all()
+    rest = found.withhold & ~unusual
+    excess = found.cce**2 - found.cce_expected**2
+    assert excess[rest].min() >= np.nanmax(excess[~found.withhold])
+    assert (new[rest, 0] > 0.5).mean() > 0.8
+    _, true = scored(1, 0.0, n=1000, m=400, withhold=0.1)
+    assert (true.withhold == true.support.unusual()).all()
+
+
+def test_a_version_that_is_wrong_everywhere_is_to_be_corrected():
+    rng = np.random.default_rng(4)
+    x, y, law = drawn(rng, 600)
+    found = prepare(x, input_kernel=RBF(0.5), regularization=1e-3).score_inputs(x[:50], y + 2.0, law)
+    assert "wrong nearly everywhere" in str(found)
+    assert "correct the version first" in str(found)
+    assert (found.withhold == found.support.unusual()).all()
+
+
+@pytest.mark.parametrize("kind", ["counts", "ensemble", "vector"])
+def test_other_laws(kind):
+    rng = np.random.default_rng(5)
+    n = 200 if kind == "vector" else 600
+    x = rng.normal(size=(n, 2))
+    fault = x[:, 0] > 0.5
+    mean = np.exp(1 + 0.5 * x[:, 1])
+    if kind == "counts":
+        y, law = rng.poisson(mean * (1 + 1.5 * fault)).astype(float), Poisson(mean)
+    elif kind == "ensemble":
+        y, law = mean + rng.normal(size=n) + 2 * fault, Samples(mean[:, None] + rng.normal(size=(n, 40)))
+    else:
+        both = np.stack([mean, -mean], axis=1)
+        y = both + rng.normal(size=(n, 2)) + 2 * fault[:, None]
+        law = MultivariateNormal(both, np.ones((n, 2)))
+    new = rng.normal(size=(200, 2))
+    split = prepare(x, input_kernel=RBF(0.5), regularization=1e-3)
+    found = split.input_scorer(y, law, draws=19).score(new)
+    assert found.judgement.helps
+    for_faults = found.withhold & ~found.support.unusual()
+    inside = new[:, 0] > 0.5
+    assert for_faults[inside].mean() > 0.7
+    assert for_faults[inside].sum() > 0.7 * for_faults.sum()
+
+
+def test_losses_beyond_what_is_expected_have_mean_zero_under_the_truth():
+    rng = np.random.default_rng(6)
+    law = Normal(rng.normal(size=4000), rng.uniform(0.2, 3, 4000))
+    y = law.sample(1, seed=7)[:, 0]
+    found = excess_losses(y, law)
+    for name in (NLL, CRPS):
+        assert abs(found[name].mean()) < 4 * found[name].std() / np.sqrt(4000)
+    entropy = 0.5 * np.log(2 * np.pi * np.e * law.std() ** 2)
+    np.testing.assert_allclose(np.mean(negative_log_likelihood(y, law) - found[NLL]), entropy.mean(), atol=0.02)
+    np.testing.assert_allclose(np.mean(crps(y, law) - found[CRPS]), np.mean(law.std()) / np.sqrt(np.pi), rtol=0.02)
+
+
+def test_columns_keys_and_groups_are_passed_on():
+    rng = np.random.default_rng(8)
+    x, y, law = drawn(rng, 400)
+    table = pd.DataFrame({"first": x[:, 0], "second": x[:, 1], "kind": rng.choice(["a", "b"], 400)})
+    new = table.iloc[:3].assign(kind=["a", "c", "b"])
+    found = prepare(x, input_kernel=RBF(0.5)).score_inputs(
+        x[:3], y, law, columns=(table, new), keys=["k1", "k2", "k3"], groups=np.repeat(np.arange(100), 4)
+    )
+    assert found.to_frame()["key"].tolist() == ["k1", "k2", "k3"]
+    assert found.reason[1].startswith("kind c: the split holds a and b; nearest rows ")
+
+
+def test_rules_and_what_is_no_rule():
+    assert WithholdingRule.of("5 %").share == pytest.approx(0.05)
+    assert WithholdingRule.of(0.2).share == 0.2
+    assert WithholdingRule.of({"unusual": "2 %"}) == WithholdingRule(unusual=0.02)
+    assert str(WithholdingRule()) == "unusual at 1 %, wrong at a false discovery rate of 5 %"
+    for given in ("5", "five", 0, 1.0, True, "-1 %"):
+        with pytest.raises(InvalidInputError, match="expected a share inside"):
+            WithholdingRule.of(given)
+    with pytest.raises(InvalidInputError, match="'odd' is no level"):
+        WithholdingRule.of({"odd": 0.1})
+
+
+def test_inputs_that_do_not_fit_are_refused():
+    rng = np.random.default_rng(9)
+    x, y, law = drawn(rng, 100)
+    split = prepare(x, input_kernel=RBF(0.5))
+    with pytest.raises(InvalidInputError, match="x_new: 3 features, but the split has 2"):
+        split.score_inputs(np.zeros((1, 3)), y, law)
+    with pytest.raises(InvalidInputError, match="raw: 2 rows for 1 inputs"):
+        split.score_inputs(np.zeros((1, 2)), y, law, raw=(x, np.zeros((2, 2))))
+    with pytest.raises(InvalidInputError, match="groups: shape"):
+        split.score_inputs(np.zeros((1, 2)), y, law, groups=[1, 2])
+    with pytest.raises(InvalidInputError, match="prepare the split without query points"):
+        prepare(x, query=x[:2], input_kernel=RBF(0.5)).score_inputs(x[:2], y, law)
