@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,6 +36,20 @@ Home = Annotated[
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print the result as JSON on standard output, and nothing else there.")
+]
+
+
+class Format(StrEnum):
+    """How the gate's decisions are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+    GITHUB = "github"
+
+
+GateFormat = Annotated[
+    Format,
+    typer.Option("--format", help="json is --json; github: annotations and a step summary for GitHub Actions."),
 ]
 File = Annotated[Path, typer.Argument(help="The evaluation file (YAML); `congruence init` writes one.")]
 Models = Annotated[
@@ -184,9 +199,10 @@ def announce(line: str, *, failed: bool = False) -> None:
 class Errors:
     """Prints our own errors as one readable message; others keep their traceback, which a report of a defect needs."""
 
-    def __init__(self, debug: bool, as_json: bool = False) -> None:
+    def __init__(self, debug: bool, as_json: bool = False, *, annotated: Path | None = None) -> None:
         self.debug = debug
         self.as_json = as_json
+        self.annotated = annotated  # the evaluation file at which GitHub shows the error
 
     def __enter__(self) -> None:
         return
@@ -204,4 +220,8 @@ class Errors:
         announce(f"Error: {error}", failed=True)
         if self.as_json:
             print_json({"error": str(error), "exit_status": REFUSED})
+        if self.annotated is not None:
+            from congruence.flows.cli.github import annotation
+
+            typer.echo(annotation("error", "nothing was judged", str(error), self.annotated))
         sys.exit(REFUSED)

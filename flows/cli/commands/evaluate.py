@@ -13,6 +13,8 @@ from congruence.flows.cli.options import (
     Debug,
     Errors,
     File,
+    Format,
+    GateFormat,
     Home,
     Models,
     exit_status,
@@ -40,6 +42,7 @@ def evaluate(
         bool, typer.Option("--dry-run", help="Check everything and say what would be done, as `congruence validate`.")
     ] = False,
     as_json: AsJson = False,
+    form: GateFormat = Format.TEXT,
     home: Home = None,
     debug: Debug = False,
 ) -> None:
@@ -48,7 +51,8 @@ def evaluate(
     Exit status: 0 where all went well, 1 where a version could not be evaluated, 2 where the file or the data cannot be
     used, 3 where a version failed the file's gate, 4 where none failed it but on one it is undecided.
     """
-    with Errors(debug, as_json):
+    as_json = as_json or form is Format.JSON
+    with Errors(debug, as_json, annotated=file if form is Format.GITHUB else None):
         settings = open_file(file, home, workers=not dry_run, models=model)
         if quick:
             from congruence.flows.operations.sample import quick as first_look
@@ -81,7 +85,11 @@ def evaluate(
             )
         else:
             print_outcomes(outcomes)
-            if decisions:
+            if form is Format.GITHUB:
+                from congruence.flows.operations.gate_on_github import show
+
+                show(decisions, file, outcomes)
+            elif decisions:
                 from congruence.flows.operations.gate import print_decisions
 
                 print_decisions(decisions)

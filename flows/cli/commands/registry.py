@@ -11,6 +11,8 @@ from congruence.flows.cli.options import (
     Debug,
     Errors,
     File,
+    Format,
+    GateFormat,
     Home,
     Models,
     exit_status,
@@ -115,6 +117,7 @@ def gate(
     model: Models = None,
     protocol: Annotated[str | None, typer.Option(help="Protocol digest; by default the file's.")] = None,
     as_json: AsJson = False,
+    form: GateFormat = Format.TEXT,
     home: Home = None,
     debug: Debug = False,
 ) -> None:
@@ -123,18 +126,22 @@ def gate(
     Exit status: 0 where all pass, 3 where a version fails, 4 where none fails but one is undecided (the split is too
     small to tell), 2 where one cannot be judged.
     """
-    with Errors(debug, as_json):
+    form = Format.JSON if as_json else form
+    with Errors(debug, form is Format.JSON, annotated=file if form is Format.GITHUB else None):
         settings = open_file(file, home, models=model)
         from congruence.flows.evaluation.results import decision_json
         from congruence.flows.evaluation.tracking import use_tracking
         from congruence.flows.operations.gate import gate as judge
         from congruence.flows.operations.gate import print_decisions
+        from congruence.flows.operations.gate_on_github import show
 
         use_tracking(settings)
         decisions = judge(settings, protocol_digest=protocol)
-        if as_json:
+        if form is Format.JSON:
             said = [decision_json(decision) for decision in decisions]
             print_json({"home": settings.home, "gate": said, "exit_status": exit_status(decisions)})
+        elif form is Format.GITHUB:
+            show(decisions, file)
         else:
             print_decisions(decisions)
         leave_by(decisions)

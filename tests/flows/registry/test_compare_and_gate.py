@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from mlflow import MlflowClient
 from typer.testing import CliRunner
 
 from congruence.flows.cli.app import app
+from congruence.flows.cli.github import annotation
 from congruence.flows.evaluation.pipeline import evaluate
 from congruence.flows.evaluation.results import VersionOutcome
 from congruence.flows.operations.compare import compare
@@ -144,6 +146,33 @@ def test_the_gates_command_speaks_by_its_exit_status(registry: Any) -> None:
     assert "mae is" in failed.output
     with pytest.raises(SettingsError, match="gate: the evaluation file has none"):
         gate(registry.settings(models=[TRUTH]))
+
+
+@pytest.mark.usefixtures("outcomes")
+def test_the_gate_speaks_to_a_pull_request(registry: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(registry.folder))
+    file = registry.file(models=[TRUTH, BIASED], gate={"maximum": {"mae": 1.0}})
+    judged = run("gate", file, "--format", "github", "--home", registry.folder)
+    assert judged.exit_code == 3
+    line = next(n for n, said in enumerate(Path(file).read_text().splitlines(), 1) if said.startswith("gate:"))
+    at = f"file={Path(file).resolve().relative_to(Path(registry.folder).resolve())},line={line}"
+    good, bad = (said for said in judged.stdout.splitlines() if said.startswith("::"))
+    assert good.startswith(f"::notice {at},title=gate passed%3A angle/1::mae is ")
+    assert bad.startswith(f"::error {at},title=gate failed%3A angle/3::mae is ")
+    summary = (tmp_path / "summary.md").read_text()
+    assert summary.startswith("## Gate: ❌ failed\n")
+    assert "### ❌ failed: angle/3" in summary
+    assert "| ❌ failed | maximum mae | " in summary
+    refused = run("gate", registry.file(models=["angle/9"]), "--format", "github", "--home", registry.folder)
+    assert refused.exit_code == 2
+    assert "::error file=" in refused.stdout
+    assert "title=nothing was judged::" in refused.stdout
+
+
+def test_an_annotation_escapes_what_would_end_it() -> None:
+    said = annotation("error", "a: b, 5 %", "one\ntwo: 5 %", Path("elsewhere.yaml"))
+    assert said == "::error file=elsewhere.yaml,line=1,title=a%3A b%2C 5 %25::one%0Atwo: 5 %25"
 
 
 @pytest.mark.usefixtures("outcomes")
