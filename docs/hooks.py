@@ -6,7 +6,9 @@ A page asks for a part by a line such as ``<!-- made: gallery -->``.
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import subprocess
 import sys
 import tempfile
 from functools import cache
@@ -52,6 +54,23 @@ def _examples() -> tuple[Path, list[str]]:
 def _sample_report() -> Path:
     written: Path = _beside("sample").write(Path(tempfile.mkdtemp(prefix="congruence-sample-report-")))
     return written
+
+
+def on_config(config: Any) -> Any:
+    """Link to the repository that the pages are built from, where it has an address."""
+    if (address := _repository()) is not None:
+        config.repo_url, config.repo_name = address, address.rstrip("/").rsplit("/", 1)[-1]
+    return config
+
+
+def _repository() -> str | None:
+    """That of GitHub's job, else of the clone's ``origin``; without a login, which an address may hold."""
+    if name := os.environ.get("GITHUB_REPOSITORY"):
+        return f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{name}"
+    asked = ["git", "-C", str(HERE), "config", "--get", "remote.origin.url"]
+    told = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    found = re.match(r"(?:https://|ssh://|git@)(?:[^@/]*@)?([^:/]+)[:/](.+?)(?:\.git)?$", told)
+    return f"https://{found[1]}/{found[2]}" if found else None
 
 
 def on_files(files: Files, config: Any) -> Files:

@@ -16,7 +16,9 @@ _HEAD = "| | rule | value | limit | difference [95 %] | why |\n|---|---|---|---|
 _MARKS = {"failed": "❌ failed", "undecided": "❔ undecided", "passed": "✅ passed"}
 
 
-def annotations(decisions: Iterable[GateDecision], file: Path, outcomes: Iterable[VersionOutcome] = ()) -> list[str]:
+def annotation_lines(
+    decisions: Iterable[GateDecision], file: Path, outcomes: Iterable[VersionOutcome] = ()
+) -> list[str]:
     """One for each version, and one for each that was not evaluated on a split."""
     found = [
         annotation("error", f"not evaluated: {item.label} on {item.split}", item.error or "no reason given", file)
@@ -64,7 +66,7 @@ def _interval(check: GateCheck) -> str:
 
 def show(decisions: Sequence[GateDecision], file: Path, outcomes: Sequence[VersionOutcome] = ()) -> None:
     """Print the annotations, and append the summary to the step's, or print it where no step has one."""
-    for line in annotations(decisions, file, outcomes):
+    for line in annotation_lines(decisions, file, outcomes):
         print(line, flush=True)
     text = summary(decisions, outcomes)
     if target := os.environ.get(SUMMARY):
