@@ -62,7 +62,6 @@ from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.dependence.blocks import DependentBlocks, blocks_of_groups, blocks_of_time
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.steps import step
 from congruence.kernels.threads import available_threads, map_on_threads
@@ -330,7 +329,7 @@ def prepare_calibration(
     if isinstance(inputs, PreparedCongruence):
         operator = inputs.operator
         input_kernel, regularization, has_card = operator.kernel, operator.shift / operator.n, operator.has_card
-        inputs = operator.x if isinstance(operator, RegularizedGram) else operator.rows(np.arange(operator.n))
+        inputs = operator.rows(np.arange(operator.n))
     has_card = has_card or array_namespace(inputs) is not np
     x = to_numpy(require_matrix(inputs, "x"))
     if x.dtype not in (np.float32, np.float64):

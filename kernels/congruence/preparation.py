@@ -11,8 +11,8 @@ from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.gram.operator import Operator, RegularizedGram
-from congruence.kernels.gram.scaled import ScaledOperator
+from congruence.kernels.gram.operator import RegularizedGram
+from congruence.kernels.gram.points import PlacedPoints
 from congruence.kernels.gram.variation import warn_if_nearly_constant
 from congruence.kernels.kernel_functions import Kernel, require_kernel
 from congruence.kernels.solvers import Solver, default_solver
@@ -34,18 +34,17 @@ def prepare(
     input_kernel: Kernel,
     regularization: float = 0.1,
     solver: Solver | None = None,
-    operator: Operator | None = None,
     scale: Array | None = None,
 ) -> PreparedCongruence:
     """Do once what depends on the inputs alone: check them, choose a solver, factor or precondition.
 
     Args:
-        x: reference inputs (n, d): NumPy or CuPy; their dtype is the arithmetic's.
+        x: reference inputs (n, d): NumPy or CuPy, whose dtype is the arithmetic's; or points placed elsewhere, for
+            example on a Dask cluster.
         query: points (m, d) at which to evaluate, labels not needed; by default the reference points.
         input_kernel: k_X.
         regularization: lambda; the system is K + n lambda I.
         solver: by default Cholesky for small n, preconditioned conjugate gradients above.
-        operator: K + n lambda I where it lives elsewhere (on a Dask cluster); x is then only its description.
         scale: s (n,), for reference points that count with weights s^2: the system is S K S + n lambda I, and k(x) is
             S k(x), with S = diag(s). Right-hand sides are scaled likewise by the caller (``weighted_reference``).
 
@@ -58,10 +57,9 @@ def prepare(
     if not regularization > 0 or not np.isfinite(regularization):
         raise InvalidInputError(f"regularization: lambda is {regularization}, expected a positive number such as 0.1")
     require_kernel(input_kernel, "input_kernel")
-    if operator is None:
-        operator = RegularizedGram(require_matrix(x, "x"), input_kernel, regularization)
-    if scale is not None:
-        operator = ScaledOperator(operator, np.asarray(scale, dtype=np.float64))
+    points = x if isinstance(x, PlacedPoints) else require_matrix(x, "x")
+    scale = None if scale is None else np.asarray(scale, dtype=np.float64)
+    operator = RegularizedGram(points, input_kernel, regularization, scale)
     if operator.n < 2:
         raise InvalidInputError("x: one reference point cannot define a conditional law; give at least two rows")
     with np.errstate(over="ignore"):  # what overflows is named below
@@ -81,7 +79,7 @@ def prepare(
     return PreparedCongruence(operator, solver, solver.prepare(operator), query, maximum)
 
 
-def _largest_diagonal(operator: Operator, diagonal: Any, name: str) -> float:
+def _largest_diagonal(operator: RegularizedGram, diagonal: Any, name: str) -> float:
     """max k(x, x), where no sum of n such values overflows.
 
     Raises:

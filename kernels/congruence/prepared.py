@@ -24,7 +24,7 @@ from congruence.kernels.congruence.noise_floor import PROBES, probe_tolerances, 
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.gram.operator import Operator
+from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.gram.spectrum import (
     GramSpectrum,
     SpectralSmoother,
@@ -76,7 +76,7 @@ class SolvedErrors:
 class PreparedCongruence:
     """A reference split with its system prepared: evaluates as many model versions as wanted (from ``prepare``)."""
 
-    operator: Operator
+    operator: RegularizedGram
     solver: Solver
     state: Any = field(repr=False)
     query: Any | None = field(repr=False)

@@ -2,45 +2,137 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any
 
 import numpy as np
 
 from congruence.kernels.arrays import Array, array_namespace, to_numpy
-from congruence.kernels.gram.thin_products import padded_columns, transposed_product
-from congruence.kernels.gram.tiles import TileMaker, TilePoints
+from congruence.kernels.gram.points import Item, Lasting, PlacedPoints
+from congruence.kernels.gram.thin_products import beside, padded_columns, times, transposed_product
+from congruence.kernels.gram.tiles import TileMaker, TilePoints, tile_slices, within
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.threads import map_on_threads
 
-Result = TypeVar("Result")
-Blocks: TypeAlias = Iterator[tuple[slice, Any]]  # rows and C[rows]
+HELD_COLUMNS_BYTES = 2**31  # in each process
 
 
-class GramColumns(Protocol):
-    """C = K[:, landmarks] with the corner W = K[landmarks, landmarks]; float64.
+@dataclass(frozen=True)
+class Landmarks:
+    """What a block of rows needs to know of the columns.
 
-    Products with host arrays are host arrays; with arrays on the card that makes C they stay there.
+    Attributes:
+        points: the m landmarks (m, d), as functions of blocks see points.
+        kernel: the input kernel.
+        step: every so many-th column is meant.
+        tile_rows: rows of a tile.
     """
 
+    points: Any = field(repr=False)
+    kernel: Kernel
+    step: int
+    tile_rows: int
+
+    def tiles(self, points: TilePoints, rows: slice, held: Any | None) -> Iterator[tuple[slice, Any]]:
+        """Rows, counted from the first, and C there, tile by tile; of ``held`` rows with all columns where given."""
+        others = None
+        if held is None:
+            others = TilePoints(array_namespace(points.x).asarray(self.points[:: self.step], dtype=points.x.dtype))
+            maker = TileMaker(self.kernel, int(points.x.shape[1]))
+        for tile in tile_slices(rows, self.tile_rows):
+            place = within(tile, rows)
+            if others is None:
+                yield place, held[place, :: self.step]  # type: ignore[index]
+            else:
+                yield place, maker.tile(points, tile, others, slice(0, int(others.x.shape[0])))
+
+
+@dataclass(frozen=True)
+class GramColumns:
+    """C = (S K S)[:, landmarks] with the corner W = C[landmarks]; float64.
+
+    Products with host arrays are host arrays; with arrays on the card that makes C they stay there.
+
+    Args:
+        points: the n points, and who works on them.
+        landmarks: the m landmarks.
+        rows: s, (n,); None where nothing is scaled.
+        own: s of the landmarks, (m,).
+        blocks: of rows, one a piece of work.
+        held: C by blocks where they were made, in the dtype of the points; None to make it again every time, at d more
+            operations an entry.
+    """
+
+    points: PlacedPoints
+    landmarks: Landmarks
+    rows: Array | None = field(repr=False)
+    own: Array | None = field(repr=False)
+    blocks: list[slice] = field(repr=False)
+    held: Lasting | None = field(repr=False)
+
+    @classmethod
+    def of(
+        cls, points: PlacedPoints, landmarks: Any, kernel: Kernel, scale: Array | None, indices: Array
+    ) -> GramColumns:
+        """The columns ``indices``, whose points are ``landmarks``; held if they fit in 2 GiB of each process."""
+        known = Landmarks(landmarks, kernel, 1, points.tile_rows)
+        needed = points.n * len(indices) * np.dtype(points.dtype).itemsize
+        held = points.lasting(_held, known) if needed <= HELD_COLUMNS_BYTES * points.processes else None
+        blocks = points.pieces(points.n, least=min(points.tile_rows, 256))
+        return cls(points, known, scale, None if scale is None else scale[indices], blocks, held)
+
     def thinned(self, step: int) -> GramColumns:
-        """Every ``step``-th column."""
+        """Every ``step``-th column: a view where C is held."""
+        landmarks = replace(self.landmarks, step=self.landmarks.step * step)
+        return replace(self, landmarks=landmarks, own=None if self.own is None else self.own[::step])
 
     def corner(self) -> Array:
         """W, (m, m)."""
+        few = self.landmarks.points[:: self.landmarks.step]
+        corner = np.asarray(to_numpy(self.landmarks.kernel(few)), dtype=np.float64)
+        return corner if self.own is None else corner * self.own * self.own[:, None]
 
     def gram(self, scale: Array | None = None) -> Array:
-        """C'C, (m, m); with ``scale`` s (n,), C' diag(s)^2 C."""
+        """C'C, (m, m); with ``scale`` t (n,), C' diag(t)^2 C."""
+        weights = _both(self.rows, scale)
+        total = self._sums(_gram, lambda _: (0,), lambda rows: None if weights is None else weights[rows])[0]
+        gram = to_numpy(total)
+        return gram if self.own is None else gram * self.own * self.own[:, None]
 
     def transposed_matmul(self, v: Any) -> Any:
         """C'v, (m, r)."""
+        vectors = times(self.rows, v)
+        (total,) = self._sums(_transposed_matmul, lambda _: (0,), lambda rows: vectors[rows])
+        return times(self.own, beside(v, total[:, : v.shape[1]]))
 
     def matmul(self, w: Any) -> Any:
         """C w, (n, r)."""
+        weights = times(self.own, w)
+        parts = self._sums(_matmul, lambda number: (number,), lambda _: None, weights)
+        result = array_namespace(w).empty((self.points.n, w.shape[1]))
+        for rows, part in zip(self.blocks, parts, strict=True):
+            result[rows] = beside(w, part[:, : w.shape[1]])
+        return times(self.rows, result)
 
     def row_norms(self, factor: Array) -> Array:
         """|C_i factor|^2 for every row C_i of C, (n,); ``factor`` is (m, q)."""
+        weights = np.asarray(times(self.own, factor))
+        parts = self._sums(_row_norms, lambda number: (number,), lambda _: None, weights)
+        norms = np.concatenate([to_numpy(part) for part in parts])
+        return norms if self.rows is None else self.rows**2 * norms
+
+    def _sums(
+        self,
+        function: Callable[..., Any],
+        totals: Callable[[int], tuple[int]],
+        argument: Callable[[slice], Any],
+        *shared: Any,
+    ) -> list[Any]:
+        """Totals of ``function(points, held, rows, argument, landmarks, *shared)`` over the blocks."""
+        items = [Item(totals(number), (rows,), (argument(rows),)) for number, rows in enumerate(self.blocks)]
+        if self.held is None:
+            return self.points.sums(_made_again, items, function, self.landmarks, *shared)
+        return self.points.sums(function, items, self.landmarks, *shared, kept=self.held)
 
 
 @dataclass(frozen=True)
@@ -80,116 +172,60 @@ def thinning_step(landmarks: int, count: int) -> int:
     return max(1, round(landmarks / count))
 
 
-@dataclass(frozen=True)
-class BlockColumns:
-    """C block by block: held in memory, in the dtype of the inputs, or made again whenever it is used.
+def _held(points: TilePoints, rows: slice, landmarks: Landmarks) -> Any:
+    """C[rows] with all columns."""
+    xp, size = array_namespace(points.x), rows.stop - rows.start
+    held = xp.empty((size, len(landmarks.points)), dtype=points.x.dtype)
+    for place, tile in landmarks.tiles(points, rows, None):
+        held[place] = tile
+    return held
 
-    Args:
-        points: the n points.
-        landmarks: the m landmarks.
-        kernel: the input kernel.
-        blocks: slices that cover the n rows.
-        threads: cores to use.
-        held: C, or None to make it again every time, at d more operations per entry.
-    """
 
-    points: TilePoints = field(repr=False)
-    landmarks: TilePoints = field(repr=False)
-    kernel: Kernel
-    blocks: list[slice] = field(repr=False)
-    threads: int
-    held: Any | None = field(default=None, repr=False)
+def _made_again(points: TilePoints, rows: slice, argument: Any, function: Callable[..., Any], *shared: Any) -> Any:
+    return function(points, None, rows, argument, *shared)
 
-    def hold(self) -> BlockColumns:
-        """The same columns, held in memory."""
-        x = self.points.x
-        held = array_namespace(x).empty((x.shape[0], self.landmarks.x.shape[0]), dtype=x.dtype)
 
-        def fill(blocks: Blocks) -> None:
-            for rows, block in blocks:
-                held[rows] = block
+def _gram(
+    points: TilePoints, held: Any | None, rows: slice, weights: Array | None, landmarks: Landmarks
+) -> Sequence[Any]:
+    xp, m = array_namespace(points.x), len(landmarks.points[:: landmarks.step])
+    total, square = xp.zeros((m, m)), xp.empty((m, m))
+    for place, tile in landmarks.tiles(points, rows, held):
+        # float64 throughout: the small matrix built from C'C has the squared condition number of C.
+        block = tile.astype(np.float64)
+        if weights is not None:
+            block *= xp.asarray(weights[place])[:, None]
+        total += xp.matmul(block.T, block, out=square)
+    return (total,)
 
-        self._on_threads(fill)
-        return replace(self, held=held)
 
-    def thinned(self, step: int) -> BlockColumns:
-        """See GramColumns: a view where C is held."""
-        held = None if self.held is None else self.held[:, ::step]
-        return replace(self, landmarks=TilePoints(self.landmarks.x[::step]), held=held)
+def _transposed_matmul(
+    points: TilePoints, held: Any | None, rows: slice, v: Any, landmarks: Landmarks
+) -> Sequence[Any]:
+    xp, vectors = array_namespace(points.x), padded_columns(v, points.x)
+    total = xp.zeros((len(landmarks.points[:: landmarks.step]), vectors.shape[1]))
+    for place, tile in landmarks.tiles(points, rows, held):
+        total += transposed_product(tile, vectors[place])
+    return (total,)
 
-    def corner(self) -> Array:
-        """W."""
-        return np.asarray(to_numpy(self.kernel(self.landmarks.x)), dtype=np.float64)
 
-    def gram(self, scale: Array | None = None) -> Array:
-        """C'C, or C' diag(s)^2 C."""
-        m = int(self.landmarks.x.shape[0])
-        xp = array_namespace(self.points.x)
+def _matmul(points: TilePoints, held: Any | None, rows: slice, _: None, landmarks: Landmarks, w: Any) -> Sequence[Any]:
+    weights = padded_columns(w, points.x)
+    result = array_namespace(points.x).empty((rows.stop - rows.start, weights.shape[1]))
+    for place, tile in landmarks.tiles(points, rows, held):
+        result[place] = tile @ weights
+    return (result,)
 
-        def squares(blocks: Blocks) -> Array:
-            total, square = xp.zeros((m, m)), xp.empty((m, m))
-            for rows, block in blocks:
-                # float64 throughout: the small matrix built from C'C has the squared condition number of C.
-                block = block.astype(np.float64)
-                if scale is not None:
-                    block *= xp.asarray(scale[rows])[:, None]
-                total += xp.matmul(block.T, block, out=square)
-            return to_numpy(total)
 
-        gram: Array = _sum(self._on_threads(squares))
-        return gram
-
-    def transposed_matmul(self, v: Any) -> Any:
-        """C'v."""
-        xp, vectors = array_namespace(self.points.x), padded_columns(v, self.points.x)
-        shape = (int(self.landmarks.x.shape[0]), int(vectors.shape[1]))
-
-        def products(blocks: Blocks) -> Any:
-            total = xp.zeros(shape)
-            for rows, block in blocks:
-                total += transposed_product(block, vectors[rows])
-            return total
-
-        return _beside(v, _sum(self._on_threads(products))[:, : v.shape[1]])
-
-    def matmul(self, w: Any) -> Any:
-        """C w."""
-        result = array_namespace(self.points.x).empty((self.blocks[-1].stop, w.shape[1]))
-        weights = padded_columns(w, self.points.x)
-
-        def fill(blocks: Blocks) -> None:
-            for rows, block in blocks:
-                result[rows] = (block @ weights)[:, : w.shape[1]]
-
-        self._on_threads(fill)
-        return _beside(w, result)
-
-    def row_norms(self, factor: Array) -> Array:
-        """|C_i factor|^2."""
-        xp = array_namespace(self.points.x)
-        result, right = xp.empty(self.blocks[-1].stop), xp.asarray(factor)
-
-        def fill(blocks: Blocks) -> None:
-            for rows, block in blocks:
-                product = block.astype(np.float64) @ right
-                result[rows] = xp.einsum("ij,ij->i", product, product)
-
-        self._on_threads(fill)
-        return to_numpy(result)
-
-    def _on_threads(self, function: Callable[[Blocks], Result]) -> list[Result]:
-        """``function`` of every thread's share of the blocks, in the order of the threads."""
-
-        def share(first: int) -> Result:
-            maker = TileMaker(self.kernel, int(self.landmarks.x.shape[1]))
-            return function((rows, self._block(rows, maker)) for rows in self.blocks[first :: self.threads])
-
-        return map_on_threads(share, range(self.threads), self.threads)
-
-    def _block(self, rows: slice, maker: TileMaker) -> Any:
-        if self.held is not None:
-            return self.held[rows]
-        return maker.tile(self.points, rows, self.landmarks, slice(0, int(self.landmarks.x.shape[0])))
+def _row_norms(
+    points: TilePoints, held: Any | None, rows: slice, _: None, landmarks: Landmarks, factor: Array
+) -> Sequence[Any]:
+    xp = array_namespace(points.x)
+    result, right = xp.empty(rows.stop - rows.start), xp.asarray(factor)
+    for place, tile in landmarks.tiles(points, rows, held):
+        product = tile.astype(np.float64) @ right
+        result[place] = xp.einsum("ij,ij->i", product, product)
+    return (result,)
 
 
 def positive_diagonal(gram: Array) -> Array:
@@ -198,13 +234,7 @@ def positive_diagonal(gram: Array) -> Array:
     return np.where(diagonal > 0.0, diagonal, np.max(diagonal, initial=0.0) or 1.0)
 
 
-def _beside(v: Any, product: Any) -> Any:
-    """``product`` where v is: one transfer for all blocks, or none."""
-    return to_numpy(product) if array_namespace(v) is np else product
-
-
-def _sum(parts: list[Any]) -> Any:
-    total = parts[0]
-    for part in parts[1:]:
-        total += part
-    return total
+def _both(scale: Array | None, other: Array | None) -> Array | None:
+    if scale is None or other is None:
+        return other if scale is None else scale
+    return scale * other

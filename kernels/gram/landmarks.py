@@ -14,7 +14,7 @@ import scipy.linalg
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.gram.operator import Operator
+from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.streams import stream
 
 Choice = Literal["uniform", "rpcholesky"]
@@ -23,7 +23,7 @@ MIN_CANDIDATES = 5000
 LEADING = 400  # landmarks that show the directions a smoother with a noise shift keeps
 
 
-def choose_landmarks(operator: Operator, count: int, choice: Choice = "rpcholesky", seed: int = 0) -> Array:
+def choose_landmarks(operator: RegularizedGram, count: int, choice: Choice = "rpcholesky", seed: int = 0) -> Array:
     """Sorted row numbers of at most ``count`` landmarks; fewer where the others would add nothing.
 
     Raises:
@@ -46,7 +46,7 @@ def candidate_rows(n: int, count: int, rng: np.random.Generator) -> Array:
     return np.sort(rng.choice(n, min(n, max(MIN_CANDIDATES, CANDIDATES_PER_LANDMARK * count)), replace=False))
 
 
-def rpcholesky(operator: Operator, rows: Array, count: int, rng: np.random.Generator) -> Array:
+def rpcholesky(operator: RegularizedGram, rows: Array, count: int, rng: np.random.Generator) -> Array:
     """Positions in ``rows`` of the pivots: drawn in blocks, each thinned by a pivoted Cholesky of its corner.
 
     What is left of a point is judged by its own k(x, x): beside one long input all others would look like rounding.

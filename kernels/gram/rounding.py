@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array, to_numpy
-from congruence.kernels.gram.operator import Operator
+from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.streams import stream
 
 CHECKED_POINTS = 64
@@ -41,14 +41,14 @@ class CheckedPoints:
     complete: bool
 
     @classmethod
-    def of_reference(cls, operator: Operator) -> CheckedPoints:
+    def of_reference(cls, operator: RegularizedGram) -> CheckedPoints:
         """Of the reference points, all if they are at most four times as many as would be drawn."""
         diagonal = operator.gram_diagonal()
         rows = _chosen(diagonal, operator.n, operator.row_norms())
         return cls._of(rows, operator.exact_rows(rows), diagonal)
 
     @classmethod
-    def of_query(cls, operator: Operator, query: Any) -> CheckedPoints:
+    def of_query(cls, operator: RegularizedGram, query: Any) -> CheckedPoints:
         """Of query points (m, d)."""
         diagonal = to_numpy(operator.kernel.diagonal(query))
         norms = to_numpy((query * query).sum(axis=1))
@@ -79,7 +79,7 @@ def _chosen(diagonal: Array, n: int, norms: Array) -> Array:
     return np.union1d(longest, rng.choice(len(diagonal), count - len(longest), replace=False))
 
 
-def float64_rounding(operator: Operator, value: Array, constant: float) -> float:
+def float64_rounding(operator: RegularizedGram, value: Array, constant: float) -> float:
     """|computed - exact| k(x)'Z <= this times sqrt(k(x, x)), for products in float64 with Z (n, r).
 
     ``constant``: of ``Kernel.rounding``. The sum over n terms adds n u; both to first order in u.

@@ -17,7 +17,7 @@ import scipy.linalg
 from congruence.kernels.arrays import Array, array_namespace, on_card
 from congruence.kernels.gram.columns import GramColumns, LandmarkColumns, positive_diagonal
 from congruence.kernels.gram.landmarks import LEADING, Choice, choose_landmarks
-from congruence.kernels.gram.operator import Operator
+from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.kernel_functions import Kernel
 
 ROUNDING = {8: 1e-10, 4: 1e-6}  # by the bytes of a number: eigenvalues below this share of the largest are rounding
@@ -36,7 +36,7 @@ class GramSpectrum:
         eigenvalues: e, decreasing, (k,).
     """
 
-    operator: Operator
+    operator: RegularizedGram
     indices: Array = field(repr=False)
     columns: GramColumns = field(repr=False)
     basis: Array = field(repr=False)
@@ -62,14 +62,14 @@ class GramSpectrum:
 
 
 def gram_spectrum(
-    operator: Operator, landmarks: int = LEADING, *, choice: Choice = "rpcholesky", seed: int = 0
+    operator: RegularizedGram, landmarks: int = LEADING, *, choice: Choice = "rpcholesky", seed: int = 0
 ) -> GramSpectrum:
     """The spectrum of K on at most ``landmarks`` landmarks: n m (d + m) operations."""
     indices = choose_landmarks(operator, landmarks, choice, seed)
     return landmark_spectrum(operator, LandmarkColumns.of(operator.columns(indices), indices))
 
 
-def landmark_spectrum(operator: Operator, landmarks: LandmarkColumns) -> GramSpectrum:
+def landmark_spectrum(operator: RegularizedGram, landmarks: LandmarkColumns) -> GramSpectrum:
     """The spectrum of K on landmarks whose columns there are: m^3 operations."""
     basis, eigenvalues = landmark_directions(landmarks.corner, landmarks.gram, operator.dtype, _typical_scale(operator))
     return GramSpectrum(operator, landmarks.indices, landmarks.columns, basis, eigenvalues)
@@ -108,7 +108,7 @@ def landmark_directions(corner: Array, gram: Array, dtype: Any, largest: float) 
     return basis, eigenvalues[order]
 
 
-def _typical_scale(operator: Operator) -> float:
+def _typical_scale(operator: RegularizedGram) -> float:
     """n times the median of k(x, x): the largest eigenvalue if all inputs were one typical one."""
     return operator.n * float(np.median(operator.gram_diagonal()))
 

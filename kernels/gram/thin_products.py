@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, array_namespace
+from congruence.kernels.arrays import Array, array_namespace, to_numpy
 
 WIDTH = 8  # columns that BLAS kernels for AVX2 and AVX-512 take at once, in single precision
 
@@ -52,3 +52,13 @@ def weighted_squares(vectors: Array, weights: Array) -> Array:
 def squares_at(vectors: Array, inner: Array) -> Array:
     """U_j' M U_j for every row of U (m, k) and M (k, k), (m,)."""
     return np.asarray(np.einsum("jk,jk->j", vectors @ inner.astype(vectors.dtype), vectors), dtype=np.float64)
+
+
+def times(scale: Array | None, v: Any) -> Any:
+    """diag(scale) v, where v (n, r) is; v itself where nothing is scaled."""
+    return v if scale is None else array_namespace(v).asarray(scale)[:, None] * v
+
+
+def beside(v: Any, product: Any) -> Any:
+    """``product`` where v is."""
+    return to_numpy(product) if array_namespace(v) is np else product

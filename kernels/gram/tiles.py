@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from congruence.kernels.gram.thin_products import transposed_product
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.product_forms import ProductForm, Side
 
+Tile: TypeAlias = tuple[slice, slice, Any]  # rows, columns, and the entries there
 FINISHED_ROWS = 128  # rows that f is applied to at once: they and their scratch stay in a core's own cache
 
 
@@ -98,14 +99,14 @@ class TileMaker:
 
 def block_tiles(
     kernel: Kernel, points: TilePoints, rows: slice, columns: slice, tile_rows: int, *, reuse: bool = True
-) -> Iterator[tuple[slice, slice, Any]]:
+) -> Iterator[Tile]:
     """The tiles of K[rows, columns] with their places; of a block on the diagonal, those of its upper triangle.
 
     ``reuse``: a tile is overwritten by the next one; False to keep them.
     """
     maker = TileMaker(kernel, int(points.x.shape[1]), reuse)
-    for above in tile_slices(rows, tile_rows):
-        others = tile_slices(columns, tile_rows)
+    others = even_slices(columns, tile_rows)
+    for above in even_slices(rows, tile_rows):
         places = [(above, beside) for beside in others]
         if rows == columns:
             places = diagonal_tiles(above) + [(above, beside) for beside in others if beside.start > above.start]
@@ -113,9 +114,7 @@ def block_tiles(
             yield left, right, maker.tile(points, left, points, right)
 
 
-def multiply_tiles(
-    tiles: Iterable[tuple[slice, slice, Any]], rows: slice, columns: slice, vectors: Any
-) -> tuple[Any, Any | None]:
+def multiply_tiles(tiles: Iterable[Tile], rows: slice, columns: slice, vectors: Any) -> tuple[Any, Any | None]:
     """K[rows, columns] v[columns] and, off the diagonal, K[rows, columns]' v[rows], in float64, from ``block_tiles``.
 
     ``vectors``: v (n, r), on the device and of the dtype of the tiles.
@@ -143,6 +142,13 @@ def diagonal_tiles(rows: slice) -> list[tuple[slice, slice]]:
 def tile_slices(rows: slice, tile_rows: int) -> list[slice]:
     """``rows`` cut into tiles of at most ``tile_rows``."""
     return [slice(s, min(s + tile_rows, rows.stop)) for s in range(rows.start, rows.stop, tile_rows)]
+
+
+def even_slices(rows: slice, most: int) -> list[slice]:
+    """``rows`` cut into as few tiles of at most ``most`` rows as there can be, all about as long."""
+    size = rows.stop - rows.start
+    count = -(-size // most)
+    return tile_slices(rows, -(-size // count)) if count else []
 
 
 def within(rows: slice, block: slice) -> slice:

@@ -11,7 +11,7 @@ import warnings
 import numpy as np
 
 from congruence.kernels.arrays import Array, array_namespace
-from congruence.kernels.gram.operator import Operator
+from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.streams import stream
 
@@ -29,7 +29,7 @@ def kernel_variation(x: Array, kernel: Kernel, *, pairs: int = 2000, seed: int =
     return _variation(kernel(x[rows]))
 
 
-def operator_variation(operator: Operator, *, pairs: int = 2000, seed: int = 0) -> float:
+def operator_variation(operator: RegularizedGram, *, pairs: int = 2000, seed: int = 0) -> float:
     """``kernel_variation`` over the reference points of ``operator``, wherever they are."""
     rng = stream(seed, "kernel variation")
     rows = np.sort(rng.choice(operator.n, min(operator.n, _sample(pairs)), replace=False))
@@ -38,7 +38,7 @@ def operator_variation(operator: Operator, *, pairs: int = 2000, seed: int = 0) 
     return _variation(kernel(points if center is None else points - center))
 
 
-def warn_if_nearly_constant(operator: Operator) -> None:
+def warn_if_nearly_constant(operator: RegularizedGram) -> None:
     """Warn where the kernel of ``operator`` hardly varies over its reference points."""
     variation = operator_variation(operator)
     if variation < NEARLY_CONSTANT:

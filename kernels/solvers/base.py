@@ -10,7 +10,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, to_numpy
 from congruence.kernels.gram.columns import GramColumns
-from congruence.kernels.gram.operator import Operator
+from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.solvers.low_rank import LowRankInverse
 from congruence.kernels.streams import stream
 
@@ -71,7 +71,7 @@ class ResidualSample:
     shift: float
 
     @classmethod
-    def draw(cls, operator: Operator, count: int, seed: int) -> ResidualSample:
+    def draw(cls, operator: RegularizedGram, count: int, seed: int) -> ResidualSample:
         """``count`` rows of ``operator``, drawn without replacement."""
         rows = residual_rows(operator.n, count, seed)
         return cls(rows, operator.columns(rows), operator.n, operator.shift)
@@ -97,7 +97,7 @@ def sampled_norms(residual: Any, n: int) -> Array:
     return np.asarray(np.sqrt(n * (np.mean(squares, axis=0) + error)))
 
 
-def certificate(operator: Operator, residual_norm: float, kernel_maximum: float) -> float:
+def certificate(operator: RegularizedGram, residual_norm: float, kernel_maximum: float) -> float:
     """Bound on |computed CCE(x) - CCE(x)|: sqrt(k(x, x) / (4 n lambda)) ||R||_F, for k(x, x) <= ``kernel_maximum``.
 
     The error of k(x)'Z is k(x)' A^-1 R. With k(x) = K^(1/2) u, where |u|^2 <= k(x, x) since the Gram matrix of the
@@ -118,7 +118,7 @@ class Solver(Protocol):
     def factorizes(self) -> bool:
         """Whether a state holds a factor of A, so that n right-hand sides cost no more than the factor did."""
 
-    def prepare(self, operator: Operator) -> Any:
+    def prepare(self, operator: RegularizedGram) -> Any:
         """The state for ``operator``: a factor, a preconditioner, landmarks."""
 
     def low_rank(self, state: Any) -> LowRankInverse | None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.gram.operator import Operator
+from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.gram.rounding import UNIT, CheckedPoints, float64_rounding
 from congruence.kernels.solvers import NormKind, Solution, certificate, weakest_kind
 from congruence.kernels.solvers.base import certified_error
@@ -65,7 +65,7 @@ class SystemBounds:
         kernel_maximum: of k(x, x) over the points.
     """
 
-    operator: Operator
+    operator: RegularizedGram
     query: Any | None = field(repr=False)
     kernel_maximum: float
 

@@ -12,7 +12,7 @@ import numpy as np
 from congruence.kernels.arrays import Array, array_namespace, to_numpy
 from congruence.kernels.device_solves import cholesky_factor, cholesky_solve
 from congruence.kernels.errors import ConvergenceError
-from congruence.kernels.gram.operator import Operator
+from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.solvers.base import Solution
 from congruence.kernels.solvers.low_rank import SCALE_FEATURES, diagonal_in_words
 
@@ -21,7 +21,7 @@ from congruence.kernels.solvers.low_rank import SCALE_FEATURES, diagonal_in_word
 class CholeskyFactor:
     """L with A = L L', and A's operator; on the card that holds its inputs, where there is room."""
 
-    operator: Operator
+    operator: RegularizedGram
     factor: Any = field(repr=False)
     gram: Any = field(repr=False)
 
@@ -32,7 +32,7 @@ class Cholesky:
 
     factorizes: ClassVar[bool] = True
 
-    def prepare(self, operator: Operator) -> CholeskyFactor:
+    def prepare(self, operator: RegularizedGram) -> CholeskyFactor:
         """Factor A.
 
         Raises:

@@ -16,7 +16,7 @@ import numpy as np
 from congruence.kernels.arrays import Array, array_namespace, to_numpy
 from congruence.kernels.errors import ConvergenceError, InvalidInputError
 from congruence.kernels.gram.landmarks import Choice, choose_landmarks
-from congruence.kernels.gram.operator import Operator
+from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.solvers.base import NormKind, ResidualSample, Solution, column_tolerances, own_columns
 from congruence.kernels.solvers.low_rank import SCALE_FEATURES, LowRankInverse, diagonal_in_words
 from congruence.kernels.threads import single_threaded_blas
@@ -27,7 +27,7 @@ class Iterate:
     """All that conjugate gradients need to go on after a pass: (n, r) arrays and one number per column.
 
     The arrays are updated in place: a checkpoint writes or copies them before it returns. Where a solve keeps its
-    vectors on a card (``Operator.vectors``), so are they there; a checkpoint is given host arrays.
+    vectors on a card (``RegularizedGram.vectors``), so are they there; a checkpoint is given host arrays.
     """
 
     passes: int
@@ -58,7 +58,7 @@ class Checkpoint(Protocol):
 class PreconditionedSystem:
     """A, its preconditioner, and the rows on which a solution is checked where its residual is only sampled."""
 
-    operator: Operator
+    operator: RegularizedGram
     preconditioner: LowRankInverse = field(repr=False)
     sample: ResidualSample | None = field(repr=False)
 
@@ -97,7 +97,7 @@ class ConjugateGradient:
         if not 0 < self.tolerance < 1:
             raise InvalidInputError(f"ConjugateGradient: tolerance is {self.tolerance}, expected a number in (0, 1)")
 
-    def prepare(self, operator: Operator) -> PreconditionedSystem:
+    def prepare(self, operator: RegularizedGram) -> PreconditionedSystem:
         """Choose landmarks and build the preconditioner: n m (d + m) operations."""
         count = landmark_count(operator.n) if self.landmarks is None else self.landmarks
         indices = choose_landmarks(operator, count, self.choice, self.seed)
@@ -227,7 +227,7 @@ def landmark_count(n: int) -> int:
     return min(n, max(500, min(4000, int(8 * np.sqrt(n)))))
 
 
-def _not_converged(norms: Array, tolerances: Array, passes: int, operator: Operator) -> ConvergenceError:
+def _not_converged(norms: Array, tolerances: Array, passes: int, operator: RegularizedGram) -> ConvergenceError:
     worst = int(np.argmax(norms / np.maximum(tolerances, np.finfo(float).tiny)))
     return ConvergenceError(
         f"conjugate gradients: after {passes} passes column {worst} has residual {norms[worst]:.3g}, and "

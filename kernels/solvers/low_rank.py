@@ -22,13 +22,13 @@ from congruence.kernels.device_solves import cholesky_solve
 from congruence.kernels.errors import ConvergenceError
 from congruence.kernels.gram.columns import GramColumns, LandmarkColumns, positive_diagonal
 from congruence.kernels.gram.landmarks import LEADING
-from congruence.kernels.gram.operator import Operator
+from congruence.kernels.gram.operator import RegularizedGram
 
 JITTER = 1e-12
 SCALE_FEATURES = "scale the features (each to a standard deviation of 1, or every row to norm 1)"
 
 
-def diagonal_in_words(operator: Operator) -> str:
+def diagonal_in_words(operator: RegularizedGram) -> str:
     """Between which values k(x, x) lies: what tells inputs that were not scaled."""
     diagonal = operator.gram_diagonal()
     return f"k(x, x) from {float(np.min(diagonal)):.3g} to {float(np.max(diagonal)):.3g}"
@@ -50,7 +50,7 @@ class LowRankInverse:
     corner: Array = field(repr=False)
 
     @classmethod
-    def build(cls, operator: Operator, indices: Array) -> LowRankInverse:
+    def build(cls, operator: RegularizedGram, indices: Array) -> LowRankInverse:
         """A^^-1 of ``operator`` on landmarks: n m (d + m) operations."""
         landmarks = LandmarkColumns.of(operator.columns(indices), indices)
         factor, jitter = inner_factor(landmarks.corner, landmarks.gram, operator.shift)

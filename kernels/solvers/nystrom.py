@@ -18,7 +18,7 @@ import scipy.linalg
 from congruence.kernels.arrays import Array
 from congruence.kernels.gram.columns import positive_diagonal
 from congruence.kernels.gram.landmarks import Choice, choose_landmarks
-from congruence.kernels.gram.operator import Operator
+from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.solvers.base import NormKind, ResidualSample, Solution
 from congruence.kernels.solvers.low_rank import LowRankInverse
 
@@ -29,7 +29,7 @@ ROUNDING = {8: 1e-12, 4: 1e-6}  # by the bytes of a number: eigenvalues of a sca
 class NystromState:
     """A^^-1, the operator it stands for, and the rows on which its residual will be read."""
 
-    operator: Operator
+    operator: RegularizedGram
     inverse: LowRankInverse = field(repr=False)
     sample: ResidualSample | None = field(repr=False)
 
@@ -71,7 +71,7 @@ class Nystrom:
     rows: int = 1024
     seed: int = 0
 
-    def prepare(self, operator: Operator) -> NystromState:
+    def prepare(self, operator: RegularizedGram) -> NystromState:
         """Choose landmarks and build A^^-1."""
         indices = choose_landmarks(operator, self.landmarks, self.choice, self.seed)
         inverse = LowRankInverse.build(operator, indices)

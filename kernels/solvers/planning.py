@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from congruence.kernels.errors import BudgetError
-from congruence.kernels.gram.operator import BLOCK_ROWS, Operator, RegularizedGram
+from congruence.kernels.gram.operator import RegularizedGram
+from congruence.kernels.gram.points import BLOCK_ROWS
 from congruence.kernels.kernel_functions import Kernel, Polynomial
 from congruence.kernels.memory import KEPT_LIMIT, KEPT_SHARE, available_memory
 from congruence.kernels.solvers.base import Solver
@@ -47,7 +48,7 @@ class Plan:
         )
 
 
-def default_solver(operator: Operator) -> Solver:
+def default_solver(operator: RegularizedGram) -> Solver:
     """Cholesky up to n = 5,000, preconditioned conjugate gradients above."""
     return Cholesky() if operator.n <= DENSE_LIMIT else ConjugateGradient()
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from congruence.tasks.solving.capacity import Capacity, cluster_capacity
     from congruence.tasks.solving.checkpoint import CheckpointFile, sweep_iterates
-    from congruence.tasks.solving.gram import DaskGram
+    from congruence.tasks.solving.points_on_cluster import PointsOnCluster
     from congruence.tasks.solving.prepare import prepare_on_dask
     from congruence.tasks.solving.tiled_cholesky import TiledCholesky
 else:
@@ -16,7 +16,7 @@ else:
 __all__ = [
     "Capacity",
     "CheckpointFile",
-    "DaskGram",
+    "PointsOnCluster",
     "TiledCholesky",
     "cluster_capacity",
     "prepare_on_dask",

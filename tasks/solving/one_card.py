@@ -14,23 +14,26 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.gram.operator import RegularizedGram
-from congruence.kernels.gram.scaled import ScaledOperator, unscaled
+from congruence.kernels.gram.points import Item
 from congruence.kernels.gram.tiles import TilePoints
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.solvers import ConjugateGradient
 from congruence.kernels.solvers.base import Solution
 from congruence.kernels.solvers.conjugate_gradient import PreconditionedSystem
-from congruence.tasks.solving.gram import DaskGram
-from congruence.tasks.solving.placement import LastingResults
+from congruence.tasks.solving.points_on_cluster import LastingOnCluster, PointsOnCluster
 
 
 @dataclass
 class SystemOnCard:
     """The prepared system as a result on the worker; made again where that was lost."""
 
-    operator: DaskGram
-    scale: Array | None = field(default=None, repr=False)
-    made: LastingResults[int] = field(default_factory=LastingResults, repr=False)
+    points: PointsOnCluster
+    made: LastingOnCluster = field(repr=False)
+
+    @property
+    def future(self) -> Any:
+        """The prepared system, which stays where it is."""
+        return self.made.of([Item((0,))])[0]
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,10 @@ class ConjugateGradientOnCard(ConjugateGradient):
 
     def prepare(self, operator: Any) -> Any:
         """See ConjugateGradient; what is prepared stays on the worker."""
-        operator, scale = unscaled(operator)
-        state = SystemOnCard(operator, scale)
-        operator.placement.run(lambda: operator.placement.client.submit(_is_there, self._made(state)).result())
+        points = operator.points
+        given = (self._plain(), operator.kernel, operator.regularization, points.keepable_bytes, operator.scale)
+        state = SystemOnCard(points, points.lasting(_prepare, *given))
+        points.run(lambda: points.client.submit(_is_there, state.future).result())
         return state
 
     def low_rank(self, state: Any) -> Any:  # noqa: ARG002
@@ -57,24 +61,16 @@ class ConjugateGradientOnCard(ConjugateGradient):
         self, state: Any, rhs: Array, *, tolerances: Array | None = None, groups: Sequence[slice] | None = None
     ) -> Solution:
         """See ConjugateGradient."""
-        place = state.operator.placement
+        points = state.points
         rhs = np.asarray(rhs, dtype=np.float64)
 
         def solved() -> Any:
-            held = self._made(state)
-            sent = place.client.scatter([rhs], workers=place.workers, hash=False)[0]
-            given = (self._plain(), held, sent, tolerances, groups)
-            return place.submit(0, _solve, *given).result()
+            sent = points.client.scatter([rhs], workers=points.workers, hash=False)[0]
+            given = (self._plain(), state.future, sent, tolerances, groups)
+            return points.submit(0, _solve, *given).result()
 
-        solution: Solution = place.run(solved)
+        solution: Solution = points.run(solved)
         return solution
-
-    def _made(self, state: SystemOnCard) -> Any:
-        """The future of the prepared system, which stays where it is."""
-        operator = state.operator
-        arguments = (operator.kernel, operator.regularization, operator.held_bytes, state.scale)
-        place = operator.placement
-        return state.made.of([0], lambda turn: place.submit(turn, _prepare, self._plain(), *arguments))[0]
 
     def _plain(self) -> ConjugateGradient:
         return ConjugateGradient(**{each.name: getattr(self, each.name) for each in fields(ConjugateGradient)})
@@ -85,11 +81,10 @@ def _prepare(
     solver: ConjugateGradient,
     kernel: Kernel,
     regularization: float,
-    held_bytes: int | None,
+    held_bytes: int,
     scale: Array | None,
 ) -> PreconditionedSystem:
-    operator = RegularizedGram(points.x, kernel, regularization, held_bytes=held_bytes)
-    return solver.prepare(operator if scale is None else ScaledOperator(operator, scale))
+    return solver.prepare(RegularizedGram(points.x, kernel, regularization, scale, held_bytes=held_bytes))
 
 
 def _is_there(state: PreconditionedSystem) -> bool:

@@ -13,8 +13,8 @@ from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.solvers import ConjugateGradient, Solver
-from congruence.tasks.solving.gram import DaskGram
 from congruence.tasks.solving.one_card import ConjugateGradientOnCard
+from congruence.tasks.solving.points_on_cluster import PointsOnCluster
 
 
 def prepare_on_dask(
@@ -39,7 +39,7 @@ def prepare_on_dask(
         solver: ``ConjugateGradient`` (the default), ``TiledCholesky`` or ``Nystrom``.
         dtype: of the arithmetic inside a tile.
         gpu: keep x and make tiles on the workers' GPUs; with one of them, conjugate gradients run on it as a whole.
-        held_bytes: what the workers may take to keep the Gram matrix between passes, see ``DaskGram``.
+        held_bytes: what the workers may take to keep the Gram matrix between passes, see ``PointsOnCluster``.
         scale: of reference points that count with weights, see ``congruence.kernels.prepare``.
 
     Raises:
@@ -47,16 +47,15 @@ def prepare_on_dask(
     """
     if not regularization > 0 or not np.isfinite(regularization):
         raise InvalidInputError(f"regularization: lambda is {regularization}, expected a positive number such as 0.1")
-    operator = DaskGram(client, x, input_kernel, regularization, dtype, gpu, held_bytes=held_bytes)
+    points = PointsOnCluster(client, x, input_kernel, dtype, gpu=gpu, held_bytes=held_bytes)
     solver = ConjugateGradient() if solver is None else solver
     if gpu and isinstance(solver, ConjugateGradient) and len(client.nthreads()) == 1:
         solver = ConjugateGradientOnCard.of(solver)
     return prepare(
-        None,
+        points,
         query=query,
         input_kernel=input_kernel,
         regularization=regularization,
         solver=solver,
-        operator=operator,
         scale=scale,
     )

@@ -17,15 +17,14 @@ import numpy as np
 from congruence.kernels.arrays import Array, array_namespace, to_numpy
 from congruence.kernels.device_solves import factor_on_card, triangular_solve
 from congruence.kernels.errors import BudgetError, ConvergenceError
-from congruence.kernels.gram.operator import BLOCK_ROWS, Operator
-from congruence.kernels.gram.scaled import unscaled
+from congruence.kernels.gram.operator import RegularizedGram
+from congruence.kernels.gram.points import BLOCK_ROWS
 from congruence.kernels.gram.tiles import TileMaker, TilePoints, tile_slices
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.solvers.base import Solution, column_tolerances
 from congruence.kernels.solvers.low_rank import SCALE_FEATURES, diagonal_in_words
 from congruence.kernels.steps import step
-from congruence.tasks.solving.gram import DaskGram
-from congruence.tasks.solving.placement import is_there
+from congruence.tasks.solving.points_on_cluster import PointsOnCluster, is_there
 
 MAX_TILES = 40
 GPU_TILE_ROWS = 8192
@@ -39,15 +38,13 @@ class TiledFactor:
 
     Attributes:
         operator: A.
-        gram: where the rows of x are, from which tiles are made.
-        scale: s, where A is S K S + n lambda I.
+        points: from which tiles are made.
         rows: of a row of tiles.
         tiles: L.
     """
 
-    operator: Operator
-    gram: DaskGram
-    scale: Array | None = field(repr=False)
+    operator: RegularizedGram
+    points: PointsOnCluster
     rows: list[slice]
     tiles: Tiles = field(repr=False)
 
@@ -59,7 +56,7 @@ class TiledFactor:
 
 @dataclass(frozen=True)
 class TiledCholesky:
-    """Tiled Cholesky on the workers of a ``DaskGram``, in its dtype, with steps of iterative refinement.
+    """Tiled Cholesky on the workers that have an operator's points, in its dtype, with steps of iterative refinement.
 
     Args:
         tile_rows: t; by default 2,048 on CPUs and 8,192 on GPUs, larger where that would make more than 40 x 40 tiles.
@@ -75,23 +72,23 @@ class TiledCholesky:
     max_refinements: int = 5
     memory_bytes: int | None = None
 
-    def prepare(self, operator: Operator) -> TiledFactor:
-        """Factor A, a ``DaskGram`` or a scaled one: n^3/3 operations, n^2/2 entries kept on the workers.
+    def prepare(self, operator: RegularizedGram) -> TiledFactor:
+        """Factor A, whose points are ``PointsOnCluster``: n^3/3 operations, n^2/2 entries kept on the workers.
 
         Raises:
             BudgetError: the factor does not fit ``memory_bytes``.
             ConvergenceError: A is not positive definite in the operator's dtype.
         """
-        gram, scale = unscaled(operator)
-        needed = self.projected_bytes(gram)
+        points, needed = operator.points, self.projected_bytes(operator)
         if self.memory_bytes is not None and needed > self.memory_bytes:
             raise BudgetError(
                 f"tiled Cholesky of n = {operator.n:,} needs {needed / 2**30:.2f} GiB on the workers, and "
                 f"{self.memory_bytes / 2**30:.2f} GiB are allowed; use ConjugateGradient, which needs n x d, or more "
                 "workers"
             )
-        factor = TiledFactor(operator, gram, scale, tile_slices(slice(0, gram.n), self._tile_rows(gram)), {})
-        gram.placement.run(lambda: self._complete(factor))
+        assert isinstance(points, PointsOnCluster)
+        factor = TiledFactor(operator, points, tile_slices(slice(0, points.n), self._tile_rows(points)), {})
+        points.run(lambda: self._complete(factor))
         return factor
 
     def low_rank(self, state: TiledFactor) -> None:
@@ -116,12 +113,12 @@ class TiledCholesky:
         tolerances = column_tolerances(rhs, self.tolerance, tolerances, groups)
         value, residual = np.zeros_like(rhs), rhs
         for refinement in range(self.max_refinements + 1):
-            value = value + state.gram.placement.run(lambda r=residual: self._substitute(state, r))  # type: ignore[misc]
+            value = value + state.points.run(lambda r=residual: self._substitute(state, r))  # type: ignore[misc]
             residual = rhs - operator.matmul(value)
             norms = np.linalg.norm(residual, axis=0)
             if np.all(norms <= tolerances):
                 seconds = time.perf_counter() - started
-                held = self.projected_bytes(state.gram)
+                held = self.projected_bytes(operator)
                 return Solution(value, residual, refinement + 1, seconds, held, dtype=operator.dtype)
         worst = int(np.argmax(norms - tolerances))
         raise ConvergenceError(
@@ -129,21 +126,21 @@ class TiledCholesky:
             f"and {tolerances[worst]:.3g} was asked for; use dtype float64 or a larger regularization or tolerance"
         )
 
-    def projected_bytes(self, operator: DaskGram) -> int:
+    def projected_bytes(self, operator: RegularizedGram) -> int:
         """Bytes of the factor over all workers."""
-        t = self._tile_rows(operator)
+        t = self._tile_rows(operator.points)
         return int(np.dtype(operator.dtype).itemsize) * operator.n * (operator.n + t) // 2
 
-    def _tile_rows(self, operator: DaskGram) -> int:
-        least = GPU_TILE_ROWS if operator.gpu else CPU_TILE_ROWS
-        return self.tile_rows or max(least, -(-operator.n // MAX_TILES))
+    def _tile_rows(self, points: Any) -> int:
+        least = GPU_TILE_ROWS if points.gpu else CPU_TILE_ROWS
+        return self.tile_rows or max(least, -(-points.n // MAX_TILES))
 
     def _complete(self, factor: TiledFactor) -> None:
         """Factor, or factor again what a lost worker took with it; returns when every tile is there."""
         if factor.is_whole:
             return
         factor.tiles = _submit_factorization(factor)
-        place = factor.gram.placement
+        place = factor.points
         try:
             with step("factoring the Gram matrix", len(factor.tiles), "tiles") as advance:
                 there = place.client.map(_is_there, list(factor.tiles.values()), pure=False)
@@ -161,7 +158,7 @@ class TiledCholesky:
     def _substitute(self, factor: TiledFactor, rhs: Array) -> Array:
         """L'^-1 L^-1 rhs: forward, then backward substitution, by row of tiles."""
         self._complete(factor)
-        client, tiles, rows = factor.gram.placement.client, factor.tiles, factor.rows
+        client, tiles, rows = factor.points.client, factor.tiles, factor.rows
         count = len(rows)
         pieces = [client.scatter(np.asarray(rhs[r], dtype=factor.operator.dtype), hash=False) for r in rows]
         for k in range(count):
@@ -177,8 +174,8 @@ class TiledCholesky:
 
 
 def _submit_factorization(factor: TiledFactor) -> Tiles:
-    gram, rows = factor.gram, factor.rows
-    place, client = gram.placement, gram.placement.client
+    operator, rows = factor.operator, factor.rows
+    place, client, scale = factor.points, factor.points.client, operator.scale
     count = len(rows)
     tiles: Tiles = {}
     for i in range(count):
@@ -188,9 +185,9 @@ def _submit_factorization(factor: TiledFactor) -> Tiles:
                 _gram_tile,
                 rows[i],
                 rows[j],
-                gram.kernel,
-                gram.shift,
-                None if factor.scale is None else (factor.scale[rows[i]], factor.scale[rows[j]]),
+                operator.kernel,
+                operator.shift,
+                None if scale is None else (scale[rows[i]], scale[rows[j]]),
                 priority=-i,
             )
     for k in range(count):

@@ -192,7 +192,7 @@ def workers(n, folder):
     from congruence.kernels.kernel_functions import Polynomial
     from congruence.tasks.dask.clusters import dask_client
     from congruence.tasks.settings.cluster import ClusterSettings
-    from congruence.tasks.solving import DaskGram
+    from congruence.tasks.solving import PointsOnCluster
 
     x = embeddings(n)
     v = np.random.default_rng(0).standard_normal((n, 30))
@@ -203,7 +203,8 @@ def workers(n, folder):
     for count in (1, 2):
         with dask_client(ClusterSettings(kind="local", workers=count)) as client:
             for kept, held_bytes in (("made", 0), ("kept", None)):
-                operator = DaskGram(client, x, Polynomial(), REGULARIZATION, held_bytes=held_bytes)
+                points = PointsOnCluster(client, x, Polynomial(), held_bytes=held_bytes)
+                operator = RegularizedGram(points, Polynomial(), REGULARIZATION)
                 operator.matmul(v)
                 name = f"workers={count}, tiles {kept}"
                 report[name] = best_of(lambda operator=operator: operator.matmul(v), work)
@@ -215,10 +216,11 @@ def tiled(n, folder):
     """Tiled Cholesky on two workers beside LAPACK's spotrf on the same two cores."""
     import scipy.linalg
 
+    from congruence.kernels.gram.operator import RegularizedGram
     from congruence.kernels.kernel_functions import Polynomial
     from congruence.tasks.dask.clusters import dask_client
     from congruence.tasks.settings.cluster import ClusterSettings
-    from congruence.tasks.solving import DaskGram, TiledCholesky
+    from congruence.tasks.solving import PointsOnCluster, TiledCholesky
 
     x = embeddings(n)
     work = n**3 / 3 / 1e9
@@ -230,7 +232,7 @@ def tiled(n, folder):
     report = {"sgemm_gflops": sgemm_rate(), "lapack_gflops": work / (time.perf_counter() - started)}
     del gram
     with dask_client(ClusterSettings(kind="local", workers=2)) as client:
-        operator = DaskGram(client, x, Polynomial(), REGULARIZATION)
+        operator = RegularizedGram(PointsOnCluster(client, x, Polynomial()), Polynomial(), REGULARIZATION)
         operator.gram_diagonal()
         for _ in range(2):
             started = time.perf_counter()

@@ -8,7 +8,7 @@ import pytest
 from congruence.kernels import RBF, Cholesky, Polynomial
 from congruence.kernels.congruence.diagnostics import kernel_diagnostics
 from congruence.kernels.congruence.preparation import prepare
-from congruence.kernels.gram.operator import RegularizedGram
+from congruence.kernels.gram.points import PointsHere
 from congruence.kernels.gram.variation import NearlyConstantKernelWarning, kernel_variation
 from congruence.kernels.protocol.weighting import weighted_reference
 from congruence.kernels.solvers import ConjugateGradient
@@ -73,9 +73,9 @@ def test_a_constant_kernel_is_warned_of_under_weights_however_these_vary():
 
 
 def test_a_constant_kernel_is_warned_of_wherever_the_system_lives():
-    operator = RegularizedGram(np.ones((20, 3)), RBF(1.0), 0.1)
+    points = PointsHere(np.ones((20, 3)), RBF(1.0))
     with pytest.warns(NearlyConstantKernelWarning):
-        prepare(None, input_kernel=RBF(1.0), operator=operator)
+        prepare(points, input_kernel=RBF(1.0))
 
 
 def test_the_effective_dimension_of_a_constant_kernel():

@@ -10,7 +10,7 @@ from congruence.kernels.kernel_functions import RBF, Laplacian, Matern, Polynomi
 from congruence.kernels.solvers import ConjugateGradient, Nystrom
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.settings.cluster import ClusterSettings
-from congruence.tasks.solving import DaskGram, TiledCholesky
+from congruence.tasks.solving import PointsOnCluster, TiledCholesky
 from congruence.tasks.solving.one_card import ConjugateGradientOnCard
 from congruence.tasks.solving.prepare import prepare_on_dask
 
@@ -95,7 +95,8 @@ def test_a_cluster_with_its_tiles_on_gpus_factors_and_iterates(kind, n):
     x, rhs = inputs(n), np.random.default_rng(1).standard_normal((n, 8))
     exact = np.linalg.solve(Polynomial()(x.astype(float)) + 0.1 * n * np.eye(n), rhs)
     with dask_client(ClusterSettings(kind=kind, workers=2 if kind == "local" else None)) as client:
-        operator = DaskGram(client, x, Polynomial(), 0.1, gpu=True, tile_rows=n // 4)
+        points = PointsOnCluster(client, x, Polynomial(), gpu=True, tile_rows=n // 4)
+        operator = RegularizedGram(points, Polynomial(), 0.1)
         transfers = getattr(cupy, "transfers", {"get": 0})
         transfers["get"] = 0
         for solver in (ConjugateGradient(1e-6), Nystrom(600), TiledCholesky(tile_rows=n // 3, tolerance=1e-6)):

@@ -65,7 +65,7 @@ def test_operator_is_the_matrix_for_every_kernel_with_tiles_that_do_not_divide_n
 @pytest.mark.parametrize("held", [True, False])
 def test_columns_are_those_of_the_gram_matrix(held, monkeypatch):
     if not held:
-        monkeypatch.setattr("congruence.kernels.gram.operator.HELD_COLUMNS_BYTES", 0)
+        monkeypatch.setattr("congruence.kernels.gram.columns.HELD_COLUMNS_BYTES", 0)
     operator = RegularizedGram(inputs(), RBF(0.3), 0.1, block_rows=64, threads=2)
     indices = np.array([0, 9, 100])
     columns, C = operator.columns(indices), RBF(0.3)(operator.x)[:, indices]

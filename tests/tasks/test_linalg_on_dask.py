@@ -13,6 +13,7 @@ import pytest
 from congruence.kernels.congruence.preparation import conditional_congruence_error
 from congruence.kernels.distributions import Normal
 from congruence.kernels.errors import BudgetError, ConvergenceError, InvalidInputError
+from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.gram.variation import NearlyConstantKernelWarning
 from congruence.kernels.kernel_functions import RBF, Laplacian, Linear, Polynomial
 from congruence.kernels.protocol.protocol import EXACT
@@ -22,7 +23,7 @@ from congruence.kernels.steps import listen
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.solver import SolverSettings
-from congruence.tasks.solving import CheckpointFile, DaskGram, TiledCholesky, prepare_on_dask
+from congruence.tasks.solving import CheckpointFile, PointsOnCluster, TiledCholesky, prepare_on_dask
 from congruence.tasks.solving.calls import WorkerCalls
 from congruence.tasks.solving.measurement import OnCluster, measure, measure_versions
 from congruence.tasks.solving.version_parts import HeldVersion
@@ -32,6 +33,10 @@ from congruence.tasks.solving.version_parts import HeldVersion
 def client():
     with dask_client(ClusterSettings(kind="local", workers=2)) as client:
         yield client
+
+
+def gram(client, x, kernel, regularization, dtype=np.float32, **kwargs):
+    return RegularizedGram(PointsOnCluster(client, x, kernel, dtype, **kwargs), kernel, regularization)
 
 
 def inputs(n=230, d=6, seed=0):
@@ -55,7 +60,7 @@ def dense(x, kernel, regularization):
 def test_the_operator_is_the_matrix_wherever_its_rows_come_from(client, kernel):
     x, v, query = inputs(), right_hand_sides(), inputs(31, seed=4)
     for source, held in ((x, None), (da.from_array(x, chunks=(100, 3)), 0)):
-        operator = DaskGram(client, source, kernel, 0.1, np.float64, tile_rows=50, held_bytes=held)
+        operator = gram(client, source, kernel, 0.1, np.float64, tile_rows=50, held_bytes=held)
         for _ in range(2):  # the second product finds the tiles that the first one kept
             np.testing.assert_allclose(operator.matmul(v), dense(x, kernel, 0.1) @ v, rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(operator.cross(query, v), kernel(query, x) @ v, rtol=1e-10, atol=1e-10)
@@ -77,7 +82,7 @@ def test_a_pass_and_a_factor_say_how_far_they_are(client):
 
     listen(hear)
     try:
-        operator = DaskGram(client, inputs(), RBF(0.3), 0.1, np.float64)
+        operator = gram(client, inputs(), RBF(0.3), 0.1, np.float64)
         operator.matmul(right_hand_sides())
         TiledCholesky(tile_rows=50).prepare(operator)
         until = time.monotonic() + 5.0
@@ -94,7 +99,7 @@ def test_inputs_that_fit_no_worker_are_refused_with_what_they_take():
     with dask_client(ClusterSettings(kind="local", workers=1, memory_per_worker="500MB")) as client:
         x = da.zeros((200_000, 500), chunks=(10_000, 500), dtype=np.float32)
         with pytest.raises(BudgetError, match=r"200,000 rows of 500 features take 0\.37 GiB in every worker"):
-            DaskGram(client, x, RBF(0.3), 0.1).matmul(np.zeros((200_000, 1)))
+            gram(client, x, RBF(0.3), 0.1).matmul(np.zeros((200_000, 1)))
 
 
 def test_versions_are_judged_by_every_worker_as_in_one_process(client, tmp_path):
@@ -125,7 +130,7 @@ SOLVERS = [ConjugateGradient(1e-11, landmarks=120), TiledCholesky(tile_rows=64, 
 @pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: type(solver).__name__)
 def test_exact_solvers_equal_the_definition(client, solver):
     x, rhs = inputs(), right_hand_sides()
-    operator = DaskGram(client, x, RBF(0.3), 0.02, np.float64)
+    operator = gram(client, x, RBF(0.3), 0.02, np.float64)
     state = solver.prepare(operator)
     for scale in (1.0, -3.0):
         solution = solver.solve(state, scale * rhs)
@@ -138,13 +143,13 @@ def test_tiled_cholesky_takes_any_tile(client, tile_rows):
     n = 5 if tile_rows == 1 else 230
     x, rhs = inputs(n), right_hand_sides(n)
     solver = TiledCholesky(tile_rows=tile_rows)
-    solution = solver.solve(solver.prepare(DaskGram(client, x, Polynomial(), 0.1)), rhs)
+    solution = solver.solve(solver.prepare(gram(client, x, Polynomial(), 0.1)), rhs)
     assert_solves(solution.value, x, Polynomial(), 0.1, rhs, rtol=1e-5)
 
 
 def test_the_factor_is_one_triangle_and_intermediate_tiles_are_released(client):
     x = inputs(256)
-    state = TiledCholesky(tile_rows=64).prepare(DaskGram(client, x, RBF(0.3), 0.1))
+    state = TiledCholesky(tile_rows=64).prepare(gram(client, x, RBF(0.3), 0.1))
     keys = {key for held in client.has_what().values() for key in held}
     tiles = [key for key in keys if str(key).startswith(("_gram_tile", "_factor", "_panel", "_update"))]
     assert len(state.tiles) == 10
@@ -183,13 +188,13 @@ def test_bad_inputs_are_refused_before_the_work(client):
         with pytest.raises(InvalidInputError, match="row 3, column 2"):
             prepare_on_dask(client, source, input_kernel=RBF(1.0))
     with pytest.raises(BudgetError, match="tiled Cholesky of n = 230 needs"):
-        TiledCholesky(memory_bytes=1000).prepare(DaskGram(client, inputs(), RBF(1.0), 0.1))
+        TiledCholesky(memory_bytes=1000).prepare(gram(client, inputs(), RBF(1.0), 0.1))
 
 
 def test_an_indefinite_matrix_is_named_by_its_rows(client):
     x = np.concatenate([inputs(100), 1e9 * inputs(100)])  # the shift is lost in float32 beside entries of 1e18
     with pytest.raises(ConvergenceError, match=r"rows from \d+ has no factor.*dtype float64"):
-        TiledCholesky(tile_rows=64).prepare(DaskGram(client, x, Linear(), 1e-6))
+        TiledCholesky(tile_rows=64).prepare(gram(client, x, Linear(), 1e-6))
 
 
 class KillsAWorker(CheckpointFile):
@@ -213,7 +218,7 @@ def kill_one(client):
 def test_a_worker_killed_between_passes_costs_nothing_but_its_share(client, tmp_path):
     x, rhs = inputs(), right_hand_sides()
     solver = ConjugateGradient(1e-9, landmarks=40, checkpoint=KillsAWorker(tmp_path / "iterate.npz", client, after=3))
-    solution = solver.solve(solver.prepare(DaskGram(client, x, RBF(0.3), 0.01, np.float64)), rhs)
+    solution = solver.solve(solver.prepare(gram(client, x, RBF(0.3), 0.01, np.float64)), rhs)
     assert solution.iterations > 4
     assert_solves(solution.value, x, RBF(0.3), 0.01, rhs)
 
@@ -221,7 +226,7 @@ def test_a_worker_killed_between_passes_costs_nothing_but_its_share(client, tmp_
 def test_a_worker_killed_with_its_tiles_of_the_factor_is_made_good(client):
     x, rhs = inputs(), right_hand_sides()
     solver = TiledCholesky(tile_rows=50, tolerance=1e-10)
-    state = solver.prepare(DaskGram(client, x, RBF(0.3), 0.1, np.float64))
+    state = solver.prepare(gram(client, x, RBF(0.3), 0.1, np.float64))
     kill_one(client)
     solution = solver.solve(state, rhs)
     assert_solves(solution.value, x, RBF(0.3), 0.1, rhs)
@@ -230,7 +235,7 @@ def test_a_worker_killed_with_its_tiles_of_the_factor_is_made_good(client):
 def test_a_pass_whose_cluster_is_closed_is_not_tried_again(tmp_path):
     attempts = []
     with dask_client(ClusterSettings(kind="threads", workers=1)) as short:
-        operator = DaskGram(short, inputs(), RBF(0.3), 0.1, np.float64)
+        operator = gram(short, inputs(), RBF(0.3), 0.1, np.float64)
 
         def cut_off():
             attempts.append(1)
@@ -239,13 +244,11 @@ def test_a_pass_whose_cluster_is_closed_is_not_tried_again(tmp_path):
             return task.result()
 
         with pytest.raises(CancelledError):
-            operator.placement.run(cut_off)
+            operator.points.run(cut_off)
     assert attempts == [1]
 
 
 def test_a_checkpoint_belongs_to_its_system_and_right_hand_sides(tmp_path):
-    from congruence.kernels.gram.operator import RegularizedGram
-
     x, rhs = inputs(), right_hand_sides()
     path = tmp_path / "iterate.npz"
     solver = ConjugateGradient(1e-8, landmarks=5, checkpoint=CheckpointFile(path, "protocol a"))

@@ -16,10 +16,11 @@ def run(record: Any, name: str, device: str, small: bool) -> None:
     import cupy
     from cce_engine import REGULARIZATION, embeddings
 
+    from congruence.kernels.gram.operator import RegularizedGram
     from congruence.kernels.kernel_functions import Polynomial
     from congruence.tasks.dask.clusters import dask_client
     from congruence.tasks.settings.cluster import ClusterSettings
-    from congruence.tasks.solving import DaskGram, TiledCholesky
+    from congruence.tasks.solving import PointsOnCluster, TiledCholesky
 
     n, tile_rows = (SMALL_ROWS, SMALL_TILE_ROWS) if small else (ROWS, TILE_ROWS)
     work = n**3 / 3 / 1e12
@@ -31,7 +32,8 @@ def run(record: Any, name: str, device: str, small: bool) -> None:
     if hasattr(cupy, "get_default_memory_pool") and device == "cuda":
         cupy.get_default_memory_pool().free_all_blocks()
     with dask_client(ClusterSettings(kind="threads", workers=1)) as client:
-        operator = DaskGram(client, x, Polynomial(), REGULARIZATION, gpu=True, held_bytes=0)
+        points = PointsOnCluster(client, x, Polynomial(), gpu=True, held_bytes=0)
+        operator = RegularizedGram(points, Polynomial(), REGULARIZATION)
         solver = TiledCholesky(tile_rows=tile_rows, tolerance=1e-6)
         operator.gram_diagonal()
         found = []
