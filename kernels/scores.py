@@ -143,10 +143,10 @@ def sharpness(predictive: Distribution) -> float:
     return sharpness_of(predictive.std())
 
 
-def sharpness_of(std: Array) -> float:
-    """``sharpness`` from predictive standard deviations, (n,) or (n, q)."""
+def sharpness_of(std: Array, weights: Array | None = None) -> float:
+    """``sharpness`` from predictive standard deviations, (n,) or (n, q), of rows that count ``weights``."""
     variance = std**2 if std.ndim == 1 else (std**2).sum(axis=1)
-    return float(np.sqrt(np.mean(variance)))
+    return float(np.sqrt(np.average(variance, weights=weights)))
 
 
 def point_scores(predictive: Distribution, y: Any) -> dict[str, Array]:

@@ -19,6 +19,7 @@ from congruence.kernels.congruence.expected import ExpectedCongruence
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.congruence.result import CongruenceResult, excess_interval, excess_over
 from congruence.kernels.congruence.test import CongruenceTest, congruence_tests
+from congruence.kernels.dependence.weights import mean_one
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.spectrum import spectral_smoother
@@ -249,6 +250,7 @@ def prepare(
     input_kernel: Kernel,
     regularization: float = 0.1,
     solver: Solver | None = None,
+    weights: Any | None = None,
 ) -> Split:
     """Do once what depends on the inputs alone: check them, choose a solver, factor or precondition.
 
@@ -258,12 +260,17 @@ def prepare(
         input_kernel: k_X, for example ``Polynomial(degree=3, gamma=1.0, coef0=1.0)`` on unit-norm embeddings.
         regularization: lambda; the system is K + n lambda I.
         solver: by default Cholesky for small n, preconditioned conjugate gradients above.
+        weights: what each point counts in means over them, (n,) or, with ``query``, (m,): sampling weights, or the
+            population that the split stands for. Equal by default. The estimate of the conditional law stays as it is.
 
     Warns:
         NearlyConstantKernelWarning: ``input_kernel`` hardly depends on its inputs.
 
     Raises:
-        InvalidInputError: values not finite, one point, another number of features in ``query``, or lambda <= 0.
+        InvalidInputError: values not finite, one point, another number of features in ``query``, lambda <= 0, or
+            weights that are negative, missing or all 0.
     """
     made = preparation.prepare(x, query=query, input_kernel=input_kernel, regularization=regularization, solver=solver)
-    return Split(made.operator, made.solver, made.state, made.query, made.kernel_maximum)
+    points = made.operator.n if made.query is None else len(made.query)
+    counted = None if weights is None else mean_one(weights, points)
+    return Split(made.operator, made.solver, made.state, made.query, made.kernel_maximum, counted)

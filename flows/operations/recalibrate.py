@@ -44,6 +44,7 @@ from congruence.tasks.mlflow.corrected_versions import (
     Origin,
     find_recalibrated,
     register_recalibrated,
+    require_exposure,
     require_inputs,
 )
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
@@ -118,6 +119,7 @@ def recalibrate(
         fitted = _fitted(settings, protocol, split, parent, half=fit is None)
         require_fault(parent, fitted, force=force)
         require_inputs(split, fitted)
+        require_exposure(split, predictions)
         made, said = (
             register_recalibrated(settings, origin, fitted, _described(settings, protocol, split, fitted)),
             fitted.said,

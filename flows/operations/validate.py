@@ -16,6 +16,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.contract import check_contract, load_predictive_model
+from congruence.tasks.contract.exposure import require_counts
 from congruence.tasks.contract.resolved import read_description, settings_in
 from congruence.tasks.contract.settings import AUTO
 from congruence.tasks.data import Split
@@ -141,7 +142,9 @@ def _try(settings: EvaluationSettings, split: Split, versions: list[ModelVersion
             )
             warnings = [*report.warnings, *_overridden(version, settings)]
             if targets is not None and targets.ndim == 1:
-                warnings += about_targets(model.predict(frame), targets)
+                predictive = model.predict(frame)
+                require_counts(version.label, predictive, frame, targets)
+                warnings += about_targets(predictive, targets)
             checked.append(CheckedVersion(version.label, split.name, "to do", report.family, tuple(warnings)))
         except CongruenceError as error:
             checked.append(CheckedVersion(version.label, split.name, "fails", str(error)))

@@ -74,8 +74,10 @@ class ScoreDecomposition:
         return pd.DataFrame(vars(self))
 
 
-def crps_decomposition(y: Any, predictive: Distribution, *, levels: Any = QUANTILE_LEVELS) -> ScoreDecomposition:
-    """The decomposition of the CRPS of n scalar laws, by their quantiles at ``levels``.
+def crps_decomposition(
+    y: Any, predictive: Distribution, *, levels: Any = QUANTILE_LEVELS, weights: Array | None = None
+) -> ScoreDecomposition:
+    """The decomposition of the CRPS of n scalar laws, by their quantiles at ``levels``, each row by its weight.
 
     Raises:
         InvalidInputError: targets or levels that are none, or more than one target a row.
@@ -83,16 +85,20 @@ def crps_decomposition(y: Any, predictive: Distribution, *, levels: Any = QUANTI
     targets = matched_targets(predictive, y)
     if targets.ndim != 1:
         raise InvalidInputError(f"y: shape {targets.shape}, expected one target a row (n,); vectors have no quantiles")
-    return quantile_decomposition(targets, predictive.predictive_quantile(_levels(levels)[None, :]), levels)
+    quantiles = predictive.predictive_quantile(_levels(levels)[None, :])
+    return quantile_decomposition(targets, quantiles, levels, weights=weights)
 
 
-def quantile_decomposition(y: Array, quantiles: Array, levels: Any) -> ScoreDecomposition:
+def quantile_decomposition(
+    y: Array, quantiles: Array, levels: Any, *, weights: Array | None = None
+) -> ScoreDecomposition:
     """The decomposition of the mean quantile score at each of k levels.
 
     Args:
         y: targets (n,).
         quantiles: predicted, (n, k).
         levels: (k,), increasing inside (0, 1).
+        weights: what each row counts, (n,); equal by default.
 
     Raises:
         InvalidInputError: levels outside (0, 1) or not increasing, or shapes that do not fit.
@@ -101,25 +107,28 @@ def quantile_decomposition(y: Array, quantiles: Array, levels: Any) -> ScoreDeco
     if quantiles.shape != (len(y), len(at)) or len(y) == 0:
         raise InvalidInputError(f"quantiles: shape {quantiles.shape}, expected {(len(y), len(at))}, one row or more")
     values, ranks = np.unique(y, return_inverse=True)
-    best_constants = np.quantile(y, at, method="inverted_cdf")
+    counts = np.ones(len(y)) if weights is None else weights
+    best_constants = np.quantile(y, at, method="inverted_cdf", weights=weights)
     scores = np.empty((3, len(at)))
     for column, level in enumerate(at):
         order = np.argsort(quantiles[:, column], kind="stable")
         predicted = quantiles[order, column]
-        fitted = values[_isotonic_ranks(predicted, ranks[order], len(values), float(level))]
+        fitted = values[_isotonic_ranks(predicted, ranks[order], len(values), float(level), counts[order])]
         for row, given in enumerate((predicted, fitted, best_constants[column])):
-            scores[row, column] = np.mean(_pinball(y[order] - given, float(level)))
+            scores[row, column] = np.average(_pinball(y[order] - given, float(level)), weights=counts[order])
     score, recalibrated, uncertainty = scores
     return ScoreDecomposition(at, score, score - recalibrated, uncertainty - recalibrated, uncertainty)
 
 
-def marginal_crps(y: Any) -> Array:
+def marginal_crps(y: Any, weights: Array | None = None) -> Array:
     """CRPS of the law of all targets together, at each of them, (n,): what a version that ignores its input scores.
 
-    mean_j |y_i - y_j| - mean_jk |y_j - y_k| / 2, by sorting.
+    mean_j |y_i - y_j| - mean_jk |y_j - y_k| / 2, by sorting, the means by the rows' weights.
     """
     targets = np.asarray(y, dtype=np.float64)
     n = len(targets)
+    if weights is not None:
+        return _weighted_marginal_crps(targets, np.asarray(weights / np.sum(weights)))
     order = np.argsort(targets, kind="stable")
     ordered = targets[order]
     below = np.cumsum(ordered)
@@ -127,6 +136,15 @@ def marginal_crps(y: Any) -> Array:
     distance = np.empty(n)
     distance[order] = (ordered * (2 * place - n) - 2.0 * below + below[-1]) / n
     return np.maximum(distance - np.mean(distance) / 2.0, 0.0)
+
+
+def _weighted_marginal_crps(targets: Array, shares: Array) -> Array:
+    order = np.argsort(targets, kind="stable")
+    ordered, share = targets[order], shares[order]
+    below, mass = np.cumsum(share * ordered), np.cumsum(share)
+    distance = np.empty(len(targets))
+    distance[order] = ordered * (2.0 * mass - 1.0) - 2.0 * below + below[-1]
+    return np.maximum(distance - shares @ distance / 2.0, 0.0)
 
 
 def _pinball(error: Array, level: float) -> Array:
@@ -140,12 +158,12 @@ def _levels(levels: Any) -> Array:
     return found
 
 
-def _isotonic_ranks(predicted: Array, ranks: Array, count: int, level: float) -> Array:
+def _isotonic_ranks(predicted: Array, ranks: Array, count: int, level: float, weights: Array) -> Array:
     """Ranks (n,) among ``count`` values of the non-decreasing fit of least quantile score, by increasing predictions.
 
     Each segment of rows has a range of values that its fit lies in. The range is halved: the fit takes values of the
-    lower half up to a cut and of the upper half beyond, and the best cut is where the sum of 1[y <= middle] - level is
-    largest. Equal predictions are not cut.
+    lower half up to a cut and of the upper half beyond, and the best cut is where the weighted sum of
+    1[y <= middle] - level is largest. Equal predictions are not cut.
     """
     n = len(ranks)
     low, high = np.zeros(n, dtype=np.intp), np.full(n, count - 1, dtype=np.intp)
@@ -154,7 +172,7 @@ def _isotonic_ranks(predicted: Array, ranks: Array, count: int, level: float) ->
     place = np.arange(n)
     while np.any(low < high):
         middle = (low + high) // 2
-        sums = np.cumsum((ranks <= middle) - level)
+        sums = np.cumsum(weights * ((ranks <= middle) - level))
         before = np.where(starts > 0, sums[starts - 1], 0.0)
         sums[~may_end] = -np.inf
         best = np.maximum.reduceat(sums, starts)

@@ -59,5 +59,10 @@ def deciles(mean: Array) -> Array:
 
 
 def poisson_deviance(targets: Array, mean: Array) -> float:
-    """Mean of 2 (y log(y / m) - (y - m)): 0 if every prediction is the target."""
-    return float(np.mean(2.0 * (xlogy(targets, targets / mean) - (targets - mean))))
+    """Mean of ``poisson_deviances``."""
+    return float(np.mean(poisson_deviances(targets, mean)))
+
+
+def poisson_deviances(targets: Array, mean: Array) -> Array:
+    """2 (y log(y / m) - (y - m)) of each row, (n,): 0 where the prediction is the target."""
+    return np.asarray(2.0 * (xlogy(targets, targets / mean) - (targets - mean)))

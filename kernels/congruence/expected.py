@@ -17,6 +17,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.congruence.coded_draws import row_codes, sums_by_code, walsh_hadamard
 from congruence.kernels.congruence.influence_sums import mean_points
 from congruence.kernels.congruence.null_draws import null_draws
+from congruence.kernels.dependence.weights import mean_over
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.kernel_functions import Kernel
@@ -67,8 +68,9 @@ def expected_congruence(
         drawn = drawn * roots.astype(np.float32)[:, None, None]
     sums = signed_sums(smoother.analysis, drawn, positions, seed)
     drawn_coefficients = splits_under_signs(sums, smoother.filters)
-    synthesis = smoother.synthesis[mean_points(len(smoother.synthesis))]
-    return expected_at(synthesis, drawn_coefficients, mean_squared_floor)
+    shown = mean_points(len(smoother.synthesis))
+    weights = None if smoother.weights is None else smoother.weights[shown]
+    return expected_at(smoother.synthesis[shown], drawn_coefficients, mean_squared_floor, weights)
 
 
 def signed_sums(vectors: Array, drawn: Array, positions: Array, seed: int) -> Array:
@@ -88,13 +90,18 @@ def splits_under_signs(sums: Array, filters: Array) -> Array:
     return np.ascontiguousarray(kept.reshape(signs, k, -1, rank).transpose(2, 0, 1, 3)).reshape(-1, k, rank)
 
 
-def expected_at(synthesis: Array, drawn: Array, mean_squared_floor: float) -> ExpectedCongruence:
-    """The same from what the smoother keeps of drawn Delta under signs, (B, k, r), at points U (p, k)."""
+def expected_at(
+    synthesis: Array, drawn: Array, mean_squared_floor: float, weights: Array | None = None
+) -> ExpectedCongruence:
+    """The same from what the smoother keeps of drawn Delta under signs, (B, k, r), at points U (p, k) of weights (p,).
+
+    ``mean_squared_floor`` is weighted likewise.
+    """
     means, squares = np.empty(len(drawn)), np.empty(len(drawn))
     for number, coefficients in enumerate(drawn):
         smoothed = synthesis @ coefficients
         square = np.einsum("ij,ij->i", smoothed, smoothed)
-        means[number], squares[number] = np.mean(np.sqrt(square)), np.mean(square)
+        means[number], squares[number] = mean_over(np.sqrt(square), weights), mean_over(square, weights)
     # Directions and features that were left out hold a small known share of the expected squares.
     means *= np.sqrt(mean_squared_floor / max(float(np.mean(squares)), np.finfo(float).tiny))
     low, high = np.quantile(means, BAND)

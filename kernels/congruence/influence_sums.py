@@ -17,6 +17,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.congruence.coded_draws import row_codes, sums_by_code, walsh_hadamard
 from congruence.kernels.congruence.influence import CongruenceInfluence, CongruenceUncertainty
+from congruence.kernels.dependence.weights import mean_over
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.gram.thin_products import projected, squares_at, weighted_squares
 from congruence.kernels.streams import stream
@@ -42,18 +43,20 @@ def congruence_uncertainty(
         sampling_variance: the part of E|Delta_i|^2 that is the Monte-Carlo error of an ensemble, (n,).
     """
     analysis, synthesis, filters, points = smoother.analysis, smoother.synthesis, smoother.filters, len(smoothed)
+    weights = smoother.weights
     sums = BlockSums()
     fit = ResidualFit.of(filters, projected(analysis, delta), float(np.sum(delta**2)), len(delta))
     norms = np.sqrt(np.einsum("ij,ij->i", smoothed, smoothed))
-    add_points(sums, synthesis, smoothed, norms)
+    add_points(sums, synthesis, smoothed, norms, weights)
     add_residuals(sums, fit.residuals(analysis, delta))
     if sampling_variance is not None:
         sums.add("sampling variance", weighted_squares(analysis, sampling_variance))
-    known = InfluenceWeights.of(filters, projected(synthesis, synthesis), fit, sums, points)
+    known = InfluenceWeights.of(filters, point_spread(synthesis, weights), fit, sums, points)
     columns = known.add_rows(sums, analysis, delta, np.arange(len(delta)))
     shown = mean_points(points)
-    means = float(np.mean(norms)), float(np.mean(norms**2))
-    return known.uncertainty(sums, synthesis[shown], smoothed[shown], means, columns)
+    means = mean_over(norms, weights), mean_over(norms**2, weights)
+    shown_weights = None if weights is None else weights[shown]
+    return known.uncertainty(sums, synthesis[shown], smoothed[shown], means, columns, shown_weights)
 
 
 @dataclass(frozen=True)
@@ -78,10 +81,17 @@ class ResidualFit:
         return leave_one_out(vectors, self.chosen, self.coefficients, delta)
 
 
-def add_points(sums: BlockSums, vectors: Array, smoothed: Array, norms: Array) -> None:
-    """U'e and U'(e / |e|) of some points U (m, k) with errors e (m, r) of norms (m,)."""
+def add_points(sums: BlockSums, vectors: Array, smoothed: Array, norms: Array, weights: Array | None = None) -> None:
+    """U'e and U'(e / |e|) of some points U (m, k) with errors e (m, r) of norms (m,), by their weights of mean 1."""
+    if weights is not None:
+        smoothed = weights[:, None] * smoothed
     sums.add("smoothed", projected(vectors, smoothed))
     sums.add("directions", projected(vectors, smoothed / np.maximum(norms, _TINY)[:, None]))
+
+
+def point_spread(vectors: Array, weights: Array | None) -> Array:
+    """U'U of points U (m, k), or U'WU where they have weights, (k, k)."""
+    return projected(vectors, vectors) if weights is None else weighted_squares(vectors, weights)
 
 
 def add_residuals(sums: BlockSums, residuals: Array) -> None:
@@ -150,6 +160,7 @@ class InfluenceWeights:
         smoothed: Array,
         means: tuple[float, float],
         columns: dict[str, Array] | None = None,
+        weights: Array | None = None,
     ) -> CongruenceUncertainty:
         """Standard errors from the sums over all rows.
 
@@ -158,6 +169,7 @@ class InfluenceWeights:
             vectors, smoothed: U and e at the points ``mean_points``, (p, k) and (p, r).
             means: of |e| and |e|^2 over all points.
             columns: influences of all rows, where they are here.
+            weights: of those points, (p,), where they count unequally.
         """
         filters = self.filters
         observed = (smoothed @ self.axes).astype(np.float32)
@@ -165,7 +177,7 @@ class InfluenceWeights:
         constant = squares_at(vectors, filters[:, None] * sums.added["left out"] * filters)
         beside = np.maximum(np.sum(smoothed**2, axis=1) - np.sum(observed**2, axis=1), 0.0)
         drawn = kept_under_signs(sums.added["signed"], filters, MULTIPLIERS)
-        roots, squares, noise = means_under_signs(drawn, vectors, observed, beside, constant)
+        roots, squares, noise = means_under_signs(drawn, vectors, observed, beside, constant, weights)
         chance = 0.0
         if "sampling variance" in sums.added:
             chance = float(np.sum(filters[:, None] * sums.added["sampling variance"] * filters * self.spread))
@@ -230,7 +242,7 @@ def kept_under_signs(sums: Array, filters: Array, count: int) -> Array:
 
 
 def means_under_signs(
-    drawn: Array, synthesis: Array, observed: Array, beside: Array, constant: Array
+    drawn: Array, synthesis: Array, observed: Array, beside: Array, constant: Array, weights: Array | None = None
 ) -> tuple[Array, Array, Array]:
     """Mean CCE, mean CCE^2 and mean |s_b|^2 over some points for every draw of the signs, (B,) each.
 
@@ -240,11 +252,13 @@ def means_under_signs(
         observed: e at the points in those axes, (p, c).
         beside: |e|^2 outside of them, (p,).
         constant: expected square of the noise outside of them, (p,).
+        weights: of the points, (p,), where they count unequally.
     """
     multipliers = len(drawn)
-    moment = synthesis.T @ synthesis
-    of_noise = np.array([np.sum(part * (moment @ part)) for part in drawn], dtype=np.float64) + np.sum(constant)
-    signal = float(np.sum(observed**2) + np.sum(beside))
+    counts = np.ones(len(observed)) if weights is None else weights / np.mean(weights)
+    moment = synthesis.T @ (synthesis if weights is None else synthesis * counts.astype(synthesis.dtype)[:, None])
+    of_noise = np.array([np.sum(part * (moment @ part)) for part in drawn], dtype=np.float64) + counts @ constant
+    signal = float(counts @ (np.sum(observed**2, axis=1, dtype=np.float64) + beside))
     # Of e = b + s, E|e|^2 = |b|^2 + E|s|^2: what is left of e without its noise.
     kept = max(0.0, 1.0 - float(np.mean(of_noise)) / signal) if signal > 0.0 else 0.0
     signal_kept, around = np.float32(np.sqrt(kept)) * observed, kept * beside + constant
@@ -253,7 +267,7 @@ def means_under_signs(
         values = synthesis @ coefficients
         values += signal_kept
         square = np.einsum("ij,ij->i", values, values) + around
-        means[number], squares[number] = np.mean(np.sqrt(square)), np.mean(square)
+        means[number], squares[number] = mean_over(np.sqrt(square), weights), mean_over(square, weights)
     return means, squares, of_noise / len(observed)
 
 

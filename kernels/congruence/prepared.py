@@ -22,6 +22,7 @@ from congruence.kernels.congruence.expected import ExpectedCongruence, expected_
 from congruence.kernels.congruence.influence_sums import congruence_uncertainty
 from congruence.kernels.congruence.noise_floor import PROBES, probe_tolerances, probes_of, squared_floor
 from congruence.kernels.congruence.result import CongruenceResult
+from congruence.kernels.dependence.weights import mean_over
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.operator import RegularizedGram
@@ -81,6 +82,8 @@ class PreparedCongruence:
     state: Any = field(repr=False)
     query: Any | None = field(repr=False)
     kernel_maximum: float
+    weights: Array | None = field(default=None, repr=False)
+    """What each point counts in means over them, (m,), of mean 1; None where they count equally."""
 
     def conditional_congruence_error(
         self,
@@ -130,7 +133,7 @@ class PreparedCongruence:
                 f"result: of {len(result.values)} points, expected the {points} of this preparation; evaluate with it"
             )
         kernel = output_kernel_or_marginal(output_kernel, y)
-        floor = float(np.mean(result.noise_floor_values**2))
+        floor = mean_over(result.noise_floor_values**2, self.weights)
         return expected_congruence(self.smoother, y, predictive, kernel, mean_squared_floor=floor, seed=seed)
 
     def congruence_errors(
@@ -289,6 +292,8 @@ class PreparedCongruence:
     ) -> CongruenceResult:
         values = np.sqrt(np.einsum("ij,ij->i", smoothed, smoothed))
         bounds = self.bounds.of(error.delta, smoothed, solution, columns)
+        if self.weights is not None:
+            bounds = bounds.weighted(float(np.mean(self.weights**2)))
         features = error.feature_error.bound(values - bounds.at_point, self.kernel_maximum, self.operator.shift)
         return CongruenceResult(
             values,
@@ -298,6 +303,7 @@ class PreparedCongruence:
             solution.seconds,
             solution.iterations,
             bound_kind="sampled" if error.feature_error.kind == "sampled" else bounds.kind,
+            weights=self.weights,
         )
 
     @property
@@ -319,7 +325,7 @@ class PreparedCongruence:
     @cached_property
     def smoother(self) -> SpectralSmoother:
         """k(x)' A^-1 at the query points in the leading directions, for what asks thousands of smoothings of it."""
-        return spectral_smoother(self.spectrum, self.query)
+        return replace(spectral_smoother(self.spectrum, self.query), weights=self.weights)
 
     @cached_property
     def _squared_weights(self) -> Array:

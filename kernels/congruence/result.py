@@ -11,6 +11,7 @@ from scipy.special import ndtri
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.congruence.influence import CongruenceUncertainty
+from congruence.kernels.dependence.weights import mean_over
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.printed import printed
 from congruence.kernels.solvers import NormKind
@@ -36,6 +37,7 @@ class CongruenceResult:
         bound_kind: how well the bounds are known. "computed": from a residual that was computed. "bound": proven,
             without it. "sampled": from residuals or rounding errors at random points with a margin, which is not a
             proof; so wherever a product with more than 256 points was made in single precision.
+        weights: what each point counts in means over them, (m,), of mean 1; None where they count equally.
     """
 
     values: Array = field(repr=False)
@@ -46,6 +48,7 @@ class CongruenceResult:
     iterations: int
     uncertainty: CongruenceUncertainty | None = field(default=None, repr=False, kw_only=True)
     bound_kind: NormKind = field(kw_only=True)
+    weights: Array | None = field(default=None, repr=False, kw_only=True)
 
     def __repr__(self) -> str:
         return printed(self, **self._spread_of_mean(), noise_floor=self.noise_floor, excess=self.excess,
@@ -71,7 +74,7 @@ class CongruenceResult:
     @property
     def mean(self) -> float:
         """Mean CCE over the points (the mean of the root, as the papers report it)."""
-        return float(np.mean(self.values))
+        return mean_over(self.values, self.weights)
 
     @property
     def standard_error(self) -> float | None:
@@ -104,7 +107,7 @@ class CongruenceResult:
 
         A mean of roots lies below a root of means: ``CongruenceTest.expected`` is what the mean CCE itself would be.
         """
-        return float(np.mean(self.noise_floor_values))
+        return mean_over(self.noise_floor_values, self.weights)
 
     @property
     def squared_values(self) -> Array:

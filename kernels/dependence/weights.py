@@ -33,6 +33,17 @@ def require_weights(weights: Any, n: int) -> Array:
     return found
 
 
+def mean_one(weights: Any, n: int) -> Array:
+    """Weights (n,) over their mean: sums with them are sums over rows."""
+    found = require_weights(weights, n)
+    return np.asarray(found / np.mean(found))
+
+
+def mean_over(values: Array, weights: Array | None) -> float:
+    """The mean of values (n,), weighted where there are weights."""
+    return float(np.mean(values) if weights is None else np.average(values, weights=weights))
+
+
 def effective_rows(weights: Array) -> float:
     """(sum w)^2 / sum w^2: of how many equal rows a weighted mean is."""
     return float(np.sum(weights) ** 2 / np.sum(weights**2))

@@ -115,17 +115,21 @@ def _typical_scale(operator: RegularizedGram) -> float:
 
 @dataclass(frozen=True)
 class SpectralSmoother:
-    """k(x)' A^-1 B in the leading directions: two thin products per block of right-hand sides, in single precision."""
+    """k(x)' A^-1 B in the leading directions: two thin products per block of right-hand sides, in single precision.
+
+    ``weights`` (m,), of mean 1, are what each point counts in means over them; None where they count equally.
+    """
 
     analysis: Any = field(repr=False)
     filters: Any = field(repr=False)
     synthesis: Any = field(repr=False)
+    weights: Array | None = field(default=None, repr=False)
 
     def placed(self) -> SpectralSmoother:
         """The same on the card of this process, for right-hand sides there."""
         analysis = on_card(self.analysis)
         synthesis = analysis if self.synthesis is self.analysis else on_card(self.synthesis)
-        return SpectralSmoother(analysis, on_card(self.filters), synthesis)
+        return SpectralSmoother(analysis, on_card(self.filters), synthesis, self.weights)
 
     def leading(self, count: int) -> SpectralSmoother:
         """The smoother in the first ``count`` directions alone."""
@@ -135,7 +139,7 @@ class SpectralSmoother:
         analysis = xp.ascontiguousarray(self.analysis[:, :count])
         shared = self.synthesis is self.analysis
         synthesis = analysis if shared else xp.ascontiguousarray(self.synthesis[:, :count])
-        return SpectralSmoother(analysis, self.filters[:count], synthesis)
+        return SpectralSmoother(analysis, self.filters[:count], synthesis, self.weights)
 
     def coefficients(self, rhs: Any) -> Any:
         """What the smoother keeps of right-hand sides (n, c) along each direction, (k, c)."""

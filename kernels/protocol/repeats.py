@@ -124,9 +124,11 @@ class _Repeats:
     passes: int = 0
     uncertainties: list[CongruenceUncertainty] = field(default_factory=list)
     kinds: set[NormKind] = field(default_factory=set)
+    weights: Array | None = None
 
     def add(self, draws: Sequence[CongruenceResult], rows: Array, total: int) -> None:
         """Add the draws of one solve on the reference ``rows`` of ``total``."""
+        self.weights = draws[0].weights
         self.seconds += draws[0].solution_seconds
         self.passes += draws[0].iterations
         for result in draws:
@@ -156,4 +158,5 @@ class _Repeats:
             iterations=self.passes,
             uncertainty=repeated_uncertainty(self.uncertainties) if self.uncertainties else None,
             bound_kind=weakest_kind(self.kinds),
+            weights=self.weights,
         )

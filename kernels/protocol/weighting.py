@@ -7,7 +7,7 @@ solver serves weights, and a bootstrap solves for the distinct points only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,10 @@ class Reference:
             feature_error=error.feature_error.weighted(self.rows, self.roots),
             sampling_variance=chance,
         )
+
+    def counting(self, weights: Array | None) -> Reference:
+        """The same, with means over the query points by their weights of mean 1, (m,); None for equal ones."""
+        return self if weights is None else replace(self, prepared=replace(self.prepared, weights=weights))
 
     @classmethod
     def whole(cls, prepared: PreparedCongruence) -> Reference:

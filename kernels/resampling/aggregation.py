@@ -41,20 +41,30 @@ class ScoreStatistics:
     Attributes:
         names: the scores, k.
         sums: (buckets, k).
-        counts: rows per bucket, (buckets,).
+        counts: what the rows of each bucket count for together, (buckets,): their number, or the sum of their weights.
+        weighted: rows, and their squared weights, of each bucket, (2, buckets); None where every row counts as 1.
     """
 
     names: tuple[str, ...]
     sums: Array = field(repr=False)
     counts: Array = field(repr=False)
+    weighted: Array | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, scores: Mapping[str, Any], *, keys: Any | None = None, buckets: int = BUCKETS) -> ScoreStatistics:
+    def of(
+        cls,
+        scores: Mapping[str, Any],
+        *,
+        keys: Any | None = None,
+        weights: Array | None = None,
+        buckets: int = BUCKETS,
+    ) -> ScoreStatistics:
         """The statistics of one shard.
 
         Args:
             scores: arrays (n,) by name; +inf is allowed, and makes the mean infinite.
             keys: one number or string per row that names it; row numbers by default, right only if there is one shard.
+            weights: what each row counts in means, (n,), at least 0.
             buckets: groups of rows; the same for all shards.
 
         Raises:
@@ -62,8 +72,7 @@ class ScoreStatistics:
         """
         columns = _checked(scores)
         bucket = _buckets_of(keys, len(next(iter(columns.values()))), buckets)
-        counts = np.bincount(bucket, minlength=buckets).astype(np.float64)
-        return cls(tuple(columns), group_sums(bucket, columns.values(), buckets), counts)
+        return cls(tuple(columns), *_added(columns, bucket, weights, buckets))
 
     def __add__(self, other: ScoreStatistics) -> ScoreStatistics:
         if self.names != other.names or self.sums.shape != other.sums.shape:
@@ -71,12 +80,20 @@ class ScoreStatistics:
                 f"ScoreStatistics: cannot merge {self.names} in {len(self.counts)} buckets with {other.names} in "
                 f"{len(other.counts)}; use the same scores and buckets for every shard"
             )
-        return ScoreStatistics(self.names, self.sums + other.sums, self.counts + other.counts)
+        weighted = None if self.weighted is None or other.weighted is None else self.weighted + other.weighted
+        return ScoreStatistics(self.names, self.sums + other.sums, self.counts + other.counts, weighted)
 
     @property
     def rows(self) -> int:
         """Number of rows."""
-        return int(self.counts.sum())
+        return int((self.counts if self.weighted is None else self.weighted[0]).sum())
+
+    @property
+    def effective_rows(self) -> float:
+        """Of how many equal rows a mean is: (sum w)^2 / sum w^2 (Kish 1965)."""
+        if self.weighted is None or not self.counts.any():
+            return float(self.counts.sum())
+        return float(self.counts.sum() ** 2 / self.weighted[1].sum())
 
     def means(self) -> dict[str, float]:
         """The mean of every score."""
@@ -162,7 +179,7 @@ class ScoreStatistics:
         noise = np.stack([resampled[name] - means[name] for name in centers], axis=1)
         value = float(np.mean(np.abs(deviation)))
         signed = np.sign(deviation) * noise
-        large = np.abs(deviation) > np.sqrt(np.log(self.rows)) * np.std(noise, axis=0)
+        large = np.abs(deviation) > np.sqrt(np.log(max(self.effective_rows, 1.0))) * np.std(noise, axis=0)
         low = value - np.quantile(np.mean(np.where(large, signed, np.abs(noise)), axis=1), (1.0 + level) / 2.0)
         high = value - np.quantile(np.mean(signed, axis=1), (1.0 - level) / 2.0)
         return Estimate(value, max(0.0, float(low)), float(high))
@@ -170,8 +187,8 @@ class ScoreStatistics:
     def _require_rows(self, level: float) -> None:
         if not 0.0 < level < 1.0:
             raise InvalidInputError(f"level: is {level}, expected a probability inside (0, 1)")
-        if self.rows == 0:
-            raise InvalidInputError("ScoreStatistics: no rows; a mean needs at least one")
+        if not self.counts.any():
+            raise InvalidInputError("ScoreStatistics: no rows that count; a mean needs at least one")
 
 
 @lru_cache(maxsize=2)
@@ -214,7 +231,12 @@ def _mean_of(name: str) -> Callable[[Mapping[str, Any]], Any]:
 
 
 def sliced_statistics(
-    scores: Mapping[str, Any], labels: Any, *, keys: Any | None = None, buckets: int = BUCKETS
+    scores: Mapping[str, Any],
+    labels: Any,
+    *,
+    keys: Any | None = None,
+    weights: Array | None = None,
+    buckets: int = BUCKETS,
 ) -> dict[Any, ScoreStatistics]:
     """The statistics of the rows with each label, by label; those of shards add up.
 
@@ -223,7 +245,25 @@ def sliced_statistics(
     columns = _checked(scores)
     distinct, code = np.unique(np.asarray(labels), return_inverse=True)
     bucket = _buckets_of(keys, len(code), buckets) + buckets * code
-    shape = (len(distinct), buckets)
-    sums = group_sums(bucket, columns.values(), shape[0] * buckets).reshape(*shape, len(columns))
-    counts = np.bincount(bucket, minlength=shape[0] * buckets).astype(np.float64).reshape(shape)
-    return {label: ScoreStatistics(tuple(columns), sums[i], counts[i]) for i, label in enumerate(distinct.tolist())}
+    sums, counts, weighted = _added(columns, bucket, weights, len(distinct) * buckets)
+    rows = [slice(i * buckets, (i + 1) * buckets) for i in range(len(distinct))]
+    return {
+        label: ScoreStatistics(
+            tuple(columns), sums[rows[i]], counts[rows[i]], None if weighted is None else weighted[:, rows[i]]
+        )
+        for i, label in enumerate(distinct.tolist())
+    }
+
+
+def _added(
+    columns: Mapping[str, Array], bucket: Array, weights: Array | None, buckets: int
+) -> tuple[Array, Array, Array | None]:
+    """Sums, counts and what weights add of each bucket, see ``ScoreStatistics``."""
+    rows = np.bincount(bucket, minlength=buckets).astype(np.float64)
+    if weights is None:
+        return group_sums(bucket, columns.values(), buckets), rows, None
+    # An infinite score of a row that does not count is not counted.
+    counted = (np.multiply(weights, column, out=np.zeros(len(weights)), where=weights > 0.0)
+               for column in columns.values())  # fmt: skip
+    counts = np.bincount(bucket, weights, buckets)
+    return group_sums(bucket, counted, buckets), counts, np.stack([rows, np.bincount(bucket, weights**2, buckets)])

@@ -13,7 +13,7 @@ interval nor a p-value from their resampling knows of it. The difference of two 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -74,6 +74,8 @@ class PairedResampling:
     n: int
     resamples: int = RESAMPLES
     seed: int = 0
+    weights: Array | None = field(default=None, repr=False)
+    """What each point counts in means, (n,), of mean 1; equal by default."""
 
     def __post_init__(self) -> None:
         if self.n < 2:
@@ -90,7 +92,7 @@ class PairedResampling:
 
     @cached_property
     def _sizes(self) -> Array:
-        return np.bincount(self._groups).astype(np.float64)
+        return np.bincount(self._groups, self.weights).astype(np.float64)
 
     @cached_property
     def _weights(self) -> Array:
@@ -102,7 +104,8 @@ class PairedResampling:
         return rng.integers(0, 2, size=(self.resamples, len(self._sizes))).astype(np.float64)
 
     def _sums(self, columns: Array) -> Array:
-        return group_sums(self._groups, columns.T, len(self._sizes))
+        counted = columns.T if self.weights is None else columns.T * self.weights
+        return group_sums(self._groups, counted, len(self._sizes))
 
     def compare(self, metric: PointMetric) -> PairedDifference:
         """The difference of one metric with its interval and p-value.

@@ -82,6 +82,8 @@ def certificate(
         kind="sampled",
     )
     features = _feature_bound(system, right_hand_sides, -scores.largest["-value"] - bounds.at_point)
+    if "squared weights" in scores.added:
+        bounds = bounds.weighted(scores.added["squared weights"] / n)
     return SolverBounds(bounds.at_point + features, bounds.in_mean + features, bounds.kind)
 
 
@@ -116,6 +118,7 @@ def measurement(
     floor = scores.added["squared floor"] / n
     mean, mean_square = scores.added["values"] / n, scores.added["squared values"] / n
     vectors = scores.rows("vectors at points")
+    counts = scores.rows("weights at points") if "squared weights" in scores.added else None
     if "sampling variance" in right_hand_sides.added:
         influence.add("sampling variance", right_hand_sides.added["sampling variance"])
     drawn = splits_under_signs(right_hand_sides.added["expected"], filters)
@@ -125,8 +128,10 @@ def measurement(
         mean=mean,
         noise_floor=scores.added["floor"] / n,
         certificate=stated,
-        uncertainty=weights.uncertainty(influence, vectors, scores.rows("smoothed at points"), (mean, mean_square)),
-        expected=expected_at(vectors, drawn, floor),
+        uncertainty=weights.uncertainty(
+            influence, vectors, scores.rows("smoothed at points"), (mean, mean_square), weights=counts
+        ),
+        expected=expected_at(vectors, drawn, floor, counts),
         test=_test(scores, n) if version.tested is not None else None,
         solver=f"Nystrom on {len(system.inputs.landmarks)} landmarks, by row blocks",
         output_kernel=version.kernel.describe(),

@@ -19,6 +19,7 @@ from congruence.kernels.congruence.influence_sums import (
     add_points,
     add_residuals,
     mean_points,
+    point_spread,
 )
 from congruence.kernels.congruence.noise_floor import FloorCoefficients
 from congruence.kernels.congruence.test import simulated_errors
@@ -88,10 +89,12 @@ def score_sums(
     answers: Sequence[VersionAnswer],
     first: int,
     checked: CheckedInputs | None,
+    weights: Array | None = None,
 ) -> tuple[dict[str, BlockSums], dict[str, dict[str, Array]]]:
     """What a block adds for every version, and the columns of its rows: cce, noise_floor, p_value, statistic.
 
-    ``checked``: for arithmetic in single precision.
+    ``checked``: for arithmetic in single precision. ``weights``: what each row counts in means, of mean 1 over the
+    split; they are a column then.
     """
     points, x = system.points(inputs, first)
     doubles = x.astype(np.float64) if checked is not None else x
@@ -112,12 +115,18 @@ def score_sums(
             delta = errors_of(answer.version, targets[rows], law).delta
             smoothed = product(tile, answer.weights)
             e = smoothed[:, : answer.rank]
-            scored = _floor_and_values(added, answer, vectors, e, smoothed[:, answer.rank :])
+            counts = None if weights is None else weights[rows]
+            scored = _floor_and_values(added, answer, vectors, e, smoothed[:, answer.rank :], counts)
             _add_residual(added, kernel_rows, (delta - e) / system.shift, roots)
-            add_points(added, vectors, e, scored["cce"])
+            add_points(added, vectors, e, scored["cce"], counts)
             add_residuals(added, answer.fit.residuals(vectors, delta))
             added.keep("smoothed at points", e[shown])
             added.keep("vectors at points", vectors[shown])
+            if counts is not None:
+                added.keep("weights at points", counts[shown])
+                added.add("weighted spread", point_spread(vectors, counts))
+                added.add("squared weights", float(counts @ counts))
+                scored["weight"] = counts
             if answer.simulated is not None:
                 scored |= _point_tests(added, answer, vectors)
             columns[name].append(scored)
@@ -148,14 +157,13 @@ class _ReadRows:
 
 
 def _floor_and_values(
-    sums: BlockSums, answer: VersionAnswer, vectors: Array, e: Array, probes: Array
+    sums: BlockSums, answer: VersionAnswer, vectors: Array, e: Array, probes: Array, weights: Array | None
 ) -> dict[str, Array]:
     values = np.sqrt(np.einsum("ij,ij->i", e, e))
     squared = answer.floor.squared(vectors, probes)
-    sums.add("values", float(np.sum(values)))
-    sums.add("squared values", float(np.sum(values**2)))
-    sums.add("floor", float(np.sum(np.sqrt(squared))))
-    sums.add("squared floor", float(np.sum(squared)))
+    counted = {"values": values, "squared values": values**2, "floor": np.sqrt(squared), "squared floor": squared}
+    for name, column in counted.items():
+        sums.add(name, float(np.sum(column if weights is None else weights * column)))
     sums.raise_to("-value", -float(np.min(values)))
     return {"cce": values, "noise_floor": np.sqrt(squared)}
 

@@ -23,6 +23,10 @@ class SolverBounds:
     in_mean: float
     kind: NormKind
 
+    def weighted(self, mean_square: float) -> SolverBounds:
+        """In a mean under weights of mean 1 and this mean square: the bound of the root mean square, by Cauchy."""
+        return SolverBounds(self.at_point, min(self.at_point, self.in_mean * float(np.sqrt(mean_square))), self.kind)
+
 
 def bounds_at_reference(
     *,

@@ -18,9 +18,11 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.regression import even_levels
 from congruence.kernels.congruence.difference import LEVEL, difference_of_influences
 from congruence.kernels.congruence.influence import CongruenceInfluence
+from congruence.kernels.dependence.weights import mean_one
 from congruence.kernels.errors import ProtocolError
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of, root_of
 from congruence.tasks.comparison.compared import Columns, ComparedVersion
+from congruence.tasks.scores.evaluation import ROW_WEIGHT
 from congruence.tasks.scores.names import EFFECTS, MEANS
 
 CCE, SQUARED_CCE = "cce_mean", "cce_squared_mean"
@@ -154,7 +156,8 @@ def point_differences(
         InvalidInputError: fewer than two points.
     """
     points = int(np.count_nonzero(rows))
-    resampling = PairedResampling(points, resamples, seed)
+    weights = first.scores[ROW_WEIGHT].to_numpy(float)[rows] if ROW_WEIGHT in first.scores else None
+    resampling = PairedResampling(points, resamples, seed, None if weights is None else mean_one(weights, points))
     found: dict[str, MetricDifference] = {}
     for name, (column, prepare, summary) in _POINT_METRICS.items():
         if column in first.scores and column in second.scores:

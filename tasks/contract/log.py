@@ -21,6 +21,7 @@ from mlflow.pyfunc.model import PythonModel
 from congruence.kernels.distributions.base import Distribution
 from congruence.tasks.contract.columns import output_columns, without_categories
 from congruence.tasks.contract.errors import ContractError
+from congruence.tasks.contract.exposure import exposed, exposure_in
 from congruence.tasks.contract.model import METADATA_KEY
 from congruence.tasks.contract.predictors import (
     CallablePredictor,
@@ -33,7 +34,7 @@ from congruence.tasks.contract.predictors import (
     returns_std,
 )
 from congruence.tasks.contract.reading import describe_distribution, distribution_columns, read_distribution
-from congruence.tasks.contract.settings import Column, PredictionSettings, Transform
+from congruence.tasks.contract.settings import Column, PredictionSettings, Transform, family_name
 from congruence.tasks.model_outputs.known_models import known
 from congruence.tasks.runtime.mlflow_database import point_mlflow_at
 from congruence.tasks.settings.home import default_home, home_store
@@ -56,6 +57,7 @@ def log_predictive_model(
     levels: Sequence[float] | None = None,
     method: str | None = None,
     component: str | None = None,
+    exposure: str | None = None,
     preprocess: Preprocess | None = None,
     registered_model_name: str | None = None,
     tags: Mapping[str, Any] | None = None,
@@ -80,6 +82,10 @@ def log_predictive_model(
         matrix, a dict of tensors or a ``torch.distributions`` object;
       - any ``mlflow.pyfunc.PythonModel``.
 
+    A model of rates becomes one of counts by ``exposure``, the column of the rows that its rate is multiplied by
+    (insured years, kilometres): ``log_predictive_model(glm, family="poisson", exposure="Exposure", ...)``. The example
+    holds that column; a model that was fitted without it is not given it.
+
     It goes to the MLflow that was set (``mlflow.set_tracking_uri``, MLFLOW_TRACKING_URI, an active run), else to the
     database in the home folder, where `congruence evaluate` looks.
 
@@ -90,6 +96,8 @@ def log_predictive_model(
         ContractError: the output does not fit the family, or no family is known.
     """
     predictor = _predictor(model, preprocess, method, family)
+    exposures = None if exposure is None else exposure_in(input_example, exposure)
+    input_example = _without_exposure(predictor, input_example, exposure)
     predictor.categories = _categories(input_example)
     defaults = _known_settings(model, predictor, input_example)
     given = {
@@ -98,6 +106,7 @@ def log_predictive_model(
         "transforms": dict(transforms) if transforms else None,
         "levels": list(levels) if levels is not None else None,
         "component": component,
+        "exposure": exposure,
     }
     chosen = {key: value for key, value in given.items() if value is not None}
     if "family" not in chosen and "family" not in defaults:
@@ -109,7 +118,9 @@ def log_predictive_model(
     output = _ask(predictor, input_example)
     if isinstance(predictor, EstimatorPredictor):
         settings = _with_its_mean(settings, output)
-    read_distribution(output, settings, len(input_example))
+    law = read_distribution(output, settings, len(input_example))
+    if exposures is not None:
+        exposed(law, family_name(type(law)), exposures)
     _use_the_commands_store()
     plain = without_categories(input_example)
     with without_notices():
@@ -125,6 +136,18 @@ def log_predictive_model(
             code_paths=list(code_paths) if code_paths else None,
         )
     return info
+
+
+def _without_exposure(predictor: Any, example: pd.DataFrame, exposure: str | None) -> pd.DataFrame:
+    """The example as the model is to be given it: without the exposure, unless it was fitted with that."""
+    if exposure is None or exposure not in example.columns:
+        return example
+    rest = example.drop(columns=exposure)
+    try:
+        _ask(predictor, rest)
+    except Exception:  # whatever a model raises that misses a column
+        return example
+    return rest
 
 
 def _use_the_commands_store() -> None:

@@ -25,10 +25,11 @@ from mlflow.types.schema import Schema
 from congruence.kernels.distributions.base import Distribution
 from congruence.tasks.contract.columns import without_categories
 from congruence.tasks.contract.errors import ContractError
+from congruence.tasks.contract.exposure import EXPOSURE, exposed, exposure_in
 from congruence.tasks.contract.loading_remedy import loading_remedy
 from congruence.tasks.contract.reading import read_distribution
 from congruence.tasks.contract.resolved import METADATA_KEY, settings_in
-from congruence.tasks.contract.settings import AUTO, PredictionSettings
+from congruence.tasks.contract.settings import AUTO, PredictionSettings, family_name
 from congruence.tasks.model_outputs.law import UnreadableOutputError
 from congruence.tasks.model_outputs.read import answer_of, said_of
 from congruence.tasks.models.registry import ModelVersion, resolve
@@ -101,7 +102,11 @@ class PredictiveModel:
         """
         output = self.output(frame, start=start)
         try:
-            return read_distribution(output, self.settings, len(frame), start=start)
+            found = read_distribution(output, self.settings, len(frame), start=start)
+            if self.settings.exposure is None:
+                return found
+            exposure = exposure_in(frame, self.settings.exposure, start)
+            return exposed(found, family_name(type(found)), exposure)
         except ContractError as error:
             raise ContractError(f"{self.identity.label}: {mask_text(str(error))}") from error
         except Exception as error:  # so may the objects that it returns
@@ -152,6 +157,8 @@ class PredictiveModel:
 
     def _inputs(self, frame: pd.DataFrame) -> Any:
         schema = self._input_schema
+        if EXPOSURE in frame.columns:
+            frame = frame.drop(columns=EXPOSURE)
         if schema is None:
             return frame
         if schema.has_input_names():

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, model_validator
 
 from congruence.kernels import distributions
+from congruence.tasks.contract.exposure import RATES
 from congruence.tasks.model_outputs.call import parse_call
 from congruence.tasks.settings.strict import Strict
 
@@ -63,6 +64,8 @@ class PredictionSettings(Strict):
     Quantiles that cross are sorted (Chernozhukov et al. 2010), or refused with ``crossing: refuse``; ``tails`` says how
     they go on beyond the outer levels.
 
+    ``exposure`` names the column by which predicted rates are multiplied: a rate model is one of counts with it.
+
     ``method`` asks the model behind MLflow's wrapper: "pred_dist", or "predict(return_std=True)" with literal
     arguments. Family "auto", the default, reads what comes back by its structure (``congruence.tasks.model_outputs``).
     """
@@ -83,6 +86,8 @@ class PredictionSettings(Strict):
     """Of quantiles that fall as the level rises: sort by default."""
     tails: Literal["normal", "exponential", "none"] | None = None
     """Of quantiles beyond the outer levels: normal by default, through the outer two on each side."""
+    exposure: str | None = None
+    """Column of how long, or of how much, each count is: the predicted mean is multiplied by it."""
 
     @model_validator(mode="after")
     def _consistent(self) -> PredictionSettings:
@@ -103,6 +108,8 @@ class PredictionSettings(Strict):
                 raise ValueError(f"{name}: is given with family 'quantiles', and only with it")
         if self.draws_axis is not None and self.family != "samples":
             raise ValueError("draws_axis: is given with family 'samples', and only with it")
+        if self.exposure is not None and self.family not in (AUTO, *RATES):
+            raise ValueError(f"exposure: multiplies the mean of a law of counts, one of {', '.join(RATES)}")
         if self.levels is not None and not _increasing_probabilities(self.levels):
             raise ValueError(f"levels: {self.levels} must increase strictly and lie inside (0, 1)")
         for key, entries in (("columns", self.columns), ("transforms", self.transforms)):
@@ -127,7 +134,7 @@ class PredictionSettings(Strict):
 
     def digested(self) -> dict[str, Any]:
         """What a digest covers: stays as it was for settings that give nothing that came later."""
-        later = ("method", "borders", "support", "draws_axis", "crossing", "tails")
+        later = ("method", "borders", "support", "draws_axis", "crossing", "tails", "exposure")
         given = self.model_dump(mode="json")
         if self.family == "quantiles":  # which were read without tails before there were any
             given["tails"] = self.tails or "normal"

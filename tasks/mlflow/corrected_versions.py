@@ -113,6 +113,20 @@ def require_inputs(split: Split, fitted: FittedVersion) -> None:
         )
 
 
+def require_exposure(split: Split, predictions: PredictionSettings) -> None:
+    """Refuse to correct a version of rates whose exposure is no model input: the corrected one multiplies by itself.
+
+    Raises:
+        ContractError: names the column.
+    """
+    exposure = predictions.exposure
+    if exposure is not None and exposure not in split.settings.model_input_columns:
+        raise ContractError(
+            f"split '{split.name}': the predicted rates are multiplied by the exposure {exposure!r}, which the "
+            f"corrected model must be given; add {exposure} to model_inputs of every split"
+        )
+
+
 def register_recalibrated(
     settings: EvaluationSettings, origin: Origin, fitted: FittedVersion, encoder: DescribedEmbedding | None
 ) -> ModelVersion:

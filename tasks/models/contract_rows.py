@@ -8,10 +8,18 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
+from congruence.tasks.contract.exposure import EXPOSURE
 from congruence.tasks.data import Shard, Split
 from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.encoders.images import decode_image
 from congruence.tasks.encoders.settings import EncoderSettings
+
+
+def model_frame(split: Split, shard: Shard) -> pd.DataFrame:
+    """The model inputs of ``shard``, and the exposure of its rows where the split names one (``EXPOSURE``)."""
+    frame = split.frame(shard, split.settings.model_input_columns)
+    exposure = None if split.settings.exposure is None else split.design([shard]).exposure
+    return frame if exposure is None else frame.assign(**{EXPOSURE: exposure})
 
 
 def contract_rows(split: Split, most: int, *, missing: bool = False) -> tuple[pd.DataFrame, Array | None]:
@@ -22,7 +30,7 @@ def contract_rows(split: Split, most: int, *, missing: bool = False) -> tuple[pd
     where the split has none.
     """
     first = split.shards[0]
-    frame = split.frame(first, split.settings.model_input_columns)
+    frame = model_frame(split, first)
     targets = split.targets(first) if split.settings.target_columns else None
     needed = [] if missing else [name for name in frame.columns if name in split.settings.input_columns]
     usable = frame[needed].notna().all(axis=1).to_numpy()

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.dependence.weights import require_weights
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.streams import hashed_keys
 from congruence.tasks.data import Shard, Split
@@ -140,6 +141,18 @@ class EvaluatedRows:
         """Groups, times, weights and exposures of the valid rows of a block, (rows,) each."""
         shards = self.blocks[block]
         return self.split.design(shards).rows(self.valid[shards[0].start : shards[-1].stop])
+
+    def weights(self, block: int) -> Array | None:
+        """What each valid row of a block counts in means, (rows,), of mean 1 over all valid rows; None for equal."""
+        if self.split.settings.weight is None:
+            return None
+        weight = self.design(block).weight
+        return None if weight is None else weight / self._mean_weight
+
+    @cached_property
+    def _mean_weight(self) -> float:
+        weight = self.all_design().weight
+        return 1.0 if weight is None else float(np.mean(require_weights(weight, len(weight))))
 
     def keys(self, block: int) -> Array:
         """Numbers that stand for the keys of the valid rows of a block, (rows,): scores are randomised by them."""

@@ -17,10 +17,11 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.tasks.contract import ContractReport, PredictionSettings, PredictiveModel, check_contract
 from congruence.tasks.contract.errors import ContractError
+from congruence.tasks.contract.exposure import require_counts
 from congruence.tasks.contract.model import failure_text, fetch, load_version
 from congruence.tasks.data import Shard, Split
 from congruence.tasks.models.address import PredictionAddress
-from congruence.tasks.models.contract_rows import contract_rows
+from congruence.tasks.models.contract_rows import contract_rows, model_frame
 from congruence.tasks.models.encoding import describe
 from congruence.tasks.models.isolated import IsolatedModel
 from congruence.tasks.models.predictions import concatenate, pending, remove_damaged, write_range
@@ -32,6 +33,8 @@ from congruence.tasks.runtime.errors import SettingsError
 logger = logging.getLogger(__name__)
 
 CONTRACT_ROWS = 32
+RATE_ROWS = 2048
+"""Rows, of tables and texts, that tell predicted rates from counts where the split names an exposure."""
 _KEPT_MODELS = 2
 _RANGE_ROWS = 2**16
 _RANGE_BYTES = 2**26
@@ -157,7 +160,11 @@ def try_contract(served: ServedVersion, split: Split, *, missing: bool = False) 
     frame, targets = contract_rows(split, CONTRACT_ROWS, missing=missing)
     model = warm_model(served)
     try:
-        return check_contract(model, frame, targets)
+        found = check_contract(model, frame, targets)
+        if targets is not None and split.settings.exposure is not None and split.settings.input_kind != "image":
+            frame, targets = contract_rows(split, RATE_ROWS)
+            require_counts(served.label, model.predict(frame), frame, targets)
+        return found
     except ContractError as error:
         keys = split.keys(split.shards[0])
         raise naming_the_row(model.predict, frame, lambda row: keys[row], error) from error
@@ -282,4 +289,4 @@ def _joined(model: PredictiveModel, parts: Sequence[Distribution]) -> Distributi
 
 
 def _valid_rows(split: Split, shard: Shard, mask: Array) -> pd.DataFrame:
-    return split.frame(shard, split.settings.model_input_columns)[mask]
+    return model_frame(split, shard)[mask]

@@ -71,8 +71,9 @@ class RecalibratedModel(PythonModel):
         """MLflow's entry: the corrected laws of the rows, in order."""
         frame = model_input.reset_index(drop=True)
         output, self.read_by = self.parent.output(frame), self.settings
-        if isinstance(output, Law):  # of a native model: its laws are written into columns of ours
-            law = law_distribution(output, len(frame))
+        counts = self.settings.exposure is not None  # rates times the exposure are no columns of the parent
+        if isinstance(output, Law) or counts:  # laws of a native model are written into columns of ours
+            law = self.parent.predict(frame) if counts else law_distribution(output, len(frame))
             output, self.read_by = distribution_columns(law), describe_distribution(law)
         columns = output_columns(output, len(frame))
         base = read_distribution(columns, self.read_by, len(frame))

@@ -11,11 +11,10 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.decomposition import marginal_crps
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.resampling.aggregation import ScoreStatistics, sliced_statistics
 from congruence.kernels.streams import hashed_keys
-from congruence.tasks.scores.summary import mean_columns, slice_groups, slice_rows
+from congruence.tasks.scores.summary import mean_columns, slice_groups, slice_rows, whole_columns
 
 BLOCK_ROWS = 2**16
 
@@ -29,6 +28,7 @@ class ScoreBlocks:
         predictive: v laws.
         targets: (v,) or (v, q).
         keys: numbers that stand for the rows' keys, (v,).
+        weights: what each row counts in means, (v,); equal by default.
     """
 
     def __init__(
@@ -38,11 +38,12 @@ class ScoreBlocks:
         predictive: Distribution,
         targets: Array,
         keys: Array,
+        weights: Array | None = None,
     ) -> None:
         self._requested, self._predictive, self._targets, self._keys = requested, predictive, targets, keys
-        self._points = dict(points)
-        if "crps" in points and "crps" in requested and targets.ndim == 1:
-            self._points["marginal_crps"] = marginal_crps(targets)  # of all rows, not of a block's
+        self._weights = weights
+        # What needs all rows, not a block's.
+        self._points = {**points, **whole_columns(requested, points, predictive, targets, weights)}
 
     def __iter__(self) -> Iterator[tuple[slice, dict[str, Array]]]:
         for start in range(0, len(self._targets), BLOCK_ROWS):
@@ -52,7 +53,16 @@ class ScoreBlocks:
 
     def statistics(self) -> ScoreStatistics:
         """Of all rows."""
-        return reduce(add, (ScoreStatistics.of(columns, keys=self._keys[rows]) for rows, columns in self))
+        return reduce(
+            add,
+            (
+                ScoreStatistics.of(columns, keys=self._keys[rows], weights=self._weights_of(rows))
+                for rows, columns in self
+            ),
+        )
+
+    def _weights_of(self, rows: slice) -> Array | None:
+        return None if self._weights is None else self._weights[rows]
 
     def slice_table(self, labels: pd.DataFrame, floor_share: float = 1.0) -> pd.DataFrame:
         """``summary.slice_table`` of the labels (v, slices)."""
@@ -61,7 +71,10 @@ class ScoreBlocks:
         for rows, columns in self if groups else ():
             for name, (codes, _) in groups.items():
                 merged = found[name]
-                for code, part in sliced_statistics(columns, codes[rows], keys=self._keys[rows]).items():
+                weights = self._weights_of(rows)
+                for code, part in sliced_statistics(
+                    columns, codes[rows], keys=self._keys[rows], weights=weights
+                ).items():
                     merged[code] = merged[code] + part if code in merged else part
         table = [
             row

@@ -38,7 +38,9 @@ SCORES = (
     "squared_error",
     "pit",
 )
-ROW_COLUMNS = ("key", "valid", "reason", "target")
+ROW_WEIGHT = "row_weight"
+"""What each row counts in means: a column of the scores where the split names weights."""
+ROW_COLUMNS = ("key", "valid", "reason", "target", ROW_WEIGHT)
 INFLUENCE = ("key", "cce_squared_influence", "cce_influence")
 SIGNIFICANCE = 0.05
 EACH_OF_TWO = SIGNIFICANCE / 2.0

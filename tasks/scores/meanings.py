@@ -165,6 +165,28 @@ MEANINGS: dict[str, Meaning] = {
     "sharpness": Meaning(
         "sharpness", "How wide the predictive distributions are; to be judged with coverage.", TARGET, "neither"
     ),
+    "actual_over_expected": Meaning(
+        "A/E",
+        "Actual over expected: the sum of the counts over the sum of the predicted means. 1 is right in total; by "
+        "slice it says where the version predicts too few or too many.",
+        SHARE,
+        "neither",
+        ROWS,
+    ),
+    "deviance": Meaning(
+        "deviance",
+        "Mean Poisson deviance of the predicted means: 2 (y log(y / mean) - (y - mean)). Compares versions on the "
+        "same rows by their means alone.",
+        "per row",
+        interval=ROWS,
+    ),
+    "effective_rows": Meaning(
+        "effective rows",
+        "How many rows of equal weight say as much as the weighted ones: (sum w)² / sum w² (Kish). Far below the rows: "
+        "a few of them decide every weighted mean.",
+        "rows",
+        "neither",
+    ),
     "quantile_crossing_share": Meaning(
         "crossing quantiles",
         "Share of rows whose predicted quantiles fell where the level rises, and were sorted.",

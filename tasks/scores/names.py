@@ -19,6 +19,8 @@ MetricName = Literal[
     "skce",
     "coverage",
     "sharpness",
+    "actual_over_expected",
+    "deviance",
 ]
 
 MEANS = {"nll_mean": "nll", "crps_mean": "crps", "mae": "absolute_error"}

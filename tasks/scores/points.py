@@ -25,7 +25,7 @@ from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.block_statistics import ScoreBlocks, hashed_by_block
 from congruence.tasks.scores.correction import CorrectionPreview
-from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, Metric, SplitSummary
+from congruence.tasks.scores.evaluation import INFLUENCE, ROW_WEIGHT, Evaluation, Metric, SplitSummary
 from congruence.tasks.scores.features import named_features, numbers_of_inputs, rows_looked_at
 from congruence.tasks.scores.names import requested_metrics
 from congruence.tasks.scores.picture import principal_axes
@@ -39,6 +39,7 @@ from congruence.tasks.scores.summary import (
     floor_share,
     mean_columns,
     other_metrics,
+    whole_columns,
 )
 from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.settings.digest import settings_digest
@@ -80,9 +81,12 @@ def score_version(
         points["calibration_region"] = np.array(regions.names)[regions.labels]
     frame = with_scores(frame, points, valid)
     labels = frame.loc[valid, split.settings.slices]
-    blocks = ScoreBlocks(requested, points, predictive, targets, hashed)
+    weights = rows.all_design().weight
+    if weights is not None:
+        frame[ROW_WEIGHT] = over_all_rows(weights, valid)
+    blocks = ScoreBlocks(requested, points, predictive, targets, hashed, weights)
     summary = congruence_metrics(result, test, expected) | estimated_of(blocks.statistics(), settings.seed)
-    summary |= other_metrics(requested, points, predictive, targets, settings.seed)
+    summary |= other_metrics(requested, points, predictive, targets, settings.seed, weights)
     if measurement.repeat_std is not None:
         summary["cce_std"] = Metric(measurement.repeat_std)
     wrong: WhatIsWrong | None = None
@@ -233,13 +237,15 @@ def summarise(
     test: CongruenceTest | None = None,
     expected: ExpectedCongruence | None = None,
     calibration: VersionCalibration | None = None,
+    weights: Array | None = None,
 ) -> dict[str, Metric]:
     """The metrics of a version from the scores of its rows (``score_points``), with intervals where they are means."""
     metrics = congruence_metrics(result, test, expected)
-    metrics |= estimated(mean_columns(requested, points, predictive, targets), keys, seed)
+    whole = {**points, **whole_columns(requested, points, predictive, targets, weights)}
+    metrics |= estimated(mean_columns(requested, whole, predictive, targets), keys, seed, weights)
     if calibration is not None:
         metrics |= calibration_metrics(calibration.test)
-    return metrics | other_metrics(requested, points, predictive, targets, seed)
+    return metrics | other_metrics(requested, points, predictive, targets, seed, weights)
 
 
 def _provenance(settings: EvaluationSettings, encoder: Encoder, measurement: VersionMeasurement) -> dict[str, Any]:

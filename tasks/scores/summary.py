@@ -18,11 +18,13 @@ import pandas as pd
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.decomposition import crps_decomposition, marginal_crps
 from congruence.kernels.calibration.regression import even_levels
+from congruence.kernels.calibration.totals import has_total, poisson_deviances
 from congruence.kernels.calibration.uniformity import chi_square, cramer_von_mises, kolmogorov_smirnov
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.congruence.expected import ExpectedCongruence
 from congruence.kernels.congruence.result import CongruenceResult, excess_interval, excess_over
 from congruence.kernels.congruence.test import CongruenceTest
+from congruence.kernels.dependence.weights import mean_over
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.kernel_calibration import (
     MaximumMeanDiscrepancy,
@@ -43,6 +45,7 @@ from congruence.tasks.scores.names import MEANS, SHARES_OF_QUANTILES
 PIT_LEVELS = {f"pit_{j}": float(level) for j, level in enumerate(even_levels())}
 COVERAGE_LEVELS = (0.5, 0.8, 0.9, 0.95)
 COVERAGE_COLUMNS = tuple(f"{kind}_{level}" for level in COVERAGE_LEVELS for kind in ("covered", "width"))
+WHOLE_COLUMNS = ("marginal_crps", "actual", "expected", "poisson_deviance")
 _REQUESTED_MEANS = {name.removesuffix("_mean"): column for name, column in MEANS.items()}
 DECOMPOSED_ROWS = 10_000
 SKCE_ROWS = 50_000
@@ -75,11 +78,10 @@ def mean_columns(
     for metric, column in {**_REQUESTED_MEANS, "rmse": "squared_error"}.items():
         if metric in requested and column in points:
             columns[column] = points[column]
-    if "crps" in columns:
-        if "marginal_crps" in points:
-            columns["marginal_crps"] = points["marginal_crps"]
-        elif targets is not None and targets.ndim == 1:
-            columns["marginal_crps"] = marginal_crps(targets)
+    whole = points
+    if predictive is not None and targets is not None and not set(WHOLE_COLUMNS) & set(points):
+        whole = whole_columns(requested, points, predictive, targets)
+    columns |= {name: whole[name] for name in WHOLE_COLUMNS if name in whole}
     if "ece" in requested and "pit" in points:
         columns |= {name: points["pit"] <= level for name, level in PIT_LEVELS.items()}
     if "coverage" in requested:
@@ -88,6 +90,31 @@ def mean_columns(
             kept = coverage_columns(predictive, targets)
         columns |= kept
     return columns
+
+
+def whole_columns(
+    requested: tuple[str, ...],
+    points: Mapping[str, Array],
+    predictive: Distribution,
+    targets: Array,
+    weights: Array | None = None,
+) -> dict[str, Array]:
+    """Columns that no block of rows can make alone, (v,) each.
+
+    The CRPS of the marginal law; of counts the parts of actual over expected, and the Poisson deviance, where no target
+    is negative and every mean is positive.
+    """
+    found: dict[str, Array] = {}
+    if targets.ndim != 1:
+        return found
+    if "crps" in requested and "crps" in points:
+        found["marginal_crps"] = marginal_crps(targets, weights)
+    if predictive.is_discrete and "mean" in points and has_total(targets, points["mean"]):
+        if "actual_over_expected" in requested:
+            found |= {"actual": targets, "expected": points["mean"]}
+        if "deviance" in requested:
+            found["poisson_deviance"] = poisson_deviances(targets, points["mean"])
+    return found
 
 
 def coverage_columns(predictive: Distribution, targets: Array) -> dict[str, Array]:
@@ -114,6 +141,12 @@ def mean_metrics(columns: Collection[str], floor_share: float = 1.0) -> dict[str
     functions |= {name: _mean(column) for name, column in MEANS.items() if column in columns}
     if "marginal_crps" in columns:
         functions["crps_skill"] = _skill
+    if "actual" in columns:
+        functions["actual_over_expected"] = lambda mean: (
+            mean["actual"] / np.where(mean["expected"] > 0.0, mean["expected"], np.nan)
+        )
+    if "poisson_deviance" in columns:
+        functions["deviance"] = _mean("poisson_deviance")
     if "squared_error" in columns:
         functions["rmse"] = lambda mean: np.sqrt(mean["squared_error"])
     if "pit_0" in columns:
@@ -137,9 +170,11 @@ def _expected_calibration_error(mean: Means) -> Any:
     return sum(abs(mean[name] - level) for name, level in PIT_LEVELS.items()) / len(PIT_LEVELS)
 
 
-def estimated(columns: Mapping[str, Array], keys: Array | None, seed: int) -> dict[str, Metric]:
+def estimated(
+    columns: Mapping[str, Array], keys: Array | None, seed: int, weights: Array | None = None
+) -> dict[str, Metric]:
     """Every mean-type metric but CCE's, with its 95 % bootstrap interval over the points, which are independent."""
-    return estimated_of(ScoreStatistics.of(columns, keys=keys), seed)
+    return estimated_of(ScoreStatistics.of(columns, keys=keys, weights=weights), seed)
 
 
 def estimated_of(statistics: ScoreStatistics, seed: int) -> dict[str, Metric]:
@@ -150,7 +185,8 @@ def estimated_of(statistics: ScoreStatistics, seed: int) -> dict[str, Metric]:
     estimates = statistics.estimates(functions, seed=seed)
     if "ece" in estimates:
         estimates["ece"] = statistics.mean_absolute_deviation(PIT_LEVELS, seed=seed)
-    return {name: _metric(estimate) for name, estimate in estimates.items() if np.isfinite(estimate.value)}
+    found = {name: _metric(estimate) for name, estimate in estimates.items() if np.isfinite(estimate.value)}
+    return found if statistics.weighted is None else found | {"effective_rows": Metric(statistics.effective_rows)}
 
 
 def congruence_metrics(
@@ -173,7 +209,7 @@ def congruence_metrics(
         metrics["cce_expected"] = Metric(expected.mean, expected.low, expected.high)
     if test is not None:
         metrics["cce_p_value"] = Metric(test.p_value)
-        metrics["cce_significant_share"] = Metric(float(np.mean(test.significant_points())))
+        metrics["cce_significant_share"] = Metric(mean_over(test.significant_points(), result.weights))
     return {name: metric for name, metric in metrics.items() if np.isfinite(metric.value)}
 
 
@@ -202,7 +238,11 @@ def _metric(estimate: Estimate) -> Metric:
 
 
 def slice_table(
-    columns: Mapping[str, Array], labels: pd.DataFrame, keys: Array, floor_share: float = 1.0
+    columns: Mapping[str, Array],
+    labels: pd.DataFrame,
+    keys: Array,
+    floor_share: float = 1.0,
+    weights: Array | None = None,
 ) -> pd.DataFrame:
     """The mean-type metrics of each value of each slice column: columns slice, value, rows and one per metric.
 
@@ -214,7 +254,9 @@ def slice_table(
     rows: list[dict[str, Any]] = []
     for name in labels.columns:
         codes, values = slice_groups(labels[name])
-        rows += slice_rows(str(name), values, sliced_statistics(columns, codes, keys=hashed), floor_share)
+        rows += slice_rows(
+            str(name), values, sliced_statistics(columns, codes, keys=hashed, weights=weights), floor_share
+        )
     return pd.DataFrame(rows)
 
 
@@ -223,9 +265,12 @@ def slice_rows(
 ) -> Iterator[dict[str, Any]]:
     """The rows of ``slice_table`` for one slice column: ``values`` names the groups, which go by their numbers."""
     for code, statistics in groups.items():
+        if not statistics.counts.any():  # none of its rows counts
+            continue
         means, functions = statistics.means(), mean_metrics(statistics.names, floor_share)
         measured = {metric: float(function(means)) for metric, function in functions.items()}
-        yield {"slice": name, "value": str(values[code]), "rows": statistics.rows, **measured}
+        effective = {} if statistics.weighted is None else {"effective_rows": statistics.effective_rows}
+        yield {"slice": name, "value": str(values[code]), "rows": statistics.rows, **effective, **measured}
 
 
 def slice_groups(values: pd.Series[Any]) -> tuple[Array, Array]:
@@ -249,23 +294,33 @@ def slice_groups(values: pd.Series[Any]) -> tuple[Array, Array]:
 
 
 def other_metrics(
-    requested: tuple[str, ...], points: Mapping[str, Array], predictive: Distribution, targets: Array, seed: int
+    requested: tuple[str, ...],
+    points: Mapping[str, Array],
+    predictive: Distribution,
+    targets: Array,
+    seed: int,
+    weights: Array | None = None,
 ) -> dict[str, Metric]:
-    """Metrics that are no means over points: sharpness, uniformity of the PIT, CRPS taken apart, the SKCE."""
-    metrics = column_metrics(requested, points)
+    """Metrics without an interval: sharpness, uniformity of the PIT, CRPS taken apart, the SKCE.
+
+    Tests of uniformity and the SKCE are of the rows as they are, whatever these count in means.
+    """
+    metrics = column_metrics(requested, points, weights)
     if "crps" in requested and "crps" in points and targets.ndim == 1:
-        metrics |= score_decomposition(predictive, targets, seed)
+        metrics |= score_decomposition(predictive, targets, seed, weights)
     return metrics | kernel_calibration_error(predictive, targets, seed) if "skce" in requested else metrics
 
 
-def column_metrics(requested: tuple[str, ...], points: Mapping[str, Array]) -> dict[str, Metric]:
+def column_metrics(
+    requested: tuple[str, ...], points: Mapping[str, Array], weights: Array | None = None
+) -> dict[str, Metric]:
     """Those of ``other_metrics`` that the columns alone give."""
     values: dict[str, float] = {}
     if "sharpness" in requested and "std" in points:
-        values["sharpness"] = sharpness_of(points["std"])
+        values["sharpness"] = sharpness_of(points["std"], weights)
     for name, column in SHARES_OF_QUANTILES.items():
         if column in points:
-            values[name] = float(np.mean(points[column]))
+            values[name] = mean_over(points[column], weights)
     if "pit" in requested and "pit" in points:
         values["pit_ks_p_value"] = kolmogorov_smirnov(points["pit"]).p_value
         values["pit_cvm_p_value"] = cramer_von_mises(points["pit"]).p_value
@@ -277,13 +332,16 @@ def _finite(values: Mapping[str, float]) -> dict[str, Metric]:
     return {name: Metric(float(value)) for name, value in values.items() if np.isfinite(value)}
 
 
-def score_decomposition(predictive: Distribution, targets: Array, seed: int) -> dict[str, Metric]:
+def score_decomposition(
+    predictive: Distribution, targets: Array, seed: int, weights: Array | None = None
+) -> dict[str, Metric]:
     """Miscalibration, discrimination and uncertainty of the CRPS; of more than 10,000 rows, of as many at random."""
     if len(targets) > DECOMPOSED_ROWS:
         chosen = stream(seed, "rows of the score decomposition").choice(len(targets), DECOMPOSED_ROWS, replace=False)
         rows = np.sort(chosen)
         predictive, targets = predictive[rows], targets[rows]
-    found = crps_decomposition(targets, predictive)
+        weights = None if weights is None else weights[rows]
+    found = crps_decomposition(targets, predictive, weights=weights)
     return _finite({f"crps_{part}": found.crps(part) for part in ("miscalibration", "discrimination", "uncertainty")})
 
 

@@ -66,6 +66,19 @@ class EvaluationSettings(Strict):
     max_invalid: float = Field(default=0.01, ge=0, le=1, description="share of unusable rows at which a run stops")
     seed: int = Field(default=0, description="of everything that is drawn")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _exposure_of_the_predictions(cls, given: Any) -> Any:
+        """Predictions that name an exposure name it for every split that names none."""
+        named = _field(_field(given, "predictions"), "exposure")
+        if named is None:
+            return given
+        splits = _field(given, "splits")
+        found = {"splits": [_with_exposure(split, named) for split in splits]} if isinstance(splits, list) else {}
+        if _field(given, "reference") is not None:
+            found["reference"] = _with_exposure(_field(given, "reference"), named)
+        return {**given, **found} if isinstance(given, dict) else given
+
     @model_validator(mode="after")
     def _splits_have_names_of_their_own(self) -> EvaluationSettings:
         names = [split.name for split in self.splits]
@@ -105,6 +118,16 @@ class EvaluationSettings(Strict):
     def home_folder(self) -> Path:
         """The folder that holds everything a run leaves on disk."""
         return default_home() if self.home is None else self.home.resolve()
+
+
+def _field(given: Any, name: str) -> Any:
+    return given.get(name) if isinstance(given, dict) else getattr(given, name, None)
+
+
+def _with_exposure(split: Any, exposure: str) -> Any:
+    if isinstance(split, SplitSettings):
+        return split if split.exposure is not None else split.model_copy(update={"exposure": exposure})
+    return {**split, "exposure": split.get("exposure") or exposure} if isinstance(split, dict) else split
 
 
 def load_settings(path: Path, overrides: dict[str, Any] | None = None) -> EvaluationSettings:

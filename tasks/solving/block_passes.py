@@ -38,6 +38,9 @@ class RowBlocks(Protocol):
     def predictive(self, block: int, version: str) -> Distribution:
         """What a version predicts for the block's rows."""
 
+    def weights(self, block: int) -> Array | None:
+        """What each of the block's rows counts in means, (rows,), of mean 1 over the split; None for equal ones."""
+
 
 def targets_of(blocks: RowBlocks, block: int, first: int) -> Array:
     """The targets of a block, checked."""
@@ -96,6 +99,9 @@ class SampledRows:
         """See RowBlocks."""
         return self.models[version]
 
+    def weights(self, block: int) -> None:
+        """See RowBlocks: what is tried on some rows needs none."""
+
 
 def whole_rows(blocks: RowBlocks, block: int, first: int, versions: list[str], positions: Array) -> Pass:
     """Some rows of the split with all that is known of them: embeddings as they are, targets, predictions."""
@@ -150,7 +156,7 @@ def scores(
     """What each version scores at the rows of the block, which is written here, and its sums."""
     predictive = {answer.version.name: blocks.predictive(block, answer.version.name) for answer in answers}
     inputs, targets = inputs_of(blocks, block, first), targets_of(blocks, block, first)
-    sums, columns = score_sums(system, inputs, targets, predictive, answers, first, checked)
+    sums, columns = score_sums(system, inputs, targets, predictive, answers, first, checked, blocks.weights(block))
     for name, written in columns.items():
         write(block, name, written)
     return sums

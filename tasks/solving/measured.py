@@ -98,6 +98,7 @@ class MeasurementInBlocks:
             0,
             uncertainty=replace(known, influence=influence),
             bound_kind=found.certificate.kind,
+            weights=columns.get("weight"),
         )
         test = found.test
         if test is not None:

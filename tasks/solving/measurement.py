@@ -18,6 +18,7 @@ from congruence.kernels.congruence.preparation import Prepare, prepare
 from congruence.kernels.congruence.prepared import PreparedCongruence, SolvedErrors
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.congruence.test import CongruenceTest
+from congruence.kernels.dependence.weights import mean_one
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.protocol.evaluation import evaluate_references, protocol_references, resolved_output_kernel
@@ -111,18 +112,20 @@ def measure(
     *,
     query: Array | None = None,
     keys: Array | None = None,
+    weights: Array | None = None,
     prepare_inputs: Prepare = prepare,
 ) -> Measurement:
     """CCE of every version, estimated on ``embeddings`` (n, d) with ``targets`` (n,) or (n, q), in this process.
 
     It is measured at the same points, or at the embeddings ``query`` (m, d).
     ``prepare_inputs`` says where Gram systems are prepared: in this process by default, or on a Dask cluster
-    (``OnCluster``). ``keys`` name the rows for the randomised PIT of counts, as in the scores. Calibration given the
+    (``OnCluster``). ``keys`` name the rows for the randomised PIT of counts, as in the scores;
+    ``weights`` are what each point counts in means over them. Calibration given the
     input is measured at the targets' own rows under protocols without repeats (``can_be_tested``).
     """
     held = {name: HeldVersion(targets, predictive, keys, name) for name, predictive in versions.items()}
     found, checkpoints = measure_versions(
-        settings, protocol, embeddings, targets, held, query=query, prepare_inputs=prepare_inputs
+        settings, protocol, embeddings, targets, held, query=query, weights=weights, prepare_inputs=prepare_inputs
     )
     return Measurement(found, protocol, checkpoints)
 
@@ -135,6 +138,7 @@ def measure_versions(
     versions: Mapping[str, VersionRows[Kept]],
     *,
     query: Array | None = None,
+    weights: Array | None = None,
     prepare_inputs: Prepare = prepare,
     reasons: Mapping[str, str] | None = None,
     calls: Calls | None = None,
@@ -154,6 +158,9 @@ def measure_versions(
     checkpoints: list[Checkpoint] = []
     started = time.perf_counter()
     judged, references = _references(protocol, x, points, settings.seed, _remembering(prepare_inputs, checkpoints))
+    if weights is not None:
+        counted = mean_one(weights, len(x if points is None else points))
+        judged, references = judged.counting(counted), (each.counting(counted) for each in references)
     ready = time.perf_counter()
     kernel = resolved_output_kernel(protocol, targets, x, judged.prepared if protocol.downsampling is None else None)
     solved: Mapping[str, SolvedErrors | RepeatedResult]

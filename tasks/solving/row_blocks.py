@@ -293,7 +293,13 @@ class _Split:
         known = {
             a.version.name: (
                 a.version,
-                InfluenceWeights.of(filters, system.spread, a.fit, solved.scores[a.version.name], self.n),
+                InfluenceWeights.of(
+                    filters,
+                    solved.scores[a.version.name].added.get("weighted spread", system.spread),
+                    a.fit,
+                    solved.scores[a.version.name],
+                    self.n,
+                ),
             )
             for a in solved.answers
         }

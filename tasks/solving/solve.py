@@ -175,6 +175,7 @@ def _solve_in_memory(
         work.reference.all_targets(),
         versions,
         query=None if work.query is None else work.query.embeddings(),
+        weights=(work.query or work.reference).all_design().weight,
         prepare_inputs=place,
         reasons=place.reasons,
         calls=WorkerCalls(client),

@@ -17,6 +17,7 @@ from congruence.kernels.congruence.expected import ExpectedCongruence, expected_
 from congruence.kernels.congruence.prepared import SolvedErrors
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.congruence.test import CongruenceTest, smoothed_test, tested_smoother
+from congruence.kernels.dependence.weights import mean_over
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.kernel_functions import Kernel
@@ -199,7 +200,7 @@ def _expected(
         targets,
         predictive,
         split.kernel,
-        mean_squared_floor=float(np.mean(result.noise_floor_values**2)),
+        mean_squared_floor=mean_over(result.noise_floor_values**2, result.weights),
         roots=split.roots,
         seed=split.seed,
     )

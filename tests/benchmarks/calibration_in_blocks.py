@@ -48,6 +48,9 @@ class FileBlocks:
     def keys(self, block: int) -> np.ndarray:
         return block * BLOCK_ROWS + np.arange(self.sizes[block])
 
+    def weights(self, block: int) -> None:
+        """See RowBlocks."""
+
     def predictive(self, block: int, version: str) -> Distribution:
         spread = self._read("spread", block)
         return Normal(self._read("mean", block), spread if version == "right" else np.full(len(spread), 1.0))

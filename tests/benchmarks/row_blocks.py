@@ -44,6 +44,9 @@ class StoredBlocks:
     def targets(self, block: int) -> np.ndarray:
         return self._read("y", block)
 
+    def weights(self, block: int) -> None:
+        """See RowBlocks."""
+
     def predictive(self, block: int, version: str) -> Distribution:
         mean = self._read("mean", block)
         if version == "normal":

@@ -246,6 +246,9 @@ class Cut:
     def targets(self, block: int) -> Any:
         return self.rows.targets(0)[self._of(block)]
 
+    def weights(self, block: int) -> None:
+        """See RowBlocks."""
+
     def predictive(self, block: int, version: str) -> Any:
         return self.rows.predictive(0, version)[self._of(block)]
 

@@ -61,6 +61,9 @@ class KeptBlocks:
     def keys(self, block: int) -> np.ndarray:
         return np.arange(self.cuts[block], self.cuts[block + 1])
 
+    def weights(self, block: int) -> None:
+        """See RowBlocks."""
+
     def predictive(self, block: int, version: str) -> Distribution:
         return self.models[version][slice(self.cuts[block], self.cuts[block + 1])]
 

@@ -10,6 +10,7 @@ from congruence.kernels import Distribution, MultivariateNormal, Normal, prepare
 from congruence.kernels.protocol.protocol import EXACT
 from congruence.kernels.solvers import planning
 from congruence.tasks.dask.clusters import dask_client
+from congruence.tasks.data.design import SampleDesign
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.solver import SolverSettings
 from congruence.tasks.solving import plan, solve
@@ -42,6 +43,9 @@ class Rows:
     def targets(self, block):
         return self.y[self._of(block)]
 
+    def weights(self, block):
+        """See RowBlocks."""
+
     def predictive(self, block, version):
         return self.laws[version][self._of(block)]
 
@@ -52,6 +56,9 @@ class Rows:
 
     def embeddings(self):
         return self.x
+
+    def all_design(self):
+        return SampleDesign()
 
     def all_targets(self):
         return self.y

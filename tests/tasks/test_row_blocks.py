@@ -25,6 +25,7 @@ from congruence.kernels import (
 from congruence.kernels.bandwidths import variance_gamma
 from congruence.kernels.congruence.expected import expected_congruence
 from congruence.kernels.congruence.test import congruence_tests
+from congruence.kernels.dependence.weights import mean_one
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.protocol.output_scales import output_kernel
 from congruence.kernels.protocol.protocol import EXACT, PREPRINT
@@ -48,6 +49,7 @@ class HeldBlocks:
     models: dict[str, Distribution]
     cuts: Sequence[int]
     fatal: Path | None = field(default=None)
+    counts: np.ndarray | None = field(default=None)
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -61,6 +63,9 @@ class HeldBlocks:
 
     def targets(self, block: int) -> np.ndarray:
         return self.y[self._rows(block)]
+
+    def weights(self, block: int) -> np.ndarray | None:
+        return None if self.counts is None else self.counts[self._rows(block)]
 
     def predictive(self, block: int, version: str) -> Distribution:
         return self.models[version][self._rows(block)]
@@ -129,13 +134,15 @@ def bits(measurements: dict[str, BlockMeasurement]) -> list[object]:
     ]
 
 
-@pytest.mark.parametrize("family", ["normal", "counts", "ensemble"])
+@pytest.mark.parametrize("family", ["normal", "counts", "ensemble", "weighted"])
 @pytest.mark.parametrize(("n", "tight"), [(4300, 1e-10), (5400, 5e-6)])
 def test_every_number_is_that_of_a_split_in_memory(threads, tmp_path, family, n, tight):
+    weights = mean_one(np.random.default_rng(9).exponential(size=n), n) if family == "weighted" else None
+    family = "normal" if family == "weighted" else family
     x, y, mean = split(n)
     y = np.maximum(np.round(y), 0.0) if family == "counts" else y
     model = version(family, mean, y)
-    blocks = HeldBlocks(x, y, {"a": model}, [0, 700, 700, 3111, n])
+    blocks = HeldBlocks(x, y, {"a": model}, [0, 700, 700, 3111, n], counts=weights)
     run = measured(threads, blocks, tmp_path / "columns", draws=99)
     said, written = run.measurements["a"], Written(tmp_path / "columns")
 
@@ -144,6 +151,7 @@ def test_every_number_is_that_of_a_split_in_memory(threads, tmp_path, family, n,
         input_kernel=EXACT.input_kernel,
         regularization=0.1,
         solver=Nystrom(60),
+        weights=weights,
     )
     kernel = RBF(variance_gamma(y))
     result = held.congruence_errors(y, {"a": model}, uncertainty=True)["a"]
@@ -165,7 +173,7 @@ def test_every_number_is_that_of_a_split_in_memory(threads, tmp_path, family, n,
     for name in ("standard_error", "squared_standard_error", "noise_standard_error"):
         assert getattr(said.uncertainty, name) == pytest.approx(getattr(known, name), rel=1e-5)
 
-    floor = float(np.mean(result.noise_floor_values**2))
+    floor = float(np.average(result.noise_floor_values**2, weights=weights))
     there = expected_congruence(held.smoother, y, model, kernel, mean_squared_floor=floor)
     assert (said.expected.mean, said.expected.low, said.expected.high) == pytest.approx(
         (there.mean, there.low, there.high), rel=1e-5

@@ -1,0 +1,135 @@
+"""Weights: in every mean of what rows have, weight 2 is that row twice; in errors two copies are one observation."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from congruence.kernels import Distribution, InvalidInputError, Normal, Poisson, Polynomial, pit_values, prepare
+from congruence.kernels.dependence.weights import weighted_standard_error
+from congruence.kernels.resampling.aggregation import ScoreStatistics
+from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of, root_of
+from congruence.kernels.scores import point_scores
+from congruence.kernels.streams import hashed_keys
+from congruence.tasks.scores.block_statistics import ScoreBlocks
+from congruence.tasks.scores.names import METRICS
+from congruence.tasks.scores.summary import estimated_of, other_metrics
+
+ROWS = 400
+TESTS_OF_ROWS = ("skce", "skce_p_value", "pit_ks_p_value", "pit_cvm_p_value", "pit_chi2_p_value")
+
+
+def version(kind: str, seed: int = 0) -> tuple[Distribution, np.ndarray, dict[str, np.ndarray]]:
+    rng = np.random.default_rng(seed)
+    mean = rng.normal(size=ROWS)
+    if kind == "normal":
+        law: Distribution = Normal(mean, np.exp(0.3 * rng.normal(size=ROWS)))
+        y = rng.normal(mean + 0.2, 1.0)
+    else:
+        law, y = Poisson(np.exp(mean - 1.0)), rng.poisson(np.exp(mean - 0.8)).astype(float)
+    points = {"cce": rng.random(ROWS), "cce_noise_floor": rng.random(ROWS), **point_scores(law, y)}
+    points["pit"] = pit_values(y, law, seed=0, keys=np.arange(ROWS))
+    return law, y, points
+
+
+@pytest.mark.parametrize("kind", ["normal", "counts"])
+def test_weight_two_is_the_row_twice_in_every_metric(kind: str) -> None:
+    law, y, points = version(kind)
+    weights = np.random.default_rng(1).integers(0, 4, ROWS).astype(float)
+    labels = pd.DataFrame({"part": np.arange(ROWS) % 5})
+    copies = np.repeat(np.arange(ROWS), weights.astype(int))
+    keys = hashed_keys(np.arange(ROWS))
+
+    weighted = ScoreBlocks(METRICS, points, law, y, keys, weights)
+    repeated = ScoreBlocks(METRICS, {k: v[copies] for k, v in points.items()}, law[copies], y[copies], keys[copies])
+    found, expected = estimated_of(weighted.statistics(), 0), estimated_of(repeated.statistics(), 0)
+    assert found.pop("effective_rows").value == pytest.approx(weights.sum() ** 2 / (weights**2).sum())
+    assert {"nll_mean", "crps_mean", "crps_skill", "mae", "rmse", "ece", "coverage_50", "width_90"} <= set(found)
+    assert ("actual_over_expected" in found) == ("deviance" in found) == (kind == "counts")
+    found |= other_metrics(METRICS, points, law, y, 0, weights)
+    expected |= other_metrics(METRICS, {k: v[copies] for k, v in points.items()}, law[copies], y[copies], 0)
+    assert found.keys() == expected.keys()
+    for name in set(expected) - set(TESTS_OF_ROWS):
+        assert found[name].value == pytest.approx(expected[name].value, rel=1e-9, abs=1e-12), name
+    means, there = weighted.statistics().means(), repeated.statistics().means()
+    assert means["cce"] == pytest.approx(there["cce"], rel=1e-12)
+
+    slices = weighted.slice_table(labels).drop(columns="effective_rows")
+    assert slices["rows"].tolist() == [ROWS // 5] * 5
+    expected_slices = repeated.slice_table(labels.iloc[copies])
+    columns = [name for name in expected_slices.columns if name != "rows"]
+    pd.testing.assert_frame_equal(slices[columns], expected_slices[columns], rtol=1e-9)
+
+
+def test_intervals_are_those_of_the_observations_and_not_of_copies() -> None:
+    _, _, points = version("normal")
+    weights = np.random.default_rng(2).exponential(size=ROWS)
+    found = ScoreStatistics.of({"mae": points["absolute_error"]}, weights=weights).estimates(resamples=4000)["mae"]
+    error = float(weighted_standard_error(points["absolute_error"], weights))
+    assert (found.high - found.low) / (2 * 1.96) == pytest.approx(error, rel=0.08)
+    times_nine = ScoreStatistics.of({"mae": points["absolute_error"]}, weights=9.0 * weights).estimates()["mae"]
+    same = ScoreStatistics.of({"mae": points["absolute_error"]}, weights=weights).estimates()["mae"]
+    assert astuple(times_nine) == pytest.approx(astuple(same), rel=1e-12)
+
+
+def test_a_row_of_weight_zero_counts_nothing_even_where_its_score_is_infinite() -> None:
+    scores = np.array([np.inf, 1.0, 3.0])
+    found = ScoreStatistics.of({"nll": scores}, weights=np.array([0.0, 1.0, 1.0]))
+    assert found.means() == {"nll": 2.0}
+    assert (found.rows, found.effective_rows) == (3, 2.0)
+
+
+@pytest.mark.parametrize("summary", [mean_of, root_of])
+def test_paired_differences_are_weighted(summary: object) -> None:
+    rng = np.random.default_rng(4)
+    first, second = rng.random((ROWS, 1)), rng.random((ROWS, 1))
+    weights = rng.integers(0, 3, ROWS).astype(float)
+    copies = np.repeat(np.arange(ROWS), weights.astype(int))
+    found = PairedResampling(ROWS, weights=weights / weights.mean()).compare(PointMetric(first, second, summary))  # type: ignore[arg-type]
+    there = PairedResampling(len(copies)).compare(PointMetric(first[copies], second[copies], summary))  # type: ignore[arg-type]
+    assert (found.first, found.second) == pytest.approx((there.first, there.second), rel=1e-12)
+    assert found.high - found.low > there.high - there.low  # copies are no observations
+
+
+def test_a_mean_cce_under_weights_of_0_and_1_is_that_over_the_rows_that_count() -> None:
+    rng = np.random.default_rng(5)
+    n = 300
+    x = rng.normal(size=(n, 3))
+    y = rng.normal(x[:, 0], 1.0)
+    law = Normal(x[:, 0] + 0.4 * (x[:, 1] > 0), np.ones(n))
+    counts = (x[:, 1] > 0.3).astype(float)
+    kernel = Polynomial(3, 1.0, 1.0)
+    weighted = prepare(x, input_kernel=kernel, weights=counts).evaluate(y, {"": law}, draws=99)[""]
+    some = prepare(x, query=x[counts > 0], input_kernel=kernel).evaluate(y, {"": law}, draws=0)[""]
+    equal = prepare(x, input_kernel=kernel).evaluate(y, {"": law}, draws=99)[""]
+
+    np.testing.assert_array_equal(weighted.values, equal.values)  # the estimate of the law is what it was
+    assert weighted.p_value == equal.p_value
+    assert weighted.mean == pytest.approx(some.mean, rel=1e-9)
+    assert weighted.noise_floor == pytest.approx(some.noise_floor, rel=1e-9)
+    assert weighted.squared_mean_interval() == pytest.approx(some.squared_mean_interval(), rel=1e-3)
+    assert weighted.interval() == pytest.approx(some.interval(), rel=1e-3)
+    assert astuple(weighted.band) == pytest.approx(astuple(some.band), rel=1e-3)
+    for name in ("root", "squared"):
+        one, two = (getattr(each.uncertainty.influence, name) for each in (weighted, some))  # type: ignore[union-attr]
+        np.testing.assert_allclose(one, two, atol=1e-4 * np.abs(two).max())
+    assert weighted.mean_error_bound >= abs(weighted.mean - some.mean)
+    twice = replace(weighted, weights=None if weighted.weights is None else 2.0 * weighted.weights)
+    assert twice.mean == pytest.approx(weighted.mean, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        ([1.0, -2.0, 1.0], "row 1 is -2"),
+        ([1.0, np.nan, 1.0], "row 1 is nan"),
+        ([0.0] * 3, "all 3 are 0"),
+        ([1.0], "shape"),
+    ],
+)
+def test_weights_that_cannot_be_used_are_refused(weights: list[float], said: str) -> None:
+    with pytest.raises(InvalidInputError, match=said):
+        prepare(np.arange(6.0).reshape(3, 2), input_kernel=Polynomial(2, 1.0, 1.0), weights=weights)
