@@ -162,7 +162,7 @@ def try_contract(served: ServedVersion, split: Split, *, missing: bool = False) 
     try:
         found = check_contract(model, frame, targets)
         if targets is not None and split.settings.exposure is not None and split.settings.input_kind != "image":
-            frame, targets = contract_rows(split, RATE_ROWS)
+            frame, targets = contract_rows(split, RATE_ROWS, missing=missing)
             require_counts(served.label, model.predict(frame), frame, targets)
         return found
     except ContractError as error:
