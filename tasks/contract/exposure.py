@@ -13,22 +13,13 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.tasks.contract.errors import ContractError
+from congruence.tasks.contract.settings import RATES
 
 if TYPE_CHECKING:
     from congruence.kernels.distributions.base import Distribution
 
 EXPOSURE = "__exposure__"
 """Column of a frame of model inputs, which no model is given: the exposure of each row, where the split names one."""
-
-RATES = {
-    "poisson": "rate",
-    "negative_binomial": "mean",
-    "double_poisson": "mean",
-    "zero_inflated_poisson": "rate",
-    "zero_inflated_negative_binomial": "mean",
-    "zero_inflated_double_poisson": "mean",
-}
-"""The families of counts that an exposure multiplies, and the parameter that it multiplies."""
 
 _CLEARLY = 1.2
 """A mean prediction within this factor of the mean count is one of counts."""

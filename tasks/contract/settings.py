@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, model_validator
 
 from congruence.kernels import distributions
-from congruence.tasks.contract.exposure import RATES
 from congruence.tasks.model_outputs.call import parse_call
 from congruence.tasks.settings.strict import Strict
 
@@ -28,6 +27,15 @@ AUTO = "auto"
 
 SHARED = {"quantiles": "levels", "histogram": "borders", "weighted_samples": "support"}
 """What all rows of a family share, and settings give: of quantiles always, of the others where no column has it."""
+RATES = {
+    "poisson": "rate",
+    "negative_binomial": "mean",
+    "double_poisson": "mean",
+    "zero_inflated_poisson": "rate",
+    "zero_inflated_negative_binomial": "mean",
+    "zero_inflated_double_poisson": "mean",
+}
+"""The families of counts that an exposure multiplies, and the parameter that it multiplies."""
 _VALUES_OF_A_ROW = ("samples", "quantiles")
 
 
