@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python infra/install.py
 
-.PHONY: demo test lint types unit exercise docs dist ui check-gpu-packages clean
+.PHONY: demo test lint types unit exercise exercise-containers docs dist ui check-gpu-packages clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/congruence demo
@@ -24,6 +24,10 @@ unit: $(VENV)/.installed-dev
 # Takes longer than the tests: commands stopped and killed in every stage, with an MLflow that hangs, and a slow machine.
 exercise: $(VENV)/.installed-dev
 	$(BIN)/pytest -m exercise
+
+# Builds the image, starts compose.yaml and kills its containers; needs root or Docker. Hours where much else runs.
+exercise-containers: $(VENV)/.installed-dev
+	$(BIN)/python tests/containers
 
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --site-dir build/docs

@@ -1,5 +1,7 @@
 """Installs the project with its extras into the Python that runs this: `python infra/install.py pipeline dev`.
 
+With `--packages` first, only what the project needs, to be built and to run: a layer of an image without its source.
+
 uv does it in a tenth of pip's time, so it is installed first; where it cannot be had, pip goes on alone. Both take the
 versions in constraints.txt, and uv is given the user's pip settings, which it does not read. Standard library only.
 """
@@ -9,12 +11,15 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 CONSTRAINTS = ["--constraint", str(ROOT / "constraints.txt")]
@@ -80,10 +85,35 @@ def torch_backend(uv: list[str], environment: dict[str, str]) -> list[str]:
     return []
 
 
-def main(extras: list[str]) -> int:
+def requirements(described: Mapping[str, Any], extras: Iterable[str]) -> Iterator[str]:
+    """What pyproject.toml needs for building, for running and for some extras; extras may name further extras."""
+    project, offered = described["project"], described["project"]["optional-dependencies"]
+    if unknown := set(extras) - set(offered):
+        raise SystemExit(f"{', '.join(sorted(unknown))}: no such extra; there are {', '.join(sorted(offered))}")
+    waiting = [
+        *described["build-system"]["requires"],
+        *project["dependencies"],
+        *(x for e in extras for x in offered[e]),
+    ]
+    seen: set[str] = set()
+    while waiting:
+        requirement = waiting.pop(0)
+        if requirement in seen:
+            continue
+        seen.add(requirement)
+        if own := re.fullmatch(rf"{project['name']}\[(.+)\]", requirement):
+            waiting += [item for extra in own[1].split(",") for item in offered[extra.strip()]]
+        else:
+            yield requirement
+
+
+def main(arguments: list[str]) -> int:
     """Install, say how long it took, and return the installer's status."""
     started = time.monotonic()
+    extras = [each for each in arguments if each != "--packages"]
     project = ["--editable", f"{ROOT}[{','.join(extras)}]" if extras else str(ROOT)]
+    if "--packages" in arguments:
+        project = sorted(requirements(tomllib.loads((ROOT / "pyproject.toml").read_text()), extras))
     uv = uv_command()
     if uv is None:
         print("uv cannot be installed here; pip takes its place, which takes some five minutes.", flush=True)
@@ -91,7 +121,7 @@ def main(extras: list[str]) -> int:
     else:
         print(f"Installing packages by uv into {sys.prefix} ...", flush=True)
         environment = {**os.environ, **uv_variables(pip_settings(), os.environ), "VIRTUAL_ENV": sys.prefix}
-        backend = torch_backend(uv, environment) if "pipeline" in extras else []
+        backend = torch_backend(uv, environment) if "pipeline" in extras and "gpu" not in extras else []
         command = [*uv, "install", "--quiet", *CONSTRAINTS, *backend, *project]
         status = subprocess.run(command, env=environment, check=False).returncode
     if status == 0:

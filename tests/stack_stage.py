@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -33,47 +33,15 @@ ROWS, FILES, SHARD_ROWS = 160, 4, 20
 NUMBERS = ("cce_mean", "cce_noise_floor", "nll_mean", "crps_mean", "ece", "mae")
 
 
-class StackStage:
-    """The servers in a home folder that PostgreSQL's user may enter."""
+class Stage:
+    """Servers as their clients see them: splits, versions, runs of the work pool, and what came of them.
 
-    def __init__(self) -> None:
-        self.home = Path(tempfile.mkdtemp(prefix="congruence-stack-"))
-        self.home.chmod(0o711)
-        self.servers = Servers(self.home)
-        self.folder = self.servers.folder
-        self.known = self.servers.environment
-        self.seen: set[int] = set()
+    ``known`` are the variables of the servers' addresses and logins, ``cluster`` the settings of that name.
+    """
 
-    def up(self) -> None:
-        self.servers.up()
-        self.look()
-
-    def down(self) -> None:
-        self.look()
-        self.servers.down()
-
-    def part(self, name: str) -> Part:
-        return self.servers.parts[name]
-
-    def look(self) -> set[int]:
-        """Every process of the servers that has been seen, for the question what is left of them."""
-        for part in self.servers.parts.values():
-            with suppress(psutil.NoSuchProcess):
-                if part.pid is not None:
-                    below = psutil.Process(part.pid).children(recursive=True)
-                    self.seen |= {part.pid, *(process.pid for process in below)}
-        return self.seen
-
-    def left(self) -> list[str]:
-        return [f"{pid} {' '.join(psutil.Process(pid).cmdline())[:150]}" for pid in self.seen if is_alive(pid)]
-
-    def kill(self, name: str) -> None:
-        pid = self.part(name).pid
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-
-    def well(self) -> bool:
-        return self.servers.well()
+    def __init__(self, home: Path, known: Mapping[str, str], cluster: Mapping[str, object]) -> None:
+        self.home, self.known, self.cluster = home, known, dict(cluster)
+        self.files = home  # where evaluation files go
 
     def deploy(self, file: Path, cron: str = "0 0 1 1 *") -> None:
         """Have the work pool evaluate versions by a file: on a schedule, and as soon as one is registered."""
@@ -82,7 +50,7 @@ class StackStage:
             "for d in served_deployments(Path(sys.argv[1]), Path(sys.argv[1]).stem, sys.argv[2], pool='congruence'):"
         )
         command = [sys.executable, "-c", script + " d.apply()", str(file), cron]
-        done = subprocess.run(command, env=os.environ | self.known, capture_output=True, text=True, timeout=240)
+        done = subprocess.run(command, env={**os.environ, **self.known}, capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, done.stdout + done.stderr
 
     # What is evaluated
@@ -104,8 +72,8 @@ class StackStage:
         return boto3.client(
             "s3",
             endpoint_url=self.known["AWS_ENDPOINT_URL"],
-            aws_access_key_id=self.known["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=self.known["AWS_SECRET_ACCESS_KEY"],
+            aws_access_key_id=self.known.get("AWS_ACCESS_KEY_ID"),
+            aws_secret_access_key=self.known.get("AWS_SECRET_ACCESS_KEY"),
             region_name=self.known["AWS_DEFAULT_REGION"],
         )
 
@@ -117,8 +85,8 @@ class StackStage:
         """An evaluation file on a split and a store of its own; it watches the model of that name."""
         split = {"name": name, "uri": self.write_split(name), "input": "image", "target": "y", "key": "key"}
         content: dict[str, Any] = {
-            "cluster": self.servers.cluster,
-            "tracking": {"uri": self.servers.http("mlflow"), "report": report},
+            "cluster": self.cluster,
+            "tracking": {"uri": self.known["MLFLOW_TRACKING_URI"], "report": report},
             "home": str(self.home),
             "models": [name],
             "splits": [split | {"model_inputs": ["angle"], "shard_rows": SHARD_ROWS}],
@@ -126,7 +94,7 @@ class StackStage:
             "store": {"uri": f"s3://{BUCKET}/embeddings/{name}"},
             "watch": {"lease": "15s", "retry_after": "3s", "retry_at_most": "3s", **watch},
         }
-        path = self.home / f"{name}.yaml"
+        path = self.files / f"{name}.yaml"
         path.write_text(yaml.safe_dump(content))
         return path
 
@@ -156,9 +124,9 @@ class StackStage:
         answer.raise_for_status()
         return answer.json() if answer.content else None
 
-    def start_run(self, deployment: str, **parameters: Any) -> str:
+    def start_run(self, deployment: str, flow: str = "watch-registry", **parameters: Any) -> str:
         """A run of a deployment, scheduled for now."""
-        found = self.prefect(f"deployments/name/watch-registry/{deployment}", method="GET")
+        found = self.prefect(f"deployments/name/{flow}/{deployment}", method="GET")
         body = {"state": {"type": "SCHEDULED"}, "parameters": parameters}
         return str(self.prefect(f"deployments/{found['id']}/create_flow_run", body)["id"])
 
@@ -200,6 +168,49 @@ class StackStage:
         left = [key for key in tags if key.startswith(("congruence.claim", "congruence.failure")) or "error" in key]
         assert not left, left
         return {name: run.data.metrics[name] for name in NUMBERS}
+
+
+class StackStage(Stage):
+    """The servers in a home folder that PostgreSQL's user may enter."""
+
+    def __init__(self) -> None:
+        home = Path(tempfile.mkdtemp(prefix="congruence-stack-"))
+        home.chmod(0o711)
+        self.servers = Servers(home)
+        super().__init__(home, self.servers.environment, self.servers.cluster)
+        self.folder = self.servers.folder
+        self.seen: set[int] = set()
+
+    def up(self) -> None:
+        self.servers.up()
+        self.look()
+
+    def down(self) -> None:
+        self.look()
+        self.servers.down()
+
+    def part(self, name: str) -> Part:
+        return self.servers.parts[name]
+
+    def look(self) -> set[int]:
+        """Every process of the servers that has been seen, for the question what is left of them."""
+        for part in self.servers.parts.values():
+            with suppress(psutil.NoSuchProcess):
+                if part.pid is not None:
+                    below = psutil.Process(part.pid).children(recursive=True)
+                    self.seen |= {part.pid, *(process.pid for process in below)}
+        return self.seen
+
+    def left(self) -> list[str]:
+        return [f"{pid} {' '.join(psutil.Process(pid).cmdline())[:150]}" for pid in self.seen if is_alive(pid)]
+
+    def kill(self, name: str) -> None:
+        pid = self.part(name).pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+
+    def well(self) -> bool:
+        return self.servers.well()
 
 
 def _picture(angle: float, rng: np.random.Generator) -> bytes:

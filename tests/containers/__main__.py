@@ -1,0 +1,216 @@
+"""The containers of infra/, built and run; see tests/benchmarks/containers.md.
+
+    make exercise-containers
+
+Root, Docker or podman, and as far as registries of images cannot be reached Debian's debootstrap. Where one of them is
+missing, the exercise says so and ends with "not run". It uses the ports of compose.yaml; what it makes is gone after
+it, but for images and the folder of --keep.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import contents
+import evaluations
+import kills
+import safety
+from client import Client
+from deployment import Deployment
+from engine import OWN, Engine, NotHereError, find_engine, scratch
+from images import Bases, bases, build, export
+
+IMAGE = "localhost/congruence:cpu"
+NEW, FORMER = f"{OWN}/present", f"{OWN}/former"
+STEPS = ("images", "start", "evaluations", "kills", "restart", "safety")
+
+
+class Record:
+    """What was done, in how many seconds, and what came of it."""
+
+    def __init__(self) -> None:
+        self.failed = 0
+
+    @contextmanager
+    def step(self, name: str, *, must: bool = False) -> Iterator[Callable[[Any], None]]:
+        """Time a step and print its line; what it gives ``say`` stands beside. The end, where one that must fails."""
+        said: list[str] = []
+        began = time.monotonic()
+        try:
+            yield lambda what: said.append(str(what))
+        except (AssertionError, RuntimeError, TimeoutError, subprocess.TimeoutExpired) as error:
+            self.failed += 1
+            said.append(f"**failed**: {error}")
+            if must:
+                raise
+        print(f"| {name} | {time.monotonic() - began:.0f} | {'; '.join(said) or 'well'} |", flush=True)
+
+
+def prepare(tree: Path) -> None:
+    """Secrets, and an evaluation file to come, beside compose.yaml."""
+    subprocess.run([sys.executable, tree / "infra" / "make_secrets.py"], check=True, capture_output=True)
+    (tree / "infra" / "evaluations").mkdir()
+    (tree / "infra" / "evaluations").chmod(0o777)
+    shutil.copy(tree / "infra" / "examples" / "compose.yaml", tree / "infra" / "evaluation.yaml")
+
+
+def evaluation_file(deployment: Deployment, client: Client) -> None:
+    """infra/evaluation.yaml on a split in the bucket, watching its one model."""
+    path = Path(client.file(evaluations.SPLIT))
+    made = deployment.infra / "evaluations" / path.name
+    content = yaml.safe_load(made.read_text())
+    (deployment.infra / "evaluation.yaml").write_text(yaml.safe_dump(content))
+
+
+def main() -> int:
+    """Run the exercise."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", default=STEPS, choices=STEPS)
+    parser.add_argument("--kills", type=int, default=14, help="evaluations in which two containers are killed")
+    parser.add_argument("--former", default="HEAD~10", help="the commit from whose image the services are upgraded")
+    parser.add_argument("--engine", choices=["docker", "podman"])
+    parser.add_argument("--keep", type=Path, help="work in this folder and leave it, and what runs, as they are")
+    arguments = parser.parse_args()
+    if arguments.keep:
+        arguments.keep.mkdir(parents=True, exist_ok=True)
+    folder = arguments.keep or scratch()
+    record = Record()
+    try:
+        engine = find_engine(folder, arguments.engine)
+        print(
+            engine.versions(), f"{os.cpu_count()} cores", "", "| step | seconds | outcome |", "|---|---|---|", sep="\n"
+        )
+        with record.step("base images", must=True) as say:
+            found = bases(engine)
+            origin = "of Debian packages" if found.from_debian else "pulled"
+            say(f"{origin}: {found.python} {engine.size(found.python) / 1e6:.0f} MB")
+    except NotHereError as error:
+        print(f"The containers were not run: {error}.\nnot run")
+        return 0
+    deployment = None
+    try:
+        deployment = images(engine, folder, found, record, arguments)
+        exercise(deployment, record, arguments)
+        if not arguments.keep:
+            with record.step("down, with its volumes") as say:
+                deployment.down(volumes=True)
+                assert not deployment.left(), deployment.left()
+                say("nothing is left")
+    finally:
+        if deployment is not None and not arguments.keep:
+            deployment.down(volumes=True)
+            shutil.rmtree(folder)
+    print(f"\n{'not ' if record.failed else ''}well: {record.failed} failed")
+    return 1 if record.failed else 0
+
+
+def images(engine: Engine, folder: Path, found: Bases, record: Record, arguments: argparse.Namespace) -> Deployment:
+    """The project's image of the working tree, and one of the former commit, in whose place it comes."""
+    tree = folder / "tree"
+    if not tree.exists():
+        prepare(export(tree))
+    if "images" in arguments.only:
+        file = tree / "infra" / "Containerfile"
+        with record.step("the image for processors", must=True) as say:
+            build(engine, tree, file, NEW, PYTHON_IMAGE=found.python)
+            say(f"{engine.size(NEW) / 1e9:.2f} GB")
+        with record.step("the same again, with its packages cached", must=True):
+            (tree / "flows" / "a_changed_line.py").write_text("")
+            build(engine, tree, file, NEW, PYTHON_IMAGE=found.python)
+        with record.step("the packages of the image for cards, resolved") as say:
+            say(f"{len(contents.for_cards(folder))} packages")
+        with record.step("what the image consists of, in CycloneDX") as say:
+            say(contents.bill(engine, NEW))
+        with record.step(f"the image of the former commit {arguments.former}", must=True):
+            former = export(folder / "former", arguments.former)
+            shutil.copy(tree / ".dockerignore", former)
+            shutil.copy(tree / "infra" / "install.py", former / "infra")
+            build(engine, former, file, FORMER, PYTHON_IMAGE=found.python)
+    return Deployment(engine, tree, found)
+
+
+def exercise(deployment: Deployment, record: Record, arguments: argparse.Namespace) -> None:
+    """The steps on running services."""
+    engine = deployment.engine
+    if "start" in arguments.only:
+        engine("tag", FORMER, IMAGE)
+        with record.step("up with the image of the former commit, until every service is well", must=True):
+            deployment.up()
+        with record.step("a first version in it, by hand", must=True) as say:
+            client = Client(deployment)
+            evaluation_file(deployment, client)
+            expected = evaluations.by_hand(deployment, client)
+            client.close()
+            say(f"CCE {expected['cce_mean']:.6f}")
+        with record.step("upgrade: down, the present image, up, with the volumes", must=True):
+            deployment.down(volumes=False)
+            engine("tag", NEW, IMAGE)
+            deployment.up()
+    client = Client(deployment)
+    expected = client.require_once(evaluations.SPLIT, f"{evaluations.MODEL}/1")
+    if "evaluations" in arguments.only:
+        ways(deployment, client, record, expected)
+    if "kills" in arguments.only:
+        stage_by_stage(deployment, client, record, arguments.kills)
+    if "restart" in arguments.only:
+        with record.step("restart: down, up, with the volumes") as say:
+            client.close()
+            deployment.down(volumes=False)
+            deployment.up()
+            client = Client(deployment)
+            assert client.require_once(evaluations.SPLIT, f"{evaluations.MODEL}/1") == expected
+            given = evaluations.by_webhook(deployment, client)
+            assert given == expected, (given, expected)
+            say("the first version's numbers are there, and a new version's by the webhook are equal")
+    if "safety" in arguments.only:
+        for check in (safety.confined, safety.silent):
+            with record.step(str(check.__doc__).rstrip(".")) as say:
+                say(check(deployment))
+    client.close()
+
+
+def ways(deployment: Deployment, client: Client, record: Record, expected: dict[str, float]) -> None:
+    """Versions with equal predictions, evaluated in every way."""
+    with record.step("doctor") as say:
+        say(f"{len(evaluations.doctor(deployment).splitlines())} lines, all well")
+    with record.step("a tag in several scripts"):
+        word = "größer ≥ 好"
+        assert client.tag(f"{evaluations.MODEL}/1", "note", word) == word
+    for way in (
+        evaluations.by_hand,
+        evaluations.by_deployment,
+        evaluations.on_schedule,
+        evaluations.set_webhook,
+        evaluations.by_webhook,
+    ):
+        with record.step(str(way.__doc__).rstrip(".")) as say:
+            given = way(deployment, client)
+            assert given in (None, expected), (given, expected)
+            say("equal numbers" if given else "well")
+
+
+def stage_by_stage(deployment: Deployment, client: Client, record: Record, most: int) -> None:
+    """Evaluations with kills in them, after one without."""
+    expected: dict[str, float] = {}
+    for number, killed in enumerate([[], *kills.plan()][: most + 1]):
+        with record.step(f"evaluation {number} with kills", must=not killed) as say:
+            given, said = kills.evaluate(deployment, client, f"killed-{number:02d}", killed, expected)
+            expected = expected or given
+            say(said)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
