@@ -73,6 +73,12 @@ def _repository() -> str | None:
     return f"https://{found[1]}/{found[2]}" if found else None
 
 
+@cache
+def _kinds() -> tuple[Path, str]:
+    folder = Path(tempfile.mkdtemp(prefix="congruence-kinds-"))
+    return folder, _beside("kinds").write(folder)
+
+
 def on_files(files: Files, config: Any) -> Files:
     """Add the pictures and the sample report, which are made again with every build."""
     folder, faults = _faults()
@@ -82,6 +88,8 @@ def on_files(files: Files, config: Any) -> Files:
     folder, pictures = _examples()
     for picture in pictures:
         files.append(File.generated(config, f"pictures/plots/{picture}", abs_src_path=str(folder / picture)))
+    folder, picture = _kinds()
+    files.append(File.generated(config, f"pictures/{picture}", abs_src_path=str(folder / picture)))
     files.append(File.generated(config, "sample-report.html", abs_src_path=str(_sample_report())))
     return files
 
@@ -153,5 +161,6 @@ _PARTS = {
     "commands": lambda: _reference("commands"),
     "settings": lambda: _reference("settings"),
     "metrics": lambda: _reference("metrics"),
+    "kinds": lambda: str(_beside("kinds").page()),
     "verdicts": lambda: str(_beside("verdicts").page()),
 }

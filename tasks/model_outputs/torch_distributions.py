@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from congruence.tasks.model_outputs.law import Array, Law, UnreadableOutputError, as_array, kinds, law
-from congruence.tasks.model_outputs.scipy_stats import broadcast, negative_binomial
+from congruence.tasks.model_outputs.law import Array, Law, UnreadableOutputError, as_array, is_of, kinds, law
+from congruence.tasks.model_outputs.scipy_stats import broadcast, by_quantiles, negative_binomial
 
 _PACKAGES = ("torch", "numpyro", "tensorflow_probability", "pyro", "distrax", "tfp")
 
@@ -26,12 +26,50 @@ def _read(found: Any, rows: int) -> Law | None:
     if inner is not found:
         return _read(inner, rows)
     name = next((kind for kind in kinds(found) if kind in _READ or kind == "MixtureSameFamily"), None)
+    if name is None and hasattr(found, "cat") and hasattr(found, "components"):
+        return _mixture_of_several(found, rows)
     if name is None:
-        return None
+        return _by_its_quantiles(found, rows)
     if name == "MixtureSameFamily":
         return _mixture(found, rows)
-    given = {key: _full(as_array(getattr(found, key)), rows) for key in _READ[name][0]}
+    given = {key: _full(_parameter(found, key), rows) for key in _READ[name][0]}
     return _READ[name][1](given)
+
+
+def _parameter(found: Any, key: str) -> Array:
+    """A parameter; TensorFlow Probability has None where it was given in another form."""
+    value = getattr(found, key, None)
+    if value is not None:
+        return as_array(value)
+    if (made := getattr(found, f"{key}_parameter", None)) is not None:
+        return as_array(made())
+    logarithm = getattr(found, f"log_{key}", None)
+    if logarithm is None:
+        raise UnreadableOutputError(f"{type(found).__name__} of {type(found).__module__} has no {key}")
+    return np.exp(as_array(logarithm))
+
+
+def _by_its_quantiles(found: Any, rows: int) -> Law | None:
+    """A law of reals that has no family here, where its package has its quantile function."""
+    quantile = getattr(found, "icdf", None) or getattr(found, "quantile", None)
+    shape = tuple(getattr(found, "batch_shape", ()))
+    if quantile is None or tuple(getattr(found, "event_shape", ())) or shape not in ((), (1,), (rows,), (rows, 1)):
+        return None
+
+    def at(levels: Array) -> Array:
+        asked: Any = levels if len(shape) < 2 else levels[..., None]
+        if is_of(found, "torch"):
+            import torch
+
+            asked = torch.as_tensor(asked)
+        values = as_array(quantile(asked))
+        return values[..., 0] if len(shape) == 2 else values
+
+    try:
+        discrete = bool(getattr(getattr(found, "support", None), "is_discrete", False))
+        return None if discrete else by_quantiles(at, rows, type(found).__name__)
+    except (NotImplementedError, TypeError, ValueError):
+        return None
 
 
 def _unwrapped(found: Any) -> Any:
@@ -64,16 +102,26 @@ def _mixture(found: Any, rows: int) -> Law | None:
         getattr(found, key) for key in ("component_distribution", "components_distribution") if hasattr(found, key)
     )
     logits = getattr(outer, "logits", None)
-    weights = as_array(outer.probs) if logits is None else _softmax(as_array(logits))
+    weights = _parameter(outer, "probs") if logits is None else _softmax(as_array(logits))
     count = weights.shape[-1]
     inner = _unwrapped(inner)
     name = next((kind for kind in kinds(inner) if kind in _READ), None)
     if name is None:
         return None
     keys, make = _READ[name]
-    given = {key: np.broadcast_to(as_array(getattr(inner, key)), (rows, count)) for key in keys}
+    given = {key: np.broadcast_to(_parameter(inner, key), (rows, count)) for key in keys}
     parts = tuple(make({key: values[:, k] for key, values in given.items()}) for k in range(count))
     return Law("mixture", {"weights": np.broadcast_to(weights, (rows, count))}, parts)
+
+
+def _mixture_of_several(found: Any, rows: int) -> Law | None:
+    """TensorFlow Probability's ``Mixture``: a law of the component, and a list of components of any kinds."""
+    parts = [_read(part, rows) for part in found.components]
+    if any(part is None for part in parts):
+        return None
+    weights = _parameter(found.cat, "probs")
+    whole = tuple(part for part in parts if part is not None)
+    return Law("mixture", {"weights": np.broadcast_to(weights, (rows, len(whole)))}, whole)
 
 
 def _softmax(logits: Array) -> Array:
@@ -106,6 +154,10 @@ _READ: dict[str, _Reading] = {
         ("scale",),
         lambda g: law("truncated_normal", loc=0.0 * g["scale"], scale=g["scale"], lower=0.0 * g["scale"],
                       upper=np.full_like(g["scale"], np.inf)),
+    ),
+    "TruncatedNormal": (
+        ("loc", "scale", "low", "high"),
+        lambda g: law("truncated_normal", loc=g["loc"], scale=g["scale"], lower=g["low"], upper=g["high"]),
     ),
     "Poisson": (("rate",), _same("poisson")),
     "GammaPoisson": (("concentration", "rate"), lambda g: law(

@@ -15,10 +15,11 @@ import torch.distributions as td
 from congruence.kernels import distributions as families
 from congruence.kernels.distributions import Distribution
 from congruence.tasks.contract import ContractError, PredictionSettings, read_distribution
+from congruence.tasks.contract.reading import law_distribution
 from congruence.tasks.model_outputs.call import Call, parse_call
 from congruence.tasks.model_outputs.law import UnreadableOutputError, flatten, unflatten
 from congruence.tasks.model_outputs.quantile_columns import read_intervals
-from congruence.tasks.model_outputs.read import read_law
+from congruence.tasks.model_outputs.read import law_of_model, read_law
 
 N = 4
 A, B = np.array([0.5, 1.0, 2.0, 3.5]), np.array([0.7, 1.5, 1.0, 2.0])
@@ -67,7 +68,8 @@ def test_frozen_distributions_of_scipy(name: str) -> None:
 def test_new_distributions_of_scipy() -> None:
     same(read(scipy.stats.Normal(mu=A, sigma=B)), families.Normal(A, B))
     same(read(scipy.stats.Uniform(a=A, b=A + B)), families.Uniform(A, B))
-    same(read(scipy.stats.Binomial(n=np.full(N, 7), p=P)), families.Binomial(np.full(N, 7), P))
+    if hasattr(scipy.stats, "Binomial"):  # from scipy 1.16 on
+        same(read(scipy.stats.Binomial(n=np.full(N, 7), p=P)), families.Binomial(np.full(N, 7), P))
     gamma = scipy.stats.make_distribution(scipy.stats.gamma)(a=A)
     same(read(2.0 * gamma), families.Gamma(A, np.full(N, 2.0)))
     same(read(3.0 * scipy.stats.Normal(mu=A, sigma=B) + 1.0), families.Normal(3 * A + 1, 3 * B))
@@ -123,10 +125,65 @@ def test_a_vector_of_normals_of_torch() -> None:
 
 
 def test_distributions_of_numpyro() -> None:
-    numpyro = pytest.importorskip("numpyro.distributions")
+    numpyro = pytest.importorskip("numpyro.distributions")  # in no extra: it brings jaxlib, 341 MB
     same(read(numpyro.Normal(A, B)), families.Normal(A, B), rtol=1e-5)  # single precision
     same(read(numpyro.NegativeBinomial2(A, B)), families.NegativeBinomial(A, 1 / B), rtol=1e-5)
     same(read(numpyro.StudentT(A + 2, A, B).to_event(0)), families.StudentT(A + 2, A, B), rtol=1e-5)
+
+
+TFP = {
+    "Normal": (lambda d: d.Normal(A, B), families.Normal(A, B)),
+    "one column": (lambda d: d.Independent(d.Normal(A[:, None], B[:, None]), 1), families.Normal(A, B)),
+    "StudentT": (lambda d: d.StudentT(A + 2, A, B), families.StudentT(A + 2, A, B)),
+    "LogNormal": (lambda d: d.LogNormal(A, B), families.LogNormal(B, np.exp(A))),
+    "Gamma": (lambda d: d.Gamma(A, B), families.Gamma(A, 1 / B)),
+    "Gamma by log_rate": (lambda d: d.Gamma(A, log_rate=np.log(B)), families.Gamma(A, 1 / B)),
+    "Poisson by log_rate": (lambda d: d.Poisson(log_rate=np.log(A)), families.Poisson(A)),
+    "NegativeBinomial by logits": (
+        lambda d: d.NegativeBinomial(B, logits=A), families.NegativeBinomial(B * np.exp(A), 1 / B)
+    ),
+    "NegativeBinomial by probs": (
+        lambda d: d.NegativeBinomial(B, probs=P), families.NegativeBinomial(B * P / (1 - P), 1 / B)
+    ),
+    "Binomial by logits": (
+        lambda d: d.Binomial(7.0, logits=np.log(P / (1 - P))), families.Binomial(np.full(N, 7), P)
+    ),
+    "TruncatedNormal": (
+        lambda d: d.TruncatedNormal(A, B, A - B, np.full(N, np.inf)), families.TruncatedNormal(A, B, A - B, np.inf)
+    ),
+    "MixtureSameFamily": (
+        lambda d: d.MixtureSameFamily(
+            d.Categorical(probs=np.array([[0.2, 0.8]] * N)),
+            d.Normal(np.column_stack([A, -A]), np.column_stack([B, B])),
+        ),
+        families.Mixture([0.2, 0.8], [families.Normal(A, B), families.Normal(-A, B)]),
+    ),
+    "Mixture": (
+        lambda d: d.Mixture(d.Categorical(probs=np.array([[0.2, 0.8]] * N)), [d.Normal(A, B), d.Laplace(-A, B)]),
+        families.Mixture([0.2, 0.8], [families.Normal(A, B), families.Laplace(-A, B)]),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TFP)
+def test_distributions_of_tensorflow_probability(name: str) -> None:
+    """Its substrate of NumPy, which needs no TensorFlow; other substrates have the same classes."""
+    tfd = pytest.importorskip("tensorflow_probability.substrates.numpy").distributions
+    same(read(TFP[name][0](tfd)), TFP[name][1], rtol=1e-9)
+
+
+def test_laws_that_know_their_quantiles_are_read_by_them() -> None:
+    a, b = tensor(A), tensor(B)
+    laws: dict[Any, Any] = {
+        td.Weibull(a, b): scipy.stats.weibull_min(B, scale=A),
+        td.Gumbel(a[:, None], b[:, None]): scipy.stats.gumbel_r(A, B),
+        td.TransformedDistribution(td.Normal(a, b), [td.ExpTransform()]): scipy.stats.lognorm(B, scale=np.exp(A)),
+    }
+    for law, expected in laws.items():
+        assert "has no family here: read as 409 quantiles" in read_law(law, N).note
+        np.testing.assert_allclose(read(law).cdf(Y), expected.cdf(Y), atol=1e-5)
+    with pytest.raises(ContractError, match="torch Geometric with attributes"):
+        read(td.Geometric(tensor(P)))
 
 
 def test_distributions_of_skpro_are_their_own_cdfs() -> None:
@@ -170,8 +227,18 @@ P_BINS = np.random.default_rng(0).dirichlet(np.ones(3), N)
 
 
 def test_weights_of_a_distributional_forest() -> None:
-    output = SimpleNamespace(weights=P_BINS, y=np.array([3.0, 0.0, 1.0]))
-    same(read(output), families.WeightedSamples([3.0, 0.0, 1.0], P_BINS))
+    """The classes of drf's wrapper of its R package, which no index of Python packages has: targets are (m, q)."""
+    answer = type("predict_output", (), {"__module__": "drf.code"})
+
+    def predict(model: Any, newdata: Any, **predict_params: Any) -> Any:
+        found = answer()
+        found.weights, found.y = P_BINS[: len(newdata)], np.array([[3.0], [0.0], [1.0]])
+        return found
+
+    forest = type("drf", (), {"__module__": "drf.code", "predict": predict})()
+    expected = families.WeightedSamples([3.0, 0.0, 1.0], P_BINS)
+    same(read(predict(forest, Y)), expected)
+    same(law_distribution(law_of_model(forest, pd.DataFrame({"a": A})), N), expected)
 
 
 def test_forecasts_of_one_horizon_or_each() -> None:
