@@ -12,7 +12,7 @@ import scipy.linalg
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.block_sums import BlockSums
-from congruence.kernels.errors import ConvergenceError, InvalidInputError
+from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.columns import thinning_step
 from congruence.kernels.gram.landmarks import LEADING, candidate_rows, rpcholesky
 from congruence.kernels.gram.operator import RegularizedGram
@@ -20,7 +20,7 @@ from congruence.kernels.gram.rounding import LONGEST
 from congruence.kernels.gram.spectrum import MIN_FILTER, landmark_directions, typical_eigenvalue
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.row_blocks.inputs import BlockInputs, RowSample
-from congruence.kernels.solvers.low_rank import SCALE_FEATURES, inner_factor
+from congruence.kernels.solvers.low_rank import inner_factor
 from congruence.kernels.streams import stream
 
 
@@ -128,13 +128,7 @@ def solved_system(inputs: BlockInputs, sums: BlockSums, checked: Array, checked_
         )
     corner = np.asarray(inputs.kernel(inputs.landmarks), dtype=np.float64)
     gram = sums.added["gram"]
-    factor, _ = inner_factor(corner, gram, inputs.shift)
-    if factor is None:
-        raise ConvergenceError(
-            f"the Nystrom approximation on {len(corner)} landmarks is not positive definite (n lambda = "
-            f"{inputs.shift:.3g}, k(x, x) up to {maximum:.3g}): the input kernel is not positive definite, or lambda "
-            f"is below rounding; {SCALE_FEATURES}, use a larger regularization, or float64 inputs"
-        )
+    factor, _ = inner_factor(corner, gram, inputs.shift, lambda: f"k(x, x) up to {maximum:.3g}")
     step = thinning_step(len(corner), LEADING)
     largest = typical_eigenvalue(inputs.kernel, inputs.landmarks, n)
     few = np.s_[::step, ::step]

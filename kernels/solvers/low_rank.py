@@ -10,6 +10,7 @@ As an answer it errs by ||K - K^||_2 / mu; as a preconditioner it leaves a condi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -53,13 +54,8 @@ class LowRankInverse:
     def build(cls, operator: RegularizedGram, indices: Array) -> LowRankInverse:
         """A^^-1 of ``operator`` on landmarks: n m (d + m) operations."""
         landmarks = LandmarkColumns.of(operator.columns(indices), indices)
-        factor, jitter = inner_factor(landmarks.corner, landmarks.gram, operator.shift)
-        if factor is None:
-            raise ConvergenceError(
-                f"the Nystrom approximation on {len(indices)} landmarks is not positive definite (n lambda = "
-                f"{operator.shift:.3g}, {diagonal_in_words(operator)}): the input kernel is not positive definite, or "
-                f"lambda is below rounding; {SCALE_FEATURES}, use a larger regularization, or float64 inputs"
-            )
+        inner = landmarks.corner, landmarks.gram, operator.shift
+        factor, jitter = inner_factor(*inner, lambda: diagonal_in_words(operator))
         corner = landmarks.corner.copy()
         corner[np.diag_indices(len(corner))] += jitter
         return cls(indices, landmarks.columns, factor, operator.shift, landmarks.thinned(LEADING), corner)
@@ -80,12 +76,21 @@ class LowRankInverse:
         return cupy.asarray(self.factor)
 
 
-def inner_factor(corner: Array, gram: Array, shift: float) -> tuple[Array | None, Array]:
-    """Cholesky factor of mu W + C'C, and what its W was lifted by on the diagonal, (m,); None if there is no factor.
+def inner_factor(corner: Array, gram: Array, shift: float, diagonal: Callable[[], str]) -> tuple[Array, Array]:
+    """Cholesky factor of mu W + C'C, and what its W was lifted by on the diagonal, (m,).
 
     Landmarks may repeat, and inputs of few features have Gram matrices of low rank: both leave eigenvalues at rounding.
     So W is lifted by 1e-12 of m times its own diagonal, or as much more as single precision needs: of the diagonal and
     not of the trace, so that a few long inputs do not drown all others.
+
+    Args:
+        corner: W, (m, m).
+        gram: C'C, (m, m).
+        shift: mu.
+        diagonal: k(x, x) in words, for the error.
+
+    Raises:
+        ConvergenceError: the kernel is not positive definite, or lambda is below rounding.
     """
     own = len(corner) * positive_diagonal(corner)
     for jitter in (JITTER, 1e3 * JITTER, 1e6 * JITTER):
@@ -98,4 +103,8 @@ def inner_factor(corner: Array, gram: Array, shift: float) -> tuple[Array | None
             return np.asarray(factor), jitter * own
         except np.linalg.LinAlgError:
             continue
-    return None, own
+    raise ConvergenceError(
+        f"the Nystrom approximation on {len(corner)} landmarks is not positive definite (n lambda = {shift:.3g}, "
+        f"{diagonal()}): the input kernel is not positive definite, or lambda is below rounding; {SCALE_FEATURES}, use "
+        "a larger regularization, or float64 inputs"
+    )

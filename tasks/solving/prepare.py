@@ -10,7 +10,6 @@ from distributed import Client
 from congruence.kernels.arrays import Array
 from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.congruence.prepared import PreparedCongruence
-from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.solvers import ConjugateGradient, Solver
 from congruence.tasks.solving.one_card import ConjugateGradientOnCard
@@ -45,8 +44,6 @@ def prepare_on_dask(
     Raises:
         InvalidInputError: see ``congruence.kernels.prepare``.
     """
-    if not regularization > 0 or not np.isfinite(regularization):
-        raise InvalidInputError(f"regularization: lambda is {regularization}, expected a positive number such as 0.1")
     points = PointsOnCluster(client, x, input_kernel, dtype, gpu=gpu, held_bytes=held_bytes)
     solver = ConjugateGradient() if solver is None else solver
     if gpu and isinstance(solver, ConjugateGradient) and len(client.nthreads()) == 1:

@@ -4,7 +4,8 @@ python tests/benchmarks/same_numbers.py make FOLDER            # data and regist
 PYTHONPATH=TREE/src python tests/benchmarks/same_numbers.py run FOLDER NAME
 python tests/benchmarks/same_numbers.py compare FOLDER NAME NAME
 PYTHONPATH=TREE/src python tests/benchmarks/same_numbers.py paths FILE.json [BEFORE.json]
-    # without flows: by every solver in memory and in row blocks of three sizes, against each other and an earlier file
+    # without flows: by every solver in memory, on 1 and 2 Dask workers and in row blocks of three sizes, against each
+    # other and an earlier file
 """
 
 from __future__ import annotations
@@ -161,19 +162,23 @@ def paths(file: Path, before: str | None = None) -> None:
         print(f"{label:60} {value:12.6g}  before {gaps[0]}  reference {gaps[1]}")
 
 
-REFERENCE = {"cholesky": "cholesky", "cg": "cholesky", "nystrom": "nystrom", "blocks": "nystrom"}
+REFERENCE = {"cholesky": "cholesky", "cg": "cholesky", "tiled": "cholesky", "nystrom": "nystrom", "blocks": "nystrom"}
 
 
 def ways(kind: str, n: int = 1800, landmarks: int = 256) -> dict[str, dict[str, float]]:
     """Metrics by way of measuring."""
+    from functools import partial
     from types import SimpleNamespace
 
     from congruence.kernels import ECAI, Cholesky, ConjugateGradient, Normal, Nystrom, Poisson, Samples
     from congruence.kernels.congruence.preparation import prepare
     from congruence.kernels.protocol.protocol import EvaluationProtocol
+    from congruence.tasks.dask.clusters import dask_client
+    from congruence.tasks.settings.cluster import ClusterSettings
+    from congruence.tasks.solving import TiledCholesky, prepare_on_dask
     from congruence.tasks.solving.block_passes import SampledRows
     from congruence.tasks.solving.measurement import measure
-    from congruence.tasks.solving.pass_runner import PassesHere
+    from congruence.tasks.solving.pass_runner import PassesHere, PassesOnCluster
     from congruence.tasks.solving.row_blocks import _Split
 
     rng = np.random.default_rng(5)
@@ -188,26 +193,36 @@ def ways(kind: str, n: int = 1800, landmarks: int = 256) -> dict[str, dict[str, 
         laws = {"flat": Normal(np.zeros(n), np.full(n, 1.4)), "few": Samples(x[:, :1] + rng.standard_normal((n, 6)))}
     settings = SimpleNamespace(seed=0, metrics=["cce", "congruence_test"])
     found: dict[str, dict[str, float]] = {}
-    for name, solver in {"cholesky": Cholesky(), "cg": ConjugateGradient(), "nystrom": Nystrom(landmarks)}.items():
 
-        def placed(x, solver=solver, **given):
-            return prepare(x, **given, solver=solver)
-
-        made = measure(settings, protocol, x, y, laws, prepare_inputs=placed)
+    def in_memory(name: str, prepare_inputs: Any) -> None:
+        made = measure(settings, protocol, x, y, laws, prepare_inputs=prepare_inputs)
         found[name] = {}
         for label, one in made.versions.items():
             known = one.result.uncertainty
             found[name] |= numbers(label, one.result, known, one.expected, one.test.statistic, one.test.p_value)
-    for size in (150, 700, n):
-        held = Cut(SampledRows(x, y, laws), size)
-        split = _Split(PassesHere(held), protocol, 0)
+
+    def by_blocks(name: str, run: Any) -> None:
+        split = _Split(run, protocol, 0)
         split.look_at(list(laws))
         solved = split.solve(landmarks, list(laws), lambda *_: None, draws=None, tested=True)
-        found[f"blocks of {size}"] = {}
+        found[name] = {}
         for label, one in split.finish(solved, lambda *_: None).items():
-            found[f"blocks of {size}"] |= numbers(
-                label, one, one.uncertainty, one.expected, one.test.statistic, one.test.p_value
-            )
+            found[name] |= numbers(label, one, one.uncertainty, one.expected, one.test.statistic, one.test.p_value)
+
+    for name, solver in {"cholesky": Cholesky(), "cg": ConjugateGradient(), "nystrom": Nystrom(landmarks)}.items():
+        in_memory(name, partial(prepare, solver=solver))
+    for size in (150, 700, n):
+        by_blocks(f"blocks of {size}", PassesHere(Cut(SampledRows(x, y, laws), size)))
+    for workers in (1, 2):
+        with dask_client(ClusterSettings(kind="threads", workers=workers)) as client:
+            place = partial(prepare_on_dask, client, dtype=np.float64)
+            for name, solver in {
+                "tiled": TiledCholesky(),
+                "cg": ConjugateGradient(),
+                "nystrom": Nystrom(landmarks),
+            }.items():
+                in_memory(f"{name} on {workers}", partial(place, solver=solver))
+            by_blocks(f"blocks on {workers}", PassesOnCluster(client, Cut(SampledRows(x, y, laws), 150)))
     return found
 
 

@@ -58,7 +58,7 @@ def dense(x, kernel, regularization):
 
 @pytest.mark.parametrize("kernel", [RBF(0.3), Laplacian(0.2)], ids=str)
 def test_the_operator_is_the_matrix_wherever_its_rows_come_from(client, kernel):
-    x, v, query = inputs(), right_hand_sides(), inputs(31, seed=4)
+    x, v, query = 3.0 + inputs(), right_hand_sides(), 3.0 + inputs(31, seed=4)
     for source, held in ((x, None), (da.from_array(x, chunks=(100, 3)), 0)):
         operator = gram(client, source, kernel, 0.1, np.float64, tile_rows=50, held_bytes=held)
         for _ in range(2):  # the second product finds the tiles that the first one kept
@@ -67,6 +67,8 @@ def test_the_operator_is_the_matrix_wherever_its_rows_come_from(client, kernel):
     np.testing.assert_allclose(operator.gram_diagonal(), kernel.diagonal(x))
     indices = np.array([0, 7, 229])
     np.testing.assert_allclose(operator.gram_columns(indices), kernel(x)[:, indices])
+    restricted = operator.restricted(indices).cross(query, v[:3])
+    np.testing.assert_allclose(restricted, kernel(query, x[indices]) @ v[:3], rtol=1e-10, atol=1e-10)
     columns, C = operator.columns(indices), kernel(x)[:, indices]
     np.testing.assert_allclose(columns.gram(), C.T @ C, rtol=1e-10)
     np.testing.assert_allclose(columns.transposed_matmul(v), C.T @ v, rtol=1e-10, atol=1e-10)
