@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,9 +12,11 @@ from urllib.parse import unquote, urlsplit
 from rich.table import Table
 
 from congruence.flows.cli.console import results
-from congruence.tasks.mlflow.connection import connect, persist
+from congruence.tasks.mlflow.connection import TrackingError, connect, persist
 from congruence.tasks.mlflow.links import run_link, web_page
 from congruence.tasks.mlflow.listing import ListedEvaluation, ListedVersion, list_evaluations
+from congruence.tasks.mlflow.looks import logged_model_run
+from congruence.tasks.mlflow.over_time import OVER_TIME_FILE
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.evaluation import cce_status
@@ -88,17 +91,43 @@ def report_address(version: str, split: str | None, settings: TrackingSettings) 
     return _file(label, latest, settings).as_uri()
 
 
+def over_time_address(model: str, settings: TrackingSettings) -> str:
+    """Where the page of a registered model over time is: in MLflow, or a file of this machine.
+
+    Args:
+        model: its name, or one of its versions (``models:/name/3``).
+        settings: of MLflow.
+
+    Raises:
+        TrackingError: nobody has looked at the model, or MLflow does not answer.
+    """
+    name = re.split("[/@]", model.removeprefix("models:/"))[0]
+    run = logged_model_run(name, settings)
+    if run is None:
+        raise TrackingError(f"{name}: no look at it is logged; `congruence watch` makes them")
+    base = web_page(settings)
+    if base is not None:
+        return run_link(base, str(run.info.experiment_id), str(run.info.run_id), f"artifacts/{OVER_TIME_FILE}")
+    return _artifact(str(run.info.run_id), OVER_TIME_FILE, settings).as_uri()
+
+
 def _file(label: str, found: ListedEvaluation, settings: TrackingSettings) -> Path:
-    """The report as a file: MLflow's own where it lies on this machine, else a copy."""
+    """The report as a file."""
     client = connect(settings)
     held = persist("listing the run", lambda: client.list_artifacts(found.run_id), settings)
     if REPORT_FILE not in {item.path for item in held}:
         raise SettingsError(f"{label} on {found.split}: its run holds no report (tracking.report was false)")
-    place = urlsplit(str(persist("reading the run", lambda: client.get_run(found.run_id), settings).info.artifact_uri))
-    own = Path(unquote(place.path)) / REPORT_FILE
+    return _artifact(found.run_id, REPORT_FILE, settings)
+
+
+def _artifact(run_id: str, name: str, settings: TrackingSettings) -> Path:
+    """A page as a file: MLflow's own where it lies on this machine, else a copy."""
+    client = connect(settings)
+    place = urlsplit(str(persist("reading the run", lambda: client.get_run(run_id), settings).info.artifact_uri))
+    own = Path(unquote(place.path)) / name
     if place.scheme in ("", "file") and own.is_file():
         return own
-    return Path(persist("reading the report", lambda: client.download_artifacts(found.run_id, REPORT_FILE), settings))
+    return Path(persist(f"reading {name}", lambda: client.download_artifacts(run_id, name), settings))
 
 
 def _value(found: ListedEvaluation, name: str) -> str:

@@ -6,19 +6,24 @@ import math
 from collections.abc import Mapping
 
 from congruence.flows.scheduling.events import emit_verdict
+from congruence.kernels.monitoring import Monitor
 from congruence.tasks.mlflow import place_of
+from congruence.tasks.mlflow.over_time import log_over_time
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.watching import Finding
 from congruence.tasks.watching.notification import notify
 
 
 def announce(looks: Mapping[tuple[str, str], Finding], settings: EvaluationSettings) -> None:
-    """Send a notice, and emit a Prefect event, for every version whose verdict changed by a look.
+    """Draw the page of each model over time; send a notice and an event where a verdict changed.
 
     Args:
         looks: by the label of the version and the split.
         settings: with ``notify:``.
     """
+    for name in sorted({label.rpartition("/")[0] for label, _ in looks}):
+        monitor = settings.watch.monitor
+        log_over_time(name, Monitor(monitor.level, monitor.average_run_length), settings.tracking)
     for (label, split), finding in looks.items():
         if finding.changed_the_verdict:
             link = place_of(finding.look.run_id, settings.tracking)

@@ -41,6 +41,7 @@ class LoggedLook:
 
     Attributes:
         run_id: its run.
+        version: number of the version.
         split: name of the split.
         evidence: digest of what it is of.
         evaluation: digest of the evaluation's identity, by which the evaluation is found.
@@ -52,6 +53,7 @@ class LoggedLook:
     """
 
     run_id: str
+    version: str
     split: str
     evidence: str
     evaluation: str
@@ -72,6 +74,16 @@ def logged_looks(model: ModelVersion, split: str, settings: TrackingSettings) ->
     found = [_read(run) for run in _search(model.name, tags, settings)]
     closed = sorted((look for look in found if look.number), key=lambda look: (look.number or 0, look.run_id))
     return [*closed, *(look for look in found if not look.number)]
+
+
+def closed_looks(name: str, settings: TrackingSettings) -> list[LoggedLook]:
+    """The closed looks at all versions of a registered model, each version's in their order.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    found = [_read(run) for run in _search(name, {"state": COMPLETE}, settings)]
+    return sorted(found, key=lambda look: (look.number or 0, look.run_id))
 
 
 def open_evaluations(name: str, settings: TrackingSettings) -> set[str]:
@@ -109,7 +121,7 @@ def create_look(
         np.save(Path(folder) / ROWS_FILE, rows)
         persist("logging the rows of a look", lambda: client.log_artifacts(run.info.run_id, folder), settings)
     persist("opening a look", lambda: set_tags(client, run.info.run_id, {STATE: OPEN}), settings)
-    return LoggedLook(str(run.info.run_id), identity.split_name, evidence, identity.digest, when)
+    return LoggedLook(str(run.info.run_id), model.version, identity.split_name, evidence, identity.digest, when)
 
 
 def withdraw_look(look: LoggedLook, settings: TrackingSettings) -> None:
@@ -192,6 +204,20 @@ def model_run(name: str, settings: TrackingSettings) -> Run:
     return persist("opening the run of the model", opened, settings)
 
 
+def logged_model_run(name: str, settings: TrackingSettings) -> Run | None:
+    """The run of a registered model over time, None where nobody has looked at it."""
+    client = connect(settings)
+
+    def find() -> Run | None:
+        experiment = client.get_experiment_by_name(settings.looks_experiment_name(name))
+        if experiment is None or experiment.lifecycle_stage != "active":
+            return None
+        found = client.search_runs([experiment.experiment_id], f"tags.`{PREFIX}kind` = 'over time'")
+        return min(found, key=lambda run: (run.info.start_time, run.info.run_id), default=None)
+
+    return persist("reading the account of looks", find, settings)
+
+
 def _search(name: str, tags: dict[str, str], settings: TrackingSettings) -> Sequence[Run]:
     client = connect(settings)
 
@@ -223,6 +249,7 @@ def _read(run: Run) -> LoggedLook:
     sums = tags.get(PREFIX + "sums")
     return LoggedLook(
         run_id=str(run.info.run_id),
+        version=tags[PREFIX + "version"],
         split=tags[PREFIX + "split"],
         evidence=tags[_EVIDENCE],
         evaluation=tags[_EVALUATION],

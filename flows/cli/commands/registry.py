@@ -47,16 +47,19 @@ def list_versions(
 def open_report(
     version: Annotated[str, typer.Argument(help="models:/name/3, models:/name@alias, or a name for its latest.")],
     split: Annotated[str | None, typer.Option(help="On this split; by default the one evaluated last.")] = None,
+    over_time: Annotated[
+        bool, typer.Option("--over-time", help="The page of the model over all looks of `watch` instead.")
+    ] = False,
     show: Annotated[bool, typer.Option("--browser/--print", help="Open it in a browser, or only print where.")] = True,
     home: Home = None,
     debug: Debug = False,
 ) -> None:
-    """Open the report of a version's latest evaluation."""
+    """Open the report of a version's latest evaluation, or the page of its model over time."""
     with Errors(debug):
         settings = use_home_store(home, reads_only=True)
-        from congruence.flows.operations.listing import report_address
+        from congruence.flows.operations.listing import over_time_address, report_address
 
-        address = report_address(version, split, settings)
+        address = over_time_address(version, settings) if over_time else report_address(version, split, settings)
         typer.echo(address)
         if show:
             import webbrowser

@@ -1,0 +1,152 @@
+"""The page of a registered model over time: its looks, the evidence in them, and what is wrong since when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from congruence.kernels.monitoring import Monitor
+from congruence.tasks.report.packing import as_json
+from congruence.tasks.report.rendering import render, script, style
+from congruence.tasks.scores.evaluation import Metric
+from congruence.tasks.scores.meanings import meaning
+
+SCRIPTS = ("page", "charts", "over_time")
+SHOWN = (
+    "cce_excess",
+    "cce_mean",
+    "calibration_effect_bias",
+    "calibration_effect_spread",
+    "calibration_effect_skew",
+    "calibration_effect_tails",
+    "nll_mean",
+    "crps_mean",
+    "mae",
+    "coverage_90",
+)
+"""The metrics that are drawn over the looks, as far as they were measured."""
+
+
+@dataclass(frozen=True)
+class LookPoint:
+    """One look: its evaluation's numbers and sentences, and the address of its run."""
+
+    metrics: Mapping[str, Metric]
+    wrong: tuple[str, ...] = ()
+    link: str = ""
+
+
+@dataclass(frozen=True)
+class Series:
+    """All looks at one version on one split.
+
+    Attributes:
+        label: of the version.
+        split: name of the split.
+        monitor: the account.
+        points: of its looks, in their order.
+    """
+
+    label: str
+    split: str
+    monitor: Monitor
+    points: Sequence[LookPoint] = field(repr=False)
+
+    @property
+    def evidence(self) -> list[str]:
+        """That the version is wrong, after each look, as people read it."""
+        return [_evidence_in_words(value) for value in self.monitor.evidence.tolist()]
+
+    @property
+    def changes(self) -> list[str]:
+        """That it changed, likewise."""
+        return [_evidence_in_words(value) for value in self.monitor.detector.tolist()]
+
+    @property
+    def change(self) -> list[dict[str, Any]]:
+        """The metrics before the fault and since it began, means over looks by their rows; none where it is right."""
+        began = self.monitor.began_at
+        if not began:
+            return []
+        rows = np.array([max(look.rows, 1) for look in self.monitor.looks], dtype=np.float64)
+        since = np.arange(len(rows)) >= began
+        found = []
+        for name in SHOWN:
+            values = np.array([_value(point, name) for point in self.points])
+            held = np.isfinite(values)
+            if (held & since).any() and (held & ~since).any():
+                before, now = (np.average(values[w], weights=rows[w]) for w in (held & ~since, held & since))
+                found.append({"name": meaning(name).label, "before": float(before), "since": float(now)})
+        return found
+
+    @property
+    def sentences(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What was wrong at the last look before the fault, and what is at the last look of all."""
+        began = self.monitor.began_at
+        return (self.points[began - 1].wrong if began else ()), self.points[-1].wrong
+
+    def plain(self) -> dict[str, Any]:
+        """For the page's scripts."""
+        looks = self.monitor.looks
+        return {
+            "label": self.label,
+            "split": self.split,
+            "when": [look.when for look in looks],
+            "rows": [look.rows for look in looks],
+            "p": [look.p_value for look in looks],
+            "evidence": (self.monitor.evidence / np.log(10.0)).tolist(),
+            "change": (self.monitor.detector / np.log(10.0)).tolist(),
+            "bar": float(-np.log10(self.monitor.level)),
+            "changeBar": float(np.log10(self.monitor.average_run_length)),
+            "began": self.monitor.began_at,
+            "links": [point.link for point in self.points],
+            "metrics": {
+                name: {
+                    "label": meaning(name).label,
+                    "value": [_finite(_value(point, name)) for point in self.points],
+                    "low": [_finite(_bound(point, name, "low")) for point in self.points],
+                    "high": [_finite(_bound(point, name, "high")) for point in self.points],
+                }
+                for name in SHOWN
+                if any(name in point.metrics for point in self.points)
+            },
+        }
+
+
+def over_time_page(model: str, series: Sequence[Series]) -> str:
+    """A self-contained HTML page: is each version still right, since when not, and what changed.
+
+    Args:
+        model: name of the registered model.
+        series: one for each version and split that was looked at, at least one.
+    """
+    ordered = sorted(series, key=lambda each: (each.monitor.verdict == "right so far", each.label, each.split))
+    return render(
+        "over_time.html",
+        title=f"{model} over time",
+        series=ordered,
+        json=as_json({"series": [each.plain() for each in ordered]}),
+        style=style(),
+        script=script(*SCRIPTS),
+    )
+
+
+def _evidence_in_words(logarithm: float) -> str:
+    return f"{np.exp(logarithm):.3g}" if logarithm < 14.0 else f"10^{logarithm / np.log(10.0):.1f}"
+
+
+def _value(point: LookPoint, name: str) -> float:
+    metric = point.metrics.get(name)
+    return float("nan") if metric is None else metric.value
+
+
+def _bound(point: LookPoint, name: str, side: str) -> float:
+    found = getattr(point.metrics.get(name), side, None)
+    return float("nan") if found is None else float(found)
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
