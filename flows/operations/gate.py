@@ -15,6 +15,7 @@ from congruence.flows.evaluation.keys import file_conditions
 from congruence.flows.evaluation.results import VersionOutcome
 from congruence.flows.evaluation.tracking import use_tracking
 from congruence.tasks.comparison import ComparedVersion, GateCheck, GateDecision, GateSettings, apply_gate, best_of
+from congruence.tasks.comparison.gate import not_changed
 from congruence.tasks.mlflow import (
     baseline_version,
     comparable_versions,
@@ -28,6 +29,7 @@ from congruence.tasks.models.registry import ModelVersion, select
 from congruence.tasks.recalibration.rows import has_seen
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.watching.account import Accounts
 from congruence.tasks.watching.aliases import move_alias
 
 
@@ -189,11 +191,19 @@ def _baseline_of(name: str, gate_settings: GateSettings, settings: EvaluationSet
 
 def _decide(candidate: Candidate, gate_settings: GateSettings, settings: EvaluationSettings) -> GateDecision:
     parts = {}
+    own_rows = {split.name for split in settings.splits if split.new_rows_only}
     for split, version in candidate.splits.items():
+        baseline_of = gate_settings
+        if split in own_rows:  # no two versions are looked at on the same rows there
+            baseline_of = gate_settings.without_baseline()
         baseline = gate_baseline(
-            version, gate_settings.baseline, settings.tracking, first_version=gate_settings.first_version
+            version, baseline_of.baseline, settings.tracking, first_version=gate_settings.first_version
         )
-        parts[split] = apply_gate(version, baseline, gate_settings, seed=settings.seed)
+        decided = apply_gate(version, baseline, baseline_of, seed=settings.seed)
+        if gate_settings.not_changed:
+            monitor = Accounts.of(settings).read(version.model, split).monitor
+            decided = replace(decided, checks=(*decided.checks, not_changed(monitor, split)))
+        parts[split] = decided
         for read in (version, baseline):
             if read is not None:
                 read.release()

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from congruence.flows.evaluation.existing_results import left_out
+from congruence.flows.evaluation.in_process import can_be_in_process, evaluate_in_process
 from congruence.flows.evaluation.keys import encoder_protocol, evaluation_identity
 from congruence.flows.evaluation.pipeline import evaluate
 from congruence.flows.evaluation.results import VersionOutcome
@@ -63,11 +64,6 @@ class Tick:
     def failed(self) -> list[VersionOutcome]:
         """The evaluations that failed."""
         return [outcome for outcome in self.outcomes if outcome.status == "failed"]
-
-
-def accounts_of(settings: EvaluationSettings) -> Accounts:
-    """The accounts of looks in the MLflow of ``settings``."""
-    return Accounts(settings.tracking, settings.home_folder / "looks", settings.watch.monitor)
 
 
 def is_in_use(version: ModelVersion, settings: EvaluationSettings) -> bool:
@@ -126,7 +122,7 @@ class _SplitLook:
     result: Tick
 
     def __post_init__(self) -> None:
-        self.accounts = accounts_of(self.settings)
+        self.accounts = Accounts.of(self.settings)
         self.finished = finished_identities(self.split.name, self.settings.tracking)
         self.tests = _TEST in requested_metrics(self.settings.metrics)
 
@@ -210,7 +206,7 @@ class _SplitLook:
         }
         if part.whole.settings.new_rows_only:  # of rows that another watcher took meanwhile nothing is left to do
             claimed = [identity for identity in claimed if looks[identity.model.label] is not None]
-        outcomes = self._evaluate(part.split.settings, claimed) if claimed else []
+        outcomes = self._evaluate(part.split, claimed) if claimed else []
         by_label = {identity.model.label: identity for identity in claimed}
         for outcome in outcomes:
             look = looks.get(outcome.label)
@@ -249,13 +245,17 @@ class _SplitLook:
                 release(identity, self.owner, tracking)
         return kept
 
-    def _evaluate(self, split: SplitSettings, identities: list[EvaluationIdentity]) -> list[VersionOutcome]:
+    def _evaluate(self, split: Split, identities: list[EvaluationIdentity]) -> list[VersionOutcome]:
         """Evaluate versions on one split; failures are counted and shown on the version."""
         labels = ", ".join(identity.model.label for identity in identities)
         uris = [identity.model.uri for identity in identities]
-        narrowed = self.settings.model_copy(update={"models": uris, "splits": [split], "gate": None})
+        narrowed = self.settings.model_copy(update={"models": uris, "splits": [split.settings], "gate": None})
         try:
-            outcomes = evaluate(narrowed, f"{labels} on {split.name}")
+            if can_be_in_process(narrowed, split, self.settings.watch.in_process_rows):
+                models = [identity.model for identity in identities]
+                outcomes = [evaluate_in_process(narrowed, split, self.protocol, model) for model in models]
+            else:
+                outcomes = evaluate(narrowed, f"{labels} on {split.name}")
         except TrackingError:
             raise
         except Exception as error:  # a watcher outlives whatever one evaluation may raise

@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 import pandas as pd
 
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.monitoring import Monitor
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.differences import CCE, SQUARED_CCE, MetricDifference, infinite_metrics
 from congruence.tasks.comparison.gate_settings import GateSettings, Margin
@@ -98,6 +99,23 @@ class GateDecision:
         """One row per rule, the failed ones first, without the columns that no rule has."""
         records: list[dict[str, Any]] = [{"outcome": check.outcome, **vars(check)} for check in self.sorted_checks]
         return pd.DataFrame(records).dropna(axis="columns", how="all")
+
+
+def not_changed(monitor: Monitor, split: str) -> GateCheck:
+    """The rule ``not_changed``, by the account of looks at the version on a split."""
+    outcome: Outcome = "failed"
+    if monitor.verdict == "right so far":
+        outcome = "passed" if monitor.looks else "undecided"
+    reason = f"over all looks the version is {monitor.sentence()}"
+    if not monitor.looks:
+        reason = "nobody has looked at the version over time; `congruence watch` does"
+    return GateCheck(
+        "not_changed",
+        outcome,
+        reason,
+        split=split,
+        p_value=monitor.looks[-1].p_value if monitor.looks else None,
+    )
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:

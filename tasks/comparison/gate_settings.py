@@ -85,6 +85,8 @@ class GateSettings(Strict):
         at_noise_floor: the CCE must be as expected if the version were true, and the version calibrated given its input
             (neither exact test contradicts it). A small split contradicts little: it belongs beside a ``maximum`` or a
             baseline.
+        not_changed: the looks over time that ``congruence watch`` made at the version say that it is right so far:
+            failed where they call it wrong or changed, undecided where there is none.
         baseline: the version to compare with: ``champion`` (an alias) or ``3`` of the candidate's model, or
             ``models:/name/3``, ``models:/name@champion``.
         first_version: what becomes of a version whose baseline is an alias that no version holds yet: ``refuse`` to
@@ -104,6 +106,7 @@ class GateSettings(Strict):
 
     maximum: dict[str, Limit] = Field(default_factory=dict)
     at_noise_floor: bool = False
+    not_changed: bool = False
     baseline: str | None = None
     first_version: Literal["pass", "refuse"] = "refuse"
     not_worse_on: list[str] = Field(default_factory=lambda: ["cce_mean", "nll_mean"])
@@ -154,9 +157,10 @@ class GateSettings(Strict):
             raise ValueError(
                 f"{compared[0]}: compares with a baseline, and there is none; add one, for example baseline: champion"
             )
-        if self.baseline is None and not self.maximum and not self.at_noise_floor:
+        if self.baseline is None and not self.maximum and not self.at_noise_floor and not self.not_changed:
             raise ValueError(
-                "there is no rule, so that every version would pass; add maximum:, at_noise_floor: or baseline:"
+                "there is no rule, so that every version would pass; add maximum:, at_noise_floor:, not_changed: or "
+                "baseline:"
             )
         if self.baseline is not None and not self.not_worse_on and not self.better_on:
             raise ValueError(
@@ -168,6 +172,11 @@ class GateSettings(Strict):
                     f"margin.{name}: belongs to no rule; not_worse_on has {', '.join(self.not_worse_on) or 'no metric'}"
                 )
         return self
+
+    def without_baseline(self) -> GateSettings:
+        """The rules that compare with nothing."""
+        changes: dict[str, Any] = {"baseline": None, "not_worse_on": [], "better_on": [], "margin": {}}
+        return self.model_copy(update=changes)
 
     def margin_of(self, name: str) -> Margin:
         """By how much the metric may be worse than the baseline's."""

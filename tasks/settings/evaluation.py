@@ -95,6 +95,16 @@ class EvaluationSettings(Strict):
         return self
 
     @model_validator(mode="after")
+    def _baseline_has_rows_to_be_compared_on(self) -> EvaluationSettings:
+        compares = self.gate is not None and self.gate.baseline is not None
+        if compares and all(split.new_rows_only for split in self.splits):
+            raise ValueError(
+                "gate.baseline: versions are compared on the same rows, and a split with new_rows_only is looked at on "
+                "rows of each version; add a split without new_rows_only, or take baseline out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _reference_fits_the_protocol(self) -> EvaluationSettings:
         protocol = self.protocol.protocol()
         if protocol.reference == "validation" and self.reference is None:

@@ -38,6 +38,7 @@ from congruence.tasks.mlflow.looks import (
 from congruence.tasks.mlflow.server_clock import server_time
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import Metric, truth_p_value
+from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.watching.claims import exclusive
 from congruence.tasks.watching.settings import MonitorSettings
 
@@ -102,6 +103,11 @@ class Accounts:
     settings: TrackingSettings
     folder: Path
     monitor: MonitorSettings = field(default_factory=MonitorSettings)
+
+    @classmethod
+    def of(cls, settings: EvaluationSettings) -> Accounts:
+        """Those of an evaluation file."""
+        return cls(settings.tracking, settings.home_folder / "looks", settings.watch.monitor)
 
     def read(self, model: ModelVersion, split: str) -> Account:
         """The account of a version on a split.

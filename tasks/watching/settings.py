@@ -72,6 +72,8 @@ class WatchSettings(Strict):
         in_use: the aliases that say which versions are in use; by default any alias does. These are looked at again
             on the new rows of a split that has ``new_rows_only``; other versions, once.
         monitor: when looks over time call a version wrong or changed.
+        in_process_rows: splits of features that are no longer, and need no encoder, are evaluated in the watcher's own
+            process, without a cluster; by default none is.
         every: time between two looks at the registry.
         retry_after: wait after a failed evaluation; it doubles with every further failure.
         retry_at_most: longest such wait.
@@ -84,6 +86,7 @@ class WatchSettings(Strict):
     tags: dict[str, str] = {}
     in_use: list[str] = []
     monitor: MonitorSettings = MonitorSettings()
+    in_process_rows: int = Field(default=0, ge=0)
     every: Seconds = 60.0
     retry_after: Seconds = 300.0
     retry_at_most: Seconds = 86400.0

@@ -10,10 +10,21 @@ from congruence.flows.cli.environment import tracking_uri
 from congruence.flows.cli.options import Debug, Errors, Home, load_for_workers, start
 
 
-def demo(home: Home = None, debug: Debug = False) -> None:
+def demo(
+    over_time: Annotated[
+        bool, typer.Option("--over-time", help="Instead: 40 looks at a version in use that goes wrong on the way.")
+    ] = False,
+    home: Home = None,
+    debug: Debug = False,
+) -> None:
     """Run the whole pipeline on rotated digits: data, six model versions, embeddings, CCE, MLflow."""
     with Errors(debug):
         folder = start(home)
+        if over_time:
+            from congruence.flows.operations.demo_over_time import run_demo_over_time
+
+            run_demo_over_time(folder)
+            return
         load_for_workers()
         from congruence.flows.operations.demo import run_demo
 

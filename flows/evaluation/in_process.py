@@ -1,0 +1,88 @@
+"""A short split of features evaluated in this process: no cluster, no store, no run in Prefect.
+
+Measured, scored and logged as by the flow; for looks that come often and are of few rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from congruence.flows.evaluation.existing_results import protocol_name
+from congruence.flows.evaluation.keys import evaluation_identity
+from congruence.flows.evaluation.results import VersionOutcome
+from congruence.flows.evaluation.stages.predict import serve
+from congruence.flows.evaluation.tracking import for_workers
+from congruence.kernels.protocol.protocol import EvaluationProtocol
+from congruence.kernels.streams import hashed_keys
+from congruence.tasks.data import Split
+from congruence.tasks.encoders.features import FeatureEncoder
+from congruence.tasks.encoders.loading import asking_encoder
+from congruence.tasks.mlflow import fail_run, log_evaluation
+from congruence.tasks.models.predictions import concatenate
+from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.models.rows_in_memory import MemoryStore, RowsInMemory
+from congruence.tasks.models.worker import warm_model
+from congruence.tasks.scores.points import score_version
+from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.solving.measurement import measure
+
+
+def can_be_in_process(settings: EvaluationSettings, split: Split, most_rows: int) -> bool:
+    """Whether a split is of features that need no weights, has no more rows than that, and no reference split."""
+    plain = settings.encoder.kind == "identity" and settings.reference is None
+    return plain and split.rows <= most_rows and not split.settings.design_columns
+
+
+def evaluate_in_process(
+    settings: EvaluationSettings, split: Split, protocol: EvaluationProtocol, version: ModelVersion
+) -> VersionOutcome:
+    """One version on a split: measured, scored and logged here.
+
+    Args:
+        settings: with the encoder's statistics fitted.
+        split: opened; ``can_be_in_process``.
+        protocol: with the encoder.
+        version: to evaluate.
+
+    Raises:
+        CongruenceError: a version that cannot be asked, or an MLflow that does not answer.
+    """
+    settings = for_workers(settings)
+    encoder = asking_encoder(settings.encoder)
+    assert isinstance(encoder, FeatureEncoder)
+    invalid: dict[int, str] = {}
+    parts = []
+    for shard in split.shards:
+        matrix, reasons = split.features(shard)
+        parts.append(encoder.encode_matrix(matrix))
+        invalid |= {shard.start + row: reason for row, reason in reasons.items()}
+    store = MemoryStore(np.concatenate(parts), invalid)
+    valid = store.valid()
+    frames = [split.frame(shard, split.settings.model_input_columns) for shard in split.shards]
+    model = warm_model(serve(settings, version))
+    laws = [
+        model.predict(frame[valid[shard.start : shard.stop]], start=shard.start)
+        for shard, frame in zip(split.shards, frames, strict=True)
+        if valid[shard.start : shard.stop].any()
+    ]
+    rows = RowsInMemory(split, store, {version.label: concatenate(laws)})
+    try:
+        keys = hashed_keys(split.keys_of(split.shards)[valid])
+        measured = measure(
+            settings, protocol, rows.embeddings(), rows.all_targets(), {version.label: concatenate(laws)}, keys=keys
+        )
+        evaluation = score_version(settings, rows, encoder, version, protocol, measured.of(version.label))
+        run_id = log_evaluation(evaluation, settings.tracking)
+    except BaseException as error:
+        fail_run(evaluation_identity(settings, split, protocol, version), str(error), settings.tracking)
+        raise
+    wrong = () if evaluation.wrong is None else evaluation.wrong.sentences
+    return VersionOutcome(
+        version.label,
+        split.name,
+        "evaluated",
+        run_id,
+        evaluation.metrics,
+        protocol=protocol_name(protocol),
+        wrong=wrong,
+    )
