@@ -16,8 +16,12 @@ import pytest
 from mlflow import MlflowClient
 
 import congruence.flows.scheduling.looking as looking
+from congruence.flows.evaluation.results import VersionOutcome
+from congruence.flows.operations.gate import gate_outcomes
+from congruence.flows.operations.listing import over_time_address
 from congruence.flows.scheduling.poll import tick
-from congruence.tasks.mlflow import EvaluationIdentity
+from congruence.tasks.comparison import GateSettings
+from congruence.tasks.mlflow import EvaluationIdentity, logged_metrics
 from congruence.tasks.mlflow.looks import logged_looks
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.scores.evaluation import Metric
@@ -191,7 +195,6 @@ def _day(folder: Path, day: int, rows: int, shift: float = 0.0) -> None:
     frame.to_parquet(place / "rows.parquet")
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_the_version_in_use_is_looked_at_on_new_rows_and_found_changed(
     registry: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,7 +207,7 @@ def test_the_version_in_use_is_looked_at_on_new_rows_and_found_changed(
     settings = registry.settings(
         models=["used"],
         splits=[split],
-        watch={"monitor": {"least_rows": 50}},
+        watch={"in_process_rows": 1000, "monitor": {"least_rows": 50}},
         notify={"command": ["tee", str(notices)]},
     )
     _day(days, 1, 120)
@@ -234,6 +237,18 @@ def test_the_version_in_use_is_looked_at_on_new_rows_and_found_changed(
     assert "used/1 on daily: changed since" in notice["title"]
     assert "p of this look" in notice["message"]
     assert tick(settings).looks == {}
+    looks = {version: logged_looks(resolve(f"used/{version}"), "daily", settings.tracking)[-1] for version in (1, 2)}
+    found = [
+        VersionOutcome(f"used/{version}", "daily", "found", look.evaluation_run) for version, look in looks.items()
+    ]
+    gated = settings.model_copy(update={"gate": GateSettings(not_changed=True)})
+    one_gate, two_gate = gate_outcomes(gated, found)
+    assert (one_gate.outcome, two_gate.outcome) == ("failed", "passed")
+    assert "over all looks the version is changed since" in one_gate.reasons[0]
+    page = Path(over_time_address("models:/used/1", settings.tracking).removeprefix("file://")).read_text()
+    assert "used/1 on daily" in page
+    assert "changed since 2026-03-02" in page
+    assert "right so far (1 look)" in page
     parent = mlflow.search_runs(
         experiment_names=["congruence/looks/used"], filter_string="tags.`congruence.kind` = 'look'"
     )
@@ -246,7 +261,7 @@ def test_on_a_split_of_all_rows_a_version_is_looked_at_once_also_where_its_watch
 ) -> None:
     uri = registry.register("judged", bias=0.6)
     one = registry.content()["splits"][0]
-    settings = registry.settings(models=["judged"], splits=[one])
+    settings = registry.settings(models=["judged"], splits=[one], watch={"in_process_rows": 1000})
     close = looking.Accounts.close
     monkeypatch.setattr(looking.Accounts, "close", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
@@ -256,6 +271,9 @@ def test_on_a_split_of_all_rows_a_version_is_looked_at_once_also_where_its_watch
     assert after.outcomes == []
     assert after.looks["judged/1", SPLIT].sentence.startswith("wrong, first shown on")
     assert "wrong, first shown on" in _tags(uri)[f"cce_looks:{SPLIT}"]
+    here = logged_metrics(logged_looks(resolve(uri), SPLIT, settings.tracking)[0].evaluation_run, settings.tracking)
     again = tick(registry.settings(models=["judged"], splits=[one | {"slices": []}]))  # other slices, the same rows
-    assert [outcome.status for outcome in again.outcomes] == ["evaluated"]
     assert again.looks == {}
+    (on_workers,) = again.outcomes
+    for name in ("cce_mean", "cce_p_value", "calibration_p_value", "calibration_effect_bias", "nll_mean"):
+        assert here[name].value == pytest.approx(on_workers.metrics[name].value, rel=1e-4), name
