@@ -17,6 +17,7 @@ import typer
 import yaml
 from markdown_it import MarkdownIt
 
+from congruence import kernels
 from congruence.flows.cli.app import app
 from congruence.flows.reproduce.experiments import NAMES
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -75,6 +76,15 @@ def test_evaluation_files_are_read(page: Path) -> None:
         if not {"splits", "encoder"} <= set(written):  # a section by itself
             written = {"splits": [{"uri": "test.parquet", "input": "photo", "target": "y"}], "encoder": _SOME} | written
         EvaluationSettings.model_validate(written)
+
+
+def test_every_public_name_is_documented_and_shown_in_an_example() -> None:
+    page = ROOT / "docs" / "reference" / "python.md"
+    documented = set(re.findall(r"^::: congruence\.kernels\.(\w+)$", page.read_text(), re.MULTILINE))
+    values = {name for name in kernels.__all__ if isinstance(getattr(kernels, name), kernels.EvaluationProtocol)}
+    assert set(kernels.__all__) - documented - values == set()
+    shown = {node.id for code in fences(page, "python") for node in ast.walk(ast.parse(code)) if hasattr(node, "id")}
+    assert set(kernels.__all__) - shown == set()
 
 
 def beside_the_pages(name: str) -> ModuleType:

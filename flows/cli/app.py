@@ -28,7 +28,6 @@ def _print_version(asked: bool) -> None:
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 
 

@@ -82,8 +82,9 @@ def report_address(version: str, split: str | None, settings: TrackingSettings) 
     found = [(one.model.label, evaluation) for one in item for evaluation in one.evaluations]
     chosen = [pair for pair in found if split in (None, pair[1].split)]
     if not chosen:
-        where = ", ".join(sorted({evaluation.split for _, evaluation in found})) or "no split"
-        raise SettingsError(f"{version}: not evaluated{f' on {split}' if split else ''}; it was on {where}")
+        where = ", ".join(sorted({evaluation.split for _, evaluation in found}))
+        remedy = f"it was on {where}" if where else f"run `congruence evaluate FILE -m {version}` first"
+        raise SettingsError(f"{version}: not evaluated{f' on {split}' if split else ''}; {remedy}")
     label, latest = max(chosen, key=lambda pair: pair[1].ended)
     base = web_page(settings)
     if base is not None:

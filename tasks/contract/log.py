@@ -165,21 +165,24 @@ def without_notices() -> Iterator[None]:
     """Without MLflow's notices when a model is logged, which tell of nothing that is to be done.
 
     That it checks the example; that pickles run code when loaded, which our docs say; that whole numbers cannot be
-    missing, as a row without a finite input is left out before a model is asked; that there is no example.
+    missing, as a row without a finite input is left out before a model is asked; that there is no example; that pip is
+    not in this environment, as uv makes them.
     """
 
     def other(record: logging.LogRecord) -> bool:
-        return not re.search("CloudPickle|Validating input example", record.getMessage())
+        return not re.search("CloudPickle|Validating input example|installed pip version", record.getMessage())
 
-    logger = logging.getLogger("mlflow.pyfunc")
-    logger.addFilter(other)
+    loggers = [logging.getLogger(name) for name in ("mlflow.pyfunc", "mlflow.utils.environment")]
+    for logger in loggers:
+        logger.addFilter(other)
     try:
         with warnings.catch_warnings():
             for start in ("Hint: Inferred schema contains integer", ".*An input example was not provided"):
                 warnings.filterwarnings("ignore", message=start)
             yield
     finally:
-        logger.removeFilter(other)
+        for logger in loggers:
+            logger.removeFilter(other)
 
 
 def _categories(example: pd.DataFrame) -> dict[str, pd.CategoricalDtype]:

@@ -320,7 +320,10 @@ def input_columns(
         for name, found in zip(columns, types, strict=True):
             vector = len(columns) == 1 and _is_list(found) and _is_numeric(found.value_type)
             if not (vector or _is_numeric(found)):
-                raise SplitError(f"{where}: column {name!r} (input) holds {found}, not numbers; encode it first")
+                raise SplitError(
+                    f"{where}: column {name!r} (input) holds {found}, not numbers; leave it out of input (a model that "
+                    "reads it as it is names it under model_inputs), or give its numbers in columns"
+                )
         return Features(columns)
     column, found = columns[0], types[0]
     is_text = pa.types.is_string(found) or pa.types.is_large_string(found)

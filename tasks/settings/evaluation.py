@@ -148,16 +148,23 @@ def load_settings(path: Path, overrides: dict[str, Any] | None = None) -> Evalua
     """
     try:
         text = path.read_text()
+    except IsADirectoryError as error:
+        raise SettingsError(f"{path}: is a folder; give the path of an evaluation file") from error
     except OSError as error:
         raise SettingsError(
             f"{path}: cannot be read ({error.strerror}); give the path of an evaluation file"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(
+            f"{path}: is not text, so it is no evaluation file; if it holds your data: congruence init {path}"
         ) from error
     try:
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise SettingsError(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
-        raise SettingsError(f"{path}: expected keys such as splits: and encoder:, found {type(content).__name__}")
+        found = "it is empty" if content is None else f"found {type(content).__name__}"
+        raise SettingsError(f"{path}: expected keys such as splits: and encoder:, {found}")
     content = _relative_to(path.resolve().parent, content) | (overrides or {})
     try:
         return EvaluationSettings.model_validate(content)
@@ -210,7 +217,7 @@ def _with_own_files(folder: Path, cluster: dict[str, Any]) -> dict[str, Any]:
 
 def describe_problem(source: str, problem: Any) -> str:
     """One line for one pydantic error: file, key, what is wrong, the value and the remedy."""
-    place = ".".join(str(part) for part in problem["loc"]) or "the whole file"
+    place = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         known = _keys_at(EvaluationSettings, problem["loc"][:-1])
         close = difflib.get_close_matches(str(problem["loc"][-1]), known, 1)
@@ -221,7 +228,8 @@ def describe_problem(source: str, problem: Any) -> str:
         return f"{source}: {place}: is missing; add it"
     given = problem.get("input")
     shown = "" if isinstance(given, (dict, list)) or problem["type"] == "value_error" else f" (found {given!r})"
-    return f"{source}: {place}: {message[:1].lower()}{message[1:]}{shown}"
+    where = f"{source}: {place}" if place else source
+    return f"{where}: {message[:1].lower()}{message[1:]}{shown}"
 
 
 def _keys_at(model: Any, location: tuple[Any, ...]) -> list[str]:

@@ -74,7 +74,8 @@ def test_addresses_stay_as_they_are(tmp_path: Path) -> None:
         (changed("metrics", ["ccee"]), ["metrics", "'ccee'", "cce"]),
         ({key: value for key, value in GOOD.items() if key != "encoder"}, ["encoder: is missing; add it"]),
         ("splits: [", ["is not valid YAML"]),
-        ("- a\n- b\n", ["expected keys such as splits: and encoder:"]),
+        ("- a\n- b\n", ["expected keys such as splits: and encoder:, found list"]),
+        ("", ["expected keys such as splits: and encoder:, it is empty"]),
     ],
 )
 def test_what_is_wrong_is_named_with_its_remedy(tmp_path: Path, content: Any, parts: list[str]) -> None:
