@@ -32,7 +32,7 @@ def commands() -> str:
             if getattr(parameter, "hidden", False) or parameter.name == "help":
                 continue
             spelled = ", ".join(parameter.opts) if parameter.param_type_name == "option" else parameter.name.upper()
-            rows.append((f"`{spelled}`", _default(parameter), getattr(parameter, "help", None) or ""))
+            rows.append((f"`{spelled}`", _default(parameter), _unlinked(getattr(parameter, "help", None) or "")))
         parts.append(_table(("argument or option", "default", "what it does"), rows))
     return "\n".join(parts)
 
@@ -96,6 +96,11 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
+
+
+def _unlinked(text: str) -> str:
+    """Brackets as they are: Markdown takes ``[A] [B]`` for a link."""
+    return re.sub(r"\[([^\]]*)\](?!\()", r"\\[\1\\]", text)
 
 
 def _default(parameter: Any) -> str:

@@ -388,7 +388,8 @@ def conditional_calibration_test(
         settings: hypotheses, draws and null.
         seed: of landmarks, draws and randomised PIT values.
         keys: one name per row, for the randomisation of PIT values (see ``pit_values``).
-        groups, time: of rows that may depend on each other, see ``PreparedCalibration.test_version``.
+        groups: of rows that may depend on each other, see ``PreparedCalibration.test_version``.
+        time: as ``groups``, of rows in an order.
 
     Raises:
         InvalidInputError: an input that cannot be evaluated, named by row, field and value.

@@ -131,7 +131,8 @@ def paired_congruence_difference(
     Args:
         x: reference inputs, (n, d).
         y: their targets, (n,) or (n, q).
-        first, second: predictive distributions of the two models at x, n rows each.
+        first: predictive distributions of one model at x, n rows.
+        second: those of the other.
         input_kernel: k_X.
         output_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)).
         regularization: lambda.

@@ -56,8 +56,10 @@ def maximum_conditional_mean_discrepancy(
     The samples swapped, each with its lambda, have the same MCMD.
 
     Args:
-        x, y: the first sample, (n, d) and (n,) or (n, q).
-        x_prime, y_prime: the second one, (n', d) and (n',) or (n', q).
+        x: inputs of the first sample, (n, d).
+        y: its targets, (n,) or (n, q).
+        x_prime: inputs of the second one, (n', d).
+        y_prime: its targets, (n',) or (n', q).
         query: points (m, d).
         input_kernel: k_X.
         output_kernel: k_Y; by default RBF with gamma = 1 / (2 var) of the targets of both samples together.

@@ -199,7 +199,9 @@ def congruence_tests(
         prepared: the reference split, from ``prepare``.
         y: its targets, (n,) or (n, q).
         versions: predictive distributions by version.
-        draws, seed, output_kernel: see ``congruence_test``.
+        draws: see ``congruence_test``.
+        seed: see ``congruence_test``.
+        output_kernel: see ``congruence_test``.
         output_scale: of each model's own kernel, where no ``output_kernel`` is given.
         exact: compute every statistic with the prepared solver, at ``draws`` times the price of an evaluation.
         roots: of the weights of the reference points, (n,), where they count unequally (see ``weighting.Reference``).

@@ -71,7 +71,9 @@ def choose_solver(
     the others do not fit.
 
     Args:
-        n, d, rank: points, features, right-hand sides (features of the output kernel, probes, versions).
+        n: points.
+        d: features.
+        rank: right-hand sides (features of the output kernel, probes, versions).
         memory_bytes: what may be used beside the inputs; by default what the machine has available.
         seconds: what it may take; no limit by default.
         kernel: the input kernel whose speed is measured; a cubic polynomial by default.

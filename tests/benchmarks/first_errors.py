@@ -99,7 +99,7 @@ CASES = (
     ),
     Case("compare before evaluate", ("evaluat",), command=("compare", "evaluation.yaml")),
     Case("a report before evaluate", ("evaluat",), command=("open", "house-price/1", "--print")),
-    Case("init of data that are not there", ("tset.csv", "no such file"), command=("init", "tset.csv", "--output", "new.yaml")),
+    Case("init of data that are not there", ("tset.csv",), command=("init", "tset.csv", "-o", "new.yaml")),
     Case("a server that does not answer", ("127.0.0.1:9",), {"tracking": {"uri": "http://127.0.0.1:9"}}),
 )
 
