@@ -54,7 +54,7 @@ from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.runtime.folder_lock import in_use
 from congruence.tasks.scores.meanings import HEADLINES
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.solving.measured import MeasurementAddress
+from congruence.tasks.solving.measurement_store import MeasurementAddress
 from congruence.tasks.solving.solve import SolveWork
 
 

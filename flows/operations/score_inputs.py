@@ -40,7 +40,7 @@ from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.points import row_frame
 from congruence.tasks.scores.reliability import Reliability, reliability
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.solving.measured import MeasurementAddress
+from congruence.tasks.solving.measurement_store import MeasurementAddress
 from congruence.tasks.solving.solve import SolveWork
 
 

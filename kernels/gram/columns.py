@@ -132,7 +132,7 @@ class GramColumns:
         items = [Item(totals(number), (rows,), (argument(rows),)) for number, rows in enumerate(self.blocks)]
         if self.held is None:
             return self.points.sums(_made_again, items, function, self.landmarks, *shared)
-        return self.points.sums(function, items, self.landmarks, *shared, kept=self.held)
+        return self.points.sums(function, items, self.landmarks, *shared, stored=self.held)
 
 
 @dataclass(frozen=True)

@@ -107,17 +107,17 @@ class RegularizedGram:
         pairs = [(i, j) for i in range(len(blocks)) for j in range(i, len(blocks))]
         pairs.sort(key=lambda pair: pair[0] == pair[1])  # diagonal blocks cost half: last, to even out the end
         items = [Item((i, j) if i != j else (i,), (blocks[i], blocks[j])) for i, j in pairs]
-        kept = self._kept(items)
+        stored = self._stored(items)
         vectors = self.points.shared(times(self.scale, v))
-        given = (vectors,) if kept is not None else (vectors, self.kernel, self.points.tile_rows)
-        function = _product if kept is None else _kept_product
-        totals = self.points.sums(function, items, *given, kept=kept, title="pass over the Gram matrix")
+        given = (vectors,) if stored is not None else (vectors, self.kernel, self.points.tile_rows)
+        function = _product if stored is None else _stored_product
+        totals = self.points.sums(function, items, *given, stored=stored, title="pass over the Gram matrix")
         product = array_namespace(v).empty((self.n, v.shape[1]))
         for rows, total in zip(blocks, totals, strict=True):
             product[rows] = beside(v, total[:, : v.shape[1]])
         return times(self.scale, product)
 
-    def _kept(self, items: list[Item]) -> Lasting | None:
+    def _stored(self, items: list[Item]) -> Lasting | None:
         """The blocks of one triangle of K, held between products; None if they do not fit."""
         entries = 0
         for rows, columns in (item.blocks for item in items):
@@ -220,7 +220,7 @@ def _product(
     return _multiplied(points, block_tiles(kernel, points, rows, columns, tile_rows), rows, columns, v)
 
 
-def _kept_product(points: TilePoints, tiles: list[Tile], rows: slice, columns: slice, v: Any) -> tuple[Any, ...]:
+def _stored_product(points: TilePoints, tiles: list[Tile], rows: slice, columns: slice, v: Any) -> tuple[Any, ...]:
     return _multiplied(points, tiles, rows, columns, v)
 
 

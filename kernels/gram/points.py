@@ -119,13 +119,13 @@ class PlacedPoints(ABC):
         function: Callable[..., Sequence[Any]],
         items: Sequence[Item],
         *shared: Any,
-        kept: Lasting | None = None,
+        stored: Lasting | None = None,
         title: str = "",
     ) -> list[Any]:
         """The totals, in order, of the parts ``function(points, *blocks, *arguments, *shared)`` of all items.
 
-        Parts are arrays of their own, which may be added to in place. With ``kept`` a function is given what is held of
-        the item after the points. ``title``: by which the sum says how far it is.
+        Parts are arrays of their own, which may be added to in place. With ``stored`` a function is given what is held
+        of the item after the points. ``title``: by which the sum says how far it is.
         """
 
     @abstractmethod
@@ -245,7 +245,7 @@ class PointsHere(PlacedPoints):
         function: Callable[..., Sequence[Any]],
         items: Sequence[Item],
         *shared: Any,
-        kept: Lasting | None = None,
+        stored: Lasting | None = None,
         title: str = "",  # noqa: ARG002
     ) -> list[Any]:
         """See PlacedPoints."""
@@ -253,7 +253,7 @@ class PointsHere(PlacedPoints):
         locks = {number: Lock() for item in items for number in item.totals}
 
         def add(item: Item) -> None:
-            held = (kept.of(item),) if isinstance(kept, LastingHere) else ()
+            held = (stored.of(item),) if isinstance(stored, LastingHere) else ()
             parts = function(self.points, *held, *item.blocks, *item.arguments, *shared)
             for number, part in zip(item.totals, parts, strict=True):
                 with locks[number]:

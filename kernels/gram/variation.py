@@ -58,7 +58,7 @@ def _variation(gram: Array) -> float:
 
 
 def constant_kernel(variation: float) -> str:
-    """What is said of a kernel that varies so little."""
+    """The warning of a kernel that varies so little."""
     return (
         f"the input kernel varies by {variation:.2g} of its mean between points, so CCE hardly depends on x: inputs "
         "that are (nearly) the same, or unit-norm embeddings with gamma = 1/d, which belongs to raw ones; use "

@@ -45,7 +45,7 @@ from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.settings.digest import settings_digest
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.calibration import VersionCalibration
-from congruence.tasks.solving.measured import VersionMeasurement
+from congruence.tasks.solving.measurement_store import VersionMeasurement
 
 CHUNK_ROWS = 2**16  # scores make several arrays of their rows in passing
 _PACKAGES = ("numpy", "scipy", "dask", "prefect", "mlflow", "zarr", "torch", "open_clip_torch")

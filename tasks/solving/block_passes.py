@@ -73,7 +73,7 @@ class SampledRows:
     """Some rows of a split, held: one block."""
 
     rows: Array = field(repr=False)
-    said: Array = field(repr=False)
+    held_targets: Array = field(repr=False)
     models: dict[str, Distribution] = field(repr=False)
 
     @classmethod
@@ -93,7 +93,7 @@ class SampledRows:
 
     def targets(self, block: int) -> Array:  # noqa: ARG002
         """See RowBlocks."""
-        return self.said
+        return self.held_targets
 
     def predictive(self, block: int, version: str) -> Distribution:  # noqa: ARG002
         """See RowBlocks."""

@@ -187,7 +187,7 @@ def calibrate_vector_blocks(
     kept = SampledRows.of(run("calibration sample", whole_rows, list(versions), rows), versions)
     x = protocol_inputs(protocol, kept.rows, 0, dtype)
     split = VectorCalibration(prepared_vectors(protocol.input_kernel, x, seed), rows, n)
-    return {name: split.of_rows(kept.said, law, seed) for name, law in kept.models.items()}
+    return {name: split.of_rows(kept.held_targets, law, seed) for name, law in kept.models.items()}
 
 
 @dataclass(frozen=True)

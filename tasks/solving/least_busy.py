@@ -1,6 +1,6 @@
 """Which worker a task goes to: the one that has the fewest.
 
-Left to itself the scheduler gives a task to a worker that holds what the task is told, which at the beginning is one
+Left to itself the scheduler gives a task to a worker that holds the arguments, which at the beginning is one
 worker, and moves it away later, if ever, by how long tasks of that name took before and by the bytes that would move.
 """
 
@@ -28,7 +28,7 @@ class LeastBusy:
         return None if found is None or shares[found] >= most else found
 
     def submit(self, worker: str | None, function: Any, *arguments: Any, **options: Any) -> Any:
-        """``client.submit`` to ``worker``, or to any other should it die; to whoever comes where it is None."""
+        """``client.submit`` to ``worker``, or another should it die; to the next that comes where it is None."""
         place = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
         future = self._client.submit(function, *arguments, pure=False, **place, **options)
         if worker is not None:

@@ -31,10 +31,10 @@ from congruence.tasks.scores.names import MetricName, requested_metrics
 from congruence.tasks.settings.solver import SolverSettings
 from congruence.tasks.solving import cluster_capacity, prepare_on_dask
 from congruence.tasks.solving.calibration import VersionCalibration, calibration_of_split, can_be_tested
-from congruence.tasks.solving.calls import HERE, Calls
-from congruence.tasks.solving.measured import VersionMeasurement
+from congruence.tasks.solving.executor import HERE, Executor
+from congruence.tasks.solving.measurement_store import VersionMeasurement
 from congruence.tasks.solving.plan import plan_solver
-from congruence.tasks.solving.version_parts import (
+from congruence.tasks.solving.version_evaluation import (
     HeldVersion,
     JudgedSplit,
     Kept,
@@ -141,7 +141,7 @@ def measure_versions(
     weights: Array | None = None,
     prepare_inputs: Prepare = prepare,
     reasons: Mapping[str, str] | None = None,
-    calls: Calls | None = None,
+    calls: Executor | None = None,
 ) -> tuple[dict[str, Kept], list[Checkpoint]]:
     """What every version's ``keep`` made of its measurement, and where long solves keep their iterates.
 

@@ -66,7 +66,7 @@ class PassesOnCluster:
 
     Attributes:
         client: of the cluster.
-        blocks: an address, which every task is told.
+        blocks: an address, which goes to every task.
         seconds: of each pass so far, by its name: of its tasks together, over the threads of the cluster. By the clock
             a pass beside others would have their seconds, too.
         unwanted: set where nobody wants the rest of the passes: the next one raises.
@@ -126,7 +126,7 @@ def side_by_side(run: PassesOnCluster, function: Callable[[BlockPasses], T]) -> 
         except BaseException as error:
             made.set_exception(error)
 
-    thread = Thread(target=make, daemon=True, name="passes-beside")  # a process that is told to end waits for no pass
+    thread = Thread(target=make, daemon=True, name="passes-beside")  # an ending process waits for no pass
     thread.start()
     try:
         yield made

@@ -1,4 +1,4 @@
-"""The evaluation file's `solver:` turned into a solver for a Dask cluster, with what it will take said beforehand."""
+"""The evaluation file's `solver:` turned into a solver for a Dask cluster, with what it will take, beforehand."""
 
 from __future__ import annotations
 

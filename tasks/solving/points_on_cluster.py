@@ -161,22 +161,24 @@ class PointsOnCluster(PlacedPoints):
         function: Callable[..., Sequence[Any]],
         items: Sequence[Item],
         *shared: Any,
-        kept: Lasting | None = None,
+        stored: Lasting | None = None,
         title: str = "",
     ) -> list[Any]:
         """See PlacedPoints: an item is a task, and so is a total."""
-        return self.run(lambda: self._sums(function, items, shared, kept, title))
+        return self.run(lambda: self._sums(function, items, shared, stored, title))
 
     def _sums(
         self,
         function: Callable[..., Sequence[Any]],
         items: Sequence[Item],
         shared: tuple[Any, ...],
-        kept: Lasting | None,
+        stored: Lasting | None,
         title: str,
     ) -> list[Any]:
         sent = self.client.scatter([shared], hash=False, broadcast=True)[0]
-        held = [[future] for future in kept.of(items)] if isinstance(kept, LastingOnCluster) else [[] for _ in items]
+        held = (
+            [[future] for future in stored.of(items)] if isinstance(stored, LastingOnCluster) else [[] for _ in items]
+        )
         parts: dict[int, list[tuple[Any, int]]] = defaultdict(list)
         with step(title, len(items), "blocks") as advance:
             for number, (item, own) in enumerate(zip(items, held, strict=True)):

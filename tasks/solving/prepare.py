@@ -12,8 +12,8 @@ from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.solvers import ConjugateGradient, Solver
-from congruence.tasks.solving.one_card import ConjugateGradientOnCard
 from congruence.tasks.solving.points_on_cluster import PointsOnCluster
+from congruence.tasks.solving.single_gpu import ConjugateGradientOnCard
 
 
 def prepare_on_dask(

@@ -21,11 +21,11 @@ from congruence.tasks.dask.gpus import solves_on_cards, worker_devices
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.scores.names import requested_metrics
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.solving.calls import WorkerCalls
 from congruence.tasks.solving.capacity import cluster_capacity
 from congruence.tasks.solving.checkpoint import sweep_iterates
-from congruence.tasks.solving.measured import MeasurementAddress, MeasurementInBlocks, VersionMeasurement
+from congruence.tasks.solving.executor import WorkerExecutor
 from congruence.tasks.solving.measurement import OnCluster, measure_versions
+from congruence.tasks.solving.measurement_store import MeasurementAddress, MeasurementInBlocks, VersionMeasurement
 from congruence.tasks.solving.plan import BlockAccuracy, OutOfReachError, is_by_row_blocks
 from congruence.tasks.solving.row_blocks import measure_blocks
 
@@ -178,7 +178,7 @@ def _solve_in_memory(
         weights=(work.query or work.reference).all_design().weight,
         prepare_inputs=place,
         reasons=place.reasons,
-        calls=WorkerCalls(client),
+        calls=WorkerExecutor(client),
     )
     for checkpoint in checkpoints:
         checkpoint.clear()

@@ -35,7 +35,7 @@ from congruence.tasks.models.predictions import write_range
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.points import score_version
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.solving.measured import VersionMeasurement
+from congruence.tasks.solving.measurement_store import VersionMeasurement
 
 VERSION = ModelVersion("normal", "1", "models:/normal/1")
 

@@ -11,8 +11,8 @@ from congruence.kernels.solvers import ConjugateGradient, Nystrom
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.solving import PointsOnCluster, TiledCholesky
-from congruence.tasks.solving.one_card import ConjugateGradientOnCard
 from congruence.tasks.solving.prepare import prepare_on_dask
+from congruence.tasks.solving.single_gpu import ConjugateGradientOnCard
 
 pytestmark = pytest.mark.gpu
 cupy = pytest.importorskip("cupy")

@@ -31,7 +31,7 @@ from congruence.tasks.solving.calibration import (
     vector_rows,
 )
 from congruence.tasks.solving.calibration_in_blocks import CalibrationInBlocks, calibrate_blocks
-from congruence.tasks.solving.measured import MeasurementAddress, MeasurementInBlocks, from_bytes, to_bytes
+from congruence.tasks.solving.measurement_store import MeasurementAddress, MeasurementInBlocks, from_bytes, to_bytes
 from congruence.tasks.solving.plan import BlockAccuracy
 from congruence.tasks.solving.row_blocks import measure_blocks
 

@@ -14,7 +14,7 @@ from congruence.tasks.data.design import SampleDesign
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.solver import SolverSettings
 from congruence.tasks.solving import plan, solve
-from congruence.tasks.solving.measured import MeasurementAddress
+from congruence.tasks.solving.measurement_store import MeasurementAddress
 from congruence.tasks.solving.plan import BlockAccuracy
 
 N = 700

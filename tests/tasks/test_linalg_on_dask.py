@@ -24,9 +24,9 @@ from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.solver import SolverSettings
 from congruence.tasks.solving import CheckpointFile, PointsOnCluster, TiledCholesky, prepare_on_dask
-from congruence.tasks.solving.calls import WorkerCalls
+from congruence.tasks.solving.executor import WorkerExecutor
 from congruence.tasks.solving.measurement import OnCluster, measure, measure_versions
-from congruence.tasks.solving.version_parts import HeldVersion
+from congruence.tasks.solving.version_evaluation import HeldVersion
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_versions_are_judged_by_every_worker_as_in_one_process(client, tmp_path)
     expected = measure(Asked(), EXACT, x, y, laws)
     place = OnCluster(client, SolverSettings(), 100, tmp_path, lambda _: None, gpu=False)
     versions = {name: Kept(y, law) for name, law in laws.items()}
-    found, _ = measure_versions(Asked(), EXACT, x, y, versions, prepare_inputs=place, calls=WorkerCalls(client))
+    found, _ = measure_versions(Asked(), EXACT, x, y, versions, prepare_inputs=place, calls=WorkerExecutor(client))
     assert {pid for pid, _ in found.values()} == set(client.run(os.getpid).values())
     for name, (_, measured) in found.items():
         np.testing.assert_allclose(measured.result.values, expected.results[name].values, rtol=1e-9)

@@ -38,8 +38,8 @@ from congruence.tasks.scores.names import METRICS
 from congruence.tasks.scores.points import over_all_rows, score_points, summarise
 from congruence.tasks.scores.reading import CONTRADICTED, read_vector_targets, read_what_is_wrong
 from congruence.tasks.scores.summary import calibration_metrics
-from congruence.tasks.solving.measured import VersionMeasurement, from_bytes, to_bytes
 from congruence.tasks.solving.measurement import Measurement, measure
+from congruence.tasks.solving.measurement_store import VersionMeasurement, from_bytes, to_bytes
 
 ROWS = 1000
 RNG = np.random.default_rng(11)

@@ -12,7 +12,7 @@ import pytest
 from distributed import Client, LocalCluster, get_worker
 
 from congruence.kernels.block_sums import BlockSums
-from congruence.tasks.solving.calls import WorkerCalls
+from congruence.tasks.solving.executor import WorkerExecutor
 from congruence.tasks.solving.pass_runner import PassesOnCluster, side_by_side
 
 BLOCKS = 12
@@ -60,7 +60,7 @@ def _call(told, number):
 
 
 def test_workers_share_calls_whatever_these_are_told(two):
-    calls = WorkerCalls(two)
+    calls = WorkerExecutor(two)
     told = calls.share(np.zeros(2**22))
     made = calls.results({number: calls.begin(_call, told, number) for number in range(6)})
     assert [number for number, _ in made.values()] == list(range(6))

@@ -20,7 +20,7 @@ from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import Evaluation, Metric
 from congruence.tasks.scores.points import score_version
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.solving.measured import MeasurementAddress
+from congruence.tasks.solving.measurement_store import MeasurementAddress
 
 
 @dataclass(frozen=True)

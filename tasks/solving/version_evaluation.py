@@ -28,7 +28,7 @@ from congruence.kernels.protocol.weighting import Reference
 from congruence.kernels.steps import about
 from congruence.kernels.threads import single_threaded_blas
 from congruence.tasks.solving.calibration import SplitCalibration, VectorCalibration, VersionCalibration
-from congruence.tasks.solving.measured import VersionMeasurement
+from congruence.tasks.solving.measurement_store import VersionMeasurement
 
 Kept = TypeVar("Kept", covariant=True)
 

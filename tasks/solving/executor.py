@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 Name = TypeVar("Name")
 
 
-class Calls(Protocol):
+class Executor(Protocol):
     """Makes calls. What ``share`` and ``begin`` return stands for their outcome in the arguments of other calls."""
 
     def share(self, value: Any) -> Any:
@@ -32,30 +32,30 @@ class Calls(Protocol):
 
 
 class _Here:
-    """One call after another in this process (see Calls)."""
+    """One call after another in this process (see Executor)."""
 
     def share(self, value: Any) -> Any:
-        """See Calls."""
+        """See Executor."""
         return value
 
     def begin(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """See Calls."""
+        """See Executor."""
         return function(*arguments)
 
     def result(self, begun: Any) -> Any:
-        """See Calls."""
+        """See Executor."""
         return begun
 
     def results(self, begun: Mapping[Name, Any]) -> dict[Name, Any]:
-        """See Calls."""
+        """See Executor."""
         return dict(begun)
 
 
-HERE: Calls = _Here()
+HERE: Executor = _Here()
 
 
-class WorkerCalls:
-    """Calls as tasks of a cluster, from one of its workers: what is shared stays there and is fetched by the others.
+class WorkerExecutor:
+    """Executor as tasks of a cluster, from one of its workers: what is shared stays there and is fetched by the others.
 
     A call may use the cores of its host that its neighbours leave: all cores over the threads of all workers there,
     and no more than OMP_NUM_THREADS, which is 1 in the workers of clusters that we start.
@@ -66,20 +66,20 @@ class WorkerCalls:
         self._workers = LeastBusy(client)
 
     def share(self, value: Any) -> Any:
-        """See Calls."""
+        """See Executor."""
         return self._client.scatter([value], hash=False)[0]
 
     def begin(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """See Calls."""
+        """See Executor."""
         worker = self._workers.worker()
         return self._workers.submit(worker, _beside_others, function, self._threads_by_host(), *arguments)
 
     def result(self, begun: Any) -> Any:
-        """See Calls."""
+        """See Executor."""
         return begun.result()
 
     def results(self, begun: Mapping[Name, Any]) -> dict[Name, Any]:
-        """See Calls."""
+        """See Executor."""
         wait(list(begun.values()))
         return {name: future.result() for name, future in begun.items()}
 

@@ -17,8 +17,8 @@ from congruence.tasks.embeddings.store import StoreError
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving import solve
-from congruence.tasks.solving.measured import MeasurementAddress, VersionMeasurement, from_bytes, to_bytes
 from congruence.tasks.solving.measurement import measure
+from congruence.tasks.solving.measurement_store import MeasurementAddress, VersionMeasurement, from_bytes, to_bytes
 
 
 class Asked:
