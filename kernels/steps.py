@@ -37,9 +37,11 @@ def _unheard(_done: int) -> None:
 
 @contextmanager
 def step(title: str, total: int, unit: str) -> Iterator[Advance]:
-    """A step of ``total`` units; the value is called with the number just done, from any thread."""
+    """A step of ``total`` units, unheard without a title; the value is called with the number just done."""
     subject = _subject.get()
-    heard = None if _listener is None else _listener(f"{title} of {subject}" if subject else title, total, unit)
+    heard = None
+    if _listener is not None and title:
+        heard = _listener(f"{title} of {subject}" if subject else title, total, unit)
     if heard is None:
         yield _unheard
         return

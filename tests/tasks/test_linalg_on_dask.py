@@ -86,6 +86,7 @@ def test_a_pass_and_a_factor_say_how_far_they_are(client):
     try:
         operator = gram(client, inputs(), RBF(0.3), 0.1, np.float64)
         operator.matmul(right_hand_sides())
+        operator.cross(inputs(3), right_hand_sides())
         TiledCholesky(tile_rows=50).prepare(operator)
         until = time.monotonic() + 5.0
         while {name: sum(units) for name, units in heard.items()} != {name: t for name, (t, _) in totals.items()}:
@@ -93,6 +94,7 @@ def test_a_pass_and_a_factor_say_how_far_they_are(client):
             time.sleep(0.02)
     finally:
         listen(None)
+    assert set(totals) == {"pass over the Gram matrix", "factoring the Gram matrix"}
     assert totals["factoring the Gram matrix"] == (15, "tiles")
     assert totals["pass over the Gram matrix"][1] == "blocks"
 
