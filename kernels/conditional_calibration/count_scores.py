@@ -13,6 +13,7 @@ draws.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ TAIL = 1e-7
 """Of a law, beyond which on either side its jumps are taken as one."""
 
 _LARGEST_TABLE = 4096
+_READ_AT_ONCE = 4096
 
 
 def mean_scores(lower: Array, upper: Array) -> Array:
@@ -92,6 +94,34 @@ class CountScores:
         limit = np.repeat(np.arange(n) * width, count)
         place = np.clip(place, limit, limit + width - 1)
         return scores.reshape(n * width, len(ORDERS))[place].reshape(n, count, len(ORDERS)).transpose(0, 2, 1)
+
+
+@dataclass(frozen=True)
+class JumpScores:
+    """Scores of counts by rows for readings: means over the jumps of the laws, (n, 4), and their variances if true."""
+
+    values: Array = field(repr=False)
+    variance: Array = field(repr=False)
+
+    @classmethod
+    def of(cls, y: Array, predictive: Distribution) -> JumpScores | None:
+        """Of counts y (n,) and n laws; None where ``CountScores`` has none."""
+        if not predictive.is_discrete or y.ndim != 1 or len(y) == 0:
+            return None
+        parts = []
+        for start in range(0, len(y), _READ_AT_ONCE):
+            rows = slice(start, start + _READ_AT_ONCE)
+            found = CountScores.of(y[rows], predictive[rows])
+            if found is None:
+                return None
+            parts.append((found.observed, found.variance))
+        return cls(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, rows: Any) -> JumpScores:
+        return JumpScores(self.values[rows], self.variance[rows])
 
 
 def projected_count_draws(vectors: Array, counts: CountScores, first: int, block: int, draws: int, seed: int) -> Array:

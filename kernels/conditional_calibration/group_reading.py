@@ -11,6 +11,7 @@ from scipy.special import ndtr
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit import require_pit
+from congruence.kernels.conditional_calibration.count_scores import JumpScores
 from congruence.kernels.conditional_calibration.faults import BIAS, SPREAD, Faults, faults, shift_and_factor
 from congruence.kernels.conditional_calibration.local_reading import combined_p_values
 from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
@@ -18,6 +19,7 @@ from congruence.kernels.congruence.test import benjamini_hochberg
 from congruence.kernels.errors import InvalidInputError
 
 _QUANTILE_95 = 1.959963984540054
+_TINY = 1e-12
 
 
 @dataclass(frozen=True)
@@ -71,25 +73,27 @@ class GroupReading:
 
 
 def group_reading(pit: Any, rows: Any | None = None, *, mixing: float = 0.0) -> GroupReading:
-    """Read the PIT values of some rows by their plain means, whose spread under the truth is exactly 1 / sqrt(rows).
+    """Read the scores of some rows by their plain means, whose spread under the truth is known.
 
     Args:
-        pit: PIT values of all n reference rows.
+        pit: PIT values of all n reference rows; of counts their ``JumpScores``, which take no random number.
         rows: row numbers or a mask; all by default.
         mixing: variance of the spread score over the places that the group holds, see ``faults``.
 
     Raises:
         InvalidInputError: fewer than two rows, or values that are no probabilities.
     """
-    values = require_pit(pit)
-    chosen = pit_scores(values if rows is None else values[np.asarray(rows)])
+    values = pit if isinstance(pit, JumpScores) else require_pit(pit)
+    some = values if rows is None else values[np.asarray(rows)]
+    chosen = some.values if isinstance(some, JumpScores) else pit_scores(some)
     count = len(chosen)
     if count < 2:
         raise InvalidInputError(f"rows: a group of {count} rows; a reading needs at least 2, and some 30 to say much")
     mean = chosen.mean(axis=0)
-    p_values = 2.0 * ndtr(-np.abs(mean) * np.sqrt(count))
-    # Of few rows that happen to agree, the sample spread says nothing: then the truth's, 1.
-    covariance = (np.cov(chosen.T) * (count - 1.0) + 4.0 * np.eye(len(ORDERS))) / (count + 3.0) / count
+    if_true = np.maximum(some.variance.mean(axis=0), _TINY) if isinstance(some, JumpScores) else np.ones(len(ORDERS))
+    p_values = 2.0 * ndtr(-np.abs(mean) * np.sqrt(count / if_true))
+    # Of few rows that happen to agree, the sample spread says nothing: then the truth's.
+    covariance = (np.cov(chosen.T) * (count - 1.0) + 4.0 * np.diag(if_true)) / (count + 3.0) / count
     fault = faults(mean[None, :], mixing=mixing)
     return GroupReading(
         count,
@@ -107,7 +111,7 @@ def group_readings(pit: Any, groups: Mapping[str, Any]) -> tuple[dict[str, Group
 
     Groups of fewer than two rows are left out.
     """
-    values = require_pit(pit)
+    values = pit if isinstance(pit, JumpScores) else require_pit(pit)
     chosen = {name: np.asarray(rows) for name, rows in groups.items()}
     sizes = {name: np.count_nonzero(rows) if rows.dtype == bool else len(rows) for name, rows in chosen.items()}
     readings = {name: group_reading(values, rows) for name, rows in chosen.items() if sizes[name] >= 2}

@@ -45,16 +45,8 @@ class BasisHypotheses:
         return forms
 
     def evidence_by_moments(self, forms: Array) -> Array:
-        """``evidence`` of forms (c, 5, D), observation and draws alike, each scaled by its own mean and variance.
-
-        The observation counts among them, so that it is exchangeable with the draws.
-        """
-        mean, variance = np.mean(forms, axis=2), np.var(forms, axis=2)
-        found = np.zeros_like(forms)
-        for choice, tested in np.argwhere(variance > 0.0):
-            m, v = float(mean[choice, tested]), float(variance[choice, tested])
-            found[choice, tested] = -log_gamma_tail(m**2 / v, forms[choice, tested] * m / v)
-        return np.asarray(np.max(found + self.log_prior[:, :, None], axis=0))
+        """``evidence`` of forms (c, 5, D), observation and draws alike, see ``evidence_by_others``."""
+        return np.asarray(np.max(evidence_by_others(forms) + self.log_prior[:, :, None], axis=0))
 
     def evidence(self, coefficients: Array) -> Array:
         """max over w of s + log prior, (5, D): of each order, and of all, for coefficients (k, 4, D)."""
@@ -83,17 +75,37 @@ def basis_hypotheses(eigenvalues: Array, settings: CalibrationSettings) -> Basis
     return BasisHypotheses(weights, np.tile(np.log(prior), (len(weights), 1)))
 
 
-def log_gamma_tail(shape: float, z: Array) -> Array:
-    """log Q(shape, z) of the regularised upper incomplete gamma function, also where Q underflows."""
+def evidence_by_others(forms: Array) -> Array:
+    """-log of the tail of the gamma law with the moments of all others, for forms (..., D) of observation and draws.
+
+    So the observation is exchangeable with the draws, and does not widen the scale that it is measured on.
+    """
+    others = forms.shape[-1] - 1
+    total = np.sum(forms, axis=-1, keepdims=True)
+    apart = forms - total / (others + 1)  # squares of these lose no digits
+    mean = (total - forms) / others
+    variance = (np.sum(apart**2, axis=-1, keepdims=True) - apart**2) / others - (apart / others) ** 2
+    found = np.zeros_like(forms)
+    for place in zip(*np.nonzero(np.min(variance, axis=-1) > 0.0), strict=True):
+        m, v = mean[place], variance[place]
+        found[place] = -log_gamma_tail(m**2 / v, forms[place] * m / v)
+    return found
+
+
+def log_gamma_tail(shape: float | Array, z: Array) -> Array:
+    """log Q(shape, z) of the regularised upper incomplete gamma function, also where Q underflows.
+
+    ``shape`` is one number, or one for each z.
+    """
     tail = scipy.special.gammaincc(shape, z)
     far = tail < _SMALLEST
     result = np.log(np.where(far, 1.0, tail))
     if np.any(far):
-        result[far] = _log_far_tail(shape, z[far])
+        result[far] = _log_far_tail(np.broadcast_to(shape, z.shape)[far], z[far])
     return np.asarray(result)
 
 
-def _log_far_tail(a: float, z: Array) -> Array:
+def _log_far_tail(a: Array, z: Array) -> Array:
     """Legendre's continued fraction (DLMF 8.9.2), from its end; z far above a."""
     fraction = z + (2 * _FRACTIONS + 1) - a
     for step in range(_FRACTIONS, 0, -1):

@@ -20,7 +20,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.bases import sample_positions
-from congruence.kernels.conditional_calibration.hypotheses import basis_hypotheses, log_gamma_tail
+from congruence.kernels.conditional_calibration.hypotheses import basis_hypotheses, evidence_by_others
 from congruence.kernels.conditional_calibration.own_basis import OWN, OwnColumns, OwnDirections, own_kernel
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
@@ -173,7 +173,7 @@ def _evidence(
     for b, basis in enumerate(bases):
         weights = basis_hypotheses(basis.eigenvalues, settings).weights
         forms = weights @ np.concatenate([part[b] for part in parts], axis=1)
-        found.append(np.max([_standardised_evidence(form) for form in forms], axis=0) - np.log(len(weights)))
+        found.append(np.max(evidence_by_others(forms), axis=0) - np.log(len(weights)))
     return np.stack(found)
 
 
@@ -188,14 +188,6 @@ def _energies(bases: Sequence[VectorBasis], delta: Array) -> list[Array]:
             total += basis.vectors[rows].T @ flat[rows]
         found.append(np.sum(total.reshape(-1, draws, rank) ** 2, axis=2))
     return found
-
-
-def _standardised_evidence(forms: Array) -> Array:
-    """-log of the tail of the gamma law with the moments of ``forms`` (1 + D,), observation and draws alike."""
-    mean, variance = float(np.mean(forms)), float(np.var(forms))
-    if not variance > 0:
-        return np.zeros(len(forms))
-    return -log_gamma_tail(mean**2 / variance, forms * mean / variance)
 
 
 def _standardised(columns: Array) -> Array:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.conditional_calibration.count_reading import CountRows
+from congruence.kernels.conditional_calibration.count_scores import JumpScores
 from congruence.tasks.report.decision import Decision, Headline, decision, headlines
 from congruence.tasks.report.metric_groups import Row, grouped
 from congruence.tasks.report.page import PageData, page_data
@@ -155,7 +156,7 @@ def _segments(evaluation: Evaluation) -> list[Segment]:
     pit, cce, floor = columns
     if_true = floor * floor_share(evaluation.metrics)
     predictive, targets = evaluation.predictive, evaluation.targets
-    counts = None
+    counts = jumps = None
     if predictive is not None and targets is not None:
-        counts = CountRows.of(targets[rows], predictive[rows])
-    return weak_segments(evaluation.features.loc[scores.index[rows]], pit, cce, if_true, counts)
+        counts, jumps = CountRows.of(targets[rows], predictive[rows]), JumpScores.of(targets[rows], predictive[rows])
+    return weak_segments(evaluation.features.loc[scores.index[rows]], pit, cce, if_true, counts, jumps)

@@ -12,6 +12,7 @@ import pandas as pd
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration import pit_values
 from congruence.kernels.conditional_calibration.count_reading import CountRows
+from congruence.kernels.conditional_calibration.count_scores import JumpScores
 from congruence.kernels.congruence.expected import ExpectedCongruence
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.congruence.test import CongruenceTest, benjamini_hochberg
@@ -94,9 +95,8 @@ def score_version(
         summary |= calibration_metrics(calibration.test)
         if regions is not None:
             inputs_only = labels.drop(columns=split.settings.target_columns, errors="ignore")
-            wrong = read_what_is_wrong(
-                calibration, regions, points["pit"], summary, numbers, inputs_only, CountRows.of(targets, predictive)
-            )
+            counts = CountRows.of(targets, predictive), JumpScores.of(targets, predictive)
+            wrong = read_what_is_wrong(calibration, regions, points["pit"], summary, numbers, inputs_only, *counts)
         else:
             names = target_names(split, targets.shape[1])
             wrong = read_vector_targets(calibration, predictive, targets, names, summary, hashed, settings.seed)

@@ -11,6 +11,7 @@ import pandas as pd
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.conditional_calibration.count_reading import CountRows, count_reading, count_readings
+from congruence.kernels.conditional_calibration.count_scores import JumpScores
 from congruence.kernels.conditional_calibration.count_wording import (
     CountPlace,
     count_fault,
@@ -52,6 +53,7 @@ def read_what_is_wrong(
     rows: Array,
     slices: pd.DataFrame,
     counts: CountRows | None = None,
+    jumps: JumpScores | None = None,
 ) -> WhatIsWrong:
     """Read one version.
 
@@ -67,19 +69,21 @@ def read_what_is_wrong(
         rows: numbers of the valid rows in the split, (v,).
         slices: labels of the valid rows, one column per slice; none that is a function of the target.
         counts: the valid rows, where they are counts with many zeros, which are read in their own terms.
+        jumps: scores of the valid rows, where they are counts of any kind: what is read then takes no random numbers.
     """
     assert calibration.reading is not None
     assert calibration.curves is not None
-    by_region, groups = read_regions(regions, pit), regions.rows()
+    read = pit if jumps is None else jumps
+    by_region, groups = read_regions(regions, read), regions.rows()
     of_slices = _slice_groups(slices)
     contradicted = calibration.test.p_value < EACH_OF_TWO
     level = LEVEL if contradicted else PLACES_ALONE
     if counts is not None:
         sentences, table = _read_counts(counts, of_slices or groups, calibration.test, metrics, contradicted, level)
     else:
-        places = _read_groups(of_slices, pit) or by_region
+        places = _read_groups(of_slices, read) or by_region
         if contradicted or any(_is_named(place, level) for place in places):
-            overall = group_reading(pit, mixing=calibration.reading.mixing)
+            overall = group_reading(read, mixing=calibration.reading.mixing)
             sentences = what_is_wrong(overall, places, p_value=calibration.test.p_value, level=level)
         else:
             sentences = _unnamed(calibration.test, metrics)
@@ -171,7 +175,7 @@ def _slice_groups(slices: pd.DataFrame) -> dict[str, Array]:
     return groups
 
 
-def _read_groups(groups: dict[str, Array], pit: Array) -> list[RegionReading]:
+def _read_groups(groups: dict[str, Array], pit: Array | JumpScores) -> list[RegionReading]:
     """The reading of each group of rows, the most wrong first."""
     readings, q_values = group_readings(pit, groups)
     read = [RegionReading(name, int(groups[name][0]), q_values[name], found) for name, found in readings.items()]

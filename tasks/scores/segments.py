@@ -18,9 +18,10 @@ from sklearn.tree import DecisionTreeRegressor
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.count_reading import CountReading, CountRows, count_readings
+from congruence.kernels.conditional_calibration.count_scores import JumpScores
 from congruence.kernels.conditional_calibration.count_wording import count_clause, count_fault
 from congruence.kernels.conditional_calibration.group_reading import GroupReading, group_readings
-from congruence.kernels.conditional_calibration.pit_scores import pit_scores
+from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.wording import LEVEL, NEGLIGIBLE, reading_clause, short_name
 from congruence.kernels.congruence.result import excess_over
 from congruence.kernels.streams import stream
@@ -32,6 +33,10 @@ FEWEST_ROWS = 400
 MOST_ROWS = 40_000
 """Rows, drawn at random, beyond which more would cost time and find faults too small to matter."""
 
+_GAIN = 15.0
+"""Chi-squared of the four mean scores, of 4 degrees of freedom, that a question must gain: chance seldom does."""
+
+_TINY = 1e-12
 _FEWEST_IN_LEAF, _SHARE_IN_LEAF = 50, 0.03
 
 
@@ -74,7 +79,12 @@ def searched_rows(count: int, seed: int = 0) -> Array:
 
 
 def weak_segments(
-    features: pd.DataFrame, pit: Array, cce: Array, expected: Array, counts: CountRows | None = None
+    features: pd.DataFrame,
+    pit: Array,
+    cce: Array,
+    expected: Array,
+    counts: CountRows | None = None,
+    jumps: JumpScores | None = None,
 ) -> list[Segment]:
     """The segments in which the version is wrong on held-out rows, the most wrong first; none where none is.
 
@@ -88,6 +98,7 @@ def weak_segments(
         cce: CCE at the rows, (n,).
         expected: what it would be there if the version were true, (n,).
         counts: the rows, where they are counts with many zeros, which are read in their own terms.
+        jumps: scores of the rows, where they are counts of any kind: random numbers hide what few claims say.
     """
     columns = _columns(features)
     if len(pit) < FEWEST_ROWS or columns.empty:
@@ -95,8 +106,15 @@ def weak_segments(
     first, second = np.array_split(np.arange(len(pit)), 2)
     table = columns.to_numpy(np.float32)
     fewest = max(_FEWEST_IN_LEAF, int(_SHARE_IN_LEAF * len(first)))
-    tree = DecisionTreeRegressor(max_depth=DEPTH, max_leaf_nodes=LEAVES, min_samples_leaf=fewest, random_state=0)
-    tree.fit(table[first], pit_scores(pit[first]))
+    tree = DecisionTreeRegressor(
+        max_depth=DEPTH,
+        max_leaf_nodes=LEAVES,
+        min_samples_leaf=fewest,
+        ccp_alpha=_GAIN / (len(ORDERS) * len(first)),
+        random_state=0,
+    )
+    scores = pit_scores(pit[first]) if jumps is None else jumps[first].values
+    tree.fit(table[first], scores / np.maximum(scores.std(axis=0), _TINY))  # of sparse counts none is of variance 1
     if tree.tree_.node_count == 1:
         return []
     ranges = _leaf_ranges(tree, list(columns.columns))
@@ -108,7 +126,7 @@ def weak_segments(
     if counts is not None:
         readings, q_values = count_readings(counts[second], held_out)
     else:
-        readings, q_values = group_readings(pit[second], held_out)
+        readings, q_values = group_readings((pit if jumps is None else jumps)[second], held_out)
     own, if_true = cce[second], expected[second]
     excess = {
         name: excess_over(float(own[leaves == leaf].mean()), float(if_true[leaves == leaf].mean()))

@@ -19,7 +19,7 @@ from congruence.kernels.conditional_calibration.prepared import prepare_calibrat
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 
 SETTINGS = CalibrationSettings(draws=199, directions=50, own_directions=10)
-EFFECTS = {0.05: 0.45, 0.5: 0.14, 3.0: 0.06}
+EFFECTS = {0.05: 0.45, 0.5: 0.14, 3.0: 0.06, 30.0: 0.019}
 
 
 def main() -> None:
