@@ -34,7 +34,8 @@ MOST_ROWS = 40_000
 """Rows, drawn at random, beyond which more would cost time and find faults too small to matter."""
 
 _GAIN = 15.0
-"""Chi-squared of the four mean scores, of 4 degrees of freedom, that a question must gain: chance seldom does."""
+"""Chi-squared of the four mean scores that a question on counts must gain: chance seldom does, and few claims are soon
+cut into pieces that show nothing."""
 
 _TINY = 1e-12
 _FEWEST_IN_LEAF, _SHARE_IN_LEAF = 50, 0.03
@@ -110,11 +111,14 @@ def weak_segments(
         max_depth=DEPTH,
         max_leaf_nodes=LEAVES,
         min_samples_leaf=fewest,
-        ccp_alpha=_GAIN / (len(ORDERS) * len(first)),
+        ccp_alpha=0.0 if jumps is None else _GAIN / (len(ORDERS) * len(first)),
         random_state=0,
     )
-    scores = pit_scores(pit[first]) if jumps is None else jumps[first].values
-    tree.fit(table[first], scores / np.maximum(scores.std(axis=0), _TINY))  # of sparse counts none is of variance 1
+    if jumps is None:
+        scores = pit_scores(pit[first])
+    else:  # of sparse counts none is of variance 1
+        scores = jumps[first].values / np.maximum(jumps[first].values.std(axis=0), _TINY)
+    tree.fit(table[first], scores)
     if tree.tree_.node_count == 1:
         return []
     ranges = _leaf_ranges(tree, list(columns.columns))

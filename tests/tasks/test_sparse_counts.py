@@ -72,9 +72,7 @@ def test_a_slice_without_its_claims_is_named_first_by_slice_segment_and_gate() -
     assert metrics["calibration_p_value"].value == pytest.approx(1.0 / (calibration.test.draws + 1))
 
 
-@pytest.mark.parametrize(
-    "law", [Poisson(np.full(600, 0.1)), NegativeBinomial(np.full(600, 3.0), np.full(600, 0.4))]
-)
+@pytest.mark.parametrize("law", [Poisson(np.full(600, 0.1)), NegativeBinomial(np.full(600, 3.0), np.full(600, 0.4))])
 def test_readings_of_counts_take_no_random_numbers_and_keep_their_level(law: Distribution) -> None:
     rng = np.random.default_rng(2)
     values = np.array([], dtype=float)
