@@ -8,7 +8,7 @@ evaluation on unseen rows is a look, and is put into the account of its version 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -217,7 +217,9 @@ class _SplitLook:
     def _close(self, look: LoggedLook, version: ModelVersion, run_id: str) -> None:
         tracking, identity = self.settings.tracking, self._identity(self.split, version)
         metrics = logged_metrics(run_id, tracking)
-        pit = partial(logged_pit, run_id, tracking)
+        pit: Callable[[], Array | None] = partial(logged_pit, run_id, tracking)
+        if self.split.settings.groups is not None or self.split.settings.time is not None:
+            pit = _no_bet  # one row's PIT value says what the next one's will be: a bet row by row would win too often
         finding = self.accounts.close(look, identity, metrics, run_id, self.owner, pit)
         if finding is not None:
             self.result.looks[version.label, self.split.name] = finding
@@ -269,3 +271,7 @@ class _SplitLook:
             if outcome.status == "failed":
                 log_failure(by_label[outcome.label], outcome.error or "no reason given", self.settings.tracking)
         return outcomes
+
+
+def _no_bet() -> None:
+    return None

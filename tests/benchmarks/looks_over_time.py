@@ -1,16 +1,23 @@
 """Looks over time: true versions ever called wrong, average run length, power and delay; against alpha spending.
 
 python tests/benchmarks/looks_over_time.py
+python tests/benchmarks/looks_over_time.py --whole 200    (p-values of whole evaluations, 500 rows each)
 """
 
 from __future__ import annotations
+
+import sys
 
 import numpy as np
 from scipy.special import eval_sh_legendre, ndtr
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.distributions import Normal
 from congruence.kernels.monitoring import ScoreSums, e_values, score_bet
 from congruence.kernels.monitoring.evidence import detector, martingale, spending
+from congruence.kernels.protocol.protocol import EXACT
+from congruence.tasks.mlflow_plugin.table_evaluation import TableEvaluationSettings
+from congruence.tasks.solving.measurement import measure
 
 LEVEL, RUN_LENGTH, VERSIONS = 0.05, 1000.0, 4000
 
@@ -51,6 +58,35 @@ def bets(shift: float, scale: float, looks: int, rows: int, versions: int) -> Ar
             bet = score_bet(scores(ndtr(rng.normal(shift, scale, size=rows))), sums)
             found[version, look], sums = bet.log_e, bet.sums
     return found
+
+
+def whole_p_values(looks: int, rows: int) -> Array:
+    """p-values of a true version as an evaluation gives them: two drawn tests on ``rows`` rows, new ones each time."""
+    settings = TableEvaluationSettings(metrics=["cce", "congruence_test", "calibration"])
+    found = np.empty(looks)
+    for look in range(looks):
+        rng = np.random.default_rng([7, look])
+        x = rng.normal(size=(rows, 2))
+        loc, scale = x[:, 0] + np.sin(2.0 * x[:, 1]), 0.5 + 0.3 * np.abs(x[:, 0])
+        law = Normal(loc, scale)
+        measured = measure(settings, EXACT, x, rng.normal(loc, scale), {"version": law}, keys=np.arange(rows))
+        calibration = measured.calibration["version"].test.p_value
+        found[look] = min(1.0, 2.0 * min(measured.tests["version"].p_value, calibration))
+    return found
+
+
+def print_whole(looks: int, rows: int) -> None:
+    """Whether these p-values are fit for multiplication: their e-values have a mean of at most 1."""
+    p = whole_p_values(looks, rows)
+    e = np.exp(e_values(p))
+    error = e.std(ddof=1) / np.sqrt(looks)
+    drawn = np.random.default_rng(8).choice(p, size=(VERSIONS, 1000))
+    ever = {name: called.any(axis=1).mean() for name, called in rules(drawn).items()}
+    print(
+        f"\n{looks} looks at a true version, {rows} rows each: p <= .05 in {np.mean(p <= 0.05):.3f}, quartiles", end=" "
+    )
+    print(f"{np.round(np.quantile(p, [0.25, 0.5, 0.75]), 2)}, mean e-value {e.mean():.2f} (standard error {error:.2f})")
+    print(f"1,000 looks drawn from these, {VERSIONS} versions: ever wrong {ever}")
 
 
 def main() -> None:
@@ -94,4 +130,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if "--whole" in sys.argv:
+        print_whole(int(sys.argv[2]), 500)
+    else:
+        main()
