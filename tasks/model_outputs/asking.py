@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,8 @@ def _forward(module: Any, inputs: Any) -> Any:
     import torch
 
     matrix = inputs.to_numpy(dtype=np.float32) if hasattr(inputs, "to_numpy") else np.asarray(inputs)
-    module.eval()
+    with suppress(NotImplementedError):  # what torch.export made has no mode
+        module.eval()
     kind = next((weight.dtype for weight in module.parameters()), torch.float32)
     device = next((weight.device for weight in module.parameters()), torch.device("cpu"))
     with torch.inference_mode():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import warnings
@@ -13,6 +14,8 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from mlflow.exceptions import MlflowException
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 from sklearn.linear_model import BayesianRidge, LinearRegression
@@ -26,6 +29,8 @@ from congruence.tasks.contract import ContractError, PredictionSettings, load_pr
 from congruence.tasks.contract.loading_remedy import loading_remedy
 from congruence.tasks.contract.model import PredictiveModel, fetch
 from congruence.tasks.contract.reading import read_distribution
+from congruence.tasks.model_outputs.asking import ask
+from congruence.tasks.model_outputs.call import Call
 from congruence.tasks.models import isolated
 from congruence.tasks.models.isolated import IsolatedModel
 from congruence.tasks.models.registry import list_versions
@@ -163,6 +168,44 @@ def test_categories_and_missing_values_as_lightgbm_takes_them(registry: str) -> 
 )
 def test_what_does_not_load_has_a_remedy(message: str, remedy: str) -> None:
     assert remedy in loading_remedy(RuntimeError(message), "models:/m/1")
+
+
+def test_what_mlflow_logs_by_default_loads_or_says_what_to_do(registry: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """scikit-learn by skops, as MLflow 3.17 and newer do; pickles where they are banned."""
+    plain = {"name": "model", "pip_requirements": ["numpy"]}
+    signature = mlflow.models.infer_signature(FRAME)
+    process = GaussianProcessRegressor(RBF() + WhiteKernel()).fit(FRAME, TARGET)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mlflow.sklearn.log_model(RIDGE, registered_model_name=f"{registry}-skops", signature=signature, **plain)
+        with pytest.raises(MlflowException, match="skops_trusted_types") as refused:
+            mlflow.sklearn.log_model(process, signature=signature, **plain)
+        trusted = re.findall(r"'(sklearn\.[\w.]+)'", str(refused.value))
+        mlflow.sklearn.log_model(process, registered_model_name=f"{registry}-trusted", signature=signature,
+                                 skops_trusted_types=trusted, **plain)  # fmt: skip
+    kinds = [mlflow.models.get_model_info(f"models:/{registry}-{name}/1").flavors for name in ("skops", "trusted")]
+    assert [kind["sklearn"]["serialization_format"] for kind in kinds] == ["skops", "skops"]
+    np.testing.assert_allclose(load_predictive_model(f"models:/{registry}-skops/1").predict(FRAME).std(), STD)
+    expected = process.predict(FRAME, return_std=True)[1]
+    np.testing.assert_allclose(load_predictive_model(f"models:/{registry}-trusted/1").predict(FRAME).std(), expected)
+    uri = log_natively(RIDGE, f"{registry}-pickled")
+    monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
+    with pytest.raises(ContractError, match="set MLFLOW_ALLOW_PICKLE_DESERIALIZATION to true"):
+        load_predictive_model(uri)
+
+
+class Exported(torch.nn.Module):
+    """As what torch.export made (pt2): it has no mode."""
+
+    def eval(self) -> Exported:
+        raise NotImplementedError("Calling eval() is not supported yet.")
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return 2.0 * rows
+
+
+def test_an_exported_module_is_asked_as_it_is() -> None:
+    np.testing.assert_allclose(ask(Exported(), Call(""), FRAME), 2.0 * FRAME, rtol=1e-6)
 
 
 def test_mlflows_bans_reach_the_process_of_a_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
