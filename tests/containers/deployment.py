@@ -68,13 +68,22 @@ class Deployment:
 
     def up(self, *names: str) -> None:
         """Start services, each after those that it needs are well or have ended well."""
-        for name in names or [name for name, service in self.services.items() if "profiles" not in service]:
+        wanted = list(names) or [name for name, service in self.services.items() if "profiles" not in service]
+        started: set[str] = set()
+
+        def start(name: str) -> None:
+            if name in started:
+                return
             for needed in self.services[name].get("depends_on", {}):
+                start(needed)
                 self.wait(needed)
             self.compose("up", "-d", "--no-build", "--no-deps", name)
-        for name in names or self.services:
-            if names or "profiles" not in self.services[name]:
-                self.wait(name)
+            started.add(name)
+
+        for name in wanted:
+            start(name)
+        for name in wanted:
+            self.wait(name)
 
     def wait(self, name: str, seconds: float = 300) -> None:
         """Return once a service is well by its health check or, where it ends, has ended well."""
