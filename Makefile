@@ -25,7 +25,7 @@ unit: $(VENV)/.installed-dev
 exercise: $(VENV)/.installed-dev
 	$(BIN)/pytest -m exercise
 
-# Builds the image, starts compose.yaml and kills its containers; needs root or Docker. Hours where much else runs.
+# Builds the image, starts compose.yaml and kills its containers; needs root or Docker, and a machine with little else to do.
 exercise-containers: $(VENV)/.installed-dev
 	$(BIN)/python tests/containers
 

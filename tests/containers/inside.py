@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from client_stage import ROWS, SHARD_ROWS, Stage
 from mlflow import MlflowClient
 from mlflow.entities import ViewType
-from stack_stage import ROWS, SHARD_ROWS, Stage
 
 from congruence.tasks.settings.evaluation import load_settings
 
