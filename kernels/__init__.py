@@ -31,10 +31,11 @@ if TYPE_CHECKING:
     )
     from congruence.kernels.congruence.discrepancy import DiscrepancyResult, maximum_conditional_mean_discrepancy
     from congruence.kernels.congruence.expected import ExpectedCongruence
+    from congruence.kernels.congruence.outcome import CongruenceTest, benjamini_hochberg
     from congruence.kernels.congruence.preparation import conditional_congruence_error
     from congruence.kernels.congruence.prepared import PreparedCongruence
     from congruence.kernels.congruence.result import CongruenceResult
-    from congruence.kernels.congruence.test import CongruenceTest, benjamini_hochberg, congruence_test, congruence_tests
+    from congruence.kernels.congruence.test import congruence_test, congruence_tests
     from congruence.kernels.distributions import (
         Beta,
         Binomial,

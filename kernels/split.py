@@ -16,9 +16,12 @@ from congruence.kernels.conditional_calibration.settings import CalibrationSetti
 from congruence.kernels.congruence import preparation
 from congruence.kernels.congruence.difference import CongruenceDifference, congruence_differences
 from congruence.kernels.congruence.expected import ExpectedCongruence
+from congruence.kernels.congruence.outcome import CongruenceTest
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.congruence.result import CongruenceResult, excess_interval, excess_over
-from congruence.kernels.congruence.test import CongruenceTest, congruence_tests
+from congruence.kernels.congruence.test import congruence_tests
+from congruence.kernels.dependence.blocks import RowDependence
+from congruence.kernels.dependence.scores import version_blocks
 from congruence.kernels.dependence.weights import mean_one
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
@@ -66,8 +69,13 @@ class VersionResult(CongruenceResult):
 
     @property
     def p_value(self) -> float | None:
-        """Of "the version is the truth", exact at any number of rows; None where it was not asked for."""
+        """Of "the version is the truth"; None where it was not asked for."""
         return None if self.test is None else self.test.p_value
+
+    @property
+    def p_value_kind(self) -> str | None:
+        """ "exact" at any number of rows, or "asymptotic in B blocks" of rows that depend on each other."""
+        return None if self.test is None else self.test.p_value_kind
 
     def to_frame(self) -> pd.DataFrame:
         """See ``CongruenceResult.to_frame``, with ``p_value`` and ``q_value`` of each point where they were tested."""
@@ -173,7 +181,8 @@ class Split(PreparedCongruence):
         if draws is not None or null is not None:
             settings = CalibrationSettings(draws=draws)
             prepared = prepare_calibration(self, settings=settings if null is None else replace(settings, null=null))
-        return prepared.test_version(y, predictive, keys=keys, seed=seed)
+        known = self.dependence or RowDependence()
+        return prepared.test_version(y, predictive, keys=keys, seed=seed, groups=known.groups, time=known.time)
 
     def local_calibration(
         self, y: Any, predictive: Distribution, query: Any | None = None, *, keys: Any | None = None, seed: int = 0
@@ -181,7 +190,8 @@ class Split(PreparedCongruence):
         """What is wrong around each point: at query inputs (m, d), which need no labels, or at the split's own rows."""
         y = require_targets(y, "y", self.operator.n)
         smoother = self.smoother if query is None else spectral_smoother(self.spectrum, query)
-        return local_reading(smoother, pit_values(y, predictive, seed=seed, keys=keys))
+        blocks = version_blocks(self.dependence, y, predictive)
+        return local_reading(smoother, pit_values(y, predictive, seed=seed, keys=keys), blocks)
 
     def score_inputs(
         self,
@@ -251,6 +261,8 @@ def prepare(
     regularization: float = 0.1,
     solver: Solver | None = None,
     weights: Any | None = None,
+    groups: Any | None = None,
+    time: Any | None = None,
 ) -> Split:
     """Do once what depends on the inputs alone: check them, choose a solver, factor or precondition.
 
@@ -262,6 +274,9 @@ def prepare(
         solver: by default Cholesky for small n, preconditioned conjugate gradients above.
         weights: what each point counts in means over them, (n,) or, with ``query``, (m,): sampling weights, or the
             population that the split stands for. Equal by default. The estimate of the conditional law stays as it is.
+        groups: one value per row, such as the patient: rows of one group may depend on each other.
+        time: one sortable value per row, ties allowed: rows near each other in time may. Groups go before time. With
+            either, tests, bands and intervals are by blocks of rows, and say so (``p_value_kind``); estimates stay.
 
     Warns:
         NearlyConstantKernelWarning: ``input_kernel`` hardly depends on its inputs.
@@ -270,7 +285,15 @@ def prepare(
         InvalidInputError: values not finite, one point, another number of features in ``query``, lambda <= 0, or
             weights that are negative, missing or all 0.
     """
-    made = preparation.prepare(x, query=query, input_kernel=input_kernel, regularization=regularization, solver=solver)
+    made = preparation.prepare(
+        x,
+        query=query,
+        input_kernel=input_kernel,
+        regularization=regularization,
+        solver=solver,
+        groups=groups,
+        time=time,
+    )
     points = made.operator.n if made.query is None else len(made.query)
     counted = None if weights is None else mean_one(weights, points)
-    return Split(made.operator, made.solver, made.state, made.query, made.kernel_maximum, counted)
+    return Split(made.operator, made.solver, made.state, made.query, made.kernel_maximum, counted, made.dependence)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from congruence.flows.cli.console import results
 from congruence.flows.evaluation.results import VersionOutcome
-from congruence.tasks.scores.evaluation import AS_IF_TRUE, NOT_AS_IF_TRUE, NOT_CALIBRATED, cce_status
+from congruence.tasks.scores.evaluation import AS_IF_TRUE, CORRELATED, NOT_AS_IF_TRUE, NOT_CALIBRATED, cce_status
 from congruence.tasks.scores.meanings import HEADLINES, meaning, significant, size_of_fault
 
 STATUS = {"evaluated": "evaluated now", "found": "evaluated before"}
@@ -19,6 +19,7 @@ VERDICTS = {
     AS_IF_TRUE: "as if true",
     NOT_AS_IF_TRUE: "wrong",
     NOT_CALIBRATED: "not calibrated",
+    CORRELATED: "not judged",
 }
 """``cce_status`` in as few words as a column has room for; the report and MLflow say it in full."""
 MISSING = {"nll_mean": "none"}

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from congruence.kernels.calibration.pit_scores import ORDERS
     from congruence.kernels.conditional_calibration.effects import Effect
-    from congruence.kernels.conditional_calibration.pit_scores import ORDERS
     from congruence.kernels.conditional_calibration.prepared import (
         PreparedCalibration,
         conditional_calibration_test,

@@ -18,7 +18,8 @@ import numpy as np
 from scipy.special import gammainc, gammaincc, gammaincinv
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.congruence.test import benjamini_hochberg
+from congruence.kernels.congruence.outcome import benjamini_hochberg
+from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks, t_quantile
 from congruence.kernels.distributions import Distribution
 
 WORTH_NAMING = 0.05
@@ -181,29 +182,42 @@ class CountReading:
         return sum((one.observed - one.expected) ** 2 / max(one.expected, 1.0) for one in tallies)
 
 
-def count_reading(rows: CountRows, chosen: Any | None = None) -> CountReading:
-    """Read some rows, by their numbers or a mask; all by default."""
+def count_reading(rows: CountRows, chosen: Any | None = None, blocks: DependentBlocks | None = None) -> CountReading:
+    """Read some rows, by their numbers or a mask; all by default.
+
+    ``blocks`` of all rows where they depend on each other: variances are then those of sums within blocks, and p-values
+    are 1 where the rows have fewer than ten of them.
+    """
     part = rows if chosen is None else rows[np.asarray(chosen)]
+    own = blocks if blocks is None or chosen is None else blocks.of_rows(np.asarray(chosen))
     n, two = len(part), np.clip(1.0 - part.zero - part.one, 0.0, 1.0)
-    total = Tally(float(part.y.sum()), float(part.mean.sum()), float(part.variance.sum()))
+
+    def tally(found: Array, expected: Array, variance: Array, count: int | None = None) -> Tally:
+        spread = float(np.sum(variance)) if own is None else _variance_by_blocks(found - expected, own)
+        return Tally(float(np.sum(found)), float(np.sum(expected)), spread, count)
 
     def rows_with(found: Array, chance: Array) -> Tally:
-        return Tally(float(np.count_nonzero(found)), float(chance.sum()), float(np.sum(chance * (1.0 - chance))), n)
+        return tally(found, chance, chance * (1.0 - chance), n)
+
+    total = tally(part.y, part.mean, part.variance)
 
     return CountReading(
         n,
         n / len(rows),
         total,
-        *_ratio_interval(part, total),
+        *_ratio_interval(part, total, own),
         rows_with(part.y == 0.0, part.zero),
         rows_with(part.y == 1.0, part.one),
         rows_with(part.y >= 2.0, two),
     )
 
 
-def count_readings(rows: CountRows, groups: Mapping[str, Any]) -> tuple[dict[str, CountReading], dict[str, float]]:
+def count_readings(
+    rows: CountRows, groups: Mapping[str, Any], blocks: DependentBlocks | None = None
+) -> tuple[dict[str, CountReading], dict[str, float]]:
     """``count_reading`` of named groups of rows, and q-values over them; groups without rows are left out."""
-    readings = {name: count_reading(rows, chosen) for name, chosen in groups.items() if np.any(chosen) or len(chosen)}
+    filled = {name: chosen for name, chosen in groups.items() if np.any(chosen) or len(chosen)}
+    readings = {name: count_reading(rows, chosen, blocks) for name, chosen in filled.items()}
     readings = {name: reading for name, reading in readings.items() if reading.rows > 0}
     if not readings:
         return {}, {}
@@ -211,12 +225,20 @@ def count_readings(rows: CountRows, groups: Mapping[str, Any]) -> tuple[dict[str
     return readings, dict(zip(readings, q_values.tolist(), strict=True))
 
 
-def _ratio_interval(part: CountRows, total: Tally) -> tuple[float, float]:
+def _variance_by_blocks(differences: Array, blocks: DependentBlocks) -> float:
+    if blocks.count < FEWEST_BLOCKS:
+        return float(np.inf)
+    return blocks.error_of_sum(differences - differences.mean()) ** 2
+
+
+def _ratio_interval(part: CountRows, total: Tally, blocks: DependentBlocks | None) -> tuple[float, float]:
     observed, expected = total.observed, total.expected
     if expected <= 0.0:
         return 0.0, np.inf
     fitted = part.mean * (observed / expected)
     phi = float(np.sum((part.y - fitted) ** 2)) / observed if observed > 0.0 else 1.0
+    if blocks is not None and blocks.count > 1 and observed > 0.0:
+        phi = (blocks.error_of_sum(part.y - fitted) * blocks.quantile() / t_quantile(None)) ** 2 / observed
     phi = max(phi, 1.0) if observed < _FEW else max(phi, 1e-12)
     low = phi * float(gammaincinv(observed / phi, 0.025)) if observed > 0.0 else 0.0
     return low / expected, phi * float(gammaincinv(observed / phi + 1.0, 0.975)) / expected

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.calibration.pit_scores import ORDERS, mean_scores
 from congruence.kernels.conditional_calibration.null import DRAWS_AT_ONCE, null_pit_values, projected_scores
-from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 from congruence.kernels.distributions import Distribution
 
 TAIL = 1e-7
@@ -27,22 +27,6 @@ TAIL = 1e-7
 
 _LARGEST_TABLE = 4096
 _READ_AT_ONCE = 4096
-
-
-def mean_scores(lower: Array, upper: Array) -> Array:
-    """phi_1 to phi_4, averaged over [lower, upper] (...), (..., 4)."""
-    c, square = lower + upper - 1.0, (upper - lower) ** 2  # of 2u - 1: its middle, and its half width squared
-    second = c**2 + square / 3.0
-    fourth = c**4 + 2.0 * c**2 * square + square**2 / 5.0
-    return np.stack(
-        [
-            np.sqrt(3.0) * c,
-            np.sqrt(5.0) * (1.5 * second - 0.5),
-            np.sqrt(7.0) * (2.5 * (c**3 + c * square) - 1.5 * c),
-            (35.0 * fourth - 30.0 * second + 3.0) * (3.0 / 8.0),
-        ],
-        axis=-1,
-    )
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ import scipy.stats
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.block_sums import BlockSums
+from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.bases import InputBases, product
-from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 from congruence.kernels.dependence.blocks import DependentBlocks
 
 LARGEST_LEVERAGE = 0.99
@@ -128,6 +128,22 @@ class LeaveOneOut:
                     f"inner {power} {j}", product(own * (variance[:, j] * lift**power)[:, None].astype(own.dtype), own)
                 )
 
+    def within_blocks(self, vectors: Array, scores: Array, blocks: DependentBlocks) -> Array:
+        """What pairs of different rows of one block add to the estimate of each order, (4,), from all rows."""
+        own, leverage = self.at(vectors)
+        lift = (1.0 / (1.0 - leverage))[:, None]
+        diagonal = np.sum((leverage[:, None] * lift) * scores**2, axis=0)
+        order = np.argsort(blocks.labels, kind="stable")
+        starts = np.searchsorted(blocks.labels[order], np.arange(blocks.count))
+        found = np.empty(scores.shape[1])
+        for j in range(scores.shape[1]):
+            sums, lifted = (
+                np.add.reduceat((own * values[:, j : j + 1])[order], starts, axis=0)
+                for values in (scores, lift * scores)
+            )
+            found[j] = np.sum(sums * lifted * self.weights)
+        return np.asarray((found - diagonal) / len(scores))
+
     def sums_of(self, order: int, sums: BlockSums) -> EffectSums:
         """Of one score, from all tiles."""
         added = sums.added
@@ -146,11 +162,23 @@ class LeaveOneOut:
         return {name: self.sums_of(j, sums).effect(level) for j, name in enumerate(ORDERS)}
 
 
-def effects_by_blocks(effects: Mapping[str, Effect], influence: Array, blocks: DependentBlocks) -> Mapping[str, Effect]:
-    """The same estimates with intervals of rows that depend on each other within blocks, from ``add_effects``."""
+def effects_by_blocks(
+    effects: Mapping[str, Effect], errors: Array, within: Array, blocks: DependentBlocks
+) -> Mapping[str, Effect]:
+    """The same estimates with intervals of rows that depend on each other within blocks.
+
+    Args:
+        effects: as of independent rows.
+        errors: standard errors of the estimates by sums of influences within blocks, (4,).
+        within: what pairs of rows in one block add to each estimate, (4,), from ``LeaveOneOut.within_blocks``. Their
+            dependence may be the whole of it, so the interval is that of both, the estimate with and without them.
+        blocks: of the rows.
+    """
     found = {}
     for j, (name, effect) in enumerate(effects.items()):
-        low, high = blocks.interval(effect.estimate, influence[:, j], effect.level)
+        half = blocks.quantile(effect.level) * float(errors[j])
+        ends = effect.estimate - half, effect.estimate + half
+        low, high = min(ends[0], ends[0] - float(within[j])), max(ends[1], ends[1] - float(within[j]))
         found[name] = Effect(effect.estimate, max(low, 0.0), max(high, 0.0), effect.level)
     return found
 

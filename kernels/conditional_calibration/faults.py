@@ -26,7 +26,7 @@ import scipy.stats
 from scipy.special import ndtr, ndtri, owens_t
 
 from congruence.kernels.arrays import Array, require_matrix, to_numpy
-from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
+from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.errors import InvalidInputError
 
 BIAS, SPREAD, SKEW, TAILS = range(len(ORDERS))

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.special
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.pit_scores import ORDERS
+from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 
 TESTED = len(ORDERS) + 1  # each order alone, then all together

@@ -23,10 +23,11 @@ import numpy as np
 from scipy.special import ndtr
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.faults import faults
-from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
-from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing
-from congruence.kernels.congruence.test import benjamini_hochberg
+from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing, block_moments
+from congruence.kernels.congruence.outcome import benjamini_hochberg
+from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.printed import printed
@@ -153,12 +154,13 @@ class LocalReading:
         }
 
 
-def local_reading(smoother: SpectralSmoother, pit: Any) -> LocalReading:
+def local_reading(smoother: SpectralSmoother, pit: Any, blocks: DependentBlocks | None = None) -> LocalReading:
     """Read PIT values around every point of a smoother.
 
     Args:
         smoother: k(x)' A^-1 at m points, as ``PreparedCongruence.smoother`` has it.
         pit: PIT values of the n reference rows, randomised where the laws jump.
+        blocks: of rows that depend on each other: spreads are then those of sums over blocks.
 
     Raises:
         InvalidInputError: values that are no probabilities, or another number of rows.
@@ -166,7 +168,12 @@ def local_reading(smoother: SpectralSmoother, pit: Any) -> LocalReading:
     values = scores_of_rows(pit, len(smoother.analysis))
     projected = np.asarray(smoother.analysis.T @ values.astype(np.float32), dtype=np.float64)
     directions = Directions.of_smoother(smoother)
-    smoothing = ScoreSmoothing.of(directions, projected, values.mean(axis=0), np.sum(values**2, axis=0))
+    weighted = variance = None
+    if blocks is not None:
+        weighted, variance = block_moments(smoother.analysis, values, blocks)
+    smoothing = ScoreSmoothing.of(
+        directions, projected, values.mean(axis=0), np.sum(values**2, axis=0), weighted=weighted, variance=variance
+    )
     return LocalReading.at(smoothing, smoother.synthesis)
 
 

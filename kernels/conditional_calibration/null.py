@@ -19,9 +19,9 @@ import numpy as np
 import scipy.linalg
 
 from congruence.kernels.arrays import Array, array_namespace, on_card, to_numpy
+from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.bases import InputBases
 from congruence.kernels.conditional_calibration.hypotheses import basis_hypotheses
-from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.settings import EXACT_ROWS
 from congruence.kernels.conditional_calibration.settings import Null as NullKind
 from congruence.kernels.dependence.blocks import DependentBlocks

@@ -14,6 +14,7 @@ import numpy as np
 from congruence.kernels.arrays import Array, array_namespace, require_matrix, to_numpy
 from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.calibration.pit import require_pit
+from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.bases import (
     BasisPlan,
     InputBases,
@@ -37,7 +38,6 @@ from congruence.kernels.conditional_calibration.null import (
     summed_null,
 )
 from congruence.kernels.conditional_calibration.own_basis import OwnColumns, OwnDirections, own_quantiles
-from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest, NullKind
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.conditional_calibration.vector_targets import VectorBasis, vector_test
@@ -53,13 +53,14 @@ from congruence.kernels.conditional_calibration.version_test import (
     SharedNull,
     VersionEvidence,
     VersionSmoothing,
+    add_block_moments,
     curves,
     effect_sums,
     gaussian_own_null,
     own_directions,
 )
 from congruence.kernels.congruence.prepared import PreparedCongruence
-from congruence.kernels.dependence.blocks import DependentBlocks, blocks_of_groups, blocks_of_time
+from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
@@ -167,13 +168,8 @@ class PreparedCalibration:
         quantiles = own_quantiles(y, predictive, self.settings.levels)
         plan = self._planned(quantiles)
         rows = VersionRows.of(plan, y, predictive, quantiles, keys=keys, seed=seed)
-        blocks: DependentBlocks | None = None
-        if groups is not None:
-            blocks = blocks_of_groups(groups, self.n)
-        elif time is not None:
-            blocks = blocks_of_time(time, rows.scores)
-        # Blocks of single rows are independent rows.
-        blocks = None if blocks is not None and blocks.count == self.n else blocks
+        dependence = RowDependence.of(self.n, groups=groups, time=time)
+        blocks = None if dependence is None else dependence.blocks(lambda: rows.scores)
         return HeldVersion.of(self, plan, rows, read=read, blocks=blocks)
 
     def test(self, pit: Any, predictive_quantiles: Any | None = None) -> ConditionalCalibrationTest:
@@ -273,11 +269,14 @@ class HeldVersion:
                 found = VersionEvidence.of(bases, null, sums, own, own_null)
             else:
                 found = split._evidence(rows, blocks, sums, own)
+            if blocks is not None:
+                add_block_moments(bases, sums, split.vectors, rows.scores, blocks)
             smoothing = VersionSmoothing.of(bases, sums)
             effects, columns = effect_sums(held_tiles(split.vectors), {"": rows.scores}, {"": smoothing}, read=read)
             shares = smoothing.regression.effects(effects[""])
             if blocks is not None:
-                shares = effects_by_blocks(shares, influence_of(columns[""]), blocks)
+                within = smoothing.regression.within_blocks(split.vectors, rows.scores, blocks)
+                shares = effects_by_blocks(shares, blocks.standard_errors(influence_of(columns[""])), within, blocks)
             count = None if blocks is None else blocks.count
             test = found.test(shares, sums.added["scores"] / split.n, count)
             advance(1)

@@ -15,6 +15,7 @@ from sklearn.cluster import MiniBatchKMeans
 from congruence.kernels.arrays import Array, require_matrix, to_numpy
 from congruence.kernels.conditional_calibration.bases import sample_positions
 from congruence.kernels.conditional_calibration.group_reading import GroupReading, group_readings
+from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.streams import stream
 
@@ -138,9 +139,9 @@ class RegionCenters:
         return Regions(labels, self.medoids, tuple(f"region {k + 1}" for k in range(len(self.medoids))))
 
 
-def read_regions(found: Regions, pit: Any) -> list[RegionReading]:
+def read_regions(found: Regions, pit: Any, blocks: DependentBlocks | None = None) -> list[RegionReading]:
     """The reading of each region with two or more rows, the most wrong first: by strength times share of the rows."""
-    readings, q_values = group_readings(pit, found.rows())
+    readings, q_values = group_readings(pit, found.rows(), blocks)
     medoids = dict(zip(found.names, found.medoids.tolist(), strict=True))
     read = [RegionReading(name, medoids[name], q_values[name], reading) for name, reading in readings.items()]
     return sorted(read, key=lambda region: -(region.reading.strength**2) * region.reading.share)

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from congruence.kernels.conditional_calibration.pit_scores import ORDERS
+from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.errors import InvalidInputError
 
 Null = Literal["exact", "gaussian"]

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.pit_scores import ORDERS
+from congruence.kernels.calibration.pit_scores import ORDERS
+from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.gram.spectrum import SpectralSmoother
 
 RIDGES = (*np.geomspace(1e-2, 1e4, 25), np.inf)
@@ -137,6 +138,21 @@ class ScoreSmoothing:
         of_orders = zip(self.variance, self.inner, strict=True)
         squares = [v * (1.0 / self.n + quadratic(vectors, one)) for v, one in of_orders]
         return local, np.sqrt(np.mean(squares, axis=0))
+
+
+def block_moments(vectors: Array, scores: Array, blocks: DependentBlocks) -> tuple[Array, Array]:
+    """What stands for U' diag(v_j) U, (4, k, k), and for v, (4,), where rows depend on each other within blocks.
+
+    With c_b = sum over the rows i of block b of u_i phi_ij: sum_b c_b c_b', and the square of the block's sum over n.
+    """
+    order = np.argsort(blocks.labels, kind="stable")
+    starts = np.searchsorted(blocks.labels[order], np.arange(blocks.count))
+    sorted_vectors, moments = vectors[order], []
+    for column in scores.T:
+        sums = np.add.reduceat(sorted_vectors * column[order, None].astype(vectors.dtype), starts, axis=0)
+        moments.append((sums.T @ sums).astype(np.float64))
+    variance = np.sum(blocks.sums(scores) ** 2, axis=0) / len(scores)
+    return np.stack(moments), np.asarray(variance)
 
 
 def quadratic(vectors: Array, inner: Array) -> Array:

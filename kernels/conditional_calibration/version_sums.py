@@ -7,7 +7,7 @@ sampled rows (for its own basis), scores, draws of the null, and the reading of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,14 +15,15 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.block_sums import BlockSums, chosen_in
 from congruence.kernels.calibration.pit import pit_values
+from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.conditional_calibration.bases import BasisKernel, InputBases, Tiles, product
 from congruence.kernels.conditional_calibration.count_scores import CountScores, projected_count_draws
 from congruence.kernels.conditional_calibration.effects import LeaveOneOut
 from congruence.kernels.conditional_calibration.local_distribution import LEVELS
-from congruence.kernels.conditional_calibration.null import dominance, draw_blocks, projected_draws
+from congruence.kernels.conditional_calibration.null import dominance, draw_blocks, projected_draws, sign_null
 from congruence.kernels.conditional_calibration.own_basis import OwnColumns, own_kernel, own_quantiles
-from congruence.kernels.conditional_calibration.pit_scores import pit_scores
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
+from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.threads import available_threads, map_on_threads
 
@@ -146,6 +147,20 @@ def count_null_sums(tiles: Tiles, version: VersionRows, first: int, draws: int, 
         for block in draw_blocks(draws):
             part = projected_count_draws(side_by_side, counts.of_rows(rows), first + rows.start, block, draws, seed)
             sums.add(f"draws from {block}", part)
+    return sums
+
+
+def sign_null_sums(tiles: Tiles, version: VersionRows, blocks: DependentBlocks, draws: int, seed: int) -> BlockSums:
+    """Products of the scores under one sign a block of rows, as ``count_null_sums`` has them of drawn counts.
+
+    ``blocks`` of these rows, with the number of all.
+    """
+    own, sums = None if version.own is None else version.own.tiles(), BlockSums()
+    for rows, vectors in tiles:
+        side_by_side = vectors if own is None else np.concatenate([vectors, own.at(rows)[0]], axis=1, dtype=np.float32)
+        null = sign_null(side_by_side, version.scores[rows], replace(blocks, labels=blocks.labels[rows]), draws, seed)
+        for block in draw_blocks(draws):
+            sums.add(f"draws from {block}", null(block))
     return sums
 
 

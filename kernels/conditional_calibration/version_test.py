@@ -10,6 +10,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.block_sums import BlockSums
+from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.bases import BasisKernel, InputBases, Tiles
 from congruence.kernels.conditional_calibration.effects import Effect, LeaveOneOut
 from congruence.kernels.conditional_calibration.hypotheses import basis_hypotheses
@@ -21,9 +22,9 @@ from congruence.kernels.conditional_calibration.local_distribution import (
 from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalReading
 from congruence.kernels.conditional_calibration.null import GaussianNull, Null, draw_blocks, evidence_of_draws
 from congruence.kernels.conditional_calibration.own_basis import OWN, OwnDirections
-from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest, NullKind
-from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing
+from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing, block_moments
+from congruence.kernels.dependence.blocks import DependentBlocks
 
 INFLUENCE = f"{PREFIX}influence_"
 
@@ -214,6 +215,16 @@ class VersionSmoothing:
         """Of rows with directions U, (rows, k)."""
         assert self.smoothing is not None
         return LocalReading.at(self.smoothing, vectors[:, self.place])
+
+
+def add_block_moments(
+    bases: InputBases, sums: BlockSums, vectors: Array, scores: Array, blocks: DependentBlocks
+) -> None:
+    """In the place of the scores' variances, those of sums within blocks of rows, from all rows (n, k) and (n, 4)."""
+    if bases.smoother is not None:
+        place, _ = bases.smoother
+        weighted, variance = block_moments(vectors[:, place], scores, blocks)
+        sums.added["weighted"], sums.added["variance"] = weighted, variance * len(scores)
 
 
 def directions(bases: InputBases) -> tuple[slice, Directions] | None:

@@ -21,12 +21,14 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
+from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.congruence.influence import CongruenceInfluence
 from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.congruence.result import CongruenceResult
+from congruence.kernels.dependence.blocks import DependentBlocks, p_value_kind, t_quantile, two_sided_p_value
+from congruence.kernels.dependence.scores import pair_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
@@ -50,6 +52,8 @@ class CongruenceDifference:
         p_value: two-sided, of "both are equally far from the truth", by the normal approximation.
         mean_difference: of the mean CCE, first - second.
         mean_standard_error, mean_low, mean_high: of ``mean_difference``, to first order.
+        blocks: how many blocks of rows are taken as independent, by which intervals and p-value are Student's t; None
+            where all rows are.
     """
 
     difference: float
@@ -61,6 +65,12 @@ class CongruenceDifference:
     mean_standard_error: float
     mean_low: float
     mean_high: float
+    blocks: int | None = None
+
+    @property
+    def p_value_kind(self) -> str:
+        """How far the p-value holds: in the limit of many rows, or of so many blocks of rows."""
+        return p_value_kind(self.blocks, "asymptotic in rows")
 
     def __repr__(self) -> str:
         return printed(self, difference=self.difference, interval=(self.low, self.high), p_value=self.p_value,
@@ -74,8 +84,20 @@ class CongruenceDifference:
         return pd.DataFrame([asdict(self)])
 
 
-def difference_of_influences(first: CongruenceInfluence, second: CongruenceInfluence) -> CongruenceDifference:
+def difference_of_influences(
+    first: CongruenceInfluence,
+    second: CongruenceInfluence,
+    blocks: DependentBlocks | None = None,
+    *,
+    shares_signs: bool = True,
+) -> CongruenceDifference:
     """The paired difference of two versions from what the same reference rows contribute to each.
+
+    Args:
+        first, second: of the versions.
+        blocks: of rows that depend on each other.
+        shares_signs: whether the noise of both is under the same signs; if not, what is quadratic in the noise counts
+            twice, which is on the safe side.
 
     Raises:
         InvalidInputError: influences of another number of rows.
@@ -86,31 +108,39 @@ def difference_of_influences(first: CongruenceInfluence, second: CongruenceInflu
             "evaluated on one reference split"
         )
     difference = first.squared_mean - second.squared_mean
-    variance = float(np.sum(np.subtract(first.squared, second.squared, dtype=np.float64) ** 2))
+    count = None if blocks is None else blocks.count
+    variance = _error_of_sum(np.subtract(first.squared, second.squared, dtype=np.float64), blocks) ** 2
     # What is quadratic in the noise (ensembles' own errors) is counted twice in the influences, and once here.
-    quadratic = float(np.var(np.subtract(first.noise, second.noise, dtype=np.float64), ddof=1))
+    quadratic = 0.0
+    if shares_signs:
+        quadratic = float(np.var(np.subtract(first.noise, second.noise, dtype=np.float64), ddof=1))
     # That estimate is unbiased; half of the quadratic part keeps chance from making it vanish.
     error = float(np.sqrt(max(variance - quadratic, quadratic / 2.0)))
     mean_difference = first.mean - second.mean
-    mean_error = float(np.linalg.norm(np.subtract(first.root, second.root, dtype=np.float64)))
-    reach = float(ndtri((1.0 + LEVEL) / 2.0))
+    mean_error = _error_of_sum(np.subtract(first.root, second.root, dtype=np.float64), blocks)
+    reach = t_quantile(count, LEVEL)
     return CongruenceDifference(
         difference=difference,
         standard_error=error,
         low=difference - reach * error,
         high=difference + reach * error,
-        p_value=_two_sided(difference, error),
+        p_value=_two_sided(difference, error, count),
         mean_difference=mean_difference,
         mean_standard_error=mean_error,
         mean_low=mean_difference - reach * mean_error,
         mean_high=mean_difference + reach * mean_error,
+        blocks=count,
     )
 
 
-def _two_sided(difference: float, error: float) -> float:
+def _error_of_sum(influence: Array, blocks: DependentBlocks | None) -> float:
+    return float(np.linalg.norm(influence)) if blocks is None else blocks.error_of_sum(influence)
+
+
+def _two_sided(difference: float, error: float, blocks: int | None) -> float:
     if error == 0.0:
         return 1.0 if difference == 0.0 else 0.0
-    return float(2.0 * ndtr(-abs(difference) / error))
+    return two_sided_p_value(difference / error, blocks)
 
 
 def paired_congruence_difference(
@@ -125,6 +155,8 @@ def paired_congruence_difference(
     query: Any | None = None,
     solver: Solver | None = None,
     seed: int = 0,
+    groups: Any | None = None,
+    time: Any | None = None,
 ) -> CongruenceDifference:
     """Compare two models on one labelled split.
 
@@ -139,11 +171,20 @@ def paired_congruence_difference(
         query: points (m, d) over which both are averaged; by default x itself.
         solver: by default Cholesky for small n, preconditioned conjugate gradients above.
         seed: of the noise floor's probes; the difference does not depend on it.
+        groups, time: of rows that may depend on each other, see ``prepare``.
 
     Raises:
         InvalidInputError: an input that cannot be evaluated, named by row, field and value.
     """
-    prepared = prepare(x, query=query, input_kernel=input_kernel, regularization=regularization, solver=solver)
+    prepared = prepare(
+        x,
+        query=query,
+        input_kernel=input_kernel,
+        regularization=regularization,
+        solver=solver,
+        groups=groups,
+        time=time,
+    )
     versions = {"first": first, "second": second}
     return congruence_differences(prepared, y, versions, "second", output_kernel=output_kernel, seed=seed)["first"]
 
@@ -166,11 +207,19 @@ def congruence_differences(
         raise InvalidInputError(f"baseline: there is no version {baseline!r}; there are {', '.join(versions)}")
     results = prepared.congruence_errors(y, versions, output_kernel=output_kernel, seed=seed, uncertainty=True)
     against = _influence(results[baseline])
-    return {
-        name: difference_of_influences(_influence(result), against)
-        for name, result in results.items()
-        if name != baseline
-    }
+    found = {}
+    for name, result in results.items():
+        if name != baseline:
+            laws = versions[name], versions[baseline]
+            blocks = pair_blocks(prepared.dependence, require_targets(y, "y", prepared.operator.n), *laws)
+            shares = _blocks_of(result) == _blocks_of(results[baseline])
+            found[name] = difference_of_influences(_influence(result), against, blocks, shares_signs=shares)
+    return found
+
+
+def _blocks_of(result: CongruenceResult) -> int | None:
+    assert result.uncertainty is not None
+    return result.uncertainty.blocks
 
 
 def _influence(result: CongruenceResult) -> CongruenceInfluence:

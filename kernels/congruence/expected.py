@@ -15,6 +15,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.congruence.coded_draws import row_codes, sums_by_code, walsh_hadamard
+from congruence.kernels.congruence.influence import CongruenceUncertainty
 from congruence.kernels.congruence.influence_sums import mean_points
 from congruence.kernels.congruence.null_draws import null_draws
 from congruence.kernels.dependence.weights import mean_over
@@ -71,6 +72,13 @@ def expected_congruence(
     shown = mean_points(len(smoother.synthesis))
     weights = None if smoother.weights is None else smoother.weights[shown]
     return expected_at(smoother.synthesis[shown], drawn_coefficients, mean_squared_floor, weights)
+
+
+def expected_by_blocks(uncertainty: CongruenceUncertainty) -> ExpectedCongruence:
+    """The same of rows that depend on each other: what their residuals make with one sign for every block."""
+    assert uncertainty.noise_means is not None
+    low, high = np.quantile(uncertainty.noise_means, BAND)
+    return ExpectedCongruence(float(np.mean(uncertainty.noise_means)), float(low), float(high))
 
 
 def signed_sums(vectors: Array, drawn: Array, positions: Array, seed: int) -> Array:

@@ -62,12 +62,17 @@ class CongruenceUncertainty:
         standard_error: of the mean CCE.
         squared_standard_error: of the mean CCE^2.
         noise_standard_error: of the mean CCE^2 of the same noise around no error at all.
+        blocks: how many blocks of rows are taken as independent; None where all rows are.
+        noise_means: mean CCE of the same noise around no error, for each draw of the blocks' signs, (B,); None of
+            independent rows.
     """
 
     influence: CongruenceInfluence = field(repr=False)
     standard_error: float
     squared_standard_error: float
     noise_standard_error: float
+    blocks: int | None = None
+    noise_means: Array | None = field(default=None, repr=False)
 
     @property
     def noise(self) -> Array:

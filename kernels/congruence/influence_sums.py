@@ -4,7 +4,8 @@ r"""Standard errors by sums over rows: what all rows add, what each one contribu
     of every point      U'e, U'(e / |e|); of every row r r'       -> the derivatives at the rows, leading axes of r
     of every row        its two influences; U'r under drawn signs -> standard errors
 
-See ``influence`` for what they mean.
+See ``influence`` for what they mean. Of rows that depend on each other within blocks, residuals are those of a fit to
+other parts of the blocks, and the signs are one a block.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.congruence.coded_draws import row_codes, sums_by_code, walsh_hadamard
 from congruence.kernels.congruence.influence import CongruenceInfluence, CongruenceUncertainty
+from congruence.kernels.dependence.blocks import FOLDS, DependentBlocks
 from congruence.kernels.dependence.weights import mean_over
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.gram.thin_products import projected, squares_at, weighted_squares
@@ -32,7 +34,12 @@ _TINY = float(np.finfo(float).tiny)
 
 
 def congruence_uncertainty(
-    smoother: SpectralSmoother, delta: Array, smoothed: Array, *, sampling_variance: Array | None = None
+    smoother: SpectralSmoother,
+    delta: Array,
+    smoothed: Array,
+    *,
+    sampling_variance: Array | None = None,
+    blocks: DependentBlocks | None = None,
 ) -> CongruenceUncertainty:
     """Influences and standard errors of the mean CCE and of the mean CCE^2, where all rows and points are here.
 
@@ -41,18 +48,22 @@ def congruence_uncertainty(
         delta: Delta of the n reference rows, (n, r).
         smoothed: e = k(x)' A^-1 Delta, (m, r).
         sampling_variance: the part of E|Delta_i|^2 that is the Monte-Carlo error of an ensemble, (n,).
+        blocks: of rows that depend on each other.
     """
     analysis, synthesis, filters, points = smoother.analysis, smoother.synthesis, smoother.filters, len(smoothed)
     weights = smoother.weights
     sums = BlockSums()
-    fit = ResidualFit.of(filters, projected(analysis, delta), float(np.sum(delta**2)), len(delta))
+    rows = FittedRows.at(np.arange(len(delta)), blocks)
+    add_coefficients(sums, analysis, delta, rows)
+    fit = ResidualFit.of(filters, sums, len(delta))
     norms = np.sqrt(np.einsum("ij,ij->i", smoothed, smoothed))
     add_points(sums, synthesis, smoothed, norms, weights)
-    add_residuals(sums, fit.residuals(analysis, delta))
+    add_residuals(sums, fit.residuals(analysis, delta, rows))
     if sampling_variance is not None:
         sums.add("sampling variance", weighted_squares(analysis, sampling_variance))
-    known = InfluenceWeights.of(filters, point_spread(synthesis, weights), fit, sums, points)
-    columns = known.add_rows(sums, analysis, delta, np.arange(len(delta)))
+    count = None if blocks is None else blocks.count
+    known = InfluenceWeights.of(filters, point_spread(synthesis, weights), fit, sums, points, count)
+    columns = known.add_rows(sums, analysis, delta, rows)
     shown = mean_points(points)
     means = mean_over(norms, weights), mean_over(norms**2, weights)
     shown_weights = None if weights is None else weights[shown]
@@ -60,25 +71,66 @@ def congruence_uncertainty(
 
 
 @dataclass(frozen=True)
-class ResidualFit:
-    """A ridge fit of Delta in the leading directions, from which leave-one-out residuals are taken.
+class FittedRows:
+    """What fits and signs need to know of some rows.
 
     Attributes:
-        coefficients: U'Delta, (k, r).
-        chosen: filters of the ridge that generalised cross-validation chooses, (k,).
+        units: rows of one unit have one sign: positions in the split, or blocks of rows that depend on each other.
+        folds: of the blocks, by which a row is judged by a fit of other blocks; None of independent rows.
+    """
+
+    units: Array = field(repr=False)
+    folds: Array | None = field(default=None, repr=False)
+
+    @classmethod
+    def at(cls, positions: Array, blocks: DependentBlocks | None) -> FittedRows:
+        """Rows at some positions of their split."""
+        return cls(positions) if blocks is None else cls(blocks.labels[positions], blocks.folds[positions])
+
+
+def add_coefficients(sums: BlockSums, vectors: Array, delta: Array, rows: FittedRows) -> None:
+    """U'Delta and |Delta|^2 of some rows; of blocks by folds, with U'U."""
+    sums.add("squares", float(np.sum(delta**2)))
+    if rows.folds is None:
+        sums.add("coefficients", projected(vectors, delta))
+        return
+    inside = [rows.folds == fold for fold in range(FOLDS)]
+    sums.add("coefficients", np.stack([projected(vectors[some], delta[some]) for some in inside]))
+    sums.add("fold moments", np.stack([projected(vectors[some], vectors[some]) for some in inside]))
+
+
+@dataclass(frozen=True)
+class ResidualFit:
+    """A ridge fit of Delta in the leading directions, from which residuals of rows that it does not know are taken.
+
+    Attributes:
+        coefficients: U'Delta, (k, r): of all rows, of which a row's own part is taken off; or of the other folds.
+        chosen: filters of the ridge that predicts best, (k,).
     """
 
     coefficients: Array = field(repr=False)
     chosen: Array = field(repr=False)
 
     @classmethod
-    def of(cls, filters: Array, coefficients: Array, total: float, n: int) -> ResidualFit:
-        """See ``residual_filters``."""
-        return cls(coefficients, residual_filters(filters, coefficients, total, n))
+    def of(cls, filters: Array, sums: BlockSums, n: int) -> ResidualFit:
+        """From ``add_coefficients`` over all n rows."""
+        coefficients, total = sums.added["coefficients"], sums.added["squares"]
+        if coefficients.ndim == 2:
+            return cls(coefficients, residual_filters(filters, coefficients, total, n))
+        share = np.maximum(np.trace(sums.added["fold moments"], axis1=1, axis2=2), _TINY)
+        lift = 1.0 / np.maximum(1.0 - share / np.sum(share), LEAST_FREEDOM)
+        others = lift[:, None, None] * (np.sum(coefficients, axis=0) - coefficients)
+        return cls(others, folded_filters(filters, coefficients, others, sums.added["fold moments"], total))
 
-    def residuals(self, vectors: Array, delta: Array) -> Array:
-        """Delta_i less its fit from the other rows, (rows, r), of some rows U (rows, k) and Delta (rows, r)."""
-        return leave_one_out(vectors, self.chosen, self.coefficients, delta)
+    def residuals(self, vectors: Array, delta: Array, rows: FittedRows) -> Array:
+        """Delta_i less its fit from other rows, (rows, r), of some rows U (rows, k) and Delta (rows, r)."""
+        if rows.folds is None:
+            return leave_one_out(vectors, self.chosen, self.coefficients, delta)
+        residuals = np.array(delta, dtype=np.float64)
+        for fold, coefficients in enumerate(self.coefficients) if self.chosen.any() else ():
+            some = rows.folds == fold
+            residuals[some] -= vectors[some] @ (self.chosen[:, None] * coefficients).astype(vectors.dtype)
+        return residuals
 
 
 def add_points(sums: BlockSums, vectors: Array, smoothed: Array, norms: Array, weights: Array | None = None) -> None:
@@ -112,6 +164,7 @@ class InfluenceWeights:
         root: F U'(e / |e|), (k, r).
         own: F U'U F of the points, (k, k).
         points: m.
+        blocks: how many blocks of rows are taken as independent; None where all rows are.
     """
 
     filters: Array = field(repr=False)
@@ -122,9 +175,12 @@ class InfluenceWeights:
     root: Array = field(repr=False)
     own: Array = field(repr=False)
     points: int
+    blocks: int | None = None
 
     @classmethod
-    def of(cls, filters: Array, spread: Array, fit: ResidualFit, sums: BlockSums, points: int) -> InfluenceWeights:
+    def of(
+        cls, filters: Array, spread: Array, fit: ResidualFit, sums: BlockSums, points: int, blocks: int | None = None
+    ) -> InfluenceWeights:
         """From ``add_points`` over all points and ``add_residuals`` over all rows."""
         moment = sums.added["residual moment"]
         return cls(
@@ -136,11 +192,12 @@ class InfluenceWeights:
             (filters[:, None] * sums.added["directions"]).astype(np.float32),
             (filters[:, None] * spread * filters).astype(np.float32),
             points,
+            blocks,
         )
 
-    def add_rows(self, sums: BlockSums, vectors: Array, delta: Array, positions: Array) -> dict[str, Array]:
+    def add_rows(self, sums: BlockSums, vectors: Array, delta: Array, rows: FittedRows) -> dict[str, Array]:
         """The columns ``influence`` and ``influence_squared`` of some rows, whose residuals under signs are added."""
-        residuals = self.fit.residuals(vectors, delta)
+        residuals = self.fit.residuals(vectors, delta, rows)
         # The derivative has a row's product with itself, |r_i|^2, twice, and the mean square has it once.
         own = squares_at(vectors, self.own) * np.einsum("ij,ij->i", residuals, residuals)
         squared = np.einsum("ij,ij->i", (vectors @ self.squared).astype(np.float64), residuals)
@@ -150,7 +207,7 @@ class InfluenceWeights:
         sums.add("left out", weighted_squares(vectors, left_out))
         # Not the evaluation's seed: two versions compare by the same signs.
         bits = MULTIPLIERS.bit_length()
-        sums.add("signed", sums_by_code(vectors, noise, row_codes(positions, bits, 0, "signs of residuals"), bits))
+        sums.add("signed", sums_by_code(vectors, noise, row_codes(rows.units, bits, 0, "signs of residuals"), bits))
         return {"influence": root / self.points, "influence_squared": (2.0 * squared - own) / self.points}
 
     def uncertainty(
@@ -178,6 +235,7 @@ class InfluenceWeights:
         beside = np.maximum(np.sum(smoothed**2, axis=1) - np.sum(observed**2, axis=1), 0.0)
         drawn = kept_under_signs(sums.added["signed"], filters, MULTIPLIERS)
         roots, squares, noise = means_under_signs(drawn, vectors, observed, beside, constant, weights)
+        known_by = 1.0 if self.blocks is None else float(np.sqrt(self.blocks / (self.blocks - 1.0)))
         chance = 0.0
         if "sampling variance" in sums.added:
             chance = float(np.sum(filters[:, None] * sums.added["sampling variance"] * filters * self.spread))
@@ -187,9 +245,11 @@ class InfluenceWeights:
             CongruenceInfluence(
                 mean_square - chance / self.points, mean, known["influence_squared"], known["influence"], noise
             ),
-            standard_error=float(np.std(roots, ddof=1)),
-            squared_standard_error=float(np.std(squares, ddof=1)),
-            noise_standard_error=float(np.std(noise, ddof=1)),
+            standard_error=known_by * float(np.std(roots, ddof=1)),
+            squared_standard_error=known_by * float(np.std(squares, ddof=1)),
+            noise_standard_error=known_by * float(np.std(noise, ddof=1)),
+            blocks=self.blocks,
+            noise_means=None if self.blocks is None else norms_of_noise(drawn, vectors, constant, weights),
         )
 
 
@@ -215,6 +275,41 @@ def residual_filters(filters: Array, coefficients: Array, total: float, n: int) 
         if score < best:
             best, chosen = score, filters
     return chosen
+
+
+def folded_filters(filters: Array, coefficients: Array, others: Array, moments: Array, total: float) -> Array:
+    """Filters (k,) of the ridge that predicts each fold best from the others, zeros where none predicts at all.
+
+    Args:
+        filters: of the metric's own lambda, (k,).
+        coefficients: U'Delta of each fold, (folds, k, r).
+        others: of the other folds, on the scale of all rows, (folds, k, r).
+        moments: U'U of each fold, (folds, k, k).
+        total: |Delta|^2.
+    """
+    kept = filters.astype(np.float64)
+    relative = kept / np.maximum(1.0 - kept, np.finfo(float).eps)
+    best, chosen = total, np.zeros_like(kept)
+    for ridge in RIDGES:
+        tried = relative / (relative + ridge)
+        fit = tried[:, None] * others
+        missed = total - 2.0 * float(np.sum(coefficients * fit)) + float(np.sum(fit * (moments @ fit)))
+        if missed < best:
+            best, chosen = missed, tried
+    return chosen
+
+
+def norms_of_noise(drawn: Array, synthesis: Array, constant: Array, weights: Array | None = None) -> Array:
+    """Mean |s_b| over some points for every draw of the signs, (B,): the mean CCE if the version were the truth.
+
+    Args:
+        drawn, synthesis, constant, weights: see ``means_under_signs``.
+    """
+    means = np.empty(len(drawn))
+    for number, coefficients in enumerate(drawn):
+        values = synthesis @ coefficients
+        means[number] = mean_over(np.sqrt(np.einsum("ij,ij->i", values, values) + constant), weights)
+    return means
 
 
 def leave_one_out(analysis: Array, chosen: Array, coefficients: Array, delta: Array) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 from congruence.kernels.arrays import Array, require_matrix
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.congruence.result import CongruenceResult
+from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.operator import RegularizedGram
@@ -35,6 +36,8 @@ def prepare(
     regularization: float = 0.1,
     solver: Solver | None = None,
     scale: Array | None = None,
+    groups: Any | None = None,
+    time: Any | None = None,
 ) -> PreparedCongruence:
     """Do once what depends on the inputs alone: check them, choose a solver, factor or precondition.
 
@@ -47,6 +50,8 @@ def prepare(
         solver: by default Cholesky for small n, preconditioned conjugate gradients above.
         scale: s (n,), for reference points that count with weights s^2: the system is S K S + n lambda I, and k(x) is
             S k(x), with S = diag(s). Right-hand sides are scaled likewise by the caller (``weighted_reference``).
+        groups, time: one value per row: rows of one group, or near each other in time, may depend on each other. Then
+            standard errors and tests are by blocks of rows (see ``dependence.blocks``); groups go before time.
 
     Warns:
         NearlyConstantKernelWarning: ``input_kernel`` hardly depends on its inputs.
@@ -76,7 +81,8 @@ def prepare(
             maximum = _largest_diagonal(operator, input_kernel.diagonal(query.astype(operator.dtype)), "query")
     if solver is None:
         solver = default_solver(operator)
-    return PreparedCongruence(operator, solver, solver.prepare(operator), query, maximum)
+    dependence = RowDependence.of(operator.n, groups=groups, time=time)
+    return PreparedCongruence(operator, solver, solver.prepare(operator), query, maximum, dependence=dependence)
 
 
 def _largest_diagonal(operator: RegularizedGram, diagonal: Any, name: str) -> float:
@@ -110,6 +116,8 @@ def conditional_congruence_error(
     samples: int | None = None,
     seed: int = 0,
     uncertainty: bool = False,
+    groups: Any | None = None,
+    time: Any | None = None,
 ) -> CongruenceResult:
     """Conditional Congruence Error of one model on a labelled split (Young et al. 2025, equation 3).
 
@@ -125,11 +133,20 @@ def conditional_congruence_error(
         samples: replace exact kernel means by this many draws per point, as the papers do.
         seed: of the draws and of the noise floor's probes.
         uncertainty: with the standard error of the mean (``result.standard_error``, ``result.interval()``).
+        groups, time: of rows that may depend on each other, see ``prepare``.
 
     Raises:
         InvalidInputError: an input that cannot be evaluated, named by row, field and value.
     """
-    prepared = prepare(x, query=query, input_kernel=input_kernel, regularization=regularization, solver=solver)
+    prepared = prepare(
+        x,
+        query=query,
+        input_kernel=input_kernel,
+        regularization=regularization,
+        solver=solver,
+        groups=groups,
+        time=time,
+    )
     return prepared.conditional_congruence_error(
         y, predictive, output_kernel=output_kernel, samples=samples, seed=seed, uncertainty=uncertainty
     )

@@ -18,10 +18,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
-from congruence.kernels.congruence.expected import ExpectedCongruence, expected_congruence
+from congruence.kernels.congruence.expected import ExpectedCongruence, expected_by_blocks, expected_congruence
 from congruence.kernels.congruence.influence_sums import congruence_uncertainty
 from congruence.kernels.congruence.noise_floor import PROBES, probe_tolerances, probes_of, squared_floor
 from congruence.kernels.congruence.result import CongruenceResult
+from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
+from congruence.kernels.dependence.scores import version_blocks
 from congruence.kernels.dependence.weights import mean_over
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.errors import InvalidInputError
@@ -63,19 +65,25 @@ class SolvedErrors:
     smoothed: Array = field(repr=False)
     result: CongruenceResult
 
-    def with_uncertainty(self, smoother: SpectralSmoother) -> CongruenceResult:
-        """The result with standard errors and the influence of each reference row; ``smoother`` is the system's."""
+    def with_uncertainty(self, smoother: SpectralSmoother, blocks: DependentBlocks | None = None) -> CongruenceResult:
+        """The result with standard errors and the influence of each reference row.
+
+        ``smoother`` is the system's, ``blocks`` are of rows that depend on each other.
+        """
         with single_threaded_blas():
             error = self.error
             known = congruence_uncertainty(
-                smoother, error.delta, self.smoothed, sampling_variance=error.sampling_variance
+                smoother, error.delta, self.smoothed, sampling_variance=error.sampling_variance, blocks=blocks
             )
         return replace(self.result, uncertainty=known)
 
 
 @dataclass(frozen=True)
 class PreparedCongruence:
-    """A reference split with its system prepared: evaluates as many model versions as wanted (from ``prepare``)."""
+    """A reference split with its system prepared: evaluates as many model versions as wanted (from ``prepare``).
+
+    ``dependence`` says which rows may depend on each other; None where all are independent.
+    """
 
     operator: RegularizedGram
     solver: Solver
@@ -84,6 +92,7 @@ class PreparedCongruence:
     kernel_maximum: float
     weights: Array | None = field(default=None, repr=False)
     """What each point counts in means over them, (m,), of mean 1; None where they count equally."""
+    dependence: RowDependence | None = field(default=None, repr=False)
 
     def conditional_congruence_error(
         self,
@@ -132,6 +141,8 @@ class PreparedCongruence:
             raise InvalidInputError(
                 f"result: of {len(result.values)} points, expected the {points} of this preparation; evaluate with it"
             )
+        if result.uncertainty is not None and result.uncertainty.noise_means is not None:
+            return expected_by_blocks(result.uncertainty)
         kernel = output_kernel_or_marginal(output_kernel, y)
         floor = mean_over(result.noise_floor_values**2, self.weights)
         return expected_congruence(self.smoother, y, predictive, kernel, mean_squared_floor=floor, seed=seed)
@@ -165,7 +176,10 @@ class PreparedCongruence:
         kernel = output_kernel_or_marginal(output_kernel, y)
         errors = self._errors_of(y, versions, kernel, samples, seed)
         solved = self.solve_versions(errors, seed=seed)
-        return {name: self._told(version, uncertainty) for name, version in solved.items()}
+        if not uncertainty:
+            return {name: version.result for name, version in solved.items()}
+        blocks = {name: version_blocks(self.dependence, y, law) for name, law in versions.items()}
+        return {name: version.with_uncertainty(self.smoother, blocks[name]) for name, version in solved.items()}
 
     def solve_versions(self, errors: Mapping[Name, TargetErrors], *, seed: int = 0) -> dict[Name, SolvedErrors]:
         """One solve for the target errors of many versions (n rows each), each with the probes that ``seed`` draws."""
@@ -192,10 +206,10 @@ class PreparedCongruence:
             uncertainty: with standard errors and the influence of each reference row.
         """
         solved = self._solved(errors, seed, uses or dict.fromkeys(errors, ""), probes, positions)
-        return {name: self._told(version, uncertainty) for name, version in solved.items()}
-
-    def _told(self, version: SolvedErrors, uncertainty: bool) -> CongruenceResult:
-        return version.with_uncertainty(self.smoother) if uncertainty else version.result
+        return {
+            name: version.with_uncertainty(self.smoother) if uncertainty else version.result
+            for name, version in solved.items()
+        }
 
     def _solved(
         self,

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import ndtri
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.congruence.influence import CongruenceUncertainty
+from congruence.kernels.dependence.blocks import t_quantile
 from congruence.kernels.dependence.weights import mean_over
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.printed import printed
@@ -83,7 +83,8 @@ class CongruenceResult:
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Confidence interval of the mean CCE that targets at these inputs have on average, by its standard error."""
-        return mean_interval(self.mean, self._known_uncertainty.standard_error, level)
+        known = self._known_uncertainty
+        return mean_interval(self.mean, known.standard_error, level, known.blocks)
 
     def excess_interval(self, level: float = 0.95) -> tuple[float, float]:
         """Confidence interval of ``excess``, from that of the mean CCE."""
@@ -92,7 +93,7 @@ class CongruenceResult:
     def squared_mean_interval(self, level: float = 0.95) -> tuple[float, float, float]:
         """Mean CCE^2 less the Monte-Carlo term of a finite ensemble, with its confidence interval: value, low, high."""
         known = self._known_uncertainty
-        value, reach = known.influence.squared_mean, _quantile(level) * known.squared_standard_error
+        value, reach = known.influence.squared_mean, _quantile(level, known.blocks) * known.squared_standard_error
         return value, value - reach, value + reach
 
     @property
@@ -145,13 +146,15 @@ def excess_interval(interval: tuple[float, float], expected: float) -> tuple[flo
     return low, high
 
 
-def mean_interval(mean: float, standard_error: float, level: float = 0.95) -> tuple[float, float]:
-    """Confidence interval of a mean CCE by its standard error."""
-    reach = _quantile(level) * standard_error
+def mean_interval(
+    mean: float, standard_error: float, level: float = 0.95, blocks: int | None = None
+) -> tuple[float, float]:
+    """Confidence interval of a mean CCE by its standard error, Student's t by ``blocks`` of rows."""
+    reach = _quantile(level, blocks) * standard_error
     return max(0.0, mean - reach), mean + reach
 
 
-def _quantile(level: float) -> float:
+def _quantile(level: float, blocks: int | None) -> float:
     if not 0.0 < level < 1.0:
         raise InvalidInputError(f"level: is {level}, expected a probability inside (0, 1)")
-    return float(ndtri((1.0 + level) / 2.0))
+    return t_quantile(blocks, level)

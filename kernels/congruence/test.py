@@ -18,36 +18,38 @@ of 16 rows of a simulated split: of a wrong model the simulated statistics lie a
 
 Draws belong to rows by their position, and the splits of fewer draws are the first ones of more: the p-value does not
 depend on where and in what order rows are worked on, and 199 draws are the first 199 of 999.
+
+Rows that depend on each other are not exchangeable with draws one by one. There the simulated splits are the observed
+one with a random sign for every block of rows (``signed_splits``), and p holds in the limit of many blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from scipy.stats import false_discovery_control
 
 from congruence.kernels.arrays import Array, array_namespace, on_card, require_targets, to_numpy
 from congruence.kernels.bandwidths import OutputScale
 from congruence.kernels.congruence.coded_draws import SimulatedSplits
 from congruence.kernels.congruence.null_draws import NullDraws, null_draws
+from congruence.kernels.congruence.outcome import TIE, CongruenceTest, judged
 from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.congruence.prepared import PreparedCongruence
+from congruence.kernels.congruence.signed_splits import negated, signed_coefficients
+from congruence.kernels.dependence.blocks import DependentBlocks
+from congruence.kernels.dependence.scores import version_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.landmarks import LEADING
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.printed import printed
 from congruence.kernels.solvers import Nystrom, Solver
 from congruence.kernels.steps import Advance, step
 from congruence.kernels.threads import available_threads, map_on_threads
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 BLOCK_BYTES = 2**26
 TILE_BYTES = 2**23  # of the simulated errors at some points, for one thread
@@ -59,81 +61,6 @@ DRAWS_OF_MANY = 199
 ROWS_OF_FEWER_DRAWS = 50_000  # beyond, the test costs a fifth
 MANY_ROWS = 10_000  # of a split, beyond which the test smooths in fewer directions
 FILTER_OF_MANY = 0.05
-TIE = 1.0 - 1e-5  # single precision must not make a tie with the observed value look smaller than it
-
-
-@dataclass(frozen=True, repr=False)
-class CongruenceTest:
-    """A Monte-Carlo test of congruence at m points.
-
-    Attributes:
-        statistic: T, the mean over the points of the smoothed error of the observed targets.
-        p_value: of the whole split; at least 1 / (draws + 1).
-        point_p_values: of each point's neighbourhood, (m,), under "the model is the truth everywhere".
-        point_statistics: the smoothed error at each point, (m,).
-        null_statistics: T* of the drawn targets, (draws,).
-    """
-
-    statistic: float
-    p_value: float
-    point_p_values: Array = field(repr=False)
-    point_statistics: Array = field(repr=False)
-    null_statistics: Array = field(repr=False)
-
-    def __repr__(self) -> str:
-        return printed(self, statistic=self.statistic, expected=self.expected, band=self.band, p_value=self.p_value,
-                       draws=self.draws, points=len(self.point_p_values))  # fmt: skip
-
-    def to_frame(self) -> pd.DataFrame:
-        """A table with a row a point, in their order.
-
-        ``statistic``: the smoothed error there. ``p_value``: of the point's neighbourhood. ``q_value``: the same
-        adjusted for the number of points (Benjamini and Hochberg 1995).
-        """
-        import pandas as pd
-
-        q_values = benjamini_hochberg(self.point_p_values)
-        return pd.DataFrame({"statistic": self.point_statistics, "p_value": self.point_p_values, "q_value": q_values})
-
-    @property
-    def expected(self) -> float:
-        """What the statistic would be on average if the model were the truth: the mean of the null statistics."""
-        return float(np.mean(self.null_statistics))
-
-    @property
-    def band(self) -> tuple[float, float]:
-        """Where the statistic lies in 95 of 100 splits if the model is the truth."""
-        low, high = np.quantile(self.null_statistics, (0.025, 0.975))
-        return float(low), float(high)
-
-    @property
-    def draws(self) -> int:
-        """Number of simulated sets of targets B."""
-        return len(self.null_statistics)
-
-    def significant_points(self, level: float = 0.05) -> Array:
-        """Points around which the model is wrong, with a false discovery rate of at most ``level``: (m,) booleans.
-
-        What is tested at a point is the smoothed error there against a model that is the truth *everywhere*: a point
-        next to a region where the model is wrong is smoothed from that region's targets too, and may be found though
-        the model is right at the point itself. Read them as places to look around, not as verdicts on single points.
-        """
-        return benjamini_hochberg(self.point_p_values) <= level
-
-
-def benjamini_hochberg(p_values: Array) -> Array:
-    """Adjusted p-values (q-values): rejecting where q <= level keeps the false discovery rate at ``level``.
-
-    q_(i) = min over j >= i of m p_(j) / j (Benjamini and Hochberg 1995). Valid for p-values that are independent or
-    positively dependent, as those of neighbouring points are.
-
-    Raises:
-        InvalidInputError: not a vector of probabilities.
-    """
-    p = np.asarray(p_values, dtype=np.float64)
-    if p.ndim != 1 or not np.all((p >= 0.0) & (p <= 1.0)):
-        raise InvalidInputError("p_values: expected a vector of probabilities inside [0, 1]")
-    return np.asarray(false_discovery_control(p))
 
 
 def null_draw_count(n: int) -> int:
@@ -153,6 +80,8 @@ def congruence_test(
     output_kernel: Kernel | None = None,
     regularization: float = 0.1,
     solver: Solver | None = None,
+    groups: Any | None = None,
+    time: Any | None = None,
 ) -> CongruenceTest:
     """Test whether targets y could be draws from ``predictive``, given the inputs x.
 
@@ -169,12 +98,17 @@ def congruence_test(
             The papers' bandwidth is read from y, and the level then holds up to O(1 / n).
         regularization: lambda.
         solver: compute every statistic with it; by default in the leading directions of 400 landmarks.
+        groups, time: one value per row: rows of one group, or near each other in time, may depend on each other
+            (see ``dependence.blocks``). The p-values then hold in the limit of many blocks of rows.
 
     Raises:
-        InvalidInputError: an input that cannot be evaluated, named by row, field and value; or no draws.
+        InvalidInputError: an input that cannot be evaluated, named by row, field and value; no draws; or fewer than ten
+            groups or runs of time.
     """
     quick = Nystrom(LEADING) if solver is None else solver
-    prepared = prepare(x, query=query, input_kernel=input_kernel, regularization=regularization, solver=quick)
+    prepared = prepare(
+        x, query=query, input_kernel=input_kernel, regularization=regularization, solver=quick, groups=groups, time=time
+    )
     versions = {"": predictive}
     return congruence_tests(
         prepared, y, versions, draws=draws, seed=seed, output_kernel=output_kernel, exact=solver is not None
@@ -206,11 +140,14 @@ def congruence_tests(
         exact: compute every statistic with the prepared solver, at ``draws`` times the price of an evaluation.
         roots: of the weights of the reference points, (n,), where they count unequally (see ``weighting.Reference``).
     """
+    y = require_targets(y, "y", prepared.operator.n)
+    blocks = {name: version_blocks(prepared.dependence, y, law) for name, law in versions.items()}
     if exact:
-        y = require_targets(y, "y", prepared.operator.n)
         draws = null_draw_count(len(y)) if draws is None else draws
         return {
-            name: _solved_test(_delta(y, predictive, output_kernel, output_scale, draws), prepared, roots, draws, seed)
+            name: _solved_test(
+                _delta(y, predictive, output_kernel, output_scale, draws), prepared, roots, draws, seed, blocks[name]
+            )
             for name, predictive in versions.items()
         }
     smoother = tested_smoother(prepared.smoother)
@@ -226,6 +163,7 @@ def congruence_tests(
             output_scale=output_scale,
             roots=roots,
             synthesis=synthesis,
+            blocks=blocks[name],
         )
         for name, predictive in versions.items()
     }
@@ -247,6 +185,7 @@ def smoothed_test(
     output_scale: OutputScale = "marginal",
     roots: Array | None = None,
     synthesis: Any | None = None,
+    blocks: DependentBlocks | None = None,
 ) -> CongruenceTest:
     """The test of one version wherever the smoother of its split is; see ``congruence_tests``.
 
@@ -256,11 +195,13 @@ def smoothed_test(
         predictive: of these rows.
         draws, seed, output_kernel, output_scale, roots: see ``congruence_tests``.
         synthesis: that of the smoother, where it is on a card.
+        blocks: of rows that depend on each other.
     """
     y = require_targets(y, "y", len(smoother.analysis))
     draws = null_draw_count(len(y)) if draws is None else draws
     delta = _delta(y, predictive, output_kernel, output_scale, draws)
-    return _coded_test(delta, smoother, roots, draws, seed, smoother.synthesis if synthesis is None else synthesis)
+    synthesis = smoother.synthesis if synthesis is None else synthesis
+    return _coded_test(delta, smoother, roots, draws, seed, synthesis, blocks)
 
 
 def tested_directions(filters: Array, n: int) -> int:
@@ -280,11 +221,20 @@ def _delta(
 
 
 def _coded_test(
-    delta: NullDraws, smoother: SpectralSmoother, roots: Array | None, draws: int, seed: int, synthesis: Any
+    delta: NullDraws,
+    smoother: SpectralSmoother,
+    roots: Array | None,
+    draws: int,
+    seed: int,
+    synthesis: Any,
+    blocks: DependentBlocks | None,
 ) -> CongruenceTest:
-    """In the leading directions, from pools; the targets are the host's, the errors at the points the card's if any."""
+    """In the leading directions; the targets are the host's, the errors at the points the card's if any."""
     threads = available_threads()
-    kept = simulated_coefficients(delta, smoother, _weights(roots), draws, seed, threads)
+    if blocks is None:
+        kept = simulated_coefficients(delta, smoother, _weights(roots), draws, seed, threads)
+    else:
+        kept = signed_coefficients(_observed(delta, roots), smoother, blocks, draws, seed)
     coefficients = kept if array_namespace(synthesis) is np else on_card(kept)
     points = max(1, TILE_BYTES // (4 * (1 + draws)))
 
@@ -299,7 +249,8 @@ def _coded_test(
         tiles = map_on_threads(lambda start: at_points(start, advance), range(0, total, points), threads)
     found = SimulatedErrors.joined(tiles)
     means = found.totals / len(found.observed)
-    return judged(float(means[0]), means[1:], found.observed, found.reached)
+    count = None if blocks is None else blocks.count
+    return judged(float(means[0]), means[1:], found.observed, found.reached, blocks=count)
 
 
 @dataclass(frozen=True)
@@ -388,12 +339,21 @@ def _add_share(
 
 
 def _solved_test(
-    delta: NullDraws, prepared: PreparedCongruence, roots: Array | None, draws: int, seed: int
+    delta: NullDraws,
+    prepared: PreparedCongruence,
+    roots: Array | None,
+    draws: int,
+    seed: int,
+    blocks: DependentBlocks | None,
 ) -> CongruenceTest:
     """The same simulated splits by the prepared solver, some at a time."""
     n, weights = prepared.operator.n, _weights(roots)
-    chosen = SimulatedSplits(draws, POOL_BITS, ENTRY_BITS, seed).choices(np.arange(n))
-    pool = _pool(delta, slice(0, n), weights, seed)
+    if blocks is None:
+        chosen = SimulatedSplits(draws, POOL_BITS, ENTRY_BITS, seed).choices(np.arange(n))
+        pool = _pool(delta, slice(0, n), weights, seed)
+    else:
+        observed = _observed(delta, roots)
+        chosen, pool = negated(blocks, draws, seed), np.stack([observed, -observed], axis=1)
     at_once = int(np.clip(BLOCK_BYTES // (8 * pool.shape[0] * pool.shape[2]), 1, 64))
     values = []
     with step("Monte-Carlo test", 1 + draws, "draws") as advance:
@@ -406,7 +366,13 @@ def _solved_test(
     errors = np.concatenate(values, axis=1)
     reached = np.count_nonzero(errors[:, 1:] >= TIE * errors[:, :1], axis=1)
     means = np.mean(errors, axis=0)
-    return judged(float(means[0]), means[1:], errors[:, 0], reached)
+    return judged(float(means[0]), means[1:], errors[:, 0], reached, blocks=None if blocks is None else blocks.count)
+
+
+def _observed(delta: NullDraws, roots: Array | None) -> Array:
+    """Delta of the observed targets, weighted."""
+    weights = _weights(roots)
+    return delta.observed() if weights is None else np.asarray(delta.observed() * weights)
 
 
 def _weights(roots: Array | None) -> Array | None:
@@ -422,13 +388,3 @@ def _pool(delta: NullDraws, rows: slice, weights: Array | None, seed: int) -> Ar
     if weights is not None:
         pool *= weights[rows, :, None]
     return pool
-
-
-def judged(
-    statistic: float, null: Array, point_statistics: Array | None = None, reached: Array | None = None
-) -> CongruenceTest:
-    """The test from the statistic and the drawn ones, and the points' where they are here."""
-    draws = len(null)
-    point_statistics, reached = (np.empty(0) if each is None else each for each in (point_statistics, reached))
-    p_value = (1 + int(np.count_nonzero(null >= TIE * statistic))) / (draws + 1)
-    return CongruenceTest(statistic, p_value, (1 + reached) / (draws + 1), point_statistics, null)

@@ -7,10 +7,13 @@ the plain one leaves runs that still depend on each other.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.special
 import scipy.stats
 
 from congruence.kernels.arrays import Array
@@ -20,7 +23,17 @@ from congruence.kernels.streams import stream
 FEWEST_BLOCKS = 10
 """With fewer blocks no p-value and no interval is given: it would rest on too few independent pieces."""
 
+FOLDS = 10
+"""Parts of the blocks, each of which is judged by a fit of the others."""
+
+RUNS_TOGETHER = 5
+"""Runs of time that go into one half together: at each change of halves one of them is left out."""
+
 _LARGEST_CORRELATION = 0.98
+
+
+class TooFewBlocksError(InvalidInputError):
+    """Fewer than ten groups or runs of time."""
 
 
 @dataclass(frozen=True)
@@ -53,17 +66,120 @@ class DependentBlocks:
 
     def standard_error(self, influence: Array) -> float:
         """Of a mean whose rows contribute ``influence`` (n,) beyond it: sums within blocks, ddof 1."""
-        found = self.sums(influence - np.mean(influence))
-        return float(np.sqrt(np.sum(found**2) * self.count / (self.count - 1.0))) / len(influence)
+        return self.error_of_sum(influence - np.mean(influence)) / len(influence)
+
+    def standard_errors(self, influence: Array) -> Array:
+        """``standard_error`` of each column of influence (n, c), (c,)."""
+        return np.array([self.standard_error(column) for column in influence.T])
+
+    def error_of_sum(self, influence: Array) -> float:
+        """Of a sum to which rows contribute ``influence`` (n,): the root sum of squares over blocks, ddof 1."""
+        return float(np.sqrt(np.sum(self.sums(influence) ** 2) * self.count / (self.count - 1.0)))
 
     def quantile(self, level: float = 0.95) -> float:
         """Of Student's t law with ``count`` - 1 degrees of freedom, for a two-sided interval."""
-        return float(scipy.stats.t.ppf(0.5 + 0.5 * level, self.count - 1))
+        return t_quantile(self.count, level)
 
     def interval(self, mean: float, influence: Array, level: float = 0.95) -> tuple[float, float]:
         """Of a mean from the influences of its rows."""
         half = self.quantile(level) * self.standard_error(influence)
         return mean - half, mean + half
+
+    @property
+    def widening(self) -> float:
+        """By which what is resampled by blocks is drawn apart, for intervals of so few blocks to cover."""
+        return self.quantile() / t_quantile(None) * float(np.sqrt(self.count / (self.count - 1.0)))
+
+    @cached_property
+    def folds(self) -> Array:
+        """Which of ``FOLDS`` parts each row is in, whole blocks at random, (n,)."""
+        return np.asarray(stream(0, "folds of blocks").permutation(self.count)[self.labels] % FOLDS)
+
+    def halves(self, seed: int = 0) -> tuple[Array, Array]:
+        """Two parts of the rows that do not depend on each other, as masks (n,): no block is divided.
+
+        Of runs of time five go together, and the run before each change of parts is in neither.
+        """
+        rng = stream(seed, "halves of blocks")
+        if self.kind != "time":
+            first = rng.permutation(self.count)[self.labels] < (self.count + 1) // 2
+            return first, ~first
+        together = min(RUNS_TOGETHER, self.count // 4)
+        parts = rng.permutation(-(-self.count // together)) % 2
+        of_run = parts[np.arange(self.count) // together]
+        left_out = np.append(of_run[1:] != of_run[:-1], False)
+        return (of_run == 0)[self.labels] & ~left_out[self.labels], (of_run == 1)[self.labels] & ~left_out[self.labels]
+
+    def of_rows(self, rows: Any) -> DependentBlocks:
+        """Of some rows alone, by their numbers or a mask; blocks without any of them are gone."""
+        found, labels = np.unique(self.labels[rows], return_inverse=True)
+        return DependentBlocks(labels.reshape(-1), len(found), self.kind)
+
+    def __str__(self) -> str:
+        return f"{self.count:,} groups" if self.kind == "groups" else f"{self.count:,} runs of time"
+
+
+def t_quantile(blocks: int | None, level: float = 0.95) -> float:
+    """Of a two-sided interval: Student's t law with one degree of freedom less than blocks, or the normal law."""
+    share = 0.5 + 0.5 * level
+    return float(scipy.special.ndtri(share) if blocks is None else scipy.stats.t.ppf(share, blocks - 1))
+
+
+def two_sided_p_value(ratio: float, blocks: int | None) -> float:
+    """Of a difference that is ``ratio`` standard errors, by the same laws."""
+    if blocks is None:
+        return float(2.0 * scipy.special.ndtr(-abs(ratio)))
+    return float(2.0 * scipy.stats.t.sf(abs(ratio), blocks - 1))
+
+
+def p_value_kind(blocks: int | None, otherwise: str = "exact") -> str:
+    """How far p-values hold: ``otherwise`` of independent rows, else in the limit of many blocks."""
+    return otherwise if blocks is None else f"asymptotic in {blocks:,} blocks"
+
+
+@dataclass(frozen=True)
+class RowDependence:
+    """Which rows of a split may depend on each other, as its user says: those of a group, or those near in time.
+
+    Attributes:
+        groups: one value per row, (n,), or None.
+        time: one sortable value per row, (n,), or None. Where both are given, groups go before time.
+    """
+
+    groups: Array | None = field(default=None, repr=False)
+    time: Array | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, n: int, *, groups: Any | None = None, time: Any | None = None) -> RowDependence | None:
+        """Checked; None where rows are independent.
+
+        Raises:
+            InvalidInputError: another number of rows than n, or missing values, by row.
+        """
+        if groups is None and time is None:
+            return None
+        return cls(
+            None if groups is None else _column(groups, n, "groups"), None if time is None else _column(time, n, "time")
+        )
+
+    def blocks(self, scores: Callable[[], Array]) -> DependentBlocks | None:
+        """The blocks of rows; None where every row is one of its own.
+
+        Args:
+            scores: of the rows, (n, r), by whose correlation runs of time are long enough.
+
+        Raises:
+            TooFewBlocksError: fewer than ten groups or runs of time.
+        """
+        if self.groups is not None:
+            found = blocks_of_groups(self.groups, len(self.groups))
+        else:
+            found = blocks_of_time(self.time, scores())
+        return None if found.count == len(found.labels) else found
+
+    def of_rows(self, rows: Any) -> RowDependence:
+        """Of some rows alone."""
+        return RowDependence(*(None if column is None else column[rows] for column in (self.groups, self.time)))
 
 
 def blocks_of_groups(groups: Any, n: int) -> DependentBlocks:
@@ -137,7 +253,7 @@ def _column(values: Any, n: int, name: str) -> Array:
 def _enough(blocks: DependentBlocks, name: str) -> DependentBlocks:
     if blocks.count < FEWEST_BLOCKS:
         what = "groups" if blocks.kind == "groups" else "runs of rows that do not depend on each other"
-        raise InvalidInputError(
+        raise TooFewBlocksError(
             f"{name}: {blocks.count} {what} among {len(blocks.labels)} rows; p-values and intervals need at least "
             f"{FEWEST_BLOCKS}. Use a longer split, or read point estimates alone"
         )

@@ -14,6 +14,8 @@ import numpy as np
 import scipy.stats
 
 from congruence.kernels.arrays import require_targets
+from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence, p_value_kind
+from congruence.kernels.dependence.scores import version_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_calibration.estimators import (
@@ -26,7 +28,7 @@ from congruence.kernels.kernel_calibration.estimators import (
 from congruence.kernels.kernel_calibration.execution import SERIAL, BlockRunner
 from congruence.kernels.kernel_calibration.pairs import PairTerms, pair_terms
 from congruence.kernels.kernel_calibration.prediction_kernels import PredictionKernel
-from congruence.kernels.kernel_calibration.resampling import bootstrap_statistics, consistency_statistics
+from congruence.kernels.kernel_calibration.resampling import bootstrap_statistics, consistency_statistics, signed_sums
 from congruence.kernels.kernel_calibration.trust import (
     MINIMUM_ROWS,
     RELIABLE_BLOCKS,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 Method: TypeAlias = Literal["asymptotic", "block", "distribution_free", "cme", "consistency"]
 
 MINIMUM_BLOCKS = 10
+TIE = 1.0 - 1e-9  # all signs the other way round are the observed ones, up to rounding
 _REPLICATES = {"asymptotic": 1000, "consistency": 199}
 
 
@@ -57,6 +60,7 @@ class CalibrationTest:
         p_value: probability of a statistic at least as large if the model is calibrated.
         estimate: estimate of the squared kernel calibration error (for "cme": of the UCME) on the same rows.
         trust: whether the level of the test holds here, and why not.
+        blocks: how many blocks of rows are taken as independent; None where all rows are.
     """
 
     method: Method
@@ -64,6 +68,13 @@ class CalibrationTest:
     p_value: float
     estimate: float
     trust: Trust
+    blocks: int | None = None
+
+    @property
+    def p_value_kind(self) -> str:
+        """How far the p-value holds: "exact", a bound, or in the limit of many rows or blocks of rows."""
+        of_rows = {"consistency": "exact", "distribution_free": "upper bound"}.get(self.method, "asymptotic in rows")
+        return p_value_kind(self.blocks, of_rows)
 
     def __repr__(self) -> str:
         return printed(self, method=self.method, estimate=self.estimate, statistic=self.statistic,
@@ -97,6 +108,8 @@ def calibration_test(
     test_y: Any | None = None,
     seed: int = 0,
     runner: BlockRunner = SERIAL,
+    groups: Any | None = None,
+    time: Any | None = None,
 ) -> CalibrationTest:
     """Test whether n predictive distributions are calibrated for targets y, (n,) or (n, q).
 
@@ -117,10 +130,12 @@ def calibration_test(
         test_y: targets of the test locations of "cme".
         seed: of every random choice; the same seed gives the same p-value.
         runner: where the pairs are computed; in this process by default.
+        groups, time: one value per row: rows of one group, or near each other in time, may depend on each other (see
+            ``dependence.blocks``). Only "asymptotic" serves them, by one random sign for every block of rows.
 
     Raises:
-        InvalidInputError: bad shapes or values, an unknown method, fewer than 10 blocks, or an unbounded kernel for
-            "distribution_free".
+        InvalidInputError: bad shapes or values, an unknown method, fewer than 10 blocks, an unbounded kernel for
+            "distribution_free", or another method than "asymptotic" for rows that depend on each other.
     """
     if method not in ("asymptotic", "block", "distribution_free", "cme", "consistency"):
         raise InvalidInputError(
@@ -129,12 +144,18 @@ def calibration_test(
     count = _REPLICATES.get(method, 0) if replicates is None else replicates
     if int(count) != count or (method in _REPLICATES and count < 19):
         raise InvalidInputError(f"replicates: {count}, expected a whole number of at least 19 (p-values of 0.05)")
+    dependence = RowDependence.of(len(predictive), groups=groups, time=time)
+    if dependence is not None and method != "asymptotic":
+        raise InvalidInputError(
+            f"method: {method!r} takes rows as independent; with groups or time use method='asymptotic'"
+        )
     if method == "cme":
         held = (test_predictive, test_y, locations)
         return _mean_embedding_test(predictive, y, held, prediction_kernel, output_kernel, seed)
     terms = pair_terms(predictive, y, prediction_kernel, output_kernel)
     if method == "asymptotic":
-        return asymptotic_test(terms, int(count), seed, runner)
+        blocks = version_blocks(dependence, require_targets(y, "y"), predictive)
+        return asymptotic_test(terms, int(count), seed, runner, blocks=blocks)
     if method == "block":
         return block_test(terms, block_size, seed, runner, shuffle=shuffle)
     if method == "distribution_free":
@@ -143,13 +164,24 @@ def calibration_test(
 
 
 def asymptotic_test(
-    terms: PairTerms, replicates: int = _REPLICATES["asymptotic"], seed: int = 0, runner: BlockRunner = SERIAL
+    terms: PairTerms,
+    replicates: int = _REPLICATES["asymptotic"],
+    seed: int = 0,
+    runner: BlockRunner = SERIAL,
+    *,
+    blocks: DependentBlocks | None = None,
 ) -> CalibrationTest:
     """n SKCE tends to a weighted sum of centred chi-squares; its law by the bootstrap of Arcones and Gine (1992).
 
-    ``calibration_test(method="asymptotic")`` on terms that are there already (``pair_terms``).
+    ``calibration_test(method="asymptotic")`` on terms that are there already (``pair_terms``). Of rows that depend on
+    each other within ``blocks``, its law is that of one random sign for every block (a wild bootstrap; Chwialkowski,
+    Sejdinovic and Gretton 2014), and the statistic has the pairs within blocks, which no sign changes.
     """
     estimate = unbiased_estimate(terms, runner)
+    if blocks is not None:
+        sums = signed_sums(terms, blocks, replicates, seed, runner) / terms.n
+        p_value = _rank(sums[0] * TIE, sums[1:])
+        return CalibrationTest("asymptotic", float(sums[0]), p_value, estimate, trust(terms, []), blocks.count)
     statistic = terms.n / (terms.n - 1) * estimate
     drawn = bootstrap_statistics(terms, replicates, seed, runner)
     doubts = []

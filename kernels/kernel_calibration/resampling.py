@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.kernel_calibration.execution import SERIAL, BlockRunner
 from congruence.kernels.kernel_calibration.pairs import PairTerms, gram_products, off_diagonal_sum, weighted_sums
@@ -60,6 +61,18 @@ def consistency_statistics(
         products = gram_products(terms, columns, runner) - columns  # k_P(p, p) = 1: leaves out i = j
         statistics.append(np.einsum("ibr,ibr->b", delta, products.reshape(delta.shape)) / (n * (n - 1)))
     return np.concatenate(statistics)
+
+
+def signed_sums(
+    terms: PairTerms, blocks: DependentBlocks, replicates: int, seed: int, runner: BlockRunner = SERIAL
+) -> Array:
+    """s'Hs for one sign a block of rows, (1 + replicates,): as they are first, then drawn."""
+    sums, first = [np.array([float(np.sum(weighted_sums(terms, np.ones((terms.n, 1)), runner)))])], 0
+    for count in _batches(replicates, terms.n):
+        signs = blocks.signs(count, seed, first)[blocks.labels]
+        sums.append(np.einsum("ib,ib->b", signs, weighted_sums(terms, signs, runner)))
+        first += count
+    return np.concatenate(sums)
 
 
 def _resampling_counts(n: int, replicates: int, rng: np.random.Generator) -> Array:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_matrix, require_targets
+from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.local_reading import LocalReading
-from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.errors import InvalidInputError
 

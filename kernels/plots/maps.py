@@ -11,7 +11,7 @@ from matplotlib.colorbar import Colorbar
 from matplotlib.figure import Figure
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.pit_scores import ORDERS
+from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.wording import short_name
 from congruence.kernels.congruence.expected import ExpectedCongruence
 from congruence.kernels.plots.columns import Errors, Readings, errors_of, faults_of, place_of

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.resampling.groups import bootstrap_weights, group_sums
 from congruence.kernels.streams import keyed_uniforms, stream
@@ -117,6 +118,7 @@ class ScoreStatistics:
         level: float = 0.95,
         resamples: int = RESAMPLES,
         seed: int = 0,
+        blocks: DependentBlocks | None = None,
     ) -> dict[str, Estimate]:
         """Percentile bootstrap intervals of metrics, deterministic by seed.
 
@@ -126,13 +128,15 @@ class ScoreStatistics:
             level: coverage of the intervals.
             resamples: bootstrap samples.
             seed: of the bootstrap.
+            blocks: whose numbers were the keys of the rows, where these depend on each other: what is resampled is
+                drawn apart as far as Student's t of so few blocks asks for.
 
         Raises:
             InvalidInputError: no rows, or a level outside (0, 1).
         """
         self._require_rows(level)
         chosen = {name: _mean_of(name) for name in self.names} if functions is None else functions
-        means, resampled = self.means(), self.resampled_means(resamples=resamples, seed=seed)
+        means, resampled = self.means(), self._drawn_means(resamples, seed, blocks)
         result = {}
         for name, function in chosen.items():
             draws = np.sort(np.asarray(function(resampled), dtype=np.float64))
@@ -141,7 +145,13 @@ class ScoreStatistics:
         return result
 
     def mean_absolute_deviation(
-        self, centers: Mapping[str, float], *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
+        self,
+        centers: Mapping[str, float],
+        *,
+        level: float = 0.95,
+        resamples: int = RESAMPLES,
+        seed: int = 0,
+        blocks: DependentBlocks | None = None,
     ) -> Estimate:
         """theta = mean_j |E s_j - c_j| over the scores named in ``centers``, with a confidence interval from 0 on.
 
@@ -162,6 +172,7 @@ class ScoreStatistics:
             level: coverage of the interval.
             resamples: bootstrap samples.
             seed: of the bootstrap.
+            blocks: see ``estimates``.
 
         Raises:
             InvalidInputError: no rows, a level outside (0, 1), no centers, a name that is no score, or infinite scores.
@@ -175,7 +186,7 @@ class ScoreStatistics:
         if not np.isfinite(deviation).all():
             name = list(centers)[int(np.argmin(np.isfinite(deviation)))]
             raise InvalidInputError(f"{name}: has infinite values; a deviation from {centers[name]} is not defined")
-        resampled = self.resampled_means(resamples=resamples, seed=seed)
+        resampled = self._drawn_means(resamples, seed, blocks)
         noise = np.stack([resampled[name] - means[name] for name in centers], axis=1)
         value = float(np.mean(np.abs(deviation)))
         signed = np.sign(deviation) * noise
@@ -183,6 +194,14 @@ class ScoreStatistics:
         low = value - np.quantile(np.mean(np.where(large, signed, np.abs(noise)), axis=1), (1.0 + level) / 2.0)
         high = value - np.quantile(np.mean(signed, axis=1), (1.0 - level) / 2.0)
         return Estimate(value, max(0.0, float(low)), float(high))
+
+    def _drawn_means(self, resamples: int, seed: int, blocks: DependentBlocks | None) -> dict[str, Array]:
+        resampled = self.resampled_means(resamples=resamples, seed=seed)
+        if blocks is None:
+            return resampled
+        means, apart = self.means(), blocks.widening
+        finite = {name: draws for name, draws in resampled.items() if np.isfinite(means[name])}
+        return resampled | {name: means[name] + apart * (draws - means[name]) for name, draws in finite.items()}
 
     def _require_rows(self, level: float) -> None:
         if not 0.0 < level < 1.0:

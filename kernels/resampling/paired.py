@@ -19,6 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_matrix
+from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.resampling.groups import bootstrap_weights, group_sums
 from congruence.kernels.streams import stream
@@ -68,7 +69,8 @@ class PairedResampling:
     """Resampling weights for n points, made once and used for every metric.
 
     Above ``GROUPS`` points, random groups of equal size are resampled instead of single points: the same intervals, at
-    a cost that does not grow with n.
+    a cost that does not grow with n. Of points that depend on each other within ``blocks``, blocks are resampled, drawn
+    apart as far as Student's t of so few of them asks for.
     """
 
     n: int
@@ -76,6 +78,7 @@ class PairedResampling:
     seed: int = 0
     weights: Array | None = field(default=None, repr=False)
     """What each point counts in means, (n,), of mean 1; equal by default."""
+    blocks: DependentBlocks | None = None
 
     def __post_init__(self) -> None:
         if self.n < 2:
@@ -85,6 +88,9 @@ class PairedResampling:
 
     @cached_property
     def _groups(self) -> Array:
+        if self.blocks is not None:
+            number = stream(self.seed, "paired groups").permutation(self.blocks.count) % min(self.blocks.count, GROUPS)
+            return np.asarray(number[self.blocks.labels])
         order = stream(self.seed, "paired groups").permutation(self.n)
         groups = np.empty(self.n, dtype=np.intp)
         groups[order] = np.arange(self.n) % min(self.n, GROUPS)
@@ -119,7 +125,13 @@ class PairedResampling:
         values = [float(metric.summary(sums.sum(axis=0) / self.n)) for sums in (first, second)]
         difference = values[0] - values[1]
         size = (self._weights @ self._sizes)[:, None]
-        drawn = metric.summary(self._weights @ first / size) - metric.summary(self._weights @ second / size)
+        apart = 1.0 if self.blocks is None else self.blocks.widening
+
+        def resampled(sums: Array) -> Array:
+            means = sums.sum(axis=0) / self.n
+            return metric.summary(means + apart * (self._weights @ sums / size - means))
+
+        drawn = resampled(first) - resampled(second)
         if first.shape[1] == 1:
             reached = self._reached_by_permutation(metric.summary, first, second, difference)
         else:

@@ -8,10 +8,15 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.block_sums import BlockSums
-from congruence.kernels.congruence.expected import ExpectedCongruence, expected_at, splits_under_signs
+from congruence.kernels.congruence.expected import (
+    ExpectedCongruence,
+    expected_at,
+    expected_by_blocks,
+    splits_under_signs,
+)
 from congruence.kernels.congruence.influence import CongruenceUncertainty
 from congruence.kernels.congruence.influence_sums import InfluenceWeights
-from congruence.kernels.congruence.test import CongruenceTest, judged
+from congruence.kernels.congruence.outcome import CongruenceTest, judged
 from congruence.kernels.errors import BudgetError
 from congruence.kernels.gram.rounding import SAFETY, UNIT
 from congruence.kernels.gram.thin_products import product
@@ -121,22 +126,26 @@ def measurement(
     counts = scores.rows("weights at points") if "squared weights" in scores.added else None
     if "sampling variance" in right_hand_sides.added:
         influence.add("sampling variance", right_hand_sides.added["sampling variance"])
-    drawn = splits_under_signs(right_hand_sides.added["expected"], filters)
     version = answer.version
+    uncertainty = weights.uncertainty(
+        influence, vectors, scores.rows("smoothed at points"), (mean, mean_square), weights=counts
+    )
+    if version.blocks is None:
+        expected = expected_at(vectors, splits_under_signs(right_hand_sides.added["expected"], filters), floor, counts)
+    else:
+        expected = expected_by_blocks(uncertainty)
     return BlockMeasurement(
         rows=n,
         mean=mean,
         noise_floor=scores.added["floor"] / n,
         certificate=stated,
-        uncertainty=weights.uncertainty(
-            influence, vectors, scores.rows("smoothed at points"), (mean, mean_square), weights=counts
-        ),
-        expected=expected_at(vectors, drawn, floor, counts),
-        test=_test(scores, n) if version.tested is not None else None,
+        uncertainty=uncertainty,
+        expected=expected,
+        test=_test(scores, n, weights.blocks) if version.tested is not None else None,
         solver=f"Nystrom on {len(system.inputs.landmarks)} landmarks, by row blocks",
         output_kernel=version.kernel.describe(),
     )
 
 
-def _test(scores: BlockSums, n: int) -> CongruenceTest:
-    return judged(scores.added["statistic"] / n, scores.added["null statistics"] / n)
+def _test(scores: BlockSums, n: int, blocks: int | None) -> CongruenceTest:
+    return judged(scores.added["statistic"] / n, scores.added["null statistics"] / n, blocks=blocks)

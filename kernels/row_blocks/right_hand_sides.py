@@ -13,8 +13,10 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.block_sums import BlockSums, chosen_in
 from congruence.kernels.congruence.coded_draws import SimulatedSplits
 from congruence.kernels.congruence.expected import SPLITS, signed_sums
+from congruence.kernels.congruence.influence_sums import add_coefficients
 from congruence.kernels.congruence.noise_floor import add_floor, probes_of
 from congruence.kernels.congruence.null_draws import PURPOSE
+from congruence.kernels.congruence.signed_splits import signed_sums as block_sums_of_signs
 from congruence.kernels.congruence.test import ENTRY_BITS, POOL_BITS
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.gram.thin_products import projected, weighted_squares
@@ -55,7 +57,7 @@ def right_hand_side_sums(
             error = errors_of(version, y, law)
             probes = probes_of(error.variance, positions, version.seed)
             added.add("projections", projected(columns, np.hstack([error.delta, probes])))
-            added.add("coefficients", projected(vectors, error.delta))
+            add_coefficients(added, vectors, error.delta, version.rows(positions))
             add_floor(added, vectors, error.variance, probes)
             added.keep("residual", error.delta[kept])
             _add_scalars(added, error, vectors)
@@ -71,7 +73,6 @@ def errors_of(version: BlockVersion, targets: Array, predictive: Distribution) -
 def _add_scalars(sums: BlockSums, error: TargetErrors, vectors: Array) -> None:
     if error.sampling_variance is not None:
         sums.add("sampling variance", weighted_squares(vectors, error.sampling_variance))
-    sums.add("squares", float(np.sum(error.delta**2)))
     missed = error.feature_error
     sums.add("missed", float(np.sum(missed.rows)))
     # ``shared`` of n rows is c sqrt(n sum p_i^2), see FourierFeatures.missed.
@@ -84,7 +85,16 @@ def _add_scalars(sums: BlockSums, error: TargetErrors, vectors: Array) -> None:
 def _add_draws(
     sums: BlockSums, version: BlockVersion, targets: Array, law: Distribution, vectors: Array, positions: Array
 ) -> None:
-    """U'Delta* of targets drawn from the version, for its expected mean CCE and for its test."""
+    """U'Delta* of targets drawn from the version, for its expected mean CCE and for its test.
+
+    Of rows that depend on each other, U'Delta of the observed targets by the signs of blocks, for the test alone.
+    """
+    if version.blocks is not None:
+        if version.tested is not None:
+            observed, labels = version.tested.draws(targets, law).observed(), version.blocks.labels[positions]
+            leading = np.ascontiguousarray(vectors[:, : version.directions])
+            sums.add("null", block_sums_of_signs(leading, observed, labels, version.draws, version.seed))
+        return
     expected = version.expected.draws(targets, law)
     if isinstance(law, Samples):
         members = np.concatenate([targets[:, None], law.values], axis=1)

@@ -22,6 +22,7 @@ from congruence.kernels.congruence.influence_sums import (
     point_spread,
 )
 from congruence.kernels.congruence.noise_floor import FloorCoefficients
+from congruence.kernels.congruence.signed_splits import coefficients_of
 from congruence.kernels.congruence.test import simulated_errors
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.thin_products import product, projected
@@ -69,14 +70,17 @@ def version_answer(system: BlockSystem, version: BlockVersion, sums: BlockSums) 
     simulated = None
     if version.tested is not None:
         tested = filters[: version.directions]
-        splits = simulated_splits(version).coefficients(sums.added["null"]) * tested[:, None]
-        simulated = np.ascontiguousarray(splits.transpose(2, 1, 0), dtype=np.float32)
+        if version.blocks is not None:
+            simulated = coefficients_of(sums.added["null"], tested, version.draws, version.seed)
+        else:
+            splits = simulated_splits(version).coefficients(sums.added["null"]) * tested[:, None]
+            simulated = np.ascontiguousarray(splits.transpose(2, 1, 0), dtype=np.float32)
     return VersionAnswer(
         version,
         system.weights(sums.added["projections"]),
         rank,
         FloorCoefficients.of(filters, sums),
-        ResidualFit.of(filters, sums.added["coefficients"], sums.added["squares"], system.inputs.n),
+        ResidualFit.of(filters, sums, system.inputs.n),
         simulated,
     )
 
@@ -119,7 +123,8 @@ def score_sums(
             scored = _floor_and_values(added, answer, vectors, e, smoothed[:, answer.rank :], counts)
             _add_residual(added, kernel_rows, (delta - e) / system.shift, roots)
             add_points(added, vectors, e, scored["cce"], counts)
-            add_residuals(added, answer.fit.residuals(vectors, delta))
+            of_split = answer.version.rows(np.arange(first + rows.start, first + rows.start + len(vectors)))
+            add_residuals(added, answer.fit.residuals(vectors, delta, of_split))
             added.keep("smoothed at points", e[shown])
             added.keep("vectors at points", vectors[shown])
             if counts is not None:
@@ -198,7 +203,7 @@ def influence_sums(
         positions = np.arange(first + rows.start, first + rows.stop)
         for name, (version, weights) in known.items():
             delta = errors_of(version, targets[rows], predictive[name][rows]).delta
-            for column, values in weights.add_rows(sums[name], vectors, delta, positions).items():
+            for column, values in weights.add_rows(sums[name], vectors, delta, version.rows(positions)).items():
                 columns[name][column][rows] = values
     return sums, columns
 

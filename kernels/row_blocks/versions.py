@@ -16,6 +16,7 @@ import numpy as np
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.bandwidths import OutputScale, scaled_rbf
 from congruence.kernels.block_sums import BlockSums, chosen_in
+from congruence.kernels.congruence.influence_sums import FittedRows
 from congruence.kernels.congruence.null_draws import (
     TABLE_TAIL,
     VECTOR_TOLERANCE,
@@ -26,6 +27,7 @@ from congruence.kernels.congruence.null_draws import (
     table_range,
 )
 from congruence.kernels.congruence.test import null_draw_count, tested_directions
+from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.base import require_dimension
 from congruence.kernels.errors import BudgetError, InvalidInputError
@@ -60,6 +62,7 @@ class BlockVersion:
         draws: simulated sets of targets of the test.
         directions: leading ones of U that the test smooths in.
         seed: of probes, signs and draws.
+        blocks: of all rows of the split, where they depend on each other.
     """
 
     name: str
@@ -70,6 +73,11 @@ class BlockVersion:
     draws: int
     directions: int
     seed: int
+    blocks: DependentBlocks | None = field(default=None, repr=False)
+
+    def rows(self, positions: Array) -> FittedRows:
+        """Of rows at some positions of the split: which share a sign, and which a fit."""
+        return FittedRows.at(positions, self.blocks)
 
 
 def block_targets(targets: Any, rows: int, first: int) -> Array:
@@ -195,6 +203,7 @@ def planned_version(
     tested: bool,
     draws: int | None,
     seed: int,
+    blocks: DependentBlocks | None = None,
 ) -> BlockVersion:
     """The features of a version, from its sums.
 
@@ -209,6 +218,7 @@ def planned_version(
         tested: with the congruence test.
         draws: of the test; ``null_draw_count`` by default.
         seed: of probes, signs and draws.
+        blocks: of rows that depend on each other.
 
     Raises:
         BudgetError: k_Y needs too many features on the range of the targets.
@@ -239,6 +249,7 @@ def planned_version(
         (null_draw_count(n) if draws is None else draws) if tested else 0,
         tested_directions(filters, n),
         seed,
+        blocks,
     )
 
 

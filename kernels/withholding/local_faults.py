@@ -11,11 +11,11 @@ from scipy.special import gammaincc
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit import pit_values
+from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.count_scores import CountScores
 from congruence.kernels.conditional_calibration.local_reading import LocalReading
-from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing, quadratic
-from congruence.kernels.congruence.test import benjamini_hochberg
+from congruence.kernels.congruence.outcome import benjamini_hochberg
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.mean_embeddings.residuals import TargetErrors

@@ -63,8 +63,8 @@ def _said(
     ``regions`` are those over which an average may mix faults.
     """
     # Loaded here: SciPy's laws and scikit-learn take a second that a comparison without calibration need not wait.
+    from congruence.kernels.calibration.pit_scores import ORDERS
     from congruence.kernels.conditional_calibration.group_reading import group_reading
-    from congruence.kernels.conditional_calibration.pit_scores import ORDERS
     from congruence.kernels.conditional_calibration.wording import Change, change, change_sentence
 
     spread = ORDERS.index("spread")

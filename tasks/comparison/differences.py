@@ -8,21 +8,24 @@ point, and points are drawn independently: paired bootstrap and permutation (``k
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtri
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.calibration.regression import even_levels
 from congruence.kernels.congruence.difference import LEVEL, difference_of_influences
 from congruence.kernels.congruence.influence import CongruenceInfluence
+from congruence.kernels.dependence.blocks import DependentBlocks, t_quantile, two_sided_p_value
 from congruence.kernels.dependence.weights import mean_one
 from congruence.kernels.errors import ProtocolError
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of, root_of
 from congruence.tasks.comparison.compared import Columns, ComparedVersion
-from congruence.tasks.scores.evaluation import ROW_WEIGHT
+from congruence.tasks.scores.dependence import dependence_of
+from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, ROW_WEIGHT
 from congruence.tasks.scores.names import EFFECTS, MEANS
 
 CCE, SQUARED_CCE = "cce_mean", "cce_squared_mean"
@@ -84,8 +87,16 @@ def cce_differences(first: ComparedVersion, second: ComparedVersion) -> dict[str
             f"CCE of {first.label} and {second.label} was estimated on other reference rows, so its difference has no "
             f"interval; evaluate both again: {_again(first)}; {_again(second)}"
         )
-    found = difference_of_influences(one, two)
     rows = len(one.squared)
+    blocks = pair_blocks(first, second, first.scores["valid"].to_numpy(bool))
+    if blocks is not None and len(blocks.labels) != rows:
+        raise MissingInfluenceError(
+            f"CCE of {first.label} and {second.label} was estimated on a reference split of its own, whose groups and "
+            "times are not known here, so its difference has no interval"
+        )
+    counts = [version.metrics.get(DEPENDENT_BLOCKS) for version in (first, second)]
+    shares = blocks is None or (counts[0] is not None and counts[0] == counts[1])
+    found = difference_of_influences(one, two, blocks, shares_signs=shares)
     return {
         CCE: MetricDifference(
             one.mean, two.mean, found.mean_difference, found.mean_low, found.mean_high, p_value=None, rows=rows
@@ -110,10 +121,14 @@ def effect_differences(first: ComparedVersion, second: ComparedVersion, rows: Ar
         if a is None or b is None or column not in first.scores or column not in second.scores:
             continue
         one, two = (version.scores[column].to_numpy(np.float64)[rows] for version in (first, second))
+        blocks, count = pair_blocks(first, second, rows), None
         error = float(np.sqrt(np.sum((one - two) ** 2))) / len(one)
+        if blocks is not None:
+            error, count = blocks.standard_error(one - two), blocks.count
         difference = a.value - b.value
-        p_value = math.erfc(abs(difference) / error / math.sqrt(2.0)) if error > 0.0 else 1.0
-        ends = difference - REACH * error, difference + REACH * error
+        p_value = two_sided_p_value(difference / error, count) if error > 0.0 else 1.0
+        reach = t_quantile(count, LEVEL) * error
+        ends = difference - reach, difference + reach
         found[name] = MetricDifference(a.value, b.value, difference, *ends, p_value, len(one))
     return found
 
@@ -157,7 +172,9 @@ def point_differences(
     """
     points = int(np.count_nonzero(rows))
     weights = first.scores[ROW_WEIGHT].to_numpy(float)[rows] if ROW_WEIGHT in first.scores else None
-    resampling = PairedResampling(points, resamples, seed, None if weights is None else mean_one(weights, points))
+    counted = None if weights is None else mean_one(weights, points)
+    blocks = pair_blocks(first, second, rows, MEANS.values())
+    resampling = PairedResampling(points, resamples, seed, counted, blocks)
     found: dict[str, MetricDifference] = {}
     for name, (column, prepare, summary) in _POINT_METRICS.items():
         if column in first.scores and column in second.scores:
@@ -166,6 +183,35 @@ def point_differences(
                 item = resampling.compare(PointMetric(prepare(one), prepare(two), summary))
                 found[name] = MetricDifference(**vars(item), rows=points)
     return found
+
+
+def pair_blocks(
+    first: ComparedVersion, second: ComparedVersion, rows: Array, averaged: Iterable[str] = ()
+) -> DependentBlocks | None:
+    """Blocks of the chosen rows that depend on each other, by the PIT scores of both versions.
+
+    Of means also by the differences of the columns ``averaged``.
+
+    Raises:
+        InvalidInputError: fewer than ten.
+    """
+    dependence = dependence_of(first.scores, rows)
+    if dependence is None:
+        return None
+
+    def column(version: ComparedVersion, name: str) -> Array:
+        return np.asarray(version.scores[name].to_numpy(np.float64)[rows])
+
+    def scores() -> Array:
+        both = (first, second)
+        parts = [pit_scores(column(version, "pit")) for version in both if "pit" in version.scores]
+        for name in averaged:
+            if name in first.scores and name in second.scores:
+                difference = column(first, name) - column(second, name)
+                parts += [difference[:, None]] if np.isfinite(difference).all() else []
+        return np.hstack(parts) if parts else np.ones((int(np.count_nonzero(rows)), 1))
+
+    return dependence.blocks(scores)
 
 
 def infinite_metrics(scores: Columns) -> frozenset[str]:

@@ -21,7 +21,7 @@ from congruence.tasks.comparison.differences import CCE, SQUARED_CCE, MetricDiff
 from congruence.tasks.comparison.gate_settings import GateSettings, Margin
 from congruence.tasks.comparison.stake import skill_of
 from congruence.tasks.comparison.versions import PairedComparison, compare_pair
-from congruence.tasks.scores.evaluation import AS_IF_TRUE, NOT_CALIBRATED, cce_status
+from congruence.tasks.scores.evaluation import AS_IF_TRUE, CORRELATED, NOT_CALIBRATED, ROW_CORRELATION, cce_status
 
 Outcome = Literal["failed", "undecided", "passed"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)  # worst first: the worst of the rules is the gate's
@@ -148,6 +148,12 @@ def apply_gate(
                 f"the baseline {baseline.label} was evaluated with other predictions, model_inputs, solver, seed or "
                 "store.dtype than the candidate: part of a difference may come from these",
             )
+    if (correlation := candidate.metrics.get(ROW_CORRELATION)) is not None:
+        notes = (
+            *notes,
+            f"rows are correlated ({correlation.value:.2g}): p-values and intervals of independent rows do not hold; "
+            f"name time: or groups: in split '{candidate.split.name}'",
+        )
     return GateDecision(candidate, baseline, tuple(checks), settings, notes=notes)
 
 
@@ -200,8 +206,8 @@ def _at_floor(candidate: ComparedVersion) -> GateCheck:
     mean, floor, p_value = (candidate.metrics.get(name) for name in (CCE, "cce_noise_floor", "cce_p_value"))
     return GateCheck(
         "at_noise_floor",
-        "passed" if status == AS_IF_TRUE else "failed",
-        f"the version is {status}" if status == NOT_CALIBRATED else f"CCE is {status}",
+        "passed" if status == AS_IF_TRUE else "undecided" if status == CORRELATED else "failed",
+        f"the version is {status}" if status in (NOT_CALIBRATED, CORRELATED) else f"CCE is {status}",
         split=candidate.split.name,
         metric=CCE,
         value=mean.value if mean else None,
@@ -250,6 +256,8 @@ def _against(
 def _compared(rule: _Rule, pair: PairedComparison) -> GateCheck | None:
     """What one rule says, None where the metric was not measured on both."""
     name = rule.metric
+    if pair.refused:
+        return GateCheck(str(rule), "undecided", pair.refused, split=pair.first.split.name, metric=name)
     if name == CCE and CCE not in pair.differences:
         return GateCheck(str(rule), "undecided", "; ".join(pair.notes), split=pair.first.split.name, metric=name)
     if name in pair.differences:

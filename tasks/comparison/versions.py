@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.dependence.blocks import TooFewBlocksError
 from congruence.kernels.errors import InvalidInputError, ProtocolError
 from congruence.kernels.protocol.protocol import require_same
 from congruence.kernels.resampling.paired import RESAMPLES
@@ -52,6 +53,7 @@ class PairedComparison:
         largest: the rows on which the two differ most in CCE, both ways, largest first.
         notes: what cannot be compared, why, and the remedy.
         changes: in what ``first`` is better or worse calibrated than ``second``, and where, in words.
+        refused: why nothing has an interval, where rows depend on each other in too few blocks; "" else.
         explored: some of the rows with both predictions, and where the score differs; None without a common score.
     """
 
@@ -64,6 +66,7 @@ class PairedComparison:
     notes: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     explored: Explored | None = field(default=None, repr=False)
+    refused: str = ""
 
     def table(self) -> pd.DataFrame:
         """One row per metric."""
@@ -178,12 +181,17 @@ def compare_pair(
     rows = _valid_in_both(first, second)
     differences: dict[str, MetricDifference] = {}
     notes: tuple[str, ...] = ()
+    refused = ""
     try:
-        differences |= cce_differences(first, second)
-    except MissingInfluenceError as error:
-        notes = (str(error),)
-    differences |= point_differences(first, second, rows, resamples=resamples, seed=seed)
-    differences |= effect_differences(first, second, rows)
+        try:
+            differences |= cce_differences(first, second)
+        except MissingInfluenceError as error:
+            notes = (str(error),)
+        differences |= point_differences(first, second, rows, resamples=resamples, seed=seed)
+        differences |= effect_differences(first, second, rows)
+    except TooFewBlocksError as error:
+        differences, refused = {}, str(error)
+        notes = (*notes, refused)
     columns = {CCE: "cce", **{name: column for name, column in MEANS.items() if name in differences}}
     points = {name: _points_won(first, second, column, rows) for name, column in columns.items()}
     largest, some = rows_apart(first, second, rows)
@@ -197,6 +205,7 @@ def compare_pair(
         notes=notes,
         changes=changes(first, second, rows),
         explored=some,
+        refused=refused,
     )
 
 

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.weights import require_weights
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.streams import hashed_keys
@@ -91,6 +92,11 @@ class EvaluatedRows:
         """Groups, times, weights and exposures of the valid rows, (v,) each."""
         return self.split.design().rows(self.valid)
 
+    def dependence(self) -> RowDependence | None:
+        """Which of the valid rows may depend on each other; None where the split names neither groups nor time."""
+        design = self.all_design()
+        return RowDependence.of(int(self.valid.sum()), groups=design.groups, time=design.time)
+
     def predict(self, version: str, shards: Sequence[Shard]) -> PredictionReport:
         """Have a version predict the valid rows of ``shards`` into the store, where they are not kept yet."""
         kept = self.predictions[version]
@@ -153,6 +159,11 @@ class EvaluatedRows:
     def _mean_weight(self) -> float:
         weight = self.all_design().weight
         return 1.0 if weight is None else float(np.mean(require_weights(weight, len(weight))))
+
+    def row_dependence(self, block: int) -> RowDependence | None:
+        """Which of the valid rows of a block may depend on each other."""
+        design = self.design(block)
+        return RowDependence.of(self.sizes[block], groups=design.groups, time=design.time)
 
     def keys(self, block: int) -> Array:
         """Numbers that stand for the keys of the valid rows of a block, (rows,): scores are randomised by them."""

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.calibration.totals import actual_over_expected, has_total
 from congruence.kernels.conditional_calibration.by_group import Band, GroupCalibrations, calibration_by_group
-from congruence.kernels.conditional_calibration.pit_scores import pit_scores
 from congruence.tasks.report.packing import LETTERS, rounded
 from congruence.tasks.scores.summary import slice_groups
 

@@ -21,10 +21,12 @@ from congruence.tasks.report.selections import Selection, of_segment, of_sentenc
 from congruence.tasks.report.totals import Totals, totals_of
 from congruence.tasks.runtime.masking import mask_secrets
 from congruence.tasks.scores.counts import CountFit, count_fit
+from congruence.tasks.scores.dependence import dependence_of
 from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.meanings import CERTIFICATE_KINDS, verdict
 from congruence.tasks.scores.segments import FEWEST_ROWS, Segment, searched_rows, weak_segments
 from congruence.tasks.scores.summary import floor_share
+from congruence.tasks.solving.dependence import FoundBlocks, blocks_of_version
 
 SCRIPTS = ("page", "tables", "charts", "map", "along", "row", "rows", "evaluation")
 """The page's scripts, in the order in which they stand in it."""
@@ -159,4 +161,10 @@ def _segments(evaluation: Evaluation) -> list[Segment]:
     counts = jumps = None
     if predictive is not None and targets is not None:
         counts, jumps = CountRows.of(targets[rows], predictive[rows]), JumpScores.of(targets[rows], predictive[rows])
-    return weak_segments(evaluation.features.loc[scores.index[rows]], pit, cce, if_true, counts, jumps)
+    found = FoundBlocks()
+    if predictive is not None and targets is not None:
+        found = blocks_of_version(dependence_of(scores, rows), targets[rows], predictive[rows])
+    if found.refused:
+        return []
+    some = evaluation.features.loc[scores.index[rows]]
+    return weak_segments(some, pit, cce, if_true, counts, jumps, found.blocks)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.pit_scores import ORDERS
+from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.wording import short_name
 from congruence.tasks.report.along import along_each
 from congruence.tasks.report.laws import drawn_laws

@@ -46,8 +46,15 @@ SIGNIFICANCE = 0.05
 EACH_OF_TWO = SIGNIFICANCE / 2.0
 """The level of each test where both ask whether a version is true: 5 % of true versions fail either (Bonferroni)."""
 
+DEPENDENT_BLOCKS = "dependent_blocks"
+"""A metric: how many blocks of rows are taken as independent, where the split names groups or time."""
+
+ROW_CORRELATION = "row_correlation"
+"""A metric: correlation of rows that was found and that the split does not name; p-values are then not to be read."""
+
 AS_IF_TRUE, NOT_AS_IF_TRUE = "as expected if true", "above what is expected if true"
 NOT_CALIBRATED = "not calibrated given the input"
+CORRELATED = "not judged, since rows are correlated"
 
 
 @dataclass(frozen=True)
@@ -185,7 +192,9 @@ class Evaluation:
 def cce_status(metrics: Mapping[str, Metric]) -> str:
     """What two tests say of a version.
 
-    ``as expected if true``, ``above what is expected if true``, ``not calibrated given the input``, ``not measured``.
+    ``as expected if true``, ``above what is expected if true``, ``not calibrated given the input``, ``not measured``;
+    ``not judged, since rows are correlated`` in the place of the second and third where p-values of independent rows do
+    not hold (``ROW_CORRELATION``).
     The first where nothing contradicts "this version is the truth". Two tests may: that of congruence, and that of
     calibration given the input, which sees faults of spread and shape that CCE does not. Where calibration was measured
     each is at 2.5 %, so that 5 % of true versions are contradicted; CCE's is at 5 % where it stands alone.
@@ -204,19 +213,23 @@ def cce_status(metrics: Mapping[str, Metric]) -> str:
         return "not measured"
     else:
         above = (mean.value / 1.1 if mean.low is None else mean.low) > floor.value
-    if above:
-        return NOT_AS_IF_TRUE
-    return NOT_CALIBRATED if calibration is not None and calibration.value < EACH_OF_TWO else AS_IF_TRUE
+    not_calibrated = calibration is not None and calibration.value < EACH_OF_TWO
+    if (above or not_calibrated) and ROW_CORRELATION in metrics:
+        return CORRELATED
+    return NOT_AS_IF_TRUE if above else NOT_CALIBRATED if not_calibrated else AS_IF_TRUE
 
 
 def truth_p_value(metrics: Mapping[str, Metric]) -> float | None:
     """The p-value of "this version is the truth" by CCE's test and, by Bonferroni, that of calibration beside it.
 
-    Below ``SIGNIFICANCE`` if and only if ``cce_status`` contradicts the version; None where CCE was not tested.
+    Below ``SIGNIFICANCE`` if and only if ``cce_status`` contradicts the version; 1 where it does not judge since rows
+    are correlated; None where CCE was not tested.
     """
     congruence, calibration = metrics.get("cce_p_value"), metrics.get("calibration_p_value")
     if congruence is None:
         return None
+    if ROW_CORRELATION in metrics:
+        return 1.0
     return congruence.value if calibration is None else min(1.0, 2.0 * min(congruence.value, calibration.value))
 
 

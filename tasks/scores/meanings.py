@@ -79,6 +79,19 @@ MEANINGS: dict[str, Meaning] = {
         "below 0.05, the data contradict the version.",
         better="neither",
     ),
+    "dependent_blocks": Meaning(
+        "blocks of rows",
+        "The split names groups or time: so many groups, or runs of time, are taken as independent, and p-values and "
+        "intervals go by them. They hold in the limit of many blocks and are not exact.",
+        better="neither",
+    ),
+    "row_correlation": Meaning(
+        "correlation of rows",
+        "Correlation of the PIT scores of rows that stand near each other or share a group, found though the split "
+        "names no groups and no time: p-values and intervals of independent rows do not hold. Name `time:` or "
+        "`groups:`.",
+        better="neither",
+    ),
     "calibration_p_value": Meaning(
         "calibration p",
         "Exact Monte-Carlo test of “given its input, every target follows its predicted law”, by PIT values over the "

@@ -14,8 +14,9 @@ from congruence.kernels.calibration import pit_values
 from congruence.kernels.conditional_calibration.count_reading import CountRows
 from congruence.kernels.conditional_calibration.count_scores import JumpScores
 from congruence.kernels.congruence.expected import ExpectedCongruence
+from congruence.kernels.congruence.outcome import CongruenceTest, benjamini_hochberg
 from congruence.kernels.congruence.result import CongruenceResult
-from congruence.kernels.congruence.test import CongruenceTest, benjamini_hochberg
+from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.scores import point_scores
@@ -26,11 +27,26 @@ from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.block_statistics import ScoreBlocks, hashed_by_block
 from congruence.tasks.scores.correction import CorrectionPreview
-from congruence.tasks.scores.evaluation import INFLUENCE, ROW_WEIGHT, Evaluation, Metric, SplitSummary
+from congruence.tasks.scores.dependence import (
+    MOST_EMBEDDED,
+    ROW_GROUP,
+    ROW_TIME,
+    blocks_of_means,
+    correlated_rows,
+)
+from congruence.tasks.scores.evaluation import (
+    DEPENDENT_BLOCKS,
+    INFLUENCE,
+    ROW_CORRELATION,
+    ROW_WEIGHT,
+    Evaluation,
+    Metric,
+    SplitSummary,
+)
 from congruence.tasks.scores.features import named_features, numbers_of_inputs, rows_looked_at
 from congruence.tasks.scores.names import requested_metrics
 from congruence.tasks.scores.picture import principal_axes
-from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong
+from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong, with_inference
 from congruence.tasks.scores.recalibration_preview import is_wanted, preview, rows_to_try
 from congruence.tasks.scores.summary import (
     calibration_metrics,
@@ -45,7 +61,8 @@ from congruence.tasks.scores.summary import (
 from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.settings.digest import settings_digest
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.solving.calibration import VersionCalibration
+from congruence.tasks.solving.calibration import FEWEST_ROWS, VersionCalibration
+from congruence.tasks.solving.dependence import blocks_of_version
 from congruence.tasks.solving.measurement_store import VersionMeasurement
 
 CHUNK_ROWS = 2**16  # scores make several arrays of their rows in passing
@@ -65,7 +82,8 @@ def score_version(
     valid, targets = rows.valid, rows.all_targets()
     predictive = rows.all_predictive(version.label)
     requested = requested_metrics(settings.metrics)
-    frame = row_frame(split, rows.reasons(), valid)
+    frame = with_design(row_frame(split, rows.reasons(), valid), split)
+    dependence = rows.dependence()
     keys = frame["key"] if valid.all() else frame.loc[valid, "key"]
     result, test, expected = measurement.result, measurement.test, measurement.expected
     calibration = measurement.calibration
@@ -85,9 +103,29 @@ def score_version(
     weights = rows.all_design().weight
     if weights is not None:
         frame[ROW_WEIGHT] = over_all_rows(weights, valid)
-    blocks = ScoreBlocks(requested, points, predictive, targets, hashed, weights)
-    summary = congruence_metrics(result, test, expected) | estimated_of(blocks.statistics(), settings.seed)
-    summary |= other_metrics(requested, points, predictive, targets, settings.seed, weights)
+    inference = measurement.inference
+    found = blocks_of_version(dependence, targets, predictive)
+    averaged = blocks_of_means(dependence, points, predictive, targets)
+    resampled = hashed if averaged.blocks is None else averaged.blocks.labels
+    blocks = ScoreBlocks(requested, points, predictive, targets, resampled, weights)
+    summary = congruence_metrics(result, test, expected, has_intervals=inference is None or not inference.refused)
+    summary |= estimated_of(blocks.statistics(), settings.seed, averaged.blocks, has_intervals=not averaged.refused)
+    summary |= other_metrics(requested, points, predictive, targets, settings.seed, weights, found)
+    correlation = None
+    if inference is not None and inference.blocks is not None:
+        summary[DEPENDENT_BLOCKS] = Metric(float(inference.blocks))
+    elif dependence is None and is_judged_here(measurement, targets):
+        correlation = correlated_rows(
+            targets,
+            predictive,
+            None if calibration is None else calibration.reading,
+            keys=hashed,
+            labels=labels,
+            embeddings=rows.embeddings() if len(targets) <= MOST_EMBEDDED else None,
+            seed=settings.seed,
+        )
+        if correlation is not None:
+            summary[ROW_CORRELATION] = Metric(correlation.value)
     if measurement.repeat_std is not None:
         summary["cce_std"] = Metric(measurement.repeat_std)
     wrong: WhatIsWrong | None = None
@@ -96,11 +134,13 @@ def score_version(
         if regions is not None:
             inputs_only = labels.drop(columns=split.settings.target_columns, errors="ignore")
             counts = CountRows.of(targets, predictive), JumpScores.of(targets, predictive)
-            wrong = read_what_is_wrong(calibration, regions, points["pit"], summary, numbers, inputs_only, *counts)
+            read = calibration, regions, points["pit"], summary, numbers, inputs_only
+            wrong = read_what_is_wrong(*read, *counts, found.blocks)
         else:
             names = target_names(split, targets.shape[1])
             wrong = read_vector_targets(calibration, predictive, targets, names, summary, hashed, settings.seed)
-    tried = _preview(settings, rows, protocol, requested, summary, targets, predictive, hashed)
+    wrong = with_inference(wrong, inference, correlation)
+    tried = _preview(settings, rows, protocol, requested, summary, targets, predictive, hashed, dependence)
     return Evaluation(
         model=version,
         split=SplitSummary(split.name, split.digest, split.rows, int(valid.sum())),
@@ -134,12 +174,28 @@ def _preview(
     targets: Array,
     predictive: Distribution,
     keys: Array,
+    dependence: RowDependence | None,
 ) -> CorrectionPreview | None:
     if not is_wanted(requested, metrics, targets, predictive):
         return None
-    chosen, half = rows_to_try(keys, settings.seed)
+    blocks = blocks_of_version(dependence, targets, predictive)
+    if blocks.refused:
+        return None
+    chosen, half = rows_to_try(keys, settings.seed, blocks.blocks)
     embeddings = rows.embeddings_of(chosen)
     return preview(protocol, embeddings, targets[chosen], predictive[chosen], keys[chosen], half, settings.seed)
+
+
+def is_judged_here(measurement: VersionMeasurement, targets: Array) -> bool:
+    """Whether the rows with scores are those that p-values are of."""
+    return len(targets) >= FEWEST_ROWS and measurement.test is not None
+
+
+def with_design(frame: pd.DataFrame, split: Split) -> pd.DataFrame:
+    """``frame`` with the groups and times of all rows, where the split names them."""
+    design = split.design()
+    named = {ROW_GROUP: design.groups, ROW_TIME: design.time}
+    return frame.assign(**{name: values for name, values in named.items() if values is not None})
 
 
 def with_scores(frame: pd.DataFrame, points: Mapping[str, Array], valid: Array) -> pd.DataFrame:
@@ -258,6 +314,7 @@ def _provenance(settings: EvaluationSettings, encoder: Encoder, measurement: Ver
         "output_kernel": measurement.output_kernel,
         "certificate": {"cce_error_bound": measurement.result.error_bound},
         "certificate_kind": measurement.result.bound_kind,
+        **({} if measurement.inference is None else {"inference": vars(measurement.inference)}),
         "packages": {name: importlib.metadata.version(name) for name in ("congruence", *_PACKAGES)},
         "settings": settings.model_dump(mode="json", exclude={"home"}),
     }

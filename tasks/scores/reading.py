@@ -29,7 +29,9 @@ from congruence.kernels.conditional_calibration.wording import (
     short_name,
     what_is_wrong,
 )
-from congruence.kernels.congruence.test import benjamini_hochberg
+from congruence.kernels.congruence.outcome import benjamini_hochberg
+from congruence.kernels.dependence.blocks import DependentBlocks
+from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.distributions import Distribution, MultivariateNormal, Normal, Samples
 from congruence.tasks.scores.evaluation import EACH_OF_TWO, NOT_AS_IF_TRUE, Metric, cce_status
 from congruence.tasks.scores.meanings import probability
@@ -37,11 +39,14 @@ from congruence.tasks.scores.reading_pit import interpreted_places
 from congruence.tasks.scores.summary import slice_groups
 from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.solving.calibration import VersionCalibration
+from congruence.tasks.solving.dependence import BlocksInference
 
 PLACES_ALONE = 0.01
 """False discovery rate over the places of a version that the test of the whole split does not contradict."""
 
 NOTHING = "No fault found: predictions agree with the targets, as far as these rows can show (p = {})."
+_PLACES = ["place", "rows", "fault", "shift", "factor", "q_value"]
+
 CONTRADICTED = "The CCE is above what is expected if the version is true, but no fault of its calibration can be named."
 
 
@@ -54,6 +59,7 @@ def read_what_is_wrong(
     slices: pd.DataFrame,
     counts: CountRows | None = None,
     jumps: JumpScores | None = None,
+    blocks: DependentBlocks | None = None,
 ) -> WhatIsWrong:
     """Read one version.
 
@@ -70,20 +76,23 @@ def read_what_is_wrong(
         slices: labels of the valid rows, one column per slice; none that is a function of the target.
         counts: the valid rows, where they are counts with many zeros, which are read in their own terms.
         jumps: scores of the valid rows, where they are counts of any kind: what is read then takes no random numbers.
+        blocks: of the valid rows, where they depend on each other.
     """
     assert calibration.reading is not None
     assert calibration.curves is not None
     read = pit if jumps is None else jumps
-    by_region, groups = read_regions(regions, read), regions.rows()
+    by_region, groups = read_regions(regions, read, blocks), regions.rows()
     of_slices = _slice_groups(slices)
     contradicted = calibration.test.p_value < EACH_OF_TWO
     level = LEVEL if contradicted else PLACES_ALONE
     if counts is not None:
-        sentences, table = _read_counts(counts, of_slices or groups, calibration.test, metrics, contradicted, level)
+        sentences, table = _read_counts(
+            counts, of_slices or groups, calibration.test, metrics, contradicted, level, blocks
+        )
     else:
-        places = _read_groups(of_slices, read) or by_region
+        places = _read_groups(of_slices, read, blocks) or by_region
         if contradicted or any(_is_named(place, level) for place in places):
-            overall = group_reading(read, mixing=calibration.reading.mixing)
+            overall = group_reading(read, mixing=calibration.reading.mixing, blocks=blocks)
             sentences = what_is_wrong(overall, places, p_value=calibration.test.p_value, level=level)
         else:
             sentences = _unnamed(calibration.test, metrics)
@@ -154,10 +163,27 @@ def marginal(predictive: Distribution, column: int) -> Distribution | None:
 def method_of(calibration: VersionCalibration) -> str:
     """How a version was tested, in a sentence."""
     test = calibration.test
+    if test.null == "blocks":
+        return f"Tested against {test.draws:,} draws of one random sign for each of {test.blocks:,} blocks of rows."
     if test.null == "gaussian":
         return f"Tested against {test.draws:,} draws of the null in its gaussian limit, the limit of many rows."
     where = "" if calibration.rows is None else f"on {calibration.rows:,} rows drawn at random "
     return f"Tested {where}against {test.draws:,} draws of the null, which is exact at any number of rows."
+
+
+def with_inference(
+    wrong: WhatIsWrong | None, inference: BlocksInference | None, correlation: Correlation | None
+) -> WhatIsWrong | None:
+    """The reading with how its p-values are known: by blocks of rows; first of all that they do not hold, if so."""
+    if inference is None and correlation is None:
+        return wrong
+    found = wrong or WhatIsWrong((), _table([], LEVEL).reindex(columns=_PLACES))
+    if correlation is not None:
+        said = str(correlation)
+        return replace(found, sentences=(f"{said[0].upper()}{said[1:]}.", *found.sentences))
+    if inference is not None and inference.refused:
+        return replace(found, sentences=(str(inference), *found.sentences))
+    return replace(found, method=f"{found.method} {inference}".strip())
 
 
 def _unnamed(test: ConditionalCalibrationTest, metrics: dict[str, Metric]) -> list[str]:
@@ -175,9 +201,11 @@ def _slice_groups(slices: pd.DataFrame) -> dict[str, Array]:
     return groups
 
 
-def _read_groups(groups: dict[str, Array], pit: Array | JumpScores) -> list[RegionReading]:
+def _read_groups(
+    groups: dict[str, Array], pit: Array | JumpScores, blocks: DependentBlocks | None
+) -> list[RegionReading]:
     """The reading of each group of rows, the most wrong first."""
-    readings, q_values = group_readings(pit, groups)
+    readings, q_values = group_readings(pit, groups, blocks)
     read = [RegionReading(name, int(groups[name][0]), q_values[name], found) for name, found in readings.items()]
     return sorted(read, key=lambda place: -(place.reading.strength**2) * place.reading.share)
 
@@ -189,12 +217,13 @@ def _read_counts(
     metrics: dict[str, Metric],
     contradicted: bool,
     level: float,
+    blocks: DependentBlocks | None,
 ) -> tuple[list[str], pd.DataFrame]:
     """The sentences on counts with many zeros, and what is observed and expected by slice or region."""
-    readings, q_values = count_readings(counts, groups)
+    readings, q_values = count_readings(counts, groups, blocks)
     places = [CountPlace(name, q_values[name], found) for name, found in readings.items()]
     places.sort(key=lambda place: (not place.is_named(level), -place.reading.size))
-    overall = count_reading(counts)
+    overall = count_reading(counts, blocks=blocks)
     sentences = what_is_wrong_with_counts(overall, places, p_value=test.p_value, contradicted=contradicted, level=level)
     nothing_named = len(sentences) == 1 and not contradicted
     if nothing_named and cce_status(metrics) == NOT_AS_IF_TRUE:

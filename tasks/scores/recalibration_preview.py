@@ -18,10 +18,11 @@ from congruence.kernels.conditional_calibration.recalibration_preview import (
     recalibration_rehearsal,
     rehearsal_split,
 )
+from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.deterministic import Deterministic
 from congruence.kernels.protocol.protocol import EvaluationProtocol
-from congruence.kernels.streams import keyed_uniforms
+from congruence.kernels.streams import keyed_uniforms, stream
 from congruence.tasks.recalibration.fit import in_words
 from congruence.tasks.recalibration.rows import is_for_fitting
 from congruence.tasks.scores.correction import CorrectionPreview, PreviewRow
@@ -42,8 +43,17 @@ def is_wanted(requested: tuple[str, ...], metrics: dict[str, Metric], targets: A
     return "recalibration" in requested and found and correctable
 
 
-def rows_to_try(keys: Array, seed: int) -> tuple[Array, Array]:
-    """Numbers of the rows that a preview looks at, and which of these are for fitting."""
+def rows_to_try(keys: Array, seed: int, blocks: DependentBlocks | None = None) -> tuple[Array, Array]:
+    """Numbers of the rows that a preview looks at, and which of these are for fitting.
+
+    Of rows that depend on each other, halves of whole ``blocks``.
+    """
+    if blocks is not None:
+        first, second = (np.flatnonzero(part) for part in blocks.halves(seed))
+        rng = stream(seed, "rows of a recalibration preview")
+        first, second = (rng.permutation(part)[:ROWS] for part in (first, second))
+        chosen = np.sort(np.concatenate([first, second]))
+        return chosen, np.isin(chosen, first)
     half = is_for_fitting(keys)
     order = np.argsort(keyed_uniforms(keys, seed, "rows of a recalibration preview"), kind="stable")
     chosen = np.sort(np.concatenate([order[half[order]][:ROWS], order[~half[order]][:ROWS]]))

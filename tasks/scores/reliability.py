@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.congruence.outcome import CongruenceTest, benjamini_hochberg
 from congruence.kernels.congruence.result import CongruenceResult
-from congruence.kernels.congruence.test import CongruenceTest, benjamini_hochberg
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol.protocol import EvaluationProtocol

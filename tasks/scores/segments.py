@@ -17,13 +17,14 @@ import pandas as pd
 from sklearn.tree import DecisionTreeRegressor
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.count_reading import CountReading, CountRows, count_readings
 from congruence.kernels.conditional_calibration.count_scores import JumpScores
 from congruence.kernels.conditional_calibration.count_wording import count_clause, count_fault
 from congruence.kernels.conditional_calibration.group_reading import GroupReading, group_readings
-from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.wording import LEVEL, NEGLIGIBLE, reading_clause, short_name
 from congruence.kernels.congruence.result import excess_over
+from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.streams import stream
 
 DEPTH, LEAVES = 3, 8
@@ -86,6 +87,7 @@ def weak_segments(
     expected: Array,
     counts: CountRows | None = None,
     jumps: JumpScores | None = None,
+    blocks: DependentBlocks | None = None,
 ) -> list[Segment]:
     """The segments in which the version is wrong on held-out rows, the most wrong first; none where none is.
 
@@ -100,11 +102,16 @@ def weak_segments(
         expected: what it would be there if the version were true, (n,).
         counts: the rows, where they are counts with many zeros, which are read in their own terms.
         jumps: scores of the rows, where they are counts of any kind: random numbers hide what few claims say.
+        blocks: of the rows, where they depend on each other: halves are of whole blocks.
     """
     columns = _columns(features)
     if len(pit) < FEWEST_ROWS or columns.empty:
         return []
     first, second = np.array_split(np.arange(len(pit)), 2)
+    held_blocks = None
+    if blocks is not None:
+        first, second = (np.flatnonzero(part) for part in blocks.halves())
+        held_blocks = blocks.of_rows(second)
     table = columns.to_numpy(np.float32)
     fewest = max(_FEWEST_IN_LEAF, int(_SHARE_IN_LEAF * len(first)))
     tree = DecisionTreeRegressor(
@@ -128,9 +135,9 @@ def weak_segments(
     held_out = {name: leaves == leaf for leaf, name in names.items()}
     readings: Mapping[str, GroupReading | CountReading]
     if counts is not None:
-        readings, q_values = count_readings(counts[second], held_out)
+        readings, q_values = count_readings(counts[second], held_out, held_blocks)
     else:
-        readings, q_values = group_readings((pit if jumps is None else jumps)[second], held_out)
+        readings, q_values = group_readings((pit if jumps is None else jumps)[second], held_out, held_blocks)
     own, if_true = cce[second], expected[second]
     excess = {
         name: excess_over(float(own[leaves == leaf].mean()), float(if_true[leaves == leaf].mean()))

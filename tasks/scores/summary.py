@@ -22,8 +22,9 @@ from congruence.kernels.calibration.totals import has_total, poisson_deviances
 from congruence.kernels.calibration.uniformity import chi_square, cramer_von_mises, kolmogorov_smirnov
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.congruence.expected import ExpectedCongruence
+from congruence.kernels.congruence.outcome import CongruenceTest
 from congruence.kernels.congruence.result import CongruenceResult, excess_interval, excess_over
-from congruence.kernels.congruence.test import CongruenceTest
+from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks
 from congruence.kernels.dependence.weights import mean_over
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.kernel_calibration import (
@@ -41,6 +42,7 @@ from congruence.kernels.steps import step
 from congruence.kernels.streams import hashed_keys, stream
 from congruence.tasks.scores.evaluation import Metric
 from congruence.tasks.scores.names import MEANS, SHARES_OF_QUANTILES
+from congruence.tasks.solving.dependence import FoundBlocks
 
 PIT_LEVELS = {f"pit_{j}": float(level) for j, level in enumerate(even_levels())}
 COVERAGE_LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -49,6 +51,8 @@ WHOLE_COLUMNS = ("marginal_crps", "actual", "expected", "poisson_deviance")
 _REQUESTED_MEANS = {name.removesuffix("_mean"): column for name, column in MEANS.items()}
 DECOMPOSED_ROWS = 10_000
 SKCE_ROWS = 50_000
+SKCE_DEPENDENT_ROWS = 2_500
+PIT_P_VALUES = ("pit_ks_p_value", "pit_cvm_p_value", "pit_chi2_p_value")
 SKCE_PAIRS_ROWS = 5_000
 ASYMPTOTIC_ROWS = 1_500
 SLICE_VALUES = 30
@@ -177,20 +181,32 @@ def estimated(
     return estimated_of(ScoreStatistics.of(columns, keys=keys, weights=weights), seed)
 
 
-def estimated_of(statistics: ScoreStatistics, seed: int) -> dict[str, Metric]:
-    """``estimated`` from the merged statistics of blocks of rows."""
+def estimated_of(
+    statistics: ScoreStatistics, seed: int, blocks: DependentBlocks | None = None, *, has_intervals: bool = True
+) -> dict[str, Metric]:
+    """``estimated`` from the merged statistics of shards.
+
+    ``blocks`` of rows that depend on each other are the keys by which the statistics were made; they are too few for
+    intervals without ``has_intervals``.
+    """
     functions = {name: function for name, function in mean_metrics(statistics.names).items() if name not in CCE_MEANS}
     if not functions:
         return {}
-    estimates = statistics.estimates(functions, seed=seed)
+    estimates = statistics.estimates(functions, seed=seed, blocks=blocks)
     if "ece" in estimates:
-        estimates["ece"] = statistics.mean_absolute_deviation(PIT_LEVELS, seed=seed)
+        estimates["ece"] = statistics.mean_absolute_deviation(PIT_LEVELS, seed=seed, blocks=blocks)
     found = {name: _metric(estimate) for name, estimate in estimates.items() if np.isfinite(estimate.value)}
+    if not has_intervals:
+        found = {name: Metric(metric.value) for name, metric in found.items()}
     return found if statistics.weighted is None else found | {"effective_rows": Metric(statistics.effective_rows)}
 
 
 def congruence_metrics(
-    result: CongruenceResult, test: CongruenceTest | None = None, expected: ExpectedCongruence | None = None
+    result: CongruenceResult,
+    test: CongruenceTest | None = None,
+    expected: ExpectedCongruence | None = None,
+    *,
+    has_intervals: bool = True,
 ) -> dict[str, Metric]:
     """The CCE metrics of a version: intervals are those of new targets, not of other points, which share them.
 
@@ -210,6 +226,8 @@ def congruence_metrics(
     if test is not None:
         metrics["cce_p_value"] = Metric(test.p_value)
         metrics["cce_significant_share"] = Metric(mean_over(test.significant_points(), result.weights))
+    if not has_intervals:
+        metrics = {name: Metric(metric.value) for name, metric in metrics.items()}
     return {name: metric for name, metric in metrics.items() if np.isfinite(metric.value)}
 
 
@@ -300,15 +318,24 @@ def other_metrics(
     targets: Array,
     seed: int,
     weights: Array | None = None,
+    found: FoundBlocks | None = None,
 ) -> dict[str, Metric]:
     """Metrics without an interval: sharpness, uniformity of the PIT, CRPS taken apart, the SKCE.
 
-    Tests of uniformity and the SKCE are of the rows as they are, whatever these count in means.
+    Tests of uniformity and the SKCE are of the rows as they are, whatever these count in means. Of rows that depend on
+    each other, tests of uniformity have no p-value, and the SKCE's is by their blocks.
     """
     metrics = column_metrics(requested, points, weights)
+    if found is not None and found.inference is not None and (found.refused or found.blocks is not None):
+        metrics = {name: metric for name, metric in metrics.items() if name not in PIT_P_VALUES}
     if "crps" in requested and "crps" in points and targets.ndim == 1:
         metrics |= score_decomposition(predictive, targets, seed, weights)
-    return metrics | kernel_calibration_error(predictive, targets, seed) if "skce" in requested else metrics
+    if "skce" in requested:
+        error = kernel_calibration_error(predictive, targets, seed, None if found is None else found.blocks)
+        if found is not None and found.refused:
+            error.pop("skce_p_value", None)
+        metrics |= error
+    return metrics
 
 
 def column_metrics(
@@ -351,11 +378,17 @@ def _differ(predictive: Distribution) -> bool:
     return bool(np.sum((counts / len(moments)) ** 2) < 0.4)
 
 
-def kernel_calibration_error(predictive: Distribution, targets: Array, seed: int) -> dict[str, Metric]:
+def kernel_calibration_error(
+    predictive: Distribution, targets: Array, seed: int, blocks: DependentBlocks | None = None
+) -> dict[str, Metric]:
     """SKCE by the unbiased estimate on up to 5,000 rows, by blocks beyond; the test that can be trusted at that size.
 
     Of more than 50,000 rows a random sample of 50,000: still unbiased, at a cost that no longer grows with the split.
+    Of rows that depend on each other the test is by their ``blocks``, whole ones of up to 2,500 rows.
     """
+    if blocks is not None:
+        tested = _tested_by_blocks(predictive, targets, seed, blocks)
+        return kernel_calibration_error(predictive, targets, seed) | _finite({"skce_p_value": tested})
     n = len(targets)
     if n > SKCE_ROWS:
         rows = np.sort(stream(seed, "rows of the kernel calibration error").choice(n, SKCE_ROWS, replace=False))
@@ -374,3 +407,19 @@ def kernel_calibration_error(predictive: Distribution, targets: Array, seed: int
             estimate = unbiased_estimate(terms) if n <= SKCE_PAIRS_ROWS else float(np.mean(block_estimates(terms)))
         advance(1)
     return _finite({"skce": estimate, "skce_p_value": test.p_value})
+
+
+def _tested_by_blocks(predictive: Distribution, targets: Array, seed: int, blocks: DependentBlocks) -> float:
+    """The p-value of the SKCE; NaN where whole blocks of so few rows are fewer than ten."""
+    if len(targets) > SKCE_DEPENDENT_ROWS:
+        order = stream(seed, "blocks of the kernel calibration error").permutation(blocks.count)
+        sizes = np.bincount(blocks.labels, minlength=blocks.count)
+        taken = np.zeros(blocks.count, dtype=bool)
+        taken[order[np.cumsum(sizes[order]) <= SKCE_DEPENDENT_ROWS]] = True
+        rows = np.flatnonzero(taken[blocks.labels])
+        predictive, targets, blocks = predictive[rows], targets[rows], blocks.of_rows(rows)
+    if blocks.count < FEWEST_BLOCKS:
+        return float("nan")
+    scale = None if _differ(predictive) else 1.0
+    terms = pair_terms(predictive, targets, Wasserstein(scale) if targets.ndim == 1 else MaximumMeanDiscrepancy(scale))
+    return asymptotic_test(terms, seed=seed, blocks=blocks).p_value

@@ -10,16 +10,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.bases import sample_positions
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
 from congruence.kernels.conditional_calibration.local_reading import LocalReading
-from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
 from congruence.kernels.conditional_calibration.regions import RegionCenters, Regions, number_of_regions
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.conditional_calibration.version_test import INFLUENCE
 from congruence.kernels.congruence.prepared import PreparedCongruence
+from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.protocol.protocol import EvaluationProtocol
@@ -82,7 +83,13 @@ class SplitCalibration:
     places: Regions = field(repr=False)
 
     def of_version(
-        self, targets: Array, predictive: Distribution, *, keys: Array | None, seed: int
+        self,
+        targets: Array,
+        predictive: Distribution,
+        *,
+        keys: Array | None,
+        seed: int,
+        dependence: RowDependence | None = None,
     ) -> VersionCalibration:
         """Test and read one version.
 
@@ -91,8 +98,13 @@ class SplitCalibration:
             predictive: n predictive distributions.
             keys: one per row, for the randomisation of PIT values; row numbers by default.
             seed: of that randomisation.
+            dependence: of the rows.
+
+        Raises:
+            TooFewBlocksError: rows depend on each other in fewer than ten blocks.
         """
-        found = self.prepared.version(targets, predictive, keys=keys, seed=seed)
+        known = dependence or RowDependence()
+        found = self.prepared.version(targets, predictive, keys=keys, seed=seed, groups=known.groups, time=known.time)
         curves = found.curves(self.prepared, self.places.medoids)
         return VersionCalibration(
             found.test, found.reading, self.places, curves, influence=found.influence.astype(np.float32)
@@ -153,8 +165,10 @@ class VectorCalibration:
         *,
         keys: Array | None,  # noqa: ARG002
         seed: int,
+        dependence: RowDependence | None = None,
     ) -> VersionCalibration:
-        """Test one version; see SplitCalibration."""
+        """Test one version; see SplitCalibration. The rows are taken as independent."""
+        assert dependence is None
         return self.of_rows(targets[self.rows], predictive[self.rows], seed)
 
     def of_rows(self, targets: Array, predictive: Distribution, seed: int) -> VersionCalibration:

@@ -10,7 +10,7 @@ reading    effects, and every row's reading    -> the test
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -18,33 +18,28 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.block_sums import BlockSums
-from congruence.kernels.conditional_calibration.bases import BasisPlan, InputBases, basis_sums, sample_positions
+from congruence.kernels.calibration.pit_scores import ORDERS
+from congruence.kernels.conditional_calibration.bases import BasisPlan, InputBases, sample_positions
+from congruence.kernels.conditional_calibration.effects import Effect, effects_by_blocks
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
 from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalReading
 from congruence.kernels.conditional_calibration.null import (
     GaussianNull,
     Null,
     draw_blocks,
-    needs_limit,
     null_kind,
     own_null_draws,
     summed_null,
 )
-from congruence.kernels.conditional_calibration.own_basis import OwnDirections, own_quantiles
-from congruence.kernels.conditional_calibration.pit_scores import ORDERS
+from congruence.kernels.conditional_calibration.own_basis import OwnDirections
 from congruence.kernels.conditional_calibration.regions import RegionCenters, Regions, number_of_regions
-from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
+from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest, NullKind
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.conditional_calibration.version_sums import (
     SHARED,
     VersionPlan,
-    VersionRows,
-    count_null_sums,
-    null_sums,
     places_in_null,
     planned_version,
-    quantile_sums,
-    score_sums,
 )
 from congruence.kernels.conditional_calibration.version_test import (
     INFLUENCE,
@@ -52,20 +47,17 @@ from congruence.kernels.conditional_calibration.version_test import (
     VersionEvidence,
     VersionSmoothing,
     curves,
-    effect_sums,
     gaussian_own_null,
     own_directions,
 )
+from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.row_blocks.inputs import protocol_inputs
 from congruence.tasks.solving.block_passes import (
     Pass,
-    RowBlocks,
     SampledRows,
     Write,
-    inputs_of,
     sample,
-    targets_of,
     whole_rows,
 )
 from congruence.tasks.solving.calibration import (
@@ -75,6 +67,16 @@ from congruence.tasks.solving.calibration import (
     prepared_vectors,
     vector_rows,
 )
+from congruence.tasks.solving.calibration_passes import (
+    CalibrationInputs,
+    bases_pass,
+    count_null_pass,
+    null_pass,
+    quantiles_pass,
+    reading_pass,
+    scores_pass,
+    sign_null_pass,
+)
 
 
 class RunPass(Protocol):
@@ -82,13 +84,6 @@ class RunPass(Protocol):
 
     def __call__(self, name: str, function: Callable[..., Pass], *context: Any) -> Pass:
         """``function(blocks, block, first row, *context)`` of every block that has rows."""
-
-
-class KeyedBlocks(RowBlocks, Protocol):
-    """Blocks of rows that have keys, by which randomised PIT values are drawn."""
-
-    def keys(self, block: int) -> Array:
-        """One number or text per valid row of a block, (rows,)."""
 
 
 @dataclass(frozen=True)
@@ -118,27 +113,6 @@ class CalibrationInBlocks:
         )
 
 
-@dataclass(frozen=True)
-class _Inputs:
-    """What every block is told of the others' inputs: the protocol, which brings embeddings to the kernels' inputs.
-
-    Attributes:
-        protocol: of the measurement.
-        dtype: of the arithmetic inside a tile.
-        plan: of the bases.
-        places: centres of the regions.
-    """
-
-    protocol: EvaluationProtocol
-    dtype: Any
-    plan: BasisPlan
-    places: RegionCenters
-
-    def of(self, blocks: RowBlocks, block: int, first: int) -> Array:
-        """x of a block."""
-        return protocol_inputs(self.protocol, inputs_of(blocks, block, first), first, self.dtype)
-
-
 def calibrate_blocks(
     run: RunPass,
     n: int,
@@ -149,6 +123,7 @@ def calibrate_blocks(
     seed: int,
     dtype: Any,
     settings: CalibrationSettings | None = None,
+    dependent: Mapping[str, DependentBlocks | None] | None = None,
 ) -> dict[str, CalibrationInBlocks]:
     """Test and read every version of a split in blocks; none of fewer than ``FEWEST_ROWS`` rows.
 
@@ -161,6 +136,7 @@ def calibrate_blocks(
         seed: of landmarks, draws, regions and the randomisation of PIT values.
         dtype: of the arithmetic inside a tile.
         settings: of the test.
+        dependent: blocks of rows that depend on each other, by version.
     """
     if n < FEWEST_ROWS or not versions:
         return {}
@@ -170,11 +146,11 @@ def calibrate_blocks(
     plan = BasisPlan.of(
         x, n, settings, input_kernel=protocol.input_kernel, regularization=protocol.regularization, seed=seed
     )
-    told = _Inputs(protocol, dtype, plan, RegionCenters.of(x, positions, number_of_regions(n), seed))
-    bases = InputBases.of(plan, run("calibration bases", _bases, told)[""])
-    found = run("calibration quantiles", _quantiles, settings, list(versions), positions)
+    told = CalibrationInputs(protocol, dtype, plan, RegionCenters.of(x, positions, number_of_regions(n), seed))
+    bases = InputBases.of(plan, run("calibration bases", bases_pass, told)[""])
+    found = run("calibration quantiles", quantiles_pass, settings, list(versions), positions)
     plans = [planned_version(bases, name, found[name].rows("quantiles"), dtype) for name in versions]
-    return _Calibrated(run, told, bases, plans).versions(write)
+    return _Calibrated(run, told, bases, plans, dependent or {}).versions(write)
 
 
 def calibrate_vector_blocks(
@@ -195,30 +171,42 @@ class _Calibrated:
     """The passes over the scores of some versions, in their order."""
 
     run: RunPass
-    told: _Inputs
+    told: CalibrationInputs
     bases: InputBases
     plans: list[VersionPlan]
+    dependent: Mapping[str, DependentBlocks | None]
 
     def versions(self, write: Write) -> dict[str, CalibrationInBlocks]:
         """Test and read them."""
         bases, told = self.bases, self.told
-        sums = self.run("calibration scores", _scores, told, bases, self.plans)
+        sums = self.run("calibration scores", scores_pass, told, bases, self.plans)
         null, own_nulls = self._null(sums)
+        signed = {name: self._signed(name, blocks) for name, blocks in self.dependent.items() if blocks is not None}
+        for name, (_, moments) in signed.items():
+            sums[name].added |= moments
         smoothing = {plan.name: VersionSmoothing.of(bases, sums[plan.name]) for plan in self.plans}
-        effects = self.run("calibration reading", _reading, told, bases, self.plans, smoothing, write)
+        effects = self.run(
+            "calibration reading", reading_pass, told, bases, self.plans, smoothing, write, self.dependent
+        )
         ((_, medoids),) = bases.tiles(told.places.points)
         found = {}
         for plan in self.plans:
             own = own_directions(bases, plan.own, sums[plan.name])
-            if "weighted" in sums[plan.name].added:
+            blocks = self.dependent.get(plan.name)
+            if blocks is not None:
+                evidence = self._evidence_of_own_null(sums[plan.name], own, signed[plan.name][0], "blocks")
+            elif "weighted" in sums[plan.name].added:
                 evidence = self._evidence_of_counts(plan, sums[plan.name], own)
             else:
                 evidence = VersionEvidence.of(bases, null, sums[plan.name], own, own_nulls(plan.name))
             version = smoothing[plan.name]
             assert version.smoothing is not None
             means = sums[plan.name].added["scores"] / told.plan.n
+            shares = version.regression.effects(effects[plan.name])
+            if blocks is not None:
+                shares = self._effects_by_blocks(shares, effects[plan.name], signed[plan.name][0], blocks, version)
             found[plan.name] = CalibrationInBlocks(
-                evidence.test(version.regression.effects(effects[plan.name]), means),
+                evidence.test(shares, means, None if blocks is None else blocks.count),
                 version.smoothing.mixing,
                 told.places.medoids,
                 curves(bases, sums[plan.name], medoids),
@@ -227,9 +215,17 @@ class _Calibrated:
 
     def _evidence_of_counts(self, plan: VersionPlan, sums: BlockSums, own: OwnDirections | None) -> VersionEvidence:
         """Against counts drawn from the version itself."""
-        bases, told = self.bases, self.told
-        draws, shared = own_null_draws(told.plan.settings.draws, told.plan.n), len(bases.total)
-        drawn = self.run("calibration counts", _count_null, told, bases, plan, draws)[""]
+        drawn = self.run("calibration counts", count_null_pass, self.told, self.bases, plan, self._own_draws)[""]
+        return self._evidence_of_own_null(sums, own, drawn, "exact")
+
+    @property
+    def _own_draws(self) -> int:
+        return own_null_draws(self.told.plan.settings.draws, self.told.plan.n)
+
+    def _evidence_of_own_null(
+        self, sums: BlockSums, own: OwnDirections | None, drawn: BlockSums, kind: NullKind
+    ) -> VersionEvidence:
+        shared = len(self.bases.total)
 
         def null(block: int) -> Array:
             part = drawn.added[f"draws from {block}"]
@@ -237,7 +233,43 @@ class _Calibrated:
                 return np.asarray(part[:shared])
             return np.concatenate([part[:shared], _turned(own.coordinates, lambda _: part[shared:], block)])
 
-        return VersionEvidence.of_own_null(bases, sums, own, null, draws, "exact")
+        return VersionEvidence.of_own_null(self.bases, sums, own, null, self._own_draws, kind)
+
+    def _signed(self, name: str, blocks: DependentBlocks) -> tuple[BlockSums, dict[str, Array]]:
+        """A version's scores under signs of blocks, and the variances of smoothed scores that follow."""
+        (plan,) = (plan for plan in self.plans if plan.name == name)
+        drawn = self.run("calibration signs", sign_null_pass, self.told, self.bases, plan, self._own_draws, blocks)[""]
+        moments: dict[str, Array] = {}
+        if self.bases.smoother is not None:
+            inside = self._draws_of(drawn)[self.bases.smoother[0]]
+            moments["weighted"] = np.einsum("kjd,ljd->jkl", inside, inside, optimize=True) / inside.shape[2]
+            moments["variance"] = np.sum(drawn.added["scores of blocks"] ** 2, axis=0)
+        return drawn, moments
+
+    def _draws_of(self, drawn: BlockSums) -> Array:
+        """Of the shared directions, (k, 4, B)."""
+        shared = len(self.bases.total)
+        parts = [drawn.added[f"draws from {block}"][:shared] for block in draw_blocks(self._own_draws)]
+        return np.concatenate(parts, axis=2)
+
+    def _effects_by_blocks(
+        self,
+        shares: Mapping[str, Effect],
+        effects: BlockSums,
+        drawn: BlockSums,
+        blocks: DependentBlocks,
+        version: VersionSmoothing,
+    ) -> Mapping[str, Effect]:
+        """Intervals by sums within blocks; what pairs of rows in one block add is the forms' mean under signs."""
+        n, regression = self.told.plan.n, version.regression
+        forms = (
+            np.einsum("k,kjd->j", regression.weights, self._draws_of(drawn)[regression.place] ** 2) / self._own_draws
+        )
+        within = (forms - effects.added["diagonal"]) / n
+        sums = effects.added["influence of blocks"]
+        sums = sums - np.bincount(blocks.labels, minlength=blocks.count)[:, None] * (np.sum(sums, axis=0) / n)
+        errors = np.sqrt(np.sum(sums**2, axis=0) * blocks.count / (blocks.count - 1.0)) / n
+        return effects_by_blocks(shares, errors, within, blocks)
 
     def _null(self, sums: Pass) -> tuple[SharedNull, Callable[[str], Callable[[OwnDirections], Null]]]:
         """The null of all versions, and by version that of its own directions."""
@@ -249,7 +281,7 @@ class _Calibrated:
             gaussian = GaussianNull.of(sums[SHARED].added["moment"], draws, plan.seed)
             shared = SharedNull.of(bases, kind, gaussian)
             return shared, lambda name: lambda own: gaussian_own_null(gaussian, own, sums[name])
-        drawn = self.run("calibration null", _null, self.told, bases, self.plans, draws)[""]
+        drawn = self.run("calibration null", null_pass, self.told, bases, self.plans, draws)[""]
         parts = [drawn.added[f"draws from {block}"] for block in draw_blocks(draws)]
         places = places_in_null(bases, self.plans)
 
@@ -264,69 +296,3 @@ def _turned(coordinates: Array, columns: Null | None, block: int) -> Array:
     """Coefficients of directions from those of their columns."""
     assert columns is not None
     return np.asarray(np.einsum("mk,mjd->kjd", coordinates, columns(block), optimize=True))
-
-
-def _bases(blocks: RowBlocks, block: int, first: int, told: _Inputs) -> Pass:
-    return {"": basis_sums(told.plan, told.of(blocks, block, first))}
-
-
-def _quantiles(
-    blocks: RowBlocks, block: int, first: int, settings: CalibrationSettings, versions: list[str], positions: Array
-) -> Pass:
-    targets = targets_of(blocks, block, first)
-    return {
-        name: quantile_sums(settings, targets, blocks.predictive(block, name), positions, first) for name in versions
-    }
-
-
-def _scores(
-    blocks: KeyedBlocks, block: int, first: int, told: _Inputs, bases: InputBases, plans: list[VersionPlan]
-) -> Pass:
-    rows, is_guarded = _rows(blocks, block, first, told, plans), needs_limit(told.plan.settings.null, told.plan.n)
-    return score_sums(bases, bases.tiles(told.of(blocks, block, first)), rows, is_guarded=is_guarded)
-
-
-def _null(
-    blocks: KeyedBlocks, block: int, first: int, told: _Inputs, bases: InputBases, plans: list[VersionPlan], draws: int
-) -> Pass:
-    rows = _rows(blocks, block, first, told, plans)
-    return {"": null_sums(bases.tiles(told.of(blocks, block, first)), rows, first, draws, told.plan.seed)}
-
-
-def _count_null(
-    blocks: KeyedBlocks, block: int, first: int, told: _Inputs, bases: InputBases, plan: VersionPlan, draws: int
-) -> Pass:
-    version = _rows(blocks, block, first, told, [plan])[plan.name]
-    return {"": count_null_sums(bases.tiles(told.of(blocks, block, first)), version, first, draws, told.plan.seed)}
-
-
-def _reading(
-    blocks: KeyedBlocks,
-    block: int,
-    first: int,
-    told: _Inputs,
-    bases: InputBases,
-    plans: list[VersionPlan],
-    versions: dict[str, VersionSmoothing],
-    write: Write,
-) -> Pass:
-    x = told.of(blocks, block, first)
-    rows = _rows(blocks, block, first, told, [VersionPlan(plan.name) for plan in plans])
-    scores = {name: version.scores for name, version in rows.items()}
-    sums, columns = effect_sums(bases.tiles(x), scores, versions, read=True)
-    regions = told.places.labels(x).astype(np.float64)
-    for name, written in columns.items():
-        write(block, name, written | {f"{PREFIX}region": regions})
-    return sums
-
-
-def _rows(
-    blocks: KeyedBlocks, block: int, first: int, told: _Inputs, plans: list[VersionPlan]
-) -> dict[str, VersionRows]:
-    targets, keys, levels = targets_of(blocks, block, first), blocks.keys(block), told.plan.settings.levels
-    found = {}
-    for plan in plans:
-        law = blocks.predictive(block, plan.name)
-        quantiles = None if plan.own is None else own_quantiles(targets, law, levels)
-        found[plan.name] = VersionRows.of(plan, targets, law, quantiles, keys=keys, seed=told.plan.seed)
-    return found

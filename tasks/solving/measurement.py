@@ -14,10 +14,11 @@ from distributed import Client
 
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.congruence.expected import ExpectedCongruence
+from congruence.kernels.congruence.outcome import CongruenceTest
 from congruence.kernels.congruence.preparation import Prepare, prepare
 from congruence.kernels.congruence.prepared import PreparedCongruence, SolvedErrors
 from congruence.kernels.congruence.result import CongruenceResult
-from congruence.kernels.congruence.test import CongruenceTest
+from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.weights import mean_one
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.kernel_functions import Kernel
@@ -114,6 +115,7 @@ def measure(
     keys: Array | None = None,
     weights: Array | None = None,
     prepare_inputs: Prepare = prepare,
+    dependence: RowDependence | None = None,
 ) -> Measurement:
     """CCE of every version, estimated on ``embeddings`` (n, d) with ``targets`` (n,) or (n, q), in this process.
 
@@ -121,9 +123,10 @@ def measure(
     ``prepare_inputs`` says where Gram systems are prepared: in this process by default, or on a Dask cluster
     (``OnCluster``). ``keys`` name the rows for the randomised PIT of counts, as in the scores;
     ``weights`` are what each point counts in means over them. Calibration given the
-    input is measured at the targets' own rows under protocols without repeats (``can_be_tested``).
+    input is measured at the targets' own rows under protocols without repeats (``can_be_tested``). ``dependence`` says
+    which rows may depend on each other.
     """
-    held = {name: HeldVersion(targets, predictive, keys, name) for name, predictive in versions.items()}
+    held = {name: HeldVersion(targets, predictive, keys, name, dependence) for name, predictive in versions.items()}
     found, checkpoints = measure_versions(
         settings, protocol, embeddings, targets, held, query=query, weights=weights, prepare_inputs=prepare_inputs
     )

@@ -20,8 +20,8 @@ from congruence.kernels.conditional_calibration.regions import Regions
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.congruence.expected import ExpectedCongruence
 from congruence.kernels.congruence.influence import CongruenceInfluence, CongruenceUncertainty
+from congruence.kernels.congruence.outcome import CongruenceTest
 from congruence.kernels.congruence.result import CongruenceResult
-from congruence.kernels.congruence.test import CongruenceTest
 from congruence.kernels.protocol.repeats import RepeatedResult
 from congruence.kernels.row_blocks.answer import BlockMeasurement
 from congruence.kernels.solvers.bounds import SolverBounds
@@ -29,6 +29,7 @@ from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.store import StoreError
 from congruence.tasks.solving.calibration import VersionCalibration
 from congruence.tasks.solving.calibration_in_blocks import CalibrationInBlocks
+from congruence.tasks.solving.dependence import BlocksInference
 
 _DESCRIPTION = "description"
 _LONGEST_NAME = 128
@@ -48,6 +49,7 @@ class VersionMeasurement:
         seconds: wall time by stage.
         calibration: given the input, where it was asked for and is measured.
         reason: why that solver, in one sentence.
+        inference: by what blocks of rows; None where they are independent.
     """
 
     result: CongruenceResult
@@ -59,6 +61,7 @@ class VersionMeasurement:
     seconds: dict[str, float] = field(default_factory=dict)
     calibration: VersionCalibration | None = None
     reason: str = ""
+    inference: BlocksInference | None = None
 
 
 @dataclass(frozen=True)
@@ -70,12 +73,14 @@ class MeasurementInBlocks:
         seconds: wall time of each pass.
         calibration: given the input, where it was asked for.
         reason: why this solver, in one sentence.
+        inference: by what blocks of rows; None where they are independent.
     """
 
     measurement: BlockMeasurement
     seconds: dict[str, float] = field(default_factory=dict)
     calibration: CalibrationInBlocks | VersionCalibration | None = None
     reason: str = ""
+    inference: BlocksInference | None = None
 
     def whole(self, columns: Mapping[str, Array]) -> VersionMeasurement:
         """The measurement with the columns of all blocks.
@@ -109,10 +114,11 @@ class MeasurementInBlocks:
             found.solver,
             found.output_kernel,
             test,
-            found.expected,
+            found.expected if self.inference is None or not self.inference.refused else None,
             seconds=dict(self.seconds),
             calibration=_whole(self.calibration, read),
             reason=self.reason,
+            inference=self.inference,
         )
 
 
@@ -143,6 +149,7 @@ _KINDS: dict[str, Any] = {
         Faults,
         Regions,
         LocalDistribution,
+        BlocksInference,
     )
 }
 

@@ -49,6 +49,7 @@ from congruence.tasks.solving.calibration_in_blocks import (
     calibrate_blocks,
     calibrate_vector_blocks,
 )
+from congruence.tasks.solving.dependence import BlocksInference, FoundBlocks, blocks_of_versions, dependent_rows
 from congruence.tasks.solving.pass_runner import BlockPasses, PassesHere, PassesOnCluster, side_by_side
 from congruence.tasks.solving.plan import BlockAccuracy, OutOfReachError
 
@@ -79,6 +80,7 @@ class BlockRun:
         accurate: whether the certificate of every version's mean CCE meets what was asked for.
         calibration: given the input, by version, where it was asked for.
         reason: for so many landmarks, in one sentence.
+        inference: by what blocks of rows each version is judged, where rows depend on each other.
     """
 
     measurements: dict[str, BlockMeasurement]
@@ -87,6 +89,7 @@ class BlockRun:
     accurate: bool = True
     calibration: Mapping[str, CalibrationInBlocks | VersionCalibration] = field(default_factory=dict)
     reason: str = ""
+    inference: dict[str, BlocksInference | None] = field(default_factory=dict)
 
 
 def measure_blocks(
@@ -131,13 +134,16 @@ def measure_blocks(
     split = _Split(run, protocol, settings.seed)
     tested = "congruence_test" in requested_metrics(settings.metrics)
     split.look_at(versions)
+    if hasattr(blocks, "row_dependence"):
+        split.find_dependent_rows(versions)
     calibrate = partial(split.calibration, versions, write) if calibrated else _not_calibrated
     with side_by_side(run, calibrate) as calibration:
         best = _best(split, versions, write, accuracy, draws=draws, tested=tested, announce=announce)
         measurements = split.finish(best, write)
     used = len(best.system.inputs.landmarks)
     accurate, found = best.worst <= accuracy.share, calibration.result()
-    return BlockRun(measurements, run.seconds, used, accurate, found, best.reason(accuracy))
+    inference = {name: each.inference for name, each in split.dependent.items()}
+    return BlockRun(measurements, run.seconds, used, accurate, found, best.reason(accuracy), inference)
 
 
 def _not_calibrated(run: BlockPasses) -> dict[str, CalibrationInBlocks]:  # noqa: ARG001
@@ -236,10 +242,17 @@ class _Split:
         # Small systems in double precision, as in memory.
         self.dtype = np.dtype((np.float64 if self.n <= DENSE_LIMIT else np.float32) if dtype is None else dtype)
         self.looks: Pass = {}
+        self.dependent: dict[str, FoundBlocks] = {}
 
     def look_at(self, versions: Sequence[str]) -> None:
         """Where targets and predictions lie."""
         self.looks = self.run("look", passes.look, list(versions), self.n, FIRST_TAILS, False)
+
+    def find_dependent_rows(self, versions: Sequence[str]) -> None:
+        """By what blocks of rows each version is judged."""
+        found = self.run("dependent rows", dependent_rows, list(versions))[""]
+        if found.kept:
+            self.dependent = blocks_of_versions(found, self.n, versions)
 
     def counts_to_try(self, accuracy: BlockAccuracy, versions: Sequence[str]) -> tuple[list[int], float | None]:
         """Landmark counts in turn, but for those that fail on a sample of the rows, and the certificate of the last.
@@ -299,6 +312,7 @@ class _Split:
                     a.fit,
                     solved.scores[a.version.name],
                     self.n,
+                    None if a.version.blocks is None else a.version.blocks.count,
                 ),
             )
             for a in solved.answers
@@ -316,8 +330,14 @@ class _Split:
     ) -> Mapping[str, CalibrationInBlocks | VersionCalibration]:
         """Of every version, given the input: by passes of ``run``, which need nothing of the system."""
         if np.ndim(self.looks[""].moments["targets"][1]):
+            if self.dependent:
+                return {}
             return calibrate_vector_blocks(run, self.n, self.protocol, versions, seed=self.seed, dtype=self.dtype)
-        return calibrate_blocks(run, self.n, self.protocol, versions, write, seed=self.seed, dtype=self.dtype)
+        judged = [name for name in versions if name not in self.dependent or not self.dependent[name].refused]
+        found = {name: each.blocks for name, each in self.dependent.items()}
+        return calibrate_blocks(
+            run, self.n, self.protocol, judged, write, seed=self.seed, dtype=self.dtype, dependent=found
+        )
 
     def _system(self, landmarks: int) -> tuple[BlockSystem, Array]:
         sample = RowSample.draw(self.n, landmarks, self.seed)
@@ -340,6 +360,7 @@ class _Split:
         assert system.inputs.filters is not None
         plans = []
         for name in versions:
+            known = self.dependent.get(name, FoundBlocks())
             for attempt in range(2):
                 try:
                     plan = planned_version(
@@ -351,9 +372,10 @@ class _Split:
                         filters=system.inputs.filters,
                         scale=self.protocol.output_scale,
                         fixed_kernel=self.protocol.output_kernel,
-                        tested=tested,
+                        tested=tested and not known.refused,
                         draws=draws,
                         seed=self.seed,
+                        blocks=known.blocks,
                     )
                 except MissingTailError:
                     if attempt:

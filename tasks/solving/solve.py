@@ -12,6 +12,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.bandwidths import scaled_rbf, variance_gamma
 from congruence.kernels.congruence.noise_floor import PROBES
 from congruence.kernels.congruence.null_draws import PILOT_ROWS
+from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.kernel_functions import RBF
@@ -136,7 +137,9 @@ def _solve_by_blocks(
     )
     for label, measurement in found.measurements.items():
         calibration = found.calibration.get(label)
-        work.kept[label].write(MeasurementInBlocks(measurement, found.seconds, calibration, found.reason))
+        work.kept[label].write(
+            MeasurementInBlocks(measurement, found.seconds, calibration, found.reason, found.inference.get(label))
+        )
 
 
 @dataclass(frozen=True)
@@ -211,6 +214,10 @@ class StoredVersion:
     def keys(self) -> Array | None:
         """See VersionRows."""
         return _keys(self.rows) if self.keyed else None
+
+    def dependence(self) -> RowDependence | None:
+        """See VersionRows."""
+        return self.rows.dependence()
 
     def keep(self, measurement: VersionMeasurement) -> None:
         """See VersionRows: nothing goes back."""

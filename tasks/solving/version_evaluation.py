@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.congruence.expected import ExpectedCongruence, expected_congruence
+from congruence.kernels.congruence.expected import ExpectedCongruence, expected_by_blocks, expected_congruence
+from congruence.kernels.congruence.outcome import CongruenceTest
 from congruence.kernels.congruence.prepared import SolvedErrors
 from congruence.kernels.congruence.result import CongruenceResult
-from congruence.kernels.congruence.test import CongruenceTest, smoothed_test, tested_smoother
+from congruence.kernels.congruence.test import smoothed_test, tested_smoother
+from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence, TooFewBlocksError
 from congruence.kernels.dependence.weights import mean_over
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.spectrum import SpectralSmoother
@@ -28,6 +31,7 @@ from congruence.kernels.protocol.weighting import Reference
 from congruence.kernels.steps import about
 from congruence.kernels.threads import single_threaded_blas
 from congruence.tasks.solving.calibration import SplitCalibration, VectorCalibration, VersionCalibration
+from congruence.tasks.solving.dependence import FoundBlocks, blocks_of_version
 from congruence.tasks.solving.measurement_store import VersionMeasurement
 
 Kept = TypeVar("Kept", covariant=True)
@@ -49,6 +53,9 @@ class VersionRows(Protocol[Kept]):
     def keys(self) -> Array | None:
         """One per row, for the randomisation of PIT values."""
 
+    def dependence(self) -> RowDependence | None:
+        """Which of the n rows may depend on each other; None where they are independent."""
+
     def keep(self, measurement: VersionMeasurement) -> Kept:
         """Takes what was measured; what it returns goes back to the caller."""
 
@@ -61,6 +68,7 @@ class HeldVersion:
     held_predictive: Distribution = field(repr=False)
     held_keys: Array | None = field(default=None, repr=False)
     label: str = ""
+    held_dependence: RowDependence | None = field(default=None, repr=False)
 
     def targets(self) -> Array:
         """See VersionRows."""
@@ -73,6 +81,10 @@ class HeldVersion:
     def keys(self) -> Array | None:
         """See VersionRows."""
         return self.held_keys
+
+    def dependence(self) -> RowDependence | None:
+        """See VersionRows."""
+        return self.held_dependence
 
     def keep(self, measurement: VersionMeasurement) -> VersionMeasurement:
         """See VersionRows."""
@@ -145,31 +157,46 @@ def judged_version(
 ) -> VersionMeasurement:
     """Standard errors, what is expected of a true version, and the test of congruence."""
     started = time.perf_counter()
-    result: CongruenceResult = solved.with_uncertainty(split.smoother) if isinstance(solved, SolvedErrors) else solved
     targets, predictive = split.chosen(rows)
+    dependence = rows.dependence()
+    found = blocks_of_version(None if dependence is None else dependence.of_rows(split.rows), targets, predictive)
+    if isinstance(solved, SolvedErrors):
+        result = solved.with_uncertainty(split.smoother, found.blocks)
+    else:
+        result, found = solved, FoundBlocks.of_repeats(dependence)
     with about(rows.label):
-        expected = _expected(split, targets, predictive, result)
-        test = _test(split, targets, predictive) if split.tested else None
+        expected = None if found.refused else _expected(split, targets, predictive, result, found.blocks)
+        test = _test(split, targets, predictive, found.blocks) if split.tested and not found.refused else None
     std = solved.std if isinstance(solved, RepeatedResult) else None
     seconds = {**split.seconds, "test": time.perf_counter() - started}
     kernel = split.kernel.describe()
-    return VersionMeasurement(result, split.solver, kernel, test, expected, std, seconds, reason=split.reason)
+    return VersionMeasurement(
+        result, split.solver, kernel, test, expected, std, seconds, reason=split.reason, inference=found.inference
+    )
 
 
 def calibrated_version(
     rows: VersionRows[Any], split: JudgedSplit, shared: SplitCalibration | VectorCalibration
-) -> tuple[VersionCalibration, float]:
-    """Whether a version is calibrated given its input, and the seconds that it took."""
-    started = time.perf_counter()
-    with about(rows.label):
-        found = shared.of_version(rows.targets(), rows.predictive(), keys=rows.keys(), seed=split.seed)
+) -> tuple[VersionCalibration | None, float]:
+    """Whether a version is calibrated given its input, and the seconds that it took.
+
+    None where rows depend on each other in too few blocks, or have vector targets.
+    """
+    started, dependence = time.perf_counter(), rows.dependence()
+    if dependence is not None and isinstance(shared, VectorCalibration):
+        return None, 0.0
+    found: VersionCalibration | None = None
+    with about(rows.label), suppress(TooFewBlocksError):
+        found = shared.of_version(
+            rows.targets(), rows.predictive(), keys=rows.keys(), seed=split.seed, dependence=dependence
+        )
     return found, time.perf_counter() - started
 
 
 def keep_version(
     rows: VersionRows[Kept],
     measurement: VersionMeasurement,
-    calibration: tuple[VersionCalibration, float] | None,
+    calibration: tuple[VersionCalibration | None, float] | None,
 ) -> Kept:
     """Keep all that was measured of a version."""
     if calibration is not None:
@@ -178,7 +205,9 @@ def keep_version(
     return rows.keep(measurement)
 
 
-def _test(split: JudgedSplit, targets: Array, predictive: Distribution) -> CongruenceTest:
+def _test(
+    split: JudgedSplit, targets: Array, predictive: Distribution, blocks: DependentBlocks | None
+) -> CongruenceTest:
     """By the version's own kernel at the protocol's scale: one that is read off the targets is not exact."""
     return smoothed_test(
         tested_smoother(split.smoother),
@@ -188,13 +217,21 @@ def _test(split: JudgedSplit, targets: Array, predictive: Distribution) -> Congr
         output_scale=split.protocol.output_scale,
         seed=split.seed,
         roots=split.roots,
+        blocks=blocks,
     )
 
 
 def _expected(
-    split: JudgedSplit, targets: Array, predictive: Distribution, result: CongruenceResult
-) -> ExpectedCongruence:
-    """By the kernel of the mean CCE itself, beside which it stands."""
+    split: JudgedSplit,
+    targets: Array,
+    predictive: Distribution,
+    result: CongruenceResult,
+    blocks: DependentBlocks | None,
+) -> ExpectedCongruence | None:
+    """By the kernel of the mean CCE itself, beside which it stands; None of repeats whose rows are dependent."""
+    if blocks is not None:
+        known = result.uncertainty
+        return None if known is None or known.noise_means is None else expected_by_blocks(known)
     return expected_congruence(
         split.smoother,
         targets,

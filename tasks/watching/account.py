@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.pit_scores import pit_scores
+from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.monitoring import Look, Monitor, ScoreSums, score_bet
 from congruence.tasks.data.digests import combine
 from congruence.tasks.mlflow import EvaluationIdentity, TrackingError, TrackingSettings

@@ -47,11 +47,11 @@ from congruence.kernels import (
     pit_values,
     prepare,
 )
+from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.effects import LeaveOneOut, explained_shares
 from congruence.kernels.conditional_calibration.local_reading import local_reading
 from congruence.kernels.conditional_calibration.null import GaussianNull
 from congruence.kernels.conditional_calibration.own_basis import own_quantiles
-from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.prepared import (
     PreparedCalibration,
     prepare_calibration,

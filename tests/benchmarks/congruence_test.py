@@ -33,7 +33,8 @@ from congruence.kernels import (
     prepare,
 )
 from congruence.kernels.congruence.coded_draws import SimulatedSplits
-from congruence.kernels.congruence.test import TIE, congruence_tests
+from congruence.kernels.congruence.outcome import TIE
+from congruence.kernels.congruence.test import congruence_tests
 from congruence.kernels.protocol.output_scales import output_kernel
 
 SPLITS_PER_INPUTS = 50

@@ -13,9 +13,9 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.group_reading import group_readings
 from congruence.kernels.conditional_calibration.local_reading import local_reading
-from congruence.kernels.conditional_calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.regions import regions
 from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.gram.spectrum import SpectralSmoother

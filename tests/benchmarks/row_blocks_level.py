@@ -16,7 +16,7 @@ from kept_p_values import KeptPValues, share, uniformity
 
 from congruence.kernels import EXACT, Distribution, Mixture, NegativeBinomial, Normal, Samples
 from congruence.kernels.block_sums import BlockSums
-from congruence.kernels.congruence.test import TIE
+from congruence.kernels.congruence.outcome import TIE
 from congruence.kernels.row_blocks.inputs import RowSample, input_sums, protocol_inputs
 from congruence.kernels.row_blocks.right_hand_sides import right_hand_side_sums
 from congruence.kernels.row_blocks.scores import score_sums, version_answer

@@ -10,9 +10,9 @@ import pytest
 import scipy.stats
 
 from congruence.kernels.block_sums import BlockSums
+from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.effects import Effect, LeaveOneOut, _interval
 from congruence.kernels.conditional_calibration.effects import explained_shares as shares_of
-from congruence.kernels.conditional_calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.kernel_functions import RBF
 
 

@@ -7,8 +7,8 @@ import pytest
 import scipy.integrate
 
 from congruence.kernels import NegativeBinomial, Normal, Poisson, ZeroInflatedPoisson
-from congruence.kernels.conditional_calibration.count_scores import CountScores, mean_scores, projected_count_draws
-from congruence.kernels.conditional_calibration.pit_scores import pit_scores
+from congruence.kernels.calibration.pit_scores import mean_scores, pit_scores
+from congruence.kernels.conditional_calibration.count_scores import CountScores, projected_count_draws
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.kernel_functions import RBF

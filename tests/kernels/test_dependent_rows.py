@@ -7,8 +7,9 @@ import pytest
 from scipy.signal import lfilter
 from scipy.special import ndtr
 
-from congruence.kernels import Normal
-from congruence.kernels.conditional_calibration.pit_scores import pit_scores
+from congruence.kernels import RBF, Normal, ScoreStatistics, calibration_test, prepare
+from congruence.kernels.calibration.pit_scores import pit_scores
+from congruence.kernels.conditional_calibration.group_reading import group_reading
 from congruence.kernels.conditional_calibration.prepared import conditional_calibration_test, prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.dependence.blocks import DependentBlocks, block_length, blocks_of_groups, blocks_of_time
@@ -21,6 +22,7 @@ from congruence.kernels.dependence.weights import (
     weighted_standard_error,
 )
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
 
 FEW = CalibrationSettings(draws=199, directions=20, own_directions=5)
 LAW = Normal(np.zeros(500), 1.0)
@@ -156,3 +158,110 @@ def test_what_says_nothing_of_blocks_or_weights_is_refused(call, message: str) -
 def test_blocks_are_a_partition() -> None:
     blocks = DependentBlocks(np.array([0, 1, 0]), 2, "groups")
     np.testing.assert_array_equal(blocks.sums(np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])), [[6.0, 8.0], [3.0, 4.0]])
+
+
+def test_a_true_law_on_a_split_of_hours_keeps_its_level_band_and_difference() -> None:
+    x, time = slow_inputs(300), np.arange(300)
+    by_blocks, independent = (prepare(x, input_kernel=RBF(0.5), time=t) for t in (time, None))
+    law, up, down = Normal(np.zeros(300), 1.0), Normal(np.full(300, 0.2), 1.0), Normal(np.full(300, -0.2), 1.0)
+    found, alone, inside, differ = 0, 0, 0, 0
+    for seed in range(12):
+        y = autoregressive(300, 0.5, seed)
+        result = by_blocks.evaluate(y, {"": law}, draws=99)[""]
+        assert result.test is not None
+        found += result.test.p_value <= 0.05
+        alone += independent.congruence_test(y, law, draws=99).p_value <= 0.05
+        inside += result.band.low <= result.mean <= result.band.high
+        differ += by_blocks.compare(y, up, down).p_value <= 0.05
+    assert found <= 2 < alone
+    assert inside >= 9
+    assert differ <= 2
+    assert result.p_value_kind == f"asymptotic in {result.test.blocks} blocks"
+    wrong = by_blocks.evaluate(autoregressive(300, 0.5, 0) + 1.0, {"": law}, draws=99)[""]
+    assert wrong.p_value == 0.01
+    assert wrong.mean > 2 * wrong.band.high
+
+
+def test_a_split_of_groups_of_single_rows_is_a_split_of_independent_rows() -> None:
+    x, y = slow_inputs(200), autoregressive(200, 0.0, 1)
+    law, other = Normal(np.zeros(200), 1.0), Normal(np.full(200, 0.2), 1.0)
+    plain, single = (prepare(x, input_kernel=RBF(0.5), groups=groups) for groups in (None, np.arange(200)))
+    one, two = (split.evaluate(y, {"": law}, draws=49)[""] for split in (plain, single))
+    assert one.test is not None
+    assert two.test is not None
+    np.testing.assert_array_equal(two.test.null_statistics, one.test.null_statistics)
+    assert (two.interval(), two.band, two.p_value_kind) == (one.interval(), one.band, "exact")
+    assert single.compare(y, law, other) == plain.compare(y, law, other)
+    assert calibration_test(y, law, groups=np.arange(200), replicates=99) == calibration_test(y, law, replicates=99)
+
+
+def test_point_estimates_of_a_split_do_not_change() -> None:
+    x, y, law = slow_inputs(200), autoregressive(200, 0.6, 1), Normal(np.zeros(200), 1.0)
+    plain, grouped = (prepare(x, input_kernel=RBF(0.5), groups=groups) for groups in (None, np.arange(200) // 4))
+    one, two = (split.evaluate(y, {"": law}, draws=49)[""] for split in (plain, grouped))
+    np.testing.assert_array_equal(two.values, one.values)
+    assert two.standard_error > one.standard_error
+    assert two.band.high > one.band.high
+
+
+def test_the_exact_test_draws_the_same_signs_as_the_leading_directions() -> None:
+    x, y, law = slow_inputs(60), autoregressive(60, 0.5, 1), Normal(np.zeros(60), 1.0)
+    split = prepare(x, input_kernel=RBF(0.5), groups=np.arange(60) // 3)
+    quick, exact = (split.congruence_test(y, law, draws=49, exact=exact) for exact in (False, True))
+    np.testing.assert_allclose(exact.null_statistics, quick.null_statistics, rtol=2e-2)
+    assert exact.blocks == quick.blocks == 20
+
+
+def test_the_kernel_calibration_error_is_tested_by_groups() -> None:
+    rng, groups = np.random.default_rng(0), np.repeat(np.arange(40), 5)
+    law = Normal(np.repeat(rng.standard_normal(40), 5), 1.0)
+    alone = by_group = 0
+    for _ in range(20):
+        y = law.loc + np.sqrt(0.5) * (np.repeat(rng.standard_normal(40), 5) + rng.standard_normal(200))
+        alone += calibration_test(y, law, replicates=99).p_value <= 0.05
+        test = calibration_test(y, law, replicates=99, groups=groups)
+        by_group += test.p_value <= 0.05
+    assert by_group <= 3 < alone
+    assert test.p_value_kind == "asymptotic in 40 blocks"
+    with pytest.raises(InvalidInputError, match="'consistency' takes rows as independent"):
+        calibration_test(y, law, method="consistency", groups=groups)
+
+
+def test_means_and_their_differences_are_resampled_by_whole_blocks() -> None:
+    rng, groups = np.random.default_rng(2), np.repeat(np.arange(25), 20)
+    blocks = blocks_of_groups(groups, 500)
+    covered = alone = 0
+    for seed in range(60):
+        values = np.repeat(rng.standard_normal(25), 20) + 0.3 * rng.standard_normal(500)
+        by_blocks = ScoreStatistics.of({"a": values}, keys=blocks.labels).estimates(blocks=blocks, seed=seed)["a"]
+        covered += by_blocks.low <= 0.0 <= by_blocks.high
+        plain = ScoreStatistics.of({"a": values}).estimates(seed=seed)["a"]
+        alone += plain.low <= 0.0 <= plain.high
+    assert alone <= 40 < 53 <= covered
+    metric = PointMetric(values, np.zeros(500), mean_of)
+    one, other = (PairedResampling(500, blocks=b).compare(metric) for b in (None, blocks))
+    assert other.difference == pytest.approx(one.difference)
+    assert other.high - other.low > 2.0 * (one.high - one.low)
+
+
+def test_halves_divide_no_group_and_leave_a_run_between_parts_of_time() -> None:
+    by_group = blocks_of_groups(np.arange(400) % 40, 400)
+    first, second = by_group.halves()
+    assert np.all(first ^ second)
+    assert not set(by_group.labels[first]) & set(by_group.labels[second])
+    runs = DependentBlocks(np.arange(400) // 10, 40, "time")
+    first, second = runs.halves()
+    assert min(first.sum(), second.sum()) >= 120
+    gaps = np.abs(np.flatnonzero(first)[:, None] - np.flatnonzero(second))
+    assert gaps.min() > 10
+
+
+def test_a_place_is_read_by_blocks_and_not_at_all_from_fewer_than_ten() -> None:
+    rng = np.random.default_rng(0)
+    shop = np.repeat(np.arange(60), 10)
+    pit = ndtr(np.repeat(rng.standard_normal(60), 10))
+    blocks = blocks_of_groups(shop, 600)
+    alone, by_blocks = (group_reading(pit, shop < 30, blocks=b) for b in (None, blocks))
+    assert by_blocks.shift == alone.shift
+    assert by_blocks.score_errors[0] > 2.0 * alone.score_errors[0]
+    assert group_reading(pit, shop < 5, blocks=blocks).p_value == 1.0

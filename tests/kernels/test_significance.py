@@ -24,7 +24,8 @@ from congruence.kernels import (
 )
 from congruence.kernels.congruence import test as significance
 from congruence.kernels.congruence.null_draws import null_draws
-from congruence.kernels.congruence.test import benjamini_hochberg, congruence_test, congruence_tests
+from congruence.kernels.congruence.outcome import benjamini_hochberg
+from congruence.kernels.congruence.test import congruence_test, congruence_tests
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.solvers import ConjugateGradient
 

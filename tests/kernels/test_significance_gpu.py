@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from congruence.kernels import Normal, Polynomial, prepare
+from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.conditional_calibration.null import draw_blocks, drawn_null, scores_on_card
-from congruence.kernels.conditional_calibration.pit_scores import pit_scores
 from congruence.kernels.congruence.diagnostics import kernel_diagnostics
 from congruence.kernels.congruence.test import congruence_tests
 from congruence.kernels.protocol.weighting import weighted_reference

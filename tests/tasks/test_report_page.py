@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.conditional_calibration.by_group import calibration_by_group
-from congruence.kernels.conditional_calibration.pit_scores import pit_scores
 from congruence.kernels.distributions import Gamma, Normal, Poisson
 from congruence.tasks.report.decision import decision, headlines
 from congruence.tasks.report.evaluation import evaluation_report, report_data

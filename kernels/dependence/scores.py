@@ -1,0 +1,39 @@
+"""Scores by which the dependence of rows is seen: what is left of a row's outcome beside its predicted law."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.calibration.pit import pit_values
+from congruence.kernels.calibration.pit_scores import mean_scores, pit_scores
+from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
+from congruence.kernels.distributions import Distribution
+
+
+def dependence_scores(y: Array, predictive: Distribution) -> Array:
+    """Of n rows, (n, r): the four PIT scores without noise of our own; of vector targets, standardised residuals."""
+    if y.ndim == 2:
+        spread = predictive.std()
+        return np.asarray((y - predictive.mean()) / np.where(spread > 0.0, spread, 1.0))
+    if predictive.is_discrete:
+        return mean_scores(*predictive.pit_range(y))
+    return pit_scores(pit_values(y, predictive))
+
+
+def version_blocks(dependence: RowDependence | None, y: Array, predictive: Distribution) -> DependentBlocks | None:
+    """Blocks of rows that may depend on each other beside a version's laws; None of independent rows.
+
+    Raises:
+        InvalidInputError: fewer than ten groups or runs of time.
+    """
+    return None if dependence is None else dependence.blocks(lambda: dependence_scores(y, predictive))
+
+
+def pair_blocks(
+    dependence: RowDependence | None, y: Array, first: Distribution, second: Distribution
+) -> DependentBlocks | None:
+    """Blocks of rows for the difference of two versions: runs of time as long as the longer of theirs."""
+    if dependence is None:
+        return None
+    return dependence.blocks(lambda: np.hstack([dependence_scores(y, law) for law in (first, second)]))

@@ -1,0 +1,137 @@
+"""Rows of a split that depend on each other: in memory and by row blocks alike, in verdicts, comparisons and halves."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.signal import lfilter
+
+from congruence.kernels import EXACT, Normal
+from congruence.kernels.dependence.blocks import RowDependence
+from congruence.tasks.scores.dependence import correlated_rows, dependence_of
+from congruence.tasks.scores.evaluation import (
+    AS_IF_TRUE,
+    CORRELATED,
+    NOT_AS_IF_TRUE,
+    ROW_CORRELATION,
+    Metric,
+    cce_status,
+    truth_p_value,
+)
+from congruence.tasks.scores.recalibration_preview import rows_to_try
+from congruence.tasks.solving.dependence import blocks_of_version
+from congruence.tasks.solving.measurement import measure
+from congruence.tasks.solving.measurement_store import from_bytes, to_bytes
+from congruence.tasks.solving.pass_runner import PassesHere
+from congruence.tasks.solving.row_blocks import _Split
+
+N = 300
+X = np.column_stack([np.sin(np.arange(N) / 50), np.cos(np.arange(N) / 75), np.ones(N)]).astype(np.float32)
+X /= np.linalg.norm(X, axis=1, keepdims=True)
+LAW = Normal(np.zeros(N), 1.0)
+
+
+def hourly(seed: int, rho: float = 0.5) -> np.ndarray:
+    noise = np.random.default_rng(seed).standard_normal(N)
+    noise[1:] *= np.sqrt(1.0 - rho**2)
+    return np.asarray(lfilter([1.0], [1.0, -rho], noise))
+
+
+class Blocks:
+    """Rows in three blocks, none of which begins where a group does."""
+
+    sizes = (100, 125, 75)
+
+    def __init__(self, y: np.ndarray, dependence: RowDependence) -> None:
+        self.y, self.dependence = y, dependence
+
+    def rows(self, block: int) -> slice:
+        start = sum(self.sizes[:block])
+        return slice(start, start + self.sizes[block])
+
+    def inputs(self, block: int) -> np.ndarray:
+        return X[self.rows(block)]
+
+    def targets(self, block: int) -> np.ndarray:
+        return self.y[self.rows(block)]
+
+    def predictive(self, block: int, version: str) -> Normal:
+        return LAW[self.rows(block)]
+
+    def keys(self, block: int) -> np.ndarray:
+        return np.arange(N)[self.rows(block)]
+
+    def weights(self, block: int) -> None:
+        return None
+
+    def row_dependence(self, block: int) -> RowDependence:
+        return self.dependence.of_rows(self.rows(block))
+
+
+@pytest.mark.parametrize("column", [{"time": np.arange(N)}, {"groups": np.arange(N) // 7}])
+def test_row_blocks_say_of_dependent_rows_what_memory_says(column: dict[str, np.ndarray]) -> None:
+    y, dependence = hourly(0) + 0.2, RowDependence.of(N, **column)
+    assert dependence is not None
+    settings = SimpleNamespace(seed=0, metrics=None)
+    held = measure(settings, EXACT, X, y, {"a": LAW}, keys=np.arange(N), dependence=dependence).of("a")
+    split = _Split(PassesHere(Blocks(y, dependence)), EXACT, 0)  # type: ignore[arg-type]
+    split.look_at(["a"])
+    split.find_dependent_rows(["a"])
+    solved = split.solve(N // 2, ["a"], lambda *_: None, draws=None, tested=True)
+    found = split.finish(solved, lambda *_: None)["a"]
+    calibration = split.calibration(["a"], lambda *_: None, split.run)["a"]
+    assert held.test is not None
+    assert held.calibration is not None
+    assert found.test is not None
+    assert held.expected is not None
+    assert (found.test.p_value, found.test.blocks) == (held.test.p_value, held.test.blocks)
+    assert found.uncertainty.standard_error == pytest.approx(held.result.standard_error, rel=1e-3)
+    assert (found.expected.low, found.expected.high) == pytest.approx((held.expected.low, held.expected.high), rel=1e-3)
+    assert calibration.test.p_value == held.calibration.test.p_value
+    assert calibration.test.null == held.calibration.test.null == "blocks"
+    bias, other = calibration.test.effects["bias"], held.calibration.test.effects["bias"]
+    assert (bias.low, bias.high) == pytest.approx((other.low, other.high), abs=2e-3)
+    assert "asymptotic in" in str(held.inference)
+
+
+def test_too_few_groups_are_said_in_the_place_of_p_values() -> None:
+    dependence = RowDependence.of(N, groups=np.arange(N) // 100)
+    settings = SimpleNamespace(seed=0, metrics=None)
+    found = from_bytes(to_bytes(measure(settings, EXACT, X, hourly(0), {"a": LAW}, dependence=dependence).of("a")))
+    assert (found.test, found.calibration, found.expected) == (None, None, None)
+    assert "3 groups among 300 rows" in str(found.inference)
+
+
+def test_correlation_that_nobody_named_is_found_but_not_where_rows_are_sorted_by_the_target() -> None:
+    def looked(y: np.ndarray, **labels: np.ndarray) -> object:
+        return correlated_rows(
+            y, LAW, None, keys=np.arange(N), labels=pd.DataFrame(labels, index=range(N)), embeddings=X, seed=0
+        )
+
+    independent = np.random.default_rng(1).standard_normal(N)
+    assert looked(independent) is None
+    assert looked(np.sort(independent)) is None
+    assert "name `time:`" in str(looked(hourly(0)))
+    shop = np.random.default_rng(2).permutation(np.repeat(np.arange(100), 3))
+    shared = np.sqrt(0.5) * (np.random.default_rng(3).standard_normal(100)[shop] + independent)
+    assert "`groups: shop`" in str(looked(shared, shop=shop))
+
+
+def test_no_version_is_called_wrong_by_p_values_that_do_not_hold() -> None:
+    wrong = {"cce_mean": Metric(0.2), "cce_p_value": Metric(0.001), "calibration_p_value": Metric(0.5)}
+    assert cce_status(wrong) == NOT_AS_IF_TRUE
+    correlated = wrong | {ROW_CORRELATION: Metric(0.6)}
+    assert cce_status(correlated) == CORRELATED
+    assert truth_p_value(correlated) == 1.0
+    assert cce_status(correlated | {"cce_p_value": Metric(0.4)}) == AS_IF_TRUE
+
+
+def test_a_preview_holds_out_whole_groups() -> None:
+    shop = np.arange(N) % 60
+    dependence = dependence_of(pd.DataFrame({"row_group": shop}))
+    blocks = blocks_of_version(dependence, hourly(0), LAW).blocks
+    chosen, half = rows_to_try(np.arange(N), 0, blocks)
+    assert not set(shop[chosen[half]]) & set(shop[chosen[~half]])
