@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 from prefect import flow
 from rich.table import Table
 
@@ -25,23 +24,27 @@ from congruence.flows.evaluation.tracking import for_workers
 from congruence.flows.prefect.dask_runner import on_workers_of
 from congruence.flows.prefect.journal import JOURNALED
 from congruence.kernels.errors import CongruenceError, InvalidInputError
+from congruence.kernels.withholding.rule import WithholdingRule
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.data import SplitSettings
-from congruence.tasks.data.new_inputs import in_words, new_inputs, rows_without_integers
+from congruence.tasks.data.new_inputs import in_words, new_inputs, rows_without_features, rows_without_integers
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.mlflow import log_reliability, place_of
 from congruence.tasks.mlflow.connection import persist, use_tracking
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion, resolve
-from congruence.tasks.report.reliability import REPORT_FILE, write_reliability
+from congruence.tasks.report.reliability import REPORT_FILE, headlines, write_reliability
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.folder_lock import in_use
 from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.points import row_frame
-from congruence.tasks.scores.reliability import Reliability, reliability
+from congruence.tasks.scores.reliability import LOSSES, Reliability, reliability
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.measurement_store import MeasurementAddress
+from congruence.tasks.solving.new_inputs import require_enough_rows, score_new_inputs
 from congruence.tasks.solving.solve import SolveWork
+
+_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ def score(
     split: str | None = None,
     output: Path | None = None,
     log: bool = True,
+    withhold: str | float | dict[str, str | float] | None = None,
 ) -> ScoredInputs:
     """Score new inputs by one version.
 
@@ -76,23 +80,30 @@ def score(
         split: name of the labelled split; by default ``reference:``, else the first of the file.
         output: folder to write to; by default one under ``scores`` in the home folder.
         log: log a run to MLflow as well, in the experiment ``<experiment>/<labelled split>/scores``.
+        withhold: a share of the inputs such as "5 %", or levels such as {"unusual": "1 %", "wrong": "5 %"}; by default
+            that of the evaluation file.
 
     Raises:
         CongruenceError: settings, data or a model that cannot be used.
     """
+    rule = WithholdingRule.of(settings.withhold if withhold is None else withhold)
     settings = for_workers(settings)
     use_tracking(settings.tracking)
     labelled = _labelled(settings, split)
-    chosen = with_fitted_encoder(settings).model_copy(update={"metrics": ["cce", "congruence_test"]})
+    chosen = with_fitted_encoder(settings).model_copy(update={"metrics": ["cce"]})
     reference, fresh = open_planned(labelled, chosen), open_planned(new_inputs(labelled, inputs), chosen)
+    require_enough_rows(reference)
     encoder = asking_encoder(chosen.encoder)
     protocol = encoder_protocol(chosen, encoder)
     version = persist(f"looking up {model}", lambda: resolve(model), chosen.tracking)
     label = version.label
     known, asked = rows_of(chosen, reference), rows_of(chosen, fresh)
     lacking = rows_without_integers(reference, fresh)
+    unreadable = {} if chosen.encoder.missing != "leave_out" else rows_without_features(fresh)
+    for rows in (lacking, {row: why for row, why in unreadable.items() if row not in lacking}):
+        if rows:
+            say(in_words(fresh, rows))
     if lacking:
-        say(in_words(fresh, lacking))
         asked = replace(asked, left_out=lacking)
     place = f"measurements/{reference.digest[:16]}-{fresh.digest[:16]}"
     key = f"{place}/{protocol.digest}-{(version.model_id or label).replace('/', '-')}.npz"
@@ -105,7 +116,8 @@ def score(
         measure_inputs.with_options(task_runner=runner)(chosen, work, version)
     measurement = kept.require()
     kept.remove()
-    assert measurement.test is not None
+    say(f"scoring {int(asked.valid.sum()):,} inputs by {int(known.valid.sum()):,} labelled rows; withheld: {rule}")
+    scores = score_new_inputs(protocol, known, asked, label, measurement.result, withhold=rule, seed=settings.seed)
     found = reliability(
         version,
         protocol,
@@ -113,7 +125,7 @@ def score(
         _summary(asked),
         row_frame(fresh, asked.reasons(), asked.valid),
         measurement.result,
-        measurement.test,
+        scores,
         asked.all_predictive(label),
         asked.all_targets() if fresh.settings.target_columns else None,
     )
@@ -133,7 +145,8 @@ def measure_inputs(settings: EvaluationSettings, work: SolveWork, version: Model
     served, failures = check(settings, known, [version])
     _raise(failures)
     for rows in (known, asked):
-        embed(settings, rows)
+        # A new input that cannot be read is withheld; it is no reason to say nothing of the others.
+        embed(settings if rows is known else settings.model_copy(update={"max_invalid": 1.0}), rows)
         rows.predictions[version.label] = kept_predictions(rows, served[version.label])
     for rows in (known, asked):
         if rows.valid.any():
@@ -167,22 +180,25 @@ def _summary(rows: EvaluatedRows) -> SplitSummary:
 def print_scores(scored: ScoredInputs) -> None:
     """Print what was found, and where everything is."""
     found, out = scored.reliability, results()
-    scores = found.valid_scores
+    out.print(str(found.judgement), soft_wrap=True)
     table = Table(
         title=f"{found.model.label} on new inputs, judged by split '{found.reference.name}'", title_justify="left"
     )
-    for name in ("inputs", "CCE", "noise floor", "withhold above", "withheld"):
+    for name in ("inputs", "unusual", "withheld", "CCE", "of a true version"):
         table.add_column(name, justify="right")
-    threshold = "nothing to withhold" if found.threshold is None else f"{found.threshold:.4g}"
-    mean, floor = scores["cce"].mean(), scores["cce_noise_floor"].mean()
+    values = headlines(found)
     judged = f"{found.inputs.valid_rows:,} of {found.inputs.rows:,}"
-    table.add_row(judged, f"{mean:.4g}", f"{floor:.4g}", threshold, f"{found.withheld:,}")
+    errors = (f"{values[name]:.4g}" if name in values else "–" for name in ("cce_mean", "cce_expected"))
+    table.add_row(judged, f"{found.unusual:,}", f"{found.withheld:,}", *errors)
     out.print(table)
-    for name, curve in found.curves.items():
-        half = int(np.argmin(np.abs(curve.withheld - 0.5)))
-        out.print(
-            f"{name}: {curve.random_loss:.4g} over all, {curve.kept_loss[half]:.4g} when the worse half is withheld"
-        )
+    for row in found.withheld_scores.head(_SHOWN).itertuples():
+        out.print(f"{row.key}: {row.reason}", soft_wrap=True, highlight=False, markup=False)
+    if len(found.withheld_scores) > _SHOWN:
+        out.print(f"and {len(found.withheld_scores) - _SHOWN:,} more")
+    for name, metric in LOSSES.items():
+        if f"{metric}_kept" in values:
+            kept = f"{values[f'{metric}_kept']:.4g} of those that stay"
+            out.print(f"{name} of the new inputs: {values[metric]:.4g} of all, {kept}")
     out.print(f"scores, report and pictures: {scored.folder / REPORT_FILE}", soft_wrap=True)
     if scored.place is not None:
         out.print(f"in MLflow: {scored.place}", soft_wrap=True)

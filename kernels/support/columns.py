@@ -51,14 +51,16 @@ class Column:
         singles = int((counts == 1).sum())
         return cls(name, low, high, frozenset(counts.index[counts > 0]), singles, bool(missing.any()))
 
-    def outside(self, values: pd.Series[Any]) -> Array:
-        """Which of some values no row comes near, (m,)."""
+    def outside(self, values: pd.Series[Any], *, by_category: bool = True) -> Array:
+        """Which of some values no row comes near, (m,); ``by_category``: whether a new category is one of them."""
         import pandas as pd
 
         missing = values.isna().to_numpy()
         found = missing & (not self.has_missing)
-        if self.categories is not None:
+        if self.categories is not None and by_category:
             return np.asarray(found | (~values.isin(list(self.categories)).to_numpy() & ~missing))
+        if np.isnan(self.low):
+            return np.asarray(found)
         numbers = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
         reach = self.high - self.low
         with np.errstate(invalid="ignore"):
@@ -77,7 +79,8 @@ class Column:
 
 @dataclass(frozen=True)
 class ColumnRanges:
-    """The columns of a split, and the runs of 0/1 columns of which always exactly one holds 1."""
+    """The columns of a split, the runs of 0/1 columns of which always exactly one holds 1, and the names of the columns
+    that are ``judged`` by their categories."""
 
     columns: tuple[Column, ...]
     one_hot: tuple[tuple[str, ...], ...] = ()
@@ -96,10 +99,7 @@ class ColumnRanges:
 
     def outside(self, table: pd.DataFrame) -> Array:
         """Which columns of each row hold what no row of the split comes near, (m, columns + runs) booleans."""
-        parts = [
-            column.outside(table[column.name]) if column.name in self.judged else np.zeros(len(table), bool)
-            for column in self.columns
-        ]
+        parts = [column.outside(table[column.name], by_category=column.name in self.judged) for column in self.columns]
         parts += [table[list(names)].sum(axis=1).to_numpy() != 1 for names in self.one_hot]
         return np.stack(parts, axis=1) if parts else np.zeros((len(table), 0), bool)
 

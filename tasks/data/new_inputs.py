@@ -44,6 +44,14 @@ def rows_without_integers(labelled: Split, fresh: Split) -> dict[int, str]:
     return dict(sorted(found.items()))
 
 
+def rows_without_features(fresh: Split) -> dict[int, str]:
+    """Rows of a split of tabular features that lack one, and why, by row: they have no embedding."""
+    if fresh.settings.input_kind != "features":
+        return {}
+    found = {shard.start + row: reason for shard in fresh.shards for row, reason in fresh.features(shard)[1].items()}
+    return dict(sorted(found.items()))
+
+
 def in_words(fresh: Split, lacking: dict[int, str]) -> str:
     """What is said of rows that are left out, before the work on the others."""
     first, why = next(iter(lacking.items()))

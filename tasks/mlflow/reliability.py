@@ -16,9 +16,9 @@ from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.tables import table_json
 from congruence.tasks.report.reliability import REPORT_FILE, SCORES_FILE, headlines
 from congruence.tasks.scores.evaluation import SplitSummary
-from congruence.tasks.scores.reliability import FALSE_DISCOVERIES, Reliability
+from congruence.tasks.scores.reliability import Reliability
 
-POINTS_FILE, REJECTION_FILE = "tables/points.json", "tables/rejection.json"
+POINTS_FILE, REJECTION_FILE, RISK_FILE = "tables/points.json", "tables/rejection.json", "tables/risk_coverage.json"
 _DATASET_DIGEST = 36
 
 
@@ -42,6 +42,8 @@ def log_reliability(found: Reliability, files: Sequence[Path], settings: Trackin
     tables = {POINTS_FILE: table_json(found.extremes(settings.table_rows))}
     if found.curves:
         tables[REJECTION_FILE] = table_json(found.rejection_table())
+    if found.judgement.curves:
+        tables[RISK_FILE] = table_json(found.risk_coverage_table())
 
     def log_files() -> None:
         for path in files:
@@ -72,7 +74,7 @@ def _open(client: MlflowClient, found: Reliability, settings: TrackingSettings) 
         PREFIX + "protocol_digest": found.protocol.digest,
     }
     # Labels that were added to the inputs change what is logged, and the digest of the inputs does not say so.
-    identity = identity_digest(tags | {"losses": sorted(found.curves), "threshold": found.threshold})
+    identity = identity_digest(tags | {"losses": sorted(found.curves), "rule": str(found.rule)})
     name = f"{found.model.label} on {found.inputs.rows:,} new inputs"
     return open_identified(
         client, settings.scores_experiment_name(found.reference.name), name, identity, tags, settings
@@ -92,7 +94,7 @@ def _params(found: Reliability) -> dict[str, str]:
         "labelled": "yes" if found.curves else "no",
         "protocol": found.protocol.name,
         "protocol_digest": found.protocol.digest,
-        "false_discovery_rate": FALSE_DISCOVERIES,
+        "rule": found.rule,
     }
     return {name: str(value) for name, value in values.items()}
 
@@ -115,13 +117,12 @@ def _dataset(split: SplitSummary, context: str) -> DatasetInput:
 
 def _note(found: Reliability) -> str:
     inputs, reference = found.inputs, found.reference
-    threshold = "No input's error stands out from noise: none need be withheld."
-    if found.threshold is not None:
-        threshold = f"**{found.withheld:,}** should be withheld: CCE above {found.threshold:.4g}."
     lines = [
+        str(found.judgement),
+        "",
         f"**{found.model.label}** on {inputs.valid_rows:,} of {inputs.rows:,} new inputs, judged by the "
         f"{reference.valid_rows:,} labelled rows of **{reference.name}** (protocol `{found.protocol.digest}`). "
-        f"{threshold}",
+        f"**{found.withheld:,}** should be withheld, **{found.unusual:,}** are unusual ({found.rule}).",
         "",
         *(f"- {name}: {value:.4g}" for name, value in headlines(found).items()),
         "",

@@ -18,7 +18,7 @@ from congruence.tasks.plots.calibration import (
     reliability_diagram,
 )
 from congruence.tasks.plots.points import cce_histogram, embedding_map, extreme_rows, extremes
-from congruence.tasks.plots.rejection import rejection_curves, rejection_panels
+from congruence.tasks.plots.rejection import rejection_curves, rejection_panels, risk_coverage
 from congruence.tasks.plots.slices import cce_by_slice
 from congruence.tasks.plots.versions import versions_figure
 from congruence.tasks.scores.counts import CountFit, count_fit
@@ -39,6 +39,7 @@ __all__ = [
     "rejection_curves",
     "rejection_panels",
     "reliability_diagram",
+    "risk_coverage",
     "versions_figure",
 ]
 

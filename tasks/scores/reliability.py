@@ -1,4 +1,4 @@
-"""How far a version can be trusted on single inputs: their CCE, whether it is real, and which inputs to withhold."""
+"""How far a version can be trusted on single inputs: what is said of each, and which to withhold."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.congruence.outcome import CongruenceTest, benjamini_hochberg
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.rejection import RejectionCurve, rejection_curve
 from congruence.kernels.scores import point_scores
+from congruence.kernels.withholding.input_scores import InputScores
+from congruence.kernels.withholding.judgement import WithholdingJudgement
+from congruence.kernels.withholding.rule import WithholdingRule
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.names import MEANS
 
 LOSSES = {MEANS[metric]: metric for metric in ("mae", "nll_mean", "crps_mean")}
-FALSE_DISCOVERIES = 0.05
+TABLE = ("key", "support_p_value", "effective_rows", "cce", "cce_expected", "cce_p_value", "withhold", "reason")
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,12 @@ class Reliability:
     Attributes:
         reference: the labelled split.
         inputs: the new inputs.
-        scores: one row per input in their order; invalid ones with a reason and NaN.
-        threshold: inputs of higher CCE are suggested to be withheld; None where no error was found to be real.
-        curves: what withholding by CCE gains, by loss, where the inputs have targets.
+        scores: one row per input in their order, the columns of ``TABLE`` first; rows that cannot be read are withheld,
+            with a reason and NaN.
+        unusual: number of inputs that are unusual at the rule's level.
+        rule: by which inputs are withheld.
+        judgement: what withholding does on the labelled split.
+        curves: what withholding by CCE gains on the inputs themselves, by loss, where they have targets.
     """
 
     model: ModelVersion
@@ -40,7 +44,9 @@ class Reliability:
     inputs: SplitSummary
     protocol: EvaluationProtocol
     scores: pd.DataFrame = field(repr=False)
-    threshold: float | None
+    unusual: int
+    rule: WithholdingRule
+    judgement: WithholdingJudgement = field(repr=False)
     curves: dict[str, RejectionCurve] = field(repr=False)
 
     @property
@@ -50,18 +56,24 @@ class Reliability:
 
     @property
     def withheld(self) -> int:
-        """Number of inputs suggested to be withheld."""
+        """Number of inputs that could be read and are withheld."""
         return int(self.valid_scores["withhold"].astype(bool).sum())
 
+    @property
+    def withheld_scores(self) -> pd.DataFrame:
+        """The withheld inputs, the least usual first, then those of highest CCE beyond a true version's."""
+        chosen = self.scores[self.scores["withhold"].astype(bool)]
+        excess = chosen["cce"] ** 2 - chosen["cce_expected"] ** 2
+        order = np.lexsort((-excess.fillna(np.inf), chosen["support_p_value"].fillna(2.0) * chosen["cce"].isna()))
+        return chosen.iloc[order]
+
     def extremes(self, count: int) -> pd.DataFrame:
-        """The ``count`` inputs of highest CCE and as many of the lowest, with their row numbers."""
-        ordered = self.valid_scores.drop(columns=["valid", "reason"]).sort_values("cce", ascending=False, kind="stable")
-        count = min(count, -(-len(ordered) // 2))
-        worst, best = ordered.head(count), ordered.tail(min(count, len(ordered) - count)).iloc[::-1]
-        labels = [f"highest CCE {i + 1}" for i in range(len(worst))] + [f"lowest CCE {i + 1}" for i in range(len(best))]
-        table = pd.concat([worst, best])
-        table.insert(0, "part", labels)
-        table.insert(1, "row", table.index)
+        """``count`` withheld inputs and as many of those that stay, of lowest CCE, with their row numbers."""
+        withheld = self.withheld_scores.head(count)
+        stay = self.valid_scores[~self.valid_scores["withhold"].astype(bool)]
+        stay = stay.sort_values("cce", kind="stable").head(count)
+        table = pd.concat([withheld, stay])
+        table.insert(0, "row", table.index)
         return table
 
     def rejection_table(self) -> pd.DataFrame:
@@ -78,6 +90,25 @@ class Reliability:
             }
         return pd.DataFrame(columns)
 
+    def risk_coverage_table(self) -> pd.DataFrame:
+        """The curves of the labelled split as numbers: by loss, what is withheld first, and the share withheld."""
+        parts = [
+            pd.DataFrame(
+                {
+                    "loss": loss,
+                    "withheld first": criterion,
+                    "withheld_share": curve.withheld,
+                    "kept": curve.kept_loss,
+                    "random": curve.random_loss,
+                    "random_low": curve.random_low,
+                    "random_high": curve.random_high,
+                }
+            )
+            for loss, by_criterion in self.judgement.curves.items()
+            for criterion, curve in by_criterion.items()
+        ]
+        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
 
 def reliability(
     model: ModelVersion,
@@ -86,31 +117,20 @@ def reliability(
     inputs: SplitSummary,
     rows: pd.DataFrame,
     result: CongruenceResult,
-    test: CongruenceTest,
+    found: InputScores,
     predictive: Distribution,
     targets: Array | None,
-    *,
-    level: float = FALSE_DISCOVERIES,
 ) -> Reliability:
     """Put together what was measured at the inputs.
 
     Args:
         rows: key, valid, reason and any other columns of every input.
-        result: CCE and noise floor of the valid inputs.
-        test: the congruence test at the valid inputs.
+        result: CCE of the valid inputs, by which those with targets are ranked.
+        found: what is said of the valid inputs.
         predictive: the version's distributions there.
         targets: of the valid inputs, where there are any.
-        level: false discovery rate at which an error counts as real.
     """
-    values = result.values
-    threshold = abstention_threshold(values, benjamini_hochberg(test.point_p_values) <= level)
-    columns = {
-        "cce": values,
-        "cce_noise_floor": result.noise_floor_values,
-        "cce_excess": result.excess_values,
-        "cce_p_value": test.point_p_values,
-        "cce_q_value": benjamini_hochberg(test.point_p_values),
-    }
+    columns = found.columns()
     if targets is not None:
         columns |= point_scores(predictive, targets)
     elif np.ndim(predictive.mean()) == 1:
@@ -118,43 +138,23 @@ def reliability(
     valid = rows["valid"].to_numpy(bool)
     scores = rows.copy()
     for name, column in columns.items():
-        if np.ndim(column) == 1:
-            spread = np.full(len(rows), np.nan)
-            spread[valid] = column
-            scores[name] = spread
-    scores["withhold"] = pd.array([pd.NA] * len(rows), dtype="boolean")
-    scores.loc[valid, "withhold"] = np.zeros(len(values), bool) if threshold is None else values > threshold
+        if name in ("key", "withhold", "reason") or np.ndim(column) != 1:
+            continue
+        spread = np.full(len(rows), np.nan)
+        spread[valid] = column
+        scores[name] = spread
+    # Nobody can vouch for what could not be read.
+    withhold = np.ones(len(rows), bool)
+    withhold[valid] = found.withhold
+    scores["withhold"] = withhold
+    reason = scores["reason"].to_numpy(dtype=object, copy=True)
+    reason[valid] = found.reason
+    scores["reason"] = reason
+    scores = scores[[*TABLE, *(name for name in scores if name not in TABLE)]]
     losses = {name: columns[name] for name in LOSSES if name in columns}
     curves = {
-        name: rejection_curve(values, loss)
+        name: rejection_curve(result.values, loss)
         for name, loss in losses.items()
         if len(loss) > 1 and np.isfinite(loss).all()
     }
-    return Reliability(model, reference, inputs, protocol, scores, threshold, curves)
-
-
-def abstention_threshold(cce: Array, real: Array) -> float | None:
-    """The CCE that best separates points whose error is ``real`` from the others: fewest points on the wrong side.
-
-    Halfway between two neighbouring values; None where no error is real.
-
-    Raises:
-        InvalidInputError: another number of flags than of values.
-    """
-    if len(cce) != len(real):
-        raise InvalidInputError(f"real: {len(real)} flags for {len(cce)} CCE values")
-    if not np.any(real):
-        return None
-    order = np.argsort(cce, kind="stable")
-    values, flags = np.asarray(cce, dtype=np.float64)[order], np.asarray(real, dtype=bool)[order]
-    # With the k smallest kept: real errors among them are missed, harmless points above them are withheld.
-    missed = np.concatenate([[0], np.cumsum(flags)])
-    harmless = np.concatenate([[0], np.cumsum(~flags)])
-    wrong = missed + harmless[-1] - harmless
-    apart = np.concatenate([[True], values[1:] > values[:-1], [True]])
-    kept = int(np.argmin(np.where(apart, wrong, len(values) + 1)))
-    if kept == 0:
-        return float(values[0] / 2.0)
-    if kept == len(values):
-        return float(values[-1])
-    return float((values[kept - 1] + values[kept]) / 2.0)
+    return Reliability(model, reference, inputs, protocol, scores, found.unusual, found.rule, found.judgement, curves)

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.withholding.rule import WithholdingRule
 from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.data.settings import SplitSettings
@@ -60,6 +62,10 @@ class EvaluationSettings(Strict):
     cluster: ClusterSettings = ClusterSettings()
     tracking: TrackingSettings = TrackingSettings()
     gate: GateSettings | None = None
+    withhold: float | str | dict[str, float | str] | None = Field(
+        default=None,
+        description="which new inputs `score` withholds: a share such as 5 %, or levels (unusual: 1 %, wrong: 5 %)",
+    )
     watch: WatchSettings = WatchSettings()
     notify: NotificationSettings | None = Field(default=None, description="where failures are reported")
     home: Path | None = Field(default=None, description="by default $CONGRUENCE_HOME, else .congruence here")
@@ -78,6 +84,15 @@ class EvaluationSettings(Strict):
         if _field(given, "reference") is not None:
             found["reference"] = _with_exposure(_field(given, "reference"), named)
         return {**given, **found} if isinstance(given, dict) else given
+
+    @field_validator("withhold")
+    @classmethod
+    def _withhold_is_a_rule(cls, given: Any) -> Any:
+        try:
+            WithholdingRule.of(given)
+        except InvalidInputError as error:
+            raise ValueError(str(error)) from error
+        return given
 
     @model_validator(mode="after")
     def _splits_have_names_of_their_own(self) -> EvaluationSettings:

@@ -146,6 +146,7 @@ def test_columns_of_names_that_are_new_in_every_row_judge_nothing(drivers):
     ranges = ColumnRanges.of(named)
     new = named.iloc[:50].assign(policy=[f"q{row}" for row in range(50)])
     assert not ranges.outside(new).any()
+    assert ranges.outside(new.assign(policy=None)).sum() == 50
     assert ranges.named("policy").held().endswith("other values")
 
 

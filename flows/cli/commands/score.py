@@ -17,6 +17,10 @@ def score(
     split: Annotated[str | None, typer.Option(help="Name of the labelled split; by default the first.")] = None,
     output: Annotated[Path | None, typer.Option(help="Folder to write to; by default in the home folder.")] = None,
     log: Annotated[bool, typer.Option(help="Log a run to MLflow as well.")] = True,
+    withhold: Annotated[
+        str | None,
+        typer.Option(help="Share of the inputs to withhold, such as '5 %'; by default what is unusual or wrong."),
+    ] = None,
     home: Home = None,
     debug: Debug = False,
 ) -> None:
@@ -29,5 +33,5 @@ def score(
             from congruence.flows.operations.score_inputs import print_scores
             from congruence.flows.operations.score_inputs import score as score_inputs
 
-            scored = score_inputs(settings, model, inputs, split, output, log)
+            scored = score_inputs(settings, model, inputs, split, output, log, withhold)
         print_scores(scored)

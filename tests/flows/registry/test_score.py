@@ -16,11 +16,10 @@ from typer.testing import CliRunner
 from congruence.flows.cli.app import app
 from congruence.flows.operations import score_inputs
 from congruence.flows.operations.score_inputs import ScoredInputs, score
-from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.mlflow import log_reliability
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.scores.reliability import abstention_threshold
+from congruence.tasks.scores.reliability import TABLE
 from congruence.tasks.settings.evaluation import load_settings
 
 LAW = {"protocol": {"base": "exact", "regularization": 0.01}}
@@ -37,13 +36,23 @@ def scored(registry: Any, rows_file: Callable[..., Path], prefect_server: None) 
 def test_every_input_is_scored_and_the_wrong_half_withheld(scored: ScoredInputs) -> None:
     scores = pd.read_parquet(scored.folder / "scores.parquet")
     assert len(scores) == 200
-    assert scores[["cce", "cce_noise_floor", "cce_p_value", "mean", "std"]].notna().all().all()
-    withheld = scores["withhold"].astype(bool)
+    assert tuple(scores.columns[:8]) == TABLE
+    assert scores[["support_p_value", "effective_rows", "mean", "std"]].notna().all().all()
+    usual = scores["support_p_value"] > 0.01
+    assert scores.loc[usual, ["cce", "cce_expected", "cce_p_value"]].notna().all().all()
+    withheld = scores["withhold"]
     right = scores["half"] == "right"
     assert withheld[right].mean() > 0.9
+    assert (withheld & usual)[~right].mean() < 0.1
     assert withheld.sum() == scored.reliability.withheld
     assert scores.loc[right, "cce"].median() > 2 * scores.loc[~right, "cce"].median()
-    assert scores.loc[withheld, "cce"].min() > scored.reliability.threshold >= scores.loc[~withheld, "cce"].max()
+    reasons = scores.loc[withheld & usual & right, "reason"]
+    assert reasons.str.contains("predicted spreads above predictions").mean() > 0.9
+    assert scores.loc[~withheld, "reason"].eq("").all()
+    table = pd.read_csv(scored.folder / "scores.csv")
+    assert tuple(table.columns) == TABLE
+    assert table["withhold"].tolist() == withheld.tolist()
+    assert str(scored.reliability.judgement).startswith("Withholding where the version is wrong helps")
 
 
 def test_losses_fall_when_the_worst_are_withheld(scored: ScoredInputs) -> None:
@@ -55,8 +64,10 @@ def test_losses_fall_when_the_worst_are_withheld(scored: ScoredInputs) -> None:
     summary = json.loads((scored.folder / "summary.json").read_text())
     assert summary["withheld"] == scored.reliability.withheld
     assert summary["rejection_gain"]["nll"] > 0.2
-    assert {path.name for path in scored.folder.glob("*.png")} == {"inputs.png", "rejection.png"}
-    assert "should be withheld" in (scored.folder / "report.html").read_text()
+    assert {path.name for path in scored.folder.glob("*.png")} == {"risk-coverage.png", "rejection.png"}
+    page = (scored.folder / "report.html").read_text()
+    assert "should be withheld" in page
+    assert page.index("Withholding where the version is wrong helps") < page.index("should be withheld")
 
 
 def test_mlflow_has_the_same_once(registry: Any, scored: ScoredInputs) -> None:
@@ -69,7 +80,8 @@ def test_mlflow_has_the_same_once(registry: Any, scored: ScoredInputs) -> None:
     assert run.data.params["reference"] == "circle"
     metrics, scores = run.data.metrics, found.valid_scores
     assert metrics["withheld_share"] == found.withheld / 200
-    assert metrics["threshold"] == found.threshold
+    assert metrics["withholding_helps"] == 1.0
+    assert run.data.params["rule"] == "unusual at 1 %, wrong at a false discovery rate of 5 %"
     assert metrics["mae_kept"] == scores.loc[~scores["withhold"].astype(bool), "absolute_error"].mean()
     assert metrics["mae_kept"] < 0.8 * metrics["mae"]
     assert metrics["nll_mean_rejection_gain"] > 0.2
@@ -82,6 +94,9 @@ def test_mlflow_has_the_same_once(registry: Any, scored: ScoredInputs) -> None:
         "plots/rejection.png",
         "tables/points.json",
         "tables/rejection.json",
+        "tables/risk_coverage.json",
+        "plots/risk-coverage.png",
+        "scores.csv",
     }
     assert {item.dataset.name for item in run.inputs.dataset_inputs} == {"circle", "inputs"}
     paths = [scored.folder / "report.html"]
@@ -96,7 +111,7 @@ def test_unlabelled_inputs_get_the_same_numbers_from_the_command(registry: Any, 
     frame = pd.read_parquet(registry.folder / "new.parquet").drop(columns=["y", "half"])
     frame.loc[3, "cos"] = np.nan
     frame.to_parquet(bare)
-    file, output = registry.file(**LAW, max_invalid=0.1), registry.folder / "output"
+    file, output = registry.file(**LAW), registry.folder / "output"
     arguments = [
         "score",
         file,
@@ -113,10 +128,12 @@ def test_unlabelled_inputs_get_the_same_numbers_from_the_command(registry: Any, 
     shown = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert shown.exit_code == 0, shown.output
     assert "199 of 200" in shown.output
+    assert "1 row is left out of 200" in shown.output
     assert "in MLflow" not in shown.output
     scores, labelled = pd.read_parquet(output / "scores.parquet"), pd.read_parquet(scored.folder / "scores.parquet")
     assert "cos" in scores.loc[3, "reason"]
     kept = scores["valid"]
+    assert scores.loc[3, "withhold"]
     np.testing.assert_allclose(scores.loc[kept, "cce"], labelled.loc[kept, "cce"], rtol=1e-6)
     assert not (output / "rejection.png").exists()
 
@@ -145,7 +162,7 @@ def test_an_input_without_its_whole_number_is_left_out_and_the_others_are_scored
     monkeypatch.setattr(score_inputs, "say", lines.append)
     settings = registry.settings(**LAW, splits=[split | {"model_inputs": ["angle", "part"]}])
     made = score(settings, "whole/1", str(registry.folder / "lacking.parquet"), log=False)
-    (line,) = lines
+    line = lines[0]
     assert "1 row is left out of 60" in line
     assert "lacking.parquet, row 7: model input 'part' is missing" in line
     scores = pd.read_parquet(made.folder / "scores.parquet")
@@ -182,12 +199,7 @@ def test_a_labelled_split_needs_its_target(registry: Any) -> None:
         score.fn(registry.settings(), "angle/1", "nowhere", split="other")
 
 
-def test_the_threshold_separates_best() -> None:
-    cce = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
-    assert abstention_threshold(cce, cce > 0.25) == pytest.approx(0.25)
-    assert abstention_threshold(cce, np.zeros(5, bool)) is None
-    assert abstention_threshold(cce, np.ones(5, bool)) == pytest.approx(0.05)
-    assert abstention_threshold(cce, np.array([0, 1, 0, 0, 1], bool)) == pytest.approx(0.45)
-    assert abstention_threshold(np.array([1.0, 1.0]), np.array([True, False])) in (0.5, 1.0)
-    with pytest.raises(InvalidInputError, match="2 flags for 5"):
-        abstention_threshold(cce, np.ones(2, bool))
+def test_a_share_is_a_rule_and_other_words_are_none(registry: Any) -> None:
+    assert load_settings(registry.file(**LAW, withhold="5 %")).withhold == "5 %"
+    with pytest.raises(SettingsError, match="expected a share inside"):
+        load_settings(registry.file(**LAW, withhold="a lot"))

@@ -1,0 +1,86 @@
+"""New inputs scored by a version on a labelled split: embeddings, columns and predictions from their stores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from congruence.kernels.congruence.preparation import prepare
+from congruence.kernels.congruence.result import CongruenceResult
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.gram.landmarks import LEADING
+from congruence.kernels.protocol.evaluation import resolved_output_kernel
+from congruence.kernels.protocol.protocol import EvaluationProtocol
+from congruence.kernels.solvers import Nystrom
+from congruence.kernels.solvers.planning import DENSE_LIMIT
+from congruence.kernels.support.conformal import FEWEST_ROWS
+from congruence.kernels.withholding.input_scores import InputScores
+from congruence.kernels.withholding.scorer import input_scorer
+from congruence.tasks.data import Split
+from congruence.tasks.models.evaluated_rows import EvaluatedRows
+
+
+def score_new_inputs(
+    protocol: EvaluationProtocol,
+    known: EvaluatedRows,
+    asked: EvaluatedRows,
+    label: str,
+    result: CongruenceResult,
+    *,
+    withhold: Any | None = None,
+    seed: int = 0,
+) -> InputScores:
+    """What is said of the valid rows of ``asked`` by the labelled rows ``known``.
+
+    Args:
+        protocol: under which the CCE was measured.
+        known, asked: with the predictions of the version ``label``.
+        result: its CCE and noise floor at the valid rows of ``asked``.
+        withhold: see ``WithholdingRule.of``.
+        seed: of folds, hold-out and draws.
+    """
+    dtype = np.float64 if int(known.valid.sum()) <= DENSE_LIMIT else np.float32
+    raw, new = (rows.embeddings().astype(dtype) for rows in (known, asked))
+    x, query = protocol.apply(raw), protocol.apply(new)
+    quick = Nystrom(LEADING)  # only the leading spectrum is read
+    prepared = prepare(x, input_kernel=protocol.input_kernel, regularization=protocol.regularization, solver=quick)
+    y, groups = known.all_targets(), known.split.design().groups
+    scorer = input_scorer(
+        prepared,
+        y,
+        known.all_predictive(label),
+        raw=raw,
+        columns=table_columns(known),
+        withhold=withhold,
+        groups=None if groups is None else groups[known.valid],
+        output_kernel=resolved_output_kernel(protocol, y, x, prepared),
+        keys=_keys(known),
+        seed=seed,
+    )
+    keys = _keys(asked)
+    return scorer.score(query, raw=new, columns=table_columns(asked), keys=keys, split_keys=_keys(known), result=result)
+
+
+def table_columns(rows: EvaluatedRows) -> pd.DataFrame | None:
+    """The columns of the valid rows that encoder and model read, in that order; None of images, texts and vectors."""
+    settings = rows.split.settings
+    if settings.input_kind != "features" or len(settings.input_columns) == 1 != rows.store.dimension:
+        return None
+    names = list(dict.fromkeys([*settings.input_columns, *settings.model_input_columns]))
+    frames = [rows.split.frame(shard, names) for shard in rows.split.shards]
+    return pd.concat(frames, ignore_index=True)[rows.valid].reset_index(drop=True)
+
+
+def require_enough_rows(split: Split) -> None:
+    """Raise InvalidInputError where a labelled split is too short to say what is usual."""
+    if split.rows < FEWEST_ROWS:
+        raise InvalidInputError(
+            f"split {split.name!r}: {split.rows} rows; at least {FEWEST_ROWS} labelled rows must say what is usual: "
+            "name a longer split with --split"
+        )
+
+
+def _keys(rows: EvaluatedRows) -> Any:
+    return np.asarray(rows.split.keys_of(rows.split.shards))[rows.valid]

@@ -1,0 +1,230 @@
+"""Trust on new inputs: planted rows in real tables, pictures that are none, and versions whose faults are known.
+
+``python tests/benchmarks/trust_on_new_inputs.py DATA [part ...]``; DATA is a folder with ``motor-claims``,
+``bike-hourly``, ``protein`` and ``bccd``; parts are tables, claims, images, simulated, speed.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from congruence.kernels import RBF, Normal, Poisson, Polynomial, prepare
+from congruence.kernels.support.conformal import Support
+
+LABELLED, ORDINARY, PLANTED = 20_000, 4_000, 40
+KINDS = ("beyond the range", "unit error (x 100)", "below the range", "category never seen", "missing")
+
+
+def tables(data: Path) -> dict[str, tuple[pd.DataFrame, list[str]]]:
+    """Five tables: numbers and categories as they are read, and which columns are categories."""
+    motor = pd.read_csv(data / "motor-claims/motorcycle-claims.csv.gz")
+    long = pd.read_csv(data / "motor-claims/claims-of-policies-over-three-years.csv.gz")
+    bikes = pd.read_csv(data / "bike-hourly/hour.csv.gz")
+    protein = pd.read_csv(data / "protein/data.csv.gz", header=None).add_prefix("F")
+    from sklearn.datasets import load_diabetes
+
+    diabetes = load_diabetes(as_frame=True, scaled=False).data
+    return {
+        "motorcycle claims": (motor[["agarald", "fordald", "bonuskl", "kon", "zon", "mcklass"]], ["kon", "zon"]),
+        "policies over three years": (
+            long[[name for name in ("agecat", "valuecat", "period") if name in long]].assign(
+                rank=np.arange(len(long)) / len(long)
+            ),
+            ["agecat", "valuecat"],
+        ),
+        "bikes by the hour": (
+            bikes[["hr", "temp", "atemp", "hum", "windspeed", "season", "weathersit"]],
+            ["season", "weathersit"],
+        ),
+        "protein": (protein.select_dtypes("number").iloc[:, 1:], []),
+        "diabetes": (diabetes, ["sex"]),
+    }
+
+
+def encoded(table: pd.DataFrame, categories: list[str], known: pd.DataFrame) -> np.ndarray:
+    """Standardised numbers, and categories as columns of 0 and 1, by what ``known`` holds."""
+    numbers = [name for name in table if name not in categories]
+    parts = [table[numbers].astype(float).fillna(known[numbers].mean())]
+    parts += [
+        pd.DataFrame({f"{name}={value}": table[name] == value for value in known[name].unique()}) for name in categories
+    ]
+    return pd.concat(parts, axis=1).astype(float).to_numpy()
+
+
+def planted(table: pd.DataFrame, categories: list[str], rng: np.random.Generator) -> dict[str, pd.DataFrame]:
+    """Rows of five kinds, each an ordinary row with one cell changed in one of its columns."""
+    numbers = [name for name in table if name not in categories and table[name].std() > 0]
+    found = {}
+    for kind in KINDS:
+        rows = table.sample(PLANTED, random_state=int(rng.integers(2**31)), replace=True).reset_index(drop=True)
+        rows = rows.astype(dict.fromkeys(rows, object))
+        for row in range(PLANTED):
+            name = numbers[row % len(numbers)]
+            low, high = float(table[name].min()), float(table[name].max())
+            if kind == "beyond the range":
+                rows.loc[row, name] = high + 1.25 * (high - low)
+            elif kind == "below the range":
+                rows.loc[row, name] = low - 1.25 * (high - low)
+            elif kind == "unit error (x 100)":
+                rows.loc[row, name] = 100.0 * high if high > 0 else 100.0 * low
+            elif kind == "missing":
+                rows.loc[row, name] = np.nan
+            elif categories:
+                rows.loc[row, categories[row % len(categories)]] = "?"
+        if kind == "category never seen" and not categories:
+            continue
+        found[kind] = rows.astype(dict.fromkeys(numbers, float))
+    return found
+
+
+def try_tables(data: Path) -> None:
+    for name, (table, categories) in tables(data).items():
+        try_table(name, table.sample(frac=1, random_state=0).reset_index(drop=True), categories)
+
+
+def try_table(name: str, table: pd.DataFrame, categories: list[str]) -> None:
+    ordinary = min(ORDINARY, len(table) // 3)
+    known = table[ordinary : ordinary + LABELLED].reset_index(drop=True)
+    raw = encoded(known, categories, known)
+    mean, scale = raw.mean(axis=0), np.where(raw.std(axis=0) > 0, raw.std(axis=0), 1.0)
+    support = Support.of((raw - mean) / scale, columns=known)
+
+    def unusual(rows: pd.DataFrame) -> float:
+        return float(support.at((encoded(rows, categories, known) - mean) / scale, rows).unusual().mean())
+
+    rows = planted(known, categories, np.random.default_rng(0))
+    said = ", ".join(f"{kind} {unusual(some):.1%}" for kind, some in rows.items())
+    print(f"{name}: {len(known):,} labelled; ordinary called unusual {unusual(table[:ordinary]):.2%}; found: {said}")
+    first = rows["beyond the range"][:1]
+    x = (encoded(first, categories, known) - mean) / scale
+    print("   ", support.reason(support.at(x, first), 0, x, first))
+
+
+def try_claims(data: Path) -> None:
+    """A version of the motorcycle claims, in full: what is withheld of ordinary rows, and what is said."""
+    from sklearn.linear_model import PoissonRegressor
+
+    table = pd.read_csv(data / "motor-claims/motorcycle-claims.csv.gz").query("duration > 0")
+    table = table.sample(frac=1, random_state=0).reset_index(drop=True)
+    inputs, categories = ["agarald", "fordald", "bonuskl", "kon", "zon", "mcklass"], ["kon", "zon"]
+    parts = {"train": table[:20_000], "labelled": table[20_000:40_000], "new": table[40_000:44_000]}
+    x = {name: encoded(part[inputs].reset_index(drop=True), categories, table[inputs]) for name, part in parts.items()}
+    mean, scale = x["train"].mean(axis=0), x["train"].std(axis=0)
+    x = {name: (part - mean) / scale for name, part in x.items()}
+    exposure = {name: part["duration"].to_numpy() for name, part in parts.items()}
+    rate = parts["train"]["antskad"] / exposure["train"]
+    model = PoissonRegressor(alpha=1e-4).fit(x["train"], rate, sample_weight=exposure["train"])
+    law = Poisson(model.predict(x["labelled"]) * exposure["labelled"])
+    unit = {name: part / np.linalg.norm(part, axis=1, keepdims=True) for name, part in x.items()}
+    split = prepare(unit["labelled"], input_kernel=Polynomial(3, 1.0, 1.0))
+    started = time.perf_counter()
+    columns = tuple(parts[name][inputs].reset_index(drop=True) for name in ("labelled", "new"))
+    found = split.score_inputs(
+        unit["new"], parts["labelled"]["antskad"], law, raw=(x["labelled"], x["new"]), columns=columns
+    )
+    print(f"motorcycle claims, a Poisson regression ({time.perf_counter() - started:.0f} s): {found}")
+
+
+def try_images(data: Path) -> None:
+    """Blood cells as the usual pictures; noise, blank ones, and pictures of another kind."""
+    from PIL import Image
+    from sklearn.datasets import load_digits, load_sample_images
+
+    from congruence.tasks.encoders.loading import load_encoder
+    from congruence.tasks.encoders.settings import EncoderSettings
+
+    encoder = load_encoder(EncoderSettings())
+    rng = np.random.default_rng(0)
+
+    def png(pixels: np.ndarray) -> bytes:
+        stream = io.BytesIO()
+        Image.fromarray(np.asarray(pixels, dtype=np.uint8)).convert("RGB").resize((320, 240)).save(stream, "PNG")
+        return stream.getvalue()
+
+    def embedded(pictures: list[bytes]) -> np.ndarray:
+        batches = [pictures[start : start + 32] for start in range(0, len(pictures), 32)]
+        return np.concatenate([encoder.encode([encoder.preprocess(one) for one in batch]) for batch in batches])
+
+    usual = [path.read_bytes() for path in sorted((data / "bccd/images").glob("*.jpg"))]
+    usual = [usual[place] for place in rng.permutation(len(usual))]
+    digits, scenes = load_digits().images[:40], load_sample_images().images
+    crops = [
+        png(scene[top : top + 240, left : left + 320])
+        for scene in scenes
+        for top, left in zip(rng.integers(0, 180, 20), rng.integers(0, 300, 20), strict=True)
+    ]
+    others = {
+        "noise": [png(rng.integers(0, 256, (240, 320, 3))) for _ in range(40)],
+        "blank": [png(np.full((240, 320, 3), shade)) for shade in np.linspace(0, 255, 40)],
+        "digits": [png(255 - 15 * digit) for digit in digits],
+        "scenes": crops,
+    }
+    x = embedded(usual)
+    half = 2 * len(x) // 3
+    support = Support.of(x[:half])
+    print(f"blood cells: {half} labelled, {len(support.held_out)} held out; smallest p {support.smallest_p_value:.4f}")
+    print(f"  ordinary called unusual at 1 %: {support.at(x[half:]).unusual().mean():.2%} of {len(x) - half}")
+    for name, pictures in others.items():
+        found = support.at(embedded(pictures))
+        smallest = np.mean(found.p_values <= support.smallest_p_value)
+        print(f"  {name}: unusual at 1 % {found.unusual().mean():.1%}; at the smallest p {smallest:.1%}")
+
+
+def try_simulated() -> None:
+    """A version wrong by one predicted spread where x_1 > .8, and the truth."""
+    for fault in (1.0, 0.0):
+        inside, outside, extra, ordinary = [], [], [], []
+        for seed in range(10):
+            rng = np.random.default_rng(seed)
+            x, new = (rng.normal(size=(n, 2)) for n in (3000, 2000))
+            law = Normal(np.sin(x[:, 0]) + 0.3 * x[:, 1], 0.3 + 0.2 * (x[:, 1] > 0))
+            y = law.mean() + law.std() * (rng.normal(size=len(x)) + fault * (x[:, 0] > 0.8))
+            found = prepare(x, input_kernel=RBF(0.5), regularization=1e-3).score_inputs(new, y, law)
+            unusual = found.support.unusual()
+            chosen, region = found.withhold & ~unusual, new[:, 0] > 0.8
+            inside.append(chosen[region].mean())
+            outside.append(chosen[~region].mean())
+            extra.append(chosen[region].sum() / max(1, chosen.sum()))
+            ordinary.append(unusual.mean())
+        print(
+            f"fault {fault} spreads: withheld in the region {np.mean(inside):.1%} [{np.min(inside):.1%}, "
+            f"{np.max(inside):.1%}], elsewhere {np.mean(outside):.2%} [up to {np.max(outside):.2%}]; of the withheld "
+            f"{np.mean(extra):.1%} [from {np.min(extra):.1%}] lies there; unusual {np.mean(ordinary):.2%}"
+        )
+
+
+def try_speed() -> None:
+    """10,000 inputs against 100,000 rows."""
+    for features in (7, 16, 512):
+        rng = np.random.default_rng(0)
+        mixing = rng.normal(size=(8, features))
+        raw, new = (
+            (rng.normal(size=(n, 8)) @ mixing + 0.1 * rng.normal(size=(n, features))).astype(np.float32)
+            for n in (100_000, 10_000)
+        )
+        x, query = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in (raw, new))
+        law = Normal(raw[:, 0].astype(float), np.ones(len(raw)))
+        y = raw[:, 0] + rng.normal(size=len(raw))
+        started = time.perf_counter()
+        scorer = prepare(x, input_kernel=Polynomial(3, 1.0, 1.0)).input_scorer(y, law, raw=raw)
+        ready = time.perf_counter()
+        scorer.score(query[:10], raw=new[:10])
+        warm = time.perf_counter()
+        scorer.score(query, raw=new)
+        print(f"{features} features: loading {ready - started:.0f} s, 10,000 inputs {time.perf_counter() - warm:.2f} s")
+
+
+if __name__ == "__main__":
+    folder, parts = Path(sys.argv[1]), sys.argv[2:] or ["tables", "claims", "images", "simulated", "speed"]
+    for part in parts:
+        print(f"== {part}")
+        if part in ("tables", "claims", "images"):
+            {"tables": try_tables, "claims": try_claims, "images": try_images}[part](folder)
+        else:
+            {"simulated": try_simulated, "speed": try_speed}[part]()
