@@ -25,6 +25,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.printed import printed
 from congruence.kernels.streams import stream
 from congruence.kernels.support.columns import ColumnRanges
+from congruence.kernels.support.levels import UNUSUAL
 from congruence.kernels.support.neighbours import NeighbourIndex, most_rows
 from congruence.kernels.support.wording import Wording
 
@@ -36,7 +37,6 @@ NEIGHBOUR = 10
 
 HELD_OUT = 10_000
 FEWEST_ROWS = 40
-UNUSUAL = 0.01
 _TYPICAL_HELD_OUT = 199
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.support.conformal import UNUSUAL
+from congruence.kernels.support.levels import UNUSUAL
 
 FALSE_DISCOVERIES = 0.05
 
