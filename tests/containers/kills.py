@@ -12,7 +12,7 @@ from deployment import Deployment
 STAGES = ("embed", "predict", "solve", "log")
 PARTS = ("dask-worker", "scheduler", "mlflow", "postgres", "prefect", "s3", "worker")
 LONGEST = 900.0
-LOOK_SECONDS = 0.2
+LOOK_SECONDS, SCHEDULE_SECONDS = 0.2, 60.0
 
 
 def plan(of_each: int = 2) -> list[list[tuple[str, str]]]:
@@ -47,9 +47,11 @@ def evaluate(
 
 
 def _until(client: Client, name: str, label: str, file: str, runs: list[str], holds: Callable[[], bool]) -> bool:
-    """Whether ``holds`` came before the evaluation's end; where no run is left to go on, one is started."""
-    limit, looked = time.monotonic() + LONGEST, 0.0
-    last = ""
+    """Whether ``holds`` came before the evaluation's end; runs are started where none is left, and as a schedule does.
+
+    A run whose worker was killed holds the deployment's only place until Prefect's lease of five minutes ends.
+    """
+    limit, looked, started, last = time.monotonic() + LONGEST, 0.0, time.monotonic(), ""
     while time.monotonic() < limit:
         try:
             if holds():
@@ -58,7 +60,8 @@ def _until(client: Client, name: str, label: str, file: str, runs: list[str], ho
                 looked = time.monotonic()
                 if client.done(name, label):
                     return False
-                if client.unfinished(runs) == []:
+                if client.unfinished(runs) == [] or time.monotonic() - started > SCHEDULE_SECONDS:
+                    started = time.monotonic()
                     runs.append(client.start_run("watch", file=file))
         except AnswerError as error:  # of what is being started again
             last = str(error)
