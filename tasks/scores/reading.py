@@ -179,8 +179,11 @@ def with_inference(
         return wrong
     found = wrong or WhatIsWrong((), _table([], LEVEL).reindex(columns=_PLACES))
     if correlation is not None:
-        said = str(correlation)
-        return replace(found, sentences=(f"{said[0].upper()}{said[1:]}.", *found.sentences))
+        text = str(correlation)
+        read = found.sentences
+        if read:  # what was found stays worth reading, but its p-values are no verdict
+            read = (f"If rows were independent: {read[0][0].lower()}{read[0][1:]}", *read[1:])
+        return replace(found, sentences=(f"{text[0].upper()}{text[1:]}.", *read))
     if inference is not None and inference.refused:
         return replace(found, sentences=(str(inference), *found.sentences))
     return replace(found, method=f"{found.method} {inference}".strip())

@@ -11,6 +11,7 @@ from scipy.signal import lfilter
 
 from congruence.kernels import EXACT, Normal
 from congruence.kernels.dependence.blocks import RowDependence
+from congruence.kernels.dependence.correlation import Correlation
 from congruence.tasks.scores.dependence import correlated_rows, dependence_of
 from congruence.tasks.scores.evaluation import (
     AS_IF_TRUE,
@@ -21,7 +22,9 @@ from congruence.tasks.scores.evaluation import (
     cce_status,
     truth_p_value,
 )
+from congruence.tasks.scores.reading import with_inference
 from congruence.tasks.scores.recalibration_preview import rows_to_try
+from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.solving.dependence import blocks_of_version
 from congruence.tasks.solving.measurement import measure
 from congruence.tasks.solving.measurement_store import from_bytes, to_bytes
@@ -127,6 +130,14 @@ def test_no_version_is_called_wrong_by_p_values_that_do_not_hold() -> None:
     assert cce_status(correlated) == CORRELATED
     assert truth_p_value(correlated) == 1.0
     assert cce_status(correlated | {"cce_p_value": Metric(0.4)}) == AS_IF_TRUE
+
+
+def test_what_was_read_as_if_rows_were_independent_says_so() -> None:
+    read = WhatIsWrong(("The predictions are wrong (p < 0.001): over all rows, too low.",), pd.DataFrame())
+    found = with_inference(read, None, Correlation("time", 0.6, 0.001, True))
+    assert found is not None
+    assert found.sentences[0].startswith("Rows are correlated (lag 1: 0.6)")
+    assert found.sentences[1].startswith("If rows were independent: the predictions are wrong (p < 0.001)")
 
 
 def test_a_preview_holds_out_whole_groups() -> None:
