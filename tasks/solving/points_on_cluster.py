@@ -175,7 +175,8 @@ class PointsOnCluster(PlacedPoints):
         stored: Lasting | None,
         title: str,
     ) -> list[Any]:
-        sent = self.client.scatter([shared], hash=False, broadcast=True)[0]
+        # To one worker, from which the others fetch: sending to all waits for ever for one that was just lost.
+        sent = self.client.scatter([shared], hash=False)[0]
         held = (
             [[future] for future in stored.of(items)] if isinstance(stored, LastingOnCluster) else [[] for _ in items]
         )
@@ -298,7 +299,7 @@ class LastingOnCluster(Lasting):
         held = {item.key: self._held.get(item.key) for item in items}
         missing = [number for number, item in enumerate(items) if not is_there(held[item.key])]
         if missing:
-            shared = self._points.client.scatter([self._shared], hash=False, broadcast=True)[0]
+            shared = self._points.client.scatter([self._shared], hash=False)[0]
             for number in missing:
                 blocks = list(items[number].blocks)
                 held[items[number].key] = self._points.submit(number, _made, self._function, blocks, shared)

@@ -57,6 +57,9 @@ class Rows:
     def embeddings(self):
         return self.x
 
+    def dependence(self):
+        """See EvaluatedRows: rows are independent."""
+
     def all_design(self):
         return SampleDesign()
 
