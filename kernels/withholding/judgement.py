@@ -99,10 +99,15 @@ class WithholdingJudgement:
                 f"The version is wrong nearly everywhere on the labelled split ({self.withheld:,} of {self.rows:,} "
                 "rows), so nothing is withheld on that account: correct the version first."
             )
+        if not self.losses and self.withheld:
+            return (
+                f"On the labelled split the rule would withhold {self.withheld:,} of {self.rows:,} rows, too few to "
+                "judge whether that helps: nothing is withheld on that account."
+            )
         if not self.losses:
             return (
-                f"On the labelled split the version is wrong nowhere by enough to matter ({self.withheld:,} of "
-                f"{self.rows:,} rows): nothing is withheld on that account."
+                f"On none of the {self.rows:,} labelled rows is the version found wrong by enough to matter: "
+                "nothing is withheld on that account."
             )
         parts = ", ".join(
             f"{name} {loss.withheld:.3g} against {loss.rest:.3g}"
