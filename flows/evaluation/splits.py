@@ -14,6 +14,16 @@ def open_planned(split: SplitSettings, settings: EvaluationSettings) -> Split:
     return open_split(split, plans_folder(settings), settings.home_folder / "unpacked")
 
 
+def require_splits(settings: EvaluationSettings) -> None:
+    """Open every split once, for what files and columns alone can be wrong in: before MLflow is loaded, or a server.
+
+    Raises:
+        CongruenceError: a split that is not there, cannot be read, or lacks a column.
+    """
+    for split in settings.splits:
+        open_planned(split, settings)
+
+
 def plans_folder(settings: EvaluationSettings) -> Path:
     """Where the indexes of splits are kept; workers that see the folder share the work on it."""
     return settings.home_folder / "plans"

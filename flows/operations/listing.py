@@ -15,8 +15,6 @@ from congruence.flows.cli.console import results
 from congruence.tasks.mlflow.connection import TrackingError, connect, persist
 from congruence.tasks.mlflow.links import run_link, web_page
 from congruence.tasks.mlflow.listing import ListedEvaluation, ListedVersion, list_evaluations
-from congruence.tasks.mlflow.looks import logged_model_run
-from congruence.tasks.mlflow.over_time import OVER_TIME_FILE
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.evaluation import cce_status
@@ -102,6 +100,10 @@ def over_time_address(model: str, settings: TrackingSettings) -> str:
     Raises:
         TrackingError: nobody has looked at the model, or MLflow does not answer.
     """
+    # Loaded here: what draws pages is of no use to a list.
+    from congruence.tasks.mlflow.looks import logged_model_run
+    from congruence.tasks.mlflow.over_time import OVER_TIME_FILE
+
     name = re.split("[/@]", model.removeprefix("models:/"))[0]
     run = logged_model_run(name, settings)
     if run is None:

@@ -27,8 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import scipy.optimize
-import scipy.stats
+import scipy.special
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.block_sums import BlockSums
@@ -241,9 +240,11 @@ def _interval(signal: float, diagonal: float, quadratic: float, slope: float, le
     ``diagonal`` is what the quadratic form would be on average with its diagonal, at a = 0: where the gamma law starts.
     """
 
+    from scipy.optimize import brentq  # half a second that a refusal need not wait for
+
     def below(a: float) -> float:
         mean, variance = a + diagonal, quadratic + 4.0 * slope * a
-        return float(scipy.stats.gamma.cdf(signal + diagonal, mean**2 / variance, scale=variance / mean))
+        return float(scipy.special.gammainc(mean**2 / variance, (signal + diagonal) * mean / variance))
 
     def bound(share: float) -> float:
         if below(0.0) <= share:
@@ -251,7 +252,7 @@ def _interval(signal: float, diagonal: float, quadratic: float, slope: float, le
         far = max(signal, 0.0) + float(np.sqrt(quadratic)) + slope
         while below(far) > share:
             far *= 2.0
-        return float(scipy.optimize.brentq(lambda a: below(a) - share, 0.0, far))
+        return float(brentq(lambda a: below(a) - share, 0.0, far))
 
     tail = 0.5 * (1.0 - level)
     return bound(1.0 - tail), bound(tail)

@@ -22,7 +22,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import scipy.stats
+import scipy.special
 from scipy.special import ndtr, ndtri, owens_t
 
 from congruence.kernels.arrays import Array, require_matrix, to_numpy
@@ -135,8 +135,8 @@ def _curves() -> tuple[Array, Array, Array]:
     """Points (k, 4) of all curves, the kind (k,) of fault of each, and its sign (k,)."""
     fine = np.linspace(0.0, 1.0, _FINE + 1)[1:, None] ** 1.5
     coarse = np.linspace(0.0, 1.0, _COARSE + 1)[1:, None]
-    skewed = np.asarray(scipy.stats.gamma.ppf(_LEVELS, 1.0 / (1.5 * coarse) ** 2))
-    heavy = np.asarray(scipy.stats.t.ppf(_LEVELS, 1.0 / (0.48 * coarse)))
+    skewed = np.asarray(scipy.special.gammaincinv(1.0 / (1.5 * coarse) ** 2, _LEVELS))
+    heavy = np.asarray(scipy.special.stdtrit(1.0 / (0.48 * coarse), _LEVELS))
     light = np.sinh(np.arcsinh(_NORMAL) / (1.0 + 4.0 * coarse))
     curves: list[tuple[Array, int, float]] = []
     for sign in (-1.0, 1.0):

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.stats import false_discovery_control
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import p_value_kind
@@ -97,6 +96,8 @@ def benjamini_hochberg(p_values: Array) -> Array:
     p = np.asarray(p_values, dtype=np.float64)
     if p.ndim != 1 or not np.all((p >= 0.0) & (p <= 1.0)):
         raise InvalidInputError("p_values: expected a vector of probabilities inside [0, 1]")
+    from scipy.stats import false_discovery_control  # a second of imports
+
     return np.asarray(false_discovery_control(p))
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import scipy.special
-import scipy.stats
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import InvalidInputError
@@ -122,14 +121,14 @@ class DependentBlocks:
 def t_quantile(blocks: int | None, level: float = 0.95) -> float:
     """Of a two-sided interval: Student's t law with one degree of freedom less than blocks, or the normal law."""
     share = 0.5 + 0.5 * level
-    return float(scipy.special.ndtri(share) if blocks is None else scipy.stats.t.ppf(share, blocks - 1))
+    return float(scipy.special.ndtri(share) if blocks is None else scipy.special.stdtrit(blocks - 1, share))
 
 
 def two_sided_p_value(ratio: float, blocks: int | None) -> float:
     """Of a difference that is ``ratio`` standard errors, by the same laws."""
     if blocks is None:
         return float(2.0 * scipy.special.ndtr(-abs(ratio)))
-    return float(2.0 * scipy.stats.t.sf(abs(ratio), blocks - 1))
+    return float(2.0 * scipy.special.stdtr(blocks - 1, -abs(ratio)))
 
 
 def p_value_kind(blocks: int | None, otherwise: str = "exact") -> str:

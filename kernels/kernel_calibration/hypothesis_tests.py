@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
-import scipy.stats
+import scipy.special
 
 from congruence.kernels.arrays import require_targets
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence, p_value_kind
@@ -234,7 +234,7 @@ def block_test(
     estimate, spread = float(values.mean()), float(values.std(ddof=1))
     # Student's law instead of the normal one: the spread is itself estimated from the blocks.
     statistic = float(np.sqrt(len(values)) * estimate / spread) if spread > 0 else 0.0
-    p_value = float(scipy.stats.t.sf(statistic, len(values) - 1))
+    p_value = float(scipy.special.stdtr(len(values) - 1, -statistic))
     doubts = []
     if len(values) < RELIABLE_BLOCKS:
         doubts.append(
@@ -309,7 +309,7 @@ def _mean_embedding_test(
     rank = int(kept.sum())
     statistic = float(n * np.sum((mean @ directions[:, kept]) ** 2 / spectrum[kept])) if rank else 0.0
     # The law of T^2 at finite n; the chi-square of the paper is its limit and rejects too often before it.
-    p_value = float(scipy.stats.f.sf(statistic * (n - rank) / (max(rank, 1) * (n - 1)), max(rank, 1), n - rank))
+    p_value = float(scipy.special.fdtrc(max(rank, 1), n - rank, statistic * (n - rank) / (max(rank, 1) * (n - 1))))
     doubts, notes = [], []
     if n < ROWS_PER_LOCATION * m:
         doubts.append(

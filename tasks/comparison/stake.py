@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from scipy.stats import differential_entropy
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.decomposition import marginal_crps
@@ -41,4 +40,6 @@ def marginal_value(metric: str, y: Array) -> float:
     if len(counts) < _DISTINCT * len(y):
         shares = counts / len(y)
         return float(-np.sum(shares * np.log(shares)))
+    from scipy.stats import differential_entropy  # a second of imports that a refusal need not wait for
+
     return float(differential_entropy(y))

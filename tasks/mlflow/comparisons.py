@@ -15,8 +15,6 @@ from congruence.tasks.mlflow.identity import COMPLETE, PREFIX, STATE, identity_d
 from congruence.tasks.mlflow.runs import close_run, log_params, open_identified, set_tags
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.tables import table_json
-from congruence.tasks.plots import png, versions_figure
-from congruence.tasks.report.comparison import comparison_report
 from congruence.tasks.scores.meanings import probability
 
 COMPARISON_FILE = "comparison.html"
@@ -68,6 +66,10 @@ def log_comparison(comparison: Comparison, settings: TrackingSettings) -> str:
 
 def write_comparison(comparison: Comparison, folder: Path) -> list[str]:
     """Write report, tables and plot of a comparison under ``folder``; returns the names of the small tables."""
+    # Loaded here: Matplotlib and scikit-learn are of no use to a comparison that is refused.
+    from congruence.tasks.plots import png, versions_figure
+    from congruence.tasks.report.comparison import comparison_report
+
     figure = png(versions_figure({version.label: version.metrics for version in comparison.versions}))
     (folder / "versions.png").write_bytes(figure)
     (folder / COMPARISON_FILE).write_text(comparison_report(comparison))

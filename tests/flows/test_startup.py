@@ -43,6 +43,24 @@ def test_a_version_that_does_not_exist_is_said_once_and_before_a_server_is_loade
     assert not loaded & {*SERVERS}
 
 
+def test_data_that_are_not_there_are_said_before_mlflow_is_loaded(tmp_path: Path) -> None:
+    status, loaded, said = run("validate", str(write_file(tmp_path)), "--home", str(tmp_path / "home"))
+    assert status == 2
+    assert said.count("rows.parquet: no such file or folder") == 1
+    assert not loaded & {*SERVERS, "mlflow", "scipy.stats"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["list"], ["open", "none/1", "--print"], ["compare", "--split", "rows", "none/1"]],
+    ids=lambda arguments: arguments[0],
+)
+def test_what_is_refused_waits_for_little_beside_mlflow(tmp_path: Path, arguments: list[str]) -> None:
+    _, loaded, said = run(*arguments, "--home", str(tmp_path / "home"))
+    assert "Traceback" not in said
+    assert not loaded & {*SERVERS, "sklearn", "scipy.stats"}
+
+
 @pytest.mark.parametrize(
     ("option", "in_file", "variable", "expected"),
     [

@@ -110,6 +110,9 @@ def validate(
 
 
 def _validate(settings: EvaluationSettings, as_json: bool) -> None:
+    from congruence.flows.evaluation.splits import require_splits
+
+    require_splits(settings)
     from congruence.flows.operations.validate import print_validation, validation_json
     from congruence.flows.operations.validate import validate as checked
 
