@@ -8,6 +8,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import packages_distributions, version
 from typing import Any
 
@@ -34,8 +35,10 @@ from congruence.tasks.contract.predictors import (
     returns_std,
 )
 from congruence.tasks.contract.reading import describe_distribution, distribution_columns, read_distribution
-from congruence.tasks.contract.settings import Column, PredictionSettings, Transform, family_name
+from congruence.tasks.contract.settings import AUTO, Column, PredictionSettings, Transform, family_name
 from congruence.tasks.model_outputs.known_models import known
+from congruence.tasks.model_outputs.law import UnreadableOutputError
+from congruence.tasks.model_outputs.read import is_columns, read_law
 from congruence.tasks.runtime.mlflow_database import point_mlflow_at
 from congruence.tasks.settings.home import default_home, home_store
 
@@ -109,13 +112,12 @@ def log_predictive_model(
         "exposure": exposure,
     }
     chosen = {key: value for key, value in given.items() if value is not None}
+    output = _ask(predictor, input_example)
     if "family" not in chosen and "family" not in defaults:
-        raise ContractError(
-            f"{name}: give family=..., for example family='normal', columns={{'loc': 'mu', 'scale': 'sigma'}}"
-        )
+        _require_readable(output, len(input_example), name, levels)
+        defaults = {"family": AUTO}
     # An explicit family replaces what follows from the model altogether; without one its details may be refined.
     settings = PredictionSettings.model_validate(chosen if "family" in chosen else {**defaults, **chosen})
-    output = _ask(predictor, input_example)
     if isinstance(predictor, EstimatorPredictor):
         settings = _with_its_mean(settings, output)
     law = read_distribution(output, settings, len(input_example))
@@ -246,9 +248,19 @@ def _with_its_mean(settings: PredictionSettings, output: pd.DataFrame) -> Predic
     return settings.model_copy(update={"columns": {_MEANS[settings.family]: "loc", **settings.columns}})
 
 
-def _frame(output: Any, rows: int) -> pd.DataFrame:
+def _require_readable(output: Any, rows: int, name: str, levels: Sequence[float] | None) -> None:
+    try:
+        read_law(output, rows, levels=levels)
+    except UnreadableOutputError as error:
+        given = "family='normal', columns={'loc': 'mu', 'scale': 'sigma'}"
+        raise ContractError(f"{name}: give family=..., for example {given}: {error}") from error
+
+
+def _frame(output: Any, rows: int) -> pd.DataFrame | None:
     if isinstance(output, Distribution):
         return distribution_columns(output)
+    if not is_columns(output):  # an object, which is read when it is asked
+        return None
     columns = output_columns(output, rows)
     return pd.DataFrame({name: values if values.ndim == 1 else list(values) for name, values in columns.items()})
 
@@ -262,8 +274,13 @@ def _packages_of(predictor: Any) -> list[str]:
     models = [getattr(predictor, "model", None), *getattr(predictor, "estimators", {}).values()]
     models += [step for model in models for _, step in getattr(model, "steps", ())]
     roots = {type(model).__module__.split(".")[0] for model in models if model is not None}
-    installed = packages_distributions()
-    return sorted({installed[root][0] for root in roots if root in installed})
+    return sorted({_installed()[root][0] for root in roots if root in _installed()})
+
+
+@cache
+def _installed() -> Mapping[str, list[str]]:
+    """The installed packages by what they are imported as, which takes a second to find out."""
+    return packages_distributions()
 
 
 def _requirements(predictor: Any) -> list[str]:

@@ -19,7 +19,7 @@ from congruence.kernels.distributions.base import Distribution
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.reading import distribution_columns, law_distribution
 from congruence.tasks.model_outputs.law import UnreadableOutputError
-from congruence.tasks.model_outputs.read import law_of_model, read_law
+from congruence.tasks.model_outputs.read import is_columns, law_of_model, read_law
 
 Preprocess = Callable[[pd.DataFrame], Any]
 
@@ -78,16 +78,12 @@ class NativePredictor(FramePredictor):
 
 def object_law(output: Any, rows: int) -> Distribution | None:
     """The laws of an object that says itself what it is; None for columns, whose meaning settings tell."""
-    if isinstance(output, (np.ndarray, pd.DataFrame, pd.Series, list)) and not _are_objects(output):
+    if is_columns(output):
         return None
     try:
         return law_distribution(read_law(output, rows), rows)
     except UnreadableOutputError:
         return None
-
-
-def _are_objects(output: Any) -> bool:
-    return isinstance(output, list) and bool(output) and not isinstance(output[0], (int, float, list, tuple))
 
 
 class EstimatorPredictor(FramePredictor):
@@ -151,11 +147,15 @@ class ModulePredictor(FramePredictor):
 
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         module = self.module.to(device).eval()
+        kind = next((weight.dtype for weight in module.parameters()), torch.float32)
         with torch.inference_mode():
             for start in range(0, len(frame), self.batch_size):
                 rows = frame.iloc[start : start + self.batch_size]
-                features = self.preprocess(rows) if self.preprocess else rows.to_numpy(dtype=np.float32, copy=True)
-                yield module(torch.as_tensor(features).to(device)), len(rows)
+                if self.preprocess:
+                    features = torch.as_tensor(self.preprocess(rows))
+                else:
+                    features = torch.as_tensor(rows.to_numpy(dtype=np.float64, copy=True)).to(kind)
+                yield module(features.to(device)), len(rows)
 
 
 def returns_std(estimator: Any) -> bool:

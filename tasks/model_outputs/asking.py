@@ -108,7 +108,7 @@ def _with_categories(model: Any, frame: Any) -> Any:
 def _forward(module: Any, inputs: Any) -> Any:
     import torch
 
-    matrix = inputs.to_numpy(dtype=np.float32) if hasattr(inputs, "to_numpy") else np.asarray(inputs)
+    matrix = inputs.to_numpy(dtype=np.float64) if hasattr(inputs, "to_numpy") else np.asarray(inputs)
     with suppress(NotImplementedError):  # what torch.export made has no mode
         module.eval()
     kind = next((weight.dtype for weight in module.parameters()), torch.float32)

@@ -63,7 +63,7 @@ def answer_of(
         return law_of_model(model, inputs, method, levels)
     call = parse_call(method)
     answer = ask(model, call, inputs)
-    return answer if _is_columns(answer) else read_law(answer, len(data), call, model, levels)
+    return answer if is_columns(answer) else read_law(answer, len(data), call, model, levels)
 
 
 def said_of(pyfunc: Any) -> str:
@@ -73,9 +73,14 @@ def said_of(pyfunc: Any) -> str:
     return "" if found is None else f"{type(final(model)).__name__}: {found.said}"
 
 
-def _is_columns(answer: Any) -> bool:
-    plain = hasattr(answer, "iloc") or hasattr(answer, "detach") or isinstance(answer, (np.ndarray, list))
-    return plain or (isinstance(answer, Mapping) and "criterion" not in answer)
+def is_columns(answer: Any) -> bool:
+    """Whether a model's answer is numbers in columns, whose meaning settings tell, and no object that tells itself."""
+    if isinstance(answer, list):
+        return not answer or isinstance(answer[0], (int, float, list, tuple, np.ndarray, np.generic))
+    if isinstance(answer, Mapping):
+        return "criterion" not in answer and set(answer) != {"weights", "y"}
+    is_frame = hasattr(answer, "iloc") and hasattr(answer, "to_numpy")  # skpro's distributions have the first alone
+    return is_frame or hasattr(answer, "detach") or isinstance(answer, np.ndarray)
 
 
 def law_of_model(model: Any, inputs: Any, method: str | None = None, levels: Sequence[float] | None = None) -> Law:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from typing import Any
 import mlflow
 import numpy as np
 import pytest
+import scipy.special
+import torch
+import torch.distributions as td
 from sklearn.datasets import load_diabetes
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.linear_model import BayesianRidge, LinearRegression, PoissonRegressor
@@ -38,10 +42,13 @@ class Case:
     options: dict[str, Any]
 
 
-def case(model: Any, expected: Distribution, flavor: str = "sklearn", **options: Any) -> Case:
-    if flavor == "sklearn":  # skops, MLflow's default, refuses the classes of other packages
-        options = {"serialization_format": "cloudpickle"}
-    return Case(model, flavor, expected, options)
+def case(model: Any, expected: Distribution, flavor: str = "sklearn") -> Case:
+    """MLflow's defaults are others: skops refuses the classes of other packages, pt2 holds no distributions."""
+    formats = {"sklearn": "cloudpickle", "pytorch": "pickle"}
+    taken = "serialization_format" in inspect.signature(getattr(mlflow, flavor).log_model).parameters
+    return Case(
+        model, flavor, expected, {"serialization_format": formats[flavor]} if taken and flavor in formats else {}
+    )
 
 
 def ngboost_student_t() -> Case:
@@ -178,6 +185,57 @@ def scikit_learn_poisson() -> Case:
     return case(model, families.Poisson(model.predict(ASKED)))
 
 
+class Network(torch.nn.Module):
+    """Three outputs a row, and what ``law`` makes of them."""
+
+    def __init__(self, law: Callable[..., td.Distribution]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = torch.nn.Linear(3, 3).double()
+        self.law = law
+
+    def outputs(self, rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return self.layer(20.0 * rows).unbind(1)
+
+    def forward(self, rows: torch.Tensor) -> td.Distribution:
+        return self.law(*self.outputs(rows))
+
+
+def network(law: Callable[..., td.Distribution]) -> tuple[Network, list[np.ndarray[Any, Any]]]:
+    """A network, and its outputs for the rows that are asked."""
+    made = Network(law)
+    return made, [one.detach().numpy() for one in made.outputs(torch.tensor(ASKED.to_numpy()))]
+
+
+def two_normals(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> td.Distribution:
+    parts = td.Normal(torch.stack([a, b], 1), torch.ones(2, dtype=a.dtype))
+    return td.MixtureSameFamily(td.Categorical(logits=torch.stack([c, -c], 1)), parts)
+
+
+def torch_mixture() -> Case:
+    model, (a, b, c) = network(two_normals)
+    weights = scipy.special.softmax(np.column_stack([c, -c]), axis=1)
+    return case(model, families.Mixture(weights, [families.Normal(a, 1.0), families.Normal(b, 1.0)]), "pytorch")
+
+
+def student_t_of_one_column(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> td.Distribution:
+    return td.Independent(td.StudentT(3.0 + c[:, None].exp(), a[:, None], b[:, None].exp()), 1)
+
+
+def torch_student_t() -> Case:
+    model, (a, b, c) = network(student_t_of_one_column)
+    return case(model, families.StudentT(3.0 + np.exp(c), a, np.exp(b)), "pytorch")
+
+
+def counts_by_logits(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> td.Distribution:
+    return td.NegativeBinomial(c.exp(), logits=a)
+
+
+def torch_counts() -> Case:
+    model, (a, _, c) = network(counts_by_logits)
+    return case(model, families.NegativeBinomial(np.exp(a + c), np.exp(-c)), "pytorch")
+
+
 CASES: dict[str, list[Callable[[], Case]]] = {
     "ngboost": [ngboost_student_t, ngboost_in_a_pipeline, ngboost_counts],
     "skpro": [skpro_normal],
@@ -188,6 +246,7 @@ CASES: dict[str, list[Callable[[], Case]]] = {
     "crepes": [crepes_predictive_system],
     "mapie": [mapie_intervals],
     "statsmodels": [statsmodels_linear, statsmodels_gamma, statsmodels_negative_binomial],
+    "torch": [torch_mixture, torch_student_t, torch_counts],
     "sklearn": [scikit_learn_bayesian_ridge, scikit_learn_gaussian_process, scikit_learn_poisson],
 }
 EACH = [pytest.param(package, make, id=make.__name__) for package, makes in CASES.items() for make in makes]
