@@ -263,7 +263,7 @@ def forget_code_of_others() -> None:
     """
     sys.path[:] = [path for path in sys.path if not _is_fetched(path)]
     for name, module in list(sys.modules.items()):
-        if _is_fetched(str(getattr(module, "__file__", None) or "")):
+        if _is_fetched(str(getattr(module, "__dict__", {}).get("__file__") or "")):  # without waking lazy modules
             del sys.modules[name]
 
 

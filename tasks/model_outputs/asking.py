@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from congruence.tasks.model_outputs.call import Call
+from congruence.tasks.model_outputs.forecasters import forecast, is_forecaster
 from congruence.tasks.model_outputs.known_models import final
 from congruence.tasks.model_outputs.law import UnreadableOutputError, is_of
 
@@ -22,6 +23,8 @@ def native_model(pyfunc: Any) -> Any:
     try:
         return pyfunc.get_raw_model()
     except (AttributeError, NotImplementedError) as error:
+        if (forecaster := getattr(getattr(pyfunc, "_model_impl", None), "sktime_model", None)) is not None:
+            return forecaster
         found = getattr(pyfunc, "loader_module", type(pyfunc).__name__)
         raise UnreadableOutputError(
             f"MLflow gives no native model of the flavor {found}, so predictions.method cannot be asked; "
@@ -59,6 +62,8 @@ def ask(model: Any, call: Call, inputs: Any) -> Any:
         )
     if call.method == "get_distribution" and is_of(model, "statsmodels"):
         inputs = _design(model, inputs)
+    if is_forecaster(model):
+        return forecast(model, method, inputs, *call.arguments, **call.keywords)
     return method(_fitting(model, inputs), *call.arguments, **call.keywords)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from congruence.tasks.model_outputs.call import Call
+from congruence.tasks.model_outputs.forecasters import is_forecaster
 from congruence.tasks.model_outputs.law import is_of
 
 PERCENTS = [round(0.01 * percent, 2) for percent in range(1, 100)]
@@ -46,7 +47,7 @@ def final(model: Any) -> Any:
     while True:
         if hasattr(model, "best_estimator_"):
             model = model.best_estimator_
-        elif hasattr(model, "steps") and hasattr(model, "named_steps"):
+        elif hasattr(model, "steps") and hasattr(model, "named_steps") and not is_forecaster(model):
             model = model.steps[-1][1]
         else:
             return model
@@ -65,6 +66,8 @@ def _by_method(model: Any) -> Known | None:
         return Known(Call("predict_interval"), "object", "predict_interval: the ends of its intervals as quantiles")
     if is_of(model, "drf") and hasattr(model, "predict"):
         return Known(Call("predict"), "object", "predict: weights on the training targets")
+    if is_forecaster(model) and model.get_tag("capability:pred_int", tag_value_default=False, raise_error=False):
+        return Known(Call("predict_proba"), "object", "predict_proba at the times of the rows")
     if is_of(model, "torch", "Module"):
         return Known(Call(""), "object", "the module")
     return None
