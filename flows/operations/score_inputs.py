@@ -41,7 +41,12 @@ from congruence.tasks.scores.points import row_frame
 from congruence.tasks.scores.reliability import LOSSES, Reliability, reliability
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.measurement_store import MeasurementAddress
-from congruence.tasks.solving.new_inputs import require_enough_rows, score_new_inputs
+from congruence.tasks.solving.new_inputs import (
+    require_enough_rows,
+    score_new_inputs,
+    without_zeros,
+    zero_embeddings,
+)
 from congruence.tasks.solving.solve import SolveWork
 
 _SHOWN = 10
@@ -116,6 +121,7 @@ def score(
         measure_inputs.with_options(task_runner=runner)(chosen, work, version)
     measurement = kept.require()
     kept.remove()
+    known, asked = (without_zeros(protocol, rows) for rows in (known, asked))
     say(f"scoring {int(asked.valid.sum()):,} inputs by {int(known.valid.sum()):,} labelled rows; withheld: {rule}")
     scores = score_new_inputs(protocol, known, asked, label, measurement.result, withhold=rule, seed=settings.seed)
     found = reliability(
@@ -148,6 +154,11 @@ def measure_inputs(settings: EvaluationSettings, work: SolveWork, version: Model
         # A new input that cannot be read is withheld; it is no reason to say nothing of the others.
         embed(settings if rows is known else settings.model_copy(update={"max_invalid": 1.0}), rows)
         rows.predictions[version.label] = kept_predictions(rows, served[version.label])
+    for rows, others in ((known, "the others judge"), (asked, "the others are scored")):
+        if zeros := zero_embeddings(work.protocol, rows):
+            say(in_words(rows.split, zeros, others))
+    known, asked = (without_zeros(work.protocol, rows) for rows in (known, asked))
+    work = replace(work, reference=known, query=asked)
     for rows in (known, asked):
         if rows.valid.any():
             _raise(predict(settings, rows, [version]))

@@ -1,7 +1,13 @@
 """What the columns of a split hold, and which values of an input no row comes near.
 
 A value is outside where a column of categories has never held it, where it is missing though it never was, where it is
-beyond the range by more than the range, or where 0/1 columns of which one always holds 1 hold none or two.
+beyond the range by more than chance leaves to ordinary rows, or where 0/1 columns of which one always holds 1 hold none
+or two.
+
+A new row is beyond the largest of n values with probability 1 / (n + 1), and beyond it by more than t with about
+(1 + t / (4 e))^-4 / n, where e is the mean excess over a high threshold (generalised Pareto tails, Pickands 1975, of
+shape 1/4: heavy ones). The margin t is the smallest at which the columns together call few ordinary rows outside: 0 in
+long splits, and never more than the range.
 """
 
 from __future__ import annotations
@@ -20,36 +26,47 @@ if TYPE_CHECKING:
 CATEGORIES = 32
 """Numbers of so few distinct values are read as categories: classes, codes, flags."""
 
-NEW_CATEGORIES = 200
-"""A column is judged by its categories where at most one row in so many is the only one of its category: about as many
-ordinary rows bring a category of which nothing is known (Good 1953)."""
+OUTSIDE = 0.003
+"""The share of ordinary rows that may be outside: half of them by new categories, half by values beyond a range. About
+as many rows bring a category of which nothing is known as are the only ones of theirs (Good 1953)."""
 
 _NAMED = 6
+_TAIL = 20  # one in so many values is in the tail
+_TAIL_SHAPE = 0.25
 
 
 @dataclass(frozen=True)
 class Column:
-    """What one column held: numbers from ``low`` to ``high``, or ``categories``; and whether it was ever missing."""
+    """What one column held: numbers from ``low`` to ``high``, or ``categories``; and whether it was ever missing.
+
+    Beyond ``least`` and ``most`` a number is outside.
+    """
 
     name: str
     low: float = np.nan
     high: float = np.nan
+    least: float = np.nan
+    most: float = np.nan
     categories: frozenset[Any] | None = field(default=None, repr=False)
     singles: int = 0
     has_missing: bool = False
 
     @classmethod
-    def of(cls, name: str, values: pd.Series[Any]) -> Column:
-        """Of its values in the split, (n,)."""
+    def of(cls, name: str, values: pd.Series[Any], share: float = OUTSIDE) -> Column:
+        """Of its values in the split, (n,); ``share`` of ordinary ones may be outside at either end."""
         missing = values.isna()
         present = values[~missing]
         is_number = _is_number(values)
         counts = present.value_counts()
-        low, high = (float(present.min()), float(present.max())) if is_number and len(present) else (np.nan, np.nan)
+        bounds = (np.nan, np.nan, np.nan, np.nan)
+        if is_number and len(present):
+            rising = np.sort(present.to_numpy(dtype=np.float64))
+            low, high = float(rising[0]), float(rising[-1])
+            bounds = (low, high, low - _margin(-rising[::-1], share), high + _margin(rising, share))
         if is_number and len(counts) > CATEGORIES:
-            return cls(name, low, high, has_missing=bool(missing.any()))
+            return cls(name, *bounds, has_missing=bool(missing.any()))
         singles = int((counts == 1).sum())
-        return cls(name, low, high, frozenset(counts.index[counts > 0]), singles, bool(missing.any()))
+        return cls(name, *bounds, frozenset(counts.index[counts > 0]), singles, bool(missing.any()))
 
     def outside(self, values: pd.Series[Any], *, by_category: bool = True) -> Array:
         """Which of some values no row comes near, (m,); ``by_category``: whether a new category is one of them."""
@@ -62,9 +79,8 @@ class Column:
         if np.isnan(self.low):
             return np.asarray(found)
         numbers = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-        reach = self.high - self.low
         with np.errstate(invalid="ignore"):
-            beyond = (numbers > self.high + reach) | (numbers < self.low - reach) | (np.isnan(numbers) & ~missing)
+            beyond = (numbers > self.most) | (numbers < self.least) | (np.isnan(numbers) & ~missing)
         return np.asarray(found | beyond)
 
     def held(self) -> str:
@@ -87,10 +103,11 @@ class ColumnRanges:
     judged: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, table: pd.DataFrame) -> ColumnRanges:
-        """Of the rows of ``table``."""
-        columns = tuple(Column.of(str(name), table[name]) for name in table)
-        budget, judged = max(1.0, len(table) / NEW_CATEGORIES), set()
+    def of(cls, table: pd.DataFrame, share: float = OUTSIDE) -> ColumnRanges:
+        """Of the rows of ``table``; about ``share`` of ordinary rows may be outside."""
+        ends = 2 * sum(_is_number(table[name]) for name in table)
+        columns = tuple(Column.of(str(name), table[name], share / 2 / max(1, ends)) for name in table)
+        budget, judged = share / 2 * len(table), set()
         for column in sorted(columns, key=lambda column: column.singles):
             budget -= column.singles
             if budget >= 0 or not column.singles:
@@ -103,22 +120,33 @@ class ColumnRanges:
         parts += [table[list(names)].sum(axis=1).to_numpy() != 1 for names in self.one_hot]
         return np.stack(parts, axis=1) if parts else np.zeros((len(table), 0), bool)
 
-    def in_words(self, number: int, row: pd.Series[Any]) -> str:
-        """What is outside in one row, by the number of ``outside``'s column."""
+    def in_words(self, number: int, row: pd.Series[Any], split: ColumnRanges) -> str:
+        """What is outside in one row, by the number of ``outside``'s column; ``split``: of more rows than these."""
         if number >= len(self.columns):
             names = self.one_hot[number - len(self.columns)]
             count = int(sum(float(row[name]) for name in names))
             many = f"{count or 'none'} of the {len(names)} is 1"
             return f"{names[0]} to {names[-1]}: {many}, always exactly one in the split"
-        column = self.columns[number]
+        column = split.columns[number]
         value = row[column.name]
         if value is None or value != value:
-            return f"{column.name} missing, in the split it never is"
-        return f"{column.name} {shown(value)}: the split holds {column.held()}"
+            return f"{column.name} missing, in the split it {'hardly ever' if column.has_missing else 'never'} is"
+        inside = column.low <= value <= column.high if column.categories is None else value in column.categories
+        held = "hardly a row of the split holds that" if inside else f"the split holds {column.held()}"
+        return f"{column.name} {shown(value)}: {held}"
 
     def named(self, name: str) -> Column:
         """A column by its name."""
         return next(column for column in self.columns if column.name == name)
+
+
+def _margin(rising: Array, share: float) -> float:
+    """How far beyond the largest of its values a column leaves ``share`` of ordinary ones, at most its range."""
+    n = len(rising)
+    tail = min(max(n // _TAIL, 5), n - 1)
+    excess = float(rising[n - tail :].mean() - rising[n - tail - 1]) if tail else 0.0
+    reach = (max(1.0, 1.0 / (n * share)) ** _TAIL_SHAPE - 1.0) / _TAIL_SHAPE
+    return float(min(excess * reach, rising[-1] - rising[0]))
 
 
 def _one_hot(table: pd.DataFrame, columns: tuple[Column, ...]) -> list[tuple[str, ...]]:

@@ -4,6 +4,7 @@ Rows of the split are cut at random into neighbours and held-out rows. An input 
 
 .. math::  s(x) = \text{distance to the k-th nearest neighbour, or } \infty \text{ where a column holds what none does}
 
+in units of the neighbours' covariance,
 and :math:`p(x) = (1 + \#\{i \text{ held out}: s(x_i) \ge s(x)\}) / (1 + \#\text{held out})`. Of inputs that are
 exchangeable with the rows of the split at most a share a has p <= a, whatever their law (Vovk, Gammerman and Shafer
 2005, proposition 2.4; Bates et al. 2023), since neither the neighbours nor what columns hold knows of the held-out
@@ -15,7 +16,7 @@ a row lies.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from congruence.kernels.streams import stream
 from congruence.kernels.support.columns import ColumnRanges
 from congruence.kernels.support.levels import UNUSUAL
 from congruence.kernels.support.neighbours import NeighbourIndex, most_rows
+from congruence.kernels.support.whitening import Whitening
 from congruence.kernels.support.wording import Wording
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ class SupportReading:
 
     Attributes:
         p_values: (m,); the smallest possible is 1 / (1 + held-out rows).
-        distances: to the k-th nearest neighbour, (m,).
+        distances: to the k-th nearest neighbour, in units of the neighbours' covariance, (m,).
         nearest: row numbers in the split of the nearest neighbours, nearest first, (m, k).
         outside: which columns hold what no row of the split comes near, (m, c); None without columns.
     """
@@ -69,13 +71,15 @@ class Support:
     """The rows of a labelled split as what inputs are compared with (from ``Support.of``).
 
     Attributes:
-        index: the neighbours.
+        whitening: to the space in which distances are taken.
+        index: the neighbours there.
         neighbours: their row numbers in the split.
         held_out: scores of the held-out rows, rising.
         columns: what the columns of the neighbours hold; None where there are only vectors.
         wording: why an input is unusual.
     """
 
+    whitening: Whitening = field(repr=False)
     index: NeighbourIndex = field(repr=False)
     neighbours: Array = field(repr=False)
     held_out: Array = field(repr=False)
@@ -102,11 +106,13 @@ class Support:
             raise InvalidInputError(f"columns: {len(columns)} rows for {len(x)} of x; give the same rows")
         kept, held = _cut(len(x), groups, stream(seed, "rows held out from neighbours"))
         most = most_rows(x.shape[1])
-        ranges = None if columns is None else ColumnRanges.of(columns.iloc[kept])
+        ranges = None if columns is None else ColumnRanges.of(columns.iloc[kept], _share_outside(len(held)))
         near = np.sort(kept[:most])
-        made = cls(NeighbourIndex.of(x[near]), near, np.empty(0), ranges, Wording.of(x, columns))
+        whitening = Whitening.of(x[near])
+        index = NeighbourIndex.of(whitening(x[near]))
+        made = cls(whitening, index, near, np.empty(0), ranges, Wording.of(x, columns, whitening))
         scores = made._scores(x[held], None if columns is None else columns.iloc[held])[0]
-        return cls(made.index, near, np.sort(scores), ranges, made.wording)
+        return replace(made, held_out=np.sort(scores))
 
     def __repr__(self) -> str:
         return printed(self, neighbours=len(self.neighbours), held_out=len(self.held_out), features=self.features)
@@ -157,20 +163,21 @@ class Support:
         nearest = reading.nearest[row]
         typical = float(np.median(self.held_out))
         apart = f"distance {float(reading.distances[row]):.3g}, of ordinary rows {typical:.3g}"
-        if columns is None or self.columns is None or reading.outside is None:
+        held = self.wording.ranges
+        if columns is None or self.columns is None or held is None or reading.outside is None:
             return self.wording.of_vector(nearest, apart, keys)
         values, outside = columns.iloc[row], np.flatnonzero(reading.outside[row]).tolist()
         return self.wording.of_row(
             np.asarray(x[row]),
             values,
             nearest,
-            [self.columns.in_words(number, values) for number in outside],
+            [self.columns.in_words(number, values, held) for number in outside],
             apart,
             keys,
         )
 
     def _scores(self, x: Array, columns: pd.DataFrame | None) -> tuple[Array, Array, Array, Array | None]:
-        distances, nearest = self.index.nearest(x, NEIGHBOUR)
+        distances, nearest = self.index.nearest(self.whitening(x), NEIGHBOUR)
         scores = distances[:, -1]
         if self.columns is None or columns is None:
             return scores, scores, nearest, None
@@ -185,6 +192,13 @@ class Support:
         lacking = [column.name for column in self.columns.columns if column.name not in columns]
         if lacking:
             raise InvalidInputError(f"columns: no {', '.join(lacking)}, which the split has; name them alike")
+
+
+def _share_outside(held_out: int) -> float:
+    """The share of ordinary rows that columns may call outside, so that p <= 1 % stays in reach of those that are: of
+    few held-out rows hardly one, of many three tenths of those that may be as far."""
+    allowed = int(UNUSUAL * (held_out + 1)) - 1
+    return max(0.1, 0.3 * allowed) / held_out
 
 
 def _matrix(x: Any, name: str) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.support.columns import ColumnRanges, shown
+from congruence.kernels.support.whitening import Whitening
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,16 +27,18 @@ class Wording:
         x: inputs, (n, d).
         columns: what the rows are in their table, None where there are only vectors.
         ranges: what all rows hold.
+        whitening: to the space in which distances are taken.
     """
 
     x: Array = field(repr=False)
     columns: pd.DataFrame | None = field(repr=False)
     ranges: ColumnRanges | None = field(repr=False)
+    whitening: Whitening = field(repr=False)
 
     @classmethod
-    def of(cls, x: Array, columns: pd.DataFrame | None) -> Wording:
+    def of(cls, x: Array, columns: pd.DataFrame | None, whitening: Whitening) -> Wording:
         """Of all rows of a split."""
-        return cls(x, columns, None if columns is None else ColumnRanges.of(columns))
+        return cls(x, columns, None if columns is None else ColumnRanges.of(columns), whitening)
 
     def of_vector(self, nearest: Array, apart: str, keys: Any | None) -> str:
         """Why an input that has no columns is unusual: how far ``apart`` it is, and from which rows."""
@@ -74,7 +77,7 @@ class Wording:
         features = len(self.x[0])
         if len(names) < features:
             return [name for name in names if row[name] != self.columns[name].iloc[nearest]][:_NAMED]
-        squares = (x - self.x[nearest]) ** 2
+        squares = self.whitening.shares(x - self.x[nearest])
         if not squares.sum() > 0:
             return []
         order = np.argsort(-squares, kind="stable")[:_NAMED]

@@ -24,8 +24,9 @@ from congruence.kernels.rejection import RejectionCurve, rejection_curve
 from congruence.kernels.streams import stream
 from congruence.kernels.support.conformal import NEIGHBOUR
 from congruence.kernels.support.neighbours import NeighbourIndex, most_rows
+from congruence.kernels.support.whitening import Whitening
 from congruence.kernels.withholding.local_faults import RowScores, local_faults
-from congruence.kernels.withholding.losses import BEYOND, excess_losses
+from congruence.kernels.withholding.losses import BEYOND, excess_losses, impossible_targets
 from congruence.kernels.withholding.rule import WithholdingRule
 
 FOLDS = 5
@@ -76,14 +77,16 @@ class WithholdingJudgement:
     Attributes:
         rows: how many were judged.
         withheld: how many of them the rule would withhold because the version is wrong there.
-        losses: by name; empty where hardly any row would be withheld.
+        losses: by name; empty where hardly any row would be withheld. Without NLL where a target is impossible.
         curves: mean loss against the share withheld, by loss and by what is withheld first.
+        impossible: how many targets of the judged rows are impossible under the version.
     """
 
     rows: int
     withheld: int
     losses: Mapping[str, LossJudgement]
     curves: Mapping[str, Mapping[str, RejectionCurve]] = field(repr=False)
+    impossible: int = 0
 
     def __repr__(self) -> str:
         return printed(self, rows=self.rows, withheld=self.withheld, helps=self.helps)
@@ -93,7 +96,19 @@ class WithholdingJudgement:
         """Whether the rows that would be withheld are worse than the rest, beyond what the version expects there."""
         return any(self.losses[name].z >= _ONE_SIDED for name in BEYOND if name in self.losses)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What could not be judged, and why."""
+        if not self.impossible:
+            return ()
+        some = f"{self.impossible:,} of the {self.rows:,} labelled targets"
+        are = "is" if self.impossible == 1 else "are"
+        return (f"NLL judges nothing: {some} {are} impossible under the version, whose mean NLL is infinite.",)
+
     def __str__(self) -> str:
+        return " ".join([self._sentence(), *self.notes])
+
+    def _sentence(self) -> str:
         if not self.losses and self.withheld > self.rows // 2:
             return (
                 f"The version is wrong nearly everywhere on the labelled split ({self.withheld:,} of {self.rows:,} "
@@ -140,7 +155,9 @@ def judged_withholding(version: LabelledVersion, rule: WithholdingRule) -> Withh
         faults = local_faults(version.scores, version.errors, at, version.inputs, others, version.seed)
         wrong[rows] = faults.wrong(at.synthesis, version.inputs[rows], rule.wrong)
         near = others if (most := most_rows(version.inputs.shape[1])) is None else rng.permutation(others)[:most]
-        distance[rows] = NeighbourIndex.of(version.inputs[near]).nearest(version.inputs[rows], NEIGHBOUR)[0][:, -1]
+        white = Whitening.of(version.inputs[near])
+        index = NeighbourIndex.of(white(version.inputs[near]))
+        distance[rows] = index.nearest(white(version.inputs[rows]), NEIGHBOUR)[0][:, -1]
     law, y = version.predictive[judged], version.y[judged]
     spread = np.asarray(law.std())
     criteria = {
@@ -159,7 +176,7 @@ def judged_withholding(version: LabelledVersion, rule: WithholdingRule) -> Withh
     found: dict[str, LossJudgement] = {}
     if _FEWEST <= chosen.sum() <= len(chosen) - _FEWEST:
         found = {name: _compared(values, chosen, groups[judged]) for name, values in losses.items()}
-    return WithholdingJudgement(len(judged), int(chosen.sum()), found, curves)
+    return WithholdingJudgement(len(judged), int(chosen.sum()), found, curves, impossible_targets(y, law))
 
 
 def _smoother_between(smoother: SpectralSmoother, others: Array, rows: Array) -> SpectralSmoother:

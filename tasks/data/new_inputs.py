@@ -52,8 +52,8 @@ def rows_without_features(fresh: Split) -> dict[int, str]:
     return dict(sorted(found.items()))
 
 
-def in_words(fresh: Split, lacking: dict[int, str]) -> str:
+def in_words(fresh: Split, lacking: dict[int, str], others: str = "the others are scored") -> str:
     """What is said of rows that are left out, before the work on the others."""
     first, why = next(iter(lacking.items()))
     rows = "1 row is" if len(lacking) == 1 else f"{len(lacking):,} rows are"
-    return f"{rows} left out of {fresh.rows:,}: {fresh.place(first)}: {why}; the others are scored"
+    return f"{rows} left out of {fresh.rows:,}: {fresh.place(first)}: {why}; {others}"

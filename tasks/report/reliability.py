@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from congruence.kernels.rejection import RejectionCurve
 from congruence.tasks.plots import png, rejection_panels, risk_coverage
-from congruence.tasks.report.rendering import inline_png, records, render
+from congruence.tasks.report.packing import as_json, rounded
+from congruence.tasks.report.rendering import records, render, script, style
 from congruence.tasks.scores.reliability import LOSSES, TABLE, Reliability
 
 SCORES_FILE, CSV_FILE, REPORT_FILE, SUMMARY_FILE = "scores.parquet", "scores.csv", "report.html", "summary.json"
-_ROWS = 200
+SCRIPTS = ("page", "tables", "charts", "trust")
+_ROWS = 1000
+_SHOWN_SHARE = 0.9  # the last few rows are noise and would set the scale
 _SHOWN = ("support_p_value", "effective_rows", "cce", "cce_expected", "cce_p_value", "mean", "std", "target")
+_LABELS = {
+    "support_p_value": "support p",
+    "effective_rows": "effective rows",
+    "cce": "CCE",
+    "cce_expected": "CCE if true",
+    "cce_p_value": "CCE p",
+    "mean": "prediction",
+    "std": "predicted spread",
+}
+_LOSSES = {"absolute_error": "absolute error", "nll": "NLL", "crps": "CRPS"}
 
 
 def write_reliability(found: Reliability, folder: Path) -> list[Path]:
@@ -19,44 +37,77 @@ def write_reliability(found: Reliability, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("rejection", "risk-coverage"):
         (folder / f"{name}.png").unlink(missing_ok=True)  # an earlier call may have had labels
-    title = f"{found.model.label} on {found.inputs.rows:,} new inputs"
-    pictures, captions = {}, {}
+    pictures = {}
     if found.judgement.curves:
         pictures["risk-coverage"] = png(risk_coverage(found.judgement.curves))
-        captions["risk-coverage"] = (
-            "Mean loss of the labelled rows that stay, each judged by rows that do not hold its target "
-            f"({found.judgement.rows:,} rows of {found.reference.name}). A line below the band is better than chance."
-        )
     if found.curves:
         pictures["rejection"] = png(rejection_panels(found.curves, f"CCE of {found.model.label}"))
-        captions["rejection"] = "Mean loss of the new inputs that stay, withholding those of highest CCE or at random."
     for name, picture in pictures.items():
         (folder / f"{name}.png").write_bytes(picture)
-    withheld = found.withheld_scores
-    shown = [name for name in _SHOWN if name in withheld]
-    page = render(
-        "reliability.html",
-        title=title,
-        inputs=found.inputs,
-        reference=found.reference,
-        protocol=found.protocol,
-        judgement=str(found.judgement),
-        rule=str(found.rule),
-        withheld=found.withheld,
-        unusual=found.unusual,
-        left_out=found.inputs.rows - found.inputs.valid_rows,
-        figures=[(name, inline_png(picture), captions[name]) for name, picture in pictures.items()],
-        columns=shown,
-        rows=records(withheld.head(_ROWS)[["key", *shown, "reason"]]),
-        more=max(0, len(withheld) - _ROWS),
-        table=SCORES_FILE,
-    )
-    (folder / REPORT_FILE).write_text(page)
+    (folder / REPORT_FILE).write_text(reliability_page(found))
     (folder / SUMMARY_FILE).write_text(json.dumps(summary(found), indent=1))
     found.scores.to_parquet(folder / SCORES_FILE, index=False)
     found.scores[list(TABLE)].to_csv(folder / CSV_FILE, index=False)
     written = (REPORT_FILE, SUMMARY_FILE, SCORES_FILE, CSV_FILE, *(f"{name}.png" for name in pictures))
     return [folder / name for name in written]
+
+
+def reliability_page(found: Reliability) -> str:
+    """A self-contained HTML page: whether withholding helps, by how much, and the inputs that are withheld."""
+    withheld = found.withheld_scores
+    shown = [name for name in _SHOWN if name in withheld]
+    curves = {
+        "labelled": [_panel(loss, by_criterion) for loss, by_criterion in found.judgement.curves.items()],
+        "inputs": [_panel(_LOSSES[name], {"highest CCE": curve}) for name, curve in found.curves.items()],
+    }
+    return render(
+        "reliability.html",
+        title=f"{found.model.label} on {found.inputs.rows:,} new inputs",
+        inputs=found.inputs,
+        reference=found.reference,
+        protocol=found.protocol,
+        judgement=str(found.judgement),
+        notes=_notes(found),
+        judged=found.judgement.rows,
+        rule=str(found.rule),
+        withheld=found.withheld,
+        unusual=found.unusual,
+        left_out=found.inputs.rows - found.inputs.valid_rows,
+        has_labelled=bool(curves["labelled"]),
+        has_inputs=bool(curves["inputs"]),
+        columns=shown,
+        labels=_LABELS,
+        rows=records(withheld.head(_ROWS)[["key", *shown, "reason"]]),
+        more=max(0, len(withheld) - _ROWS),
+        table=SCORES_FILE,
+        json=as_json(curves),
+        style=style(),
+        script=script(*SCRIPTS),
+    )
+
+
+def _notes(found: Reliability) -> list[str]:
+    """What could not be drawn of the inputs, and why."""
+    if "nll" not in found.scores:
+        return []
+    impossible = int(np.isinf(found.valid_scores["nll"].to_numpy(float)).sum())
+    some = f"{impossible:,} of the {found.inputs.valid_rows:,} targets of the inputs"
+    are = "is" if impossible == 1 else "are"
+    return [f"No curve of NLL: {some} {are} impossible under the version."] if impossible else []
+
+
+def _panel(loss: str, curves: Mapping[str, RejectionCurve]) -> dict[str, Any]:
+    """The curves of one loss, by what is withheld first, as the page's script reads them."""
+    first = next(iter(curves.values()))
+    drawn = first.withheld <= _SHOWN_SHARE
+    return {
+        "loss": loss,
+        "share": rounded(first.withheld[drawn]),
+        "random": first.random_loss,
+        "low": rounded(first.random_low[drawn]),
+        "high": rounded(first.random_high[drawn]),
+        "lines": [{"name": name, "kept": rounded(curve.kept_loss[drawn])} for name, curve in curves.items()],
+    }
 
 
 def headlines(found: Reliability) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,24 @@ def table_columns(rows: EvaluatedRows) -> pd.DataFrame | None:
     names = list(dict.fromkeys([*settings.input_columns, *settings.model_input_columns]))
     frames = [rows.split.frame(shard, names) for shard in rows.split.shards]
     return pd.concat(frames, ignore_index=True)[rows.valid].reset_index(drop=True)
+
+
+def zero_embeddings(protocol: EvaluationProtocol, rows: EvaluatedRows) -> dict[int, str]:
+    """Rows, once they are embedded, whose embedding has no direction though the protocol needs one, and why.
+
+    Some encoders give zeros to a blank image, and standardised features are zeros at the mean of each.
+    """
+    if not protocol.normalize:
+        return {}
+    zeros = np.flatnonzero(rows.valid)[~rows.embeddings().any(axis=1)]
+    why = f"its embedding is all zeros and has no direction; protocol {protocol.name!r} needs unit norm"
+    return dict.fromkeys(zeros.tolist(), why)
+
+
+def without_zeros(protocol: EvaluationProtocol, rows: EvaluatedRows) -> EvaluatedRows:
+    """``rows`` without their ``zero_embeddings``."""
+    zeros = zero_embeddings(protocol, rows)
+    return replace(rows, left_out={**rows.left_out, **zeros}) if zeros else rows
 
 
 def require_enough_rows(split: Split) -> None:

@@ -10,11 +10,12 @@ import io
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from congruence.kernels import RBF, Normal, Poisson, Polynomial, prepare
+from congruence.kernels import RBF, Laplace, Normal, Poisson, Polynomial, Samples, prepare
 from congruence.kernels.support.conformal import Support
 
 LABELLED, ORDINARY, PLANTED = 20_000, 4_000, 40
@@ -176,27 +177,90 @@ def try_images(data: Path) -> None:
         print(f"  {name}: unusual at 1 % {found.unusual().mean():.1%}; at the smallest p {smallest:.1%}")
 
 
-def try_simulated() -> None:
-    """A version wrong by one predicted spread where x_1 > .8, and the truth."""
-    for fault in (1.0, 0.0):
-        inside, outside, extra, ordinary = [], [], [], []
-        for seed in range(10):
-            rng = np.random.default_rng(seed)
-            x, new = (rng.normal(size=(n, 2)) for n in (3000, 2000))
-            law = Normal(np.sin(x[:, 0]) + 0.3 * x[:, 1], 0.3 + 0.2 * (x[:, 1] > 0))
-            y = law.mean() + law.std() * (rng.normal(size=len(x)) + fault * (x[:, 0] > 0.8))
-            found = prepare(x, input_kernel=RBF(0.5), regularization=1e-3).score_inputs(new, y, law)
-            unusual = found.support.unusual()
-            chosen, region = found.withhold & ~unusual, new[:, 0] > 0.8
-            inside.append(chosen[region].mean())
-            outside.append(chosen[~region].mean())
-            extra.append(chosen[region].sum() / max(1, chosen.sum()))
-            ordinary.append(unusual.mean())
-        print(
-            f"fault {fault} spreads: withheld in the region {np.mean(inside):.1%} [{np.min(inside):.1%}, "
-            f"{np.max(inside):.1%}], elsewhere {np.mean(outside):.2%} [up to {np.max(outside):.2%}]; of the withheld "
-            f"{np.mean(extra):.1%} [from {np.min(extra):.1%}] lies there; unusual {np.mean(ordinary):.2%}"
-        )
+FAMILIES: dict[str, tuple[int, int, Any]] = {}
+"""By name: labelled rows, features, and a function of rng and x that gives the law, and targets of it with a fault of
+``size`` in some rows."""
+
+
+def family(name: str, rows: int, features: int) -> Any:
+    def add(make: Any) -> Any:
+        FAMILIES[name] = (rows, features, make)
+        return make
+
+    return add
+
+
+def means(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return np.sin(x[:, 0]) + 0.3 * x[:, 1], 0.3 + 0.2 * (x[:, 1] > 0)
+
+
+@family("normal, off by a spread, 1,000 rows", 1000, 2)
+@family("normal, off by a spread, 3,000 rows", 3000, 2)
+@family("normal, off by a spread, 3,000 rows of 6 features", 3000, 6)
+def shifted(rng: np.random.Generator, x: np.ndarray, fault: np.ndarray) -> Any:
+    law = Normal(*means(x))
+    return law, law.mean() + law.std() * (rng.normal(size=len(x)) + fault)
+
+
+@family("normal, off by half a spread, 10,000 rows", 10_000, 2)
+def shifted_by_half(rng: np.random.Generator, x: np.ndarray, fault: np.ndarray) -> Any:
+    return shifted(rng, x, 0.5 * fault)
+
+
+@family("normal, spread 1.8 times as large, 3,000 rows", 3000, 2)
+def spread(rng: np.random.Generator, x: np.ndarray, fault: np.ndarray) -> Any:
+    law = Normal(*means(x))
+    return law, law.mean() + law.std() * rng.normal(size=len(x)) * (1.0 + 0.8 * fault)
+
+
+@family("Laplace, off by a spread, 3,000 rows", 3000, 2)
+def heavy(rng: np.random.Generator, x: np.ndarray, fault: np.ndarray) -> Any:
+    mean, scale = means(x)
+    law = Laplace(mean, scale)
+    return law, mean + rng.laplace(size=len(x)) * scale + fault * law.std()
+
+
+@family("Poisson, rate 1.6 times as large, 3,000 rows", 3000, 2)
+def counts(rng: np.random.Generator, x: np.ndarray, fault: np.ndarray) -> Any:
+    rate = np.exp(1.0 + 0.5 * np.sin(x[:, 0]) + 0.2 * x[:, 1])
+    return Poisson(rate), rng.poisson(rate * (1.0 + 0.6 * fault)).astype(float)
+
+
+@family("ensemble of 50, off by a spread, 2,000 rows", 2000, 2)
+def ensemble(rng: np.random.Generator, x: np.ndarray, fault: np.ndarray) -> Any:
+    mean, scale = means(x)
+    members = mean[:, None] + scale[:, None] * rng.normal(size=(len(x), 50))
+    return Samples(members), mean + scale * (rng.normal(size=len(x)) + fault)
+
+
+def try_simulated(seeds: range = range(100, 105)) -> None:
+    """Versions wrong where x_1 > .8, and the truth, on splits that no rule was chosen by."""
+    for name, (rows, features, make) in FAMILIES.items():
+        for size in (1.0, 0.0):
+            found = np.array([simulated(rows, features, make, size, seed) for seed in seeds])
+            inside, precision, elsewhere, unusual, chosen, helps = found.T
+            least = np.nanmin(precision) if size else np.nan
+            print(
+                f"{name}; {'wrong' if size else 'true'}: of the region withheld {inside.mean():.0%} "
+                f"[{inside.min():.0%}, {inside.max():.0%}]; of what is withheld for a fault, in the region "
+                f"{np.nanmean(precision) if size else np.nan:.0%} [from {least:.0%}]; elsewhere {elsewhere.mean():.2%} "
+                f"[up to {elsewhere.max():.2%}]; withheld for a fault {chosen.sum():.0f}, helps in "
+                f"{helps.sum():.0f} of {len(seeds)}; unusual {unusual.mean():.2%} [up to {unusual.max():.2%}]",
+                flush=True,
+            )
+
+
+def simulated(rows: int, features: int, make: Any, size: float, seed: int) -> tuple[float, ...]:
+    rng = np.random.default_rng(seed)
+    x, new = (rng.normal(size=(n, features)) for n in (rows, 2000))
+    law, y = make(rng, x, size * (x[:, 0] > 0.8))
+    gamma = 0.5 if features == 2 else 0.1
+    found = prepare(x, input_kernel=RBF(gamma), regularization=1e-3).score_inputs(new, y, law)
+    unusual, region = found.support.unusual(), new[:, 0] > 0.8
+    chosen = found.withhold & ~unusual
+    precision = chosen[region].sum() / chosen.sum() if chosen.any() else np.nan
+    return (chosen[region].mean(), precision, chosen[~region].mean(), unusual.mean(), chosen.sum(),
+            float(found.judgement.helps))  # fmt: skip
 
 
 def try_speed() -> None:

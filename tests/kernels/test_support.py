@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta
+from sklearn.covariance import LedoitWolf
 
 from congruence.kernels import RBF, InvalidInputError, prepare
 from congruence.kernels.support.columns import ColumnRanges
@@ -21,13 +22,21 @@ def test_p_values_by_the_definition():
     support = Support.of(x)
     held = np.setdiff1d(np.arange(120), support.neighbours)
 
+    near = x[support.neighbours]
+    scale = near.std(axis=0)
+    precision = np.linalg.inv(LedoitWolf().fit(near / scale).covariance_)
+
+    def lengths(point):
+        apart = (near - point) / scale
+        return np.sqrt(np.einsum("ij,jk,ik->i", apart, precision, apart))
+
     def score(point):
-        return np.sort(np.linalg.norm(x[support.neighbours] - point, axis=1))[NEIGHBOUR - 1]
+        return np.sort(lengths(point))[NEIGHBOUR - 1]
 
     known = np.array([score(point) for point in x[held]])
     expected = [(1 + np.sum(known >= score(point))) / (1 + len(held)) for point in query]
     np.testing.assert_allclose(support.at(query).p_values, expected)
-    first = np.argsort(np.linalg.norm(x[support.neighbours] - query[0], axis=1), kind="stable")
+    first = np.argsort(lengths(query[0]), kind="stable")
     assert support.at(query).nearest[0].tolist() == support.neighbours[first[:NEIGHBOUR]].tolist()
 
 
@@ -66,6 +75,38 @@ def test_inputs_far_from_all_rows_are_as_unusual_as_can_be_said():
     assert (far.p_values <= 0.05).all()
     assert support.at(np.full((1, 5), 500.0)).p_values[0] == support.smallest_p_value
     assert "500" not in repr(support)
+
+
+def test_a_combination_that_no_row_has_is_far_though_plain_distance_is_small():
+    """Two features that go together, and one that varies more than the combination is off."""
+    rng = np.random.default_rng(6)
+    both = rng.normal(size=2000)
+    x = np.stack([both, both + 0.05 * rng.normal(size=2000), 3 * rng.normal(size=2000)], axis=1)
+    strange = np.array([[0.5, -0.5, 0.0]])
+    support = Support.of(x)
+    assert support.at(strange).p_values[0] == support.smallest_p_value
+    assert support.at(x[:50] + np.array([0.0, 0.0, 0.5])).unusual(0.05).mean() < 0.3
+
+
+def test_vectors_of_an_encoder_that_were_normalised_or_are_zeros_are_far():
+    rng = np.random.default_rng(7)
+    x = (rng.normal(size=(600, 32)) + 3 * rng.normal(size=32)).astype(np.float32)
+    support = Support.of(x)
+    unit = x[:20] / np.linalg.norm(x[:20], axis=1, keepdims=True)
+    assert support.at(unit).unusual().all()
+    assert support.at(np.zeros((1, 32), dtype=np.float32)).unusual().all()
+
+
+def test_constant_features_and_repeated_ones_are_no_obstacle():
+    rng = np.random.default_rng(8)
+    x = rng.normal(size=(300, 2))
+    x = np.column_stack([x, x[:, 0], np.ones(300)])
+    support = Support.of(x)
+    new = rng.normal(size=(300, 2))
+    new = np.column_stack([new, new[:, 0], np.ones(300)])
+    assert support.at(new).unusual(0.05).mean() < 0.12
+    assert support.at(new[:1] + np.array([0.0, 0.0, 0.0, 1.0])).unusual().all()
+    assert support.at(new[:1] + np.array([0.0, 0.0, 1.0, 0.0])).unusual().all()
 
 
 def test_groups_are_held_out_whole():
@@ -122,6 +163,25 @@ def test_values_that_no_row_comes_near_are_named(drivers):
     assert said[2].startswith("gas_diesel to gas_regular: none of the 2 is 1, always exactly one in the split; ")
     assert said[3].startswith("Area missing, in the split it never is; ")
     assert said[4].startswith("BonusMalus -60: the split holds 50 to ")
+
+
+@pytest.mark.parametrize(("rows", "low", "high"), [(4000, -5.0, 140.0), (300, -300.0, 1500.0)])
+def test_how_far_beyond_the_range_is_outside_depends_on_the_rows(rows, low, high):
+    """A long column is exceeded by hardly an ordinary row, a short one by many."""
+    rng = np.random.default_rng(9)
+
+    def ages(n):
+        return pd.DataFrame({"age": rng.uniform(0, 100, n), "premium": np.exp(rng.normal(4, 0.5, n))})
+
+    table = ages(rows)
+    x = np.log1p(np.abs(table.to_numpy()))
+    support = Support.of(x, columns=table)
+    at = pd.DataFrame({"age": [low, high, 50.0], "premium": [50.0, 50.0, 50.0]})
+    read = support.at(np.full((3, 2), np.log(50.0)), at)
+    assert read.unusual().tolist() == [True, True, False]
+    assert support.reason(read, 0, x[:1], at).startswith(f"age {low:.6g}: the split holds ")
+    shares = [support.columns.outside(ages(1000)).any(axis=1).mean() for _ in range(5)]
+    assert np.mean(shares) < 0.005
 
 
 def test_a_combination_is_told_by_what_the_nearest_rows_have():

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from congruence.kernels import RBF, InvalidInputError, MultivariateNormal, Normal, Poisson, Samples, prepare
+from congruence.kernels import RBF, InvalidInputError, MultivariateNormal, Normal, Poisson, Samples, Uniform, prepare
 from congruence.kernels.scores import crps, negative_log_likelihood
 from congruence.kernels.withholding.judgement import CCE, SPREAD, SUPPORT
 from congruence.kernels.withholding.losses import CRPS, ERROR, NLL, excess_losses
@@ -184,6 +184,19 @@ def test_losses_beyond_what_is_expected_have_mean_zero_under_the_truth():
     entropy = 0.5 * np.log(2 * np.pi * np.e * law.std() ** 2)
     np.testing.assert_allclose(np.mean(negative_log_likelihood(y, law) - found[NLL]), entropy.mean(), atol=0.02)
     np.testing.assert_allclose(np.mean(crps(y, law) - found[CRPS]), np.mean(law.std()) / np.sqrt(np.pi), rtol=0.02)
+
+
+def test_where_targets_are_impossible_nll_judges_nothing_and_their_number_is_given():
+    rng = np.random.default_rng(10)
+    x, y, law = drawn(rng, 600, 2.0)
+    bounded = Uniform(law.mean() - 4 * law.std(), 8 * law.std())
+    y = law.mean() + np.clip(y - law.mean(), -3.9 * law.std(), 3.9 * law.std())
+    y[:2] += 100.0
+    found = prepare(x, input_kernel=RBF(0.5), regularization=1e-3).score_inputs(x[:50], y, bounded).judgement
+    assert found.impossible == 2
+    assert NLL not in found.losses
+    assert CRPS in found.losses
+    assert "NLL judges nothing: 2 of the 600 labelled targets are impossible under the version" in str(found)
 
 
 def test_columns_keys_and_groups_are_passed_on():

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from congruence.flows.cli.app import app
 from congruence.flows.operations import score_inputs
 from congruence.flows.operations.score_inputs import ScoredInputs, score
+from congruence.kernels.withholding.judgement import CCE, SPREAD, SUPPORT
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.mlflow import log_reliability
 from congruence.tasks.runtime.errors import SettingsError
@@ -68,6 +69,12 @@ def test_losses_fall_when_the_worst_are_withheld(scored: ScoredInputs) -> None:
     page = (scored.folder / "report.html").read_text()
     assert "should be withheld" in page
     assert page.index("Withholding where the version is wrong helps") < page.index("should be withheld")
+    drawn = json.loads(page.split('id="data">')[1].split("</script>")[0])
+    assert [panel["loss"] for panel in drawn["labelled"]] == list(scored.reliability.judgement.curves)
+    assert {line["name"] for line in drawn["labelled"][0]["lines"]} == {CCE, SPREAD, SUPPORT}
+    assert [panel["loss"] for panel in drawn["inputs"]] == ["absolute error", "NLL", "CRPS"]
+    assert '<table class="sorts" id="withheld">' in page
+    assert "<img" not in page
 
 
 def test_mlflow_has_the_same_once(registry: Any, scored: ScoredInputs) -> None:
@@ -203,3 +210,19 @@ def test_a_share_is_a_rule_and_other_words_are_none(registry: Any) -> None:
     assert load_settings(registry.file(**LAW, withhold="5 %")).withhold == "5 %"
     with pytest.raises(SettingsError, match="expected a share inside"):
         load_settings(registry.file(**LAW, withhold="a lot"))
+
+
+@pytest.mark.usefixtures("scored")
+def test_an_embedding_of_zeros_is_withheld_and_stops_nothing(registry: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = pd.read_parquet(registry.folder / "new.parquet").iloc[:60].drop(columns=["y", "half"])
+    frame.loc[5, ["cos", "sin"]] = 0.0
+    frame.to_parquet(registry.folder / "blank.parquet")
+    lines: list[str] = []
+    monkeypatch.setattr(score_inputs, "say", lines.append)
+    settings = registry.settings(**LAW, encoder={"kind": "identity", "standardise": False, "dimension": 2})
+    made = score(settings, "angle/1", str(registry.folder / "blank.parquet"), log=False)
+    assert "1 row is left out of 60" in lines[0]
+    scores = pd.read_parquet(made.folder / "scores.parquet")
+    assert np.flatnonzero(~scores["valid"]).tolist() == [5]
+    assert scores.loc[5, "withhold"]
+    assert "all zeros and has no direction" in scores.loc[5, "reason"]
