@@ -139,7 +139,7 @@ class Stage:
 
     def evaluations(self, split: str, view: int = ViewType.ACTIVE_ONLY) -> list[Run]:
         client = MlflowClient(self.known["MLFLOW_TRACKING_URI"])
-        experiment = client.get_experiment_by_name(f"congruence/{split}")
+        experiment = client.get_experiment_by_name(f"congruence/{split}/y")
         if experiment is None:
             return []
         kind = "tags.`congruence.kind` = 'evaluation'"

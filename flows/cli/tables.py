@@ -44,10 +44,44 @@ def print_outcomes(
         if rows:
             _print_fitting(split, rows, descriptions or {}, out)
             _print_wrong(rows, out)
+    if said := order_of_versions(outcomes):
+        out.print(said, soft_wrap=True, markup=False)
     for outcome in outcomes:
         if outcome.status not in STATUS:
             out.print(outcome.status, style="red" if outcome.status == "failed" else "yellow", end=" ")
             out.print(f"{outcome.label} on {outcome.split}: {outcome.error}", soft_wrap=True, markup=False)
+
+
+def order_of_versions(outcomes: Sequence[VersionOutcome]) -> str:
+    """Where splits order the versions differently by CCE: whether their numbers compare; "" where they agree."""
+    orders: dict[str, tuple[str, ...]] = {}
+    protocols: dict[str, str] = {}
+    measured = _measured(outcomes)
+    shared = set.intersection(*measured.values()) if measured else set()
+    for split in measured:
+        found = sorted((item for item in outcomes if item.split == split and item.label in shared), key=_by_error)
+        orders[split], protocols[split] = tuple(item.label for item in found), found[0].protocol if found else ""
+    if len(shared) < 2 or len(set(orders.values())) < 2:
+        return ""
+    listed = "; ".join(f"on {split}: {', '.join(order)}" for split, order in orders.items())
+    if len(set(protocols.values())) > 1:
+        return (
+            f"the splits order the versions differently ({listed}), and their protocols differ: the numbers of one do "
+            "not compare with those of another; give mean and scale under encoder:, so that all have the same"
+        )
+    return (
+        f"the splits order the versions differently ({listed}). Their protocol is the same, so each order holds for its "
+        "rows; `congruence compare FILE` says which leads are beyond chance"
+    )
+
+
+def _measured(outcomes: Sequence[VersionOutcome]) -> dict[str, set[str]]:
+    """The versions with a CCE, by split; splits with none are left out."""
+    found: dict[str, set[str]] = {}
+    for item in outcomes:
+        if "cce_mean" in item.metrics:
+            found.setdefault(item.split, set()).add(item.label)
+    return found
 
 
 def _print_wrong(outcomes: list[VersionOutcome], out: Console) -> None:

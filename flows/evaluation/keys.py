@@ -50,6 +50,7 @@ def evaluation_identity(
         protocol_digest=protocol.digest,
         metric_list=requested_metrics(settings.metrics),
         settings_digest=settings_digest(settings, split.settings),
+        target=split.settings.target_name,
     )
 
 

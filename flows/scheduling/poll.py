@@ -118,17 +118,19 @@ def watch(
     """
     pause, stop, owner = every or settings.watch.every, stop or threading.Event(), new_owner()
     said: list[str] = []
+    first = True
     console.print(f"watching, one look every {pause:.0f} s; Ctrl-C or SIGTERM stops at once, finished work is saved")
     while not stop.is_set():
         started = time.monotonic()
         try:
             result = tick(settings, owner=owner)
-            printed = report(result)
+            printed = report(result, alone=first)
             said, problems = result.problems, [problem for problem in result.problems if problem not in said]
             for problem in problems:
                 notify(settings.notify, "congruence: a split cannot be evaluated", problem)
-            if printed:
+            if printed or first:
                 console.print(f"watching; next look in {pause:.0f} s")
+            first = False
         except TrackingError as error:
             console.print(f"{error}\nstill watching: next try in {pause:.0f} s", soft_wrap=True)
         stop.wait(max(0.0, pause - (time.monotonic() - started)))
@@ -139,7 +141,7 @@ def report(result: Tick, *, alone: bool = False) -> bool:
 
     Args:
         result: of the tick.
-        alone: it is the only one, so that nothing to do is said, too.
+        alone: it is the first or only one, so that nothing to do is said, too.
     """
     for outcome in result.outcomes:
         mean = outcome.metrics.get("cce_mean")

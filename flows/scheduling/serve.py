@@ -17,6 +17,7 @@ from prefect.events import DeploymentEventTrigger
 from prefect.settings import PREFECT_API_URL
 from prefect.types.entrypoint import EntrypointType
 
+from congruence.flows.cli.console import say
 from congruence.flows.scheduling.deployed_flows import watch_registry
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -100,6 +101,7 @@ def serve(settings: EvaluationSettings, file: Path, *, cron: str = QUARTER_HOURL
         )
     _require_storage()
     deployments: Any = served_deployments(file, name or file.stem, cron)
+    say(f"serving {file} (cron {cron!r} and new versions; stop with Ctrl-C)")
     # No limit on the Prefect server, where a run that died would hold its place for minutes. Claims in MLflow see to it
     # that a version is evaluated once: a second look beside a long evaluation finds nothing to do and ends. Not paused
     # at the end: another process may serve the same, and what comes meanwhile is carried out at the return.

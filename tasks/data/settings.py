@@ -117,6 +117,11 @@ class SplitSettings(Strict):
         return [self.target] if isinstance(self.target, str) else list(self.target)
 
     @property
+    def target_name(self) -> str:
+        """The columns of the target as one word, "" where there is no target."""
+        return "+".join(self.target_columns)
+
+    @property
     def design_columns(self) -> dict[str, str]:
         """The columns of groups, time, weight and exposure that are named, by what they are."""
         named = {"groups": self.groups, "time": self.time, "weight": self.weight, "exposure": self.exposure}

@@ -207,7 +207,8 @@ def _register(
     place = persist("opening the experiment", lambda: experiment_id(client, name, tracking), tracking)
     rows = f"{fitted.rows:,} rows of {origin.split.name}"
     what = f"{parent.label} recalibrated: {fitted.said}"
-    with mlflow.start_run(experiment_id=place, run_name=what[:250]), without_notices():
+    name = f"{parent.label} recalibrated"  # what it changes fills lines, and is the description's
+    with mlflow.start_run(experiment_id=place, run_name=name, description=what), without_notices():
         mlflow.log_params({"parent": parent.uri, "rows": fitted.rows, "split": origin.split.name, "seed": origin.seed})
         mlflow.log_param("split_digest", origin.split.digest)
         info = mlflow.pyfunc.log_model(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
 
 from congruence.tasks.mlflow.connection import connect, persist
-from congruence.tasks.mlflow.identity import COMPLETE, IDENTITY, PREFIX, STATE
+from congruence.tasks.mlflow.identity import COMPLETE, IDENTITY, PREFIX, STATE, experiments_of
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.scores.evaluation import Metric
 
@@ -23,12 +24,16 @@ SECONDS = "seconds_"  # no slash: MLflow would draw the group before all other m
 
 @dataclass(frozen=True)
 class FinishedEvaluation:
-    """A complete evaluation that MLflow holds: its run, the version's exact URI, its numbers and what is wrong."""
+    """A complete evaluation that MLflow holds: its run, the version's exact URI, its numbers and what is wrong.
+
+    ``experiment`` is the id of the run's.
+    """
 
     run_id: str
     model_uri: str
     metrics: dict[str, Metric]
     wrong: tuple[str, ...] = ()
+    experiment: str = ""
 
 
 def finished_evaluations(split: str, settings: TrackingSettings) -> dict[str, FinishedEvaluation]:
@@ -45,21 +50,26 @@ def finished_evaluations(split: str, settings: TrackingSettings) -> dict[str, Fi
             run.data.tags[PREFIX + "model_uri"],
             run_metrics(run),
             tuple(run.data.tags.get(WRONG, "").splitlines()),
+            str(run.info.experiment_id),
         )
         for run in runs  # latest first: of two of one identity the older one stays
     }
 
 
 def complete_runs(client: MlflowClient, split: str, settings: TrackingSettings) -> list[Run]:
-    """Complete evaluations on a split, latest first."""
-    experiment = client.get_experiment_by_name(settings.experiment_name(split))
-    if experiment is None or experiment.lifecycle_stage != "active":
-        return []
+    """Complete evaluations on a split of this name, whatever their target, latest first."""
+    return runs_in(client, experiments_of(client, split, settings))
+
+
+def runs_in(client: MlflowClient, experiments: Sequence[str]) -> list[Run]:
+    """Complete evaluations in the experiments of these ids, latest first."""
     runs: list[Run] = []
+    if not experiments:
+        return runs
     token: str | None = None
     while True:
         page = client.search_runs(
-            [experiment.experiment_id],
+            list(experiments),
             filter_string=f"tags.`{STATE}` = '{COMPLETE}' and tags.`{PREFIX}kind` = 'evaluation'",
             run_view_type=ViewType.ACTIVE_ONLY,
             order_by=["attributes.start_time DESC"],

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from mlflow import MlflowClient
-from mlflow.entities import Run, ViewType
+from mlflow.entities import Experiment, Run, ViewType
 
 from congruence.tasks.mlflow.connection import connect, persist
 from congruence.tasks.mlflow.settings import TrackingSettings
@@ -33,6 +33,7 @@ class EvaluationIdentity:
 
     ``metric_list`` is the list that was asked for: a metric that does not exist for a family leaves no gap to fill.
     ``settings_digest`` covers the settings that change a number beyond split and protocol (``tasks.settings_digest``).
+    ``target`` names the columns that are predicted, for the experiment's name; which they are, the split's digest says.
     """
 
     model: ModelVersion
@@ -41,6 +42,7 @@ class EvaluationIdentity:
     protocol_digest: str
     metric_list: tuple[str, ...]
     settings_digest: str = ""
+    target: str = ""
 
     @classmethod
     def of(cls, evaluation: Evaluation) -> EvaluationIdentity:
@@ -52,6 +54,7 @@ class EvaluationIdentity:
             protocol_digest=evaluation.protocol.digest,
             metric_list=evaluation.requested_metrics,
             settings_digest=evaluation.settings_digest,
+            target=evaluation.split.target,
         )
 
     @property
@@ -100,12 +103,35 @@ def find_evaluation(identity: EvaluationIdentity, settings: TrackingSettings) ->
 
 def find_runs(client: MlflowClient, identity: EvaluationIdentity, settings: TrackingSettings) -> list[Run]:
     """Every run of this evaluation, finished or not, oldest first."""
-    experiment = client.get_experiment_by_name(settings.experiment_name(identity.split_name))
-    if experiment is None or experiment.lifecycle_stage != "active":
+    experiments = experiments_of(client, identity.split_name, settings)
+    if not experiments:
         return []
     runs = client.search_runs(
-        [experiment.experiment_id],
+        experiments,
         filter_string=f"tags.`{IDENTITY}` = '{identity.digest}'",
         run_view_type=ViewType.ACTIVE_ONLY,
     )
     return sorted(runs, key=lambda run: (run.info.start_time, run.info.run_id))
+
+
+def experiments_of(client: MlflowClient, split: str, settings: TrackingSettings) -> list[str]:
+    """The ids of the experiments of the evaluations on a split of this name: one for each target."""
+    name = settings.experiment_name(split)
+    found = [client.get_experiment_by_name(name)] + [item for item in _beginning_with(client, f"{name}/")]
+    return [str(item.experiment_id) for item in found if item is not None and item.lifecycle_stage == "active"]
+
+
+def all_experiments(client: MlflowClient, settings: TrackingSettings) -> list[str]:
+    """The ids of all experiments in which evaluations may be."""
+    return [str(item.experiment_id) for item in _beginning_with(client, settings.experiment_name(""))]
+
+
+def _beginning_with(client: MlflowClient, start: str) -> Iterator[Experiment]:
+    asked = start.partition("'")[0]  # a quotation mark would end the pattern, and "_" stands for any character in it
+    token: str | None = None
+    while True:
+        page = client.search_experiments(filter_string=f"name LIKE '{asked}%'", page_token=token)
+        yield from (experiment for experiment in page if experiment.name.startswith(start))
+        token = page.token
+        if not token:
+            return

@@ -9,8 +9,8 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from congruence.tasks.mlflow.connection import connect, persist
-from congruence.tasks.mlflow.finished import complete_runs, run_metrics
-from congruence.tasks.mlflow.identity import GATE_PROTOCOL, PREFIX
+from congruence.tasks.mlflow.finished import run_metrics, runs_in
+from congruence.tasks.mlflow.identity import GATE_PROTOCOL, PREFIX, all_experiments
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion, matching_versions
 from congruence.tasks.scores.evaluation import Metric
@@ -59,27 +59,13 @@ def list_evaluations(patterns: Sequence[str], settings: TrackingSettings) -> lis
     client = connect(settings)
     versions = persist("listing model versions", lambda: matching_versions(patterns or ["*"]), settings)
     latest: dict[tuple[str, str], Run] = {}
-    for split in persist("listing experiments", lambda: _splits(client, settings), settings):
-        runs = persist("listing evaluations", lambda split=split: complete_runs(client, split, settings), settings)  # type: ignore[misc]
-        for run in runs:  # latest first
-            latest.setdefault((run.data.tags[PREFIX + "model_uri"], split), run)
+    places = persist("listing experiments", lambda: all_experiments(client, settings), settings)
+    for run in persist("listing evaluations", lambda: runs_in(client, places), settings):  # latest first
+        latest.setdefault((run.data.tags[PREFIX + "model_uri"], run.data.tags[PREFIX + "split"]), run)
     return [
         ListedVersion(version, tuple(_listed(run, split) for (uri, split), run in latest.items() if uri == version.uri))
         for version in versions
     ]
-
-
-def _splits(client: MlflowClient, settings: TrackingSettings) -> list[str]:
-    """The splits that evaluations were logged on, by the names of their experiments."""
-    prefix = settings.experiment_name("")
-    names: list[str] = []
-    token: str | None = None
-    while True:
-        page = client.search_experiments(filter_string=f"name LIKE '{prefix}%'", page_token=token)
-        names.extend(experiment.name.removeprefix(prefix) for experiment in page)
-        token = page.token
-        if not token:
-            return sorted(names)
 
 
 def _listed(run: Run, split: str) -> ListedEvaluation:

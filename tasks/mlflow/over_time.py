@@ -53,11 +53,10 @@ def series_of(name: str, monitor: Monitor, settings: TrackingSettings) -> list[S
     found: dict[str, LookPoint] = {}
     base = web_page(settings)
     for split in {split for _, split in grouped}:
-        experiment = connect(settings).get_experiment_by_name(settings.experiment_name(split))
         for held in finished_evaluations(split, settings).values():
             link = ""
-            if base is not None and experiment is not None:
-                link = run_link(base, str(experiment.experiment_id), held.run_id)
+            if base is not None:
+                link = run_link(base, held.experiment, held.run_id)
             found[held.run_id] = LookPoint(held.metrics, held.wrong, link)
     series = []
     for (version, split), looks in sorted(grouped.items()):

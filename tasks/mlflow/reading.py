@@ -56,7 +56,7 @@ def logged_versions(
             f"split '{split}': no complete evaluation"
             + (f" of {model}" if model else "")
             + (" as asked" if runs and conditions is not None else "")
-            + f" in experiment {settings.experiment_name(split)}; run `congruence evaluate` first"
+            + f" in the experiments {settings.experiment_name(split)}; run `congruence evaluate` first"
         )
     latest = replace(Conditions.of(admitted[0].data.tags), settings_digest=None)
     kept = {run.data.tags[PREFIX + "model_uri"]: run for run in reversed(admitted) if latest.admit(run.data.tags)}

@@ -49,7 +49,7 @@ def note_closed(client: MlflowClient, run_id: str) -> None:
 
 def find_or_create(client: MlflowClient, identity: EvaluationIdentity, settings: TrackingSettings) -> Run:
     """The one run of this evaluation. Of several made at the same moment the oldest stays, the others are deleted."""
-    experiment = experiment_id(client, settings.experiment_name(identity.split_name), settings)
+    experiment = experiment_id(client, settings.experiment_name(identity.split_name, identity.target), settings)
     prepare_experiment(client, experiment, "evaluation", settings)
     runs = _without_failed(client, find_runs(client, identity, settings))
     if not runs:

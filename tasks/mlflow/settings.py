@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from pydantic import Field
@@ -15,7 +16,7 @@ class TrackingSettings(Strict):
     Attributes:
         uri: MLflow tracking server or database; MLflow's current one by default.
         registry_uri: the model registry, where it is another server.
-        experiment: evaluations of split S go to the experiment ``<experiment>/S``.
+        experiment: evaluations of split S, which predict the column T, go to the experiment ``<experiment>/S/T``.
         artifact_location: folder or bucket of new experiments; for an SQLite database ``mlartifacts`` beside it.
         headline_split: the split whose numbers stand in the tags ``cce``, ``cce_status`` and ``what_is_wrong`` of a
             model version; by default the one evaluated last.
@@ -23,7 +24,7 @@ class TrackingSettings(Strict):
             if no other version came from that run: MLflow's page that compares versions reads only those runs.
         report: log the HTML report and the plots.
         performance_report: log Dask's report of what its workers did (``dask-report.html``, beside the system metrics,
-            in the experiment ``<experiment>/<split>/machine``); needs Bokeh, here and where the scheduler runs.
+            in the experiment ``<experiment>/<split>/<target>/machine``); needs Bokeh, here and where the scheduler runs.
         table_rows: points in each part of the small table that MLflow shows.
         patience: seconds for which a server that does not answer is asked again.
         link: base address of the MLflow page for people (``https://mlflow.example``), for links in tags; by default the
@@ -42,9 +43,12 @@ class TrackingSettings(Strict):
     patience: float = Field(default=120.0, ge=0)
     link: str | None = None
 
-    def experiment_name(self, split: str) -> str:
-        """The experiment of the evaluations on a split."""
-        return f"{self.experiment}/{split}"
+    def experiment_name(self, split: str, target: str = "") -> str:
+        """The experiment of the evaluations on a split: those of another target, which do not compare, have their own.
+
+        Without a target it is the part that the names of all of them begin with.
+        """
+        return f"{self.experiment}/{split}" + ("/" + re.sub(r"[^\w.+-]+", "-", target)[:100] if target else "")
 
     def comparison_experiment_name(self, split: str) -> str:
         """The experiment of the comparisons on a split, apart so that the columns of the evaluations stay clear."""

@@ -90,26 +90,28 @@ def prepare_experiment(client: MlflowClient, experiment: str, kind: str, setting
         return
     found = client.get_experiment(experiment)
     if DESCRIPTION not in found.tags:
-        split = found.name.removeprefix(settings.experiment_name(""))
-        client.set_experiment_tag(experiment, DESCRIPTION, describe(split, experiment, kind))
+        split, _, target = found.name.removeprefix(settings.experiment_name("")).partition("/")
+        client.set_experiment_tag(experiment, DESCRIPTION, describe(split, experiment, kind, target))
     if kind == "evaluation" and found.tags.get(TAG) != view_of_evaluations():
         client.set_experiment_tag(experiment, TAG, view_of_evaluations())
     _prepared.add((settings.uri, experiment))
 
 
-def describe(name: str, experiment: str, kind: str) -> str:
+def describe(name: str, experiment: str, kind: str, target: str = "") -> str:
     """What an experiment holds and how to read it, in Markdown.
 
     Args:
         name: of its split, for ``evaluation``.
         experiment: its id.
         kind: of its runs.
+        target: that is predicted, for ``evaluation``.
     """
     said = _DESCRIPTIONS.get(kind, "Runs of congruence.")
     if kind != "evaluation":
         return said
+    of = f" of {target}" if target else ""
     opened = f"**[Open the list by CCE]({list_page(experiment, KEY)})**"  # first: the page folds all but a line
-    return f"{opened}, beside what it would be if the version were true.\n\n{said.format(split=name)}"
+    return f"{opened}, beside what it would be if the version were true.\n\n{said.format(split=name, of=of)}"
 
 
 def experiments_of_evaluations(settings: TrackingSettings) -> dict[str, str]:
@@ -127,7 +129,7 @@ def experiments_of_evaluations(settings: TrackingSettings) -> dict[str, str]:
 
 
 _DESCRIPTIONS = {
-    "evaluation": "Evaluations on the split **{split}**: one run for each model version and protocol. A run "
+    "evaluation": "Evaluations{of} on the split **{split}**: one run for each model version and protocol. A run "
     "begins with its verdict; its `report.html` says what is wrong, and where. The numbers also stand on the page of "
     "each version and of its logged model.",
     "comparison": "Comparisons of versions on the same split, with paired differences and their intervals: read "

@@ -73,12 +73,16 @@ class Metric:
 
 @dataclass(frozen=True)
 class SplitSummary:
-    """The split that was evaluated: ``rows`` in all, of which ``valid_rows`` could be."""
+    """The split that was evaluated: ``rows`` in all, of which ``valid_rows`` could be.
+
+    ``target`` names the columns that are predicted, joined by "+".
+    """
 
     name: str
     digest: str
     rows: int
     valid_rows: int
+    target: str = ""
 
 
 @dataclass(frozen=True)

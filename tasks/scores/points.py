@@ -143,7 +143,7 @@ def score_version(
     tried = _preview(settings, rows, protocol, requested, summary, targets, predictive, hashed, dependence)
     return Evaluation(
         model=version,
-        split=SplitSummary(split.name, split.digest, split.rows, int(valid.sum())),
+        split=SplitSummary(split.name, split.digest, split.rows, int(valid.sum()), split.settings.target_name),
         protocol=protocol,
         metrics=summary,
         scores=frame,

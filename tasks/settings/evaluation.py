@@ -106,7 +106,9 @@ class EvaluationSettings(Strict):
     def _splits_are_labelled(self) -> EvaluationSettings:
         for split in (*self.splits, *([self.reference] if self.reference is not None else [])):
             if split.target is None:
-                raise ValueError(f"splits: split '{split.name}' has no target; add the column to predict as target:")
+                raise ValueError(
+                    f"splits: split '{split.name}' has no target; name the column to predict, for example target: price"
+                )
         return self
 
     @model_validator(mode="after")

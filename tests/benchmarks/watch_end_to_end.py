@@ -131,7 +131,7 @@ class Stage:
     def runs(self, split: str) -> list[Run]:
         """Every evaluation on the split, deleted ones too."""
         client = MlflowClient(self.mlflow.uri)
-        experiment = client.get_experiment_by_name(f"congruence/{split}")
+        experiment = client.get_experiment_by_name(f"congruence/{split}/y")
         if experiment is None:
             return []
         kind = "tags.`congruence.kind` = 'evaluation'"

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from congruence.flows.cli import progress
 from congruence.flows.cli.progress import Lines, pace_of
-from congruence.flows.cli.tables import print_outcomes
+from congruence.flows.cli.tables import order_of_versions, print_outcomes
 from congruence.flows.evaluation.results import VersionOutcome, outcome_json
 from congruence.kernels import RBF, Normal, congruence_test
 from congruence.kernels.steps import about, listen, step
@@ -200,3 +200,18 @@ def test_what_is_wrong_stands_under_the_table_in_lines_that_fit(width: int) -> N
     assert said.endswith("above the predictions. (1 more in its report)")
     assert "claims/0:" not in said
     assert outcome_json(outcomes[1])["wrong"] == ("No fault found.",)
+
+
+def test_splits_that_disagree_on_the_order_say_whether_they_compare() -> None:
+    def outcome(label: str, split: str, cce: float, protocol: str = "exact (1)") -> VersionOutcome:
+        return VersionOutcome(label, split, "found", "r", {"cce_mean": Metric(cce)}, protocol=protocol)
+
+    first = [outcome("m/1", "a", 0.1), outcome("m/2", "a", 0.2)]
+    assert order_of_versions([*first, outcome("m/1", "b", 0.3), outcome("m/2", "b", 0.4)]) == ""
+    assert order_of_versions([*first, outcome("m/2", "b", 0.3)]) == ""
+    assert order_of_versions([]) == ""
+    said = order_of_versions([*first, outcome("m/1", "b", 0.4), outcome("m/2", "b", 0.3)])
+    assert "on a: m/1, m/2; on b: m/2, m/1" in said
+    assert "the same, so each order holds" in said
+    other = [outcome("m/1", "b", 0.4, "exact (2)"), outcome("m/2", "b", 0.3, "exact (2)")]
+    assert "do not compare" in order_of_versions([*first, *other])

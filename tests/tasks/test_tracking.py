@@ -30,6 +30,7 @@ from congruence.tasks.mlflow import (
     read_failure,
 )
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, write_artifacts
+from congruence.tasks.mlflow.finished import complete_runs
 from congruence.tasks.mlflow.rows import ROWS_DIGEST, log_rows
 from congruence.tasks.mlflow.system_metrics import system_metrics
 from congruence.tasks.models.registry import list_versions
@@ -444,3 +445,17 @@ def test_the_table_holds_what_a_page_can_show():
     shown = json.load(io.StringIO(tracking.tables.table_json(table)))
     assert shown["data"][0] == [1, "x" * 119 + "…", 0.1, True]
     assert shown["data"][1][:3] == [None, None, None]
+
+
+def test_evaluations_of_another_target_stand_in_another_experiment(settings, client, versions, split, make_evaluation):
+    assert settings.experiment_name("test", "price (EUR)/m2+rooms") == "congruence/test/price-EUR-m2+rooms"
+    earlier, age, claims = (
+        replace(make_evaluation(model=versions[0]), split=SplitSummary(split, digest * 64, 120, 118, target))
+        for digest, target in (("a", ""), ("b", "age"), ("c", "ClaimNb"))
+    )
+    made = [log_evaluation(evaluation, settings) for evaluation in (earlier, age, claims)]
+    places = [client.get_experiment(client.get_run(run).info.experiment_id).name for run in made]
+    assert places == [f"congruence/{split}", f"congruence/{split}/age", f"congruence/{split}/ClaimNb"]
+    for evaluation, run in zip((earlier, age, claims), made, strict=True):
+        assert find_evaluation(EvaluationIdentity.of(evaluation), settings) == run
+    assert {run.info.run_id for run in complete_runs(client, split, settings)} == set(made)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from congruence.flows.cli.environment import log_to_prefect
-from congruence.flows.cli.options import FAILED, Debug, Errors, File, Home, leave_by, open_file, start
+from congruence.flows.cli.options import FAILED, Debug, Errors, File, Home, announce, leave_by, open_file, start
 from congruence.tasks.settings.home import SERVED
 
 
@@ -32,6 +32,7 @@ def watch(
         from congruence.tasks.watching import every_seconds
 
         pause = every_seconds(every) if every is not None else None
+        announce("starting; the first look follows in some seconds")
         with session():
             from congruence.flows.scheduling.poll import report, tick
             from congruence.flows.scheduling.poll import watch as keep_watching
@@ -63,7 +64,6 @@ def serve(
         os.environ[SERVED] = str(settings.home)
         from congruence.flows.scheduling.serve import serve as serve_deployments
 
-        typer.echo(f"serving {file} (cron {cron!r} and new versions; stop with Ctrl-C)")
         serve_deployments(settings, file, cron=cron, name=name)
 
 

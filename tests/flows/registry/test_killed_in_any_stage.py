@@ -150,7 +150,7 @@ def wait_for(condition: Any, process: subprocess.Popen[bytes], seconds: float = 
 
 def runs_of(experiment: str, part: str = "") -> list[mlflow.entities.Run]:
     client = MlflowClient()
-    found = client.get_experiment_by_name(f"{experiment}/circle{part}")
+    found = client.get_experiment_by_name(f"{experiment}/circle/y{part}")
     return [] if found is None else list(client.search_runs([found.experiment_id], run_view_type=ViewType.ACTIVE_ONLY))
 
 

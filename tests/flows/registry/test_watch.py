@@ -40,7 +40,7 @@ def identity(version: ModelVersion, split: str = "circle") -> EvaluationIdentity
 
 
 def runs(registry: Any) -> int:
-    experiment = MlflowClient().get_experiment_by_name("congruence/circle")
+    experiment = MlflowClient().get_experiment_by_name("congruence/circle/y")
     return len(MlflowClient().search_runs([experiment.experiment_id])) if experiment else 0
 
 
