@@ -70,8 +70,8 @@ def order_of_versions(outcomes: Sequence[VersionOutcome]) -> str:
             "not compare with those of another; give mean and scale under encoder:, so that all have the same"
         )
     return (
-        f"the splits order the versions differently ({listed}). Their protocol is the same, so each order holds for its "
-        "rows; `congruence compare FILE` says which leads are beyond chance"
+        f"the splits order the versions differently ({listed}). Their protocol is the same, so each order holds for "
+        "its rows; `congruence compare FILE` says which leads are beyond chance"
     )
 
 

@@ -117,7 +117,7 @@ def find_runs(client: MlflowClient, identity: EvaluationIdentity, settings: Trac
 def experiments_of(client: MlflowClient, split: str, settings: TrackingSettings) -> list[str]:
     """The ids of the experiments of the evaluations on a split of this name: one for each target."""
     name = settings.experiment_name(split)
-    found = [client.get_experiment_by_name(name)] + [item for item in _beginning_with(client, f"{name}/")]
+    found = [client.get_experiment_by_name(name), *_beginning_with(client, f"{name}/")]
     return [str(item.experiment_id) for item in found if item is not None and item.lifecycle_stage == "active"]
 
 

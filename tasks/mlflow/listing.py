@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from congruence.tasks.mlflow.connection import connect, persist

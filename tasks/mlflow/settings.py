@@ -24,7 +24,8 @@ class TrackingSettings(Strict):
             if no other version came from that run: MLflow's page that compares versions reads only those runs.
         report: log the HTML report and the plots.
         performance_report: log Dask's report of what its workers did (``dask-report.html``, beside the system metrics,
-            in the experiment ``<experiment>/<split>/<target>/machine``); needs Bokeh, here and where the scheduler runs.
+            in the experiment ``<experiment>/<split>/<target>/machine``); needs Bokeh, here and where the scheduler
+            runs.
         table_rows: points in each part of the small table that MLflow shows.
         patience: seconds for which a server that does not answer is asked again.
         link: base address of the MLflow page for people (``https://mlflow.example``), for links in tags; by default the
