@@ -14,6 +14,8 @@ from congruence.kernels.withholding.rule import WithholdingRule
 if TYPE_CHECKING:
     import pandas as pd
 
+COLUMNS = ("key", "support_p_value", "effective_rows", "cce", "cce_expected", "cce_p_value", "withhold", "reason")
+
 
 @dataclass(frozen=True)
 class InputScores:
@@ -53,17 +55,8 @@ class InputScores:
         return int(self.support.unusual(self.rule.unusual).sum())
 
     def columns(self) -> dict[str, Array]:
-        """The columns of ``to_frame``, (m,) each."""
-        return {
-            "key": self.key,
-            "support_p_value": self.support.p_values,
-            "effective_rows": self.effective_rows,
-            "cce": self.cce,
-            "cce_expected": self.cce_expected,
-            "cce_p_value": self.cce_p_value,
-            "withhold": self.withhold,
-            "reason": self.reason,
-        }
+        """``COLUMNS`` by name, (m,) each."""
+        return {name: self.support.p_values if name == "support_p_value" else getattr(self, name) for name in COLUMNS}
 
     def to_frame(self) -> pd.DataFrame:
         """A table with a row an input: its key, how usual it is, what is known of the version there, and the advice."""

@@ -13,7 +13,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.rejection import RejectionCurve, rejection_curve
 from congruence.kernels.scores import point_scores
-from congruence.kernels.withholding.input_scores import InputScores
+from congruence.kernels.withholding.input_scores import COLUMNS, InputScores
 from congruence.kernels.withholding.judgement import WithholdingJudgement
 from congruence.kernels.withholding.rule import WithholdingRule
 from congruence.tasks.models.registry import ModelVersion
@@ -21,7 +21,7 @@ from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.names import MEANS
 
 LOSSES = {MEANS[metric]: metric for metric in ("mae", "nll_mean", "crps_mean")}
-TABLE = ("key", "support_p_value", "effective_rows", "cce", "cce_expected", "cce_p_value", "withhold", "reason")
+TABLE = COLUMNS
 
 
 @dataclass(frozen=True)

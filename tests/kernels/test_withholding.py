@@ -8,20 +8,10 @@ import pytest
 
 from congruence.kernels import RBF, InvalidInputError, MultivariateNormal, Normal, Poisson, Samples, Uniform, prepare
 from congruence.kernels.scores import crps, negative_log_likelihood
+from congruence.kernels.withholding.input_scores import COLUMNS
 from congruence.kernels.withholding.judgement import CCE, SPREAD, SUPPORT
 from congruence.kernels.withholding.losses import CRPS, ERROR, NLL, excess_losses
 from congruence.kernels.withholding.rule import WithholdingRule
-
-COLUMNS = [
-    "key",
-    "support_p_value",
-    "effective_rows",
-    "cce",
-    "cce_expected",
-    "cce_p_value",
-    "withhold",
-    "reason",
-]
 
 
 def drawn(rng, n, fault=0.0):
@@ -69,7 +59,7 @@ def test_nothing_of_a_true_version_is_withheld_but_the_unusual():
 def test_the_table_has_what_is_known_and_no_more(wrong):
     _, found = wrong
     table = found.to_frame()
-    assert list(table.columns) == COLUMNS
+    assert tuple(table.columns) == COLUMNS
     assert table.loc[~table["withhold"], "reason"].eq("").all()
     unusual = found.support.unusual()
     assert table.loc[unusual, ["cce", "cce_expected", "cce_p_value"]].isna().all().all()

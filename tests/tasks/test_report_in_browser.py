@@ -13,9 +13,14 @@ import pandas as pd
 import pytest
 from mlflow_pages import CHROMIUM, Browser
 
+from congruence.kernels import RBF, Normal, prepare
+from congruence.kernels.protocol.protocol import EXACT
 from congruence.tasks.comparison import compare_versions
 from congruence.tasks.report.comparison import comparison_report
 from congruence.tasks.report.evaluation import evaluation_report
+from congruence.tasks.report.reliability import reliability_page
+from congruence.tasks.scores.evaluation import SplitSummary
+from congruence.tasks.scores.reliability import reliability
 from congruence.tasks.scores.wrong import WhatIsWrong
 
 ERRORS = """
@@ -143,3 +148,33 @@ def test_a_page_runs_in_a_frame_without_an_origin_as_mlflow_shows_it(
     </script></body>""")
     browser.open(outer.as_uri())
     assert browser.wait("document.title === '25 of 398'", 20)
+
+
+def test_the_page_of_scored_inputs_draws_its_curves_and_sorts_its_table(
+    browser: Browser, make_evaluation: Any, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    x, new = rng.normal(size=(400, 2)), np.vstack([rng.normal(size=(60, 2)), [[30.0, 0.0], [60.0, 0.0]]])
+    law = Normal(x[:, 0], np.ones(400))
+    y = law.mean() + rng.normal(size=400) + 2 * (x[:, 1] > 0.5)
+    found = prepare(x, query=new, input_kernel=RBF(0.5)).conditional_congruence_error(y, law)
+    scores = prepare(x, input_kernel=RBF(0.5), regularization=1e-3).score_inputs(new, y, law)
+    frame = pd.DataFrame({"key": [f"input-{row}" for row in range(62)], "valid": True, "reason": ""})
+    made, summary = make_evaluation(rows=40), SplitSummary("inputs", "d" * 64, 62, 62)
+    laws = Normal(new[:, 0], np.ones(62))
+    page = tmp_path / "report.html"
+    page.write_text(
+        reliability_page(reliability(made.model, EXACT, made.split, summary, frame, found, scores, laws, new[:, 0]))
+    )
+    for width, dark in ((400, False), (1200, True)):
+        look(browser, page, width=width, dark=dark)
+        assert browser.evaluate("errors.join()") == ""
+        assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert browser.evaluate("document.querySelectorAll('[data-curves=labelled] svg polyline').length") == 9
+        assert browser.evaluate("document.querySelectorAll('[data-curves=inputs] svg').length") == 3
+    assert "% withheld" in said(browser, "[data-curves=labelled] svg rect title")
+    rows = int(str(browser.evaluate("document.querySelectorAll('#withheld tbody tr').length")))
+    assert rows == int(scores.withhold.sum()) > 2
+    browser.evaluate("document.querySelector('#withheld th:nth-child(3) button').click()")
+    browser.evaluate("document.querySelector('#withheld th:nth-child(3) button').click()")
+    assert said(browser, "#withheld tbody td") in ("input-60", "input-61")
