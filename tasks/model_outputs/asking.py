@@ -10,7 +10,7 @@ import numpy as np
 
 from congruence.tasks.model_outputs.call import Call
 from congruence.tasks.model_outputs.forecasters import forecast, is_forecaster
-from congruence.tasks.model_outputs.known_models import final
+from congruence.tasks.model_outputs.known_models import final, is_quantile_regression
 from congruence.tasks.model_outputs.law import UnreadableOutputError, is_of
 
 
@@ -59,6 +59,11 @@ def ask(model: Any, call: Call, inputs: Any) -> Any:
         public = [name for name in dir(model) if name.startswith(("pred", "get_", "sample", "forecast", "quantile"))]
         raise UnreadableOutputError(
             f"{_name(model)} has no method {call.method!r}; it has {', '.join(public[:8]) or 'none that predicts'}"
+        )
+    if call.method == "get_prediction" and is_quantile_regression(model):
+        raise UnreadableOutputError(
+            "statsmodels' QuantReg is one quantile, whose get_prediction has no law of a target; log one model a "
+            "level: log_predictive_model({0.1: low, 0.5: middle, 0.9: high}, ...)"
         )
     if call.method == "get_distribution" and is_of(model, "statsmodels"):
         inputs = _design(model, inputs)

@@ -1,4 +1,4 @@
-"""Objects of NGBoost, statsmodels, TabPFN and distributional forests."""
+"""Objects of NGBoost, statsmodels, TabPFN, distributional forests and Mondrian predictive systems."""
 
 from __future__ import annotations
 
@@ -67,3 +67,17 @@ def read_weights(found: Any, rows: int) -> Law | None:
     if weights.shape != (rows, *targets.shape):
         return None
     return law("weighted_samples", support=targets, weights=weights)
+
+
+def read_ragged(found: Any, rows: int) -> Law | None:
+    """Draws that are more for some rows than for others, as those of crepes' Mondrian categories."""
+    if not (isinstance(found, np.ndarray) and found.dtype == object and found.shape == (rows,)):
+        return None
+    draws = [np.asarray(row, dtype=np.float64) for row in found]
+    if any(row.ndim != 1 or not len(row) for row in draws):
+        return None
+    most = max(map(len, draws))
+    support = np.stack([np.append(row, np.full(most - len(row), row[-1])) for row in draws])
+    weights = np.stack([np.where(np.arange(most) < len(row), 1.0 / len(row), 0.0) for row in draws])
+    same = len({len(row) for row in draws}) == 1
+    return law("samples", values=support) if same else law("weighted_samples", support=support, weights=weights)

@@ -123,11 +123,26 @@ def _forest(model: Any) -> Known | None:
 def _statsmodels(model: Any) -> Known | None:
     if not is_of(model, "statsmodels"):
         return None
+    without_law = hasattr(model, "family") and not hasattr(model.family, "get_distribution")  # Tweedie
+    if without_law or is_quantile_regression(model):
+        return None
     if hasattr(model, "get_distribution"):
         return Known(Call("get_distribution"), "object", "get_distribution")
     if hasattr(model, "get_prediction") and hasattr(model, "df_resid"):
         return Known(Call("get_prediction"), "object", "get_prediction: Student's t of a new observation")
     return None
+
+
+def is_quantile_regression(model: Any) -> bool:
+    """Whether ``model`` predicts the quantile of one level: statsmodels, scikit-learn, LightGBM, XGBoost."""
+    if is_of(model, "statsmodels"):
+        return type(getattr(model, "model", None)).__name__ == "QuantReg"
+    if is_of(model, "sklearn") and type(model).__name__ == "QuantileRegressor":
+        return True
+    settings = getattr(model, "params", None)
+    named = [getattr(model, name, None) for name in ("loss", "objective")]
+    named += [settings.get("objective")] if isinstance(settings, dict) else []
+    return any(str(name).lower() in ("quantile", "reg:quantileerror") for name in named)
 
 
 def _return_std(model: Any) -> Known | None:

@@ -12,6 +12,7 @@ from congruence.tasks.model_outputs.call import Call, parse_call
 from congruence.tasks.model_outputs.fitted_models import (
     read_bar_distribution,
     read_ngboost,
+    read_ragged,
     read_statsmodels,
     read_weights,
 )
@@ -127,6 +128,8 @@ def _by_call(call: Call | None, expected: Known | None) -> Callable[[Any, int], 
     def read(output: Any, rows: int) -> Law | None:
         if isinstance(output, tuple) and len(output) == 2 and (words.get("return_std") or words.get("return_var")):
             return _mean_and_spread(output[0], output[1], squared=bool(words.get("return_var")))
+        if call is not None and call.method == "predict_cpds" and (ragged := read_ragged(output, rows)) is not None:
+            return ragged
         matrix = _matrix(output, rows)
         if matrix is None:
             return None
@@ -135,8 +138,8 @@ def _by_call(call: Call | None, expected: Known | None) -> Callable[[Any, int], 
         if asked is not None and matrix.shape[1] == len(asked):
             order = np.argsort(asked)
             return law("quantiles", levels=np.asarray(asked)[order], values=matrix[:, order])
-        if words.get("prediction_type") == "RMSEWithUncertainty" and matrix.shape[1] == 2:
-            return _mean_and_spread(matrix[:, 0], matrix[:, 1], squared=True)
+        if expected is not None and expected.answer == "normal_variance":
+            return _catboosts_uncertainty(matrix, words.get("prediction_type"))
         if call is not None and call.method == "predict_cpds" and matrix.shape[1] > 1:
             return law("samples", values=matrix)
         same = call is not None and expected is not None and call == expected.call
@@ -165,6 +168,17 @@ def _by_intervals(call: Call | None, model: Any) -> Callable[[Any, int], Law | N
         return read_intervals(output, rows, [1.0 - float(error) for error in np.ravel(errors)])
 
     return read
+
+
+def _catboosts_uncertainty(matrix: Any, kind: str | None) -> Law | None:
+    """Mean and variance; raw, mean and log sigma; of virtual ensembles, the mean and both parts of the variance."""
+    if kind in (None, "RMSEWithUncertainty") and matrix.shape[1] == 2:
+        return _mean_and_spread(matrix[:, 0], matrix[:, 1], squared=True)
+    if kind == "RawFormulaVal" and matrix.shape[1] == 2:
+        return _mean_and_spread(matrix[:, 0], np.exp(matrix[:, 1]), squared=False)
+    if kind == "TotalUncertainty" and matrix.shape[1] == 3:
+        return _mean_and_spread(matrix[:, 0], matrix[:, 1] + matrix[:, 2], squared=True)
+    return None
 
 
 def _mean_and_spread(mean: Any, spread: Any, *, squared: bool) -> Law:

@@ -16,6 +16,7 @@ import scipy.special
 import torch
 import torch.distributions as td
 from sklearn.datasets import load_diabetes
+from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.linear_model import BayesianRidge, LinearRegression, PoissonRegressor
 from sklearn.pipeline import make_pipeline
@@ -24,6 +25,9 @@ from sklearn.preprocessing import StandardScaler
 from congruence.kernels import distributions as families
 from congruence.kernels.distributions import Distribution
 from congruence.tasks.contract import check_contract, load_predictive_model, log_predictive_model
+from congruence.tasks.contract.reading import law_distribution
+from congruence.tasks.model_outputs.law import UnreadableOutputError
+from congruence.tasks.model_outputs.read import law_of_model
 from congruence.tasks.models.registry import list_versions
 
 X, Y = load_diabetes(return_X_y=True, as_frame=True)
@@ -277,6 +281,50 @@ def test_a_model_is_read_as_it_was_logged(package: str, make: Callable[[], Case]
         same(load_predictive_model(list_versions(helped)[-1].uri).predict(ASKED), made.expected)
     report = check_contract(model, ASKED, COUNTS[: len(ASKED)])
     assert f", read from {type(getattr(made.model, '_final_estimator', made.model)).__name__}" in report.family
+
+
+def test_other_answers_of_catboost_are_the_same_law() -> None:
+    """Raw, the second column is log sigma; of virtual ensembles, columns 2 and 3 add up to the variance."""
+    pytest.importorskip("catboost")
+    made = catboost_uncertainty()
+    for method in ("predict", "predict(prediction_type='RawFormulaVal')"):
+        same(law_distribution(law_of_model(made.model, ASKED, method), len(ASKED)), made.expected)
+    asked = "virtual_ensembles_predict(prediction_type='TotalUncertainty', virtual_ensembles_count=2)"
+    parts = made.model.virtual_ensembles_predict(ASKED, "TotalUncertainty", virtual_ensembles_count=2)
+    expected = families.Normal(parts[:, 0], np.sqrt(parts[:, 1] + parts[:, 2]))
+    same(law_distribution(law_of_model(made.model, ASKED, asked), len(ASKED)), expected)
+
+
+def test_draws_of_mondrian_categories() -> None:
+    crepes = pytest.importorskip("crepes")
+    for border, kind in ((0.0, families.WeightedSamples), (-9.0, families.Samples)):
+        model = crepes.WrapRegressor(LinearRegression())
+        model.fit(X[:60], Y[:60])
+        model.calibrate(X[60:], Y[60:], cps=True, mc=lambda rows, at=border: (np.asarray(rows)[:, 0] > at).astype(int))
+        found = law_distribution(law_of_model(model, ASKED), len(ASKED))
+        assert type(found) is kind
+        for row, draws in enumerate(model.predict_cpds(ASKED)):
+            np.testing.assert_allclose(found.cdf(np.full(len(ASKED), 150.0))[row], np.mean(draws <= 150.0), atol=1e-12)
+            np.testing.assert_allclose(found.mean()[row], np.mean(draws))
+
+
+def test_one_quantile_is_no_law_and_a_mean_without_a_law_is_named() -> None:
+    smf = pytest.importorskip("statsmodels.formula.api")
+    sm = pytest.importorskip("statsmodels.api")
+    frame = X.assign(y=Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        median = smf.quantreg("y ~ age + bmi", frame).fit(q=0.5)
+        tweedie = smf.glm("y ~ age", frame, family=sm.families.Tweedie(sm.families.links.Log(), 1.5)).fit()
+    boosted = GradientBoostingRegressor(loss="quantile", alpha=0.1, n_estimators=2).fit(X, Y)
+    for model, method, message in (
+        (median, None, r"\(1\) log_predictive_model\(\{0.1: low, 0.9: high\}, ...\) with one model a level"),
+        (median, "get_prediction", "QuantReg is one quantile.*log one model a level"),
+        (boosted, None, r"\(1\) log_predictive_model\(\{0.1: low"),
+        (tweedie, None, r"shape \(9,\) for 9 rows; no family is known for it.*\(1\).*\(3\)"),
+    ):
+        with pytest.raises(UnreadableOutputError, match=message):
+            law_of_model(model, ASKED, method)
 
 
 def test_the_page_has_a_row_for_every_package() -> None:
