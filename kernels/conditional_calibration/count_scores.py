@@ -50,8 +50,7 @@ class CountScores:
         """Of counts y (n,); None of laws that are not counts, or too wide for a table: their jumps are small."""
         if not predictive.is_discrete or y.ndim != 1 or len(y) == 0:
             return None
-        first = predictive.quantile(np.full((1, 1), TAIL))[:, 0]
-        last = predictive.quantile(np.full((1, 1), 1.0 - TAIL))[:, 0]
+        first, last = predictive.quantile(np.array([[TAIL, 1.0 - TAIL]])).T
         width = int(np.max(last - first)) + 1
         if width > _LARGEST_TABLE:
             return None

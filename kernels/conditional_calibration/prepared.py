@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -78,14 +79,21 @@ class PreparedCalibration:
     Attributes:
         bases: that all versions share.
         vectors: U of all bases at the n rows, in single precision, (n, k).
-        null: the draws.
         has_card: whether draws are projected on a card.
     """
 
     bases: InputBases = field(repr=False)
     vectors: Array = field(repr=False)
-    null: SharedNull = field(repr=False)
     has_card: bool = False
+
+    @cached_property
+    def null(self) -> SharedNull:
+        """The draws, made when the first version needs them: counts, vectors and dependent rows have their own.
+
+        Raises:
+            InvalidInputError: the gaussian limit was asked for, and one row dominates a hypothesis.
+        """
+        return _null(self.bases, self.vectors, has_card=self.has_card)
 
     @property
     def n(self) -> int:
@@ -252,23 +260,23 @@ class HeldVersion:
         blocks: DependentBlocks | None = None,
     ) -> HeldVersion:
         """Test a version, and read it at every row if asked; ``blocks`` of rows that depend on each other."""
-        bases, null = split.bases, split.null
-        is_gaussian = isinstance(null.coefficients, GaussianNull)
+        bases, has_own_null = split.bases, rows.counts is not None or blocks is not None
+        is_gaussian = not has_own_null and isinstance(split.null.coefficients, GaussianNull)
         with step("calibration test", 1, "versions") as advance:
             sums = score_sums(bases, held_tiles(split.vectors), {"": rows}, is_guarded=is_gaussian)[""]
 
             def own_null(own: OwnDirections) -> Null:
-                if isinstance(null.coefficients, GaussianNull):
-                    return gaussian_own_null(null.coefficients, own, sums)
+                if isinstance(split.null.coefficients, GaussianNull):
+                    return gaussian_own_null(split.null.coefficients, own, sums)
                 assert rows.own is not None
                 vectors = rows.own.directions(own)
-                return drawn_null(vectors, null.draws, split.seed, has_card=split.has_card)
+                return drawn_null(vectors, split.null.draws, split.seed, has_card=split.has_card)
 
             own = own_directions(bases, plan.own, sums)
-            if rows.counts is None and blocks is None:
-                found = VersionEvidence.of(bases, null, sums, own, own_null)
-            else:
+            if has_own_null:
                 found = split._evidence(rows, blocks, sums, own)
+            else:
+                found = VersionEvidence.of(bases, split.null, sums, own, own_null)
             if blocks is not None:
                 add_block_moments(bases, sums, split.vectors, rows.scores, blocks)
             smoothing = VersionSmoothing.of(bases, sums)
@@ -311,7 +319,7 @@ def prepare_calibration(
     settings: CalibrationSettings | None = None,
     seed: int = 0,
 ) -> PreparedCalibration:
-    """Do once what depends on the inputs alone: bases, and the null of the test.
+    """Do once what depends on the inputs alone: the bases of the test.
 
     Args:
         inputs: a prepared split (``prepare``), or reference inputs x (n, d), NumPy or CuPy.
@@ -346,7 +354,10 @@ def prepare_calibration(
     vectors = np.empty((len(x), len(bases.total)), dtype=np.float32)
     for rows, tile in bases.tiles(x):
         vectors[rows] = tile
-    return PreparedCalibration(bases, vectors, _null(bases, vectors, has_card=has_card), has_card)
+    prepared = PreparedCalibration(bases, vectors, has_card)
+    if settings.null is not None:
+        _ = prepared.null  # what was asked for may be impossible, which is better known now
+    return prepared
 
 
 def _null(bases: InputBases, vectors: Array, *, has_card: bool) -> SharedNull:

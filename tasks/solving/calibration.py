@@ -131,6 +131,8 @@ def calibration_of_split(
     calibration = prepare_calibration(
         x, input_kernel=operator.kernel, regularization=operator.shift / operator.n, seed=seed
     )
+    if np.any(targets % 1.0):  # no counts, which have a null of each version's own
+        _ = calibration.null  # once here, not by every worker that has a version
     return SplitCalibration(calibration, centers.regions(centers.labels(x)))
 
 

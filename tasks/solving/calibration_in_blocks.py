@@ -180,7 +180,7 @@ class _Calibrated:
         """Test and read them."""
         bases, told = self.bases, self.told
         sums = self.run("calibration scores", scores_pass, told, bases, self.plans)
-        null, own_nulls = self._null(sums)
+        null = self._null(sums, [plan for plan in self.plans if not self._has_own_null(plan.name, sums)])
         signed = {name: self._signed(name, blocks) for name, blocks in self.dependent.items() if blocks is not None}
         for name, (_, moments) in signed.items():
             sums[name].added |= moments
@@ -195,10 +195,12 @@ class _Calibrated:
             blocks = self.dependent.get(plan.name)
             if blocks is not None:
                 evidence = self._evidence_of_own_null(sums[plan.name], own, signed[plan.name][0], "blocks")
-            elif "weighted" in sums[plan.name].added:
+            elif self._has_own_null(plan.name, sums):
                 evidence = self._evidence_of_counts(plan, sums[plan.name], own)
             else:
-                evidence = VersionEvidence.of(bases, null, sums[plan.name], own, own_nulls(plan.name))
+                assert null is not None
+                shared, own_nulls = null
+                evidence = VersionEvidence.of(bases, shared, sums[plan.name], own, own_nulls(plan.name))
             version = smoothing[plan.name]
             assert version.smoothing is not None
             means = sums[plan.name].added["scores"] / told.plan.n
@@ -271,8 +273,16 @@ class _Calibrated:
         errors = np.sqrt(np.sum(sums**2, axis=0) * blocks.count / (blocks.count - 1.0)) / n
         return effects_by_blocks(shares, errors, within, blocks)
 
-    def _null(self, sums: Pass) -> tuple[SharedNull, Callable[[str], Callable[[OwnDirections], Null]]]:
-        """The null of all versions, and by version that of its own directions."""
+    def _has_own_null(self, name: str, sums: Pass) -> bool:
+        """Of dependent rows, and of counts."""
+        return self.dependent.get(name) is not None or "weighted" in sums[name].added
+
+    def _null(
+        self, sums: Pass, plans: list[VersionPlan]
+    ) -> tuple[SharedNull, Callable[[str], Callable[[OwnDirections], Null]]] | None:
+        """The null of the versions that share one, and by version that of its own directions; None for no version."""
+        if not plans:
+            return None
         bases, plan = self.bases, self.told.plan
         draws = plan.settings.draws_for(plan.n)
         largest = sums[SHARED].largest["dominance"] if SHARED in sums else 0.0
@@ -283,7 +293,7 @@ class _Calibrated:
             return shared, lambda name: lambda own: gaussian_own_null(gaussian, own, sums[name])
         drawn = self.run("calibration null", null_pass, self.told, bases, self.plans, draws)[""]
         parts = [drawn.added[f"draws from {block}"] for block in draw_blocks(draws)]
-        places = places_in_null(bases, self.plans)
+        places = places_in_null(bases, plans)
 
         def own_null(name: str) -> Callable[[OwnDirections], Null]:
             mine = summed_null([part[places[name]] for part in parts]) if name in places else None
