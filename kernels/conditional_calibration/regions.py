@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from sklearn.cluster import MiniBatchKMeans
 
 from congruence.kernels.arrays import Array, require_matrix, to_numpy
 from congruence.kernels.conditional_calibration.bases import sample_positions
@@ -118,6 +117,8 @@ class RegionCenters:
     @classmethod
     def of(cls, sample: Array, positions: Array, count: int, seed: int) -> RegionCenters:
         """At most ``count`` clusters of the rows ``sample`` (s, d), at these positions of the split."""
+        from sklearn.cluster import MiniBatchKMeans  # seconds, with scipy.stats: for who makes regions alone
+
         points = np.asarray(sample, dtype=np.float32)
         rng = stream(seed, "regions")
         count = min(count, len(points))

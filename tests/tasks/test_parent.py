@@ -20,8 +20,7 @@ from pathlib import Path
 from congruence.tasks.runtime.parent import run_under_parent
 from congruence.tasks.runtime.journal_sweep import sweep
 from congruence.tasks.runtime.run_journal import keep_journal, opened
-for ignored in (signal.SIGINT, signal.SIGHUP):  # by what a shell starts in the background, or nohup
-    signal.signal(ignored, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored by what a shell starts in the background
 parent = os.getpid()
 run_under_parent(sweep)
 keep_journal(Path(sys.argv[1]))

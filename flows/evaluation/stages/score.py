@@ -13,12 +13,10 @@ from congruence.flows.evaluation.stages.waiting import as_completed, tasks_under
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.steps import about
 from congruence.tasks.encoders.loading import asking_encoder
-from congruence.tasks.mlflow import log_evaluation
 from congruence.tasks.mlflow.connection import use_tracking
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import Evaluation, Metric
-from congruence.tasks.scores.points import score_version
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.measurement_store import MeasurementAddress
 
@@ -40,6 +38,8 @@ class Logged:
 )
 def log_task(label: str, evaluation: Evaluation, settings: EvaluationSettings, again: bool = False) -> str:  # noqa: ARG001
     """Write one evaluation to MLflow; finding it there already, finish or keep it, or replace it (``again``)."""
+    from congruence.tasks.mlflow import log_evaluation  # draws; the flow's process, which does not, starts sooner
+
     return log_evaluation(evaluation, settings.tracking, replace=again)
 
 
@@ -53,6 +53,8 @@ def score_task(
     again: bool,
 ) -> Logged:
     """Make every score of one version from its predictions and its measurement, and log it from here."""
+    from congruence.tasks.scores.points import score_version
+
     use_tracking(settings.tracking)
     encoder = asking_encoder(settings.encoder)
     with about(version.label):
