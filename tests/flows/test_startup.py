@@ -151,3 +151,9 @@ def test_without_the_pipelines_packages_the_command_says_what_is_missing() -> No
     assert said.returncode == 1
     assert "run: pip install 'congruence[pipeline]'" in said.stderr
     assert "Traceback" not in said.stderr
+
+
+def test_the_flows_process_loads_nothing_that_draws_or_clusters() -> None:
+    code = "import sys\nimport congruence.flows.evaluation.pipeline\n"
+    code += "assert not {'matplotlib', 'sklearn', 'scipy.signal', 'scipy.stats'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
