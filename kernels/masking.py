@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -155,8 +156,13 @@ def _end_of_user_info(rest: str, scheme: str) -> int:
 
 def _known_secrets() -> list[str]:
     """Secrets of the environment, longest first."""
+    return _secrets_of(tuple(os.environ.items()))
+
+
+@lru_cache(maxsize=1)  # texts are masked by the hundred, and looking at every name takes milliseconds
+def _secrets_of(environment: tuple[tuple[str, str], ...]) -> list[str]:
     found: set[str] = set()
-    for name, value in os.environ.items():
+    for name, value in environment:
         if _NAME.search(name) and not os.path.exists(value):
             found.add(value)
         elif (address := _WITH_PASSWORD.fullmatch(value)) is not None:

@@ -3,7 +3,10 @@ r"""Evidence that multiplies over looks: e-values from p-values, the test martin
 An e-value is a nonnegative statistic of mean at most 1 under the hypothesis. Of looks at fresh rows the e-values
 multiply to a test martingale, which exceeds :math:`1/\alpha` with probability at most :math:`\alpha`, whenever one
 stops (Ville 1939); so a true version is *ever* called wrong with probability at most alpha, over any number of looks.
-All functions work with logarithms: evidence of thousands of looks overflows.
+
+Several players bet on every look, each by one rule of its own, and begin with equal stakes: their mean is a martingale
+again, and it grows like the best of them, whatever the fault is. All functions work with logarithms: evidence of
+thousands of looks overflows.
 """
 
 from __future__ import annotations
@@ -15,11 +18,14 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import InvalidInputError
 
+POWERS = np.array([0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0])
+"""kappa of the calibrators: small ones gain most from small p-values, large ones lose least by large ones."""
+
 
 def e_values(p_values: Any) -> Array:
-    r"""log e of each p-value, by the calibrator that mixes all powers.
+    r"""log e of each p-value by each of the power calibrators.
 
-    .. math::  e(p) = \int_0^1 \kappa p^{\kappa - 1} d\kappa = \frac{1 - p + p \ln p}{p (\ln p)^2}
+    .. math::  e_\kappa(p) = \kappa p^{\kappa - 1}
 
     decreasing in p with mean 1 under a uniform p, so at most 1 for discrete p-values (Vovk and Wang 2021).
 
@@ -27,7 +33,7 @@ def e_values(p_values: Any) -> Array:
         p_values: any shape, in (0, 1].
 
     Returns:
-        Natural logarithms, same shape.
+        Natural logarithms, (len(POWERS), ...).
 
     Raises:
         InvalidInputError: a p-value outside (0, 1].
@@ -36,17 +42,35 @@ def e_values(p_values: Any) -> Array:
     wrong = ~((p > 0.0) & (p <= 1.0))
     if wrong.any():
         raise InvalidInputError(f"p_values: {p[wrong].flat[0]} is not in (0, 1]")
-    x = -np.log(p)
-    small = x < 1e-3
-    safe = np.where(small, 1.0, x)
-    # e = (exp(x) - 1 - x) / x^2, whose logarithm does not overflow once exp(x) is factored out.
-    large = safe + np.log1p(-(1.0 + safe) * np.exp(-safe)) - 2.0 * np.log(safe)
-    return np.where(small, np.log(0.5 + x / 6.0 + x**2 / 24.0), large)
+    powers = POWERS.reshape(-1, *(1,) * p.ndim)
+    return np.asarray(np.log(powers) + (powers - 1.0) * np.log(p))
+
+
+def players(first: Any, second: Any, log_bet: Any) -> Array:
+    """log e of what each player makes of each look.
+
+    For each power one bets on the first p-value, one on the second, one on both in halves, and one half on both and
+    half on the bet; as many as there are powers, over two, bet on the bet alone.
+
+    Args:
+        first: p-values of one test, (..., looks).
+        second: of another one on the same rows, as ``first`` where there is none.
+        log_bet: logarithm of a further e-value of each look; NaN where there is none.
+
+    Returns:
+        (players, ..., looks).
+    """
+    one, two = e_values(first), e_values(second)
+    both = np.logaddexp(one, two) - np.log(2.0)
+    absent, bet = np.isnan(np.asarray(log_bet, dtype=np.float64)), np.nan_to_num(np.asarray(log_bet, dtype=np.float64))
+    shared = np.where(absent, both, np.logaddexp(both, bet) - np.log(2.0))
+    alone = np.broadcast_to(bet, (len(POWERS) // 2 + 1, *one.shape[1:]))
+    return np.concatenate([one, two, both, shared, alone])
 
 
 def martingale(log_e: Array) -> Array:
-    """Log of the product of all e-values up to each look: shapes (..., looks) both."""
-    return np.cumsum(np.asarray(log_e, dtype=np.float64), axis=-1)
+    """Log of the players' mean after each look: (players, ..., looks) to (..., looks)."""
+    return _mean(np.cumsum(np.asarray(log_e, dtype=np.float64), axis=-1))
 
 
 def spending(p_values: Array, level: float) -> Array:
@@ -61,28 +85,30 @@ def spending(p_values: Array, level: float) -> Array:
         return np.log(np.cumsum(p <= levels, axis=-1) / level)
 
 
-def detector(log_e: Array) -> tuple[Array, Array]:
-    r"""The e-detector: log S of each look, and the start that carries most of it.
+def detector(log_e: Array) -> Array:
+    r"""The e-detector: log S of each look, (players, ..., looks) to (..., looks).
 
     .. math::  S_k = (S_{k-1} + 1) e_k = \sum_{j \le k} \prod_{i=j}^{k} e_i
 
-    An alarm at S >= A comes no more often than every A looks on average while the version is right (Shin, Ramdas and
-    Rinaldo 2023). The summand that is largest names the look at which the change began.
-
-    Args:
-        log_e: (..., looks).
-
-    Returns:
-        log S (..., looks) and the index of the likeliest start at each look (..., looks).
+    of each player, and their mean. An alarm at S >= A comes no more often than every A looks on average while the
+    version is right (Shin, Ramdas and Rinaldo 2023).
     """
     log_e = np.asarray(log_e, dtype=np.float64)
-    total, best = np.full(log_e.shape[:-1], -np.inf), np.full(log_e.shape[:-1], -np.inf)
-    start = np.zeros(log_e.shape[:-1], dtype=np.int64)
-    sums, starts = np.empty(log_e.shape), np.empty(log_e.shape, dtype=np.int64)
+    total, sums = np.full(log_e.shape[:-1], -np.inf), np.empty(log_e.shape)
     for look in range(log_e.shape[-1]):
-        here = log_e[..., look]
-        total = np.logaddexp(total, 0.0) + here
-        start = np.where(best > 0.0, start, look)  # a start of today stakes 1; an older one what it has won
-        best = np.maximum(best, 0.0) + here
-        sums[..., look], starts[..., look] = total, start
-    return sums, starts
+        total = np.logaddexp(total, 0.0) + log_e[..., look]
+        sums[..., look] = total
+    return _mean(sums)
+
+
+def likeliest_start(log_e: Array) -> Array:
+    """The look at which a fault that was found at the last look began: the largest summand of the e-detector there.
+
+    (players, ..., looks) to (...) of integers.
+    """
+    since = np.cumsum(np.asarray(log_e, dtype=np.float64)[..., ::-1], axis=-1)[..., ::-1]
+    return np.asarray(_mean(since).argmax(axis=-1))
+
+
+def _mean(logarithms: Array) -> Array:
+    return np.asarray(np.logaddexp.reduce(logarithms, axis=0) - np.log(logarithms.shape[0]))

@@ -1,9 +1,10 @@
 r"""The account of looks at one version: what each found on rows that no look had seen, and what all of them say.
 
-Half of the stake is multiplied over looks (the test martingale), half is spent look by look (alpha spending), so that
-what one look shows clearly is found at once, and what many show faintly is found at last:
+Half of the stake is multiplied over looks (the test martingale M of players who bet on p-values and PIT values), half
+is spent look by look (alpha spending), so that what one look shows clearly is found at once, and what many show faintly
+is found at last:
 
-.. math::  M_k = \tfrac12 \prod_{i \le k} e_i + \tfrac12 \, \mathrm{spending}_k \ge 1/\alpha
+.. math::  \tfrac12 M_k + \tfrac12 \, \mathrm{spending}_k \ge 1/\alpha
 
 calls a version wrong, where spending is at half the level and pays twice; true versions are ever called wrong with
 probability at most alpha. The e-detector over the same e-values tells a change: while the version is right its alarms
@@ -12,10 +13,10 @@ are ``average_run_length`` looks apart or more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 
@@ -24,7 +25,6 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.monitoring import evidence
 
 Verdict = Literal["right so far", "wrong", "changed"]
-_FORM = 2
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,11 @@ class Look:
 
     Attributes:
         evidence: what it was tested on, by digest: the same evidence again is the same look.
-        p_value: of the test.
+        p_value: of the test; of several tests, corrected for their number.
         when: what people call it, such as the date of its rows.
         log_bet: logarithm of a further e-value of the same rows (``score_bet``), if there is one.
         rows: how many rows it looked at.
+        tests: the p-values of the tests by themselves, two at most, where there are several.
     """
 
     evidence: str
@@ -44,12 +45,18 @@ class Look:
     when: str = ""
     log_bet: float | None = None
     rows: int = 0
+    tests: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        for p_value in (self.p_value, *self.tests):
+            if not 0.0 < p_value <= 1.0:
+                raise InvalidInputError(f"p_value: is {p_value}, expected a probability in (0, 1]")
+        object.__setattr__(self, "tests", tuple(self.tests))  # a list, where it was read from JSON
 
     @property
     def log_e(self) -> float:
-        """Logarithm of the look's e-value: half on its p-value, half on its bet, where it has one."""
-        calibrated = float(evidence.e_values(self.p_value))
-        return calibrated if self.log_bet is None else float(np.logaddexp(calibrated, self.log_bet) - np.log(2.0))
+        """Logarithm of the look's e-value by itself."""
+        return float(evidence.martingale(_players([self]))[0])
 
 
 @dataclass(frozen=True)
@@ -73,20 +80,14 @@ class Monitor:
             raise InvalidInputError(f"average_run_length: is {self.average_run_length}, expected more than 1 look")
 
     def with_look(self, look: Look) -> Self:
-        """The account after a look; unchanged where its evidence was looked at before.
-
-        Raises:
-            InvalidInputError: no p-value in (0, 1].
-        """
-        if not 0.0 < look.p_value <= 1.0:
-            raise InvalidInputError(f"p_value: is {look.p_value}, expected a probability in (0, 1]")
+        """The account after a look; unchanged where its evidence was looked at before."""
         if any(known.evidence == look.evidence for known in self.looks):
             return self
         return replace(self, looks=(*self.looks, look))
 
     @cached_property
     def _log_e(self) -> Array:
-        return np.array([look.log_e for look in self.looks], dtype=np.float64)
+        return _players(self.looks)
 
     @cached_property
     def evidence(self) -> Array:
@@ -98,7 +99,7 @@ class Monitor:
     @cached_property
     def detector(self) -> Array:
         """log S of the e-detector after each look, (looks,): an alarm where it reaches log(average_run_length)."""
-        return evidence.detector(self._log_e)[0]
+        return evidence.detector(self._log_e)
 
     @property
     def wrong_at(self) -> int | None:
@@ -114,7 +115,7 @@ class Monitor:
     def began_at(self) -> int | None:
         """The look at which the fault likeliest began, where there is one."""
         found_at = [at for at in (self.wrong_at, self.alarm_at) if at is not None]
-        return int(evidence.detector(self._log_e)[1][min(found_at)]) if found_at else None
+        return int(evidence.likeliest_start(self._log_e[:, : min(found_at) + 1])) if found_at else None
 
     @property
     def verdict(self) -> Verdict:
@@ -136,25 +137,12 @@ class Monitor:
     def _called(self, at: int) -> str:
         return self.looks[at].when or f"look {at + 1}"
 
-    def to_record(self) -> dict[str, Any]:
-        """As JSON values."""
-        settings = {"level": self.level, "average_run_length": self.average_run_length}
-        return {"form": _FORM} | settings | {"looks": [asdict(look) for look in self.looks]}
 
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """The account that ``to_record`` wrote.
-
-        Raises:
-            InvalidInputError: something else.
-        """
-        try:
-            if record["form"] != _FORM:
-                raise InvalidInputError(f"record: has the form {record['form']!r}, expected {_FORM}")
-            looks = tuple(Look(**look) for look in record["looks"])
-            return cls(float(record["level"]), float(record["average_run_length"]), looks)
-        except (KeyError, TypeError, ValueError) as error:
-            raise InvalidInputError(f"record: is no account of looks ({error}); begin with Monitor()") from error
+def _players(looks: Sequence[Look]) -> Array:
+    """log e of every player at every look, (players, looks)."""
+    first = [look.tests[0] if look.tests else look.p_value for look in looks]
+    second = [look.tests[-1] if look.tests else look.p_value for look in looks]
+    return evidence.players(first, second, [np.nan if look.log_bet is None else look.log_bet for look in looks])
 
 
 def _first(where: Array) -> int | None:

@@ -223,18 +223,26 @@ def cce_status(metrics: Mapping[str, Metric]) -> str:
     return NOT_AS_IF_TRUE if above else NOT_CALIBRATED if not_calibrated else AS_IF_TRUE
 
 
-def truth_p_value(metrics: Mapping[str, Metric]) -> float | None:
-    """The p-value of "this version is the truth" by CCE's test and, by Bonferroni, that of calibration beside it.
+def truth_p_values(metrics: Mapping[str, Metric]) -> tuple[float, ...]:
+    """The p-values of "this version is the truth": by CCE's test and by that of calibration, where there are both.
 
-    Below ``SIGNIFICANCE`` if and only if ``cce_status`` contradicts the version; 1 where it does not judge since rows
-    are correlated; None where CCE was not tested.
+    1 where they do not judge since rows are correlated; none where CCE was not tested.
     """
     congruence, calibration = metrics.get("cce_p_value"), metrics.get("calibration_p_value")
     if congruence is None:
-        return None
+        return ()
     if ROW_CORRELATION in metrics:
-        return 1.0
-    return congruence.value if calibration is None else min(1.0, 2.0 * min(congruence.value, calibration.value))
+        return (1.0,)
+    return (congruence.value,) if calibration is None else (congruence.value, calibration.value)
+
+
+def truth_p_value(metrics: Mapping[str, Metric]) -> float | None:
+    """The p-value of "this version is the truth", of several tests by Bonferroni.
+
+    Below ``SIGNIFICANCE`` if and only if ``cce_status`` contradicts the version; None where CCE was not tested.
+    """
+    found = truth_p_values(metrics)
+    return min(1.0, len(found) * min(found)) if found else None
 
 
 def is_of_the_version(column: str) -> bool:

@@ -37,7 +37,7 @@ from congruence.tasks.mlflow.looks import (
 )
 from congruence.tasks.mlflow.server_clock import server_time
 from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.scores.evaluation import Metric, truth_p_value
+from congruence.tasks.scores.evaluation import Metric, truth_p_value, truth_p_values
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.watching.claims import exclusive
 from congruence.tasks.watching.settings import MonitorSettings
@@ -184,7 +184,7 @@ class Accounts:
         Raises:
             TrackingError: MLflow does not answer, or other watchers hold the account.
         """
-        p_value = truth_p_value(metrics)
+        p_value, tests = truth_p_value(metrics), truth_p_values(metrics)
         if p_value is None:
             withdraw_look(look, self.settings)
             return None
@@ -198,7 +198,7 @@ class Accounts:
                     log.warning("%s: its look at %s was ended by another watcher", identity.model.label, look.when)
                     return None
                 bet, sums = _bet(others, values)
-                monitor = others.monitor.with_look(Look(look.evidence, p_value, look.when, bet, rows))
+                monitor = others.monitor.with_look(Look(look.evidence, p_value, look.when, bet, rows, tests))
                 number = 1 + max((one.number or 0 for one in others.closed), default=0)
                 finish_look(look, number, monitor, sums, evaluation_run, self.settings)
                 if stands():
