@@ -51,7 +51,7 @@ def available_threads() -> int:
 
 
 @cache
-def _blas() -> ThreadpoolController:
+def _threads() -> ThreadpoolController:
     return ThreadpoolController()  # looks through every loaded library: once is enough
 
 
@@ -93,7 +93,7 @@ class _SingleThreadedBlas:
     @staticmethod
     def _hold(limited: Event, unwanted: Event) -> None:
         try:
-            with _blas().limit(limits=1, user_api="blas"):
+            with _threads().limit(limits=1, user_api="blas"):
                 limited.set()
                 unwanted.wait()
         finally:
@@ -114,6 +114,13 @@ def single_threaded_blas() -> Iterator[None]:
         yield
     finally:
         _SINGLE_THREADED_BLAS.leave()
+
+
+@contextmanager
+def on_one_core() -> Iterator[None]:
+    """Inside, this thread computes alone: without threads of ours, of a BLAS or of OpenMP."""
+    with share_of_cores(usable_cores()), _threads().limit(limits=1):
+        yield
 
 
 def map_on_threads(function: Callable[[Item], Result], items: Iterable[Item], threads: int) -> list[Result]:

@@ -5,6 +5,8 @@ Measured, scored and logged as by the flow; for looks that come often and are of
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 
 from congruence.flows.evaluation.existing_results import protocol_name
@@ -14,6 +16,7 @@ from congruence.flows.evaluation.stages.predict import serve
 from congruence.flows.evaluation.tracking import for_workers
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.streams import hashed_keys
+from congruence.kernels.threads import on_one_core
 from congruence.tasks.data import Split
 from congruence.tasks.encoders.features import FeatureEncoder
 from congruence.tasks.encoders.loading import asking_encoder
@@ -25,6 +28,10 @@ from congruence.tasks.models.worker import warm_model
 from congruence.tasks.scores.points import score_version
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.measurement import measure
+
+
+_ONE_CORE_ROWS = 1000
+"""So few rows are evaluated sooner on one core: threads that share matrices so small wait for each other."""
 
 
 def can_be_in_process(settings: EvaluationSettings, split: Split, most_rows: int) -> bool:
@@ -47,7 +54,13 @@ def evaluate_in_process(
     Raises:
         CongruenceError: a version that cannot be asked, or an MLflow that does not answer.
     """
-    settings = for_workers(settings)
+    with on_one_core() if split.rows <= _ONE_CORE_ROWS else nullcontext():
+        return _evaluate(for_workers(settings), split, protocol, version)
+
+
+def _evaluate(
+    settings: EvaluationSettings, split: Split, protocol: EvaluationProtocol, version: ModelVersion
+) -> VersionOutcome:
     encoder = asking_encoder(settings.encoder)
     assert isinstance(encoder, FeatureEncoder)
     invalid: dict[int, str] = {}

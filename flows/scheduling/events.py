@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from prefect.events import emit_event
+from prefect.settings import PREFECT_API_URL
 
 from congruence.tasks.watching.account import Finding
 
@@ -14,6 +15,8 @@ VERDICT_EVENT = "congruence.version.verdict"
 
 def emit_verdict(label: str, split: str, finding: Finding, link: str) -> None:
     """Emit the event of a changed verdict, where this process has a Prefect server; what goes wrong is logged."""
+    if not PREFECT_API_URL.value():
+        return  # Prefect would start a server for it, which nobody listens to
     name, _, version = label.rpartition("/")
     monitor = finding.monitor
     try:
