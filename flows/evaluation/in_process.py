@@ -29,7 +29,6 @@ from congruence.tasks.scores.points import score_version
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.measurement import measure
 
-
 _ONE_CORE_ROWS = 1000
 """So few rows are evaluated sooner on one core: threads that share matrices so small wait for each other."""
 

@@ -10,20 +10,34 @@ import json
 import time
 from pathlib import Path
 
-import mlflow
-import yaml
-
 from congruence.flows.cli.environment import tracking_uri
 from congruence.flows.cli.progress import console
 from congruence.flows.cli.tables import print_outcomes
+from congruence.flows.operations.demo_files import evaluation_file, registered_versions
 from congruence.flows.prefect.session import run_evaluation
 from congruence.tasks.digits import write_digits
 from congruence.tasks.digits.models import DESCRIPTIONS, MODEL_NAME, register_versions
-from congruence.tasks.models.registry import list_versions
 from congruence.tasks.runtime.mlflow_database import point_mlflow_at
 from congruence.tasks.settings.evaluation import load_settings
 
 TRAIN_ROWS, TEST_ROWS, SHARD_ROWS = 4000, 4096, 512
+EVALUATION = {
+    "models": [MODEL_NAME],
+    "splits": [
+        {
+            "name": "digits-test",
+            "uri": "test",
+            "key": "key",
+            "input": "image",
+            "target": "target",
+            "model_inputs": ["image", "angle", "digit"],
+            "slices": ["digit"],
+            "shard_rows": SHARD_ROWS,
+        }
+    ],
+    "encoder": {"kind": "open_clip", "model": "compact"},
+    "protocol": "exact",
+}
 
 
 def run_demo(home: Path) -> None:
@@ -38,7 +52,7 @@ def run_demo(home: Path) -> None:
     point_mlflow_at(tracking_uri(home))
     _write_data(folder)
     _register(folder)
-    file = _write_evaluation(folder)
+    file = evaluation_file(folder, EVALUATION)
     settings = load_settings(file, {"home": str(home)})
     outcomes = run_evaluation(settings)
     print_outcomes(outcomes, _descriptions())
@@ -60,44 +74,11 @@ def _write_data(folder: Path) -> None:
 
 
 def _register(folder: Path) -> None:
-    if len(_versions()) >= len(DESCRIPTIONS):
+    if len(registered_versions(MODEL_NAME)) >= len(DESCRIPTIONS):
         return
     console.print(f"training and registering {len(DESCRIPTIONS)} versions of {MODEL_NAME}")
     register_versions(folder / "train")
 
 
-def _versions() -> list[str]:
-    return [version.label for version in list_versions(MODEL_NAME)] if _is_registered() else []
-
-
-def _is_registered() -> bool:
-    return any(model.name == MODEL_NAME for model in mlflow.search_registered_models())
-
-
 def _descriptions() -> dict[str, str]:
-    return {version.label: version.tags.get("what", "") for version in list_versions(MODEL_NAME)}
-
-
-def _write_evaluation(folder: Path) -> Path:
-    """The evaluation file that a user would write: kept if there, since it is theirs to change."""
-    path = folder / "evaluation.yaml"
-    if not path.exists():
-        content = {
-            "models": [MODEL_NAME],
-            "splits": [
-                {
-                    "name": "digits-test",
-                    "uri": "test",
-                    "key": "key",
-                    "input": "image",
-                    "target": "target",
-                    "model_inputs": ["image", "angle", "digit"],
-                    "slices": ["digit"],
-                    "shard_rows": SHARD_ROWS,
-                }
-            ],
-            "encoder": {"kind": "open_clip", "model": "compact"},
-            "protocol": "exact",
-        }
-        path.write_text(yaml.safe_dump(content, sort_keys=False))
-    return path
+    return {version.label: version.tags.get("what", "") for version in registered_versions(MODEL_NAME)}
