@@ -1,42 +1,59 @@
 """Looks over time: true versions ever called wrong, average run length, power and delay; against alpha spending.
 
-python tests/benchmarks/looks_over_time.py
-python tests/benchmarks/looks_over_time.py --whole 200    (p-values of whole evaluations, 500 rows each)
+python tests/benchmarks/looks_over_time.py                        (simulated p-values; two minutes)
+python tests/benchmarks/looks_over_time.py --measure 0 25 a.npz   (evaluations 0 to 24 of a true version, 500 rows each)
+python tests/benchmarks/looks_over_time.py --whole a.npz b.npz    (what these p-values are, and what rules make of them)
 """
 
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left, insort
 
 import numpy as np
 from scipy.special import eval_sh_legendre, ndtr
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Normal
-from congruence.kernels.monitoring import ScoreSums, e_values, score_bet
-from congruence.kernels.monitoring.evidence import detector, martingale, spending
+from congruence.kernels.monitoring import ScoreSums, score_bet
+from congruence.kernels.monitoring.evidence import detector, likeliest_start, martingale, players, spending
 from congruence.kernels.protocol.protocol import EXACT
 from congruence.tasks.mlflow_plugin.table_evaluation import TableEvaluationSettings
 from congruence.tasks.solving.measurement import measure
 
-LEVEL, RUN_LENGTH, VERSIONS = 0.05, 1000.0, 4000
+LEVEL, RUN_LENGTH, VERSIONS, AT_ONCE = 0.05, 1000.0, 4000, 200
 
 
-def p_values(effect: Array, versions: int, seed: int = 0) -> Array:
-    """p-values of looks whose statistic is shifted by ``effect`` standard errors, as 1,000 draws give them."""
-    rng = np.random.default_rng(seed)
-    exact = ndtr(-(rng.normal(size=(versions, len(effect))) + effect))
+def p_values(effects: tuple[Array, Array], versions: int, rng: np.random.Generator) -> Array:
+    """p-values (2, versions, looks) of two tests of one look, shifted by ``effects`` standard errors; 999 draws each.
+
+    Their statistics are correlated by .3, as those of CCE and calibration on the same rows are.
+    """
+    first = rng.normal(size=(versions, len(effects[0])))
+    second = 0.3 * first + np.sqrt(1.0 - 0.09) * rng.normal(size=first.shape)
+    exact = np.stack([ndtr(-(first + effects[0])), ndtr(-(second + effects[1]))])
     return np.asarray((1.0 + rng.binomial(999, exact)) / 1000.0)
+
+
+def former(p: Array) -> Array:
+    """log e of the mixture of all powers of the corrected p-value: the account before several players bet."""
+    x = -np.log(np.minimum(1.0, 2.0 * p.min(axis=0)))
+    small, safe = x < 1e-3, np.where(x < 1e-3, 1.0, x)
+    large = safe + np.log1p(-(1.0 + safe) * np.exp(-safe)) - 2.0 * np.log(safe)
+    return np.asarray(np.where(small, np.log(0.5 + x / 6.0), large))[None]
 
 
 def rules(p: Array) -> dict[str, Array]:
     """Whether each rule calls the version wrong at a look, (versions, looks)."""
-    product, spent = martingale(e_values(p)), spending(p, LEVEL)
-    bar = np.log(1.0 / LEVEL)
+    corrected, bar = np.minimum(1.0, 2.0 * p.min(axis=0)), np.log(1.0 / LEVEL)
+    product = martingale(players(p[0], p[1], np.nan))
     return {
-        "spending 6a / (pi^2 k^2) alone": spent >= bar,
-        "product of e-values alone": product >= bar,
-        "half each (the account)": np.logaddexp(product, spending(p, LEVEL / 2.0)) - np.log(2.0) >= bar,
+        "spending 6a / (pi^2 k^2) alone": spending(corrected, LEVEL) >= bar,
+        "product of one e-value a look": martingale(former(p)) >= bar,
+        "martingale of all players": product >= bar,
+        "half martingale, half spending (the account)": np.logaddexp(product, spending(corrected, LEVEL / 2.0))
+        - np.log(2.0)
+        >= bar,
     }
 
 
@@ -45,92 +62,157 @@ def first(called: Array) -> Array:
     return np.where(called.any(axis=1), called.argmax(axis=1) + 1.0, np.inf)
 
 
+def found_at(effects: tuple[Array, Array], versions: int, seed: int) -> dict[str, Array]:
+    """When each rule calls versions wrong, (versions,)."""
+    rng = np.random.default_rng(seed)
+    called = [rules(p_values(effects, AT_ONCE, rng)) for _ in range(versions // AT_ONCE)]
+    found = [{name: first(part) for name, part in each.items()} for each in called]
+    return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+
+
+def alarms(effects: tuple[Array, Array], versions: int, seed: int, *, before: bool = False) -> tuple[Array, Array]:
+    """When the e-detector raises its alarm, and the start that it names, (versions,) both; NaN where none."""
+    rng, told, began = np.random.default_rng(seed), [], []
+    for _ in range(versions // AT_ONCE):
+        p = p_values(effects, AT_ONCE, rng)
+        log_e = former(p) if before else players(p[0], p[1], np.nan)
+        at = first(detector(log_e) >= np.log(RUN_LENGTH))
+        told.append(at)
+        ends = [likeliest_start(log_e[:, v, : int(k)]) if np.isfinite(k) else np.nan for v, k in enumerate(at)]
+        began.append(np.array(ends, dtype=np.float64))
+    return np.concatenate(told), np.concatenate(began)
+
+
 def scores(u: Array) -> Array:
     return np.stack([np.sqrt(2 * j + 1) * eval_sh_legendre(j, u) for j in range(1, 5)], axis=1)
 
 
-def bets(shift: float, scale: float, looks: int, rows: int, versions: int) -> Array:
-    """log e of bets on the PIT scores of normal targets that are shifted and scaled against N(0, 1)."""
-    rng, found = np.random.default_rng(3), np.empty((versions, looks))
-    for version in range(versions):
-        sums = ScoreSums()
-        for look in range(looks):
-            bet = score_bet(scores(ndtr(rng.normal(shift, scale, size=rows))), sums)
-            found[version, look], sums = bet.log_e, bet.sums
-    return found
+def bets(pit: Array) -> Array:
+    """log e of bets on the PIT values of looks, (looks, rows)."""
+    found, sums = [], ScoreSums()
+    for rows in pit:
+        bet = score_bet(scores(rows), sums)
+        sums = bet.sums
+        found.append(bet.log_e)
+    return np.array(found)
 
 
-def whole_p_values(looks: int, rows: int) -> Array:
-    """p-values of a true version as an evaluation gives them: two drawn tests on ``rows`` rows, new ones each time."""
+def pitmon(pit: Array, rng: np.random.Generator, bins: int = 100) -> float:
+    """The look at which PITMonitor's published rule raises its alarm (its defaults); infinity where it does not.
+
+    Ranks of PIT values among the earlier ones are bet on by a histogram, M = e (M + 1 / (t (t + 1))), alarm at 1 / a.
+    """
+    seen: list[float] = []
+    counts, evidence = np.ones(bins), 0.0
+    for t, value in enumerate(pit.ravel(), 1):
+        insort(seen, value)
+        rank = (bisect_left(seen, value) + rng.uniform()) / t
+        at = min(int(rank * bins), bins - 1)
+        evidence = counts[at] / counts.sum() * bins * (evidence + 1.0 / (t * (t + 1.0)))
+        counts[at] += 1.0
+        if evidence >= 1.0 / LEVEL:
+            return float(1 + (t - 1) // pit.shape[1])
+    return np.inf
+
+
+def print_pit_values(versions: int = 100, looks: int = 50, rows: int = 150) -> None:
+    """On PIT values alone: the players who bet on them, and PITMonitor."""
+    print(
+        f"\n| {looks} looks of {rows} rows | PITMonitor: ever, median look | martingale of bets | e-detector of bets |"
+    )
+    print("|---|---|---|---|")
+    for name, shift, scale, start in (
+        ("true", 0.0, 1.0, 0),
+        ("bias of .2 spreads from the first look on", 0.2, 1.0, 0),
+        ("bias of .2 spreads from look 26 on", 0.2, 1.0, 25),
+        ("spread 20 % too small from look 26 on", 0.0, 1.2, 25),
+    ):
+        rng, found = np.random.default_rng(3), []
+        for _ in range(versions):
+            z = rng.normal(size=(looks, rows))
+            z[start:] = shift + scale * z[start:]
+            pit = ndtr(z)
+            log_e = bets(pit)[None, None]
+            calls = martingale(log_e) >= np.log(1.0 / LEVEL), detector(log_e) >= np.log(RUN_LENGTH)
+            found.append([pitmon(pit, rng), first(calls[0])[0], first(calls[1])[0]])
+        ever, median = np.isfinite(found).mean(axis=0), np.median(found, axis=0)
+        print(f"| {name} | " + " | ".join(f"{a:.2f}, {b:.0f}" for a, b in zip(ever, median, strict=True)) + " |")
+
+
+def measured(start: int, count: int, file: str, rows: int = 500) -> None:
+    """p-values of a true version as evaluations give them: two tests on ``rows`` rows, new ones each time."""
     settings = TableEvaluationSettings(metrics=["cce", "congruence_test", "calibration"])
-    found = np.empty(looks)
-    for look in range(looks):
+    found, pit = [], []
+    for look in range(start, start + count):
         rng = np.random.default_rng([7, look])
         x = rng.normal(size=(rows, 2))
         loc, scale = x[:, 0] + np.sin(2.0 * x[:, 1]), 0.5 + 0.3 * np.abs(x[:, 0])
-        law = Normal(loc, scale)
-        measured = measure(settings, EXACT, x, rng.normal(loc, scale), {"version": law}, keys=np.arange(rows))
-        calibration = measured.calibration["version"].test.p_value
-        found[look] = min(1.0, 2.0 * min(measured.tests["version"].p_value, calibration))
-    return found
+        y = rng.normal(loc, scale)
+        done = measure(settings, EXACT, x, y, {"version": Normal(loc, scale)}, keys=np.arange(rows))
+        found.append((done.tests["version"].p_value, done.calibration["version"].test.p_value))
+        pit.append(ndtr((y - loc) / scale))
+    np.savez(file, p=np.array(found), pit=np.array(pit))
 
 
-def print_whole(looks: int, rows: int) -> None:
-    """Whether these p-values are fit for multiplication: their e-values have a mean of at most 1."""
-    p = whole_p_values(looks, rows)
-    e = np.exp(e_values(p))
-    error = e.std(ddof=1) / np.sqrt(looks)
-    drawn = np.random.default_rng(8).choice(p, size=(VERSIONS, 1000))
-    ever = {name: called.any(axis=1).mean() for name, called in rules(drawn).items()}
+def print_whole(files: list[str]) -> None:
+    """Whether these p-values are fit for multiplication: no player gains by them on average."""
+    p = np.concatenate([np.load(file)["p"] for file in files]).T
+    looks = p.shape[1]
     print(
-        f"\n{looks} looks at a true version, {rows} rows each: p <= .05 in {np.mean(p <= 0.05):.3f}, quartiles", end=" "
+        f"\n{looks} looks at a true version: p <= .05 by CCE's test in {np.mean(p[0] <= 0.05):.3f}, by that of", end=" "
     )
-    print(f"{np.round(np.quantile(p, [0.25, 0.5, 0.75]), 2)}, mean e-value {e.mean():.2f} (standard error {error:.2f})")
-    print(f"1,000 looks drawn from these, {VERSIONS} versions: ever wrong {ever}")
+    print(f"calibration in {np.mean(p[1] <= 0.05):.3f}, by both corrected in {np.mean(2 * p.min(axis=0) <= 0.05):.3f};")
+    print(f"quartiles {np.round(np.quantile(p, [0.25, 0.5, 0.75], axis=1).T, 2).tolist()}", end=", ")
+    e = np.exp(martingale(players(p[0][:, None], p[1][:, None], np.nan)))[:, 0]
+    print(f"mean e-value {e.mean():.3f} (standard error {e.std(ddof=1) / np.sqrt(looks):.3f})")
+    rng, ever, alarm = np.random.default_rng(8), [], []
+    for _ in range(VERSIONS // AT_ONCE):
+        drawn = p[:, rng.integers(looks, size=(AT_ONCE, 1000))]
+        ever.append({name: called.any(axis=1).mean() for name, called in rules(drawn).items()})
+        alarm.append(first(detector(players(drawn[0], drawn[1], np.nan)) >= np.log(RUN_LENGTH)))
+    print(f"1,000 looks drawn from these, {VERSIONS} versions, ever wrong:")
+    for name in ever[0]:
+        print(f"| {name} | {np.mean([part[name] for part in ever]):.4f} |")
+    cut = np.minimum(np.concatenate(alarm), 1001.0)
+    print(f"e-detector: alarm within 1,000 looks in {np.mean(cut <= 1000):.3f}, average cut at 1,000: {cut.mean():.0f}")
 
 
 def main() -> None:
-    true = rules(p_values(np.zeros(1000), VERSIONS))
+    none = np.zeros(1000)
+    true = found_at((none, none), VERSIONS, 0)
+    cases = ((3.0, 3.0), (1.0, 0.0), (1.0, 1.0), (2.0, 2.0))
+    found = [found_at((np.full(100, a), np.full(100, b)), VERSIONS, 1) for a, b in cases]
+    print("| rule | true: ever wrong in 1,000 looks | effects 3, 3: at look 1 | 1, 0: by 100, median | 1, 1 | 2, 2 |")
+    print("|---|---|---|---|---|---|")
+    for name, at in true.items():
+        cells = [f"{np.mean(found[0][name] == 1):.3f}"]
+        cells += [f"{np.isfinite(part[name]).mean():.3f}, {np.median(part[name]):.0f}" for part in found[1:]]
+        print(f"| {name} | {np.isfinite(at).mean():.4f} | " + " | ".join(cells) + " |", flush=True)
+    long = np.zeros(5000)
+    alarm = np.minimum(alarms((long, long), 400, 5)[0], 5001.0)
+    print(f"\nAverage run length at A = {RUN_LENGTH:.0f} (cut at 5,000 looks): {alarm.mean():.0f}\n", flush=True)
     print(
-        "| rule | true: ever wrong in 1,000 looks | effect 3: at look 1 | effect 1: by 100, median | effect 2: median |"
+        "| change at look 50 of | told after: median, former rule | not within 100 looks | date: median error | <= 3 |"
     )
     print("|---|---|---|---|---|")
-    three, one, two = (rules(p_values(np.full(100, e), VERSIONS, 1)) for e in (3.0, 1.0, 2.0))
-    for name, called in true.items():
-        found = first(one[name])
+    for a, b in ((1.0, 0.0), (1.0, 1.0), (2.0, 0.0), (2.0, 2.0), (3.0, 3.0)):
+        shifted = np.arange(150) >= 50
+        told, began = alarms((shifted * a, shifted * b), 1000, 2)
+        old = alarms((shifted * a, shifted * b), 1000, 2, before=True)[0]
+        after, error = told > 50, np.abs(began - 50)[np.isfinite(told) & (told > 50)]
+        late = np.median(told[after] - 50), np.median(old[old > 50] - 50), np.mean(~np.isfinite(told))
         print(
-            f"| {name} | {called.any(axis=1).mean():.3f} | {three[name][:, 0].mean():.3f} | "
-            f"{np.isfinite(found).mean():.3f}, {np.median(found):.0f} | {np.median(first(two[name])):.0f} |"
+            f"| {a:.0f}, {b:.0f} | {late[0]:.0f}, {late[1]:.0f} | {late[2]:.3f} | {np.median(error):.0f} | "
+            f"{np.mean(error <= 3):.2f} |",
+            flush=True,
         )
-    sums, _ = detector(e_values(p_values(np.zeros(20_000), 400)))
-    alarm = np.minimum(first(sums >= np.log(RUN_LENGTH)), 20_001)
-    print(f"\nAverage run length at A = {RUN_LENGTH:.0f} (cut at 20,000 looks): {alarm.mean():.0f}\n")
-    print("| change at look 50 of | told after, median | not within 100 looks | date: median error | within 3 looks |")
-    print("|---|---|---|---|---|")
-    for effect in (1.0, 2.0, 3.0):
-        p = p_values(np.where(np.arange(150) >= 50, effect, 0.0), VERSIONS, 2)
-        sums, starts = detector(e_values(p))
-        alarm = first(sums >= np.log(RUN_LENGTH))
-        after = alarm > 50
-        told = np.isfinite(alarm) & after
-        began = starts[np.flatnonzero(told), alarm[told].astype(int) - 1]
-        late = np.median(alarm[after] - 50), np.mean(~np.isfinite(alarm)), np.median(np.abs(began - 50))
-        print(
-            f"| {effect:.0f} | {late[0]:.0f} | {late[1]:.3f} | {late[2]:.0f} | {np.mean(np.abs(began - 50) <= 3):.2f} |"
-        )
-    print("\n| 20 looks of 500 rows, bets on PIT scores | ever wrong | median look |")
-    print("|---|---|---|")
-    for name, shift, scale in (
-        ("true", 0.0, 1.0),
-        ("bias of .1 spreads", 0.1, 1.0),
-        ("spread 10 % too small", 0.0, 1.1),
-    ):
-        called = martingale(bets(shift, scale, 20, 500, 300)) >= np.log(1.0 / LEVEL)
-        print(f"| {name} | {called.any(axis=1).mean():.3f} | {np.median(first(called)):.0f} |")
+    print_pit_values()
 
 
 if __name__ == "__main__":
-    if "--whole" in sys.argv:
-        print_whole(int(sys.argv[2]), 500)
+    if "--measure" in sys.argv:
+        measured(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    elif "--whole" in sys.argv:
+        print_whole(sys.argv[2:])
     else:
         main()
