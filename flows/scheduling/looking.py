@@ -30,6 +30,7 @@ from congruence.tasks.data.chosen_rows import split_of_rows
 from congruence.tasks.data.row_identity import kept_identities
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.mlflow import EvaluationIdentity, TrackingError, finished_identities, log_failure, read_failure
+from congruence.tasks.mlflow.fitted_rows import fitted_rows
 from congruence.tasks.mlflow.looks import LoggedLook, Rows, open_evaluations, read_rows
 from congruence.tasks.mlflow.reading import logged_metrics, logged_pit
 from congruence.tasks.models.registry import ModelVersion
@@ -161,6 +162,7 @@ class _SplitLook:
         if account.closed and not is_in_use(version, self.settings):
             return None
         unseen = self.accounts.unseen(account, rows)
+        unseen &= ~np.isin(rows, fitted_rows(version, self.accounts.folder, self.settings.tracking))
         return unseen if np.count_nonzero(unseen) >= self.settings.watch.monitor.least_rows else None
 
     def _part(self, evidence: str, chosen: Array, versions: list[ModelVersion]) -> _Part:

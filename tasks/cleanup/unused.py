@@ -134,11 +134,20 @@ def _in_home(home: ObjectStore, named: Named, predictions: bool) -> Iterator[Lef
         split = key.split("/")[1].split("-")[0]
         return None if named.has_split(split) and not predictions else ("predictions", f"of split {split}")
 
+    def of_looks(key: str) -> tuple[str, str] | None:
+        name = Path(key).name
+        if name.endswith(".parquet"):
+            needed = named.has_split(name.partition("-")[0])
+        else:  # beside the identities of a split's rows are copies of what MLflow holds, which watchers read again
+            needed = not name.endswith(".rows.npy") or named.has_split(name.partition(".")[0])
+        return None if needed else ("rows of looks", "at splits as they were")
+
     indexed = _index_files(home, named)
     rules: dict[str, Callable[[str], tuple[str, str] | None]] = {
         "predictions": of_predictions,
         "solves": lambda _: ("iterates", "of solves that ended early"),
         "plans": lambda key: None if Path(key).stem in indexed else ("indexes", "of splits or states of their files"),
+        "looks": of_looks,
         "unpacked": lambda key: None if key.endswith("/lock") else ("unpacked arrays", key.split("/")[1][:16]),
     }
     for folder, rule in rules.items():

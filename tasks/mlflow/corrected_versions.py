@@ -29,6 +29,7 @@ from congruence.tasks.contract.resolved import METADATA_KEY
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.data import Split
 from congruence.tasks.mlflow.connection import connect, experiment_id, persist
+from congruence.tasks.mlflow.fitted_rows import fitted_rows, log_fitted_rows
 from congruence.tasks.mlflow.identity import PREFIX
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion, resolve
@@ -151,7 +152,7 @@ def register_recalibrated(
         example = _example(origin.split)
         answered, read_by = _try(folder, example, origin)
         signature = _signature(folder / PARENT, example, answered)
-        return _register(settings.tracking, origin, fitted, folder, signature, read_by)
+        return _register(settings.tracking, origin, fitted, folder, signature, read_by, settings.home_folder / "looks")
 
 
 def _packed(
@@ -201,6 +202,7 @@ def _register(
     folder: Path,
     signature: ModelSignature,
     read_by: PredictionSettings,
+    rows_folder: Path,
 ) -> ModelVersion:
     client, parent = connect(tracking), origin.parent
     name = f"{tracking.experiment}/{EXPERIMENT}/{parent.name}"
@@ -211,6 +213,7 @@ def _register(
     with mlflow.start_run(experiment_id=place, run_name=name, description=what), without_notices():
         mlflow.log_params({"parent": parent.uri, "rows": fitted.rows, "split": origin.split.name, "seed": origin.seed})
         mlflow.log_param("split_digest", origin.split.digest)
+        log_fitted_rows(origin.split, origin.half, fitted_rows(parent, rows_folder, tracking))
         info = mlflow.pyfunc.log_model(
             name="recalibrated",
             python_model=recalibrated_model.__file__,

@@ -1,0 +1,60 @@
+"""The rows whose targets a recalibrated version has seen, as MLflow holds them: looks leave them out."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import mlflow
+import mlflow.artifacts
+import numpy as np
+
+from congruence.tasks.data import Split
+from congruence.tasks.data.row_identity import row_identities
+from congruence.tasks.mlflow.connection import connect, persist
+from congruence.tasks.mlflow.looks import Rows
+from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.recalibration.rows import FITTED_ON, is_for_fitting, keys_of
+from congruence.tasks.runtime.atomic_files import whole_file
+
+FITTED_ROWS_FILE = "fitted_rows.npy"
+_NONE: Rows = np.empty(0, dtype=np.uint64)
+
+
+def log_fitted_rows(split: Split, half: bool, parent: Rows) -> None:
+    """Log to the active run which rows of ``split`` a correction is fitted on, and those of its parent's correction."""
+    rows = row_identities(split)
+    seen = rows[is_for_fitting(keys_of(split))] if half else rows
+    with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
+        np.save(Path(folder) / FITTED_ROWS_FILE, np.union1d(seen, parent))
+        mlflow.log_artifacts(folder)
+
+
+def fitted_rows(version: ModelVersion, folder: Path, settings: TrackingSettings) -> Rows:
+    """The identities of the rows that a version was recalibrated on; ``folder`` keeps a copy. Most have none.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    run_id = version.run_id
+    if FITTED_ON not in version.tags or run_id is None:
+        return _NONE
+    path = folder / f"{run_id}.fitted.npy"
+    if not path.exists():
+        found = persist("reading the rows of a correction", lambda: _fetched(run_id, settings), settings)
+        with whole_file(path) as stream:
+            np.save(stream, found)
+    rows: Rows = np.load(path)
+    return rows
+
+
+def _fetched(run_id: str, settings: TrackingSettings) -> Rows:
+    if all(item.path != FITTED_ROWS_FILE for item in connect(settings).list_artifacts(run_id)):
+        return _NONE  # of an earlier release, which did not say
+    with tempfile.TemporaryDirectory(prefix="congruence-") as place:
+        fetched = mlflow.artifacts.download_artifacts(
+            run_id=run_id, artifact_path=FITTED_ROWS_FILE, dst_path=place, tracking_uri=settings.uri
+        )
+        rows: Rows = np.load(fetched)
+        return rows
