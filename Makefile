@@ -30,7 +30,7 @@ exercise-containers: $(VENV)/.installed-dev
 	$(BIN)/python tests/containers
 
 docs: $(VENV)/.installed-docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --site-dir build/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --site-dir build/docs
 	@echo "open build/docs/index.html"
 
 # The same commit gives the same bytes.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.util
+import io
 import json
 import re
 import shlex
@@ -27,12 +29,26 @@ PAGES = [ROOT / "README.md", ROOT / "infra" / "README.md", *sorted((ROOT / "docs
 COMMAND = re.compile(r"^(?:\S*/)?(congruence .*)$")
 NOT_COMMANDS = {"congruence &&"}  # as in `cd congruence && make demo`
 
+DATA = ROOT.parent / "shared" / "data"
+"""Public data of others, where a machine has them: worked examples are run there, and their numbers are compared."""
+
 NOT_INSTALLED = {"evidently", "netcal"}  # too many packages of their own to come with ours
 
 
 def fences(page: Path, language: str) -> list[str]:
     tokens = MarkdownIt().parse(page.read_text())
     return [token.content for token in tokens if token.type == "fence" and token.info.strip() == language]
+
+
+def examples(page: Path) -> list[tuple[str, str | None]]:
+    """The Python of a page, each piece with what it prints, where that follows it as ``text``."""
+    fenced = [token for token in MarkdownIt().parse(page.read_text()) if token.type == "fence"]
+    after = [*fenced[1:], None]
+    return [
+        (one.content, then.content if then is not None and then.info.strip() == "text" else None)
+        for one, then in zip(fenced, after, strict=True)
+        if one.info.strip() == "python"
+    ]
 
 
 def pages_with(language: str, *folders: str) -> list[Path]:
@@ -58,9 +74,18 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 def test_python_runs(page: Path) -> None:
     """All examples of a page, in their order, as a reader would run them."""
     known: dict[str, object] = {"__name__": "__main__"}
-    for number, code in enumerate(fences(page, "python")):
+    for file in (*DATA.glob("*/*.gz"), *DATA.glob("*/*.npz")):
+        Path(file.name).symlink_to(file)
+    for number, (code, expected) in enumerate(examples(page)):
+        said = io.StringIO()
         try:
-            exec(compile(code, f"{page.name}, example {number + 1}", "exec"), known)
+            with contextlib.redirect_stdout(said) if expected is not None else contextlib.nullcontext():
+                exec(compile(code, f"{page.name}, example {number + 1}", "exec"), known)
+            assert expected in (None, said.getvalue())
+        except FileNotFoundError as error:
+            if page.parent.name == "examples" and number == 0:
+                pytest.skip(f"{error.filename} is not on this machine: the page shows what was printed where it is")
+            raise
         except ModuleNotFoundError as error:
             if error.name in NOT_INSTALLED:
                 pytest.skip(f"{error.name} is not installed")
