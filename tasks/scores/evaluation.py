@@ -71,6 +71,11 @@ class Metric:
         return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
+def finite_metrics(values: Mapping[str, float]) -> dict[str, Metric]:
+    """Numbers without an interval, those that are not finite left out."""
+    return {name: Metric(float(value)) for name, value in values.items() if np.isfinite(value)}
+
+
 @dataclass(frozen=True)
 class SplitSummary:
     """The split that was evaluated: ``rows`` in all, of which ``valid_rows`` could be.

@@ -24,23 +24,14 @@ from congruence.kernels.conditional_calibration.result import ConditionalCalibra
 from congruence.kernels.congruence.expected import ExpectedCongruence
 from congruence.kernels.congruence.outcome import CongruenceTest
 from congruence.kernels.congruence.result import CongruenceResult, excess_interval, excess_over
-from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks
+from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.dependence.weights import mean_over
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.kernel_calibration import (
-    MaximumMeanDiscrepancy,
-    Wasserstein,
-    asymptotic_test,
-    block_estimates,
-    block_test,
-    pair_terms,
-    unbiased_estimate,
-)
 from congruence.kernels.resampling.aggregation import Estimate, ScoreStatistics, sliced_statistics
 from congruence.kernels.scores import central_intervals, covered, sharpness_of
-from congruence.kernels.steps import step
 from congruence.kernels.streams import hashed_keys, stream
-from congruence.tasks.scores.evaluation import Metric
+from congruence.tasks.scores.evaluation import Metric, finite_metrics
+from congruence.tasks.scores.kernel_calibration import kernel_calibration_error
 from congruence.tasks.scores.names import MEANS, SHARES_OF_QUANTILES
 from congruence.tasks.solving.dependence import FoundBlocks
 
@@ -50,11 +41,7 @@ COVERAGE_COLUMNS = tuple(f"{kind}_{level}" for level in COVERAGE_LEVELS for kind
 WHOLE_COLUMNS = ("marginal_crps", "actual", "expected", "poisson_deviance")
 _REQUESTED_MEANS = {name.removesuffix("_mean"): column for name, column in MEANS.items()}
 DECOMPOSED_ROWS = 10_000
-SKCE_ROWS = 50_000
-SKCE_DEPENDENT_ROWS = 2_500
 PIT_P_VALUES = ("pit_ks_p_value", "pit_cvm_p_value", "pit_chi2_p_value")
-SKCE_PAIRS_ROWS = 5_000
-ASYMPTOTIC_ROWS = 1_500
 SLICE_VALUES = 30
 CCE_MEANS = ("cce_mean", "cce_noise_floor", "cce_excess")
 
@@ -352,11 +339,7 @@ def column_metrics(
         values["pit_ks_p_value"] = kolmogorov_smirnov(points["pit"]).p_value
         values["pit_cvm_p_value"] = cramer_von_mises(points["pit"]).p_value
         values["pit_chi2_p_value"] = chi_square(points["pit"]).p_value
-    return _finite(values)
-
-
-def _finite(values: Mapping[str, float]) -> dict[str, Metric]:
-    return {name: Metric(float(value)) for name, value in values.items() if np.isfinite(value)}
+    return finite_metrics(values)
 
 
 def score_decomposition(
@@ -369,57 +352,6 @@ def score_decomposition(
         predictive, targets = predictive[rows], targets[rows]
         weights = None if weights is None else weights[rows]
     found = crps_decomposition(targets, predictive, weights=weights)
-    return _finite({f"crps_{part}": found.crps(part) for part in ("miscalibration", "discrimination", "uncertainty")})
-
-
-def _differ(predictive: Distribution) -> bool:
-    moments = np.column_stack([predictive.mean(), predictive.std()])
-    _, counts = np.unique(moments, axis=0, return_counts=True)
-    return bool(np.sum((counts / len(moments)) ** 2) < 0.4)
-
-
-def kernel_calibration_error(
-    predictive: Distribution, targets: Array, seed: int, blocks: DependentBlocks | None = None
-) -> dict[str, Metric]:
-    """SKCE by the unbiased estimate on up to 5,000 rows, by blocks beyond; the test that can be trusted at that size.
-
-    Of more than 50,000 rows a random sample of 50,000: still unbiased, at a cost that no longer grows with the split.
-    Of rows that depend on each other the test is by their ``blocks``, whole ones of up to 2,500 rows.
-    """
-    if blocks is not None:
-        tested = _tested_by_blocks(predictive, targets, seed, blocks)
-        return kernel_calibration_error(predictive, targets, seed) | _finite({"skce_p_value": tested})
-    n = len(targets)
-    if n > SKCE_ROWS:
-        rows = np.sort(stream(seed, "rows of the kernel calibration error").choice(n, SKCE_ROWS, replace=False))
-        predictive, targets, n = predictive[rows], targets[rows], SKCE_ROWS
-    # Where most predictions are the same one, their median distance is 0 and any scale will do.
-    scale = None if _differ(predictive) else 1.0
-    kernel = Wasserstein(scale) if targets.ndim == 1 else MaximumMeanDiscrepancy(scale)
-    with step("kernel calibration error", 3, "parts") as advance:
-        terms = pair_terms(predictive, targets, kernel)  # the quantiles of a mixture cost more than both that follow
-        advance(1)
-        test = asymptotic_test(terms, seed=seed) if n <= ASYMPTOTIC_ROWS else block_test(terms, seed=seed)
-        advance(1)
-        if n <= ASYMPTOTIC_ROWS or (n > SKCE_PAIRS_ROWS and seed == 0):
-            estimate = test.estimate  # of the same pairs
-        else:
-            estimate = unbiased_estimate(terms) if n <= SKCE_PAIRS_ROWS else float(np.mean(block_estimates(terms)))
-        advance(1)
-    return _finite({"skce": estimate, "skce_p_value": test.p_value})
-
-
-def _tested_by_blocks(predictive: Distribution, targets: Array, seed: int, blocks: DependentBlocks) -> float:
-    """The p-value of the SKCE; NaN where whole blocks of so few rows are fewer than ten."""
-    if len(targets) > SKCE_DEPENDENT_ROWS:
-        order = stream(seed, "blocks of the kernel calibration error").permutation(blocks.count)
-        sizes = np.bincount(blocks.labels, minlength=blocks.count)
-        taken = np.zeros(blocks.count, dtype=bool)
-        taken[order[np.cumsum(sizes[order]) <= SKCE_DEPENDENT_ROWS]] = True
-        rows = np.flatnonzero(taken[blocks.labels])
-        predictive, targets, blocks = predictive[rows], targets[rows], blocks.of_rows(rows)
-    if blocks.count < FEWEST_BLOCKS:
-        return float("nan")
-    scale = None if _differ(predictive) else 1.0
-    terms = pair_terms(predictive, targets, Wasserstein(scale) if targets.ndim == 1 else MaximumMeanDiscrepancy(scale))
-    return asymptotic_test(terms, seed=seed, blocks=blocks).p_value
+    return finite_metrics(
+        {f"crps_{part}": found.crps(part) for part in ("miscalibration", "discrimination", "uncertainty")}
+    )

@@ -48,6 +48,7 @@ from congruence.tasks.mlflow import TrackingSettings, log_evaluation
 from congruence.tasks.mlflow import evaluations as logging_of_evaluations
 from congruence.tasks.models.registry import ModelVersion, list_versions
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary
+from congruence.tasks.scores.kernel_calibration import kernel_calibration_error
 from congruence.tasks.scores.names import METRICS
 from congruence.tasks.scores.points import influence_table, score_points
 from congruence.tasks.scores.reading import read_what_is_wrong
@@ -57,7 +58,6 @@ from congruence.tasks.scores.summary import (
     column_metrics,
     congruence_metrics,
     estimated,
-    kernel_calibration_error,
     mean_columns,
     score_decomposition,
     slice_table,

@@ -17,7 +17,7 @@ from congruence.flows.evaluation.results import VersionOutcome, outcome_json
 from congruence.kernels import RBF, Normal, congruence_test
 from congruence.kernels.steps import about, listen, step
 from congruence.tasks.scores.evaluation import Metric
-from congruence.tasks.scores.summary import kernel_calibration_error
+from congruence.tasks.scores.kernel_calibration import kernel_calibration_error
 
 
 class Clock:

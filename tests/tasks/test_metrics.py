@@ -11,7 +11,7 @@ from congruence.kernels.calibration import marginal_crps, pit_values
 from congruence.kernels.resampling.aggregation import ScoreStatistics
 from congruence.kernels.scores import point_scores
 from congruence.kernels.streams import hashed_keys
-from congruence.tasks.scores import block_statistics, summary
+from congruence.tasks.scores import block_statistics, kernel_calibration
 from congruence.tasks.scores.names import METRICS, requested_metrics
 from congruence.tasks.scores.points import score_points, summarise
 from congruence.tasks.scores.summary import (
@@ -177,15 +177,15 @@ def test_the_crps_is_taken_apart_and_set_beside_that_of_the_marginal_law() -> No
 
 def test_the_kernel_calibration_error_of_a_large_split_is_that_of_a_sample(monkeypatch) -> None:
     """Calibrated: not significant, wherever the sample falls; too narrow: significant."""
-    monkeypatch.setattr(summary, "SKCE_ROWS", 1_600)
+    monkeypatch.setattr(kernel_calibration, "ROWS", 1_600)
     rng = np.random.default_rng(4)
     loc, n = rng.normal(size=4_000), 4_000
     y = rng.normal(loc, 1.0)
     right, narrow = Normal(loc, np.ones(n)), Normal(loc, np.full(n, 0.5))
-    found = [summary.kernel_calibration_error(right, y, seed)["skce"].value for seed in range(4)]
+    found = [kernel_calibration.kernel_calibration_error(right, y, seed)["skce"].value for seed in range(4)]
     assert len(set(found)) == 4
-    assert summary.kernel_calibration_error(right, y, 0)["skce_p_value"].value > 0.01
-    assert summary.kernel_calibration_error(narrow, y, 0)["skce_p_value"].value < 1e-6
+    assert kernel_calibration.kernel_calibration_error(right, y, 0)["skce_p_value"].value > 0.01
+    assert kernel_calibration.kernel_calibration_error(narrow, y, 0)["skce_p_value"].value < 1e-6
 
 
 def test_statistics_by_blocks_are_those_of_all_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from congruence.kernels.kernel_functions import RBF
 from congruence.kernels.plots.calibration import pit_histogram
 from congruence.kernels.plots.style import figure_of, png
 from congruence.kernels.protocol.protocol import EXACT
-from congruence.tasks.scores import recalibration_preview, summary
+from congruence.tasks.scores import kernel_calibration, recalibration_preview
 
 RNG = np.random.default_rng(11)
 X = RNG.standard_normal((240, 2))
@@ -73,13 +73,13 @@ def test_a_second_reading_sums_no_squared_weights(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_blocks_of_the_kernel_calibration_test_are_those_of_its_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summary, "SKCE_PAIRS_ROWS", 100)
-    monkeypatch.setattr(summary, "ASYMPTOTIC_ROWS", 100)
+    monkeypatch.setattr(kernel_calibration, "PAIRS_ROWS", 100)
+    monkeypatch.setattr(kernel_calibration, "ASYMPTOTIC_ROWS", 100)
     calls: Counter[str] = Counter()
-    counted(monkeypatch, summary, "block_estimates", calls)
-    by_default = summary.kernel_calibration_error(NARROW, Y, 0)["skce"].value
+    counted(monkeypatch, kernel_calibration, "block_estimates", calls)
+    by_default = kernel_calibration.kernel_calibration_error(NARROW, Y, 0)["skce"].value
     assert calls["block_estimates"] == 0
-    assert summary.kernel_calibration_error(NARROW, Y, 1)["skce"].value == by_default
+    assert kernel_calibration.kernel_calibration_error(NARROW, Y, 1)["skce"].value == by_default
     assert calls["block_estimates"] == 1
 
 
