@@ -17,7 +17,6 @@ import platform
 import resource
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -91,7 +90,7 @@ def prepared_split(
     if null == "gaussian":  # at fewer rows than it is for, where it is worst
         moment = prepared.vectors.T.astype(np.float64) @ prepared.vectors
         limit = GaussianNull.of(moment, settings.draws_for(n), seed)
-        prepared = replace(prepared, null=SharedNull.of(prepared.bases, "gaussian", limit))
+        vars(prepared)["null"] = SharedNull.of(prepared.bases, "gaussian", limit)  # before one is drawn
     return prepared, split, mean, spread
 
 
