@@ -154,7 +154,7 @@ def judged_withholding(version: LabelledVersion, rule: WithholdingRule) -> Withh
         excess[rows] = np.sum(smoothed**2, axis=1) - at.squared_weights(version.errors.variance[others])
         faults = local_faults(version.scores, version.errors, at, version.inputs, others, version.seed)
         wrong[rows] = faults.wrong(at.synthesis, version.inputs[rows], rule.wrong)
-        near = others if (most := most_rows(version.inputs.shape[1])) is None else rng.permutation(others)[:most]
+        near = rng.permutation(others)[: most_rows(version.inputs.shape[1])]
         white = Whitening.of(version.inputs[near])
         index = NeighbourIndex.of(white(version.inputs[near]))
         distance[rows] = index.nearest(white(version.inputs[rows]), NEIGHBOUR)[0][:, -1]
