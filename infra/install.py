@@ -107,21 +107,9 @@ def requirements(described: Mapping[str, Any], extras: Iterable[str]) -> Iterato
             yield requirement
 
 
-LOADED = ("congruence.flows.prefect.preloaded", "prefect.server.api.server, open_clip")
-"""What the processes of a first run load, in two parts that take about as long."""
-
-
-def compile_what_is_loaded() -> None:
-    """Load the libraries once, so that their bytecode is there: each of several processes that start together would
-    make all of it, which takes longer than loading. Compiling every file of every package would take longer yet."""
-    parts = [subprocess.Popen([sys.executable, "-c", f"import {names}"], stderr=subprocess.DEVNULL) for names in LOADED]
-    for part in parts:
-        part.wait()
-
-
 def main(arguments: list[str]) -> int:
     """Install, say how long it took, and return the installer's status."""
-    started, is_new = time.monotonic(), importlib.util.find_spec("prefect") is None
+    started = time.monotonic()
     extras = [each for each in arguments if each != "--packages"]
     project = ["--editable", f"{ROOT}[{','.join(extras)}]" if extras else str(ROOT)]
     if "--packages" in arguments:
@@ -138,9 +126,6 @@ def main(arguments: list[str]) -> int:
         status = subprocess.run(command, env=environment, check=False).returncode
     if status == 0:
         print(f"Installed in {time.monotonic() - started:.0f} s.", flush=True)
-        if is_new and uv is not None and "pipeline" in extras and "--packages" not in arguments:  # pip compiles
-            compile_what_is_loaded()
-            print(f"Libraries compiled after {time.monotonic() - started:.0f} s.", flush=True)
     return status
 
 

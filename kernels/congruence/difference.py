@@ -171,7 +171,8 @@ def paired_congruence_difference(
         query: points (m, d) over which both are averaged; by default x itself.
         solver: by default Cholesky for small n, preconditioned conjugate gradients above.
         seed: of the noise floor's probes; the difference does not depend on it.
-        groups, time: of rows that may depend on each other, see ``prepare``.
+        groups: of rows that may depend on each other, see ``prepare``.
+        time: as ``groups``.
 
     Raises:
         InvalidInputError: an input that cannot be evaluated, named by row, field and value.

@@ -50,8 +50,9 @@ def prepare(
         solver: by default Cholesky for small n, preconditioned conjugate gradients above.
         scale: s (n,), for reference points that count with weights s^2: the system is S K S + n lambda I, and k(x) is
             S k(x), with S = diag(s). Right-hand sides are scaled likewise by the caller (``weighted_reference``).
-        groups, time: one value per row: rows of one group, or near each other in time, may depend on each other. Then
-            standard errors and tests are by blocks of rows (see ``dependence.blocks``); groups go before time.
+        groups: one value per row: rows of one group may depend on each other. Then standard errors and tests are by
+            blocks of rows (see ``dependence.blocks``); groups go before time.
+        time: as ``groups``, of rows near each other in time.
 
     Warns:
         NearlyConstantKernelWarning: ``input_kernel`` hardly depends on its inputs.
@@ -133,7 +134,8 @@ def conditional_congruence_error(
         samples: replace exact kernel means by this many draws per point, as the papers do.
         seed: of the draws and of the noise floor's probes.
         uncertainty: with the standard error of the mean (``result.standard_error``, ``result.interval()``).
-        groups, time: of rows that may depend on each other, see ``prepare``.
+        groups: of rows that may depend on each other, see ``prepare``.
+        time: as ``groups``.
 
     Raises:
         InvalidInputError: an input that cannot be evaluated, named by row, field and value.

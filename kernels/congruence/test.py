@@ -98,8 +98,9 @@ def congruence_test(
             The papers' bandwidth is read from y, and the level then holds up to O(1 / n).
         regularization: lambda.
         solver: compute every statistic with it; by default in the leading directions of 400 landmarks.
-        groups, time: one value per row: rows of one group, or near each other in time, may depend on each other
-            (see ``dependence.blocks``). The p-values then hold in the limit of many blocks of rows.
+        groups: one value per row: rows of one group may depend on each other (see ``dependence.blocks``). The p-values
+            then hold in the limit of many blocks of rows.
+        time: as ``groups``, of rows near each other in time.
 
     Raises:
         InvalidInputError: an input that cannot be evaluated, named by row, field and value; no draws; or fewer than ten

@@ -130,8 +130,9 @@ def calibration_test(
         test_y: targets of the test locations of "cme".
         seed: of every random choice; the same seed gives the same p-value.
         runner: where the pairs are computed; in this process by default.
-        groups, time: one value per row: rows of one group, or near each other in time, may depend on each other (see
-            ``dependence.blocks``). Only "asymptotic" serves them, by one random sign for every block of rows.
+        groups: one value per row: rows of one group may depend on each other (see ``dependence.blocks``). Only
+            "asymptotic" serves them, by one random sign for every block of rows.
+        time: as ``groups``, of rows near each other in time.
 
     Raises:
         InvalidInputError: bad shapes or values, an unknown method, fewer than 10 blocks, an unbounded kernel for
