@@ -64,7 +64,8 @@ def test_workers_share_calls_whatever_these_are_told(two):
     told = calls.share(np.zeros(2**22))
     made = calls.results({number: calls.begin(_call, told, number) for number in range(6)})
     assert [number for number, _ in made.values()] == list(range(6))
-    assert sorted(Counter(worker for _, worker in made.values()).values()) == [3, 3]
+    assert min(Counter(worker for _, worker in made.values()).values()) >= 2, "a busy machine lends one worker a call"
+    assert len({worker for _, worker in made.values()}) == 2
 
 
 def _fails(blocks, block, first):
