@@ -28,6 +28,8 @@ def _print_version(asked: bool) -> None:
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # rich takes longer to import than everything else that `--help` needs
+    context_settings={"max_content_width": 160},
 )
 
 
