@@ -56,15 +56,26 @@ class Lasting(ABC):
 class PlacedPoints(ABC):
     """The n reference points, moved to their ``Kernel.center``, and the workers that have them."""
 
-    @property
-    @abstractmethod
-    def n(self) -> int:
-        """Number of points."""
+    x: Any
+    """The inputs as they were given, (n, d)."""
+
+    given_rows: int | None
+    """Rows of a tile, where they were asked for."""
 
     @property
-    @abstractmethod
+    def n(self) -> int:
+        """Number of points."""
+        return int(self.x.shape[0])
+
+    @property
     def dimension(self) -> int:
         """Number of features d of a point."""
+        return int(self.x.shape[1])
+
+    @property
+    def tile_rows(self) -> int:
+        """Rows of a tile: by default what fits a core's cache, or fills a GPU."""
+        return self.given_rows or (GPU_BLOCK_ROWS if self.on_gpu else BLOCK_ROWS)
 
     @property
     @abstractmethod
@@ -88,8 +99,8 @@ class PlacedPoints(ABC):
 
     @property
     @abstractmethod
-    def tile_rows(self) -> int:
-        """Rows of a tile."""
+    def on_gpu(self) -> bool:
+        """Whether tiles are made on a GPU."""
 
     @property
     @abstractmethod
@@ -168,16 +179,6 @@ class PointsHere(PlacedPoints):
     given_threads: int | None = None
 
     @property
-    def n(self) -> int:
-        """See PlacedPoints."""
-        return int(self.x.shape[0])
-
-    @property
-    def dimension(self) -> int:
-        """See PlacedPoints."""
-        return int(self.x.shape[1])
-
-    @property
     def dtype(self) -> Any:
         """See PlacedPoints."""
         return self.x.dtype
@@ -207,14 +208,11 @@ class PointsHere(PlacedPoints):
         return 1
 
     @property
-    def tile_rows(self) -> int:
-        """See PlacedPoints."""
-        return self.given_rows or (GPU_BLOCK_ROWS if self.has_card else BLOCK_ROWS)
-
-    @property
-    def has_card(self) -> bool:
+    def on_gpu(self) -> bool:
         """See PlacedPoints."""
         return array_namespace(self.x) is not np
+
+    has_card = on_gpu
 
     @property
     def keepable_bytes(self) -> int:

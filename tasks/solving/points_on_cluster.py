@@ -19,7 +19,7 @@ from distributed.comm.core import CommClosedError
 
 from congruence.kernels.arrays import Array, array_namespace, require_finite, require_matrix, to_numpy
 from congruence.kernels.errors import BudgetError, ConvergenceError, InvalidInputError
-from congruence.kernels.gram.points import BLOCK_ROWS, GPU_BLOCK_ROWS, Item, Lasting, PlacedPoints, moved
+from congruence.kernels.gram.points import Item, Lasting, PlacedPoints, moved
 from congruence.kernels.gram.thin_products import padded_columns
 from congruence.kernels.gram.tiles import TilePoints, tile_slices
 from congruence.kernels.kernel_functions import CENTER_ROWS, Kernel
@@ -44,7 +44,7 @@ class PointsOnCluster(PlacedPoints):
         dtype: of the arithmetic inside a tile; sums over tiles are float64. What it does to the inputs and to K is
             measured against the inputs as they are given (``exact_gram``).
         gpu: keep x, and so make every tile, on the workers' GPUs (the [gpu] extra).
-        tile_rows: rows of a tile inside a task.
+        given_rows: rows of a tile inside a task.
         held_bytes: what the workers together may take to keep one triangle of K between passes; by default that of
             their ``cluster_capacity``.
 
@@ -61,15 +61,15 @@ class PointsOnCluster(PlacedPoints):
         dtype: Any = np.float32,
         *,
         gpu: bool = False,
-        tile_rows: int | None = None,
+        given_rows: int | None = None,
         held_bytes: int | None = None,
     ) -> None:
         if isinstance(x, da.Array) and x.ndim != 2:
             raise InvalidInputError(f"x: expected shape (n, d), got {x.shape}; flatten each row into features")
         self.client, self.kernel, self.gpu = client, kernel, gpu
-        self._x = x if isinstance(x, da.Array) else require_matrix(x, "x")
+        self.x = x if isinstance(x, da.Array) else require_matrix(x, "x")
         self._dtype: np.dtype[Any] = np.dtype(dtype)
-        self._tile_rows, self._held_bytes = tile_rows, held_bytes
+        self.given_rows, self._held_bytes = given_rows, held_bytes
         self._copies: dict[str, Any] = {}
         self._center: Array | None = None
         self._centered = False
@@ -86,16 +86,6 @@ class PointsOnCluster(PlacedPoints):
                 f"the smallest has {least / 2**30:.2f} GiB; give workers more memory, or use solver.kind auto with "
                 "protocol 'exact', which reads rows by blocks"
             )
-
-    @property
-    def n(self) -> int:
-        """See PlacedPoints."""
-        return int(self._x.shape[0])
-
-    @property
-    def dimension(self) -> int:
-        """See PlacedPoints."""
-        return int(self._x.shape[1])
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -118,9 +108,9 @@ class PointsOnCluster(PlacedPoints):
         return max(1, int(sum(self.client.nthreads().values())))
 
     @property
-    def tile_rows(self) -> int:
+    def on_gpu(self) -> bool:
         """See PlacedPoints."""
-        return self._tile_rows or (GPU_BLOCK_ROWS if self.gpu else BLOCK_ROWS)
+        return self.gpu
 
     @property
     def has_card(self) -> bool:
@@ -203,9 +193,9 @@ class PointsOnCluster(PlacedPoints):
 
     def rows(self, indices: Array) -> Array:
         """See PlacedPoints: in this process."""
-        if isinstance(self._x, da.Array):
-            return to_numpy(self.client.compute(self._x[indices]).result())
-        return to_numpy(self._x[array_namespace(self._x).asarray(indices)])
+        if isinstance(self.x, da.Array):
+            return to_numpy(self.client.compute(self.x[indices]).result())
+        return to_numpy(self.x[array_namespace(self.x).asarray(indices)])
 
     def of_inputs(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """See PlacedPoints."""
@@ -270,9 +260,9 @@ class PointsOnCluster(PlacedPoints):
 
     def _rows_sent(self, rows: slice) -> Any:
         """x[rows] as a result on some worker: one that was named may be gone."""
-        if isinstance(self._x, da.Array):
-            return self.client.compute(self._x[rows].rechunk(-1))
-        return self.client.scatter(self._x[rows], hash=False)
+        if isinstance(self.x, da.Array):
+            return self.client.compute(self.x[rows].rechunk(-1))
+        return self.client.scatter(self.x[rows], hash=False)
 
     def sent_rows(self) -> list[slice]:
         """Blocks of rows as they are sent."""

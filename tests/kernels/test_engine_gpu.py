@@ -95,7 +95,7 @@ def test_a_cluster_with_its_tiles_on_gpus_factors_and_iterates(kind, n):
     x, rhs = inputs(n), np.random.default_rng(1).standard_normal((n, 8))
     exact = np.linalg.solve(Polynomial()(x.astype(float)) + 0.1 * n * np.eye(n), rhs)
     with dask_client(ClusterSettings(kind=kind, workers=2 if kind == "local" else None)) as client:
-        points = PointsOnCluster(client, x, Polynomial(), gpu=True, tile_rows=n // 4)
+        points = PointsOnCluster(client, x, Polynomial(), gpu=True, given_rows=n // 4)
         operator = RegularizedGram(points, Polynomial(), 0.1)
         transfers = getattr(cupy, "transfers", {"get": 0})
         transfers["get"] = 0

@@ -60,7 +60,7 @@ def dense(x, kernel, regularization):
 def test_the_operator_is_the_matrix_wherever_its_rows_come_from(client, kernel):
     x, v, query = 3.0 + inputs(), right_hand_sides(), 3.0 + inputs(31, seed=4)
     for source, held in ((x, None), (da.from_array(x, chunks=(100, 3)), 0)):
-        operator = gram(client, source, kernel, 0.1, np.float64, tile_rows=50, held_bytes=held)
+        operator = gram(client, source, kernel, 0.1, np.float64, given_rows=50, held_bytes=held)
         for _ in range(2):  # the second product finds the tiles that the first one kept
             np.testing.assert_allclose(operator.matmul(v), dense(x, kernel, 0.1) @ v, rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(operator.cross(query, v), kernel(query, x) @ v, rtol=1e-10, atol=1e-10)
