@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from congruence.kernels.arrays import Array, array_namespace, on_card, to_numpy
+from congruence.kernels.arrays import Array, array_namespace, to_numpy
 from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.bases import InputBases
 from congruence.kernels.conditional_calibration.hypotheses import basis_hypotheses
@@ -118,12 +118,6 @@ def sign_null(vectors: Array, scores: Array, blocks: DependentBlocks, draws: int
 def own_null_draws(asked: int | None, n: int) -> int:
     """B of a null that is one version's alone, at n rows."""
     return asked or (FEW_ROWS_DRAWS if n <= FEW_ROWS else MANY_ROWS_DRAWS)
-
-
-def drawn_null(vectors: Array, draws: int, seed: int, *, has_card: bool = False) -> Null:
-    """The null of directions U (n, k) in memory: exact at every n."""
-    placed = on_card(vectors) if has_card else vectors
-    return lambda block: projected_draws(placed, 0, block, draws, seed)
 
 
 def monomials_in_place(u: Array) -> Array:

@@ -1,11 +1,11 @@
 """A split in memory: bases and null made once; every model version is then a projection and a comparison.
 
-It is a split of one block: the sums are those of ``version_sums`` and ``version_test``, over directions that are held.
+It is a split of one block: the passes are those of ``tested_versions``, over directions that are held.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,58 +15,36 @@ import numpy as np
 from congruence.kernels.arrays import Array, array_namespace, require_matrix, to_numpy
 from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.calibration.pit import require_pit
-from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
+from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.conditional_calibration.bases import (
     BasisPlan,
     InputBases,
+    Tiles,
     basis_sums,
     held_tiles,
     sample_positions,
 )
-from congruence.kernels.conditional_calibration.count_scores import projected_count_draws
-from congruence.kernels.conditional_calibration.effects import effects_by_blocks
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
 from congruence.kernels.conditional_calibration.local_reading import LocalReading
-from congruence.kernels.conditional_calibration.null import (
-    GaussianNull,
-    Null,
-    draw_blocks,
-    drawn_null,
-    needs_limit,
-    null_kind,
-    own_null_draws,
-    sign_null,
-    summed_null,
-)
-from congruence.kernels.conditional_calibration.own_basis import OwnColumns, OwnDirections, own_quantiles
-from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest, NullKind
+from congruence.kernels.conditional_calibration.null import GaussianNull, Null, needs_limit, null_kind
+from congruence.kernels.conditional_calibration.own_basis import OwnColumns, own_quantiles
+from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
+from congruence.kernels.conditional_calibration.tested_versions import (
+    TestedVersion,
+    VersionTests,
+    drawn_null_of_split,
+)
 from congruence.kernels.conditional_calibration.vector_targets import VectorBasis, vector_test
-from congruence.kernels.conditional_calibration.version_sums import (
-    VersionPlan,
-    VersionRows,
-    limit_sums,
-    planned_version,
-    score_sums,
-)
-from congruence.kernels.conditional_calibration.version_test import (
-    INFLUENCE,
-    SharedNull,
-    VersionEvidence,
-    VersionSmoothing,
-    add_block_moments,
-    curves,
-    effect_sums,
-    gaussian_own_null,
-    own_directions,
-)
+from congruence.kernels.conditional_calibration.version_passes import Sums, influence_of, limit_pass
+from congruence.kernels.conditional_calibration.version_sums import SHARED, VersionPlan, VersionRows, planned_version
+from congruence.kernels.conditional_calibration.version_test import SharedNull
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.steps import step
-from congruence.kernels.threads import available_threads, map_on_threads
 
 REGULARIZATION = 0.1
 """lambda of the protocol's kernel, where it is not that of a prepared split: with it rows are read."""
@@ -93,7 +71,7 @@ class PreparedCalibration:
         Raises:
             InvalidInputError: the gaussian limit was asked for, and one row dominates a hypothesis.
         """
-        return _null(self.bases, self.vectors, has_card=self.has_card)
+        return _null(self.bases, HeldRows(self.vectors, self.has_card))
 
     @property
     def n(self) -> int:
@@ -178,7 +156,7 @@ class PreparedCalibration:
         rows = VersionRows.of(plan, y, predictive, quantiles, keys=keys, seed=seed)
         dependence = RowDependence.of(self.n, groups=groups, time=time)
         blocks = None if dependence is None else dependence.blocks(lambda: rows.scores)
-        return HeldVersion.of(self, plan, rows, read=read, blocks=blocks)
+        return self._tested(plan, rows, blocks, read=read)
 
     def test(self, pit: Any, predictive_quantiles: Any | None = None) -> ConditionalCalibrationTest:
         """Test one model version from its PIT values (n,), randomised where the law has atoms.
@@ -199,7 +177,7 @@ class PreparedCalibration:
             quantiles = to_numpy(require_matrix(predictive_quantiles, "predictive quantiles"))
         plan = self._planned(quantiles)
         own = None if plan.own is None or quantiles is None else OwnColumns.of(plan.own, quantiles)
-        return HeldVersion.of(self, plan, VersionRows(checked, pit_scores(checked), own), read=False).test
+        return self._tested(plan, VersionRows(checked, pit_scores(checked), own), None, read=False).test
 
     def _planned(self, quantiles: Array | None) -> VersionPlan:
         if quantiles is None:
@@ -207,23 +185,15 @@ class PreparedCalibration:
         sampled = np.asarray(quantiles, dtype=np.float64)[sample_positions(self.n, self.seed)]
         return planned_version(self.bases, "", sampled, np.float64)
 
-    def _evidence(
-        self, rows: VersionRows, blocks: DependentBlocks | None, sums: BlockSums, own: OwnDirections | None
-    ) -> VersionEvidence:
-        """Against draws of the version's alone: counts from its law, or its scores with a sign a block of rows."""
-        vectors, draws = self.vectors, own_null_draws(self.settings.draws, self.n)
-        if own is not None and rows.own is not None:
-            vectors = np.concatenate([vectors, rows.own.directions(own)], axis=1)
-        counts = rows.counts
-        kind: NullKind = "exact" if blocks is None else "blocks"
-
-        def drawn(block: int) -> Array:
-            assert counts is not None
-            return projected_count_draws(vectors, counts, 0, block, draws, self.seed)
-
-        null = drawn if blocks is None else sign_null(vectors, rows.scores, blocks, draws, self.seed)
-        parts = map_on_threads(null, draw_blocks(draws), available_threads())
-        return VersionEvidence.of_own_null(self.bases, sums, own, summed_null(parts), draws, kind)
+    def _tested(
+        self, plan: VersionPlan, rows: VersionRows, blocks: DependentBlocks | None, *, read: bool
+    ) -> HeldVersion:
+        held = HeldRows(self.vectors, self.has_card, {plan.name: rows})
+        tests = VersionTests(held.run, self.bases, [plan], {plan.name: blocks}, known=lambda: self.null)
+        with step("calibration test", 1, "versions") as advance:
+            found = tests.tested(read=read)[plan.name]
+            advance(1)
+        return HeldVersion(found, held.columns[plan.name])
 
     def _vector_bases(self) -> list[VectorBasis]:
         return [VectorBasis(basis.name, basis.eigenvalues, self.vectors[:, basis.place]) for basis in self.bases.bases]
@@ -234,67 +204,60 @@ class PreparedCalibration:
 
 
 @dataclass(frozen=True)
+class HeldRows:
+    """All rows of a split, as one block (see ``CalibrationRows``).
+
+    Attributes:
+        vectors: U of all bases, (n, k).
+        has_card: whether draws are projected on a card.
+        known: the rows of versions.
+        columns: what was written of them.
+    """
+
+    vectors: Array = field(repr=False)
+    has_card: bool = False
+    known: dict[str, VersionRows] = field(default_factory=dict, repr=False)
+    columns: dict[str, dict[str, Array]] = field(default_factory=dict, repr=False)
+    first: int = 0
+
+    def run(self, name: str, function: Callable[..., Sums], *context: Any) -> Sums:  # noqa: ARG002
+        """See ``RunPass``."""
+        return function(self, *context)
+
+    def tiles(self) -> Tiles:
+        """See ``CalibrationRows``."""
+        return held_tiles(self.vectors)
+
+    def versions(self, plans: Sequence[VersionPlan]) -> dict[str, VersionRows]:
+        """See ``CalibrationRows``."""
+        return {plan.name: self.known[plan.name] for plan in plans}
+
+    def write(self, version: str, columns: dict[str, Array]) -> None:
+        """See ``CalibrationRows``."""
+        self.columns[version] = columns
+
+
+@dataclass(frozen=True)
 class HeldVersion:
     """A version on a split in memory.
 
     Attributes:
-        test: with its effects.
+        found: what the passes said of it.
         columns: of every row: what it contributes to the effects, (n,) each, and its reading, if it was asked for.
-        sums: of its scores over all rows.
-        smoothing: of its scores.
     """
 
-    test: ConditionalCalibrationTest
+    found: TestedVersion
     columns: dict[str, Array] = field(repr=False)
-    sums: BlockSums = field(repr=False)
-    smoothing: VersionSmoothing = field(repr=False)
 
-    @classmethod
-    def of(
-        cls,
-        split: PreparedCalibration,
-        plan: VersionPlan,
-        rows: VersionRows,
-        *,
-        read: bool,
-        blocks: DependentBlocks | None = None,
-    ) -> HeldVersion:
-        """Test a version, and read it at every row if asked; ``blocks`` of rows that depend on each other."""
-        bases, has_own_null = split.bases, rows.counts is not None or blocks is not None
-        is_gaussian = not has_own_null and isinstance(split.null.coefficients, GaussianNull)
-        with step("calibration test", 1, "versions") as advance:
-            sums = score_sums(bases, held_tiles(split.vectors), {"": rows}, is_guarded=is_gaussian)[""]
-
-            def own_null(own: OwnDirections) -> Null:
-                if isinstance(split.null.coefficients, GaussianNull):
-                    return gaussian_own_null(split.null.coefficients, own, sums)
-                assert rows.own is not None
-                vectors = rows.own.directions(own)
-                return drawn_null(vectors, split.null.draws, split.seed, has_card=split.has_card)
-
-            own = own_directions(bases, plan.own, sums)
-            if has_own_null:
-                found = split._evidence(rows, blocks, sums, own)
-            else:
-                found = VersionEvidence.of(bases, split.null, sums, own, own_null)
-            if blocks is not None:
-                add_block_moments(bases, sums, split.vectors, rows.scores, blocks)
-            smoothing = VersionSmoothing.of(bases, sums)
-            effects, columns = effect_sums(held_tiles(split.vectors), {"": rows.scores}, {"": smoothing}, read=read)
-            shares = smoothing.regression.effects(effects[""])
-            if blocks is not None:
-                within = smoothing.regression.within_blocks(split.vectors, rows.scores, blocks)
-                shares = effects_by_blocks(shares, blocks.standard_errors(influence_of(columns[""])), within, blocks)
-            count = None if blocks is None else blocks.count
-            test = found.test(shares, sums.added["scores"] / split.n, count)
-            advance(1)
-        return cls(test, columns[""], sums, smoothing)
+    @property
+    def test(self) -> ConditionalCalibrationTest:
+        """With its effects."""
+        return self.found.test
 
     @property
     def reading(self) -> LocalReading:
         """At every row."""
-        assert self.smoothing.smoothing is not None
-        return LocalReading.of_rows(self.columns, self.smoothing.smoothing.mixing)
+        return LocalReading.of_rows(self.columns, self.found.mixing)
 
     @property
     def influence(self) -> Array:
@@ -303,12 +266,7 @@ class HeldVersion:
 
     def curves(self, split: PreparedCalibration, rows: Array) -> LocalDistribution:
         """The local P-P plot at some rows."""
-        return curves(split.bases, self.sums, split.vectors[rows])
-
-
-def influence_of(columns: dict[str, Array]) -> Array:
-    """What each row contributes to the effect of each order, (n, 4), from its columns."""
-    return np.column_stack([columns[f"{INFLUENCE}{order}"] for order in ORDERS])
+        return self.found.curves(split.bases, split.vectors[rows])
 
 
 def prepare_calibration(
@@ -360,17 +318,16 @@ def prepare_calibration(
     return prepared
 
 
-def _null(bases: InputBases, vectors: Array, *, has_card: bool) -> SharedNull:
-    settings, n, seed = bases.plan.settings, bases.plan.n, bases.plan.seed
-    draws, limit = settings.draws_for(n), BlockSums()
-    if needs_limit(settings.null, n):
-        for _, tile in held_tiles(vectors):
-            limit.merge(limit_sums(bases, tile))
-    kind = null_kind(settings.null, n, limit.largest.get("dominance", 0.0))
+def _null(bases: InputBases, rows: HeldRows) -> SharedNull:
+    plan, limit = bases.plan, BlockSums()
+    if needs_limit(plan.settings.null, plan.n):
+        limit = rows.run("limit", limit_pass, bases)[""]
+    kind = null_kind(plan.settings.null, plan.n, limit.largest.get("dominance", 0.0))
     with step("null of the calibration test", 1, "splits") as advance:
         if kind == "gaussian":
-            found = SharedNull.of(bases, kind, GaussianNull.of(limit.added["moment"], draws, seed))
+            coefficients: Null = GaussianNull.of(limit.added["moment"], plan.settings.draws_for(plan.n), plan.seed)
         else:
-            found = SharedNull.of(bases, kind, drawn_null(vectors, draws, seed, has_card=has_card))
+            coefficients = drawn_null_of_split(rows.run, bases)[SHARED]
+        found = SharedNull.of(bases, kind, coefficients)
         advance(1)
     return found

@@ -6,24 +6,24 @@ sampled rows (for its own basis), scores, draws of the null, and the reading of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, on_card
 from congruence.kernels.block_sums import BlockSums, chosen_in
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.conditional_calibration.bases import BasisKernel, InputBases, Tiles, product
-from congruence.kernels.conditional_calibration.count_scores import CountScores, projected_count_draws
+from congruence.kernels.conditional_calibration.count_scores import CountScores
 from congruence.kernels.conditional_calibration.effects import LeaveOneOut
 from congruence.kernels.conditional_calibration.local_distribution import LEVELS
-from congruence.kernels.conditional_calibration.null import dominance, draw_blocks, projected_draws, sign_null
-from congruence.kernels.conditional_calibration.own_basis import OwnColumns, own_kernel, own_quantiles
+from congruence.kernels.conditional_calibration.null import dominance, draw_blocks
+from congruence.kernels.conditional_calibration.own_basis import OwnColumns, OwnDirections, own_kernel, own_quantiles
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
-from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.threads import available_threads, map_on_threads
 
@@ -89,17 +89,18 @@ class VersionRows:
 
 
 def score_sums(
-    bases: InputBases, tiles: Tiles, rows_of: Mapping[str, VersionRows], *, is_guarded: bool
+    bases: InputBases, tiles: Tiles, rows_of: Mapping[str, VersionRows], *, is_guarded: bool, with_limit: bool = True
 ) -> dict[str, BlockSums]:
     """What a block adds by version: products of all directions with the scores, and with the version's own columns.
 
-    With ``is_guarded`` also under ``SHARED`` what the gaussian limit of the null needs (``limit_sums``).
+    With ``is_guarded`` also what the gaussian limit of the null needs, under ``SHARED`` (``limit_sums``) if asked.
 
     Args:
         bases: of the split.
         tiles: of the block.
         rows_of: by version.
         is_guarded: whether the null may be its gaussian limit, so that the dominance of rows is to be known.
+        with_limit: whether the null that versions share is to be made of the sums.
     """
     sums = {name: BlockSums() for name in rows_of}
     regression, smoother = LeaveOneOut.of_bases(bases), bases.smoother
@@ -108,10 +109,12 @@ def score_sums(
         if version.own is not None:
             sums[name].add("unbounded", float(version.own.unbounded))
     for rows, vectors in tiles:
-        if is_guarded:
+        if is_guarded and with_limit:
             sums.setdefault(SHARED, BlockSums()).merge(limit_sums(bases, vectors))
         for name, version in rows_of.items():
             added, scores = sums[name], version.scores[rows]
+            if version.counts is not None:
+                added.add("counts", float(len(scores)))
             added.add("projected", product(vectors, scores))
             added.add("scores", np.sum(scores, axis=0))
             added.add("squares", np.sum(scores**2, axis=0))
@@ -138,32 +141,6 @@ def _add_variances(sums: BlockSums, vectors: Array, variance: Array) -> None:
     sums.add("weighted", np.stack(weighted))
 
 
-def count_null_sums(tiles: Tiles, version: VersionRows, first: int, draws: int, seed: int) -> BlockSums:
-    """Products of the scores of drawn counts with all directions and with the version's own columns side by side."""
-    assert version.counts is not None
-    counts, own, sums = version.counts, None if version.own is None else version.own.tiles(), BlockSums()
-    for rows, vectors in tiles:
-        side_by_side = vectors if own is None else np.concatenate([vectors, own.at(rows)[0]], axis=1, dtype=np.float32)
-        for block in draw_blocks(draws):
-            part = projected_count_draws(side_by_side, counts.of_rows(rows), first + rows.start, block, draws, seed)
-            sums.add(f"draws from {block}", part)
-    return sums
-
-
-def sign_null_sums(tiles: Tiles, version: VersionRows, blocks: DependentBlocks, draws: int, seed: int) -> BlockSums:
-    """Products of the scores under one sign a block of rows, as ``count_null_sums`` has them of drawn counts.
-
-    ``blocks`` of these rows, with the number of all.
-    """
-    own, sums = None if version.own is None else version.own.tiles(), BlockSums()
-    for rows, vectors in tiles:
-        side_by_side = vectors if own is None else np.concatenate([vectors, own.at(rows)[0]], axis=1, dtype=np.float32)
-        null = sign_null(side_by_side, version.scores[rows], replace(blocks, labels=blocks.labels[rows]), draws, seed)
-        for block in draw_blocks(draws):
-            sums.add(f"draws from {block}", null(block))
-    return sums
-
-
 def limit_sums(bases: InputBases, vectors: Array) -> BlockSums:
     """U'U, and how far one of the rows dominates a hypothesis, over the rows of a tile."""
     sums = BlockSums()
@@ -174,46 +151,52 @@ def limit_sums(bases: InputBases, vectors: Array) -> BlockSums:
     return sums
 
 
-def null_sums(tiles: Tiles, rows_of: Mapping[str, VersionRows], first: int, draws: int, seed: int) -> BlockSums:
-    """Products of drawn scores with all directions and with the versions' own columns side by side.
+Draw = Callable[[Array, slice, int], Array]
+"""Products of directions of some rows of a block with the scores of a block of draws there, (k, 4, D)."""
+
+
+def drawn_sums(
+    tiles: Tiles,
+    own: Sequence[tuple[OwnColumns | None, OwnDirections | None]],
+    draws: int,
+    draw: Draw,
+    *,
+    with_shared: bool = True,
+    has_card: bool = False,
+) -> BlockSums:
+    """Products of drawn scores with the directions of all bases and with those of versions' own side by side.
 
     Args:
-        tiles: of a block that begins at row ``first``.
-        rows_of: by version, in the order in which ``places_in_null`` has them.
-        first: position of the first row.
+        tiles: of the block.
+        own: columns and directions of versions; None where they have none.
         draws: B.
-        seed: of the draws.
+        draw: the scores, given directions, their rows and the first of the draws.
+        with_shared: whether with the directions of all bases, too.
+        has_card: whether directions are given on the card.
     """
-    sums, begin, length = BlockSums(), first, 0
-    held: list[Array] = []
-    own = [version.own.tiles() for version in rows_of.values() if version.own is not None]
-
-    def add() -> None:
-        vectors = np.concatenate(held)
-        blocks = draw_blocks(draws)
-        found = map_on_threads(
-            lambda block: projected_draws(vectors, begin, block, draws, seed), blocks, available_threads()
-        )
+    sums, blocks = BlockSums(), draw_blocks(draws)
+    for rows, held in _strips(tiles, own, with_shared=with_shared):
+        vectors = on_card(held) if has_card else held
+        found = map_on_threads(partial(draw, vectors, rows), blocks, available_threads())
         for block, part in zip(blocks, found, strict=True):
             sums.add(f"draws from {block}", part)
-
-    for rows, vectors in tiles:
-        held.append(np.concatenate([vectors, *(one.at(rows)[0] for one in own)], axis=1, dtype=np.float32))
-        length += len(vectors)
-        if length >= _ROWS_OF_DRAWS:
-            add()
-            held, begin, length = [], begin + length, 0
-    if held:
-        add()
     return sums
 
 
-def places_in_null(bases: InputBases, plans: Sequence[VersionPlan]) -> dict[str, slice]:
-    """Of each version's own columns in ``null_sums``; ``SHARED`` is what all share."""
-    start = len(bases.total)
-    places = {SHARED: slice(0, start)}
-    for plan in plans:
-        if plan.own is not None:
-            places[plan.name] = slice(start, start + len(plan.own.landmarks))
-            start = places[plan.name].stop
-    return places
+def _strips(
+    tiles: Tiles, own: Sequence[tuple[OwnColumns | None, OwnDirections | None]], *, with_shared: bool
+) -> Iterator[tuple[slice, Array]]:
+    """The directions of some tiles together, over which draws go at once."""
+    columns = [(rows.tiles(), of.coordinates) for rows, of in own if rows is not None and of is not None]
+    held: list[Array] = []
+    begin = end = 0
+    for rows, vectors in tiles:
+        parts = [vectors] if with_shared else []
+        parts += [of.at(rows)[0] @ coordinates for of, coordinates in columns]
+        held.append(np.concatenate(parts, axis=1, dtype=np.float32))
+        end = rows.stop
+        if end - begin >= _ROWS_OF_DRAWS:
+            yield slice(begin, end), np.concatenate(held)
+            held, begin = [], end
+    if held:
+        yield slice(begin, end), np.concatenate(held)

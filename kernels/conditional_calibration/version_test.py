@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,8 +23,7 @@ from congruence.kernels.conditional_calibration.local_reading import PREFIX, Loc
 from congruence.kernels.conditional_calibration.null import GaussianNull, Null, draw_blocks, evidence_of_draws
 from congruence.kernels.conditional_calibration.own_basis import OWN, OwnDirections
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest, NullKind
-from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing, block_moments
-from congruence.kernels.dependence.blocks import DependentBlocks
+from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing
 
 INFLUENCE = f"{PREFIX}influence_"
 
@@ -99,7 +98,7 @@ class VersionEvidence:
         shared: SharedNull,
         sums: BlockSums,
         own: OwnDirections | None,
-        own_null: Callable[[OwnDirections], Null],
+        own_null: Null | None,
     ) -> VersionEvidence:
         """From the sums of scores over all rows.
 
@@ -112,10 +111,10 @@ class VersionEvidence:
         """
         names = tuple(basis.name for basis in bases.bases)
         observed = evidence(bases, sums.added["projected"][:, :, None])
-        if own is None:
+        if own is None or own_null is None:
             return cls(names, observed, shared.evidence, shared.kind)
         hypotheses = basis_hypotheses(own.eigenvalues, bases.plan.settings)
-        drawn = evidence_of_draws(own_null(own), shared.draws, hypotheses.evidence)
+        drawn = evidence_of_draws(own_null, shared.draws, hypotheses.evidence)
         mine = hypotheses.evidence((own.coordinates.T @ sums.added["own projected"])[:, :, None])
         null = np.concatenate([shared.evidence, drawn[None]])
         return cls((*names, OWN), np.concatenate([observed, mine[None]]), null, shared.kind)
@@ -215,16 +214,6 @@ class VersionSmoothing:
         """Of rows with directions U, (rows, k)."""
         assert self.smoothing is not None
         return LocalReading.at(self.smoothing, vectors[:, self.place])
-
-
-def add_block_moments(
-    bases: InputBases, sums: BlockSums, vectors: Array, scores: Array, blocks: DependentBlocks
-) -> None:
-    """In the place of the scores' variances, those of sums within blocks of rows, from all rows (n, k) and (n, 4)."""
-    if bases.smoother is not None:
-        place, _ = bases.smoother
-        weighted, variance = block_moments(vectors[:, place], scores, blocks)
-        sums.added["weighted"], sums.added["variance"] = weighted, variance * len(scores)
 
 
 def directions(bases: InputBases) -> tuple[slice, Directions] | None:

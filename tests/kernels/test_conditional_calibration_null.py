@@ -10,7 +10,6 @@ from congruence.kernels.conditional_calibration.null import (
     GaussianNull,
     Null,
     draw_blocks,
-    drawn_null,
     null_pit_values,
     projected_draws,
 )
@@ -28,9 +27,13 @@ def directions() -> tuple[np.ndarray, np.ndarray]:
     return shared, own
 
 
+def drawn(vectors: np.ndarray, draws: int, seed: int) -> Null:
+    return lambda block: projected_draws(vectors, 0, block, draws, seed)
+
+
 def both(shared: np.ndarray, own: np.ndarray, draws: int, *, limit: bool) -> tuple[Null, Null]:
     if not limit:
-        return drawn_null(shared, draws, 1), drawn_null(own, draws, 1)
+        return drawn(shared, draws, 1), drawn(own, draws, 1)
     null = GaussianNull.of(shared.T @ shared, draws, 1)
     return null, null.given(own.T @ shared, own.T @ own)
 
@@ -62,11 +65,11 @@ def test_few_draws_are_the_first_of_many(directions, limit: bool) -> None:
 def test_a_row_has_the_draws_of_its_position(directions, monkeypatch) -> None:
     shared, _ = directions
     np.testing.assert_array_equal(null_pit_values(0, 40, 256, 5)[33:], null_pit_values(33, 7, 256, 5))
-    whole = drawn_null(shared, 20, 5)(0)
+    whole = drawn(shared, 20, 5)(0)
     parts = [projected_draws(shared[start : start + 700], start, 0, 20, 5) for start in range(0, 3000, 700)]
     np.testing.assert_allclose(np.sum(parts, axis=0), whole, atol=1e-4)
     monkeypatch.setattr(null_module, "ROWS_AT_ONCE", 700)
-    np.testing.assert_allclose(drawn_null(shared, 20, 5)(0), whole, atol=1e-4)
+    np.testing.assert_allclose(drawn(shared, 20, 5)(0), whole, atol=1e-4)
 
 
 def test_the_limit_is_labelled_and_near_the_exact_test() -> None:

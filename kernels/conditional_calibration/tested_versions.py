@@ -1,0 +1,213 @@
+"""The test of some versions of a split, by passes over its rows: in memory, where these are one block, or anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.block_sums import BlockSums
+from congruence.kernels.conditional_calibration.bases import InputBases
+from congruence.kernels.conditional_calibration.effects import LeaveOneOut, effects_by_blocks
+from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
+from congruence.kernels.conditional_calibration.null import (
+    GaussianNull,
+    Null,
+    draw_blocks,
+    null_kind,
+    own_null_draws,
+    summed_null,
+)
+from congruence.kernels.conditional_calibration.own_basis import OwnDirections
+from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest, NullKind
+from congruence.kernels.conditional_calibration.version_passes import (
+    RunPass,
+    Sums,
+    counts_pass,
+    null_pass,
+    reading_pass,
+    scores_pass,
+    signs_pass,
+    whole_blocks_pass,
+)
+from congruence.kernels.conditional_calibration.version_sums import SHARED, VersionPlan
+from congruence.kernels.conditional_calibration.version_test import (
+    SharedNull,
+    VersionEvidence,
+    VersionSmoothing,
+    curves,
+    gaussian_own_null,
+    own_directions,
+)
+from congruence.kernels.dependence.blocks import DependentBlocks
+
+
+@dataclass(frozen=True)
+class TestedVersion:
+    """What the passes said of a version, beside the columns of its rows.
+
+    Attributes:
+        test: with its effects.
+        sums: of its scores over all rows.
+        smoothing: of its scores.
+    """
+
+    __test__ = False  # no test, whatever pytest takes it for
+
+    test: ConditionalCalibrationTest
+    sums: BlockSums = field(repr=False)
+    smoothing: VersionSmoothing = field(repr=False)
+
+    @property
+    def mixing(self) -> float:
+        """See ``LocalReading``."""
+        assert self.smoothing.smoothing is not None
+        return self.smoothing.smoothing.mixing
+
+    def curves(self, bases: InputBases, vectors: Array) -> LocalDistribution:
+        """The local P-P plot where the directions U are ``vectors``, (m, k)."""
+        return curves(bases, self.sums, vectors)
+
+
+@dataclass(frozen=True)
+class VersionTests:
+    """The passes over the scores of some versions, in their order.
+
+    Attributes:
+        run: over the rows of the split.
+        bases: of the inputs.
+        plans: of the versions.
+        dependent: blocks of rows that depend on each other, by version.
+        known: the null that versions share, where the split is in memory: then one block holds all rows.
+    """
+
+    run: RunPass
+    bases: InputBases
+    plans: Sequence[VersionPlan]
+    dependent: Mapping[str, DependentBlocks | None]
+    known: Callable[[], SharedNull] | None = None
+
+    def tested(self, *, read: bool) -> dict[str, TestedVersion]:
+        """Test them; every row is read if asked."""
+        bases, plans = self.bases, self.plans
+        sums = self.run("calibration scores", scores_pass, bases, plans, self.known is None)
+        own = {plan.name: own_directions(bases, plan.own, sums[plan.name]) for plan in plans}
+        drawn = {plan.name: self._own_draws(plan, own[plan.name], sums[plan.name]) for plan in plans}
+        sharing = [plan for plan in plans if drawn[plan.name] is None]
+        shared = self._evidence_of_shared(sums, sharing, own) if sharing else {}
+        blocks = {name: self._of_blocks(name, drawn[name]) for name, some in self.dependent.items() if some is not None}
+        for name, found in blocks.items():
+            sums[name].added |= {key: found[key] for key in ("weighted", "variance") if key in found}
+        smoothing = {plan.name: VersionSmoothing.of(bases, sums[plan.name]) for plan in plans}
+        effects = self.run("calibration reading", reading_pass, plans, smoothing, self.dependent, read)
+        tested = {}
+        for plan in plans:
+            name, dependent = plan.name, self.dependent.get(plan.name)
+            mine = drawn[name]
+            evidence = shared[name] if mine is None else self._evidence(name, sums[name], own[name], mine)
+            shares = smoothing[name].regression.effects(effects[name])
+            if dependent is not None:
+                errors, within = self._errors_and_within(effects[name], blocks[name], dependent)
+                shares = effects_by_blocks(shares, errors, within, dependent)
+            count = None if dependent is None else dependent.count
+            test = evidence.test(shares, sums[name].added["scores"] / bases.plan.n, count)
+            tested[name] = TestedVersion(test, sums[name], smoothing[name])
+        return tested
+
+    @property
+    def _draws(self) -> int:
+        """Of a null that is one version's alone."""
+        return own_null_draws(self.bases.plan.settings.draws, self.bases.plan.n)
+
+    def _own_draws(self, plan: VersionPlan, own: OwnDirections | None, sums: BlockSums) -> BlockSums | None:
+        """Of a null that is the version's alone: its scores with a sign a block of rows, or counts from its law."""
+        blocks, given = self.dependent.get(plan.name), (plan, own, self._draws, self.bases.plan.seed)
+        if blocks is not None:
+            return self.run("calibration signs", signs_pass, *given, blocks)[""]
+        if "counts" in sums.added:
+            return self.run("calibration counts", counts_pass, *given)[""]
+        return None
+
+    def _evidence(self, name: str, sums: BlockSums, own: OwnDirections | None, drawn: BlockSums) -> VersionEvidence:
+        null = summed_null([drawn.added[f"draws from {block}"] for block in draw_blocks(self._draws)])
+        kind: NullKind = "exact" if self.dependent.get(name) is None else "blocks"
+        return VersionEvidence.of_own_null(self.bases, sums, own, null, self._draws, kind)
+
+    def _evidence_of_shared(
+        self, sums: Sums, plans: Sequence[VersionPlan], own: Mapping[str, OwnDirections | None]
+    ) -> dict[str, VersionEvidence]:
+        """By the null that these versions share, with its draws along their own directions."""
+        shared = None if self.known is None else self.known()
+        plan, limit = self.bases.plan, sums.get(SHARED, BlockSums())
+        dominance = limit.largest.get("dominance", 0.0)
+        kind = null_kind(plan.settings.null, plan.n, dominance) if shared is None else shared.kind
+        if kind == "gaussian":
+            if shared is None:
+                draws = plan.settings.draws_for(plan.n)
+                shared = SharedNull.of(self.bases, kind, GaussianNull.of(limit.added["moment"], draws, plan.seed))
+            gaussian = shared.coefficients
+            assert isinstance(gaussian, GaussianNull)
+            known = {each.name: mine for each in plans if (mine := own[each.name]) is not None}
+            nulls = {name: gaussian_own_null(gaussian, mine, sums[name]) for name, mine in known.items()}
+        else:
+            nulls = drawn_null_of_split(self.run, self.bases, plans, own, with_shared=shared is None)
+            shared = shared or SharedNull.of(self.bases, kind, nulls[SHARED])
+        names = [each.name for each in plans]
+        return {name: VersionEvidence.of(self.bases, shared, sums[name], own[name], nulls.get(name)) for name in names}
+
+    def _of_blocks(self, name: str, drawn: BlockSums | None) -> dict[str, Array]:
+        """What pairs of rows in one block add, exactly where all rows are at hand, else as the mean under signs."""
+        (plan,) = (plan for plan in self.plans if plan.name == name)
+        assert drawn is not None
+        if self.known is not None:
+            return self.run("calibration blocks", whole_blocks_pass, self.bases, plan, self.dependent[name])[""].added
+        shared = len(self.bases.total)
+        parts = [drawn.added[f"draws from {block}"][:shared] for block in draw_blocks(self._draws)]
+        coefficients = np.concatenate(parts, axis=2)
+        found = {"coefficients": coefficients}
+        if self.bases.smoother is not None:
+            inside = coefficients[self.bases.smoother[0]]
+            found["weighted"] = np.einsum("kjd,ljd->jkl", inside, inside, optimize=True) / inside.shape[2]
+            found["variance"] = np.sum(drawn.added["scores of blocks"] ** 2, axis=0)
+        return found
+
+    def _errors_and_within(
+        self, effects: BlockSums, found: Mapping[str, Array], blocks: DependentBlocks
+    ) -> tuple[Array, Array]:
+        """See ``effects_by_blocks``."""
+        n, sums = self.bases.plan.n, effects.added["influence of blocks"]
+        sums = sums - np.bincount(blocks.labels, minlength=blocks.count)[:, None] * (np.sum(sums, axis=0) / n)
+        errors = np.sqrt(np.sum(sums**2, axis=0) * blocks.count / (blocks.count - 1.0)) / n
+        if "within" in found:
+            return errors, found["within"]
+        regression = LeaveOneOut.of_bases(self.bases)
+        squares = found["coefficients"][regression.place] ** 2
+        forms = np.einsum("k,kjd->j", regression.weights, squares) / self._draws
+        return errors, (forms - effects.added["diagonal"]) / n
+
+
+def drawn_null_of_split(
+    run: RunPass,
+    bases: InputBases,
+    plans: Sequence[VersionPlan] = (),
+    own: Mapping[str, OwnDirections | None] | None = None,
+    *,
+    with_shared: bool = True,
+) -> dict[str, Null]:
+    """The exact null of the directions of all bases, under ``SHARED`` if asked, and of versions' own by their names."""
+    beside = {plan.name: mine for plan in plans if own and (mine := own[plan.name]) is not None}
+    if not beside and not with_shared:
+        return {}
+    draws, seed = bases.plan.settings.draws_for(bases.plan.n), bases.plan.seed
+    asked = [plan for plan in plans if plan.name in beside]
+    drawn = run("calibration null", null_pass, asked, beside, draws, seed, with_shared)[""]
+    parts = [drawn.added[f"draws from {block}"] for block in draw_blocks(draws)]
+    widths = {SHARED: len(bases.total)} if with_shared else {}
+    widths |= {name: len(mine.eigenvalues) for name, mine in beside.items()}
+    found, start = {}, 0
+    for name, columns in widths.items():
+        found[name] = summed_null([part[start : start + columns] for part in parts])
+        start += columns
+    return found

@@ -1,0 +1,172 @@
+"""What a block of rows adds in each pass over the scores of versions, wherever its rows are.
+
+scores     products of directions and scores   -> evidence, local smoothing, P-P curves
+null       products with drawn scores          -> the null, where it is not its gaussian limit
+reading    effects, and every row's reading    -> the test
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.block_sums import BlockSums
+from congruence.kernels.calibration.pit_scores import ORDERS
+from congruence.kernels.conditional_calibration.bases import InputBases, Tiles
+from congruence.kernels.conditional_calibration.count_scores import projected_count_draws
+from congruence.kernels.conditional_calibration.effects import LeaveOneOut
+from congruence.kernels.conditional_calibration.null import needs_limit, projected_draws, sign_null
+from congruence.kernels.conditional_calibration.own_basis import OwnDirections
+from congruence.kernels.conditional_calibration.smoothing import block_moments
+from congruence.kernels.conditional_calibration.version_sums import (
+    VersionPlan,
+    VersionRows,
+    drawn_sums,
+    limit_sums,
+    score_sums,
+)
+from congruence.kernels.conditional_calibration.version_test import INFLUENCE, VersionSmoothing, effect_sums
+from congruence.kernels.dependence.blocks import DependentBlocks
+
+Sums = dict[str, BlockSums]
+
+
+class CalibrationRows(Protocol):
+    """The rows of a block, as the passes see them."""
+
+    @property
+    def first(self) -> int:
+        """Position of the first row in the split."""
+
+    @property
+    def has_card(self) -> bool:
+        """Whether draws are projected on a card."""
+
+    def tiles(self) -> Tiles:
+        """U of all bases."""
+
+    def versions(self, plans: Sequence[VersionPlan]) -> dict[str, VersionRows]:
+        """PIT values and scores, by version."""
+
+    def write(self, version: str, columns: dict[str, Array]) -> None:
+        """Takes what is known of every row."""
+
+
+class RunPass(Protocol):
+    """Runs a function of the rows of every block, and merges what they add."""
+
+    def __call__(self, name: str, function: Callable[..., Sums], *context: Any) -> Sums:
+        """``function(rows, *context)`` of every block."""
+
+
+def limit_pass(rows: CalibrationRows, bases: InputBases) -> Sums:
+    """What the gaussian limit of the null needs."""
+    sums = BlockSums()
+    for _, vectors in rows.tiles():
+        sums.merge(limit_sums(bases, vectors))
+    return {"": sums}
+
+
+def scores_pass(rows: CalibrationRows, bases: InputBases, plans: Sequence[VersionPlan], with_limit: bool) -> Sums:
+    """Products of the directions of all bases with the scores of versions; ``with_limit`` see ``score_sums``."""
+    is_guarded = needs_limit(bases.plan.settings.null, bases.plan.n)
+    return score_sums(bases, rows.tiles(), rows.versions(plans), is_guarded=is_guarded, with_limit=with_limit)
+
+
+def null_pass(
+    rows: CalibrationRows,
+    plans: Sequence[VersionPlan],
+    own: Mapping[str, OwnDirections],
+    draws: int,
+    seed: int,
+    with_shared: bool,
+) -> Sums:
+    """Products of drawn scores with the directions of all bases, if asked, and with those of versions' own."""
+    beside = [(version.own, own[name]) for name, version in rows.versions(plans).items()]
+    return {
+        "": drawn_sums(
+            rows.tiles(),
+            beside,
+            draws,
+            lambda vectors, at, block: projected_draws(vectors, rows.first + at.start, block, draws, seed),
+            with_shared=with_shared,
+            has_card=rows.has_card,
+        )
+    }
+
+
+def counts_pass(rows: CalibrationRows, plan: VersionPlan, own: OwnDirections | None, draws: int, seed: int) -> Sums:
+    """Products of the directions with the scores of counts drawn from a version."""
+    version = rows.versions([plan])[plan.name]
+    counts = version.counts
+    assert counts is not None
+
+    def drawn(vectors: Array, at: slice, block: int) -> Array:
+        return projected_count_draws(vectors, counts.of_rows(at), rows.first + at.start, block, draws, seed)
+
+    return {"": drawn_sums(rows.tiles(), [(version.own, own)], draws, drawn)}
+
+
+def signs_pass(
+    rows: CalibrationRows,
+    plan: VersionPlan,
+    own: OwnDirections | None,
+    draws: int,
+    seed: int,
+    dependent: DependentBlocks,
+) -> Sums:
+    """Products of the directions with a version's scores under one sign a block of rows that depend on each other."""
+    version = rows.versions([plan])[plan.name]
+    here = _here(dependent, rows.first, len(version.scores))
+
+    def drawn(vectors: Array, at: slice, block: int) -> Array:
+        return sign_null(vectors, version.scores[at], replace(here, labels=here.labels[at]), draws, seed)(block)
+
+    found = drawn_sums(rows.tiles(), [(version.own, own)], draws, drawn)
+    found.add("scores of blocks", here.sums(version.scores))
+    return {"": found}
+
+
+def whole_blocks_pass(rows: CalibrationRows, bases: InputBases, plan: VersionPlan, dependent: DependentBlocks) -> Sums:
+    """Of all rows of a split in memory: what pairs of rows in one block add to the effects, and ``block_moments``."""
+    scores, sums = rows.versions([plan])[plan.name].scores, BlockSums()
+    vectors = np.concatenate([tile for _, tile in rows.tiles()])
+    sums.add("within", LeaveOneOut.of_bases(bases).within_blocks(vectors, scores, dependent))
+    if bases.smoother is not None:
+        weighted, variance = block_moments(vectors[:, bases.smoother[0]], scores, dependent)
+        sums.add("weighted", weighted)
+        sums.add("variance", variance * len(scores))
+    return {"": sums}
+
+
+def reading_pass(
+    rows: CalibrationRows,
+    plans: Sequence[VersionPlan],
+    versions: Mapping[str, VersionSmoothing],
+    dependent: Mapping[str, DependentBlocks | None],
+    read: bool,
+) -> Sums:
+    """What the effects of versions need, and columns of every row, which are written: influences, and readings."""
+    known = rows.versions([VersionPlan(plan.name) for plan in plans])
+    scores = {name: version.scores for name, version in known.items()}
+    sums, columns = effect_sums(rows.tiles(), scores, versions, read=read)
+    for name, written in columns.items():
+        rows.write(name, written)
+        if (blocks := dependent.get(name)) is not None:
+            influence = influence_of(written)
+            sums[name].add("influence of blocks", _here(blocks, rows.first, len(influence)).sums(influence))
+    return sums
+
+
+def influence_of(columns: Mapping[str, Array]) -> Array:
+    """What each row contributes to the effect of each order, (n, 4), from its columns."""
+    return np.column_stack([columns[f"{INFLUENCE}{order}"] for order in ORDERS])
+
+
+def _here(dependent: DependentBlocks, first: int, rows: int) -> DependentBlocks:
+    """Of a block of rows, with the number of all."""
+    return replace(dependent, labels=dependent.labels[first : first + rows])
