@@ -67,10 +67,6 @@ class DependentBlocks:
         """Of a mean whose rows contribute ``influence`` (n,) beyond it: sums within blocks, ddof 1."""
         return self.error_of_sum(influence - np.mean(influence)) / len(influence)
 
-    def standard_errors(self, influence: Array) -> Array:
-        """``standard_error`` of each column of influence (n, c), (c,)."""
-        return np.array([self.standard_error(column) for column in influence.T])
-
     def error_of_sum(self, influence: Array) -> float:
         """Of a sum to which rows contribute ``influence`` (n,): the root sum of squares over blocks, ddof 1."""
         return float(np.sqrt(np.sum(self.sums(influence) ** 2) * self.count / (self.count - 1.0)))

@@ -12,6 +12,7 @@ import numpy as np
 
 from congruence.kernels.conditional_calibration.count_reading import CountRows
 from congruence.kernels.conditional_calibration.count_scores import JumpScores
+from congruence.kernels.row_blocks.dependence import FoundBlocks, blocks_of_version
 from congruence.tasks.report.decision import Decision, Headline, decision, headlines
 from congruence.tasks.report.metric_groups import Row, grouped
 from congruence.tasks.report.page import PageData, page_data
@@ -26,7 +27,6 @@ from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.meanings import CERTIFICATE_KINDS, verdict
 from congruence.tasks.scores.segments import FEWEST_ROWS, Segment, searched_rows, weak_segments
 from congruence.tasks.scores.summary import floor_share
-from congruence.tasks.solving.dependence import FoundBlocks, blocks_of_version
 
 SCRIPTS = ("page", "tables", "charts", "map", "along", "row", "rows", "evaluation")
 """The page's scripts, in the order in which they stand in it."""

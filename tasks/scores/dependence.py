@@ -14,7 +14,7 @@ from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.correlation import Correlation, correlations
 from congruence.kernels.dependence.scores import dependence_scores
 from congruence.kernels.distributions import Distribution
-from congruence.tasks.solving.dependence import FoundBlocks, found_blocks
+from congruence.kernels.row_blocks.dependence import FoundBlocks, found_blocks
 
 ROW_GROUP, ROW_TIME = "row_group", "row_time"
 """Columns of the scores: codes of the split's groups, and its times as numbers."""

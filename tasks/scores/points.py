@@ -13,12 +13,14 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.calibration import pit_values
 from congruence.kernels.conditional_calibration.count_reading import CountRows
 from congruence.kernels.conditional_calibration.count_scores import JumpScores
+from congruence.kernels.conditional_calibration.version_calibration import FEWEST_ROWS, VersionCalibration
 from congruence.kernels.congruence.expected import ExpectedCongruence
 from congruence.kernels.congruence.outcome import CongruenceTest, benjamini_hochberg
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.protocol.protocol import EvaluationProtocol
+from congruence.kernels.row_blocks.dependence import blocks_of_version
 from congruence.kernels.scores import point_scores
 from congruence.tasks.data import Shard, Split
 from congruence.tasks.data.thumbnails import thumbnails
@@ -61,8 +63,6 @@ from congruence.tasks.scores.summary import (
 from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.settings.digest import settings_digest
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.solving.calibration import FEWEST_ROWS, VersionCalibration
-from congruence.tasks.solving.dependence import blocks_of_version
 from congruence.tasks.solving.measurement_store import VersionMeasurement
 
 CHUNK_ROWS = 2**16  # scores make several arrays of their rows in passing

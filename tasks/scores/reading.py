@@ -21,6 +21,7 @@ from congruence.kernels.conditional_calibration.group_reading import group_readi
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
 from congruence.kernels.conditional_calibration.regions import RegionReading, Regions, read_regions
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
+from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
 from congruence.kernels.conditional_calibration.wording import (
     LEVEL,
     MOST_SENTENCES,
@@ -33,13 +34,12 @@ from congruence.kernels.congruence.outcome import benjamini_hochberg
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.distributions import Distribution, MultivariateNormal, Normal, Samples
+from congruence.kernels.row_blocks.dependence import BlocksInference
 from congruence.tasks.scores.evaluation import EACH_OF_TWO, NOT_AS_IF_TRUE, Metric, cce_status
 from congruence.tasks.scores.meanings import probability
 from congruence.tasks.scores.reading_pit import interpreted_places
 from congruence.tasks.scores.summary import slice_groups
 from congruence.tasks.scores.wrong import WhatIsWrong
-from congruence.tasks.solving.calibration import VersionCalibration
-from congruence.tasks.solving.dependence import BlocksInference
 
 PLACES_ALONE = 0.01
 """False discovery rate over the places of a version that the test of the whole split does not contradict."""

@@ -28,12 +28,12 @@ from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.dependence.weights import mean_over
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.resampling.aggregation import Estimate, ScoreStatistics, sliced_statistics
+from congruence.kernels.row_blocks.dependence import FoundBlocks
 from congruence.kernels.scores import central_intervals, covered, sharpness_of
 from congruence.kernels.streams import hashed_keys, stream
 from congruence.tasks.scores.evaluation import Metric, finite_metrics
 from congruence.tasks.scores.kernel_calibration import kernel_calibration_error
 from congruence.tasks.scores.names import MEANS, SHARES_OF_QUANTILES
-from congruence.tasks.solving.dependence import FoundBlocks
 
 PIT_LEVELS = {f"pit_{j}": float(level) for j, level in enumerate(even_levels())}
 COVERAGE_LEVELS = (0.5, 0.8, 0.9, 0.95)

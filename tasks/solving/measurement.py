@@ -13,6 +13,11 @@ import numpy as np
 from distributed import Client
 
 from congruence.kernels.arrays import Array, require_targets
+from congruence.kernels.conditional_calibration.version_calibration import (
+    VersionCalibration,
+    calibration_of_split,
+    can_be_tested,
+)
 from congruence.kernels.congruence.expected import ExpectedCongruence
 from congruence.kernels.congruence.outcome import CongruenceTest
 from congruence.kernels.congruence.preparation import Prepare, prepare
@@ -31,7 +36,6 @@ from congruence.kernels.solvers.planning import DENSE_LIMIT
 from congruence.tasks.scores.names import MetricName, requested_metrics
 from congruence.tasks.settings.solver import SolverSettings
 from congruence.tasks.solving import cluster_capacity, prepare_on_dask
-from congruence.tasks.solving.calibration import VersionCalibration, calibration_of_split, can_be_tested
 from congruence.tasks.solving.executor import HERE, Executor
 from congruence.tasks.solving.measurement_store import VersionMeasurement
 from congruence.tasks.solving.plan import plan_solver

@@ -18,18 +18,18 @@ from congruence.kernels.conditional_calibration.local_distribution import LocalD
 from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalReading
 from congruence.kernels.conditional_calibration.regions import Regions
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
+from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
 from congruence.kernels.congruence.expected import ExpectedCongruence
 from congruence.kernels.congruence.influence import CongruenceInfluence, CongruenceUncertainty
 from congruence.kernels.congruence.outcome import CongruenceTest
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.protocol.repeats import RepeatedResult
 from congruence.kernels.row_blocks.answer import BlockMeasurement
+from congruence.kernels.row_blocks.calibration import CalibrationInBlocks
+from congruence.kernels.row_blocks.dependence import BlocksInference
 from congruence.kernels.solvers.bounds import SolverBounds
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.store import StoreError
-from congruence.tasks.solving.calibration import VersionCalibration
-from congruence.tasks.solving.calibration_in_blocks import CalibrationInBlocks
-from congruence.tasks.solving.dependence import BlocksInference
 
 _DESCRIPTION = "description"
 _LONGEST_NAME = 128

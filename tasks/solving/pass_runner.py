@@ -1,4 +1,4 @@
-"""Passes over the blocks of a split: on a cluster, or in this process for rows that are here."""
+"""Passes over the blocks of a split on a cluster."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 from threading import Event, Lock, Thread
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import dask
@@ -18,9 +17,9 @@ import numpy as np
 from distributed import Client, as_completed
 
 from congruence.kernels.block_sums import BlockSums
+from congruence.kernels.row_blocks.passes import Pass, RowBlocks
+from congruence.kernels.row_blocks.runs import BlockPasses, places_of, sums_of_blocks
 from congruence.kernels.steps import step
-from congruence.kernels.threads import single_threaded_blas
-from congruence.tasks.solving.block_passes import Pass, RowBlocks
 from congruence.tasks.solving.least_busy import LeastBusy
 
 TASKS = 64  # of a pass, at most: each takes neighbouring blocks
@@ -31,33 +30,6 @@ _configuring = Lock()  # Dask's configuration belongs to the process
 
 
 T = TypeVar("T")
-
-
-class BlockPasses(Protocol):
-    """Runs functions of every block that has rows, and merges what they add."""
-
-    @property
-    def sizes(self) -> Sequence[int]:
-        """Valid rows of each block."""
-
-    def __call__(self, name: str, function: Callable[..., Pass], *context: Any) -> Pass:
-        """``function(blocks, block, first row, *context)`` of every block that has rows."""
-
-
-@dataclass(frozen=True)
-class PassesHere:
-    """Passes in this process."""
-
-    blocks: RowBlocks
-
-    @property
-    def sizes(self) -> Sequence[int]:
-        """See BlockPasses."""
-        return self.blocks.sizes
-
-    def __call__(self, name: str, function: Callable[..., Pass], *context: Any) -> Pass:  # noqa: ARG002
-        """See BlockPasses."""
-        return _of_blocks(function, _places(self.sizes), (self.blocks, *context))
 
 
 @dataclass(frozen=True)
@@ -86,7 +58,7 @@ class PassesOnCluster:
         """See BlockPasses."""
         if self.unwanted.is_set():
             raise CancelledError(f"{name}: no longer wanted")
-        places = _places(self.sizes)
+        places = places_of(self.sizes)
         groups = np.array_split(np.arange(len(places)), min(TASKS, len(places)))
         with _configuring, dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GiB"}):
             shared = self.client.submit(_as_it_is, (self.blocks, *context), pure=False)
@@ -136,12 +108,6 @@ def side_by_side(run: PassesOnCluster, function: Callable[[BlockPasses], T]) -> 
         raise
 
 
-def _places(sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """Number and first row of every block that has rows."""
-    firsts = accumulate(sizes, initial=0)
-    return [(block, first) for block, (size, first) in enumerate(zip(sizes, firsts, strict=False)) if size]
-
-
 class _Tree:
     """Sums merged ``ARITY`` at a time, in the order of the blocks."""
 
@@ -189,16 +155,6 @@ def _merged(parts: list[Pass]) -> Pass:
 
 def _timed(function: Callable[..., Pass], places: list[tuple[int, int]], shared: tuple[Any, ...]) -> Pass:
     started, times = time.perf_counter(), BlockSums()
-    total = _of_blocks(function, places, shared)
+    total = sums_of_blocks(function, places, shared)
     times.add("seconds", time.perf_counter() - started)
     return {**total, _TIMES: times}
-
-
-def _of_blocks(function: Callable[..., Pass], places: list[tuple[int, int]], shared: tuple[Any, ...]) -> Pass:
-    blocks, *context = shared
-    total: Pass = {}
-    with single_threaded_blas():
-        for block, first in places:
-            for name, sums in function(blocks, block, first, *context).items():
-                total.setdefault(name, BlockSums()).merge(sums)
-    return total

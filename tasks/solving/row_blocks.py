@@ -7,50 +7,29 @@ whoever works on them: so are the numbers. A lost worker costs its own tasks, wh
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy as np
 from distributed import Client
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.congruence.influence_sums import InfluenceWeights
+from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
 from congruence.kernels.errors import BudgetError, InvalidInputError
-from congruence.kernels.gram.variation import NEARLY_CONSTANT, NearlyConstantKernelWarning, kernel_variation
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.row_blocks.answer import (
     BlockMeasurement,
-    certificate,
-    measurement,
 )
-from congruence.kernels.row_blocks.inputs import RowSample
-from congruence.kernels.row_blocks.scores import CheckedInputs, VersionAnswer, version_answer
-from congruence.kernels.row_blocks.system import BlockSystem, chosen_inputs, solved_system
-from congruence.kernels.row_blocks.versions import (
-    ALL_TAILS,
-    FIRST_TAILS,
-    BlockVersion,
-    MissingTailError,
-    planned_version,
-    resolved_kernel,
-)
-from congruence.kernels.solvers.bounds import SolverBounds
-from congruence.kernels.solvers.planning import DENSE_LIMIT
-from congruence.kernels.streams import stream
-from congruence.tasks.scores.names import MetricName, requested_metrics
-from congruence.tasks.solving import block_passes as passes
-from congruence.tasks.solving.block_passes import Pass, RowBlocks, SampledRows, Write
-from congruence.tasks.solving.calibration import VersionCalibration
-from congruence.tasks.solving.calibration_in_blocks import (
+from congruence.kernels.row_blocks.calibration import (
     CalibrationInBlocks,
-    calibrate_blocks,
-    calibrate_vector_blocks,
 )
-from congruence.tasks.solving.dependence import BlocksInference, FoundBlocks, blocks_of_versions, dependent_rows
-from congruence.tasks.solving.pass_runner import BlockPasses, PassesHere, PassesOnCluster, side_by_side
+from congruence.kernels.row_blocks.dependence import BlocksInference
+from congruence.kernels.row_blocks.passes import RowBlocks, Write
+from congruence.kernels.row_blocks.runs import BlockPasses
+from congruence.kernels.row_blocks.split import BlockSplit, SolvedSplit
+from congruence.tasks.scores.names import MetricName, requested_metrics
+from congruence.tasks.solving.pass_runner import PassesOnCluster, side_by_side
 from congruence.tasks.solving.plan import BlockAccuracy, OutOfReachError
 
 SAMPLED = 16_384  # rows that tell with how many landmarks to begin
@@ -131,7 +110,7 @@ def measure_blocks(
     _require_served(protocol)
     accuracy = accuracy or BlockAccuracy()
     run = PassesOnCluster(client, blocks)
-    split = _Split(run, protocol, settings.seed)
+    split = BlockSplit(run, protocol, settings.seed)
     tested = "congruence_test" in requested_metrics(settings.metrics)
     split.look_at(versions)
     if hasattr(blocks, "row_dependence"):
@@ -143,7 +122,7 @@ def measure_blocks(
     used = len(best.system.inputs.landmarks)
     accurate, found = best.worst <= accuracy.share, calibration.result()
     inference = {name: each.inference for name, each in split.dependent.items()}
-    return BlockRun(measurements, run.seconds, used, accurate, found, best.reason(accuracy), inference)
+    return BlockRun(measurements, run.seconds, used, accurate, found, _reason(best, accuracy), inference)
 
 
 def _not_calibrated(run: BlockPasses) -> dict[str, CalibrationInBlocks]:  # noqa: ARG001
@@ -165,38 +144,8 @@ def _require_served(protocol: EvaluationProtocol) -> None:
             )
 
 
-def _nowhere(block: int, version: str, columns: dict[str, Array]) -> None:
-    """Where the columns of a try go."""
-
-
-@dataclass(frozen=True)
-class _Solved:
-    """The passes of one landmark count."""
-
-    system: BlockSystem
-    answers: list[VersionAnswer]
-    right_hand_sides: Pass
-    scores: Pass
-    certificates: dict[str, SolverBounds]
-
-    @property
-    def worst(self) -> float:
-        """The largest certificate as a share of its mean CCE, or of its noise floor where that is larger."""
-        n, tiny = self.system.inputs.n, float(np.finfo(float).tiny)
-        sums = {name: self.scores[name].added for name in self.certificates}
-        sizes = {name: max(added["values"], added["floor"]) / n for name, added in sums.items()}
-        return float(max(stated.in_mean / max(sizes[name], tiny) for name, stated in self.certificates.items()))
-
-    def reason(self, accuracy: BlockAccuracy) -> str:
-        """Why so many landmarks, in one sentence."""
-        return (
-            f"{len(self.system.inputs.landmarks):,} landmarks leave a certificate of {self.worst:.2g} of the mean CCE "
-            f"or its noise floor, {accuracy.share:.2g} is the aim"
-        )
-
-
 def _best(
-    split: _Split,
+    split: BlockSplit,
     versions: Sequence[str],
     write: Write,
     accuracy: BlockAccuracy,
@@ -204,15 +153,15 @@ def _best(
     draws: int | None,
     tested: bool,
     announce: Callable[[str], None],
-) -> _Solved:
+) -> SolvedSplit:
     """On as few landmarks as the certificate of every version allows, or on as many as may be."""
-    counts, before = split.counts_to_try(accuracy, versions)
+    counts, before = _counts_to_try(split, accuracy, versions)
     for landmarks in counts:
         announce(f"{split.n:,} rows in {len(split.run.sizes)} blocks, {landmarks:,} landmarks")
         solved = split.solve(landmarks, versions, write, draws=draws, tested=tested)
         if solved.worst <= accuracy.share:
             break
-        reason = solved.reason(accuracy)
+        reason = _reason(solved, accuracy)
         if not accuracy.is_in_reach(landmarks, solved.worst, before, n=split.n):
             if accuracy.exact_work is not None:
                 raise OutOfReachError(f"{reason}, and more would cost as much or not reach it")
@@ -223,166 +172,38 @@ def _best(
     return solved
 
 
-class _Split:
-    """The passes over one split, in their order."""
+def _reason(solved: SolvedSplit, accuracy: BlockAccuracy) -> str:
+    """Why so many landmarks, in one sentence."""
+    return (
+        f"{len(solved.system.inputs.landmarks):,} landmarks leave a certificate of {solved.worst:.2g} of the mean CCE "
+        f"or its noise floor, {accuracy.share:.2g} is the aim"
+    )
 
-    def __init__(
-        self,
-        run: BlockPasses,
-        protocol: EvaluationProtocol,
-        seed: int,
-        dtype: Any = None,
-    ) -> None:
-        self.run, self.protocol, self.seed = run, protocol, seed
-        self.n = int(sum(run.sizes))
-        if self.n < 2:
-            raise InvalidInputError(
-                f"x: {self.n} reference points cannot define a conditional law; give at least two rows"
-            )
-        # Small systems in double precision, as in memory.
-        self.dtype = np.dtype((np.float64 if self.n <= DENSE_LIMIT else np.float32) if dtype is None else dtype)
-        self.looks: Pass = {}
-        self.dependent: dict[str, FoundBlocks] = {}
 
-    def look_at(self, versions: Sequence[str]) -> None:
-        """Where targets and predictions lie."""
-        self.looks = self.run("look", passes.look, list(versions), self.n, FIRST_TAILS, False)
+def _counts_to_try(
+    split: BlockSplit, accuracy: BlockAccuracy, versions: Sequence[str]
+) -> tuple[list[int], float | None]:
+    """Landmark counts in turn, but for those that fail on a sample of the rows, and the certificate of the last.
 
-    def find_dependent_rows(self, versions: Sequence[str]) -> None:
-        """By what blocks of rows each version is judged."""
-        found = self.run("dependent rows", dependent_rows, list(versions))[""]
-        if found.kept:
-            self.dependent = blocks_of_versions(found, self.n, versions)
-
-    def counts_to_try(self, accuracy: BlockAccuracy, versions: Sequence[str]) -> tuple[list[int], float | None]:
-        """Landmark counts in turn, but for those that fail on a sample of the rows, and the certificate of the last.
-
-        A try costs as much as an answer. What Nystrom misses hangs on the spectrum of k_X under the law of the inputs,
-        hardly on their number; the certificate of the whole split has the last word.
-        """
-        counts, before = accuracy.counts(self.n), None
-        if len(counts) == 1 or self.n < SPLITS_SAMPLED * SAMPLED:
+    A try costs as much as an answer. What Nystrom misses hangs on the spectrum of k_X under the law of the inputs,
+    hardly on their number; the certificate of the whole split has the last word.
+    """
+    n, counts, before = split.n, accuracy.counts(split.n), None
+    if len(counts) == 1 or n < SPLITS_SAMPLED * SAMPLED:
+        return counts, None
+    sample = split.sampled(versions, SAMPLED)
+    for at, landmarks in enumerate(counts):
+        if landmarks > SAMPLED // 8:
+            return counts[at:], before
+        try:
+            worst = sample.solve(landmarks, versions, _nowhere, draws=None, tested=False).worst
+        except (InvalidInputError, BudgetError):  # rare counts, all 0 in a sample: the whole split says what it is
             return counts, None
-        rows = np.sort(stream(self.seed, "rows of a first try").choice(self.n, SAMPLED, replace=False))
-        found = self.run("first try", passes.whole_rows, list(versions), rows)
-        sample = _Split(PassesHere(SampledRows.of(found, versions)), self.protocol, self.seed, self.dtype)
-        sample.look_at(versions)
-        for at, landmarks in enumerate(counts):
-            if landmarks > SAMPLED // 8:
-                return counts[at:], before
-            try:
-                worst = sample.solve(landmarks, versions, _nowhere, draws=None, tested=False).worst
-            except (InvalidInputError, BudgetError):  # rare counts, all 0 in a sample: the whole split says what it is
-                return counts, None
-            if worst <= accuracy.share or not accuracy.is_in_reach(landmarks, worst, before, n=self.n):
-                return counts[at:], before
-            before = worst
-        return counts[-1:], before
+        if worst <= accuracy.share or not accuracy.is_in_reach(landmarks, worst, before, n=n):
+            return counts[at:], before
+        before = worst
+    return counts[-1:], before
 
-    def solve(
-        self, landmarks: int, versions: Sequence[str], write: Write, *, draws: int | None, tested: bool
-    ) -> _Solved:
-        """Landmarks, C'C, right-hand sides and scores."""
-        system, positions = self._system(landmarks)
-        plans = self._plans(system, versions, draws, tested)
-        sums = self.run("right-hand sides", passes.right_hand_sides, system.inputs, plans, positions)
-        answers = [version_answer(system, plan, sums[plan.name]) for plan in plans]
-        checked = None
-        if self.dtype.itemsize == 4:
-            double = system.checked.astype(np.float64)
-            center = system.inputs.center
-            checked = CheckedInputs(
-                system.checked if center is None else system.checked - center.astype(self.dtype),
-                double if center is None else double - center,
-            )
-        scores = self.run("scores", passes.scores, system.inputs, answers, checked, write)
-        stated = {a.version.name: certificate(system, a, sums[a.version.name], scores[a.version.name]) for a in answers}
-        return _Solved(system, answers, sums, scores, stated)
 
-    def finish(self, solved: _Solved, write: Write) -> dict[str, BlockMeasurement]:
-        """Influences, and all that the passes say, by version."""
-        system, filters = solved.system, solved.system.inputs.filters
-        assert filters is not None
-        known = {
-            a.version.name: (
-                a.version,
-                InfluenceWeights.of(
-                    filters,
-                    solved.scores[a.version.name].added.get("weighted spread", system.spread),
-                    a.fit,
-                    solved.scores[a.version.name],
-                    self.n,
-                    None if a.version.blocks is None else a.version.blocks.count,
-                ),
-            )
-            for a in solved.answers
-        }
-        influence = self.run("influence", passes.influence, system.inputs, known, write)
-        measurements = {}
-        for answer in solved.answers:
-            name = answer.version.name
-            parts = solved.right_hand_sides[name], solved.scores[name], influence[name]
-            measurements[name] = measurement(system, answer, solved.certificates[name], known[name][1], *parts)
-        return measurements
-
-    def calibration(
-        self, versions: Sequence[str], write: Write, run: BlockPasses
-    ) -> Mapping[str, CalibrationInBlocks | VersionCalibration]:
-        """Of every version, given the input: by passes of ``run``, which need nothing of the system."""
-        if np.ndim(self.looks[""].moments["targets"][1]):
-            if self.dependent:
-                return {}
-            return calibrate_vector_blocks(run, self.n, self.protocol, versions, seed=self.seed, dtype=self.dtype)
-        judged = [name for name in versions if name not in self.dependent or not self.dependent[name].refused]
-        found = {name: each.blocks for name, each in self.dependent.items()}
-        return calibrate_blocks(
-            run, self.n, self.protocol, judged, write, seed=self.seed, dtype=self.dtype, dependent=found
-        )
-
-    def _system(self, landmarks: int) -> tuple[BlockSystem, Array]:
-        sample = RowSample.draw(self.n, landmarks, self.seed)
-        rows = self.run("sample", passes.sample, self.protocol, self.dtype, sample.positions)[""].rows("inputs")
-        inputs, checked = chosen_inputs(self.protocol, sample, rows, self.n, landmarks, self.seed)
-        variation = kernel_variation(inputs.residual, self.protocol.input_kernel)
-        if variation < NEARLY_CONSTANT:
-            warnings.warn(
-                f"the input kernel varies by {variation:.2g} of its mean between points, so CCE hardly depends on x",
-                NearlyConstantKernelWarning,
-                stacklevel=4,
-            )
-        sums = self.run("inputs", passes.inputs, inputs)[""]
-        return solved_system(inputs, sums, checked, sample.checked), sample.residual
-
-    def _plans(
-        self, system: BlockSystem, versions: Sequence[str], draws: int | None, tested: bool
-    ) -> list[BlockVersion]:
-        kernel = resolved_kernel(self.protocol, self.looks[""], system)
-        assert system.inputs.filters is not None
-        plans = []
-        for name in versions:
-            known = self.dependent.get(name, FoundBlocks())
-            for attempt in range(2):
-                try:
-                    plan = planned_version(
-                        name,
-                        self.looks[""],
-                        self.looks[f"version {name}"],
-                        kernel,
-                        n=self.n,
-                        filters=system.inputs.filters,
-                        scale=self.protocol.output_scale,
-                        fixed_kernel=self.protocol.output_kernel,
-                        tested=tested and not known.refused,
-                        draws=draws,
-                        seed=self.seed,
-                        blocks=known.blocks,
-                    )
-                except MissingTailError:
-                    if attempt:
-                        raise
-                    ends = self.run("look", passes.look, [name], self.n, ALL_TAILS, True)[f"version {name}"]
-                    self.looks[f"version {name}"].largest |= ends.largest
-                else:
-                    plans.append(plan)
-                    break
-        return plans
+def _nowhere(block: int, version: str, columns: dict[str, Array]) -> None:
+    """Where the columns of a try go."""

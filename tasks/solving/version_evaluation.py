@@ -14,6 +14,11 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.version_calibration import (
+    SplitCalibration,
+    VectorCalibration,
+    VersionCalibration,
+)
 from congruence.kernels.congruence.expected import ExpectedCongruence, expected_by_blocks, expected_congruence
 from congruence.kernels.congruence.outcome import CongruenceTest
 from congruence.kernels.congruence.prepared import SolvedErrors
@@ -28,10 +33,9 @@ from congruence.kernels.mean_embeddings.residuals import TargetErrors, target_er
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.protocol.repeats import RepeatedResult
 from congruence.kernels.protocol.weighting import Reference
+from congruence.kernels.row_blocks.dependence import FoundBlocks, blocks_of_version
 from congruence.kernels.steps import about
 from congruence.kernels.threads import single_threaded_blas
-from congruence.tasks.solving.calibration import SplitCalibration, VectorCalibration, VersionCalibration
-from congruence.tasks.solving.dependence import FoundBlocks, blocks_of_version
 from congruence.tasks.solving.measurement_store import VersionMeasurement
 
 Kept = TypeVar("Kept", covariant=True)

@@ -21,8 +21,8 @@ import numpy as np
 
 from congruence.kernels import EXACT, Distribution, Normal
 from congruence.kernels.block_sums import BlockSums
-from congruence.tasks.solving.block_passes import Pass
-from congruence.tasks.solving.calibration_in_blocks import calibrate_blocks
+from congruence.kernels.row_blocks.calibration import calibrate_blocks
+from congruence.kernels.row_blocks.passes import Pass
 
 BLOCK_ROWS = 2**16
 

@@ -21,10 +21,10 @@ from congruence.kernels.conditional_calibration.local_distribution import local_
 from congruence.kernels.conditional_calibration.local_reading import local_reading
 from congruence.kernels.conditional_calibration.own_basis import own_quantiles
 from congruence.kernels.conditional_calibration.regions import regions
+from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
 from congruence.kernels.congruence.test import congruence_tests
 from congruence.tasks.scores.evaluation import AS_IF_TRUE, EACH_OF_TWO, Metric, cce_status
 from congruence.tasks.scores.reading import CONTRADICTED, read_what_is_wrong
-from congruence.tasks.solving.calibration import VersionCalibration
 
 PER_INPUTS = 50  # splits that share inputs and draws
 

@@ -173,13 +173,14 @@ def ways(kind: str, n: int = 1800, landmarks: int = 256) -> dict[str, dict[str, 
     from congruence.kernels import ECAI, Cholesky, ConjugateGradient, Normal, Nystrom, Poisson, Samples
     from congruence.kernels.congruence.preparation import prepare
     from congruence.kernels.protocol.protocol import EvaluationProtocol
+    from congruence.kernels.row_blocks.passes import SampledRows
+    from congruence.kernels.row_blocks.runs import PassesHere
+    from congruence.kernels.row_blocks.split import BlockSplit
     from congruence.tasks.dask.clusters import dask_client
     from congruence.tasks.settings.cluster import ClusterSettings
     from congruence.tasks.solving import TiledCholesky, prepare_on_dask
-    from congruence.tasks.solving.block_passes import SampledRows
     from congruence.tasks.solving.measurement import measure
-    from congruence.tasks.solving.pass_runner import PassesHere, PassesOnCluster
-    from congruence.tasks.solving.row_blocks import _Split
+    from congruence.tasks.solving.pass_runner import PassesOnCluster
 
     rng = np.random.default_rng(5)
     x = rng.standard_normal((n, 4))
@@ -202,7 +203,7 @@ def ways(kind: str, n: int = 1800, landmarks: int = 256) -> dict[str, dict[str, 
             found[name] |= numbers(label, one.result, known, one.expected, one.test.statistic, one.test.p_value)
 
     def by_blocks(name: str, run: Any) -> None:
-        split = _Split(run, protocol, 0)
+        split = BlockSplit(run, protocol, 0)
         split.look_at(list(laws))
         solved = split.solve(landmarks, list(laws), lambda *_: None, draws=None, tested=True)
         found[name] = {}

@@ -34,6 +34,7 @@ from mlflow import MlflowClient
 
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
 from congruence.kernels.conditional_calibration.regions import Regions, regions
+from congruence.kernels.conditional_calibration.version_calibration import SplitCalibration, VersionCalibration
 from congruence.kernels.congruence.expected import expected_congruence
 from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.congruence.prepared import PreparedCongruence
@@ -62,7 +63,6 @@ from congruence.tasks.scores.summary import (
     score_decomposition,
     slice_table,
 )
-from congruence.tasks.solving.calibration import SplitCalibration, VersionCalibration
 
 FEATURES = 16
 LANDMARKS = 1_000

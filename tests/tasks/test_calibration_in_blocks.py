@@ -17,20 +17,20 @@ from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
-from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.protocol.protocol import PREPRINT, EvaluationProtocol
-from congruence.tasks.dask.clusters import ClusterSettings, dask_client
-from congruence.tasks.scores.reading import read_what_is_wrong
-from congruence.tasks.scores.summary import calibration_metrics
-from congruence.tasks.solving.block_passes import Pass
-from congruence.tasks.solving.calibration import (
+from congruence.kernels.conditional_calibration.version_calibration import (
     VECTOR_ROWS,
     VectorCalibration,
     VersionCalibration,
     prepared_vectors,
     vector_rows,
 )
-from congruence.tasks.solving.calibration_in_blocks import CalibrationInBlocks, calibrate_blocks
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.protocol.protocol import PREPRINT, EvaluationProtocol
+from congruence.kernels.row_blocks.calibration import CalibrationInBlocks, calibrate_blocks
+from congruence.kernels.row_blocks.passes import Pass
+from congruence.tasks.dask.clusters import ClusterSettings, dask_client
+from congruence.tasks.scores.reading import read_what_is_wrong
+from congruence.tasks.scores.summary import calibration_metrics
 from congruence.tasks.solving.measurement_store import MeasurementAddress, MeasurementInBlocks, from_bytes, to_bytes
 from congruence.tasks.solving.plan import BlockAccuracy
 from congruence.tasks.solving.row_blocks import measure_blocks

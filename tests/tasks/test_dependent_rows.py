@@ -12,6 +12,9 @@ from scipy.signal import lfilter
 from congruence.kernels import EXACT, Normal
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.correlation import Correlation
+from congruence.kernels.row_blocks.dependence import blocks_of_version
+from congruence.kernels.row_blocks.runs import PassesHere
+from congruence.kernels.row_blocks.split import BlockSplit
 from congruence.tasks.scores.dependence import correlated_rows, dependence_of
 from congruence.tasks.scores.evaluation import (
     AS_IF_TRUE,
@@ -25,11 +28,8 @@ from congruence.tasks.scores.evaluation import (
 from congruence.tasks.scores.reading import with_inference
 from congruence.tasks.scores.recalibration_preview import rows_to_try
 from congruence.tasks.scores.wrong import WhatIsWrong
-from congruence.tasks.solving.dependence import blocks_of_version
 from congruence.tasks.solving.measurement import measure
 from congruence.tasks.solving.measurement_store import from_bytes, to_bytes
-from congruence.tasks.solving.pass_runner import PassesHere
-from congruence.tasks.solving.row_blocks import _Split
 
 N = 300
 X = np.column_stack([np.sin(np.arange(N) / 50), np.cos(np.arange(N) / 75), np.ones(N)]).astype(np.float32)
@@ -80,7 +80,7 @@ def test_row_blocks_say_of_dependent_rows_what_memory_says(column: dict[str, np.
     assert dependence is not None
     settings = SimpleNamespace(seed=0, metrics=None)
     held = measure(settings, EXACT, X, y, {"a": LAW}, keys=np.arange(N), dependence=dependence).of("a")
-    split = _Split(PassesHere(Blocks(y, dependence)), EXACT, 0)  # type: ignore[arg-type]
+    split = BlockSplit(PassesHere(Blocks(y, dependence)), EXACT, 0)  # type: ignore[arg-type]
     split.look_at(["a"])
     split.find_dependent_rows(["a"])
     solved = split.solve(N // 2, ["a"], lambda *_: None, draws=None, tested=True)

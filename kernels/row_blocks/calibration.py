@@ -24,6 +24,13 @@ from congruence.kernels.conditional_calibration.regions import RegionCenters, Re
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.conditional_calibration.tested_versions import VersionTests
+from congruence.kernels.conditional_calibration.version_calibration import (
+    FEWEST_ROWS,
+    VectorCalibration,
+    VersionCalibration,
+    prepared_vectors,
+    vector_rows,
+)
 from congruence.kernels.conditional_calibration.version_passes import influence_of
 from congruence.kernels.conditional_calibration.version_sums import (
     VersionPlan,
@@ -34,7 +41,7 @@ from congruence.kernels.conditional_calibration.version_sums import (
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.row_blocks.inputs import protocol_inputs
-from congruence.tasks.solving.block_passes import (
+from congruence.kernels.row_blocks.passes import (
     Pass,
     RowBlocks,
     SampledRows,
@@ -43,13 +50,6 @@ from congruence.tasks.solving.block_passes import (
     sample,
     targets_of,
     whole_rows,
-)
-from congruence.tasks.solving.calibration import (
-    FEWEST_ROWS,
-    VectorCalibration,
-    VersionCalibration,
-    prepared_vectors,
-    vector_rows,
 )
 
 

@@ -14,7 +14,7 @@ from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence, TooFewBlocksError, p_value_kind
 from congruence.kernels.dependence.scores import dependence_scores
 from congruence.kernels.distributions import Distribution
-from congruence.tasks.solving.block_passes import Pass, RowBlocks, targets_of
+from congruence.kernels.row_blocks.passes import Pass, RowBlocks, targets_of
 
 
 @dataclass(frozen=True)
