@@ -154,27 +154,17 @@ class SpectralSmoother:
         inner = self.filters[:, None] * (self.synthesis.T @ v.astype(self.synthesis.dtype))
         return np.asarray(self.analysis @ inner)
 
-    @cached_property
-    def column_squares(self) -> Array:
-        """sum_j L_ji^2 of this smoother L, (n,)."""
-        inner = self.filters[:, None] * (self.synthesis.T @ self.synthesis) * self.filters
-        return np.asarray(np.einsum("ik,ik->i", self.analysis @ inner, self.analysis), dtype=np.float64)
-
     def at_points(self, points: Array) -> SpectralSmoother:
         """The smoother at some of the query points, by their numbers."""
-        return self._varied(synthesis=self.synthesis[points])
+        return self._varied(self.synthesis[points])
 
     def at(self, vectors: Array) -> SpectralSmoother:
         """The smoother at other points, from U there, (m, k)."""
-        return self._varied(synthesis=vectors)
+        return self._varied(vectors)
 
-    def filtered(self, filters: Array) -> SpectralSmoother:
-        """The smoother with other filters, (k,)."""
-        return self._varied(filters=filters)
-
-    def _varied(self, **changes: Any) -> SpectralSmoother:
-        """With other filters or points: the moment is that of the analysis, which is the same."""
-        varied = replace(self, **changes)
+    def _varied(self, synthesis: Any) -> SpectralSmoother:
+        """At other points: the moment is that of the analysis, which is the same."""
+        varied = replace(self, synthesis=synthesis)
         vars(varied)["moment"] = self.moment
         return varied
 

@@ -172,7 +172,7 @@ def measure_versions(
     kernel = resolved_output_kernel(protocol, targets, x, judged.prepared if protocol.downsampling is None else None)
     solved: Mapping[str, SolvedErrors | RepeatedResult]
     if protocol.samples is not None or protocol.bootstraps or protocol.downsampling is not None:
-        laws = {name: rows.predictive() for name, rows in versions.items()}
+        laws = {name: rows.read().predictive for name, rows in versions.items()}
         solved = evaluate_references(protocol, references, targets, laws, kernel, seed=settings.seed, uncertainty=True)
     else:
         begun = {name: calls.begin(version_errors, rows, kernel) for name, rows in versions.items()}

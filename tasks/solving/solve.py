@@ -12,8 +12,6 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.bandwidths import scaled_rbf, variance_gamma
 from congruence.kernels.congruence.noise_floor import PROBES
 from congruence.kernels.congruence.null_draws import PILOT_ROWS
-from congruence.kernels.dependence.blocks import RowDependence
-from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.kernel_functions import RBF
 from congruence.kernels.mean_embeddings.feature_maps import output_features
@@ -29,6 +27,7 @@ from congruence.tasks.solving.measurement import OnCluster, measure_versions
 from congruence.tasks.solving.measurement_store import MeasurementAddress, MeasurementInBlocks, VersionMeasurement
 from congruence.tasks.solving.plan import BlockAccuracy, OutOfReachError, is_by_row_blocks
 from congruence.tasks.solving.row_blocks import measure_blocks
+from congruence.tasks.solving.version_evaluation import HeldVersion
 
 EXPECTED_COLUMNS = 60  # of a version whose features cannot be told from some of its rows
 VERSIONS_AT_ONCE = 8  # what they have in common is read and made once for all of them; memory is of so many
@@ -203,21 +202,11 @@ class StoredVersion:
     kept: MeasurementAddress = field(repr=False)
     keyed: bool
 
-    def targets(self) -> Array:
+    def read(self) -> HeldVersion:
         """See VersionRows."""
-        return self.rows.all_targets()
-
-    def predictive(self) -> Distribution:
-        """See VersionRows."""
-        return self.rows.all_predictive(self.label)
-
-    def keys(self) -> Array | None:
-        """See VersionRows."""
-        return _keys(self.rows) if self.keyed else None
-
-    def dependence(self) -> RowDependence | None:
-        """See VersionRows."""
-        return self.rows.dependence()
+        rows = self.rows
+        keys = _keys(rows) if self.keyed else None
+        return HeldVersion(rows.all_targets(), rows.all_predictive(self.label), keys, self.label, rows.dependence())
 
     def keep(self, measurement: VersionMeasurement) -> None:
         """See VersionRows: nothing goes back."""

@@ -42,23 +42,14 @@ Kept = TypeVar("Kept", covariant=True)
 
 
 class VersionRows(Protocol[Kept]):
-    """Targets and predictions of one version at the n reference rows, read where they are asked for; picklable."""
+    """One version at the n reference rows, read where it is asked for; picklable."""
 
     @property
     def label(self) -> str:
         """What the version is called where its steps are told; "" for nothing."""
 
-    def targets(self) -> Array:
-        """(n,) or (n, q)."""
-
-    def predictive(self) -> Distribution:
-        """n predictive distributions."""
-
-    def keys(self) -> Array | None:
-        """One per row, for the randomisation of PIT values."""
-
-    def dependence(self) -> RowDependence | None:
-        """Which of the n rows may depend on each other; None where they are independent."""
+    def read(self) -> HeldVersion:
+        """Its targets and predictions."""
 
     def keep(self, measurement: VersionMeasurement) -> Kept:
         """Takes what was measured; what it returns goes back to the caller."""
@@ -66,29 +57,25 @@ class VersionRows(Protocol[Kept]):
 
 @dataclass(frozen=True)
 class HeldVersion:
-    """A version's rows in memory; its measurement is handed back (see VersionRows)."""
+    """A version's rows in memory; its measurement is handed back (see VersionRows).
 
-    held_targets: Array = field(repr=False)
-    held_predictive: Distribution = field(repr=False)
-    held_keys: Array | None = field(default=None, repr=False)
+    Attributes:
+        targets: (n,) or (n, q).
+        predictive: n predictive distributions.
+        keys: one per row, for the randomisation of PIT values.
+        label: of the version.
+        dependence: which of the rows may depend on each other; None where they are independent.
+    """
+
+    targets: Array = field(repr=False)
+    predictive: Distribution = field(repr=False)
+    keys: Array | None = field(default=None, repr=False)
     label: str = ""
-    held_dependence: RowDependence | None = field(default=None, repr=False)
+    dependence: RowDependence | None = field(default=None, repr=False)
 
-    def targets(self) -> Array:
+    def read(self) -> HeldVersion:
         """See VersionRows."""
-        return self.held_targets
-
-    def predictive(self) -> Distribution:
-        """See VersionRows."""
-        return self.held_predictive
-
-    def keys(self) -> Array | None:
-        """See VersionRows."""
-        return self.held_keys
-
-    def dependence(self) -> RowDependence | None:
-        """See VersionRows."""
-        return self.held_dependence
+        return self
 
     def keep(self, measurement: VersionMeasurement) -> VersionMeasurement:
         """See VersionRows."""
@@ -142,9 +129,9 @@ class JudgedSplit:
         reason = reasons.get(solver, "")
         return cls(seed, protocol, kernel, solver, reason, prepared.smoother, judged.rows, roots, seconds, tested)
 
-    def chosen(self, rows: VersionRows[Any]) -> tuple[Array, Distribution]:
+    def chosen(self, held: HeldVersion) -> tuple[Array, Distribution]:
         """Targets and predictions at the rows of the judged reference."""
-        targets, predictive = rows.targets(), rows.predictive()
+        targets, predictive = held.targets, held.predictive
         if len(self.rows) == len(targets):
             return targets[self.rows], predictive
         return targets[self.rows], predictive[self.rows]
@@ -152,17 +139,17 @@ class JudgedSplit:
 
 def version_errors(rows: VersionRows[Any], kernel: Kernel) -> TargetErrors:
     """Delta of one version and its variance."""
+    held = rows.read()
     with single_threaded_blas():
-        return target_errors(rows.targets(), rows.predictive(), kernel)
+        return target_errors(held.targets, held.predictive, kernel)
 
 
 def judged_version(
     rows: VersionRows[Any], split: JudgedSplit, solved: SolvedErrors | RepeatedResult
 ) -> VersionMeasurement:
     """Standard errors, what is expected of a true version, and the test of congruence."""
-    started = time.perf_counter()
-    targets, predictive = split.chosen(rows)
-    dependence = rows.dependence()
+    started, held = time.perf_counter(), rows.read()
+    (targets, predictive), dependence = split.chosen(held), held.dependence
     found = blocks_of_version(None if dependence is None else dependence.of_rows(split.rows), targets, predictive)
     if isinstance(solved, SolvedErrors):
         result = solved.with_uncertainty(split.smoother, found.blocks)
@@ -186,14 +173,13 @@ def calibrated_version(
 
     None where rows depend on each other in too few blocks, or have vector targets.
     """
-    started, dependence = time.perf_counter(), rows.dependence()
+    started, held = time.perf_counter(), rows.read()
+    dependence = held.dependence
     if dependence is not None and isinstance(shared, VectorCalibration):
         return None, 0.0
     found: VersionCalibration | None = None
     with about(rows.label), suppress(TooFewBlocksError):
-        found = shared.of_version(
-            rows.targets(), rows.predictive(), keys=rows.keys(), seed=split.seed, dependence=dependence
-        )
+        found = shared.of_version(held.targets, held.predictive, keys=held.keys, seed=split.seed, dependence=dependence)
     return found, time.perf_counter() - started
 
 
