@@ -25,8 +25,21 @@ from congruence.kernels.distributions import Distribution
 TAIL = 1e-7
 """Of a law, beyond which on either side its jumps are taken as one."""
 
-_LARGEST_TABLE = 4096
+LARGEST_TABLE = 4096
+"""Counts between the tails of the widest law of a split, beyond which no row is scored by means over jumps."""
+
 _READ_AT_ONCE = 4096
+
+
+def table_width(predictive: Distribution) -> int:
+    """Counts between the tails of the widest of n laws; 0 of laws that are not counts."""
+    return _table(predictive)[1] if predictive.is_discrete and len(predictive) else 0
+
+
+def _table(predictive: Distribution) -> tuple[Array, int]:
+    """The first count of the table of each law, (n,), and how many the widest law needs."""
+    first, last = predictive.quantile(np.array([[TAIL, 1.0 - TAIL]])).T
+    return first, int(np.max(last - first)) + 1
 
 
 @dataclass(frozen=True)
@@ -50,9 +63,8 @@ class CountScores:
         """Of counts y (n,); None of laws that are not counts, or too wide for a table: their jumps are small."""
         if not predictive.is_discrete or y.ndim != 1 or len(y) == 0:
             return None
-        first, last = predictive.quantile(np.array([[TAIL, 1.0 - TAIL]])).T
-        width = int(np.max(last - first)) + 1
-        if width > _LARGEST_TABLE:
+        first, width = _table(predictive)
+        if width > LARGEST_TABLE:
             return None
         ends = np.asarray(predictive.cdf(first[:, None] + np.arange(width)), dtype=np.float64)
         ends[:, -1] = 1.0

@@ -151,7 +151,7 @@ def reading_pass(
     read: bool,
 ) -> Sums:
     """What the effects of versions need, and columns of every row, which are written: influences, and readings."""
-    known = rows.versions([VersionPlan(plan.name) for plan in plans])
+    known = rows.versions([replace(plan, own=None) for plan in plans])
     scores = {name: version.scores for name, version in known.items()}
     sums, columns = effect_sums(rows.tiles(), scores, versions, read=read)
     for name, written in columns.items():

@@ -18,7 +18,7 @@ from congruence.kernels.block_sums import BlockSums, chosen_in
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.conditional_calibration.bases import BasisKernel, InputBases, Tiles, product
-from congruence.kernels.conditional_calibration.count_scores import CountScores
+from congruence.kernels.conditional_calibration.count_scores import LARGEST_TABLE, CountScores, table_width
 from congruence.kernels.conditional_calibration.effects import LeaveOneOut
 from congruence.kernels.conditional_calibration.local_distribution import LEVELS
 from congruence.kernels.conditional_calibration.null import dominance, draw_blocks
@@ -38,17 +38,20 @@ class VersionPlan:
     Attributes:
         name: of the version.
         own: kernel on its own quantiles; None where these do not depend on the input, or are not finite.
+        by_jumps: whether counts may be scored by means over their jumps (``LARGEST_TABLE``): in all rows or in none.
     """
 
     name: str
     own: BasisKernel | None = field(default=None, repr=False)
+    by_jumps: bool = True
 
 
 def quantile_sums(
     settings: CalibrationSettings, targets: Array, predictive: Distribution, positions: Array, first: int
 ) -> BlockSums:
-    """A version's own quantiles at the sampled rows of a block that begins at row ``first``."""
+    """A version's own quantiles at the sampled rows of a block from row ``first`` on, and the widest law of all."""
     sums = BlockSums()
+    sums.raise_to("width", table_width(predictive))
     rows = chosen_in(positions, first, len(targets))
     if len(rows):
         found = own_quantiles(targets[rows], predictive[rows], settings.levels)
@@ -56,9 +59,10 @@ def quantile_sums(
     return sums
 
 
-def planned_version(bases: InputBases, name: str, quantiles: Array, dtype: Any) -> VersionPlan:
-    """The version's own basis, from its quantiles at the sampled rows, (s, q)."""
-    return VersionPlan(name, own_kernel(quantiles, bases.plan.settings, dtype=dtype, seed=bases.plan.seed))
+def planned_version(bases: InputBases, name: str, quantiles: Array, dtype: Any, width: float = 0) -> VersionPlan:
+    """The version's own basis, from its quantiles at the sampled rows, (s, q); ``width`` of its widest law."""
+    own = own_kernel(quantiles, bases.plan.settings, dtype=dtype, seed=bases.plan.seed)
+    return VersionPlan(name, own, width <= LARGEST_TABLE)
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ class VersionRows:
         """From targets and predictions, and the version's own quantiles (rows, q), if it has a basis of them."""
         pit = pit_values(y, law, seed=seed, keys=keys)
         own = None if plan.own is None or quantiles is None else OwnColumns.of(plan.own, quantiles)
-        counts = CountScores.of(np.asarray(y, dtype=np.float64), law)
+        counts = CountScores.of(np.asarray(y, dtype=np.float64), law) if plan.by_jumps else None
         return cls(pit, pit_scores(pit) if counts is None else counts.observed, own, counts)
 
 

@@ -213,7 +213,10 @@ def calibrate_blocks(
     given = CalibrationInputs(protocol, dtype, plan, RegionCenters.of(x, positions, number_of_regions(n), seed))
     bases = InputBases.of(plan, run("calibration bases", bases_pass, given)[""])
     found = run("calibration quantiles", quantiles_pass, settings, list(versions), positions)
-    plans = [planned_version(bases, name, found[name].rows("quantiles"), dtype) for name in versions]
+    plans = [
+        planned_version(bases, name, found[name].rows("quantiles"), dtype, found[name].largest["width"])
+        for name in versions
+    ]
 
     def run_rows(name: str, function: Callable[..., Pass], *context: Any) -> Pass:
         return run(name, of_rows, given, bases, write, function, context)

@@ -162,6 +162,18 @@ def test_a_version_beside_one_of_counts_has_the_numbers_that_it_has_alone(blocks
         np.testing.assert_allclose(together[name].test.null_statistics, alone.null_statistics, rtol=1e-3, atol=1e-3)
 
 
+def test_counts_too_wide_for_a_table_in_one_block_are_scored_alike_in_all(blocks: KeptBlocks) -> None:
+    n, settings = 900, replace(SETTINGS, draws=99)
+    x, rate = blocks.x[:n], np.where(np.arange(n) < 40, 1e7, 3.0)
+    y, law = np.random.default_rng(1).poisson(rate).astype(float), Poisson(rate)
+    found, _ = calibrated(KeptBlocks(x, y, {"": law}, (0, 301, n)), settings=settings)
+    held = prepare_calibration(
+        EXACT.apply(x), input_kernel=EXACT.input_kernel, regularization=EXACT.regularization, settings=settings, seed=3
+    ).version(y, law, keys=np.arange(n), seed=3)
+    assert found[""].test.statistic == pytest.approx(held.test.statistic, rel=1e-4)
+    np.testing.assert_allclose(found[""].test.null_statistics, held.test.null_statistics, rtol=1e-3, atol=1e-3)
+
+
 def test_one_dominating_row_is_drawn_for_and_not_taken_as_normal() -> None:
     """Under a cubic kernel one row that is far from the others makes a direction alone."""
     rng, n = np.random.default_rng(4), 1200
