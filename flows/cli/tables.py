@@ -66,11 +66,11 @@ def order_of_versions(outcomes: Sequence[VersionOutcome]) -> str:
     listed = "; ".join(f"on {split}: {', '.join(order)}" for split, order in orders.items())
     if len(set(protocols.values())) > 1:
         return (
-            f"the splits order the versions differently ({listed}), and their protocols differ: the numbers of one do "
+            f"The splits order the versions differently ({listed}), and their protocols differ: the numbers of one do "
             "not compare with those of another; give mean and scale under encoder:, so that all have the same"
         )
     return (
-        f"the splits order the versions differently ({listed}). Their protocol is the same, so each order holds for "
+        f"The splits order the versions differently ({listed}). Their protocol is the same, so each order holds for "
         "its rows; `congruence compare FILE` says which leads are beyond chance"
     )
 
