@@ -32,6 +32,8 @@ class OwnErrors(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Every record passes."""
+        if os.environ.get(_COMMAND):  # asked here: workers are forked from a process that was loaded before it was set
+            leave_own_errors_to_the_command()
         error = record.exc_info[1] if record.exc_info else None
         message = error if isinstance(error, _LATER) or error is None else explained(error)
         if message is not None:
@@ -72,12 +74,13 @@ def told_by_a_command() -> None:
 
 
 def settle() -> None:
-    """What this process does with our own errors: to be called where flows and tasks are loaded, on workers too."""
+    """What this process does with our own errors: to be called where flows and tasks are loaded, on workers too.
+
+    A worker knows by its environment that a command prints them.
+    """
     know(run_fields)
     use_json_lines()
     log_own_errors_as_messages()
-    if os.environ.get(_COMMAND):
-        leave_own_errors_to_the_command()
 
 
 def log_own_errors_as_messages() -> None:

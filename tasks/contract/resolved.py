@@ -67,8 +67,8 @@ def read_description(version: ModelVersion) -> Model:
             if is_transient(error):
                 raise
             raise ContractError(
-                f"{version.label}: its MLmodel file cannot be read ({type(error).__name__}: {mask_text(str(error))}); "
-                "log the model again"
+                f"{version.label}: its MLmodel file cannot be read ({' '.join(mask_text(str(error)).split())}); bring its "
+                "artifacts back to where MLflow's record says they are, or log the model again"
             ) from error
 
 

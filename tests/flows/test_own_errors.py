@@ -65,6 +65,23 @@ def test_a_command_that_prints_its_errors_keeps_them_off_its_terminal(caplog: py
     assert "lost a worker" in said.getvalue()
 
 
+def test_a_worker_that_was_loaded_before_the_command_spoke_keeps_them_off_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = StringIO()
+    handler = PrefectConsoleHandler(stream=said)
+    log_own_errors_as_messages()  # when the process is loaded from which workers are forked
+    monkeypatch.setenv("CONGRUENCE_ERRORS_TOLD", "1")
+    logging.getLogger().addHandler(handler)
+    try:
+        raise SettingsError("models: none given")
+    except SettingsError:
+        logging.getLogger("prefect.task_runs").exception("Task run 'check' failed")
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert not said.getvalue()
+
+
 def test_what_a_task_says_while_its_worker_is_closed_is_kept_off_the_terminal() -> None:
     with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
         running = cluster.get_client().submit(until_the_worker_ends)
