@@ -66,9 +66,10 @@ def read_description(version: ModelVersion) -> Model:
         except Exception as error:  # artifact stores raise what their clients raise
             if is_transient(error):
                 raise
+            why = " ".join(mask_text(str(error)).split())
             raise ContractError(
-                f"{version.label}: its MLmodel file cannot be read ({' '.join(mask_text(str(error)).split())}); bring its "
-                "artifacts back to where MLflow's record says they are, or log the model again"
+                f"{version.label}: its MLmodel file cannot be read ({why}); bring its artifacts back to where MLflow's "
+                "record says they are, or log the model again"
             ) from error
 
 
