@@ -77,7 +77,7 @@ def test_a_worker_that_starts_again_keeps_its_number_and_a_silent_one_says_nothi
         {"tcp://h:3": worker("c", 3.0, 30.0)},
     )
     with worker_metrics(dask, run, settings, 0.05):
-        time.sleep(1.0)
+        wait_until(lambda: told(client, run, 2) > 0, 60, "a number of the third worker")
 
     def values(number: int) -> list[float]:
         return [
