@@ -15,6 +15,7 @@ from pathlib import Path
 
 from congruence.flows.cli.console import say
 from congruence.flows.prefect.journal import note_embedded
+from congruence.flows.prefect.new_database import new_database
 from congruence.kernels.collector import collector_paused
 from congruence.tasks.runtime.errors import ClusterError, SettingsError
 from congruence.tasks.runtime.io_errors import require_database
@@ -44,10 +45,10 @@ def prefect_server() -> Iterator[None]:
         _require(given)
         yield
         return
-    _require_sound_database()
     server = SubprocessASGIServer()
     try:
-        _start(server.start)
+        with _database():
+            _start(server.start)
         url = server.api_url
         note_embedded(url)
         os.environ[_API] = url
@@ -133,9 +134,20 @@ def _send_what_is_queued() -> None:
     EventsWorker.drain_all(timeout=_DRAIN_SECONDS)
 
 
-def _require_sound_database() -> None:
-    if not any(os.environ.get(f"PREFECT_{kind}_DATABASE_CONNECTION_URL") for kind in ("API", "SERVER")):
-        require_database(_home() / "prefect.db", "the embedded Prefect server's")
+@contextmanager
+def _database() -> Iterator[None]:
+    """The server starts inside, on a database that is sound or new; one that the environment names is Prefect's alone.
+
+    Raises:
+        SurroundingsError: it is damaged.
+    """
+    if any(os.environ.get(f"PREFECT_{kind}_DATABASE_CONNECTION_URL") for kind in ("API", "SERVER")):
+        yield
+        return
+    database = _home() / "prefect.db"
+    require_database(database, "the embedded Prefect server's")
+    with new_database(database):
+        yield
 
 
 def damaged_files() -> str:
