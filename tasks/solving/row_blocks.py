@@ -162,10 +162,13 @@ def _best(
         if solved.worst <= accuracy.share:
             break
         reason = _reason(solved, accuracy)
-        if not accuracy.is_in_reach(landmarks, solved.worst, before, n=split.n):
+        # Half as many as asked for span k_X at twice as many inputs: further ones repeat them.
+        spanned = 2 * len(solved.system.inputs.landmarks) <= landmarks
+        if spanned or not accuracy.is_in_reach(landmarks, solved.worst, before, n=split.n):
             if accuracy.exact_work is not None:
                 raise OutOfReachError(f"{reason}, and more would cost as much or not reach it")
-            announce(f"{reason}, which {accuracy.largest:,} landmarks would not reach; solver.kind names exact ones")
+            more = "further landmarks" if spanned else f"{accuracy.largest:,} landmarks"
+            announce(f"{reason}, which {more} would not reach; solver.kind names exact ones")
             break
         announce(reason)
         before = solved.worst

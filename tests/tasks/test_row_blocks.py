@@ -442,3 +442,15 @@ def test_an_exact_answer_is_asked_for_where_landmarks_do_not_reach_the_aim(threa
             threads, blocks, SimpleNamespace(seed=0, metrics=["cce_mean"]), EXACT, ["a"], Written(tmp_path),
             accuracy=hopeless,
         )  # fmt: skip
+
+
+def test_landmarks_that_span_the_kernel_already_are_tried_once(threads, tmp_path):
+    x, y, mean = split(3000, d=2)  # a cubic polynomial of two features has ten dimensions
+    blocks = HeldBlocks(x, y, {"a": Normal(mean, np.ones(3000))}, [0, 1500, 3000])
+    told: list[str] = []
+    measure_blocks(
+        threads, blocks, SimpleNamespace(seed=0, metrics=["cce_mean"]), EXACT, ["a"], Written(tmp_path),
+        accuracy=BlockAccuracy(share=1e-15, first=32, largest=256), announce=told.append,
+    )  # fmt: skip
+    assert len(told) == 2
+    assert "further landmarks would not reach" in told[-1]
