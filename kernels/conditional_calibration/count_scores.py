@@ -13,6 +13,7 @@ draws.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit_scores import ORDERS, mean_scores
 from congruence.kernels.conditional_calibration.null import DRAWS_AT_ONCE, null_pit_values, projected_scores
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.distributions.counts import Count
 
 TAIL = 1e-7
 """Of a law, beyond which on either side its jumps are taken as one."""
@@ -40,6 +42,29 @@ def _table(predictive: Distribution) -> tuple[Array, int]:
     """The first count of the table of each law, (n,), and how many the widest law needs."""
     first, last = predictive.quantile(np.array([[TAIL, 1.0 - TAIL]])).T
     return first, int(np.max(last - first)) + 1
+
+
+def _jumps(predictive: Distribution) -> tuple[Array, Array] | None:
+    """F_i at successive counts between the tails, (n, K), and the mean scores of the jumps that end there, (n, K, 4).
+
+    None of laws too wide for a table.
+    """
+    first, width = _table(predictive)
+    if width > LARGEST_TABLE:
+        return None
+    counts = first[:, None] + np.arange(width)
+    ends = np.array(predictive.cumulative(counts) if isinstance(predictive, Count) else predictive.cdf(counts))
+    ends[:, -1] = 1.0
+    return ends, mean_scores(_starts(ends), ends)
+
+
+def _starts(ends: Array) -> Array:
+    return np.concatenate([np.zeros((len(ends), 1)), ends[:, :-1]], axis=1)
+
+
+def _variance(ends: Array, scores: Array) -> Array:
+    """Of each score if the model is the truth, (n, 4)."""
+    return np.asarray(np.einsum("nk,nkj->nj", ends - _starts(ends), scores**2))
 
 
 @dataclass(frozen=True)
@@ -63,16 +88,12 @@ class CountScores:
         """Of counts y (n,); None of laws that are not counts, or too wide for a table: their jumps are small."""
         if not predictive.is_discrete or y.ndim != 1 or len(y) == 0:
             return None
-        first, width = _table(predictive)
-        if width > LARGEST_TABLE:
+        found = _jumps(predictive)
+        if found is None:
             return None
-        ends = np.asarray(predictive.cdf(first[:, None] + np.arange(width)), dtype=np.float64)
-        ends[:, -1] = 1.0
-        starts = np.concatenate([np.zeros((len(y), 1)), ends[:, :-1]], axis=1)
-        scores = mean_scores(starts, ends)
-        variance = np.einsum("nk,nkj->nj", ends - starts, scores**2)
+        ends, scores = found
         observed = mean_scores(*predictive.pit_range(y))
-        return cls(observed, variance, ends, scores.astype(np.float32))
+        return cls(observed, _variance(ends, scores), ends, scores.astype(np.float32))
 
     def of_rows(self, rows: slice) -> CountScores:
         """Of some rows alone."""
@@ -93,30 +114,39 @@ class CountScores:
 
 @dataclass(frozen=True)
 class JumpScores:
-    """Scores of counts by rows for readings: means over the jumps of the laws, (n, 4), and their variances if true."""
+    """Scores of counts by rows for readings: means over the jumps of the laws, (n, 4), and their variances if true.
+
+    The variances take a table of each law, and are made when they are first asked for.
+    """
 
     values: Array = field(repr=False)
-    variance: Array = field(repr=False)
+    predictive: Distribution = field(repr=False)
 
     @classmethod
     def of(cls, y: Array, predictive: Distribution) -> JumpScores | None:
         """Of counts y (n,) and n laws; None where ``CountScores`` has none."""
-        if not predictive.is_discrete or y.ndim != 1 or len(y) == 0:
+        if not predictive.is_discrete or y.ndim != 1 or len(y) == 0 or table_width(predictive) > LARGEST_TABLE:
             return None
+        return cls(mean_scores(*predictive.pit_range(y)), predictive)
+
+    @cached_property
+    def variance(self) -> Array:
+        """Of each score if the model is the truth, (n, 4)."""
         parts = []
-        for start in range(0, len(y), _READ_AT_ONCE):
-            rows = slice(start, start + _READ_AT_ONCE)
-            found = CountScores.of(y[rows], predictive[rows])
-            if found is None:
-                return None
-            parts.append((found.observed, found.variance))
-        return cls(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        for start in range(0, len(self), _READ_AT_ONCE):
+            found = _jumps(self.predictive[start : start + _READ_AT_ONCE])
+            assert found is not None, "the widest law fits into a table"
+            parts.append(_variance(*found))
+        return np.concatenate(parts)
 
     def __len__(self) -> int:
         return len(self.values)
 
     def __getitem__(self, rows: Any) -> JumpScores:
-        return JumpScores(self.values[rows], self.variance[rows])
+        part = JumpScores(self.values[rows], self.predictive[rows])
+        if "variance" in vars(self):
+            vars(part)["variance"] = self.variance[rows]
+        return part
 
 
 def projected_count_draws(vectors: Array, counts: CountScores, first: int, block: int, draws: int, seed: int) -> Array:

@@ -140,6 +140,8 @@ def group_readings(
     Groups of fewer than two rows are left out.
     """
     values = pit if isinstance(pit, JumpScores) else require_pit(pit)
+    if isinstance(values, JumpScores):
+        values.variance  # noqa: B018 - of all rows once, not for each group that holds them
     chosen = {name: np.asarray(rows) for name, rows in groups.items()}
     sizes = {name: np.count_nonzero(rows) if rows.dtype == bool else len(rows) for name, rows in chosen.items()}
     readings = {name: group_reading(values, rows, blocks=blocks) for name, rows in chosen.items() if sizes[name] >= 2}

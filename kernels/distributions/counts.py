@@ -70,8 +70,8 @@ class Count(Parametric):
         """P(Y > y) with the digits of small probabilities, which 1 - ``cdf`` has not; shapes as for ``cdf``."""
 
     def cumulative(self, support: Array) -> Array:
-        """``cdf`` at successive counts (s,), the same for all rows, (n, s)."""
-        return self.cdf(support[None, :])
+        """``cdf`` at successive counts, (s,) where all rows have the same or (n, s), shape (n, s)."""
+        return self.cdf(support if support.ndim == 2 else support[None, :])
 
     def sum_over(self, first: float, table: Array) -> Array:
         """sum_k P(Y = first + k) t_k for rows t_k of a table (s, r), shape (n, r): counts outside of it add nothing."""

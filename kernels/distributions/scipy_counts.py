@@ -50,16 +50,16 @@ class ScipyCount(Count, ScipyFamily):
         arguments = self._arguments(columns=False)
         if self._growth(0.0, *arguments) is None:
             return super().cumulative(support)
-        first = np.full(len(self), support[0])
+        first = np.broadcast_to(support[..., 0], len(self))
         mass, total = np.exp(self._log_mass(first, *arguments)), self.cdf(first)
         if np.min(mass, initial=1.0) < _LEAST_MASS:
             return super().cumulative(support)
-        result = np.empty((len(self), len(support)))
-        for column, y in enumerate(support):
-            result[:, column] = total
-            mass = mass * self._growth(float(y), *arguments)
+        result = np.empty((support.shape[-1], len(self)))
+        for place, y in enumerate(support.T):
+            result[place] = total
+            mass = mass * self._growth(y, *arguments)
             total = total + mass
-        return result
+        return np.ascontiguousarray(result.T)
 
     def sum_over(self, first: float, table: Array) -> Array:
         """See Count: masses from the one before, up to where no row has any left."""

@@ -1,4 +1,7 @@
-"""The pictures of an evaluation, by ``congruence.kernels.plots``; ``evaluation_figures`` draws all that it has."""
+"""The pictures of an evaluation, by ``congruence.kernels.plots``; ``evaluation_figures`` draws all that it has.
+
+Maps of the embeddings are in the report, where rows can be selected and opened on them.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,12 @@ from congruence.kernels.collector import collector_paused
 from congruence.kernels.pit_interpreter import interpret_pit
 from congruence.kernels.plots.style import figure_of, png
 from congruence.tasks.plots.calibration import (
-    fault_map,
     local_reliability,
     pit_histogram,
     pit_of,
     reliability_diagram,
 )
-from congruence.tasks.plots.points import cce_histogram, embedding_map, extreme_rows, extremes
+from congruence.tasks.plots.points import cce_histogram, extreme_rows, extremes
 from congruence.tasks.plots.rejection import rejection_curves, rejection_panels, risk_coverage
 from congruence.tasks.plots.slices import cce_by_slice
 from congruence.tasks.plots.versions import versions_figure
@@ -27,12 +29,10 @@ from congruence.tasks.scores.evaluation import Evaluation
 __all__ = [
     "cce_by_slice",
     "cce_histogram",
-    "embedding_map",
     "evaluation_figures",
     "evaluation_pictures",
     "extreme_rows",
     "extremes",
-    "fault_map",
     "local_reliability",
     "pit_histogram",
     "png",
@@ -51,15 +51,9 @@ def evaluation_figures(evaluation: Evaluation, *, counts: CountFit | None = None
 
     ``counts`` is its ``count_fit``, where that is known already.
     """
-    if evaluation.wrong is not None:
-        has_maps = evaluation.embedding_map is not None and "calibration_fault" in evaluation.scores
-        if has_maps:
-            yield "fault_map", fault_map(evaluation)
-        if evaluation.wrong.curve is not None:
-            yield "local_reliability", local_reliability(evaluation)
+    if evaluation.wrong is not None and evaluation.wrong.curve is not None:
+        yield "local_reliability", local_reliability(evaluation)
     yield "cce_histogram", cce_histogram(evaluation)
-    if evaluation.embedding_map is not None:
-        yield "embedding_map", embedding_map(evaluation)
     if evaluation.thumbnails is not None and evaluation.split.valid_rows >= 2:
         yield "extremes", extremes(evaluation)
     if "pit" in evaluation.scores:

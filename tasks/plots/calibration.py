@@ -7,9 +7,7 @@ from matplotlib.figure import Figure
 from congruence.kernels import plots
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.plots.maps import POINTS
 from congruence.kernels.plots.style import figure_of
-from congruence.tasks.plots.points import place_of
 from congruence.tasks.scores.evaluation import Evaluation
 
 
@@ -35,17 +33,6 @@ def pit_histogram(evaluation: Evaluation, *, bins: int = 20) -> Figure:
     """``plots.pit_histogram`` of the valid rows."""
     title = f"PIT histogram of {evaluation.model.label}"
     return figure_of(plots.pit_histogram(pit_of(evaluation), bins=bins, title=title))
-
-
-def fault_map(evaluation: Evaluation, *, points: int = POINTS) -> Figure:
-    """``plots.fault_map`` of the valid rows.
-
-    Raises:
-        InvalidInputError: the evaluation has no map, or no local reading.
-    """
-    place = place_of(evaluation, "fault_map")
-    title = f"What is wrong around each input: {evaluation.model.label}"
-    return figure_of(plots.fault_map(place, evaluation.valid_scores, points=points, title=title))
 
 
 def local_reliability(evaluation: Evaluation) -> Figure:

@@ -1,17 +1,14 @@
-"""An evaluation's CCE at its points: how it is spread, where it is high, and on which images."""
+"""An evaluation's CCE at its points: how it is spread, and on which images it is high."""
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from congruence.kernels import plots
-from congruence.kernels.arrays import Array
 from congruence.kernels.congruence.expected import ExpectedCongruence
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.plots.images import IMAGES, caption, extreme_points, image_strips
-from congruence.kernels.plots.maps import POINTS
 from congruence.kernels.plots.style import figure_of
 from congruence.tasks.scores.evaluation import Evaluation
 
@@ -21,29 +18,6 @@ def cce_histogram(evaluation: Evaluation, *, bins: int = 50) -> Figure:
     title = f"CCE of {evaluation.model.label} on {evaluation.split.name}"
     expected = _expected(evaluation)
     return figure_of(plots.congruence_histogram(evaluation.valid_scores, expected=expected, bins=bins, title=title))
-
-
-def embedding_map(evaluation: Evaluation, *, points: int = POINTS) -> Figure:
-    """``plots.embedding_map`` of the valid rows.
-
-    Raises:
-        InvalidInputError: the evaluation carries no map.
-    """
-    title = f"CCE over the embeddings: {evaluation.model.label}"
-    place, expected = place_of(evaluation, "embedding_map"), _expected(evaluation)
-    scores = evaluation.valid_scores
-    return figure_of(plots.embedding_map(place, scores, expected=expected, points=points, title=title))
-
-
-def place_of(evaluation: Evaluation, picture: str) -> Array:
-    """Where the valid rows lie on the map, (v, 2).
-
-    Raises:
-        InvalidInputError: the evaluation carries no map.
-    """
-    if evaluation.embedding_map is None:
-        raise InvalidInputError(f"{picture}: this evaluation has no 2-D map of its embeddings")
-    return np.asarray(evaluation.embedding_map[evaluation.valid_scores.index.to_numpy(), :2])
 
 
 def extreme_rows(evaluation: Evaluation, count: int) -> tuple[list[int], list[int]]:

@@ -95,7 +95,7 @@ def pages(page: Callable[[str], str], report: Path) -> dict[str, tuple[str, str]
         "artifacts: small table": (page("artifacts/tables/points.json"), f"{text}('highest CCE 1')"),
         "artifacts: slices": (page("artifacts/tables/slices.json"), f"{text}('cce_mean')"),
         "artifacts: CCE histogram": (page("artifacts/plots/cce_histogram.png"), drawn),
-        "artifacts: map": (page("artifacts/plots/embedding_map.png"), drawn),
+        "artifacts: rejection": (page("artifacts/plots/rejection.png"), drawn),
         "artifacts: the Parquet file": (page("artifacts/scores/columns.parquet"), f"{text}('columns.parquet')"),
         "artifacts: HTML report": (page("artifacts/report.html"), "document.querySelector('iframe') !== null"),
         "HTML report, opened as a file": (report.as_uri(), f"{text}('Provenance') && {drawn}"),

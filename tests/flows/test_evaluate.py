@@ -55,7 +55,7 @@ def test_versions_are_evaluated_once_and_logged_with_every_row(
     assert len(scores) == ROWS
     assert scores["cce"].mean() == pytest.approx(true["cce_mean"].value)
     assert len([file for file in files(run_id) if file.endswith(".png")]) >= 4
-    assert {"plots/fault_map.png", "plots/local_reliability.png"} <= set(files(run_id))
+    assert {"plots/cce_histogram.png", "plots/local_reliability.png"} <= set(files(run_id))
     assert overconfident["calibration_p_value"].value < 0.01 < true["calibration_p_value"].value
     effects = [f"calibration_effect_{order}{end}" for order in ("bias", "spread", "skew", "tails")
                for end in ("", "_low", "_high")]  # fmt: skip

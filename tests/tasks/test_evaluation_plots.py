@@ -19,7 +19,6 @@ from congruence.tasks.scores.evaluation import Metric, metric_list_digest
 
 ALL = {
     "cce_histogram",
-    "embedding_map",
     "extremes",
     "reliability",
     "pit_histogram",
@@ -69,7 +68,7 @@ def test_a_bare_evaluation_has_the_histogram(make_evaluation):
         slices=pd.DataFrame(), embedding_map=None, thumbnails=None, predictive=None, targets=None,
     )  # fmt: skip
     assert [name for name, _ in plots.evaluation_figures(bare)] == ["cce_histogram"]
-    for plot in (plots.embedding_map, plots.extremes, plots.reliability_diagram, plots.cce_by_slice):
+    for plot in (plots.extremes, plots.reliability_diagram, plots.cce_by_slice):
         with pytest.raises(InvalidInputError):
             plot(bare)
 

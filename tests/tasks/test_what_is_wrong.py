@@ -179,10 +179,8 @@ def test_effects_are_logged_with_intervals_and_meanings(evaluations: dict[str, E
 def test_the_report_begins_with_what_is_wrong(evaluations: dict[str, Evaluation]) -> None:
     found = evaluations["homoscedastic"]
     figures = {name: plots.png(figure) for name, figure in plots.evaluation_figures(found)}
-    assert list(figures)[:2] == ["fault_map", "local_reliability"]
-    for name in ("fault_map", "local_reliability"):
-        picture = np.asarray(Image.open(io.BytesIO(figures[name])).convert("L"))
-        assert picture.std() > 5
+    assert next(iter(figures)) == "local_reliability"
+    assert np.asarray(Image.open(io.BytesIO(figures["local_reliability"])).convert("L")).std() > 5
     page = evaluation_report(found)
     assert page.index("What is wrong</h2>") < page.index("<h2>Map</h2>") < page.index("<h2>Metrics</h2>")
     assert "the predicted spread is too large by a factor of" in page
