@@ -51,8 +51,7 @@ class CountRows:
         parts = []
         for start in range(0, len(y), _CHUNK):
             law = predictive[slice(start, start + _CHUNK)]
-            zero = law.cdf(0.0)
-            parts.append((law.mean(), law.std() ** 2, zero - law.cdf_left(0.0), law.cdf(1.0) - zero))
+            parts.append((law.mean(), law.std() ** 2, np.exp(law.log_prob(0.0)), np.exp(law.log_prob(1.0))))
         mean, variance, zero, one = (np.concatenate(column) for column in zip(*parts, strict=True))
         if max(float(np.mean(y == 0.0)), float(np.mean(zero))) < MANY_ZEROS or float(np.min(y)) < 0.0:
             return None

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.plots.style import BLUE, MUTED, dressed, figure_or_new, legend
+from congruence.kernels.plots.style import BLUE, MUTED, dress, dressed, figure_or_new, legend
 from congruence.kernels.rejection import RejectionCurve
 
 
@@ -28,8 +28,10 @@ def rejection_curves(
     if not curves:
         raise InvalidInputError("curves: there are none; give a rejection_curve(cce, loss) by the name of its loss")
     figure = figure_or_new(figure, 3.4 * len(curves), 3.4)
-    for axes, (loss, curve) in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True):
-        rejection_panel(curve, loss, axes=axes)
+    panels = figure.subplots(1, len(curves), squeeze=False)[0]
+    for axes, (loss, curve) in zip(panels, curves.items(), strict=True):
+        _draw(axes, curve, loss, "")
+    legend(panels[0])
     figure.suptitle(f"Withholding by {criterion}", x=0.01, ha="left", fontsize=11, fontweight="bold")
     return figure
 
@@ -45,7 +47,14 @@ def rejection_panel(
         title: of the picture.
         axes: to draw on; by default those of a new figure.
     """
-    axes = dressed(axes, title, "share of points withheld", f"{loss} of the rest", width=3.4, height=3.4)
+    axes = dressed(axes, "", "", "", width=3.4, height=3.4)
+    _draw(axes, curve, loss, title)
+    legend(axes)
+    return axes
+
+
+def _draw(axes: Axes, curve: RejectionCurve, loss: str, title: str) -> None:
+    dress(axes, title, "share of points withheld", f"{loss} of the rest")
     axes.fill_between(curve.withheld, curve.random_low, curve.random_high, color=MUTED, alpha=0.2, linewidth=0)
     axes.axhline(curve.random_loss, color=MUTED, linewidth=1.2, linestyle="--", label="at random (95 % band)")
     axes.plot(curve.withheld, curve.kept_loss, color=BLUE, linewidth=2, label="highest CCE first")
@@ -55,5 +64,3 @@ def rejection_panel(
     high = max(float(curve.kept_loss[middle].max()), float(curve.random_high[middle].max()))
     margin = 0.05 * (high - low or 1.0)
     axes.set_ylim(low - margin, high + margin)
-    legend(axes)
-    return axes

@@ -58,11 +58,12 @@ def evaluation_figures(evaluation: Evaluation, *, counts: CountFit | None = None
         yield "extremes", extremes(evaluation)
     if "pit" in evaluation.scores:
         yield "reliability", reliability_diagram(evaluation)
-        yield "pit_histogram", pit_histogram(evaluation)
         # The interpreter draws a law of many values: a curve through counts would show what they cannot be.
         is_count = evaluation.predictive is not None and evaluation.predictive.is_discrete
         if evaluation.split.valid_rows >= FEWEST_INTERPRETED and not is_count:
             yield "pit_interpretation", plots.pit_interpretation(interpret_pit(pit_of(evaluation)))
+        else:
+            yield "pit_histogram", pit_histogram(evaluation)
     if (fit := counts or count_fit(evaluation)) is not None:
         yield (
             "rootogram",

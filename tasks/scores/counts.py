@@ -68,13 +68,12 @@ def randomised_coverage(pit: Array) -> list[Share]:
 
 def _own_terms(predictive: Distribution, targets: Array) -> list[Share]:
     n = len(targets)
-    to_zero, to_one = predictive.cdf(0.0), predictive.cdf(1.0)
-    zero = to_zero - predictive.cdf_left(0.0)
+    zero, one = (np.exp(predictive.log_prob(count)) for count in (0.0, 1.0))
     shares = [_share("mean", targets, predictive.mean(), float(np.sum(predictive.std() ** 2)), n)]
     for name, found, chance in (
         ("zeros", targets == 0.0, zero),
-        ("ones", targets == 1.0, to_one - to_zero),
-        ("two and more", targets >= 2.0, 1.0 - to_one),
+        ("ones", targets == 1.0, one),
+        ("two and more", targets >= 2.0, np.clip(1.0 - zero - one, 0.0, 1.0)),
     ):
         shares.append(_share(name, found, chance, float(np.sum(chance * (1.0 - chance))), n, most=1.0))
     return shares

@@ -21,7 +21,6 @@ ALL = {
     "cce_histogram",
     "extremes",
     "reliability",
-    "pit_histogram",
     "pit_interpretation",
     "rejection",
     "cce_by_slice",
