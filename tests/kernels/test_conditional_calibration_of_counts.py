@@ -8,7 +8,7 @@ import scipy.integrate
 
 from congruence.kernels import NegativeBinomial, Normal, Poisson, ZeroInflatedPoisson
 from congruence.kernels.calibration.pit_scores import mean_scores, pit_scores
-from congruence.kernels.conditional_calibration.count_scores import CountScores, projected_count_draws
+from congruence.kernels.conditional_calibration.count_scores import TAIL, CountScores, JumpScores, projected_count_draws
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.kernel_functions import RBF
@@ -32,6 +32,27 @@ def test_they_have_mean_zero_and_the_stated_variance(law: Poisson) -> None:
     np.testing.assert_allclose(drawn.var(axis=2), counts.variance, rtol=0.2, atol=0.01)
     weights = np.eye(3, dtype=np.float32)
     np.testing.assert_allclose(projected_count_draws(weights, counts, 0, 0, 99, 1), drawn[:, :, :99], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        Poisson([0.02, 3.0, 30.0]),
+        NegativeBinomial(np.array([0.02, 3.0, 300.0]), np.array([0.0, 0.4, 2.0])),
+        ZeroInflatedPoisson([2.0, 5.0, 0.3], [0.7, 0.1, 0.5]),
+    ],
+)
+def test_tables_of_each_row_s_own_counts_are_the_cdf_and_scores_by_jumps_have_their_variances(law: Poisson) -> None:
+    counts = CountScores.of(np.zeros(3), law)
+    assert counts is not None
+    table = law.quantile(np.array([[TAIL]])) + np.arange(counts.ends.shape[1])
+    np.testing.assert_allclose(law.cumulative(table), law.cdf(table), atol=1e-13)
+    jumps = JumpScores.of(np.zeros(3), law)
+    assert jumps is not None
+    np.testing.assert_array_equal(jumps.values, counts.observed)
+    some = jumps[np.array([2, 0])].variance
+    np.testing.assert_allclose(some, counts.variance[[2, 0]], rtol=1e-9)
+    np.testing.assert_array_equal(jumps.variance[[2, 0]], jumps[np.array([2, 0])].variance)
 
 
 def test_laws_that_are_no_counts_are_left_alone() -> None:
