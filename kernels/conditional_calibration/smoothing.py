@@ -135,9 +135,12 @@ class ScoreSmoothing:
     def local_means(self, vectors: Array) -> tuple[Array, Array]:
         """Local means (m, 4) and one standard error for the four of each, (m,)."""
         local = self.means + (vectors @ self.local.astype(vectors.dtype)).astype(np.float64)
+        return local, np.sqrt(np.mean(self.local_variances(vectors), axis=1))
+
+    def local_variances(self, vectors: Array) -> Array:
+        """Of the local mean of each order if the model is the truth, (m, 4)."""
         of_orders = zip(self.variance, self.inner, strict=True)
-        squares = [v * (1.0 / self.n + quadratic(vectors, one)) for v, one in of_orders]
-        return local, np.sqrt(np.mean(squares, axis=0))
+        return np.column_stack([v * (1.0 / self.n + quadratic(vectors, one)) for v, one in of_orders])
 
 
 def block_moments(vectors: Array, scores: Array, blocks: DependentBlocks) -> tuple[Array, Array]:
