@@ -1,86 +1,365 @@
-"""Level and power of the test of conditional calibration on rows that depend on each other.
+"""Level, coverage and power on rows that depend on each other.
 
-    python tests/benchmarks/dependent_rows.py [--splits S]
+    python tests/benchmarks/dependent_rows.py calibration|congruence|means|gate|look [--sizes N ...] [--splits S]
 
-A true law (standard normal at every input) whose targets follow a stationary AR(1) series or share a group's effect;
-the test as if rows were independent, and by blocks of rows. The kept record is dependent_rows.md.
+Targets have the stated law at every input and depend on each other by a Gaussian copula: a stationary AR(1) series in
+time, or an effect that the rows of a group share. Inputs are slow (smooth in time, one a group) or fast (independent).
+The kept record is dependent_rows.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import time as clock
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
+import scipy.special
+import scipy.stats
 from scipy.signal import lfilter
 
-from congruence.kernels import Normal
-from congruence.kernels.conditional_calibration.prepared import prepare_calibration
+from congruence.kernels import RBF, Distribution, Normal, Poisson, Samples, Split, prepare
+from congruence.kernels.calibration.pit import pit_values
+from congruence.kernels.calibration.pit_scores import pit_scores
+from congruence.kernels.calibration.regression import even_levels
+from congruence.kernels.conditional_calibration.local_reading import local_reading
+from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
+from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
-from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.congruence.difference import difference_of_influences
+from congruence.kernels.congruence.result import CongruenceResult
+from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence, TooFewBlocksError
+from congruence.kernels.dependence.correlation import correlations
+from congruence.kernels.dependence.scores import pair_blocks
+from congruence.kernels.resampling.aggregation import ScoreStatistics
+from congruence.kernels.scores import point_scores
+from congruence.tasks.comparison import ComparedVersion, compare_pair
+from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.scores.dependence import blocks_of_means, correlated_rows
+from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, INFLUENCE, Metric, SplitSummary
 
 SETTINGS = CalibrationSettings(draws=199, directions=50, own_directions=10)
+MEMBERS, POWERED = 20, 100
+AT = 0.05
 
 
-def series(n: int, rho: float, rng: np.random.Generator) -> np.ndarray:
-    """Standard normal at every time, with lag-1 correlation rho."""
-    noise = rng.standard_normal(n)
-    noise[1:] *= np.sqrt(1.0 - rho**2)
-    return np.asarray(lfilter([1.0], [1.0, -rho], noise))
+@dataclass(frozen=True)
+class Case:
+    """How rows depend on each other: AR(1) of ``rho`` in time, or groups of ``size`` with correlation ``rho``."""
+
+    n: int
+    rho: float
+    slow: bool
+    size: int = 0
+
+    def __str__(self) -> str:
+        kind = f"AR(1) {self.rho:g}" if not self.size else f"groups of {self.size}"
+        inputs = ("shared" if self.slow else "own") if self.size else ("slow" if self.slow else "fast")
+        return f"{kind} | {self.n:,} | {inputs}"
+
+    def z(self, rng: np.random.Generator) -> np.ndarray:
+        """Standard normal at every row."""
+        noise = rng.standard_normal(self.n)
+        if not self.size:
+            noise[1:] *= np.sqrt(1.0 - self.rho**2)
+            return np.asarray(lfilter([1.0], [1.0, -self.rho], noise))
+        shared = np.repeat(rng.standard_normal(self.n // self.size), self.size)
+        return np.sqrt(self.rho) * shared + np.sqrt(1.0 - self.rho) * noise
+
+    def inputs(self) -> np.ndarray:
+        """(n, 3)."""
+        rng = np.random.default_rng(3)
+        if self.slow and self.size:
+            return np.repeat(rng.standard_normal((self.n // self.size, 3)), self.size, axis=0)
+        if self.slow:
+            t = np.arange(self.n) / self.n
+            return np.column_stack([np.sin(6.0 * t), np.cos(4.0 * t), t])
+        return rng.standard_normal((self.n, 3))
+
+    @property
+    def named(self) -> dict[str, np.ndarray]:
+        """The column that says so."""
+        return {"groups": np.arange(self.n) // self.size} if self.size else {"time": np.arange(self.n)}
+
+    @property
+    def dependence(self) -> RowDependence:
+        found = RowDependence.of(self.n, **self.named)
+        assert found is not None
+        return found
 
 
-def inputs(n: int, kind: str, rng: np.random.Generator) -> np.ndarray:
-    """Slow: smooth in time; fast: independent; shared: one input a group of 5."""
-    t = np.arange(n) / n
-    if kind == "slow":
-        return np.column_stack([np.sin(6.0 * t), np.cos(4.0 * t), t])
-    if kind == "shared":
-        return np.repeat(rng.standard_normal((n // 5, 3)), 5, axis=0)
-    return rng.standard_normal((n, 3))
+def cases(sizes: list[int]) -> Iterator[Case]:
+    """All of them, of the sizes that are asked for."""
+    for rho in (0.5, 0.9):
+        yield from (Case(n, rho, slow) for n in sizes for slow in (True, False))
+    yield from (Case(n, 0.5, slow, size) for size in (5, 50) for n in sizes for slow in (True, False) if n >= 10 * size)
+
+
+def spread(x: np.ndarray) -> np.ndarray:
+    """Of the targets where it depends on the input, mean square 1."""
+    found = np.exp(0.5 * (x[:, 0] - x[:, 0].mean()) / x[:, 0].std())
+    return np.asarray(found / np.sqrt(np.mean(found**2)))
+
+
+def heavy(z: np.ndarray) -> np.ndarray:
+    """Student's t of 3 degrees of freedom with variance 1, at the same levels."""
+    return np.asarray(scipy.special.stdtrit(3.0, scipy.special.ndtr(z)) / np.sqrt(3.0))
+
+
+def counts(z: np.ndarray, mean: float) -> np.ndarray:
+    return np.asarray(scipy.stats.poisson.ppf(scipy.special.ndtr(z), mean))
+
+
+class Shares(dict[str, list[float]]):
+    """Shares of the splits in which something holds; a split that is refused is not counted in them."""
+
+    def add(self, name: str, value: float) -> None:
+        self.setdefault(name, []).append(value)
+
+    def tested(
+        self, name: str, prepared: PreparedCalibration, y: np.ndarray, law: Distribution, named: dict[str, np.ndarray]
+    ) -> ConditionalCalibrationTest | None:
+        """One test of calibration; None where there are fewer than ten blocks."""
+        try:
+            test = prepared.test_version(y, law, **named)
+        except TooFewBlocksError:
+            return None
+        self.add(name, test.p_value <= AT)
+        return test
+
+    def row(self, case: Case, splits: int, names: str) -> str:
+        """Of the table; refused are splits without blocks."""
+        shares = []
+        for name in (each.strip() for each in names.split(",")):
+            values = self.get(name)
+            form = ".0f" if name == "blocks" else ".3f"
+            shares.append("" if not values else format(float(np.mean(values)), form))
+        return f"| {case} | {splits - len(self.get('blocks', []))} | " + " | ".join(shares) + " |"
+
+
+def calibration(case: Case, splits: int, powered: int) -> str:
+    """Level as independent rows and by blocks of normal, count and ensemble laws; power; coverage of an effect."""
+    x, law, rng = case.inputs(), Normal(np.zeros(case.n), 1.0), np.random.default_rng([case.n, int(10 * case.rho), 1])
+    prepared = prepare_calibration(x, settings=SETTINGS)
+    biased = Normal(np.full(case.n, -0.3), 1.0)
+    fixed = np.random.default_rng(11)
+    theta = np.mean([prepared.test_version(fixed.standard_normal(case.n), biased).effects["bias"].estimate
+                     for _ in range(100)])  # fmt: skip
+    found, named = Shares(), case.named
+    for split in range(splits):
+        z = case.z(rng)
+        members = Samples(rng.standard_normal((case.n, MEMBERS)))
+        by_blocks = found.tested("normal", prepared, z, law, named)
+        if by_blocks is None:
+            continue
+        found.add("blocks", by_blocks.blocks or case.n)
+        found.tested("independent", prepared, z, law, {})
+        found.tested("counts", prepared, counts(z, 0.5), Poisson(np.full(case.n, 0.5)), named)
+        found.tested("ensemble", prepared, z, members, named)
+        off = found.tested("bias .3", prepared, z, biased, named)
+        if off is not None:
+            found.add("covered", off.effects["bias"].low <= theta <= off.effects["bias"].high)
+        if split < powered:
+            found.tested("one spread", prepared, spread(x) * z, law, named)
+            found.tested("tails", prepared, heavy(z), law, named)
+    return found.row(case, splits, CALIBRATION)
+
+
+def congruence(case: Case, splits: int, powered: int) -> str:
+    """The congruence test, band, interval, and paired difference."""
+    x, rng = case.inputs(), np.random.default_rng([case.n, int(10 * case.rho), 2])
+    split: Split = prepare(x, input_kernel=RBF(0.5), **case.named)  # type: ignore[arg-type]
+    plain: Split = prepare(x, input_kernel=RBF(0.5)) if case.n < 5_000 else split
+    at = np.zeros(case.n)
+    versions = {"true": Normal(at, 1.0), "up": Normal(at + 0.2, 1.0), "down": Normal(at - 0.2, 1.0),
+                "off": Normal(at + 0.4, 1.0)}  # fmt: skip
+    found, kept = Shares(), Shares()
+    for number in range(splits):
+        z = case.z(rng)
+        try:
+            results = split.congruence_errors(z, versions, uncertainty=True, output_kernel=RBF(0.5))
+            test = split.congruence_test(z, versions["true"], draws=99)
+            blocks = pair_blocks(split.dependence, z, versions["up"], versions["down"])
+        except TooFewBlocksError:
+            continue
+        band = split.expected_congruence(z, versions["true"], results["true"], output_kernel=RBF(0.5))
+        found.add("blocks", test.blocks or case.n)
+        found.add("normal", test.p_value <= AT)
+        found.add("in band", band.low <= results["true"].mean <= band.high)
+        for name in ("true", "off"):
+            kept.setdefault(name, []).extend((results[name].mean, *results[name].interval()))
+        found.add("equal differ", _differ(results["up"], results["down"], blocks))
+        if plain is not split:
+            found.add("independent", plain.congruence_test(z, versions["true"], draws=99).p_value <= AT)
+        if number < powered:
+            found.add("bias .4", split.congruence_test(z, versions["off"], draws=99).p_value <= AT)
+            found.add("better", _differ(results["true"], results["off"], blocks))
+    for name, values in kept.items():
+        mean, low, high = np.reshape(values, (-1, 3)).T
+        found[f"covers {name}"] = list((low <= mean.mean()) & (mean.mean() <= high))
+    return found.row(case, splits, CONGRUENCE)
+
+
+def _differ(first: CongruenceResult, second: CongruenceResult, blocks: DependentBlocks | None) -> bool:
+    one, two = first.uncertainty, second.uncertainty
+    assert one is not None
+    assert two is not None
+    shares = one.blocks == two.blocks
+    return difference_of_influences(one.influence, two.influence, blocks, shares_signs=shares).p_value <= AT
+
+
+def means(case: Case, splits: int, powered: int) -> str:
+    """Intervals of means over points by blocks, and as if rows were independent."""
+    rng = np.random.default_rng([case.n, int(10 * case.rho), 3])
+    law = Normal(np.full(case.n, 0.3), 1.0)
+    far = np.random.default_rng(13).standard_normal(1_000_000)
+    truth = _means_of(far, Normal(np.full(len(far), 0.3), 1.0))
+    ece = {f"level {k}": float(level) for k, level in enumerate(even_levels())}
+    error = float(np.mean([abs(truth[name] - centre) for name, centre in ece.items()]))
+    found = Shares()
+    for _ in range(splits):
+        z = case.z(rng)
+        columns = _columns(z, law)
+        blocks = blocks_of_means(case.dependence, columns, law, z).blocks
+        if blocks is None:
+            continue
+        found.add("blocks", blocks.count)
+        by_blocks = ScoreStatistics.of(columns, keys=blocks.labels)
+        estimates = by_blocks.estimates(blocks=blocks, resamples=500)
+        plain = ScoreStatistics.of(columns).estimates(resamples=500)
+        for name in ("nll", "crps", "absolute_error", "coverage"):
+            found.add(name, estimates[name].low <= truth[name] <= estimates[name].high)
+        found.add("independent", plain["nll"].low <= truth["nll"] <= plain["nll"].high)
+        item = by_blocks.mean_absolute_deviation(ece, blocks=blocks, resamples=500)
+        found.add("ece", item.low <= error <= item.high)
+    return found.row(case, splits, MEANS)
+
+
+def _columns(y: np.ndarray, law: Distribution) -> dict[str, np.ndarray]:
+    pit, points = pit_values(y, law), point_scores(law, y)
+    levels = {f"level {k}": pit <= level for k, level in enumerate(even_levels())}
+    chosen = {name: points[name] for name in ("nll", "crps", "absolute_error")}
+    return {**chosen, "coverage": np.abs(pit - 0.5) <= 0.45, **levels}
+
+
+def _means_of(y: np.ndarray, law: Distribution) -> dict[str, float]:
+    return {name: float(np.mean(values)) for name, values in _columns(y, law).items()}
+
+
+def gate(case: Case, splits: int, powered: int) -> str:
+    """Releases that are worse by exactly the margin, and how often the gate's rule would promote them."""
+    x, rng = case.inputs(), np.random.default_rng([case.n, int(10 * case.rho), 4])
+    split = prepare(x, input_kernel=RBF(0.5), **case.named)  # type: ignore[arg-type]
+    at = np.zeros(case.n)
+    laws = {"in use": Normal(at + 0.2, 1.0), "same": Normal(at + 0.4, 1.0), "other": Normal(at - 0.4, 1.0)}
+    kept: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    refused = 0
+    for number in range(splits):
+        z = case.z(rng)
+        try:
+            results = split.congruence_errors(z, laws, uncertainty=True, output_kernel=RBF(0.5))
+            versions = {name: _compared(case, z, law, results[name]) for name, law in laws.items()}
+            for name in ("same", "other"):
+                differences = compare_pair(versions[name], versions["in use"], resamples=400, seed=number).differences
+                for metric in ("cce_mean", "nll_mean", "crps_mean", "mae"):
+                    item = differences[metric]
+                    kept.setdefault((name, metric), []).append((item.difference, item.high))
+        except TooFewBlocksError:
+            refused += 1
+    shares = []
+    for values in kept.values():
+        found = np.array(values)
+        shares.append(f"{np.mean(found[:, 1] < found[:, 0].mean()):.3f}")
+    return f"| {case} | {refused} | " + " | ".join(shares) + " |"
+
+
+def _compared(case: Case, y: np.ndarray, law: Normal, result: CongruenceResult) -> ComparedVersion:
+    uncertainty, points = result.uncertainty, point_scores(law, y)
+    assert uncertainty is not None
+    influence = uncertainty.influence
+    column = {"row_group" if case.size else "row_time": next(iter(case.named.values()))}
+    keys, valid = np.arange(case.n).astype(str), np.ones(case.n, dtype=bool)
+    scores = pd.DataFrame(
+        {"key": keys, "valid": valid, "pit": pit_values(y, law), "cce": result.values, **points, **column}
+    )
+    metrics = {"cce_mean": Metric(influence.mean), "cce_squared_mean": Metric(influence.squared_mean)}
+    metrics |= {DEPENDENT_BLOCKS: Metric(float(uncertainty.blocks or case.n))}
+    table = pd.DataFrame(dict(zip(INFLUENCE, (keys, influence.squared, influence.root), strict=True)))
+    name = f"{float(law.loc[0]):g}"
+    return ComparedVersion(
+        ModelVersion("angle", name, f"models:/angle/{name}"),
+        SplitSummary("test", "1", case.n, case.n),
+        "exact",
+        "1",
+        metrics,
+        scores,
+        influence=table,
+        influence_noise=influence.noise,
+        rows_digest="1",
+    )
+
+
+def look(splits: int) -> None:
+    """False alarms of the look for correlation on independent rows, and how often AR(1) series are found."""
+    print("| rows | n | looks | found | standard error |\n|---|---:|---:|---:|---:|")
+    for n in (200, 1_000, 5_000):
+        for rho, shown in ((0.0, splits), (0.1, splits // 10), (0.3, splits // 10)):
+            case, rng, found = Case(n, rho, True), np.random.default_rng([n, int(10 * rho), 5]), 0
+            groups = {"shop": np.arange(n) // 4, "patient": rng.permutation(np.arange(n) // 10)}
+            for seed in range(shown):
+                scores = pit_scores(scipy.special.ndtr(case.z(rng)))
+                found += any(each.is_found for each in correlations(scores, groups=groups, seed=seed))
+            share = found / shown
+            named = "independent" if rho == 0.0 else f"AR(1) {rho:g}"
+            print(f"| {named} | {n:,} | 3 | {share:.4f} | {np.sqrt(share * (1 - share) / shown):.4f} |", flush=True)
+    n, shown = 1_000, splits // 5
+    x, law = Case(n, 0.0, True).inputs(), Normal(np.zeros(n), 1.0)
+    smoother = prepare(x, input_kernel=RBF(0.5)).smoother
+    faults = {"bias .5": 0.5, "slope in a slow input": 0.5 * x[:, 0], "wave in it": 0.7 * np.sin(6.0 * x[:, 0])}
+    for name, fault in faults.items():  # independent rows, and a version that is wrong
+        rng, found = np.random.default_rng(6), 0
+        for seed in range(shown):
+            y = rng.standard_normal(n) + fault
+            reading = local_reading(smoother, pit_values(y, law), None)
+            alarm = correlated_rows(y, law, reading, keys=np.arange(n), labels=pd.DataFrame(), embeddings=x, seed=seed)
+            found += alarm is not None
+        share = found / shown
+        error = np.sqrt(share * (1 - share) / shown)
+        print(f"| independent, wrong: {name} | {n:,} | 1 | {share:.4f} | {error:.4f} |", flush=True)
+
+
+CALIBRATION = "independent, blocks, normal, counts, ensemble, covered, bias .3, one spread, tails"
+CONGRUENCE = "independent, blocks, normal, in band, covers true, covers off, equal differ, bias .4, better"
+MEANS = "independent, blocks, nll, crps, absolute_error, coverage, ece"
+GATE = "same cce, same nll, same crps, same mae, other cce, other nll, other crps, other mae"
+PARTS = {
+    "calibration": (calibration, CALIBRATION),
+    "congruence": (congruence, CONGRUENCE),
+    "means": (means, MEANS),
+    "gate": (gate, GATE),
+}
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the table of a part."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--splits", type=int, default=100)
-    splits = parser.parse_args().splits
-    cases = [("AR(1) .5", n, kind) for n in (500, 1000) for kind in ("slow", "fast")]
-    cases += [("AR(1) .9", n, kind) for n in (500, 1000, 5000) for kind in ("slow", "fast")]
-    cases = [("groups of 5", 600, kind) for kind in ("fast", "shared")] + cases
-    print(
-        "| rows | n | inputs | independent: level | blocks: level | blocks | refused | bias .3 | spread 1.5 | CPU s |"
-    )
-    print("|---|---:|---|---:|---:|---:|---:|---:|---:|---:|")
-    for name, n, kind in cases:
-        rng, started = np.random.default_rng([n, len(kind), len(name)]), clock.process_time()
-        prepared = prepare_calibration(inputs(n, kind, rng), settings=SETTINGS)
-        law, groups = Normal(np.zeros(n), 1.0), np.repeat(np.arange(n // 5), 5)
-        found = np.zeros(4)
-        blocks = refused = powered = 0
-        for split in range(splits):
-            if name.startswith("AR"):
-                y, how = series(n, float(name[-2:]), rng), {"time": np.arange(n)}
-            else:
-                y = np.sqrt(0.5) * (np.repeat(rng.standard_normal(n // 5), 5) + rng.standard_normal(n))
-                how = {"groups": groups}
-            try:
-                by_blocks = prepared.test_version(y, law, **how)
-            except InvalidInputError:  # fewer than ten runs
-                refused += 1
-                continue
-            blocks += by_blocks.blocks or n
-            found[:2] += prepared.test_version(y, law).p_value <= 0.05, by_blocks.p_value <= 0.05
-            if split % 2 == 0:
-                powered += 1
-                found[2] += prepared.test_version(y + 0.3, law, **how).p_value <= 0.05
-                found[3] += prepared.test_version(1.5 * y, law, **how).p_value <= 0.05
-        tested = max(splits - refused, 1)
-        level, power = found[:2] / tested, found[2:] / max(powered, 1)
-        print(
-            f"| {name} | {n:,} | {kind} | {level[0]:.2f} | {level[1]:.2f} | {blocks / tested:.0f} | {refused} | "
-            f"{power[0]:.2f} | {power[1]:.2f} | {clock.process_time() - started:.0f} |",
-            flush=True,
-        )
+    parser.add_argument("part", choices=[*PARTS, "look"])
+    parser.add_argument("--sizes", type=int, nargs="*", default=[500, 1000, 5000])
+    parser.add_argument("--splits", type=int, default=400)
+    parser.add_argument("--powered", type=int, default=POWERED)
+    arguments = parser.parse_args()
+    if arguments.part == "look":
+        return look(arguments.splits)
+    run, names = PARTS[arguments.part]
+    columns = ["rows", "n", "inputs", "refused", *names.split(", "), "CPU s"]
+    print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|")
+    for case in cases(arguments.sizes):
+        started = clock.process_time()
+        row = run(case, arguments.splits, arguments.powered)
+        print(f"{row} {clock.process_time() - started:.0f} |", flush=True)
+    return None
 
 
 if __name__ == "__main__":
