@@ -8,12 +8,15 @@ import numpy as np
 
 from congruence.flows.evaluation.splits import open_planned
 from congruence.kernels.arrays import Array
+from congruence.kernels.dependence.blocks import RowDependence
+from congruence.kernels.dependence.hold_out import sample
 from congruence.kernels.streams import stream
 from congruence.tasks.data import Split, SplitSettings
 from congruence.tasks.data.chosen_rows import split_of_rows
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 ROWS = 2_000
+_PURPOSE = "rows of a quick look"
 SHARDS = 32
 """A sample is of rows from so many shards at the most: of a large split, only those are read."""
 
@@ -45,8 +48,12 @@ def _sampled(settings: SplitSettings, evaluation: EvaluationSettings, rows: int)
 
 
 def _drawn(split: Split, rows: int) -> Array:
-    """Numbers of rows drawn without replacement from some shards, ascending."""
-    draw = stream(0, "rows of a quick look")
+    """Numbers of rows drawn without replacement, ascending: from some shards; whole groups or stretches of time."""
+    design = split.design()
+    dependence = RowDependence.of(split.rows, groups=design.groups, time=design.time)
+    if dependence is not None:
+        return sample(dependence, rows, 0, _PURPOSE)
+    draw = stream(0, _PURPOSE)
     places = np.sort(draw.choice(len(split.shards), size=min(SHARDS, len(split.shards)), replace=False))
     held = np.concatenate([np.arange(split.shards[place].start, split.shards[place].stop) for place in places])
     return np.sort(draw.choice(held, size=min(rows, len(held)), replace=False))

@@ -37,6 +37,9 @@ from congruence.kernels.conditional_calibration.recalibration_parts import (
     fit_parts,
     fit_shape,
 )
+from congruence.kernels.dependence.blocks import DependentBlocks
+from congruence.kernels.dependence.hold_out import Folds
+from congruence.kernels.dependence.hold_out import folds as folds_of
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.recalibrated import score_intervals
@@ -50,6 +53,8 @@ RIDGES = (np.inf, 100.0, 10.0, 1.0, 0.1)
 
 SHAPES = ((np.inf, 0.5), (np.inf, 1.0), (10.0, 0.5), (10.0, 1.0), (1.0, 1.0))
 """Of H: ridge, and its share in the mixture with the identity."""
+
+_FOLDS = "recalibration folds"
 
 FORM_ROWS = 20_000
 """Rows on which the form is chosen; its parameters are fitted on all of them."""
@@ -80,6 +85,7 @@ def fit_recalibration(
     folds: int = FOLDS,
     seed: int = 0,
     keys: Any | None = None,
+    blocks: DependentBlocks | None = None,
 ) -> Recalibration:
     """Fit the recalibration of one version on labelled rows, with cross-fitted maps of these rows.
 
@@ -90,17 +96,19 @@ def fit_recalibration(
         folds: K; a row's own map comes from the K - 1 folds without it, and so does the choice of its form.
         seed: of the folds and of the random points in jumps of F.
         keys: names of the rows, on which both depend; row numbers by default.
+        blocks: of rows that depend on each other: no fold divides one, and gains are judged by their sums within them.
 
     Raises:
         InvalidInputError: rows that do not match, fewer than 10 a fold, or laws without levels to map.
     """
-    scores, fold, split = _in_folds(features, y, predictive, folds, seed, keys)
+    scores, found, split = _in_folds(features, y, predictive, folds, seed, keys, blocks)
+    fold = found.numbers
     forms = [_chosen_form(split, without) for without in range(folds)]
     held_out = np.empty((len(scores), len(LEVELS)))
     for k in range(folds):
-        inside = fold != k
+        inside, outside = (fold != k) & ~found.beside_cuts, fold == k
         fitted = fit_parts(Design(features.values[inside]), scores[inside], forms[k])
-        held_out[~inside] = fitted.at(features.values[~inside])
+        held_out[outside] = fitted.at(features.values[outside])
     maps = [normal_score_map(held_out[fold == k], forms[k]) for k in range(folds)]
     place = np.argsort(np.concatenate([np.flatnonzero(fold == k) for k in range(folds)]))
     whole = _whole_map(features, scores, split)
@@ -115,34 +123,41 @@ def fit_recalibration_map(
     folds: int = FOLDS,
     seed: int = 0,
     keys: Any | None = None,
+    blocks: DependentBlocks | None = None,
 ) -> RecalibrationMap:
     """The map of ``fit_recalibration`` without its twin on the rows themselves, for a sixth of the work.
 
     Raises:
         InvalidInputError: see ``fit_recalibration``.
     """
-    scores, _, split = _in_folds(features, y, predictive, folds, seed, keys)
+    scores, _, split = _in_folds(features, y, predictive, folds, seed, keys, blocks)
     return _whole_map(features, scores, split)
 
 
 def _in_folds(
-    features: InputFeatures, y: Any, predictive: Distribution, folds: int, seed: int, keys: Any | None
-) -> tuple[NormalScores, Array, _Split]:
+    features: InputFeatures,
+    y: Any,
+    predictive: Distribution,
+    count: int,
+    seed: int,
+    keys: Any | None,
+    blocks: DependentBlocks | None,
+) -> tuple[NormalScores, Folds, _Split]:
     """The scores of all rows, the fold of each, and the rows on which the form is chosen."""
     targets = matched_targets(predictive, y)
     n = len(targets)
     if len(features) != n:
         raise InvalidInputError(f"y: {n} rows, but the features have {len(features)}; they must match row by row")
-    if folds < 2 or n < 10 * folds:
-        raise InvalidInputError(f"folds: {folds} folds of {n} rows; give 2 or more folds of at least 10 rows each")
+    if count < 2 or n < 10 * count:
+        raise InvalidInputError(f"folds: {count} folds of {n} rows; give 2 or more folds of at least 10 rows each")
     names = np.arange(n) if keys is None else keys
     jumps = keyed_uniforms(names, seed, "points in jumps")
     scores = NormalScores(*score_intervals(predictive, targets), jumps)
-    order = np.argsort(keyed_uniforms(names, seed, "recalibration folds"), kind="stable")
-    fold = np.empty(n, dtype=np.intp)
-    fold[order] = np.arange(n) % folds
-    few = order[:FORM_ROWS]
-    return scores, fold, _Split(features.values[few], scores[few], fold[few])
+    found = folds_of(names, count, seed, _FOLDS, blocks)
+    order = np.argsort(keyed_uniforms(names, seed, _FOLDS), kind="stable")
+    few = order[~found.beside_cuts[order]][:FORM_ROWS]
+    within = None if blocks is None else blocks.of_rows(few).labels
+    return scores, found, _Split(features.values[few], scores[few], found.numbers[few], within)
 
 
 def _whole_map(features: InputFeatures, scores: NormalScores, split: _Split) -> RecalibrationMap:
@@ -158,6 +173,8 @@ class _Split:
     features: Array
     scores: NormalScores
     fold: Array
+    within: Array | None = None
+    """The block of each row, where rows depend on each other."""
     _designs: dict[frozenset[int], Design] = field(default_factory=dict)
 
     def without(self, *folds: int) -> tuple[Design, NormalScores]:
@@ -166,6 +183,11 @@ class _Split:
         if key not in self._designs:
             self._designs[key] = Design(self.features[rows])
         return self._designs[key], self.scores[rows]
+
+    def blocks_of(self, folds: list[int]) -> Array | None:
+        """The block of each row of these folds, one fold after the other."""
+        within = self.within
+        return None if within is None else np.concatenate([within[self.fold == k] for k in folds])
 
 
 def _chosen_form(split: _Split, without: int | None) -> Form:
@@ -191,7 +213,7 @@ def _chosen_form(split: _Split, without: int | None) -> Form:
                 values = fit_shape(design, moves[key], judged).at(split.features[outside])
                 gained.append(_log_score(values, split.scores[outside], judged))
         table = np.column_stack([np.concatenate(gained) for gained in gains])
-        form = replace(form, **{part: options[_simplest(table)]})
+        form = replace(form, **{part: options[_simplest(table, split.blocks_of(inner))]})
     return form
 
 
@@ -207,10 +229,18 @@ def _log_score(values: Array, scores: NormalScores, form: Form) -> Array:
     return gains
 
 
-def _simplest(gains: Array) -> int:
-    """No change, the first column, unless the best is two standard errors ahead; else the first within one of it."""
+def _simplest(gains: Array, within: Array | None) -> int:
+    """No change, the first column, unless the best is two standard errors ahead; else the first within one of it.
+
+    Standard errors by sums within blocks (n,), where rows depend on each other.
+    """
     best = gains[:, int(np.argmax(gains.mean(axis=0)))]
     behind = best[:, None] - gains
-    error = behind.std(axis=0, ddof=1) / np.sqrt(len(gains))
+    if within is None:
+        error = behind.std(axis=0, ddof=1) / np.sqrt(len(gains))
+    else:
+        labels = np.unique(within, return_inverse=True)[1].reshape(-1)
+        blocks = DependentBlocks(labels, int(labels.max()) + 1, "")
+        error = np.array([blocks.standard_error(column) for column in behind.T])
     error[0] *= 2.0
     return int(np.argmax(behind.mean(axis=0) <= error))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ from congruence.kernels.conditional_calibration.recalibration_map import Recalib
 from congruence.kernels.congruence.difference import difference_of_influences
 from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.congruence.prepared import PreparedCongruence
+from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
+from congruence.kernels.dependence.scores import pair_blocks, version_blocks
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.recalibrated import recalibrated
 from congruence.kernels.gram.operator import RegularizedGram
@@ -80,10 +82,12 @@ def recalibration_preview(
         InvalidInputError: see ``fit_recalibration``.
     """
     targets = matched_targets(predictive, y)
-    fitted = fit_recalibration(input_features(prepared.spectrum), targets, predictive, seed=seed, keys=keys)
+    features, own = input_features(prepared.spectrum), version_blocks(prepared.dependence, targets, predictive)
+    fitted = fit_recalibration(features, targets, predictive, seed=seed, keys=keys, blocks=own)
     after = recalibrated(predictive, fitted.held_out)
-    changes = _scored(targets, predictive, after)
-    changes["cce"] = _congruence(prepared, targets, predictive, after, output_kernel, seed)
+    blocks = pair_blocks(prepared.dependence, targets, predictive, after)
+    changes = _scored(targets, predictive, after, blocks)
+    changes["cce"] = _congruence(prepared, targets, predictive, after, output_kernel, seed, blocks)
     return RecalibrationPreview(changes, after, fitted)
 
 
@@ -112,6 +116,7 @@ class RehearsalSplit:
 
     Attributes:
         for_fitting: which rows the fit sees, (n,) booleans.
+        dependence: which of the n rows depend on each other.
         features: of those.
         points: inputs of the others, (m, d).
         prepared: their system, which has seen nothing of the fit's.
@@ -119,6 +124,7 @@ class RehearsalSplit:
     """
 
     for_fitting: Array = field(repr=False)
+    dependence: RowDependence | None = field(repr=False)
     features: InputFeatures = field(repr=False)
     points: Array = field(repr=False)
     prepared: PreparedCongruence = field(repr=False)
@@ -126,7 +132,13 @@ class RehearsalSplit:
 
 
 def rehearsal_split(
-    x: Any, for_fitting: Any, *, input_kernel: Kernel, regularization: float = 0.1, seed: int = 0
+    x: Any,
+    for_fitting: Any,
+    *,
+    input_kernel: Kernel,
+    regularization: float = 0.1,
+    seed: int = 0,
+    dependence: RowDependence | None = None,
 ) -> RehearsalSplit:
     """Systems of the rows for fitting and of the others, each its own, so that nothing of one is seen by the other.
 
@@ -136,6 +148,7 @@ def rehearsal_split(
         input_kernel: of the protocol.
         regularization: lambda.
         seed: of landmarks and draws.
+        dependence: which of the n rows depend on each other; none on both sides (``kernels.dependence.hold_out``).
 
     Raises:
         InvalidInputError: fewer than two rows held out.
@@ -144,7 +157,10 @@ def rehearsal_split(
     fit = gram_spectrum(RegularizedGram(points[fitting], input_kernel, regularization))
     held_out = points[~fitting]
     prepared = prepare(held_out, input_kernel=input_kernel, regularization=regularization)
-    return RehearsalSplit(fitting, input_features(fit), held_out, prepared, prepare_calibration(prepared, seed=seed))
+    if dependence is not None:
+        prepared = replace(prepared, dependence=dependence.of_rows(~fitting))
+    calibration = prepare_calibration(prepared, seed=seed)
+    return RehearsalSplit(fitting, dependence, input_features(fit), held_out, prepared, calibration)
 
 
 def recalibration_rehearsal(
@@ -167,27 +183,35 @@ def recalibration_rehearsal(
     targets = matched_targets(predictive, y)
     names = np.arange(len(targets)) if keys is None else np.asarray(keys)
     fitting, held_out = np.flatnonzero(split.for_fitting), np.flatnonzero(~split.for_fitting)
-    found = fit_recalibration_map(split.features, targets[fitting], predictive[fitting], seed=seed, keys=names[fitting])
+    known = None if split.dependence is None else split.dependence.of_rows(fitting)
+    own = version_blocks(known, targets[fitting], predictive[fitting])
+    found = fit_recalibration_map(
+        split.features, targets[fitting], predictive[fitting], seed=seed, keys=names[fitting], blocks=own
+    )
     before, targets = predictive[held_out], targets[held_out]
     after = before if found.changes_nothing else found(split.points, before)
-    changes = _scored(targets, before, after)
-    changes["cce"] = _congruence(split.prepared, targets, before, after, None, seed)
+    blocks = pair_blocks(split.prepared.dependence, targets, before, after)
+    changes = _scored(targets, before, after, blocks)
+    changes["cce"] = _congruence(split.prepared, targets, before, after, None, seed, blocks)
     laws = [before] if after is before else [before, after]
-    tests = split.calibration.test_versions(targets, laws, keys=names[held_out], seed=seed)
+    judged = split.prepared.dependence or RowDependence()
+    tests = split.calibration.test_versions(
+        targets, laws, keys=names[held_out], seed=seed, groups=judged.groups, time=judged.time
+    )
     p_values = (tests[0].p_value, tests[-1].p_value)
     return RecalibrationRehearsal(changes, p_values, len(held_out), len(fitting), found)
 
 
-def _scored(y: Array, before: Distribution, after: Distribution) -> dict[str, Change]:
+def _scored(y: Array, before: Distribution, after: Distribution, blocks: DependentBlocks | None) -> dict[str, Change]:
     """The changes of CRPS, of the absolute error of the mean and, where both laws have a finite one, of NLL."""
     changes = {
-        "crps": _paired(_crps(before, y), _crps(after, y)),
-        "mae": _paired(np.abs(y - before.mean()), np.abs(y - after.mean())),
+        "crps": _paired(_crps(before, y), _crps(after, y), blocks),
+        "mae": _paired(np.abs(y - before.mean()), np.abs(y - after.mean()), blocks),
     }
     if before.has_density() and after.has_density():
         scores = [negative_log_likelihood(y, law, infinite="keep") for law in (before, after)]
         if all(np.isfinite(score).all() for score in scores):
-            changes["nll"] = _paired(*scores)
+            changes["nll"] = _paired(*scores, blocks)
     return changes
 
 
@@ -200,13 +224,12 @@ def _crps(law: Distribution, y: Array) -> Array:
     return np.asarray(np.mean(np.abs(law.values - y[:, None]), axis=1) - half_difference)
 
 
-def _paired(before: Array, after: Array) -> Change:
+def _paired(before: Array, after: Array, blocks: DependentBlocks | None) -> Change:
     difference = after - before
-    return Change(
-        float(np.mean(before)),
-        float(np.mean(after)),
-        float(np.std(difference, ddof=1) / np.sqrt(len(difference))),
-    )
+    error = float(np.std(difference, ddof=1) / np.sqrt(len(difference)))
+    if blocks is not None:
+        error = blocks.standard_error(difference)
+    return Change(float(np.mean(before)), float(np.mean(after)), error)
 
 
 def _congruence(
@@ -216,11 +239,12 @@ def _congruence(
     after: Distribution,
     output_kernel: Kernel | None,
     seed: int,
+    blocks: DependentBlocks | None,
 ) -> Change:
     versions = {"before": before} if after is before else {"before": before, "after": after}
     results = prepared.congruence_errors(y, versions, output_kernel=output_kernel, seed=seed, uncertainty=True)
     influences = [result.uncertainty.influence for result in results.values() if result.uncertainty is not None]
     if after is before:
         return Change(results["before"].mean, results["before"].mean, 0.0)
-    difference = difference_of_influences(influences[1], influences[0])
+    difference = difference_of_influences(influences[1], influences[0], blocks, shares_signs=blocks is None)
     return Change(results["before"].mean, results["after"].mean, difference.mean_standard_error)

@@ -25,9 +25,6 @@ FEWEST_BLOCKS = 10
 FOLDS = 10
 """Parts of the blocks, each of which is judged by a fit of the others."""
 
-RUNS_TOGETHER = 5
-"""Runs of time that go into one half together: at each change of halves one of them is left out."""
-
 _LARGEST_CORRELATION = 0.98
 
 
@@ -89,21 +86,6 @@ class DependentBlocks:
     def folds(self) -> Array:
         """Which of ``FOLDS`` parts each row is in, whole blocks at random, (n,)."""
         return np.asarray(stream(0, "folds of blocks").permutation(self.count)[self.labels] % FOLDS)
-
-    def halves(self, seed: int = 0) -> tuple[Array, Array]:
-        """Two parts of the rows that do not depend on each other, as masks (n,): no block is divided.
-
-        Of runs of time five go together, and the run before each change of parts is in neither.
-        """
-        rng = stream(seed, "halves of blocks")
-        if self.kind != "time":
-            first = rng.permutation(self.count)[self.labels] < (self.count + 1) // 2
-            return first, ~first
-        together = min(RUNS_TOGETHER, self.count // 4)
-        parts = rng.permutation(-(-self.count // together)) % 2
-        of_run = parts[np.arange(self.count) // together]
-        left_out = np.append(of_run[1:] != of_run[:-1], False)
-        return (of_run == 0)[self.labels] & ~left_out[self.labels], (of_run == 1)[self.labels] & ~left_out[self.labels]
 
     def of_rows(self, rows: Any) -> DependentBlocks:
         """Of some rows alone, by their numbers or a mask; blocks without any of them are gone."""

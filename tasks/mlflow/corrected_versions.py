@@ -45,7 +45,7 @@ from congruence.tasks.recalibration.model import (
     write_description,
 )
 from congruence.tasks.recalibration.packed_encoder import pack_encoder
-from congruence.tasks.recalibration.rows import FITTED_ON, fitted_on
+from congruence.tasks.recalibration.rows import FITTED_ON, described, fitted_on
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 MADE_FROM = PREFIX + "recalibration"
@@ -225,7 +225,7 @@ def _register(
     tags = {
         "what": what,
         "recalibrated_from": parent.label,
-        "recalibrated_on": rows + (", half of them by key: judge it on the other half" if origin.half else ""),
+        "recalibrated_on": f"{rows}, {described(origin.split.settings)}" if origin.half else rows,
         FITTED_ON: fitted_on(origin.split.digest),
         MADE_FROM: origin.digest,
     }

@@ -15,7 +15,7 @@ from congruence.tasks.mlflow.connection import connect, persist
 from congruence.tasks.mlflow.looks import Rows
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.recalibration.rows import FITTED_ON, is_for_fitting, keys_of
+from congruence.tasks.recalibration.rows import FITTED_ON, halves_of
 from congruence.tasks.runtime.atomic_files import whole_file
 
 FITTED_ROWS_FILE = "fitted_rows.npy"
@@ -25,7 +25,7 @@ _NONE: Rows = np.empty(0, dtype=np.uint64)
 def log_fitted_rows(split: Split, half: bool, parent: Rows) -> None:
     """Log to the active run which rows of ``split`` a correction is fitted on, and those of its parent's correction."""
     rows = row_identities(split)
-    seen = rows[is_for_fitting(keys_of(split))] if half else rows
+    seen = rows[~halves_of(split).held_out] if half else rows  # with those beside a cut of time
     with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
         np.save(Path(folder) / FITTED_ROWS_FILE, np.union1d(seen, parent))
         mlflow.log_artifacts(folder)

@@ -11,6 +11,8 @@ from congruence.kernels.conditional_calibration.input_features import input_feat
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.recalibration import fit_recalibration_map
 from congruence.kernels.conditional_calibration.recalibration_map import RecalibrationMap
+from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
+from congruence.kernels.dependence.scores import version_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.operator import RegularizedGram
@@ -19,7 +21,7 @@ from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.streams import hashed_keys, keyed_uniforms
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.recalibration.model import map_bytes
-from congruence.tasks.recalibration.rows import is_for_fitting, keys_of
+from congruence.tasks.recalibration.rows import halves_of, keys_of
 
 FIT_ROWS = 50_000
 """Rows that are read into memory at the most: more of them hardly move a smooth map."""
@@ -53,11 +55,11 @@ def fit_version(
         protocol: whose kernel and normalisation say what is near.
         rows: labelled.
         version: its label.
-        half: on the rows that ``is_for_fitting`` names alone.
+        half: on the rows that ``halves_of`` its split gives to the fit alone.
         seed: of landmarks, folds and draws.
 
     Raises:
-        InvalidInputError: vector targets, laws that have no levels, or too few rows.
+        InvalidInputError: vector targets, laws that have no levels, too few rows, or fewer than ten groups or runs.
     """
     keys, targets = keys_of(rows.split)[rows.valid], rows.all_targets()
     if targets.ndim > 1:
@@ -65,17 +67,20 @@ def fit_version(
             f"{version}: recalibration maps the levels of one target, but the split has {targets.shape[1]}; "
             "recalibrate models of one target each"
         )
-    chosen = _chosen(keys, half, seed)
+    dependence = rows.dependence()
+    chosen = _chosen(keys, halves_of(rows.split).fitting[rows.valid] if half else None, seed)
+    dependence = None if dependence is None else dependence.of_rows(chosen)
     predictive, keys, targets = rows.all_predictive(version)[chosen], hashed_keys(keys[chosen]), targets[chosen]
     x = protocol.apply(np.asarray(rows.embeddings_of(chosen), dtype=np.float64))
-    fitted = _fit(protocol, x, targets, predictive, keys, seed)
+    fitted = _fit(protocol, x, targets, predictive, keys, seed, version_blocks(dependence, targets, predictive))
     calibration = prepare_calibration(x, input_kernel=protocol.input_kernel, seed=seed)
-    test = calibration.test_version(targets, predictive, keys=keys, seed=seed)
+    known = dependence or RowDependence()
+    test = calibration.test_version(targets, predictive, keys=keys, seed=seed, groups=known.groups, time=known.time)
     return FittedVersion(map_bytes(fitted), len(chosen), test.p_value, in_words(fitted, x), fitted.depends_on_input)
 
 
-def _chosen(keys: Array, half: bool, seed: int) -> Array:
-    found = np.flatnonzero(is_for_fitting(keys)) if half else np.arange(len(keys))
+def _chosen(keys: Array, fitting: Array | None, seed: int) -> Array:
+    found = np.arange(len(keys)) if fitting is None else np.flatnonzero(fitting)
     if len(found) <= FIT_ROWS:
         return found
     order = np.argsort(keyed_uniforms(keys[found], seed, "rows that are enough for a recalibration"), kind="stable")
@@ -83,11 +88,17 @@ def _chosen(keys: Array, half: bool, seed: int) -> Array:
 
 
 def _fit(
-    protocol: EvaluationProtocol, x: Array, targets: Array, predictive: Distribution, keys: Array, seed: int
+    protocol: EvaluationProtocol,
+    x: Array,
+    targets: Array,
+    predictive: Distribution,
+    keys: Array,
+    seed: int,
+    blocks: DependentBlocks | None,
 ) -> RecalibrationMap:
     operator = RegularizedGram(x, protocol.input_kernel, protocol.regularization)
     features = input_features(gram_spectrum(operator, seed=seed))
-    return fit_recalibration_map(features, targets, predictive, seed=seed, keys=keys)
+    return fit_recalibration_map(features, targets, predictive, seed=seed, keys=keys, blocks=blocks)
 
 
 def in_words(fitted: RecalibrationMap, x: Array) -> str:

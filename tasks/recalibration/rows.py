@@ -11,22 +11,35 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.dependence.blocks import RowDependence
+from congruence.kernels.dependence.hold_out import HoldOut, hold_out
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.streams import keyed_uniforms
-from congruence.tasks.data import Shard, Split
+from congruence.tasks.data import Shard, Split, SplitSettings
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.runtime.atomic_files import whole_file
 
 FITTED_ON = "congruence.fitted_on"
 """Tag of a version: the digest of the split of which it has seen targets."""
 
-_PURPOSE = "rows that a recalibration is fitted on"
 _DIGITS = 32
 
 
-def is_for_fitting(keys: Any) -> Array:
-    """Of each row by its key, whether a correction may see it: about half of any split, the same half for all."""
-    return np.asarray(keyed_uniforms(keys, 0, _PURPOSE) < 0.5)
+def halves_of(split: Split) -> HoldOut:
+    """Of each row of a split, whether a correction may see it, and whether it is held out: the same for all versions.
+
+    Rows that the split says may depend on each other are not on both sides.
+    """
+    design = split.design()
+    return hold_out(keys_of(split), RowDependence.of(split.rows, groups=design.groups, time=design.time))
+
+
+def described(settings: SplitSettings) -> str:
+    """Which rows a correction is fitted on, and which it is to be judged on, in words."""
+    if settings.groups is not None:
+        return f"half of them by {settings.groups}: judge it on the other half"
+    if settings.time is not None:
+        return f"the earlier ones by {settings.time}: judge it on the later ones"
+    return "half of them by key: judge it on the other half"
 
 
 def fitted_on(split_digest: str) -> str:
@@ -61,9 +74,10 @@ def write_held_out(split: Split, path: Any) -> int:
 
 
 def _held_out(split: Split) -> Iterator[pd.DataFrame]:
+    held_out = halves_of(split).held_out
     for shard in split.shards:
         frame = split.frame(shard, split.row_columns)
-        kept = frame[~is_for_fitting(frame[split.key_column].to_numpy())]
+        kept = frame[held_out[shard.start : shard.stop]]
         if len(kept):
             yield kept.reset_index(drop=True)
 

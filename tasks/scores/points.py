@@ -178,12 +178,10 @@ def _preview(
 ) -> CorrectionPreview | None:
     if not is_wanted(requested, metrics, targets, predictive):
         return None
-    blocks = blocks_of_version(dependence, targets, predictive)
-    if blocks.refused:
-        return None
-    chosen, half = rows_to_try(keys, settings.seed, blocks.blocks)
+    chosen, half = rows_to_try(keys, settings.seed, dependence)
+    tried = None if dependence is None else dependence.of_rows(chosen)
     embeddings = rows.embeddings_of(chosen)
-    return preview(protocol, embeddings, targets[chosen], predictive[chosen], keys[chosen], half, settings.seed)
+    return preview(protocol, embeddings, targets[chosen], predictive[chosen], keys[chosen], half, settings.seed, tried)
 
 
 def is_judged_here(measurement: VersionMeasurement, targets: Array) -> bool:

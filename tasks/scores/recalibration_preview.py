@@ -1,7 +1,7 @@
 """What recalibrating a version would change, tried on part of its rows while it is scored: "What to do" in its report.
 
-The same fit on the same halves by key as `congruence recalibrate`, judged alike (``correction.judgement``), on at most
-``ROWS`` rows of each half: what it costs does not grow with the split, and is paid only where a fault was found.
+The same fit on the same halves (``hold_out``) as `congruence recalibrate`, judged alike (``correction.judgement``), on
+at most ``ROWS`` rows of each half: its cost does not grow with the split, and is paid only where a fault was found.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from congruence.kernels.conditional_calibration.recalibration_preview import (
     recalibration_rehearsal,
     rehearsal_split,
 )
-from congruence.kernels.dependence.blocks import DependentBlocks
+from congruence.kernels.dependence.blocks import RowDependence, TooFewBlocksError
+from congruence.kernels.dependence.hold_out import hold_out
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.deterministic import Deterministic
 from congruence.kernels.protocol.protocol import EvaluationProtocol
-from congruence.kernels.streams import keyed_uniforms, stream
+from congruence.kernels.streams import keyed_uniforms
 from congruence.tasks.recalibration.fit import in_words
-from congruence.tasks.recalibration.rows import is_for_fitting
 from congruence.tasks.scores.correction import CorrectionPreview, PreviewRow
 from congruence.tasks.scores.evaluation import EACH_OF_TWO, Metric
 
+_PURPOSE = "rows of a recalibration preview"
 ROWS = 4_000
 FEWEST = 60
 """Rows of one half, with fewer of which nothing is tried."""
@@ -43,21 +44,23 @@ def is_wanted(requested: tuple[str, ...], metrics: dict[str, Metric], targets: A
     return "recalibration" in requested and found and correctable
 
 
-def rows_to_try(keys: Array, seed: int, blocks: DependentBlocks | None = None) -> tuple[Array, Array]:
+def rows_to_try(keys: Array, seed: int, dependence: RowDependence | None = None) -> tuple[Array, Array]:
     """Numbers of the rows that a preview looks at, and which of these are for fitting.
 
-    Of rows that depend on each other, halves of whole ``blocks``.
+    Of rows that depend on each other whole groups, or the rows beside the cut of time, as many as there may be.
     """
-    if blocks is not None:
-        first, second = (np.flatnonzero(part) for part in blocks.halves(seed))
-        rng = stream(seed, "rows of a recalibration preview")
-        first, second = (rng.permutation(part)[:ROWS] for part in (first, second))
-        chosen = np.sort(np.concatenate([first, second]))
-        return chosen, np.isin(chosen, first)
-    half = is_for_fitting(keys)
-    order = np.argsort(keyed_uniforms(keys, seed, "rows of a recalibration preview"), kind="stable")
-    chosen = np.sort(np.concatenate([order[half[order]][:ROWS], order[~half[order]][:ROWS]]))
-    return chosen, half[chosen]
+    parts = hold_out(keys, dependence)
+    if dependence is None:
+        order = np.argsort(keyed_uniforms(keys, seed, _PURPOSE), kind="stable")
+    elif dependence.groups is not None:
+        order = np.argsort(keyed_uniforms(dependence.groups, seed, _PURPOSE), kind="stable")
+    else:
+        order = np.argsort(dependence.time, kind="stable")
+    first, second = order[parts.fitting[order]], order[parts.held_out[order]]
+    last = dependence is not None and dependence.groups is None
+    first = first[-ROWS:] if last else first[:ROWS]
+    chosen = np.sort(np.concatenate([first, second[:ROWS]]))
+    return chosen, parts.fitting[chosen]
 
 
 def preview(
@@ -68,6 +71,7 @@ def preview(
     keys: Array,
     half: Array,
     seed: int,
+    dependence: RowDependence | None = None,
 ) -> CorrectionPreview | None:
     """Fit on the rows of ``half`` and judge on the others; None where they are too few.
 
@@ -79,12 +83,16 @@ def preview(
         keys: one per row.
         half: which are for fitting, (n,).
         seed: of the fit and of randomised PIT values.
+        dependence: which of the n rows depend on each other.
     """
     if min(int(half.sum()), int((~half).sum())) < FEWEST or getattr(predictive, "values", np.ones((1, 2))).shape[1] < 2:
         return None
     x = protocol.apply(np.asarray(embeddings, dtype=np.float64))
-    split = _SPLITS.of(x, half, protocol, seed)
-    tried = recalibration_rehearsal(split, targets, predictive, seed=seed, keys=keys)
+    split = _SPLITS.of(x, half, protocol, seed, dependence)
+    try:
+        tried = recalibration_rehearsal(split, targets, predictive, seed=seed, keys=keys)
+    except TooFewBlocksError:
+        return None
     table = [_row(_WORDS[name], tried.changes[name]) for name in _WORDS if name in tried.changes]
     table.append(PreviewRow("calibration p", *tried.p_values))
     return CorrectionPreview(in_words(tried.map, x[half]), tried.fitted_on, tried.rows, tuple(table))
@@ -97,15 +105,22 @@ class _LastSplit:
         self._lock = Lock()
         self._known: tuple[str, RehearsalSplit] | None = None
 
-    def of(self, x: Array, half: Array, protocol: EvaluationProtocol, seed: int) -> RehearsalSplit:
+    def of(
+        self, x: Array, half: Array, protocol: EvaluationProtocol, seed: int, dependence: RowDependence | None
+    ) -> RehearsalSplit:
         """The rehearsal's split of these rows."""
         named = f"{protocol.digest} {seed} {x.shape}".encode()
-        digest = hashlib.sha256(named + np.ascontiguousarray(x).tobytes() + np.packbits(half).tobytes()).hexdigest()
+        columns = [x, np.packbits(half)]
+        if dependence is not None:
+            columns += [column for column in (dependence.groups, dependence.time) if column is not None]
+        digest = hashlib.sha256(named + b"".join(np.ascontiguousarray(each).tobytes() for each in columns)).hexdigest()
         with self._lock:
             known = self._known
             if known is None or known[0] != digest:
                 kernel, regularization = protocol.input_kernel, protocol.regularization
-                made = rehearsal_split(x, half, input_kernel=kernel, regularization=regularization, seed=seed)
+                made = rehearsal_split(
+                    x, half, input_kernel=kernel, regularization=regularization, seed=seed, dependence=dependence
+                )
                 known = self._known = (digest, made)
             return known[1]
 

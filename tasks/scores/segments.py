@@ -25,6 +25,7 @@ from congruence.kernels.conditional_calibration.group_reading import GroupReadin
 from congruence.kernels.conditional_calibration.wording import LEVEL, NEGLIGIBLE, reading_clause, short_name
 from congruence.kernels.congruence.result import excess_over
 from congruence.kernels.dependence.blocks import DependentBlocks
+from congruence.kernels.dependence.hold_out import halves_of_blocks
 from congruence.kernels.streams import stream
 
 DEPTH, LEAVES = 3, 8
@@ -110,7 +111,7 @@ def weak_segments(
     first, second = np.array_split(np.arange(len(pit)), 2)
     held_blocks = None
     if blocks is not None:
-        first, second = (np.flatnonzero(part) for part in blocks.halves())
+        first, second = halves_of_blocks(blocks).parts
         held_blocks = blocks.of_rows(second)
     table = columns.to_numpy(np.float32)
     fewest = max(_FEWEST_IN_LEAF, int(_SHARE_IN_LEAF * len(first)))

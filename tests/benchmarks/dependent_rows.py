@@ -349,13 +349,14 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="*", default=[500, 1000, 5000])
     parser.add_argument("--splits", type=int, default=400)
     parser.add_argument("--powered", type=int, default=POWERED)
+    parser.add_argument("--only", default="", help='part of a row\'s name: "AR(1) 0.5", "groups of 5 "')
     arguments = parser.parse_args()
     if arguments.part == "look":
         return look(arguments.splits)
     run, names = PARTS[arguments.part]
     columns = ["rows", "n", "inputs", "refused", *names.split(", "), "CPU s"]
     print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|")
-    for case in cases(arguments.sizes):
+    for case in (each for each in cases(arguments.sizes) if arguments.only in str(each)):
         started = clock.process_time()
         row = run(case, arguments.splits, arguments.powered)
         print(f"{row} {clock.process_time() - started:.0f} |", flush=True)

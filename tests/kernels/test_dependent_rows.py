@@ -245,18 +245,6 @@ def test_means_and_their_differences_are_resampled_by_whole_blocks() -> None:
     assert other.high - other.low > 2.0 * (one.high - one.low)
 
 
-def test_halves_divide_no_group_and_leave_a_run_between_parts_of_time() -> None:
-    by_group = blocks_of_groups(np.arange(400) % 40, 400)
-    first, second = by_group.halves()
-    assert np.all(first ^ second)
-    assert not set(by_group.labels[first]) & set(by_group.labels[second])
-    runs = DependentBlocks(np.arange(400) // 10, 40, "time")
-    first, second = runs.halves()
-    assert min(first.sum(), second.sum()) >= 120
-    gaps = np.abs(np.flatnonzero(first)[:, None] - np.flatnonzero(second))
-    assert gaps.min() > 10
-
-
 def test_a_place_is_read_by_blocks_and_not_at_all_from_fewer_than_ten() -> None:
     rng = np.random.default_rng(0)
     shop = np.repeat(np.arange(60), 10)

@@ -10,9 +10,8 @@ import pytest
 from scipy.signal import lfilter
 
 from congruence.kernels import EXACT, Normal
-from congruence.kernels.dependence.blocks import RowDependence
+from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, RowDependence
 from congruence.kernels.dependence.correlation import Correlation
-from congruence.kernels.row_blocks.dependence import blocks_of_version
 from congruence.kernels.row_blocks.runs import PassesHere
 from congruence.kernels.row_blocks.split import BlockSplit
 from congruence.tasks.scores.dependence import correlated_rows, dependence_of
@@ -26,7 +25,7 @@ from congruence.tasks.scores.evaluation import (
     truth_p_value,
 )
 from congruence.tasks.scores.reading import with_inference
-from congruence.tasks.scores.recalibration_preview import rows_to_try
+from congruence.tasks.scores.recalibration_preview import preview, rows_to_try
 from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.solving.measurement import measure
 from congruence.tasks.solving.measurement_store import from_bytes, to_bytes
@@ -140,9 +139,30 @@ def test_what_was_read_as_if_rows_were_independent_says_so() -> None:
     assert found.sentences[1].startswith("If rows were independent: the predictions are wrong (p < 0.001)")
 
 
-def test_a_preview_holds_out_whole_groups() -> None:
-    shop = np.arange(N) % 60
-    dependence = dependence_of(pd.DataFrame({"row_group": shop}))
-    blocks = blocks_of_version(dependence, hourly(0), LAW).blocks
-    chosen, half = rows_to_try(np.arange(N), 0, blocks)
-    assert not set(shop[chosen[half]]) & set(shop[chosen[~half]])
+@pytest.mark.parametrize("column", ["row_group", "row_time"])
+def test_a_preview_judges_by_blocks_and_holds_out_rows_that_depend_on_none_of_the_fit(column: str) -> None:
+    values = np.arange(N) % 60 if column == "row_group" else np.arange(N)[::-1]
+    dependence = dependence_of(pd.DataFrame({column: values}))
+    assert dependence is not None
+    chosen, half = rows_to_try(np.arange(N), 0, dependence)
+    fitted, judged = values[chosen[half]], values[chosen[~half]]
+    assert not set(fitted) & set(judged)
+    assert column == "row_group" or judged.min() - fitted.max() >= N // FEWEST_BLOCKS
+    tried, alone = (
+        preview(EXACT, X[chosen], hourly(2, 0.3)[chosen] + 1.0, LAW[chosen], np.arange(N)[chosen], half, 0, known)
+        for known in (dependence.of_rows(chosen), None)
+    )
+    assert alone is not None
+    assert tried is not None
+    found, without = ({row.name: row for row in each.table} for each in (tried, alone))
+    assert found["NLL"].now == without["NLL"].now
+    assert found["NLL"].error != without["NLL"].error
+
+
+def test_fewer_than_ten_groups_are_previewed_by_nobody() -> None:
+    dependence = dependence_of(pd.DataFrame({"row_group": np.arange(N) % 12}))
+    chosen, half = rows_to_try(np.arange(N), 0, dependence)
+    assert dependence is not None
+    y = hourly(2) + 1.0
+    known = dependence.of_rows(chosen)
+    assert preview(EXACT, X[chosen], y[chosen], LAW[chosen], np.arange(N)[chosen], half, 0, known) is None

@@ -15,6 +15,7 @@ from congruence.kernels.conditional_calibration.input_features import input_feat
 from congruence.kernels.conditional_calibration.recalibration import fit_recalibration_map
 from congruence.kernels.conditional_calibration.recalibration_arrays import map_arrays, map_of
 from congruence.kernels.conditional_calibration.recalibration_map import Form, RecalibrationMap
+from congruence.kernels.dependence.hold_out import hold_out
 from congruence.kernels.distributions import Distribution, Mixture, Normal, Poisson, Quantiles, Samples
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.recalibrated import recalibrated
@@ -32,7 +33,6 @@ from congruence.tasks.models.encoding import describe, restore
 from congruence.tasks.recalibration.corrected_output import corrected_output
 from congruence.tasks.recalibration.model import map_bytes, read_map
 from congruence.tasks.recalibration.packed_encoder import pack_encoder
-from congruence.tasks.recalibration.rows import is_for_fitting
 from congruence.tasks.report.rendering import render
 from congruence.tasks.scores.correction import PreviewRow, judgement
 from congruence.tasks.scores.evaluation import Metric
@@ -160,10 +160,10 @@ def test_a_map_that_is_the_same_everywhere_needs_no_inputs() -> None:
 
 def test_halves_follow_the_keys_alone() -> None:
     keys = np.array([f"row-{number}" for number in range(12_000)])
-    half = is_for_fitting(keys)
+    half = hold_out(keys).fitting
     assert 0.47 < half.mean() < 0.53
     order = np.random.default_rng(0).permutation(12_000)
-    np.testing.assert_array_equal(is_for_fitting(keys[order]), half[order])
+    np.testing.assert_array_equal(hold_out(keys[order]).fitting, half[order])
     chosen, fitting = rows_to_try(keys, seed=0)
     assert (int(fitting.sum()), int((~fitting).sum())) == (4000, 4000)
     np.testing.assert_array_equal(half[chosen], fitting)

@@ -17,11 +17,11 @@ from congruence.flows.evaluation.splits import open_planned
 from congruence.flows.operations.gate import gate
 from congruence.flows.operations.recalibrate import NothingToMendError, asked_version, recalibrate, require_fault
 from congruence.flows.scheduling.poll import tick
+from congruence.kernels.dependence.hold_out import hold_out
 from congruence.tasks.contract import ContractError
 from congruence.tasks.mlflow.corrected_versions import require_inputs
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.recalibration.fit import FittedVersion
-from congruence.tasks.recalibration.rows import is_for_fitting
 from congruence.tasks.runtime.errors import SettingsError
 
 ROWS = 700
@@ -55,7 +55,7 @@ def test_an_overconfident_version_is_mended_on_rows_that_the_fit_has_not_seen(
     assert after["nll_mean"].value < 0.5 * np.log(2 * np.pi * np.e) + 0.1  # the truth's, on 350 rows
     tags = resolve(made.version.uri).tags
     assert tags["recalibrated_from"] == "narrow/1"
-    fitted = int(is_for_fitting(pd.read_parquet(split)["key"].to_numpy()).sum())
+    fitted = int(hold_out(pd.read_parquet(split)["key"].to_numpy()).fitting.sum())
     assert tags["recalibrated_on"].startswith(f"{fitted} rows of circle")
     entry = MlflowClient().get_model_version("narrow", "2")
     assert "corrected where they are wrong: spreads multiplied by" in entry.description
