@@ -182,7 +182,8 @@ class Split(PreparedCongruence):
             settings = CalibrationSettings(draws=draws)
             prepared = prepare_calibration(self, settings=settings if null is None else replace(settings, null=null))
         known = self.dependence or RowDependence()
-        return prepared.test_version(y, predictive, keys=keys, seed=seed, groups=known.groups, time=known.time)
+        design = {"groups": known.groups, "time": known.time, "weights": self.weights}
+        return prepared.test_version(y, predictive, keys=keys, seed=seed, **design)
 
     def local_calibration(
         self, y: Any, predictive: Distribution, query: Any | None = None, *, keys: Any | None = None, seed: int = 0

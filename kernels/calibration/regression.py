@@ -9,6 +9,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit import PitKind, pit_values, require_pit
+from congruence.kernels.dependence.weights import require_weights
 from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.errors import InvalidInputError
 
@@ -31,6 +32,7 @@ def expected_calibration_error(
     pit: PitKind = "randomized",
     seed: int = 0,
     keys: Any | None = None,
+    row_weights: Any | None = None,
 ) -> float:
     """sum_j w_j |p_j - phat_j|^alpha, where phat_j is the share of PIT values at or below level p_j.
 
@@ -44,12 +46,13 @@ def expected_calibration_error(
         pit: treatment of jumps, see ``pit_values``. "nonrandomized" gives even the true law of counts a large error.
         seed: of the randomised PIT.
         keys: row keys of the randomised PIT.
+        row_weights: what each row counts in phat_j, (n,).
 
     Raises:
         InvalidInputError: levels outside [0, 1], an unknown weighting, or alpha not positive.
     """
     values = pit_values(y, predictive, kind=pit, seed=seed, keys=keys)
-    return calibration_error_of_pit(values, levels=levels, weights=weights, alpha=alpha)
+    return calibration_error_of_pit(values, levels=levels, weights=weights, alpha=alpha, row_weights=row_weights)
 
 
 def calibration_error_of_pit(
@@ -58,11 +61,12 @@ def calibration_error_of_pit(
     levels: int | np.integer[Any] | Sequence[float] | Array = LEVELS,
     weights: Literal["uniform", "frequency"] = "uniform",
     alpha: float = 1.0,
+    row_weights: Any | None = None,
 ) -> float:
     """``expected_calibration_error`` from PIT values (n,)."""
     if not alpha > 0:
         raise InvalidInputError(f"alpha: is {alpha}, expected a positive power")
-    expected, observed = reliability_curve(values, levels=levels)
+    expected, observed = reliability_curve(values, levels=levels, row_weights=row_weights)
     error = np.abs(expected - observed) ** alpha
     if weights == "uniform":
         return float(np.mean(error))
@@ -73,12 +77,18 @@ def calibration_error_of_pit(
 
 
 def reliability_curve(
-    values: Any, *, levels: int | np.integer[Any] | Sequence[float] | Array = LEVELS
+    values: Any,
+    *,
+    levels: int | np.integer[Any] | Sequence[float] | Array = LEVELS,
+    row_weights: Any | None = None,
 ) -> tuple[Array, Array]:
     """Levels p_j (m,) and the share of PIT values at or below each (m,): the diagonal if calibrated.
 
+    ``row_weights`` (n,) are what each value counts in the shares.
+
     Raises:
-        InvalidInputError: no values, values or levels outside [0, 1] or not finite, or fewer than one level.
+        InvalidInputError: no values, values or levels outside [0, 1] or not finite, fewer than one level, or weights
+            that are negative, missing or all 0.
     """
     pit = require_pit(values)
     if isinstance(levels, (int, np.integer)):
@@ -92,4 +102,8 @@ def reliability_curve(
         or not bool(np.all((expected >= 0) & (expected <= 1)))
     ):
         raise InvalidInputError(f"levels: {levels} must be a positive number of levels, or levels inside [0, 1]")
-    return expected, np.searchsorted(np.sort(pit), expected, side="right") / len(pit)
+    if row_weights is None:
+        return expected, np.searchsorted(np.sort(pit), expected, side="right") / len(pit)
+    order, counted = np.argsort(pit, kind="stable"), require_weights(row_weights, len(pit))
+    below = np.append(0.0, np.cumsum(counted[order]))[np.searchsorted(pit[order], expected, side="right")]
+    return expected, np.minimum(below / np.sum(counted), 1.0)

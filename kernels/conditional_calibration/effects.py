@@ -19,6 +19,10 @@ sum_l w_l (c_l^2 - 1) / n). It is a quadratic form phi' A phi / n without a diag
 
 with v read off leave-one-out residuals (MacKinnon and White 1985, HC3). Near 0 the law is that of a weighted sum of
 chi-squares: the interval holds every theta under which a gamma law of these moments has the estimate between its tails.
+
+Rows that count w_i, of mean 1, make both theta and its estimate weighted means; \hat m is as it was, since what is
+known of a law does not depend on how many live under it. A then has w_i / (1 - H_{ii}) in the place of
+1 / (1 - H_{ii}).
 """
 
 from __future__ import annotations
@@ -85,40 +89,46 @@ class LeaveOneOut:
         own = vectors[:, self.place]
         return own, np.minimum(own**2 @ self.weights, LARGEST_LEVERAGE)
 
-    def add_scores(self, sums: BlockSums, vectors: Array, scores: Array) -> None:
-        """First pass: U'phi and U'(phi / (1 - H_ii)) of a tile."""
+    def add_scores(self, sums: BlockSums, vectors: Array, scores: Array, weights: Array | None = None) -> None:
+        """First pass: U'phi and U'(w phi / (1 - H_ii)) of a tile."""
         own, leverage = self.at(vectors)
         sums.add("regression", product(own, scores))
-        sums.add("lifted", product(own, scores / (1.0 - leverage)[:, None]))
+        sums.add("lifted", product(own, scores * _lift(leverage, weights)[:, None]))
 
-    def add_effects(self, sums: BlockSums, known: BlockSums, vectors: Array, scores: Array) -> Array:
+    def add_effects(
+        self, sums: BlockSums, known: BlockSums, vectors: Array, scores: Array, weights: Array | None = None
+    ) -> Array:
         """Second pass, once the first is over all rows: adds what the effects need; influence of each row, (rows, 4).
+
+        ``weights`` (rows,), of mean 1 over all rows, are what each counts in the mean that an effect is; what other
+        rows say of it is as without.
 
         A row's influence is what it contributes to the estimate beyond its mean, to first order. The sum of their
         squares over n^2 is its variance, with the quadratic part counted twice: where the effect is near 0 it is on the
         safe side. Those of two versions on the same rows subtract.
         """
         own, leverage = self.at(vectors)
-        lift = 1.0 / (1.0 - leverage)
+        counts = np.ones((len(scores), 1)) if weights is None else weights[:, None]
 
         def of_others(projected: Array, values: Array) -> Array:
             smoothed = own @ (self.weights[:, None] * projected).astype(own.dtype)
             return np.asarray(smoothed - leverage[:, None] * values, dtype=np.float64)
 
-        predicted = lift[:, None] * of_others(known.added["regression"], scores)
-        lifted = of_others(known.added["lifted"], lift[:, None] * scores)
-        self.add_variances(sums, vectors, (scores - predicted) ** 2)
-        sums.add("signal", np.sum(scores * predicted, axis=0))
-        sums.add("products", np.sum((scores - predicted) ** 2 * (predicted + lifted) ** 2, axis=0))
-        return np.asarray((scores - predicted) * (predicted + lifted))
+        predicted = _lift(leverage)[:, None] * of_others(known.added["regression"], scores)
+        lifted = of_others(known.added["lifted"], _lift(leverage, weights)[:, None] * scores)
+        self.add_variances(sums, vectors, (scores - predicted) ** 2, weights)
+        slope = counts * predicted + lifted
+        sums.add("signal", np.sum(counts * scores * predicted, axis=0))
+        sums.add("products", np.sum((scores - predicted) ** 2 * slope**2, axis=0))
+        return np.asarray((scores - predicted) * slope)
 
-    def add_variances(self, sums: BlockSums, vectors: Array, variance: Array) -> None:
+    def add_variances(self, sums: BlockSums, vectors: Array, variance: Array, weights: Array | None = None) -> None:
         """What v (rows, 4) of a tile adds to the quadratic part of the estimate's variance."""
         own, leverage = self.at(vectors)
-        lift = 1.0 / (1.0 - leverage)
+        lift = _lift(leverage, weights)
         diagonal = (leverage * lift)[:, None] * variance
         sums.add("rows", float(len(variance)))
-        sums.add("variance", np.sum(variance, axis=0))
+        sums.add("variance", np.sum(variance if weights is None else weights[:, None] ** 2 * variance, axis=0))
         sums.add("diagonal", np.sum(diagonal, axis=0))
         sums.add("diagonal squares", np.sum(diagonal**2, axis=0))
         for power in range(3):
@@ -127,10 +137,12 @@ class LeaveOneOut:
                     f"inner {power} {j}", product(own * (variance[:, j] * lift**power)[:, None].astype(own.dtype), own)
                 )
 
-    def within_blocks(self, vectors: Array, scores: Array, blocks: DependentBlocks) -> Array:
+    def within_blocks(
+        self, vectors: Array, scores: Array, blocks: DependentBlocks, weights: Array | None = None
+    ) -> Array:
         """What pairs of different rows of one block add to the estimate of each order, (4,), from all rows."""
         own, leverage = self.at(vectors)
-        lift = (1.0 / (1.0 - leverage))[:, None]
+        lift = _lift(leverage, weights)[:, None]
         diagonal = np.sum((leverage[:, None] * lift) * scores**2, axis=0)
         order = np.argsort(blocks.labels, kind="stable")
         starts = np.searchsorted(blocks.labels[order], np.arange(blocks.count))
@@ -161,6 +173,11 @@ class LeaveOneOut:
         return {name: self.sums_of(j, sums).effect(level) for j, name in enumerate(ORDERS)}
 
 
+def _lift(leverage: Array, weights: Array | None = None) -> Array:
+    """w / (1 - H_ii), by which the rows of H without its diagonal count."""
+    return np.asarray((1.0 if weights is None else weights) / (1.0 - leverage))
+
+
 def effects_by_blocks(
     effects: Mapping[str, Effect], errors: Array, within: Array, blocks: DependentBlocks
 ) -> Mapping[str, Effect]:
@@ -182,11 +199,16 @@ def effects_by_blocks(
     return found
 
 
-def explained_shares(vectors: Array, eigenvalues: Array, ridge: float, scores: Array) -> Mapping[str, Effect]:
-    """Estimates of theta, by the names of the orders, from U (n, k) and scores (n, 4) in memory."""
+def explained_shares(
+    vectors: Array, eigenvalues: Array, ridge: float, scores: Array, weights: Array | None = None
+) -> Mapping[str, Effect]:
+    """Estimates of theta, by the names of the orders, from U (n, k) and scores (n, 4) in memory.
+
+    ``weights`` (n,), of mean 1, are what each row counts in the means that they are.
+    """
     regression, known, sums = LeaveOneOut.of(eigenvalues, ridge), BlockSums(), BlockSums()
-    regression.add_scores(known, vectors, scores)
-    regression.add_effects(sums, known, vectors, scores)
+    regression.add_scores(known, vectors, scores, weights)
+    regression.add_effects(sums, known, vectors, scores, weights)
     return regression.effects(sums)
 
 
@@ -203,9 +225,9 @@ class EffectSums:
     Attributes:
         rows: n.
         signal: sum of phi_i m_-i(x_i).
-        products: sum of v_i (predicted_i + lifted_i)^2.
-        variance: sum of v_i.
-        diagonal, diagonal_squares: sums of H_ii lift_i v_i and of its square.
+        products: sum of v_i (w_i predicted_i + lifted_i)^2.
+        variance: sum of w_i^2 v_i.
+        diagonal, diagonal_squares: sums of H_ii lift_i v_i and of its square, with w_i in lift_i.
         inner: diag(w) U' diag(v lift^p) U for p = 0, 1, 2, (k, k) each.
     """
 

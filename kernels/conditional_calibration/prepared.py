@@ -41,6 +41,7 @@ from congruence.kernels.conditional_calibration.version_sums import SHARED, Vers
 from congruence.kernels.conditional_calibration.version_test import SharedNull
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
+from congruence.kernels.dependence.weights import mean_one
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
@@ -97,6 +98,7 @@ class PreparedCalibration:
         seed: int = 0,
         groups: Any | None = None,
         time: Any | None = None,
+        weights: Any | None = None,
     ) -> ConditionalCalibrationTest:
         """Test one model version from its predictive distributions.
 
@@ -107,11 +109,13 @@ class PreparedCalibration:
             seed: of the randomisation.
             groups: one value per row: rows of one group may depend on each other (see ``dependence.blocks``).
             time: one sortable value per row: rows near each other in time may. Groups go before time.
+            weights: what each row counts in the effects, which are means over rows. The test takes rows as they are.
 
         Raises:
-            InvalidInputError: y or predictive do not fit the split; or fewer than ten groups or runs of time.
+            InvalidInputError: y, predictive or weights do not fit the split; or fewer than ten groups or runs of time.
         """
-        return self.test_versions(y, [predictive], keys=keys, seed=seed, groups=groups, time=time)[0]
+        design = {"groups": groups, "time": time, "weights": weights}
+        return self.test_versions(y, [predictive], keys=keys, seed=seed, **design)[0]
 
     def test_versions(
         self,
@@ -122,6 +126,7 @@ class PreparedCalibration:
         seed: int = 0,
         groups: Any | None = None,
         time: Any | None = None,
+        weights: Any | None = None,
     ) -> list[ConditionalCalibrationTest]:
         """``test_version`` of some versions.
 
@@ -136,8 +141,8 @@ class PreparedCalibration:
                     "groups, time: vector targets are tested as independent rows only; leave them out"
                 )
             return [vector_test(self._vector_bases(), y, law, self.settings, seed=self.seed) for law in versions]
-        dependent = {"groups": groups, "time": time}
-        return [self.version(y, law, keys=keys, seed=seed, read=False, **dependent).test for law in versions]
+        design = {"groups": groups, "time": time, "weights": weights}
+        return [self.version(y, law, keys=keys, seed=seed, read=False, **design).test for law in versions]
 
     def version(
         self,
@@ -148,12 +153,14 @@ class PreparedCalibration:
         seed: int = 0,
         groups: Any | None = None,
         time: Any | None = None,
+        weights: Any | None = None,
         read: bool = True,
     ) -> HeldVersion:
         """Test one version of scalar targets, and read it at every row; see ``test_version``."""
         quantiles = own_quantiles(y, predictive, self.settings.levels)
         plan = self._planned(quantiles)
-        rows = VersionRows.of(plan, y, predictive, quantiles, keys=keys, seed=seed)
+        counted = None if weights is None else mean_one(weights, self.n)
+        rows = VersionRows.of(plan, y, predictive, quantiles, keys=keys, seed=seed, weights=counted)
         dependence = RowDependence.of(self.n, groups=groups, time=time)
         blocks = None if dependence is None else dependence.blocks(lambda: rows.scores)
         return self._tested(plan, rows, blocks, read=read)

@@ -22,6 +22,7 @@ def conditional_calibration_test(
     keys: Any | None = None,
     groups: Any | None = None,
     time: Any | None = None,
+    weights: Any | None = None,
 ) -> ConditionalCalibrationTest:
     """Test of "given its input, every target follows its predicted law"; exact at every n for every family.
 
@@ -35,9 +36,10 @@ def conditional_calibration_test(
         keys: one name per row, for the randomisation of PIT values (see ``pit_values``).
         groups: of rows that may depend on each other, see ``PreparedCalibration.test_version``.
         time: as ``groups``, of rows in an order.
+        weights: what each row counts in the effects.
 
     Raises:
         InvalidInputError: an input that cannot be evaluated, named by row, field and value.
     """
     prepared = prepare_calibration(x, input_kernel=input_kernel, settings=settings, seed=seed)
-    return prepared.test_version(y, predictive, keys=keys, seed=seed, groups=groups, time=time)
+    return prepared.test_version(y, predictive, keys=keys, seed=seed, groups=groups, time=time, weights=weights)

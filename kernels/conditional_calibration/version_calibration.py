@@ -77,10 +77,12 @@ class SplitCalibration:
     Attributes:
         prepared: bases and null of the test.
         places: the regions.
+        weights: what each row counts in effects, (n,); equal by default.
     """
 
     prepared: PreparedCalibration = field(repr=False)
     places: Regions = field(repr=False)
+    weights: Array | None = field(default=None, repr=False)
 
     def of_version(
         self,
@@ -104,7 +106,8 @@ class SplitCalibration:
             TooFewBlocksError: rows depend on each other in fewer than ten blocks.
         """
         known = dependence or RowDependence()
-        found = self.prepared.version(targets, predictive, keys=keys, seed=seed, groups=known.groups, time=known.time)
+        design = {"groups": known.groups, "time": known.time, "weights": self.weights}
+        found = self.prepared.version(targets, predictive, keys=keys, seed=seed, **design)
         curves = found.curves(self.prepared, self.places.medoids)
         return VersionCalibration(
             found.test, found.reading, self.places, curves, influence=found.influence.astype(np.float32)
@@ -133,7 +136,7 @@ def calibration_of_split(
     )
     if np.any(targets % 1.0):  # no counts, which have a null of each version's own
         _ = calibration.null  # once here, not by every worker that has a version
-    return SplitCalibration(calibration, centers.regions(centers.labels(x)))
+    return SplitCalibration(calibration, centers.regions(centers.labels(x)), prepared.weights)
 
 
 def vector_rows(n: int, seed: int) -> Array:

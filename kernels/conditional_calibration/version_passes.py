@@ -133,9 +133,10 @@ def signs_pass(
 
 def whole_blocks_pass(rows: CalibrationRows, bases: InputBases, plan: VersionPlan, dependent: DependentBlocks) -> Sums:
     """Of all rows of a split in memory: what pairs of rows in one block add to the effects, and ``block_moments``."""
-    scores, sums = rows.versions([plan])[plan.name].scores, BlockSums()
+    version, sums = rows.versions([plan])[plan.name], BlockSums()
+    scores = version.scores
     vectors = np.concatenate([tile for _, tile in rows.tiles()])
-    sums.add("within", LeaveOneOut.of_bases(bases).within_blocks(vectors, scores, dependent))
+    sums.add("within", LeaveOneOut.of_bases(bases).within_blocks(vectors, scores, dependent, version.weights))
     if bases.smoother is not None:
         weighted, variance = block_moments(vectors[:, bases.smoother[0]], scores, dependent)
         sums.add("weighted", weighted)
@@ -153,7 +154,8 @@ def reading_pass(
     """What the effects of versions need, and columns of every row, which are written: influences, and readings."""
     known = rows.versions([replace(plan, own=None) for plan in plans])
     scores = {name: version.scores for name, version in known.items()}
-    sums, columns = effect_sums(rows.tiles(), scores, versions, read=read)
+    weights = next((version.weights for version in known.values()), None)
+    sums, columns = effect_sums(rows.tiles(), scores, versions, read=read, weights=weights)
     for name, written in columns.items():
         rows.write(name, written)
         if (blocks := dependent.get(name)) is not None:

@@ -74,22 +74,32 @@ class VersionRows:
         scores: (rows, 4).
         own: columns of its own kernel; None without an own basis.
         counts: where the scores are means over the jumps of predicted counts, their law.
+        weights: what each row counts in effects, of mean 1 over all rows, (rows,); None for equal ones.
     """
 
     pit: Array
     scores: Array
     own: OwnColumns | None = None
     counts: CountScores | None = None
+    weights: Array | None = None
 
     @classmethod
     def of(
-        cls, plan: VersionPlan, y: Any, law: Distribution, quantiles: Array | None, *, keys: Any, seed: int
+        cls,
+        plan: VersionPlan,
+        y: Any,
+        law: Distribution,
+        quantiles: Array | None,
+        *,
+        keys: Any,
+        seed: int,
+        weights: Array | None = None,
     ) -> VersionRows:
         """From targets and predictions, and the version's own quantiles (rows, q), if it has a basis of them."""
         pit = pit_values(y, law, seed=seed, keys=keys)
         own = None if plan.own is None or quantiles is None else OwnColumns.of(plan.own, quantiles)
         counts = CountScores.of(np.asarray(y, dtype=np.float64), law) if plan.by_jumps else None
-        return cls(pit, pit_scores(pit) if counts is None else counts.observed, own, counts)
+        return cls(pit, pit_scores(pit) if counts is None else counts.observed, own, counts, weights)
 
 
 def score_sums(
@@ -122,7 +132,8 @@ def score_sums(
             added.add("projected", product(vectors, scores))
             added.add("scores", np.sum(scores, axis=0))
             added.add("squares", np.sum(scores**2, axis=0))
-            regression.add_scores(added, vectors, scores)
+            counted = None if version.weights is None else version.weights[rows]
+            regression.add_scores(added, vectors, scores, counted)
             if smoother is not None:
                 below = (version.pit[rows, None] <= LEVELS).astype(np.float32)
                 added.add("below", product(vectors[:, smoother[0]], below))

@@ -233,7 +233,12 @@ def curves(bases: InputBases, sums: BlockSums, vectors: Array) -> LocalDistribut
 
 
 def effect_sums(
-    tiles: Tiles, scores: Mapping[str, Array], versions: Mapping[str, VersionSmoothing], *, read: bool
+    tiles: Tiles,
+    scores: Mapping[str, Array],
+    versions: Mapping[str, VersionSmoothing],
+    *,
+    read: bool,
+    weights: Array | None = None,
 ) -> tuple[dict[str, BlockSums], dict[str, dict[str, Array]]]:
     """What a block adds to the effects of every version, and columns of its rows: influences and, if asked, readings.
 
@@ -242,12 +247,14 @@ def effect_sums(
         scores: of its rows by version, (rows, 4).
         versions: what their sums said.
         read: whether every row is read.
+        weights: what the rows count in the effects, (rows,), of mean 1 over all rows.
     """
     sums = {name: BlockSums() for name in versions}
     parts: dict[str, list[dict[str, Array]]] = {name: [] for name in versions}
     for rows, vectors in tiles:
         for name, version in versions.items():
-            influence = version.regression.add_effects(sums[name], version.known, vectors, scores[name][rows])
+            counted = None if weights is None else weights[rows]
+            influence = version.regression.add_effects(sums[name], version.known, vectors, scores[name][rows], counted)
             columns = {f"{INFLUENCE}{order}": influence[:, j] for j, order in enumerate(ORDERS)}
             parts[name].append(columns | (version.reading(vectors).by_row() if read else {}))
     written = {

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
         squared_kernel_calibration_error,
         unbiased_estimate,
         unnormalized_calibration_mean_embedding,
+        weighted_estimate,
     )
     from congruence.kernels.kernel_calibration.hypothesis_tests import (
         CalibrationTest,
@@ -50,4 +51,5 @@ __all__ = [
     "squared_kernel_calibration_error",
     "unbiased_estimate",
     "unnormalized_calibration_mean_embedding",
+    "weighted_estimate",
 ]

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
+from congruence.kernels.dependence.weights import require_weights
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_calibration.execution import SERIAL, BlockRunner
@@ -21,6 +22,7 @@ from congruence.kernels.kernel_calibration.pairs import (
     blockwise_sums,
     off_diagonal_sum,
     pair_terms,
+    weighted_sums,
 )
 from congruence.kernels.kernel_calibration.prediction_kernels import PredictionKernel, Wasserstein
 from congruence.kernels.kernel_functions import Kernel
@@ -41,6 +43,7 @@ def squared_kernel_calibration_error(
     shuffle: bool = True,
     seed: int = 0,
     runner: BlockRunner = SERIAL,
+    weights: Any | None = None,
 ) -> float:
     """SKCE of n predictive distributions against targets y, (n,) or (n, q), in units of k_P k_Y.
 
@@ -60,9 +63,11 @@ def squared_kernel_calibration_error(
             means something (time, a sorted column) then make blocks that are not alike.
         seed: of the dealing of rows to blocks.
         runner: where the pairs are computed; in this process by default.
+        weights: what each row counts, (n,): h_ij counts w_i w_j. Not for "block".
 
     Raises:
-        InvalidInputError: fewer than two rows, lengths differ, not finite, an unknown estimator or block size.
+        InvalidInputError: fewer than two rows, lengths differ, not finite, an unknown estimator or block size, or
+            weights that are negative, missing or all 0.
     """
     if estimator not in ("unbiased", "biased", "block"):
         raise InvalidInputError(f"estimator: {estimator!r} is unknown; choose 'unbiased', 'biased' or 'block'")
@@ -70,7 +75,11 @@ def squared_kernel_calibration_error(
         raise InvalidInputError(f"block_size: {block_size} has no meaning for estimator={estimator!r}; use 'block'")
     if not shuffle and estimator != "block":
         raise InvalidInputError(f"shuffle: False has no meaning for estimator={estimator!r}; use 'block'")
+    if weights is not None and estimator == "block":
+        raise InvalidInputError("weights: have no meaning for estimator='block'; use 'unbiased' or 'biased'")
     terms = pair_terms(predictive, y, prediction_kernel, output_kernel)
+    if weights is not None:
+        return weighted_estimate(terms, require_weights(weights, terms.n), runner, biased=estimator == "biased")
     if estimator == "block":
         return float(np.mean(block_estimates(terms, block_size, seed, runner, shuffle=shuffle)))
     return unbiased_estimate(terms, runner) if estimator == "unbiased" else biased_estimate(terms, runner)
@@ -85,6 +94,21 @@ def biased_estimate(terms: PairTerms, runner: BlockRunner = SERIAL) -> float:
     """Mean of h_ij over all i, j (lemma 1)."""
     total = off_diagonal_sum(terms, runner) + float(np.sum(terms.diagonal()))
     return max(total, 0.0) / terms.n**2  # a squared norm: rounding alone could leave it below zero
+
+
+def weighted_estimate(terms: PairTerms, weights: Array, runner: BlockRunner = SERIAL, *, biased: bool = False) -> float:
+    """Mean of h_ij under weights w_i w_j, (n,), over i != j, or over all pairs: then weight 2 is the row twice.
+
+    Raises:
+        InvalidInputError: no pair counts.
+    """
+    total, count = float(weights @ weighted_sums(terms, weights[:, None], runner)[:, 0]), float(np.sum(weights)) ** 2
+    if biased:
+        return max(total, 0.0) / count
+    pairs = count - float(np.sum(weights**2))
+    if np.count_nonzero(weights) < 2:
+        raise InvalidInputError("weights: fewer than two rows count; the error compares pairs of them")
+    return (total - float(np.sum(weights**2 * terms.diagonal()))) / pairs
 
 
 def block_estimates(

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from congruence.kernels.calibration.pit import require_pit
 from congruence.kernels.calibration.regression import calibration_error_of_pit, reliability_curve
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
+from congruence.kernels.dependence.weights import effective_rows, require_weights
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.plots.images import show_image
 from congruence.kernels.plots.style import BLUE, INK, MUTED, RED, dressed, legend
@@ -17,12 +18,20 @@ from congruence.kernels.plots.style import BLUE, INK, MUTED, RED, dressed, legen
 _ASKED = "predicted probability of an outcome at most this high"
 
 
-def pit_histogram(pit: Any, *, bins: int = 20, title: str = "PIT histogram", axes: Axes | None = None) -> Axes:
+def pit_histogram(
+    pit: Any,
+    *,
+    bins: int = 20,
+    weights: Any | None = None,
+    title: str = "PIT histogram",
+    axes: Axes | None = None,
+) -> Axes:
     """Density of the PIT values, with the band that 95 % of bars stay in if the model is calibrated.
 
     Args:
         pit: PIT values (n,), as ``pit_values(y, predictive)`` gives them.
         bins: of the histogram.
+        weights: what each row counts, (n,); the band is that of their effective number.
         title: of the picture.
         axes: to draw on; by default those of a new figure.
 
@@ -30,8 +39,9 @@ def pit_histogram(pit: Any, *, bins: int = 20, title: str = "PIT histogram", axe
         InvalidInputError: values that are no probabilities, by row.
     """
     values = require_pit(pit)
-    density, edges = np.histogram(values, bins=bins, range=(0.0, 1.0), density=True)
-    error = 1.96 * np.sqrt((bins - 1.0) / len(values))
+    rows = len(values) if weights is None else effective_rows(require_weights(weights, len(values)))
+    density, edges = np.histogram(values, bins=bins, range=(0.0, 1.0), density=True, weights=weights)
+    error = 1.96 * np.sqrt((bins - 1.0) / rows)
     axes = dressed(axes, title, "PIT: predicted probability of the outcome or less", "density (1 if calibrated)")
     axes.stairs(density, edges, fill=True, color=BLUE, alpha=0.75)
     axes.vlines(edges[1:-1], 0.0, np.minimum(density[:-1], density[1:]), color="white", linewidth=1.0)
@@ -44,13 +54,20 @@ def pit_histogram(pit: Any, *, bins: int = 20, title: str = "PIT histogram", axe
 
 
 def reliability_diagram(
-    pit: Any, *, levels: int = 50, label: str | None = None, title: str = "Reliability", axes: Axes | None = None
+    pit: Any,
+    *,
+    levels: int = 50,
+    weights: Any | None = None,
+    label: str | None = None,
+    title: str = "Reliability",
+    axes: Axes | None = None,
 ) -> Axes:
     """Observed share of outcomes at or below each predicted quantile, with the 95 % band of a calibrated model.
 
     Args:
         pit: PIT values (n,), as ``pit_values(y, predictive)`` gives them.
         levels: of the curve, evenly spaced.
+        weights: what each row counts, (n,); the band is that of their effective number.
         label: of the curve; by default it says the expected calibration error at these levels.
         title: of the picture.
         axes: to draw on; by default those of a new figure.
@@ -59,10 +76,11 @@ def reliability_diagram(
         InvalidInputError: values that are no probabilities, by row; or no levels.
     """
     values = require_pit(pit)
-    expected, observed = reliability_curve(values, levels=levels)
-    band = 1.96 * np.sqrt(expected * (1.0 - expected) / len(values))
+    expected, observed = reliability_curve(values, levels=levels, row_weights=weights)
+    rows = len(values) if weights is None else effective_rows(np.asarray(weights, dtype=np.float64))
+    band = 1.96 * np.sqrt(expected * (1.0 - expected) / rows)
     if label is None:
-        label = f"this version, ECE {calibration_error_of_pit(values, levels=levels):.4g}"
+        label = f"this version, ECE {calibration_error_of_pit(values, levels=levels, row_weights=weights):.4g}"
     axes = dressed(axes, title, _ASKED, "share of outcomes that were", width=4.8, height=4.6)
     axes.fill_between(expected, expected - band, expected + band, color=MUTED, alpha=0.25, linewidth=0,
                       label="95 % band if calibrated")  # fmt: skip

@@ -105,11 +105,13 @@ class RowsOfBlock:
     def versions(self, plans: Sequence[VersionPlan]) -> dict[str, VersionRows]:
         """See ``CalibrationRows``."""
         targets, keys = targets_of(self.blocks, self.block, self.first), self.blocks.keys(self.block)
-        known, found = self.given.plan, {}
+        known, found, weights = self.given.plan, {}, self.blocks.weights(self.block)
         for plan in plans:
             law = self.blocks.predictive(self.block, plan.name)
             quantiles = None if plan.own is None else own_quantiles(targets, law, known.settings.levels)
-            found[plan.name] = VersionRows.of(plan, targets, law, quantiles, keys=keys, seed=known.seed)
+            found[plan.name] = VersionRows.of(
+                plan, targets, law, quantiles, keys=keys, seed=known.seed, weights=weights
+            )
         return found
 
     @cached_property

@@ -8,7 +8,7 @@ from congruence.kernels import plots
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.plots.style import figure_of
-from congruence.tasks.scores.evaluation import Evaluation
+from congruence.tasks.scores.evaluation import ROW_WEIGHT, Evaluation
 
 
 def pit_of(evaluation: Evaluation) -> Array:
@@ -22,17 +22,24 @@ def pit_of(evaluation: Evaluation) -> Array:
     return evaluation.valid_scores["pit"].to_numpy(float)
 
 
+def weights_of(evaluation: Evaluation) -> Array | None:
+    """What each valid row counts in means, (v,); None where all count alike."""
+    scores = evaluation.valid_scores
+    return scores[ROW_WEIGHT].to_numpy(float) if ROW_WEIGHT in scores else None
+
+
 def reliability_diagram(evaluation: Evaluation, *, levels: int = 50) -> Figure:
     """``plots.reliability_diagram`` of the valid rows."""
     ece = evaluation.metrics.get("ece")
     label, title = "this version" + (f", ECE {ece}" if ece else ""), f"Reliability of {evaluation.model.label}"
-    return figure_of(plots.reliability_diagram(pit_of(evaluation), levels=levels, label=label, title=title))
+    pit, weights = pit_of(evaluation), weights_of(evaluation)
+    return figure_of(plots.reliability_diagram(pit, levels=levels, weights=weights, label=label, title=title))
 
 
 def pit_histogram(evaluation: Evaluation, *, bins: int = 20) -> Figure:
     """``plots.pit_histogram`` of the valid rows."""
     title = f"PIT histogram of {evaluation.model.label}"
-    return figure_of(plots.pit_histogram(pit_of(evaluation), bins=bins, title=title))
+    return figure_of(plots.pit_histogram(pit_of(evaluation), bins=bins, weights=weights_of(evaluation), title=title))
 
 
 def local_reliability(evaluation: Evaluation) -> Figure:

@@ -15,6 +15,7 @@ from congruence.kernels.kernel_calibration import (
     block_test,
     pair_terms,
     unbiased_estimate,
+    weighted_estimate,
 )
 from congruence.kernels.kernel_calibration.pairs import PairTerms
 from congruence.kernels.steps import step
@@ -28,13 +29,21 @@ ASYMPTOTIC_ROWS = 1_500
 
 
 def kernel_calibration_error(
-    predictive: Distribution, targets: Array, seed: int, blocks: DependentBlocks | None = None
+    predictive: Distribution,
+    targets: Array,
+    seed: int,
+    blocks: DependentBlocks | None = None,
+    weights: Array | None = None,
 ) -> dict[str, Metric]:
     """SKCE by the unbiased estimate on up to 5,000 rows, by blocks beyond; the test that can be trusted at that size.
 
     Of more than 50,000 rows a random sample of 50,000: still unbiased, at a cost that no longer grows with the split.
     Of rows that depend on each other the test is by their ``blocks``, whole ones of up to 2,500 rows.
+    Rows that count ``weights`` (n,) have the weighted estimate of up to 5,000 of them; the test is of rows as they are.
     """
+    if weights is not None:
+        found = kernel_calibration_error(predictive, targets, seed, blocks)
+        return found | finite_metrics({"skce": _weighted(predictive, targets, seed, weights)})
     if blocks is not None:
         tested = _tested_by_blocks(predictive, targets, seed, blocks)
         return kernel_calibration_error(predictive, targets, seed) | finite_metrics({"skce_p_value": tested})
@@ -53,6 +62,17 @@ def kernel_calibration_error(
             estimate = unbiased_estimate(terms) if n <= PAIRS_ROWS else float(np.mean(block_estimates(terms)))
         advance(1)
     return finite_metrics({"skce": estimate, "skce_p_value": test.p_value})
+
+
+def _weighted(predictive: Distribution, targets: Array, seed: int, weights: Array) -> float:
+    """The weighted estimate; NaN where fewer than two rows count."""
+    if len(targets) > PAIRS_ROWS:
+        draw = stream(seed, "rows of the weighted kernel calibration error")
+        rows = np.sort(draw.choice(len(targets), PAIRS_ROWS, replace=False))
+        predictive, targets, weights = predictive[rows], targets[rows], weights[rows]
+    if np.count_nonzero(weights) < 2:
+        return float("nan")
+    return weighted_estimate(_terms(predictive, targets), weights)
 
 
 def _tested_by_blocks(predictive: Distribution, targets: Array, seed: int, blocks: DependentBlocks) -> float:

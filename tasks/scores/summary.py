@@ -309,8 +309,8 @@ def other_metrics(
 ) -> dict[str, Metric]:
     """Metrics without an interval: sharpness, uniformity of the PIT, CRPS taken apart, the SKCE.
 
-    Tests of uniformity and the SKCE are of the rows as they are, whatever these count in means. Of rows that depend on
-    each other, tests of uniformity have no p-value, and the SKCE's is by their blocks.
+    Tests, of uniformity and of the SKCE, are of the rows as they are, whatever these count in means. Of rows that
+    depend on each other, tests of uniformity have no p-value, and the SKCE's is by their blocks.
     """
     metrics = column_metrics(requested, points, weights)
     if found is not None and found.inference is not None and (found.refused or found.blocks is not None):
@@ -318,7 +318,7 @@ def other_metrics(
     if "crps" in requested and "crps" in points and targets.ndim == 1:
         metrics |= score_decomposition(predictive, targets, seed, weights)
     if "skce" in requested:
-        error = kernel_calibration_error(predictive, targets, seed, None if found is None else found.blocks)
+        error = kernel_calibration_error(predictive, targets, seed, None if found is None else found.blocks, weights)
         if found is not None and found.refused:
             error.pop("skce_p_value", None)
         metrics |= error

@@ -8,8 +8,26 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from congruence.kernels import Distribution, InvalidInputError, Normal, Poisson, Polynomial, pit_values, prepare
+from congruence.kernels import (
+    RBF,
+    Distribution,
+    InvalidInputError,
+    Normal,
+    Poisson,
+    Polynomial,
+    conditional_calibration_test,
+    pit_values,
+    prepare,
+    reliability_curve,
+    squared_kernel_calibration_error,
+)
+from congruence.kernels.block_sums import BlockSums
+from congruence.kernels.conditional_calibration.effects import LeaveOneOut, explained_shares, kept_weights
+from congruence.kernels.conditional_calibration.prepared import prepare_calibration
+from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.dependence.weights import weighted_standard_error
+from congruence.kernels.kernel_calibration import Wasserstein
+from congruence.kernels.plots import pit_histogram
 from congruence.kernels.resampling.aggregation import ScoreStatistics
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of, root_of
 from congruence.kernels.scores import point_scores
@@ -19,7 +37,7 @@ from congruence.tasks.scores.names import METRICS
 from congruence.tasks.scores.summary import estimated_of, other_metrics
 
 ROWS = 400
-TESTS_OF_ROWS = ("skce", "skce_p_value", "pit_ks_p_value", "pit_cvm_p_value", "pit_chi2_p_value")
+TESTS_OF_ROWS = ("skce_p_value", "pit_ks_p_value", "pit_cvm_p_value", "pit_chi2_p_value")
 
 
 def version(kind: str, seed: int = 0) -> tuple[Distribution, np.ndarray, dict[str, np.ndarray]]:
@@ -52,6 +70,7 @@ def test_weight_two_is_the_row_twice_in_every_metric(kind: str) -> None:
     found |= other_metrics(METRICS, points, law, y, 0, weights)
     expected |= other_metrics(METRICS, {k: v[copies] for k, v in points.items()}, law[copies], y[copies], 0)
     assert found.keys() == expected.keys()
+    found.pop("skce"), expected.pop("skce")  # of pairs of different rows: two copies are a pair
     for name in set(expected) - set(TESTS_OF_ROWS):
         assert found[name].value == pytest.approx(expected[name].value, rel=1e-9, abs=1e-12), name
     means, there = weighted.statistics().means(), repeated.statistics().means()
@@ -119,6 +138,90 @@ def test_a_mean_cce_under_weights_of_0_and_1_is_that_over_the_rows_that_count() 
     assert weighted.mean_error_bound >= abs(weighted.mean - some.mean)
     twice = replace(weighted, weights=None if weighted.weights is None else 2.0 * weighted.weights)
     assert twice.mean == pytest.approx(weighted.mean, rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["normal", "counts"])
+def test_weight_two_is_the_row_twice_in_numbers_of_the_pit_and_of_pairs(kind: str) -> None:
+    law, y, points = version(kind)
+    weights = np.random.default_rng(1).integers(0, 4, ROWS).astype(float)
+    copies = np.repeat(np.arange(ROWS), weights.astype(int))
+    pit, kernel, scale = points["pit"], RBF(0.5), Wasserstein(1.0)
+    found, there = reliability_curve(pit, row_weights=weights), reliability_curve(pit[copies])
+    np.testing.assert_allclose(found[1], there[1], rtol=1e-12)
+    axes = [pit_histogram(pit, weights=weights), pit_histogram(pit[copies])]
+    bars, others = (each.patches[0].get_data().values for each in axes)
+    np.testing.assert_allclose(bars, others, rtol=1e-12)
+
+    def pairs(rows: np.ndarray, **settings: object) -> float:
+        chosen = {"prediction_kernel": scale, "output_kernel": kernel, "estimator": "biased"}
+        return squared_kernel_calibration_error(y[rows], law[rows], **(chosen | settings))  # type: ignore[arg-type]
+
+    every = np.arange(ROWS)
+    # The distance of a prediction to itself is the root of a rounding error, 1e-8.
+    assert pairs(every, weights=weights) == pytest.approx(pairs(copies), rel=1e-7)
+    ones = np.ones(ROWS)
+    for estimator in ("biased", "unbiased"):
+        equal = pairs(every, estimator=estimator)
+        assert pairs(every, weights=2.0 * ones, estimator=estimator) == pytest.approx(equal, rel=1e-7)
+    some = (np.arange(ROWS) % 3 == 0).astype(float)
+    counted = pairs(np.flatnonzero(some), estimator="unbiased")
+    assert pairs(every, weights=some, estimator="unbiased") == pytest.approx(counted, rel=1e-7)
+
+
+def test_an_effect_under_weights_is_the_weighted_mean_with_the_error_of_the_rows_as_they_are() -> None:
+    """Against the definition by matrices; the regression on the other rows stays as it was."""
+    rng = np.random.default_rng(0)
+    vectors, eigenvalues = np.linalg.qr(rng.standard_normal((200, 12)))[0], np.geomspace(1.0, 1e-3, 12)
+    scores, weights = rng.standard_normal((200, 4)) + 0.3, rng.exponential(size=200)
+    weights /= weights.mean()
+    kept = kept_weights(eigenvalues, 1e-2)
+    H = (vectors[:, : len(kept)] * kept) @ vectors[:, : len(kept)].T
+    lift = 1.0 / (1.0 - np.diag(H))
+    predicted = lift[:, None] * (H @ scores - np.diag(H)[:, None] * scores)
+    effects = explained_shares(vectors, eigenvalues, 1e-2, scores, weights)
+    for j, effect in enumerate(effects.values()):
+        assert effect.estimate == pytest.approx(np.average(scores[:, j] * predicted[:, j], weights=weights), rel=1e-6)
+    plain, equal = (explained_shares(vectors, eigenvalues, 1e-2, scores, w) for w in (None, np.ones(200)))
+    assert plain == equal
+    A = (H - np.diag(np.diag(H))) * ((weights * lift)[:, None] + weights * lift) / 2.0
+    sums, regression = BlockSums(), LeaveOneOut.of(eigenvalues, 1e-2)
+    variance = rng.uniform(0.5, 2.0, 200)
+    regression.add_variances(sums, vectors, variance[:, None], weights)
+    sums.added |= {"signal": np.zeros(1), "products": np.zeros(1)}
+    assert regression.sums_of(0, sums).quadratic == pytest.approx(2.0 * variance @ A**2 @ variance, rel=1e-6)
+
+
+def test_intervals_of_weighted_effects_hold_what_the_rows_have_under_their_weights() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(300, 2))
+    weights = np.exp(rng.normal(size=300))
+    prepared = prepare_calibration(x, settings=CalibrationSettings(draws=99, directions=20, own_directions=5))
+    law = Normal(np.where(x[:, 0] > 0, 0.6, 0.0), 1.0)
+    found = []
+    for _ in range(60):
+        effect = prepared.test_version(rng.standard_normal(300), law, weights=weights).effects["bias"]
+        found.append((effect.estimate, effect.low, effect.high))
+    estimate, low, high = np.array(found).T
+    assert np.mean((low <= estimate.mean()) & (estimate.mean() <= high)) >= 0.88
+    heavy = weights * np.where(x[:, 0] > 0, 9.0, 1.0)
+    y = rng.standard_normal(300)
+    one, other = (prepared.test_version(y, law, weights=w) for w in (weights, heavy))
+    assert other.effects["bias"].estimate > 1.3 * one.effects["bias"].estimate
+    assert other.p_value == one.p_value  # the test takes rows as they are
+    blocks = prepared.test_version(y, law, weights=weights, groups=np.arange(300) // 3).effects["bias"]
+    assert blocks.estimate == one.effects["bias"].estimate
+
+
+@pytest.mark.parametrize("wrong", [[-1.0, 1.0], [np.nan, 1.0], [0.0, 0.0]])
+def test_weights_that_cannot_be_used_are_refused_by_every_function(wrong: list[float]) -> None:
+    y, law = np.array([0.1, 0.2]), Normal(np.zeros(2), np.ones(2))
+    with pytest.raises(InvalidInputError, match="weights: "):
+        squared_kernel_calibration_error(y, law, weights=wrong)
+    with pytest.raises(InvalidInputError, match="weights: "):
+        reliability_curve([0.1, 0.2], row_weights=wrong)
+    with pytest.raises(InvalidInputError, match="weights: "):
+        conditional_calibration_test(np.arange(40.0)[:, None], np.zeros(40), Normal(np.zeros(40), 1.0),
+                                     weights=wrong * 20)  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from congruence.flows.evaluation.pipeline import evaluate
 from congruence.flows.operations.sample import quick
 from congruence.flows.operations.validate import validate
 from congruence.tasks.data import open_split
+from congruence.tasks.recalibration.rows import halves_of, write_held_out
 
 
 def invoke(registry: Any, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
@@ -77,6 +78,23 @@ def test_the_rows_of_a_quick_look_are_rows_of_the_split(registry: Any) -> None:
             assert rows[key] == row
     assert quick(settings, rows=40) == looked, "the same sample every time"
     assert quick(settings, rows=160).splits == settings.splits, "a small split is taken whole"
+
+
+def test_a_quick_look_and_a_correction_divide_no_group(registry: Any, tmp_path: Path, rows_file: Any) -> None:
+    whole = rows_file(tmp_path / "rows.parquet", 5, 400)
+    table = pd.read_parquet(whole)
+    table.assign(patient=[f"p{row % 50}" for row in range(400)]).to_parquet(whole)
+    part = registry.content()["splits"][0] | {"uri": str(whole), "groups": "patient"}
+    (looked,) = quick(registry.settings(splits=[part]), rows=100).splits
+    taken = pd.read_parquet(looked.uri)["patient"]
+    assert taken.value_counts().tolist() == [8] * 12
+    split = open_split(registry.settings(splits=[part]).splits[0])
+    write_held_out(split, tmp_path / "held-out.parquet")
+    held_out = set(pd.read_parquet(tmp_path / "held-out.parquet")["patient"])
+    patients = np.array([f"p{row % 50}" for row in range(400)])
+    fitted = set(patients[halves_of(split).fitting])
+    assert held_out | fitted == set(patients)
+    assert not held_out & fitted
 
 
 def keyed(frame: Any) -> list[tuple[str, tuple[Any, ...]]]:
