@@ -22,7 +22,6 @@ from congruence.kernels.kernel_calibration.pairs import (
     blockwise_sums,
     off_diagonal_sum,
     pair_terms,
-    weighted_sums,
 )
 from congruence.kernels.kernel_calibration.prediction_kernels import PredictionKernel, Wasserstein
 from congruence.kernels.kernel_functions import Kernel
@@ -102,13 +101,13 @@ def weighted_estimate(terms: PairTerms, weights: Array, runner: BlockRunner = SE
     Raises:
         InvalidInputError: no pair counts.
     """
-    total, count = float(weights @ weighted_sums(terms, weights[:, None], runner)[:, 0]), float(np.sum(weights)) ** 2
+    total, count = off_diagonal_sum(terms, runner, weights), float(np.sum(weights)) ** 2
+    of_rows = weights**2
     if biased:
-        return max(total, 0.0) / count
-    pairs = count - float(np.sum(weights**2))
+        return max(total + float(of_rows @ terms.diagonal()), 0.0) / count
     if np.count_nonzero(weights) < 2:
         raise InvalidInputError("weights: fewer than two rows count; the error compares pairs of them")
-    return (total - float(np.sum(weights**2 * terms.diagonal()))) / pairs
+    return total / (count - float(np.sum(of_rows)))
 
 
 def block_estimates(

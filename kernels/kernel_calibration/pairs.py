@@ -105,20 +105,31 @@ def pair_terms(
     return PairTerms(h, coordinates, targets, kernel, output_kernel is None)
 
 
-def pair_sum(h: PairKernel, left: Rows, right: Rows | None = None) -> float:
-    """Sum of h_ij over rows i of one block and j of another; without another, over all i != j of the one."""
+def pair_sum(
+    h: PairKernel, left: Rows, right: Rows | None = None, counts: tuple[Array | None, Array | None] = (None, None)
+) -> float:
+    """Sum of h_ij over rows i of one block and j of another; without another, over all i != j of the one.
+
+    ``counts``: what the rows of both count, h_ij as the product of the two; as 1 by default.
+    """
     if right is not None:
         tiles = [(i, j) for i in _tiles(left) for j in _tiles(right)]
-        return math.fsum(float(h(_cut(left, i), _cut(right, j)).sum()) for i, j in tiles)
-    totals = []
+        return math.fsum(_added(h(_cut(left, i), _cut(right, j)), counts, i, j) for i, j in tiles)
+    counts, totals = (counts[0], counts[0]), []
     for i in _tiles(left):
         tile = _cut(left, i)
         block = h(tile, tile)
         index = array_namespace(block).arange(block.shape[0])
         block[index, index] = 0.0
-        totals.append(float(block.sum()))
-        totals.extend(2.0 * float(h(_cut(left, i), _cut(left, j)).sum()) for j in _tiles(left) if j.start < i.start)
+        totals.append(_added(block, counts, i, i))
+        below = [j for j in _tiles(left) if j.start < i.start]
+        totals.extend(2.0 * _added(h(_cut(left, i), _cut(left, j)), counts, i, j) for j in below)
     return math.fsum(totals)
+
+
+def _added(block: Any, counts: tuple[Array | None, Array | None], rows: slice, columns: slice) -> float:
+    one, two = counts
+    return float(block.sum() if one is None or two is None else one[rows] @ block @ two[columns])
 
 
 def blockwise_sums(h: PairKernel, rows: Rows, size: int) -> Array:
@@ -141,11 +152,14 @@ def gram_rows(kernel: PredictionKernel, coordinates: Array, whole: Array, column
     )
 
 
-def off_diagonal_sum(terms: PairTerms, runner: BlockRunner = SERIAL) -> float:
-    """Sum of h_ij over i != j: every unordered pair of row blocks once, O(n) memory."""
-    shared = [runner.share(terms.rows(rows)) for rows in row_blocks(terms.n)]
-    within = runner.run(pair_sum, [(terms.h, block) for block in shared])
-    between = runner.run(pair_sum, [(terms.h, shared[i], shared[j]) for i in range(len(shared)) for j in range(i)])
+def off_diagonal_sum(terms: PairTerms, runner: BlockRunner = SERIAL, weights: Array | None = None) -> float:
+    """Sum of h_ij, or of w_i w_j h_ij, over i != j: every unordered pair of row blocks once, O(n) memory."""
+    places = row_blocks(terms.n)
+    shared = [runner.share(terms.rows(rows)) for rows in places]
+    counts = [None if weights is None else weights[rows] for rows in places]
+    within = runner.run(pair_sum, [(terms.h, shared[i], None, (counts[i], None)) for i in range(len(shared))])
+    pairs = [(i, j) for i in range(len(shared)) for j in range(i)]
+    between = runner.run(pair_sum, [(terms.h, shared[i], shared[j], (counts[i], counts[j])) for i, j in pairs])
     return math.fsum(within) + 2.0 * math.fsum(between)
 
 
