@@ -211,7 +211,7 @@ def _scored(y: Array, before: Distribution, after: Distribution, blocks: Depende
     if before.has_density() and after.has_density():
         scores = [negative_log_likelihood(y, law, infinite="keep") for law in (before, after)]
         if all(np.isfinite(score).all() for score in scores):
-            changes["nll"] = _paired(*scores, blocks)
+            changes["nll"] = _paired(scores[0], scores[1], blocks)
     return changes
 
 

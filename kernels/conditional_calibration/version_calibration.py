@@ -106,8 +106,15 @@ class SplitCalibration:
             TooFewBlocksError: rows depend on each other in fewer than ten blocks.
         """
         known = dependence or RowDependence()
-        design = {"groups": known.groups, "time": known.time, "weights": self.weights}
-        found = self.prepared.version(targets, predictive, keys=keys, seed=seed, **design)
+        found = self.prepared.version(
+            targets,
+            predictive,
+            keys=keys,
+            seed=seed,
+            groups=known.groups,
+            time=known.time,
+            weights=self.weights,
+        )
         curves = found.curves(self.prepared, self.places.medoids)
         return VersionCalibration(
             found.test, found.reading, self.places, curves, influence=found.influence.astype(np.float32)

@@ -50,15 +50,14 @@ def rows_to_try(keys: Array, seed: int, dependence: RowDependence | None = None)
     Of rows that depend on each other whole groups, or the rows beside the cut of time, as many as there may be.
     """
     parts = hold_out(keys, dependence)
-    if dependence is None:
-        order = np.argsort(keyed_uniforms(keys, seed, _PURPOSE), kind="stable")
-    elif dependence.groups is not None:
-        order = np.argsort(keyed_uniforms(dependence.groups, seed, _PURPOSE), kind="stable")
+    beside_cut = dependence is not None and dependence.groups is None
+    if dependence is not None and beside_cut:
+        order = np.argsort(np.asarray(dependence.time), kind="stable")
     else:
-        order = np.argsort(dependence.time, kind="stable")
+        named = keys if dependence is None else dependence.groups
+        order = np.argsort(keyed_uniforms(named, seed, _PURPOSE), kind="stable")
     first, second = order[parts.fitting[order]], order[parts.held_out[order]]
-    last = dependence is not None and dependence.groups is None
-    first = first[-ROWS:] if last else first[:ROWS]
+    first = first[-ROWS:] if beside_cut else first[:ROWS]
     chosen = np.sort(np.concatenate([first, second[:ROWS]]))
     return chosen, parts.fitting[chosen]
 
