@@ -22,13 +22,13 @@ from congruence.kernels.congruence.result import CongruenceResult, excess_interv
 from congruence.kernels.congruence.test import congruence_tests
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.scores import version_blocks
-from congruence.kernels.dependence.weights import mean_one
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.spectrum import spectral_smoother
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.printed import printed
 from congruence.kernels.solvers import Solver
+from congruence.kernels.weights import mean_one
 from congruence.kernels.withholding.input_scores import InputScores
 from congruence.kernels.withholding.scorer import InputScorer, input_scorer
 

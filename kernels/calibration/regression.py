@@ -9,9 +9,9 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit import PitKind, pit_values, require_pit
-from congruence.kernels.dependence.weights import require_weights
 from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.weights import require_weights
 
 EDGE = 1e-5
 LEVELS = 50

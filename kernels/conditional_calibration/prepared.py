@@ -41,11 +41,11 @@ from congruence.kernels.conditional_calibration.version_sums import SHARED, Vers
 from congruence.kernels.conditional_calibration.version_test import SharedNull
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
-from congruence.kernels.dependence.weights import mean_one
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.steps import step
+from congruence.kernels.weights import mean_one
 
 REGULARIZATION = 0.1
 """lambda of the protocol's kernel, where it is not that of a prepared split: with it rows are read."""

@@ -18,11 +18,11 @@ from congruence.kernels.congruence.coded_draws import row_codes, sums_by_code, w
 from congruence.kernels.congruence.influence import CongruenceUncertainty
 from congruence.kernels.congruence.influence_sums import mean_points
 from congruence.kernels.congruence.null_draws import null_draws
-from congruence.kernels.dependence.weights import mean_over
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.printed import printed
+from congruence.kernels.weights import mean_over
 
 SPLITS = 16
 SIGN_BITS = 4  # 16 draws of the signs for each split

@@ -19,10 +19,10 @@ from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.congruence.coded_draws import row_codes, sums_by_code, walsh_hadamard
 from congruence.kernels.congruence.influence import CongruenceInfluence, CongruenceUncertainty
 from congruence.kernels.dependence.blocks import FOLDS, DependentBlocks
-from congruence.kernels.dependence.weights import mean_over
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.gram.thin_products import projected, squares_at, weighted_squares
 from congruence.kernels.streams import stream
+from congruence.kernels.weights import mean_over
 
 MULTIPLIERS = 200
 ENERGY = 0.998  # of the residuals' features that the multipliers see

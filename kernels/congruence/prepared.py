@@ -24,7 +24,6 @@ from congruence.kernels.congruence.noise_floor import PROBES, probe_tolerances, 
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
 from congruence.kernels.dependence.scores import version_blocks
-from congruence.kernels.dependence.weights import mean_over
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.operator import RegularizedGram
@@ -46,6 +45,7 @@ from congruence.kernels.solvers import Solution, Solver
 from congruence.kernels.solvers.bounds import SystemBounds
 from congruence.kernels.streams import stream
 from congruence.kernels.threads import single_threaded_blas
+from congruence.kernels.weights import mean_over
 
 EXACT_FLOOR_ENTRIES = 2000**2  # n more right-hand sides cost six times the factor
 Name = TypeVar("Name")

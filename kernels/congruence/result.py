@@ -11,10 +11,10 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.congruence.influence import CongruenceUncertainty
 from congruence.kernels.dependence.blocks import t_quantile
-from congruence.kernels.dependence.weights import mean_over
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.printed import printed
 from congruence.kernels.solvers import NormKind
+from congruence.kernels.weights import mean_over
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,1 +1,1 @@
-"""Rows that depend on each other: blocks of rows, inference by blocks, a look for correlation, and weights."""
+"""Rows that depend on each other: blocks of rows, inference by blocks, hold-outs, and a look for correlation."""

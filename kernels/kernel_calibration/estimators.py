@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
-from congruence.kernels.dependence.weights import require_weights
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_calibration.execution import SERIAL, BlockRunner
@@ -27,6 +26,7 @@ from congruence.kernels.kernel_calibration.prediction_kernels import PredictionK
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.mean_embeddings.residuals import output_kernel_or_marginal
 from congruence.kernels.streams import stream
+from congruence.kernels.weights import require_weights
 
 Estimator: TypeAlias = Literal["unbiased", "biased", "block"]
 

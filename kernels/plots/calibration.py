@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from congruence.kernels.calibration.pit import require_pit
 from congruence.kernels.calibration.regression import calibration_error_of_pit, reliability_curve
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
-from congruence.kernels.dependence.weights import effective_rows, require_weights
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.plots.images import show_image
 from congruence.kernels.plots.style import BLUE, INK, MUTED, RED, dressed, legend
+from congruence.kernels.weights import effective_rows, require_weights
 
 _ASKED = "predicted probability of an outcome at most this high"
 

@@ -20,9 +20,9 @@ from congruence.kernels.calibration.regression import even_levels
 from congruence.kernels.congruence.difference import LEVEL, difference_of_influences
 from congruence.kernels.congruence.influence import CongruenceInfluence
 from congruence.kernels.dependence.blocks import DependentBlocks, t_quantile, two_sided_p_value
-from congruence.kernels.dependence.weights import mean_one
 from congruence.kernels.errors import ProtocolError
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of, root_of
+from congruence.kernels.weights import mean_one
 from congruence.tasks.comparison.compared import Columns, ComparedVersion
 from congruence.tasks.scores.dependence import dependence_of
 from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, ROW_WEIGHT

@@ -14,9 +14,9 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import RowDependence
-from congruence.kernels.dependence.weights import require_weights
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.streams import hashed_keys
+from congruence.kernels.weights import require_weights
 from congruence.tasks.data import Shard, Split
 from congruence.tasks.data.design import SampleDesign
 from congruence.tasks.embeddings.addresses import StoreAddress

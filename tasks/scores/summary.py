@@ -25,12 +25,12 @@ from congruence.kernels.congruence.expected import ExpectedCongruence
 from congruence.kernels.congruence.outcome import CongruenceTest
 from congruence.kernels.congruence.result import CongruenceResult, excess_interval, excess_over
 from congruence.kernels.dependence.blocks import DependentBlocks
-from congruence.kernels.dependence.weights import mean_over
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.resampling.aggregation import Estimate, ScoreStatistics, sliced_statistics
 from congruence.kernels.row_blocks.dependence import FoundBlocks
 from congruence.kernels.scores import central_intervals, covered, sharpness_of
 from congruence.kernels.streams import hashed_keys, stream
+from congruence.kernels.weights import mean_over
 from congruence.tasks.scores.evaluation import Metric, finite_metrics
 from congruence.tasks.scores.kernel_calibration import kernel_calibration_error
 from congruence.tasks.scores.names import MEANS, SHARES_OF_QUANTILES

@@ -24,7 +24,6 @@ from congruence.kernels.congruence.preparation import Prepare, prepare
 from congruence.kernels.congruence.prepared import PreparedCongruence, SolvedErrors
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.dependence.blocks import RowDependence
-from congruence.kernels.dependence.weights import mean_one
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.protocol.evaluation import evaluate_references, protocol_references, resolved_output_kernel
@@ -33,6 +32,7 @@ from congruence.kernels.protocol.repeats import RepeatedResult
 from congruence.kernels.protocol.weighting import Reference
 from congruence.kernels.solvers import Checkpoint, ConjugateGradient
 from congruence.kernels.solvers.planning import DENSE_LIMIT
+from congruence.kernels.weights import mean_one
 from congruence.tasks.scores.names import MetricName, requested_metrics
 from congruence.tasks.settings.solver import SolverSettings
 from congruence.tasks.solving import cluster_capacity, prepare_on_dask

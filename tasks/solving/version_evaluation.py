@@ -25,7 +25,6 @@ from congruence.kernels.congruence.prepared import SolvedErrors
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.congruence.test import smoothed_test, tested_smoother
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence, TooFewBlocksError
-from congruence.kernels.dependence.weights import mean_over
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.kernel_functions import Kernel
@@ -36,6 +35,7 @@ from congruence.kernels.protocol.weighting import Reference
 from congruence.kernels.row_blocks.dependence import FoundBlocks, blocks_of_version
 from congruence.kernels.steps import about
 from congruence.kernels.threads import single_threaded_blas
+from congruence.kernels.weights import mean_over
 from congruence.tasks.solving.measurement_store import VersionMeasurement
 
 Kept = TypeVar("Kept", covariant=True)

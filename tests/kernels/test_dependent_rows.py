@@ -15,15 +15,15 @@ from congruence.kernels.conditional_calibration.settings import CalibrationSetti
 from congruence.kernels.conditional_calibration.test import conditional_calibration_test
 from congruence.kernels.dependence.blocks import DependentBlocks, block_length, blocks_of_groups, blocks_of_time
 from congruence.kernels.dependence.correlation import correlations
-from congruence.kernels.dependence.weights import (
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
+from congruence.kernels.weights import (
     effective_rows,
     require_weights,
     weighted_influence,
     weighted_mean,
     weighted_standard_error,
 )
-from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
 
 FEW = CalibrationSettings(draws=199, directions=20, own_directions=5)
 LAW = Normal(np.zeros(500), 1.0)

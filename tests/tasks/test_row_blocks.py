@@ -25,13 +25,13 @@ from congruence.kernels import (
 from congruence.kernels.bandwidths import variance_gamma
 from congruence.kernels.congruence.expected import expected_congruence
 from congruence.kernels.congruence.test import congruence_tests
-from congruence.kernels.dependence.weights import mean_one
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.protocol.output_scales import output_kernel
 from congruence.kernels.protocol.protocol import EXACT, PREPRINT
 from congruence.kernels.resampling.keyed import row_choices, row_draws, row_signs, row_uniforms
 from congruence.kernels.row_blocks.answer import BlockMeasurement
 from congruence.kernels.streams import stream
+from congruence.kernels.weights import mean_one
 from congruence.tasks.dask.clusters import ClusterSettings, dask_client
 from congruence.tasks.solving import pass_runner, row_blocks
 from congruence.tasks.solving.plan import BlockAccuracy, OutOfReachError, SolverSettings, is_by_row_blocks
