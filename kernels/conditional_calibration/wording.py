@@ -13,6 +13,7 @@ NEGLIGIBLE = 0.05
 """A strength below which a fault, however certain, hardly matters: a shift of .05 predicted spreads, 4 % of spread."""
 
 MOST_SENTENCES = 5
+_LEAST_P = 0.001
 
 _SHAPES = {
     ("skew", True): "the targets are skewed to the right of the predictions: their far upper side is fuller",
@@ -238,8 +239,8 @@ def percent(share: float) -> str:
 
 
 def p_value_in_words(p: float) -> str:
-    """ "p = 0.012", or "p < 0.001"."""
-    return f"p = {p:.2g}" if p >= 1e-3 else "p < 0.001"
+    """ "p = 0.012", "p < 0.001"; "p ≤ 0.001", which is the least that 999 draws allow."""
+    return f"p = {p:.2g}" if p > _LEAST_P else "p ≤ 0.001" if p == _LEAST_P else "p < 0.001"
 
 
 def _listed(parts: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from congruence.tasks.mlflow.baselines import baseline_version, gate_baseline
+    from congruence.tasks.mlflow.baselines import IN_USE, baseline_version, gate_baseline
     from congruence.tasks.mlflow.comparisons import log_comparison
     from congruence.tasks.mlflow.conditions import Conditions
     from congruence.tasks.mlflow.connection import TrackingError
@@ -24,6 +24,7 @@ else:
     __getattr__, __dir__ = lazy_exports(__name__)
 
 __all__ = [
+    "IN_USE",
     "Conditions",
     "EvaluationIdentity",
     "Failure",

@@ -1,20 +1,25 @@
-"""The version that a gate compares with: what ``baseline:`` stands for, and its logged evaluation."""
+"""The version that a gate compares with and a report names: what ``baseline:`` stands for, and its evaluation."""
 
 from __future__ import annotations
 
 import difflib
 from typing import Literal
 
+from mlflow import MlflowClient
+
 from congruence.tasks.comparison import ComparedVersion
 from congruence.tasks.mlflow.conditions import Conditions
 from congruence.tasks.mlflow.connection import TrackingError, connect, persist
-from congruence.tasks.mlflow.finished import complete_runs
-from congruence.tasks.mlflow.identity import PREFIX
+from congruence.tasks.mlflow.finished import complete_runs, run_metrics
+from congruence.tasks.mlflow.identity import COMPLETE, PREFIX, STATE
 from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion, RegistryError, resolve
+from congruence.tasks.scores.evaluation import Evaluation, Metric
 
 FirstVersion = Literal["pass", "refuse"]
+IN_USE = "champion"
+"""The alias of the version in use, where no gate names another one."""
 
 
 def gate_baseline(
@@ -54,6 +59,36 @@ def gate_baseline(
     digests = [run.data.tags.get(PREFIX + "settings_digest", "") for run in fitting]
     same = digests.index(candidate.settings_digest) if candidate.settings_digest in digests else 0
     return read_version(str(fitting[same].info.run_id), settings)
+
+
+def beside_baseline(
+    client: MlflowClient, evaluation: Evaluation, experiment: str, baseline: str, settings: TrackingSettings
+) -> tuple[str, dict[str, Metric]] | None:
+    """Name and metrics of the version in use, on the same split under the same protocol.
+
+    None where there is none, where it is the evaluated version itself, or where it has not been evaluated yet.
+
+    Args:
+        client: of the tracking server.
+        evaluation: of the version that is reported.
+        experiment: the id of its experiment, which is that of all evaluations on the split and target.
+        baseline: see ``baseline_version``.
+        settings: where the registry is.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    try:
+        version = baseline_version(evaluation.model.name, baseline, settings, first_version="pass")
+    except RegistryError:
+        return None
+    if version is None or version.uri == evaluation.model.uri:
+        return None
+    said = f"tags.`{STATE}` = '{COMPLETE}' and tags.`{PREFIX}model_uri` = '{version.uri}'"
+    runs = client.search_runs([experiment], filter_string=said, order_by=["attributes.start_time DESC"])
+    wanted = Conditions(evaluation.split.digest, evaluation.protocol.digest)
+    run = next((run for run in runs if wanted.admit(run.data.tags)), None)
+    return None if run is None else (version.label, run_metrics(run))
 
 
 def baseline_version(

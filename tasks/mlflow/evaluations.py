@@ -14,6 +14,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, Metric, Run
 from mlflow.exceptions import MlflowException
 
+from congruence.tasks.mlflow.baselines import IN_USE, beside_baseline
 from congruence.tasks.mlflow.connection import FailedRequestError, TrackingError, connect, of_deleted_run, persist
 from congruence.tasks.mlflow.finished import SECONDS, SLICES, WRONG
 from congruence.tasks.mlflow.identity import COMPLETE, STATE, EvaluationIdentity, find_evaluation
@@ -43,13 +44,16 @@ _LONGEST_PARAM = 500
 _WRITERS = 3
 
 
-def log_evaluation(evaluation: Evaluation, settings: TrackingSettings, *, replace: bool = False) -> str:
+def log_evaluation(
+    evaluation: Evaluation, settings: TrackingSettings, *, replace: bool = False, baseline: str = IN_USE
+) -> str:
     """Log everything about ``evaluation`` and return its run id; a complete evaluation is left as it is.
 
     A run that was cut off is finished by the next call: each step may be repeated without doubling anything.
 
     Args:
         replace: log a complete evaluation again, into a run of its own; the earlier run is deleted.
+        baseline: the version whose score stands beside this one's in the report, see ``baseline_version``.
 
     Raises:
         TrackingError: MLflow refuses, or does not answer within ``settings.patience`` seconds.
@@ -65,12 +69,12 @@ def log_evaluation(evaluation: Evaluation, settings: TrackingSettings, *, replac
         return done
     for _ in range(_WRITERS):
         try:
-            return _log(client, identity, evaluation, settings)
+            return _log(client, identity, evaluation, settings, baseline)
         except TrackingError as error:
             # Of several who open a run at the same moment one deletes the others' runs: these go on in its own.
             if not of_deleted_run(error):
                 raise
-    return _log(client, identity, evaluation, settings)
+    return _log(client, identity, evaluation, settings, baseline)
 
 
 def _replace_run(client: MlflowClient, done: str, identity: EvaluationIdentity, settings: TrackingSettings) -> None:
@@ -81,12 +85,24 @@ def _replace_run(client: MlflowClient, done: str, identity: EvaluationIdentity, 
     set_tags(client, str(run.info.run_id), {key: tags[key] for key in (MACHINE_RUN, MACHINE_PLACE) if key in tags})
 
 
-def _log(client: MlflowClient, identity: EvaluationIdentity, evaluation: Evaluation, settings: TrackingSettings) -> str:
+def _log(
+    client: MlflowClient,
+    identity: EvaluationIdentity,
+    evaluation: Evaluation,
+    settings: TrackingSettings,
+    baseline: str,
+) -> str:
     run = persist("opening the run", lambda: _run_with_params(client, identity, evaluation, settings), settings)
     run_id = str(run.info.run_id)
     rows = log_rows(evaluation, settings)
+    experiment = str(run.info.experiment_id)
+    beside = persist(
+        "reading the baseline's score",
+        lambda: beside_baseline(client, evaluation, experiment, baseline, settings),
+        settings,
+    )
     with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
-        write_artifacts(evaluation, Path(folder), settings, _logged_as(client, evaluation))
+        write_artifacts(evaluation, Path(folder), settings, _logged_as(client, evaluation), beside)
         persist("logging tables, plots and report", lambda: client.log_artifacts(run_id, folder), settings)
     persist("logging the split", lambda: _log_inputs(client, run_id, evaluation), settings)
     metrics = _metrics(run, evaluation)
@@ -109,11 +125,17 @@ def _log(client: MlflowClient, identity: EvaluationIdentity, evaluation: Evaluat
     return run_id
 
 
-def write_artifacts(evaluation: Evaluation, folder: Path, settings: TrackingSettings, logged_as: str = "") -> None:
+def write_artifacts(
+    evaluation: Evaluation,
+    folder: Path,
+    settings: TrackingSettings,
+    logged_as: str = "",
+    beside: tuple[str, Mapping[str, EvaluationMetric]] | None = None,
+) -> None:
     """Write what becomes the run's artifacts under ``folder``: its scores, small tables, plots, report, provenance.
 
     What evaluations on a split share, its keys, targets and slices, is not among it: see ``log_rows``. ``logged_as`` is
-    the name of the version's logged model, for the report.
+    the name of the version's logged model, for the report, and ``beside`` the name and the metrics of the baseline.
     """
     texts = {
         POINTS_FILE: table_json(points_table(evaluation, settings.table_rows)),
@@ -124,7 +146,7 @@ def write_artifacts(evaluation: Evaluation, folder: Path, settings: TrackingSett
     if settings.report:
         counts = count_fit(evaluation)
         figures = evaluation_pictures(evaluation, counts=counts)
-        texts[REPORT_FILE] = evaluation_report(evaluation, logged_as=logged_as, counts=counts)
+        texts[REPORT_FILE] = evaluation_report(evaluation, logged_as=logged_as, counts=counts, beside=beside)
         (folder / "plots").mkdir()
         for name, picture in figures.items():
             (folder / "plots" / f"{name}.png").write_bytes(picture)

@@ -12,6 +12,8 @@ from congruence.tasks.scores.evaluation import AS_IF_TRUE, Metric, cce_status
 from congruence.tasks.scores.meanings import significant
 from congruence.tasks.scores.names import EFFECTS
 
+_PERCENT = 0.02
+
 NEGLIGIBLE = 0.0025
 """The share of the scores' variance below which a fault hardly matters: a shift of .05 predicted spreads, squared."""
 
@@ -57,8 +59,11 @@ def decision(metrics: Mapping[str, Metric], preview: CorrectionPreview | None) -
     return Decision("do not use", "Do not use as it is", f"{tried}What is wrong needs another model.".capitalize())
 
 
-def headlines(metrics: Mapping[str, Metric]) -> list[Headline]:
-    """Distance beyond noise, calibration given the input, and the proper score beside the marginal law's."""
+def headlines(metrics: Mapping[str, Metric], beside: tuple[str, Mapping[str, Metric]] | None = None) -> list[Headline]:
+    """Distance beyond noise, calibration given the input, and the proper score beside the marginal law's.
+
+    ``beside``: name and metrics of the version in use, whose score is named, too.
+    """
     found = []
     excess = metrics.get("cce_excess")
     if excess is not None:
@@ -72,15 +77,17 @@ def headlines(metrics: Mapping[str, Metric]) -> list[Headline]:
         name = max(effects, key=lambda each: effects[each].value)
         kind = name.removeprefix("calibration_effect_")
         p_value = metrics.get("calibration_p_value")
-        tested = "" if p_value is None else f"; calibrated given the input: {p_value_in_words(p_value.value)}"
+        tested = "" if p_value is None else f"; test that all are 0: {p_value_in_words(p_value.value)}"
         found.append(Headline(name, f"Calibration given the input: {kind}", *_words(effects[name]),
                               f"largest of four effects, 0 if right{tested}"))  # fmt: skip
     for name in [each for each in ("crps_mean", "nll_mean", "mae") if each in metrics][:1]:
         comment = ""
         skill, marginal = metrics.get("crps_skill"), metrics.get("crps_uncertainty")
         if name == "crps_mean" and skill is not None:
-            beside = "" if marginal is None else f"{significant(marginal.value)} without the input; "
-            comment = f"{beside}skill {_percent(skill)}"
+            without = "" if marginal is None else f"{significant(marginal.value)} without the input; "
+            comment = f"{without}skill {_percent(skill)}"
+        if beside is not None and name in beside[1]:
+            comment += f"{'; ' if comment else ''}{significant(beside[1][name].value)} of {beside[0]}, the baseline"
         labels = {"crps_mean": "Proper score: CRPS", "nll_mean": "Proper score: NLL", "mae": "Mean absolute error"}
         found.append(Headline(name, labels[name], *_words(metrics[name]), comment))
     return found
@@ -93,6 +100,10 @@ def _words(metric: Metric) -> tuple[str, str]:
 
 
 def _percent(metric: Metric) -> str:
+    """In whole percents, in tenths where these would say nothing; no negative zero."""
+    ends = [each for each in (metric.value, metric.low, metric.high) if each is not None]
+    digits = 0 if max(abs(each) for each in ends) >= _PERCENT else 1
+    said = [f"{round(100.0 * each, digits) + 0.0:.{digits}f}" for each in ends]
     if metric.low is None or metric.high is None:
-        return f"{metric.value:.0%}".replace("%", " %")
-    return f"{metric.value:.0%} ({metric.low:.0%} to {metric.high:.0%})".replace("%", " %")
+        return f"{said[0]} %"
+    return f"{said[0]} % ({said[1]} to {said[2]} %)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +24,7 @@ from congruence.tasks.report.totals import Totals, totals_of
 from congruence.tasks.runtime.masking import mask_secrets
 from congruence.tasks.scores.counts import CountFit, count_fit
 from congruence.tasks.scores.dependence import dependence_of
-from congruence.tasks.scores.evaluation import Evaluation
+from congruence.tasks.scores.evaluation import Evaluation, Metric
 from congruence.tasks.scores.meanings import CERTIFICATE_KINDS, verdict
 from congruence.tasks.scores.segments import FEWEST_ROWS, Segment, searched_rows, weak_segments
 from congruence.tasks.scores.summary import floor_share
@@ -63,8 +64,10 @@ class ReportData:
     page: PageData = field(repr=False)
 
 
-def report_data(evaluation: Evaluation, *, counts: CountFit | None = None) -> ReportData:
-    """Everything that the report shows, from an evaluation; ``counts`` is its ``count_fit`` where that is known."""
+def report_data(
+    evaluation: Evaluation, *, counts: CountFit | None = None, beside: tuple[str, Mapping[str, Metric]] | None = None
+) -> ReportData:
+    """Everything that the report shows, see ``evaluation_report``."""
     metrics, wrong = evaluation.metrics, evaluation.wrong
     page = page_data(evaluation, pictures=_pictures)
     known = places_of(page.places)
@@ -77,7 +80,7 @@ def report_data(evaluation: Evaluation, *, counts: CountFit | None = None) -> Re
     return ReportData(
         verdict=verdict(metrics),
         decision=decision(metrics, evaluation.preview),
-        headlines=headlines(metrics),
+        headlines=headlines(metrics, beside),
         sentences=sentences,
         places=places[:_MOST_PLACES],
         segments=[(segment, of_segment(segment)) for segment in _segments(evaluation)],
@@ -90,20 +93,27 @@ def report_data(evaluation: Evaluation, *, counts: CountFit | None = None) -> Re
     )
 
 
-def evaluation_report(evaluation: Evaluation, *, logged_as: str = "", counts: CountFit | None = None) -> str:
+def evaluation_report(
+    evaluation: Evaluation,
+    *,
+    logged_as: str = "",
+    counts: CountFit | None = None,
+    beside: tuple[str, Mapping[str, Metric]] | None = None,
+) -> str:
     """A self-contained HTML page on which one finds what is wrong, where, and what was predicted there.
 
     Args:
         evaluation: of one version on one split.
         logged_as: the name of the logged model behind the version, which its author knows it by.
         counts: the ``count_fit`` of the evaluation, where it is known already.
+        beside: name and metrics of the version in use, whose score stands beside this one's.
     """
     invalid = evaluation.scores[~evaluation.scores["valid"].astype(bool)]
     return render(
         "evaluation.html",
         title=f"{evaluation.model.label} on {evaluation.split.name}",
         evaluation=evaluation,
-        data=report_data(evaluation, counts=counts),
+        data=report_data(evaluation, counts=counts, beside=beside),
         logged_as=logged_as,
         model=evaluation.model,
         of_quantiles=quantiles_read(evaluation.metrics, evaluation.predictive),

@@ -10,7 +10,7 @@ from congruence.tasks.scores.meanings import MEANINGS, Meaning, meaning
 
 GROUPS = {
     "Distance": ("cce",),
-    "Calibration": ("calibration", "look", "ece", "coverage", "pit", "skce", "quantile", "beyond"),
+    "Calibration": ("calibration", "look", "ece", "ert", "coverage", "pit", "skce", "quantile", "beyond"),
     "Score": ("nll", "crps", "mae", "rmse"),
     "Sharpness": ("sharpness", "width"),
     "Totals and counts": ("actual", "deviance"),

@@ -14,11 +14,11 @@ from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.wording import short_name
 from congruence.tasks.report.along import along_each
 from congruence.tasks.report.laws import drawn_laws
-from congruence.tasks.report.packing import LETTERS, as_json, coded_column, number_column, numbers
+from congruence.tasks.report.packing import LETTERS, as_json, coded_column, number_column, numbers, rounded
 from congruence.tasks.report.sample import MOST_ROWS, REGION, shown_rows
 from congruence.tasks.report.selections import SLICE
-from congruence.tasks.scores.evaluation import Evaluation
-from congruence.tasks.scores.summary import slice_groups
+from congruence.tasks.scores.evaluation import ROW_WEIGHT, Evaluation
+from congruence.tasks.scores.summary import decomposed, slice_groups
 
 LABELS = {
     "cce": "CCE",
@@ -96,6 +96,7 @@ def page_data(evaluation: Evaluation, *, pictures: Pictures) -> PageData:
         drawn_laws(evaluation.predictive, chosen),
         "along": _along(evaluation, scores, features),
         "pit": _histogram(scores),
+        "levels": _by_level(evaluation, scores),
         "pictures": pictures(evaluation, rows.tolist()),
         "images": evaluation.thumbnails is not None,
     }  # fmt: skip
@@ -166,6 +167,19 @@ def _along(evaluation: Evaluation, scores: pd.DataFrame, features: pd.DataFrame 
         places = np.searchsorted(scores.index.to_numpy(), features.index.to_numpy())
     of_rows = [scores[name].to_numpy(float)[places] for name in ("mean", "std", "pit")]
     return along_each(columns, targets[places], *of_rows, counts=True)
+
+
+def _by_level(evaluation: Evaluation, scores: pd.DataFrame) -> dict[str, list[float | None]]:
+    """The pinball loss by level, of the version and of the law of all targets, and what recalibration would take off.
+
+    Of the same rows as the CRPS's parts among the metrics.
+    """
+    predictive, targets, seed = evaluation.predictive, evaluation.targets, evaluation.provenance.get("seed", 0)
+    if "crps_miscalibration" not in evaluation.metrics or predictive is None or targets is None:
+        return {}
+    weights = scores[ROW_WEIGHT].to_numpy(float) if ROW_WEIGHT in scores else None
+    found = decomposed(predictive, targets, seed if isinstance(seed, int) else 0, weights)
+    return {name: rounded(getattr(found, name)) for name in ("levels", "score", "miscalibration", "uncertainty")}
 
 
 def _histogram(scores: pd.DataFrame, bins: int = 20) -> list[int]:

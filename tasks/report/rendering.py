@@ -10,9 +10,10 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from congruence.tasks.scores.meanings import probability
+from congruence.tasks.scores.meanings import meaning
 
 _SCRIPTS = Path(__file__).parent / "scripts"
+_LEAST_P = 0.001
 
 
 @cache
@@ -27,6 +28,7 @@ def _environment() -> Environment:
     )
     environment.filters["number"] = number
     environment.filters["probability"] = probability
+    environment.filters["label"] = label
     return environment
 
 
@@ -54,6 +56,18 @@ def number(value: Any, digits: int = 4) -> str:
     if float(value).is_integer() and abs(float(value)) < 1e15:
         return f"{int(value):,}"
     return f"{float(value):,.{digits}g}" if 1e-4 <= abs(float(value)) < 1e6 else f"{float(value):.{digits - 1}e}"
+
+
+def probability(p_value: float | None) -> str:
+    """A p-value in a table: digits below .001 say nothing, and 999 draws allow no less."""
+    if p_value is None or p_value != p_value:
+        return "–"
+    return "< 0.001" if p_value < _LEAST_P else "≤ 0.001" if p_value == _LEAST_P else f"{p_value:.2g}"
+
+
+def label(name: str) -> str:
+    """The name of a table's column as people read it."""
+    return meaning(name).label.replace("_", " ")
 
 
 def inline_png(picture: bytes) -> str:

@@ -147,6 +147,13 @@ MEANINGS: dict[str, Meaning] = {
         SHARE,
         interval=ROWS,
     ),
+    "ert_90": Meaning(
+        "ERT 90 %",
+        "Excess risk of the target coverage: at least how far, in the mean over inputs, the coverage of the 90 % "
+        "interval is from .9, by a classifier on rows that it has not seen. 0 if the version is right, by chance a "
+        "little below. Where MAPIE and covmetrics are installed.",
+        SHARE,
+    ),
     "mae": Meaning("MAE", "Mean absolute error of the predictive mean.", TARGET, interval=ROWS),
     "rmse": Meaning("RMSE", "Root mean squared error of the predictive mean.", TARGET, interval=ROWS),
     "cce_noise_floor": Meaning(

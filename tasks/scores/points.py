@@ -29,6 +29,7 @@ from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.block_statistics import ScoreBlocks, hashed_by_block
 from congruence.tasks.scores.correction import CorrectionPreview
+from congruence.tasks.scores.coverage_risk import coverage_risk
 from congruence.tasks.scores.dependence import (
     MOST_EMBEDDED,
     ROW_GROUP,
@@ -111,6 +112,9 @@ def score_version(
     summary = congruence_metrics(result, test, expected, has_intervals=inference is None or not inference.refused)
     summary |= estimated_of(blocks.statistics(), settings.seed, averaged.blocks, has_intervals=not averaged.refused)
     summary |= other_metrics(requested, points, predictive, targets, settings.seed, weights, found)
+    picture = principal_axes(rows)
+    if "coverage" in requested:
+        summary |= _coverage_risk(features, picture, numbers, targets, predictive, settings.seed)
     correlation = None
     if inference is not None and inference.blocks is not None:
         summary[DEPENDENT_BLOCKS] = Metric(float(inference.blocks))
@@ -150,7 +154,7 @@ def score_version(
         predictive=predictive,
         targets=targets,
         slices=blocks.slice_table(labels, floor_share(summary)),
-        embedding_map=principal_axes(rows),
+        embedding_map=picture,
         thumbnails=thumbnails(split) if encoder.input_kind == "image" else None,
         provenance=_provenance(settings, encoder, measurement)
         | ({} if tried is None else {"recalibration_preview": tried.as_plain()}),
@@ -163,6 +167,26 @@ def score_version(
         features=features,
         preview=tried,
     )
+
+
+def _coverage_risk(
+    features: pd.DataFrame, picture: Array, numbers: Array, targets: Array, predictive: Distribution, seed: int
+) -> dict[str, Metric]:
+    """``coverage_risk`` by the embeddings' components and the named features.
+
+    Args:
+        features: of some valid rows, by their numbers in the split.
+        picture: of all rows of the split.
+        numbers: of the valid rows in the split.
+        targets, predictive: of the valid rows.
+        seed: of the rows drawn.
+    """
+    components = pd.DataFrame(picture[numbers], index=numbers)
+    if features.empty:
+        return coverage_risk(components, targets, predictive, seed)
+    places = np.searchsorted(numbers, features.index.to_numpy())
+    inputs = pd.concat([features, components.iloc[places]], axis=1)
+    return coverage_risk(inputs, targets[places], predictive[places], seed)
 
 
 def _preview(

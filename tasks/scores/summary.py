@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.decomposition import crps_decomposition, marginal_crps
+from congruence.kernels.calibration.decomposition import ScoreDecomposition, crps_decomposition, marginal_crps
 from congruence.kernels.calibration.regression import even_levels
 from congruence.kernels.calibration.totals import has_total, poisson_deviances
 from congruence.kernels.calibration.uniformity import chi_square, cramer_von_mises, kolmogorov_smirnov
@@ -345,13 +345,18 @@ def column_metrics(
 def score_decomposition(
     predictive: Distribution, targets: Array, seed: int, weights: Array | None = None
 ) -> dict[str, Metric]:
-    """Miscalibration, discrimination and uncertainty of the CRPS; of more than 10,000 rows, of as many at random."""
+    """Miscalibration, discrimination and uncertainty of the CRPS, by ``decomposed``."""
+    found = decomposed(predictive, targets, seed, weights)
+    return finite_metrics(
+        {f"crps_{part}": found.crps(part) for part in ("miscalibration", "discrimination", "uncertainty")}
+    )
+
+
+def decomposed(predictive: Distribution, targets: Array, seed: int, weights: Array | None = None) -> ScoreDecomposition:
+    """The quantile scores taken apart by level; of more than 10,000 rows, of as many at random."""
     if len(targets) > DECOMPOSED_ROWS:
         chosen = stream(seed, "rows of the score decomposition").choice(len(targets), DECOMPOSED_ROWS, replace=False)
         rows = np.sort(chosen)
         predictive, targets = predictive[rows], targets[rows]
         weights = None if weights is None else weights[rows]
-    found = crps_decomposition(targets, predictive, weights=weights)
-    return finite_metrics(
-        {f"crps_{part}": found.crps(part) for part in ("miscalibration", "discrimination", "uncertainty")}
-    )
+    return crps_decomposition(targets, predictive, weights=weights)

@@ -92,6 +92,7 @@ function drawAlong() {
   if (!along) return;
   const bins = binsOfRows(along), beside = besides(along, bins);
   const kinds = along.ratio ? ["ratio", "spread", "skew", "tails"] : ORDERS;
+  byId("along").classList.add("four");
   byId("along").replaceChildren(...kinds.map((kind) => panel(along, kind, bins, beside, KINDS[kind][0])));
 }
 function startAlong() {

@@ -31,7 +31,35 @@ function drawTerms(box) {
     drawing.append(svg("rect", { x: x(from), width: Math.max(1.5, x(to) - x(from)), y, height: 26, fill: shade }));
     drawing.append(words(x(to) + 5, y + 17, sign + number(Math.abs(to - from), 3)));
   });
-  drawing.append(words(left, height - 4, "little discrimination: useless; much miscalibration: recalibrate", { class: "muted" }));
+  drawing.append(words(2, height - 4, "little discrimination: useless; much miscalibration: recalibrate", { class: "muted" }));
+}
+// Pinball loss by level: of the version, of the law of all targets, and what recalibration would take off.
+function drawLevels(box) {
+  const { levels, score, miscalibration, uncertainty } = data.levels;
+  const width = 380, height = 200, left = 50, right = width - 6, top = 26, bottom = height - 48, last = levels.length - 1;
+  const drawing = frame(box, "Pinball loss by level", `At the median ${number(score[last / 2], 3)}, without the input ${number(uncertainty[last / 2], 3)}, miscalibration ${number(miscalibration[last / 2], 3)}`, width, height);
+  const most = 1.05 * Math.max(...score, ...uncertainty), x = scale(0, 1, left, right), y = scale(0, most, bottom, top);
+  drawing.append(words(2, 14, "Pinball loss by level", { "font-weight": 600 }));
+  sideAxis(drawing, y, 0, most, left, right);
+  const lines = [
+    [uncertainty, "var(--muted)", "5 4", "without the input"],
+    [score, "var(--blue)", "", "this version"],
+    [miscalibration, "var(--mark)", "1 3", "miscalibration"],
+  ];
+  let from = 2;
+  for (const [values, stroke, dashes, name] of lines) {
+    const points = values.map((value, k) => `${x(levels[k])},${y(Math.max(0, value))}`).join(" ");
+    drawing.append(svg("polyline", { points, fill: "none", stroke, "stroke-width": 2.5, "stroke-dasharray": dashes, "stroke-linecap": "round" }));
+    drawing.append(svg("line", { x1: from, x2: from + 20, y1: height - 8, y2: height - 8, stroke, "stroke-width": 2.5, "stroke-dasharray": dashes, "stroke-linecap": "round" }));
+    drawing.append(words(from + 26, height - 4, name, { class: "muted" }));
+    from += 40 + 6.2 * name.length;
+  }
+  levels.forEach((level, k) => {
+    const before = k ? (levels[k - 1] + level) / 2 : 0, after = k < last ? (level + levels[k + 1]) / 2 : 1;
+    const said = `level ${number(level, 3)}: ${number(score[k], 3)} = ${number(miscalibration[k], 3)} miscalibration - ${number(uncertainty[k] - score[k] + miscalibration[k], 3)} discrimination + ${number(uncertainty[k], 3)} uncertainty`;
+    drawing.append(svg("rect", { x: x(before), width: x(after) - x(before), y: top, height: bottom - top, fill: "transparent" }, svg("title", {}, said)));
+  });
+  for (const tick of [0.05, 0.25, 0.5, 0.75, 0.95]) drawing.append(words(x(tick), bottom + 14, `${100 * tick} %`, { "text-anchor": "middle", class: "muted" }));
 }
 load(everything);
 startTables();
@@ -44,6 +72,7 @@ if (rows) {
   if (data.pit.length) pitHistogram(byId("pit"), data.pit);
   drawDeciles();
   if (byId("terms")) drawTerms(byId("terms"));
+  if (byId("levels") && data.levels.levels) drawLevels(byId("levels"));
   select(null, "");
 }
 document.documentElement.dataset.ready = "yes";

@@ -74,9 +74,9 @@ function drawLaw(box, row) {
   }
   drawing.append(svg("line", { x1: left, x2: right, y1: bottom, y2: bottom, stroke: "var(--muted)" }));
   for (const tick of ticks(low, high, 5)) drawing.append(words(x(tick), bottom + 14, number(tick, 3), { "text-anchor": "middle", class: "muted" }));
-  drawing.append(svg("line", { x1: x(target), x2: x(target), y1: top - 4, y2: bottom, stroke: "var(--mark)", "stroke-width": 3 }));
+  drawing.append(svg("line", { x1: x(target), x2: x(target), y1: top - 14, y2: bottom, stroke: "var(--mark)", "stroke-width": 3 }));
   const side = x(target) > width / 2 ? "end" : "start";
-  drawing.append(words(x(target) + (side === "end" ? -6 : 6), top + 6, `target ${number(target)}`, { "text-anchor": side, "font-weight": 600 }));
+  drawing.append(words(x(target) + (side === "end" ? -6 : 6), top - 6, `target ${number(target)}`, { "text-anchor": side, "font-weight": 600 }));
   for (const other of targets) drawing.append(svg("line", { x1: x(other), x2: x(other), y1: bottom + 21, y2: bottom + 33, stroke: "var(--ink)", "stroke-width": 1.5, opacity: 0.7 }));
   if (targets.length) drawing.append(words(left, height - 20, `ticks: targets of the ${targets.length} rows nearest to it among those shown`, { class: "muted" }));
   drawing.append(words(left, height - 5, `blue: ${found.said}`, { class: "muted" }));
@@ -95,8 +95,9 @@ function openRow(row) {
   const ordered = [...columns.values()].sort((a, b) => features.has(b.name) - features.has(a.name));
   const near = (column) => ["mean", "target", "cce"].indexOf(column.name);
   ordered.sort((a, b) => near(b) - near(a));
+  const named = new Set(), once = ordered.filter(({ label }) => !named.has(label) && named.add(label));
   list.replaceChildren(
-    ...ordered.slice(0, 44).map((column) => {
+    ...once.slice(0, 44).map((column) => {
       const pair = document.createElement("div"), name = document.createElement("dt"), value = document.createElement("dd");
       name.textContent = column.label;
       value.textContent = text(column, row) || "none found";
