@@ -59,7 +59,13 @@ def shares_clause(reading: CountReading) -> str:
 
 
 def what_is_wrong_with_counts(
-    overall: CountReading, places: Sequence[CountPlace], *, p_value: float, contradicted: bool, level: float
+    overall: CountReading,
+    places: Sequence[CountPlace],
+    *,
+    p_value: float,
+    contradicted: bool,
+    level: float,
+    draws: int = 0,
 ) -> list[str]:
     """At most five sentences on a version of counts with many zeros.
 
@@ -69,10 +75,11 @@ def what_is_wrong_with_counts(
         p_value: of the conditional calibration test.
         contradicted: whether that test contradicts the version.
         level: of q-values over the places.
+        draws: of the conditional calibration test, see ``p_value_in_words``.
     """
     named = [place for place in places if place.is_named(level)]
     everywhere = overall.is_off and (contradicted or overall.p_value <= level)
-    p = p_value_in_words(min(p_value, overall.p_value) if everywhere else p_value)
+    p = p_value_in_words(min(p_value, overall.p_value) if everywhere else p_value, draws)
     if not everywhere and not named:
         return [_nothing_named(overall, p, contradicted)]
     sentences = _overall(overall, p) if everywhere else [_right_on_average(overall, p, contradicted)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -94,7 +95,12 @@ def region_sentence(region: RegionReading) -> str:
 
 
 def what_is_wrong(
-    overall: GroupReading, found: Sequence[RegionReading] = (), *, p_value: float | None = None, level: float = LEVEL
+    overall: GroupReading,
+    found: Sequence[RegionReading] = (),
+    *,
+    p_value: float | None = None,
+    level: float = LEVEL,
+    draws: int = 0,
 ) -> list[str]:
     """At most five sentences on a version: whether it is wrong, the fault over all, the regions that differ, the rest.
 
@@ -103,6 +109,7 @@ def what_is_wrong(
         found: regions or slices, in the order to tell of them.
         p_value: of the conditional calibration test; the overall reading's by default.
         level: for p-values, and for q-values over the regions.
+        draws: of the conditional calibration test, see ``p_value_in_words``.
     """
     p = overall.p_value if p_value is None else p_value
     wrong = [region for region in found if region.q_value <= level and abs(region.reading.strength) >= NEGLIGIBLE]
@@ -110,9 +117,9 @@ def what_is_wrong(
     if p > level and not wrong:
         return [
             "No fault found: predictions agree with the targets, as far as these rows can show "
-            f"({p_value_in_words(p)})."
+            f"({p_value_in_words(p, draws)})."
         ]
-    sentences = [_verdict(overall, p, level, everywhere, bool(wrong))]
+    sentences = [_verdict(overall, p, level, everywhere, bool(wrong), draws)]
     apart = [region for region in wrong if not everywhere or _differs(region.reading, overall)]
     sentences += [region_sentence(region) for region in apart[: MOST_SENTENCES - 2]]
     if everywhere and wrong and not apart and len(wrong) < len(found):
@@ -165,20 +172,21 @@ def change(first: GroupReading, second: GroupReading) -> Change | None:
     return Change(better, kind, clause)
 
 
-def _verdict(overall: GroupReading, p: float, level: float, everywhere: bool, somewhere: bool) -> str:
+def _verdict(overall: GroupReading, p: float, level: float, everywhere: bool, somewhere: bool, draws: int) -> str:
+    of_test = p_value_in_words(p, draws)
     if everywhere:
-        certainty = p_value_in_words(min(p, overall.p_value))
+        certainty = p_value_in_words(min(p, overall.p_value), draws)
         return f"The predictions are wrong ({certainty}): over all rows, {reading_clause(overall)}."
     if somewhere and p > level:
-        return f"The test of all rows finds no fault ({p_value_in_words(p)}), but single places have one beyond chance."
+        return f"The test of all rows finds no fault ({of_test}), but single places have one beyond chance."
     if somewhere:
-        return f"The predictions are right on average over all rows, but not everywhere ({p_value_in_words(p)})."
+        return f"The predictions are right on average over all rows, but not everywhere ({of_test})."
     if overall.p_value <= level:
-        certainty = p_value_in_words(min(p, overall.p_value))
+        certainty = p_value_in_words(min(p, overall.p_value), draws)
         return (
             f"The predictions are not exactly right ({certainty}), but the fault is small: {reading_clause(overall)}."
         )
-    return f"The predictions are wrong somewhere ({p_value_in_words(p)}), but in no region by enough to name it."
+    return f"The predictions are wrong somewhere ({of_test}), but in no region by enough to name it."
 
 
 def _rest(
@@ -238,9 +246,12 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.01 else "under 1 %"
 
 
-def p_value_in_words(p: float) -> str:
-    """ "p = 0.012", "p < 0.001"; "p ≤ 0.001", which is the least that 999 draws allow."""
-    return f"p = {p:.2g}" if p > _LEAST_P else "p ≤ 0.001" if p == _LEAST_P else "p < 0.001"
+def p_value_in_words(p: float, draws: int = 0) -> str:
+    """ "p = 0.012", "p < 0.001", and "p ≤ 0.004" where that is the least that the draws of a Monte-Carlo test allow."""
+    if p < _LEAST_P:
+        return "p < 0.001"
+    is_least = p == _LEAST_P or (draws > 0 and math.isclose(p, 1.0 / (draws + 1)))
+    return f"p {'≤' if is_least else '='} {p:.2g}"
 
 
 def _listed(parts: Sequence[str]) -> str:

@@ -53,16 +53,18 @@ def decision(metrics: Mapping[str, Metric], preview: CorrectionPreview | None) -
     excess = metrics.get("cce_excess")
     if effects and max(ends) <= NEGLIGIBLE and (excess is None or not excess.low):
         return Decision("use", "Use", "A fault is certain, but too small to matter.")
-    if preview is not None and preview.said:
+    if preview is not None and preview.improves:
         return Decision("recalibrate", "Recalibrate", "A correction improves it on rows that it was not fitted on.")
     tried = "No correction of its levels helps: " if preview is not None else ""
     return Decision("do not use", "Do not use as it is", f"{tried}What is wrong needs another model.".capitalize())
 
 
-def headlines(metrics: Mapping[str, Metric], beside: tuple[str, Mapping[str, Metric]] | None = None) -> list[Headline]:
+def headlines(
+    metrics: Mapping[str, Metric], beside: tuple[str, Mapping[str, Metric]] | None = None, *, draws: int = 0
+) -> list[Headline]:
     """Distance beyond noise, calibration given the input, and the proper score beside the marginal law's.
 
-    ``beside``: name and metrics of the version in use, whose score is named, too.
+    ``beside``: name and metrics of the version in use, whose score is named, too; ``draws``: of the calibration test.
     """
     found = []
     excess = metrics.get("cce_excess")
@@ -77,7 +79,7 @@ def headlines(metrics: Mapping[str, Metric], beside: tuple[str, Mapping[str, Met
         name = max(effects, key=lambda each: effects[each].value)
         kind = name.removeprefix("calibration_effect_")
         p_value = metrics.get("calibration_p_value")
-        tested = "" if p_value is None else f"; test that all are 0: {p_value_in_words(p_value.value)}"
+        tested = "" if p_value is None else f"; test that all are 0: {p_value_in_words(p_value.value, draws)}"
         found.append(Headline(name, f"Calibration given the input: {kind}", *_words(effects[name]),
                               f"largest of four effects, 0 if right{tested}"))  # fmt: skip
     for name in [each for each in ("crps_mean", "nll_mean", "mae") if each in metrics][:1]:

@@ -80,7 +80,7 @@ def report_data(
     return ReportData(
         verdict=verdict(metrics),
         decision=decision(metrics, evaluation.preview),
-        headlines=headlines(metrics, beside),
+        headlines=headlines(metrics, beside, draws=0 if wrong is None else wrong.draws),
         sentences=sentences,
         places=places[:_MOST_PLACES],
         segments=[(segment, of_segment(segment)) for segment in _segments(evaluation)],

@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from congruence.kernels.conditional_calibration.wording import p_value_in_words
 from congruence.tasks.scores.meanings import meaning
 
 _SCRIPTS = Path(__file__).parent / "scripts"
-_LEAST_P = 0.001
 
 
 @cache
@@ -58,11 +58,11 @@ def number(value: Any, digits: int = 4) -> str:
     return f"{float(value):,.{digits}g}" if 1e-4 <= abs(float(value)) < 1e6 else f"{float(value):.{digits - 1}e}"
 
 
-def probability(p_value: float | None) -> str:
-    """A p-value in a table: digits below .001 say nothing, and 999 draws allow no less."""
+def probability(p_value: float | None, draws: int = 0) -> str:
+    """A p-value in a table, see ``p_value_in_words``."""
     if p_value is None or p_value != p_value:
         return "–"
-    return "< 0.001" if p_value < _LEAST_P else "≤ 0.001" if p_value == _LEAST_P else f"{p_value:.2g}"
+    return p_value_in_words(p_value, draws).removeprefix("p ").removeprefix("= ")
 
 
 def label(name: str) -> str:

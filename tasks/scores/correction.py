@@ -73,6 +73,11 @@ class CorrectionPreview:
     table: tuple[PreviewRow, ...]
 
     @property
+    def improves(self) -> bool:
+        """Whether there is a correction, and some number falls by more than chance."""
+        return bool(self.said) and any(row.is_better for row in self.table)
+
+    @property
     def judgement(self) -> str:
         """See ``judgement``."""
         return judgement(self.table)

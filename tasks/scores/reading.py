@@ -26,6 +26,7 @@ from congruence.kernels.conditional_calibration.wording import (
     LEVEL,
     MOST_SENTENCES,
     NEGLIGIBLE,
+    p_value_in_words,
     reading_clause,
     short_name,
     what_is_wrong,
@@ -36,7 +37,6 @@ from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.distributions import Distribution, MultivariateNormal, Normal, Samples
 from congruence.kernels.row_blocks.dependence import BlocksInference
 from congruence.tasks.scores.evaluation import EACH_OF_TWO, NOT_AS_IF_TRUE, Metric, cce_status
-from congruence.tasks.scores.meanings import probability
 from congruence.tasks.scores.reading_pit import interpreted_places
 from congruence.tasks.scores.summary import slice_groups
 from congruence.tasks.scores.wrong import WhatIsWrong
@@ -44,7 +44,7 @@ from congruence.tasks.scores.wrong import WhatIsWrong
 PLACES_ALONE = 0.01
 """False discovery rate over the places of a version that the test of the whole split does not contradict."""
 
-NOTHING = "No fault found: predictions agree with the targets, as far as these rows can show (p = {})."
+NOTHING = "No fault found: predictions agree with the targets, as far as these rows can show ({})."
 _PLACES = ["place", "rows", "fault", "shift", "factor", "q_value"]
 
 CONTRADICTED = "The CCE is above what is expected if the version is true, but no fault of its calibration can be named."
@@ -93,7 +93,9 @@ def read_what_is_wrong(
         places = _read_groups(of_slices, read, blocks) or by_region
         if contradicted or any(_is_named(place, level) for place in places):
             overall = group_reading(read, mixing=calibration.reading.mixing, blocks=blocks)
-            sentences = what_is_wrong(overall, places, p_value=calibration.test.p_value, level=level)
+            sentences = what_is_wrong(
+                overall, places, p_value=calibration.test.p_value, level=level, draws=calibration.test.draws
+            )
         else:
             sentences = _unnamed(calibration.test, metrics)
         table = _table(places, level).assign(pit=interpreted_places(places, pit, of_slices or groups))
@@ -105,6 +107,7 @@ def read_what_is_wrong(
         worst.name,
         int(rows[worst.medoid]),
         _at(calibration.curves, regions.names.index(worst.name)),
+        calibration.test.draws,
     )
 
 
@@ -137,10 +140,13 @@ def read_vector_targets(
     places = [RegionReading(name, 0, float(q), found) for (name, found), q in zip(read.items(), q_values, strict=True)]
     places.sort(key=lambda place: -abs(place.reading.strength))
     wrong = [place for place in places if _is_named(place, LEVEL)]
+    draws = calibration.test.draws
     if calibration.test.p_value >= EACH_OF_TWO:
         sentences = _unnamed(calibration.test, metrics)
     else:
-        sentences = [f"The predictions are wrong given the input (p = {probability(calibration.test.p_value)})."]
+        sentences = [
+            f"The predictions are wrong given the input ({p_value_in_words(calibration.test.p_value, draws)})."
+        ]
         sentences += [f"Of {place.name}, {reading_clause(place.reading)}." for place in wrong[: MOST_SENTENCES - 1]]
         if not wrong:
             scale = min(calibration.test.by_order, key=lambda name: calibration.test.by_order[name])
@@ -148,7 +154,7 @@ def read_vector_targets(
                 "No target is wrong by itself on average over all rows: how they go together is, or where "
                 f"(seen best at a scale of {scale})."
             )
-    return WhatIsWrong(tuple(sentences), _table(places, LEVEL), method_of(calibration))
+    return WhatIsWrong(tuple(sentences), _table(places, LEVEL), method_of(calibration), draws=draws)
 
 
 def marginal(predictive: Distribution, column: int) -> Distribution | None:
@@ -192,7 +198,7 @@ def with_inference(
 def _unnamed(test: ConditionalCalibrationTest, metrics: dict[str, Metric]) -> list[str]:
     if cce_status(metrics) == NOT_AS_IF_TRUE:
         return [CONTRADICTED]
-    return [NOTHING.format(probability(test.p_value))]
+    return [NOTHING.format(p_value_in_words(test.p_value, test.draws))]
 
 
 def _slice_groups(slices: pd.DataFrame) -> dict[str, Array]:
@@ -227,7 +233,9 @@ def _read_counts(
     places = [CountPlace(name, q_values[name], found) for name, found in readings.items()]
     places.sort(key=lambda place: (not place.is_named(level), -place.reading.size))
     overall = count_reading(counts, blocks=blocks)
-    sentences = what_is_wrong_with_counts(overall, places, p_value=test.p_value, contradicted=contradicted, level=level)
+    sentences = what_is_wrong_with_counts(
+        overall, places, p_value=test.p_value, contradicted=contradicted, level=level, draws=test.draws
+    )
     nothing_named = len(sentences) == 1 and not contradicted
     if nothing_named and cce_status(metrics) == NOT_AS_IF_TRUE:
         sentences = [CONTRADICTED]

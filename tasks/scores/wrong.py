@@ -25,6 +25,7 @@ class WhatIsWrong:
         region: name of the region of the inputs that is most wrong; None for vector targets.
         row: the number of its medoid in the split.
         curve: the local P-P plot there, one row.
+        draws: of the test, which its p-values are counted in.
     """
 
     sentences: tuple[str, ...]
@@ -33,3 +34,4 @@ class WhatIsWrong:
     region: str | None = None
     row: int | None = None
     curve: LocalDistribution | None = field(default=None, repr=False)
+    draws: int = 0

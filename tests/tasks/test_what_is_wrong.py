@@ -230,7 +230,7 @@ def test_vector_targets_are_tested_and_each_target_is_read() -> None:
         said[name] = read_vector_targets(calibration, law, y, ["width", "height"], metrics, np.arange(n), 0)
     assert said["right"].sentences[0].startswith("No fault found")
     assert said["members"].sentences[0].startswith("No fault found")
-    assert said["narrow"].sentences[0].startswith("The predictions are wrong given the input (p = 0.005")
+    assert said["narrow"].sentences[0].startswith("The predictions are wrong given the input (p ≤ 0.005")
     assert "Of height, the predicted spread is too small by a factor of" in said["narrow"].sentences[1]
     assert said["narrow"].places["place"].tolist() == ["height", "width"]
     assert "199 draws" in said["narrow"].method

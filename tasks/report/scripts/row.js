@@ -73,7 +73,8 @@ function drawLaw(box, row) {
     drawing.append(svg("circle", { cx: x(found.mean), cy: bottom - 20, r: 6, fill: "var(--blue)" }));
   }
   drawing.append(svg("line", { x1: left, x2: right, y1: bottom, y2: bottom, stroke: "var(--muted)" }));
-  for (const tick of ticks(low, high, 5)) drawing.append(words(x(tick), bottom + 14, number(tick, 3), { "text-anchor": "middle", class: "muted" }));
+  const marks = ticks(low, high, 5).filter((tick) => !found.bars || Number.isInteger(tick));
+  for (const tick of marks) drawing.append(words(x(tick), bottom + 14, number(tick, 3), { "text-anchor": "middle", class: "muted" }));
   drawing.append(svg("line", { x1: x(target), x2: x(target), y1: top - 14, y2: bottom, stroke: "var(--mark)", "stroke-width": 3 }));
   const side = x(target) > width / 2 ? "end" : "start";
   drawing.append(words(x(target) + (side === "end" ? -6 : 6), top - 6, `target ${number(target)}`, { "text-anchor": side, "font-weight": 600 }));
