@@ -16,7 +16,47 @@ from websockets.sync.client import connect
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
-class Browser:
+class Target:
+    """A page or a frame over Chromium's DevTools protocol."""
+
+    def __init__(self, address: str) -> None:
+        self.socket = connect(address, max_size=None)
+        self.calls = 0
+        self.events: list[dict] = []
+
+    def call(self, method: str, **parameters: object) -> dict:
+        self.calls += 1
+        self.socket.send(json.dumps({"id": self.calls, "method": method, "params": parameters}))
+        while True:
+            answer = json.loads(self.socket.recv(timeout=60))
+            if answer.get("id") == self.calls:
+                return answer["result"]
+            self.events.append(answer)
+
+    def evaluate(self, expression: str) -> object:
+        return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
+
+    def wait(self, condition: str, seconds: float = 60.0) -> bool:
+        """Whether the JavaScript ``condition`` came true within that time."""
+        end = time.monotonic() + seconds
+        while not self.evaluate(condition):
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.05)
+        return True
+
+    def errors(self) -> list[str]:
+        """What went to the console as an error, and exceptions that nothing caught, since the page began."""
+        self.call("Runtime.enable")
+        self.call("Runtime.disable")
+        found = [event["params"] for event in self.events if event.get("method") == "Runtime.exceptionThrown"]
+        said = [event["params"] for event in self.events if event.get("method") == "Runtime.consoleAPICalled"]
+        return [each["exceptionDetails"]["text"] for each in found] + [
+            " ".join(str(part.get("value", "")) for part in each["args"]) for each in said if each["type"] == "error"
+        ]
+
+
+class Browser(Target):
     """Headless Chromium over its DevTools protocol: open a page, wait for words, take a picture."""
 
     def __init__(self) -> None:
@@ -32,21 +72,19 @@ class Browser:
             if port_file.exists() and "\n" in port_file.read_text():
                 break
             time.sleep(0.1)
-        with urlopen(f"http://127.0.0.1:{port_file.read_text().split()[0]}/json") as listing:
-            page = next(target for target in json.load(listing) if target["type"] == "page")
-        self.socket = connect(page["webSocketDebuggerUrl"], max_size=None)
-        self.calls = 0
+        self.listing = f"http://127.0.0.1:{port_file.read_text().split()[0]}/json"
+        super().__init__(self._addresses("page")[0])
 
-    def call(self, method: str, **parameters: object) -> dict:
-        self.calls += 1
-        self.socket.send(json.dumps({"id": self.calls, "method": method, "params": parameters}))
-        while True:
-            answer = json.loads(self.socket.recv(timeout=60))
-            if answer.get("id") == self.calls:
-                return answer["result"]
+    def _addresses(self, kind: str) -> list[str]:
+        with urlopen(self.listing) as listing:
+            return [target["webSocketDebuggerUrl"] for target in json.load(listing) if target["type"] == kind]
 
-    def evaluate(self, expression: str) -> object:
-        return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
+    def frames(self, seconds: float = 60.0) -> list[Target]:
+        """The frames of the page that may not see it, once there is one."""
+        end = time.monotonic() + seconds
+        while not (found := self._addresses("iframe")) and time.monotonic() < end:
+            time.sleep(0.1)
+        return [Target(address) for address in found]
 
     def open(self, url: str) -> None:
         """Go to a page, from an empty one, so that nothing of the page before is taken for it."""
@@ -62,15 +100,6 @@ class Browser:
                 break
             time.sleep(0.1)
         return text
-
-    def wait(self, condition: str, seconds: float = 60.0) -> bool:
-        """Whether the JavaScript ``condition`` came true within that time."""
-        end = time.monotonic() + seconds
-        while not self.evaluate(condition):
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.05)
-        return True
 
     def picture(self, path: Path, *, whole: bool = False) -> None:
         """Keep a picture of the window, or of the ``whole`` page."""
