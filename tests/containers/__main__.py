@@ -27,15 +27,18 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import contents
 import evaluations
 import kills
+import pods
 import safety
 from client import Client
 from deployment import Deployment
 from engine import OWN, Engine, NotHereError, find_engine, scratch
 from images import Bases, bases, build, export
 
-IMAGE = "localhost/congruence:cpu"
+IMAGE = "congruence:cpu"
 NEW, FORMER = f"{OWN}/present", f"{OWN}/former"
-STEPS = ("images", "start", "evaluations", "kills", "restart", "safety")
+OF_IMAGES = ("image", "cards", "bill", "former")
+OF_SERVICES = ("start", "upgrade", "evaluations", "kills", "restart", "safety")
+STEPS = (*OF_IMAGES, *OF_SERVICES, "pods")
 
 
 class Record:
@@ -78,7 +81,7 @@ def evaluation_file(deployment: Deployment, client: Client) -> None:
 def main() -> int:
     """Run the exercise."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", default=STEPS, choices=STEPS)
+    parser.add_argument("--only", nargs="+", default=STEPS, choices=STEPS)
     parser.add_argument("--kills", type=int, default=14, help="evaluations in which two containers are killed")
     parser.add_argument("--former", default="HEAD~10", help="the commit from whose image the services are upgraded")
     parser.add_argument("--engine", choices=["docker", "podman"])
@@ -88,78 +91,90 @@ def main() -> int:
         arguments.keep.mkdir(parents=True, exist_ok=True)
     folder = arguments.keep or scratch()
     record = Record()
+    deployment = None
     try:
         engine = find_engine(folder, arguments.engine)
-        print(
-            engine.versions(), f"{os.cpu_count()} cores", "", "| step | seconds | outcome |", "|---|---|---|", sep="\n"
-        )
+        print(engine.versions(), f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.0f}", "", sep="\n")
+        print("| step | seconds | outcome |", "|---|---|---|", sep="\n")
         with record.step("base images", must=True) as say:
             found = bases(engine)
             origin = "of Debian packages" if found.from_debian else "pulled"
             say(f"{origin}: {found.python} {engine.size(found.python) / 1e6:.0f} MB")
+        tree = folder / "tree"
+        if not tree.exists():
+            prepare(export(tree))
+        images(engine, folder, found, record, arguments)
+        if set(OF_SERVICES) & set(arguments.only):
+            deployment = Deployment(engine, tree, found)
+            services(deployment, record, arguments)
+            if not arguments.keep:
+                with record.step("down, with its volumes") as say:
+                    deployment.down(volumes=True)
+                    assert not deployment.left(), deployment.left()
+                    say("nothing is left")
+        if "pods" in arguments.only:
+            with record.step("the pods of infra/kubernetes, by podman kube play") as say:
+                say(pods.exercise(engine, tree, found, NEW))
     except NotHereError as error:
         print(f"The containers were not run: {error}.\nnot run")
         return 0
-    deployment = None
-    try:
-        deployment = images(engine, folder, found, record, arguments)
-        exercise(deployment, record, arguments)
-        if not arguments.keep:
-            with record.step("down, with its volumes") as say:
-                deployment.down(volumes=True)
-                assert not deployment.left(), deployment.left()
-                say("nothing is left")
     finally:
-        if deployment is not None and not arguments.keep:
-            deployment.down(volumes=True)
+        if not arguments.keep:
+            if deployment is not None:
+                deployment.down(volumes=True)
             shutil.rmtree(folder)
     print(f"\n{'not ' if record.failed else ''}well: {record.failed} failed")
     return 1 if record.failed else 0
 
 
-def images(engine: Engine, folder: Path, found: Bases, record: Record, arguments: argparse.Namespace) -> Deployment:
-    """The project's image of the working tree, and one of the former commit, in whose place it comes."""
+def images(engine: Engine, folder: Path, found: Bases, record: Record, arguments: argparse.Namespace) -> None:
+    """The project's image of the working tree, what it consists of, and one of the former commit."""
     tree = folder / "tree"
-    if not tree.exists():
-        prepare(export(tree))
-    if "images" in arguments.only:
-        file = tree / "infra" / "Containerfile"
+    if "image" in arguments.only:
         with record.step("the image for processors", must=True) as say:
-            build(engine, tree, file, NEW, PYTHON_IMAGE=found.python)
+            build(engine, tree, tree / "infra" / "Containerfile", NEW, PYTHON_IMAGE=found.python)
             say(f"{engine.size(NEW) / 1e9:.2f} GB")
-        with record.step("the same again, with its packages cached", must=True):
+        with record.step("the same after a changed line, with its packages cached", must=True):
             (tree / "flows" / "a_changed_line.py").write_text("")
-            build(engine, tree, file, NEW, PYTHON_IMAGE=found.python)
+            build(engine, tree, tree / "infra" / "Containerfile", NEW, PYTHON_IMAGE=found.python)
+    if "cards" in arguments.only:
         with record.step("the packages of the image for cards, resolved") as say:
             say(f"{len(contents.for_cards(folder))} packages")
+    if "bill" in arguments.only:
         with record.step("what the image consists of, in CycloneDX") as say:
             say(contents.bill(engine, NEW))
+    if "former" in arguments.only:
         with record.step(f"the image of the former commit {arguments.former}", must=True):
             former = export(folder / "former", arguments.former)
-            shutil.copy(tree / ".dockerignore", former)
-            shutil.copy(tree / "infra" / "install.py", former / "infra")
-            build(engine, former, file, FORMER, PYTHON_IMAGE=found.python)
-    return Deployment(engine, tree, found)
+            build(engine, former, former / "infra" / "Containerfile", FORMER, PYTHON_IMAGE=found.python)
 
 
-def exercise(deployment: Deployment, record: Record, arguments: argparse.Namespace) -> None:
+def services(deployment: Deployment, record: Record, arguments: argparse.Namespace) -> None:
     """The steps on running services."""
     engine = deployment.engine
-    if "start" in arguments.only:
-        engine("tag", FORMER, IMAGE)
-        with record.step("up with the image of the former commit, until every service is well", must=True):
+    if {"start", "upgrade"} & set(arguments.only):
+        is_former = "upgrade" in arguments.only
+        engine("tag", FORMER if is_former else NEW, IMAGE)
+        with record.step(
+            f"up{' with the image of the former commit' * is_former}, until every service is well", must=True
+        ):
             deployment.up()
         with record.step("a first version in it, by hand", must=True) as say:
-            client = Client(deployment)
+            client = deployment.client()
             evaluation_file(deployment, client)
             expected = evaluations.by_hand(deployment, client)
             client.close()
             say(f"CCE {expected['cce_mean']:.6f}")
-        with record.step("upgrade: down, the present image, up, with the volumes", must=True):
+    if "upgrade" in arguments.only:
+        with record.step("upgrade: down, the present image, up, with the volumes", must=True) as say:
             deployment.down(volumes=False)
             engine("tag", NEW, IMAGE)
             deployment.up()
-    client = Client(deployment)
+            client = deployment.client()
+            assert client.require_once(evaluations.SPLIT, f"{evaluations.MODEL}/1") == expected
+            client.close()
+            say("the first version's numbers are there")
+    client = deployment.client()
     expected = client.require_once(evaluations.SPLIT, f"{evaluations.MODEL}/1")
     if "evaluations" in arguments.only:
         ways(deployment, client, record, expected)
@@ -170,7 +185,7 @@ def exercise(deployment: Deployment, record: Record, arguments: argparse.Namespa
             client.close()
             deployment.down(volumes=False)
             deployment.up()
-            client = Client(deployment)
+            client = deployment.client()
             assert client.require_once(evaluations.SPLIT, f"{evaluations.MODEL}/1") == expected
             given = evaluations.by_webhook(deployment, client)
             assert given == expected, (given, expected)

@@ -9,7 +9,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from deployment import INSIDE, Deployment
+from engine import Engine
+
+INSIDE = "/exercise"
+"""The folder of tests/ in the container."""
 
 
 class AnswerError(Exception):
@@ -19,20 +22,15 @@ class AnswerError(Exception):
 class Client:
     """``client.method(...)`` is ``Inside.method(...)`` in the exercise's container."""
 
-    def __init__(self, deployment: Deployment) -> None:
-        (name,) = deployment.containers("client")
-        command = [
-            deployment.engine.name,
-            "exec",
-            "-i",
-            name,
-            "congruence-entrypoint",
-            "python",
-            f"{INSIDE}/containers/inside.py",
-        ]
-        self._log = (deployment.infra / "client.log").open("a")
+    def __init__(self, engine: Engine, container: str) -> None:
+        program = ["congruence-entrypoint", "python", f"{INSIDE}/containers/inside.py"]
+        self._log = (engine.folder / "client.log").open("a")
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
+            [engine.name, "exec", "-i", container, *program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
         )
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -41,7 +39,9 @@ class Client:
             assert self._process.stdout is not None
             self._process.stdin.write(json.dumps({"name": name, "arguments": arguments, "options": options}) + "\n")
             self._process.stdin.flush()
-            answer = json.loads(self._process.stdout.readline())
+            if not (line := self._process.stdout.readline()):
+                raise RuntimeError(f"the exercise's container ended; see {self._log.name}")
+            answer = json.loads(line)
             if "error" in answer:
                 raise AnswerError(answer["error"])
             return answer["value"]

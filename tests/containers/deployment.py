@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from client import INSIDE, Client
 from engine import PROJECT, Engine
 from images import Bases
 
 ROOT = Path(__file__).parents[2]
-INSIDE = "/exercise"
 CLIENT = "client"
 """The service of the exercise: where models are registered and results are read, with the settings of `worker`."""
 
@@ -69,6 +69,9 @@ class Deployment:
     def up(self, *names: str) -> None:
         """Start services, each after those that it needs are well or have ended well."""
         wanted = list(names) or [name for name, service in self.services.items() if "profiles" not in service]
+        if self.engine.name == "docker":  # waits by itself, as infra/README.md has it
+            self.compose("up", "-d", "--no-build", "--wait", *wanted)
+            return
         started: set[str] = set()
 
         def start(name: str) -> None:
@@ -142,6 +145,10 @@ class Deployment:
             "exec", self.containers(service)[0], "congruence-entrypoint", *words, seconds=seconds, check=check
         )
         return done.stdout + done.stderr
+
+    def client(self) -> Client:
+        """Calls into the exercise's container."""
+        return Client(self.engine, self.containers(CLIENT)[0])
 
     def down(self, *, volumes: bool) -> None:
         """Stop and remove everything; the volumes stay unless they are to go."""

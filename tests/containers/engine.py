@@ -48,7 +48,8 @@ class Engine:
     @property
     def environment(self) -> dict[str, str]:
         """The user's, less what compose files and images would take from it."""
-        return {key: value for key, value in os.environ.items() if not key.startswith(("PIP_", "UV_", "COMPOSE_"))}
+        own = {key: value for key, value in os.environ.items() if not key.startswith(("PIP_", "UV_", "COMPOSE_"))}
+        return own | {"DOCKER_BUILDKIT": "1"}  # which clients before 23 ask for
 
     @cached_property
     def compose(self) -> list[str]:
@@ -107,20 +108,6 @@ def find_engine(folder: Path, wanted: str | None = None) -> Engine:
         else:
             return Engine(name, folder)
     raise NotHereError("; ".join(reasons))
-
-
-def pip_settings(folder: Path) -> tuple[Path, list[str]]:
-    """The user's pip settings as one file, and the folders and certificates that it names."""
-    listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True).stdout
-    known: dict[str, str] = {}
-    for line in listed.splitlines():
-        key, _, value = line.partition("=")
-        known[key.rpartition(".")[2]] = " ".join(value.strip("'").replace("\\n", " ").split())
-    file = folder / "pip.conf"
-    file.write_text("[global]\n" + "".join(f"{key} = {value}\n" for key, value in known.items()))
-    words = " ".join(known.get(key, "") for key in ("index-url", "extra-index-url", "find-links", "cert")).split()
-    local = [word.removeprefix("file://").removesuffix("/simple") for word in words]
-    return file, [path for path in local if path.startswith("/") and Path(path).exists()]
 
 
 def scratch() -> Path:

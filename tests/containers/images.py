@@ -9,12 +9,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine import OWN, Engine, NotHereError, pip_settings
+from engine import OWN, Engine, NotHereError
+from packages import pip_settings
 
 ROOT = Path(__file__).parents[2]
 PYTHON = "docker.io/library/python:3.11-slim-bookworm"
 POSTGRES, S3 = "docker.io/library/postgres:17", "quay.io/minio/minio:RELEASE.2025-09-07T16-13-09Z"
 MIRROR, SUITE = "http://deb.debian.org/debian", "bookworm"
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 FOUND_ELSEWHERE = (
     "var/cache/apt",
     "var/lib/apt/lists",
@@ -70,6 +72,7 @@ def _import_debian(engine: Engine, image: str) -> None:
         (root / folder).mkdir()
     (root / "var/lib/apt/lists/partial").mkdir()
     (root / "usr/bin/python").symlink_to("python3")
+    shutil.copy(CERTIFICATES, root / CERTIFICATES.relative_to("/"))  # with the authorities that this machine trusts
     with tarfile.open(engine.folder / "debian.tar", "w") as archive:
         archive.add(root, arcname=".")
     engine("import", engine.folder / "debian.tar", image)
@@ -79,26 +82,16 @@ def _import_debian(engine: Engine, image: str) -> None:
 
 def build(engine: Engine, context: Path, file: Path, image: str, output: Path | None = None, **arguments: str) -> float:
     """Build an image, or its files into the folder ``output``, with the user's package index; the seconds it took."""
-    settings, local = pip_settings(engine.folder)
-    words = [
-        "build",
-        "--file",
-        str(file),
-        *(["--tag", image] if output is None else ["--output", str(output)]),
-        "--secret",
-        f"id=pip,src={settings}",
-    ]
+    words = ["build", "--file", str(file), "--network", "host"]
+    words += ["--tag", image] if output is None else ["--output", str(output)]
     for name, value in arguments.items():
         words += ["--build-arg", f"{name}={value}"]
     if engine.name == "podman":
         words += ["--isolation", "chroot", "--format", "docker"]
-        for path in dict.fromkeys(local):
-            words += ["--volume", f"{path}:{path}:ro"]
-    elif local:
-        raise NotHereError(f"pip is set to read {', '.join(local)}, which a build by Docker cannot see")
-    began = time.monotonic()
-    engine(*words, context, seconds=3600)
-    return time.monotonic() - began
+    with pip_settings(engine.folder) as settings:
+        began = time.monotonic()
+        engine(*words, "--secret", f"id=pip,src={settings}", context, seconds=3600)
+        return time.monotonic() - began
 
 
 def export(folder: Path, commit: str | None = None) -> Path:

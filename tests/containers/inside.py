@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from client_stage import ROWS, SHARD_ROWS, Stage
+from client_stage import BUCKET, ROWS, SHARD_ROWS, Stage
 from mlflow import MlflowClient
 from mlflow.entities import ViewType
 
@@ -56,6 +57,21 @@ class Inside(Stage):
         client = MlflowClient(self.known["MLFLOW_TRACKING_URI"])
         client.set_model_version_tag(*label.split("/"), key, value)
         return str(client.get_model_version(*label.split("/")).tags[key])
+
+    def bucket(self) -> None:
+        """The bucket, where no service makes it."""
+        self.s3().create_bucket(Bucket=BUCKET)
+
+    def webhook(self, url: str) -> str:
+        """Have MLflow tell a receiver of new versions; what the command printed."""
+        done = subprocess.run(["congruence", "webhook", url], capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def events(self, name: str) -> int:
+        """How many events of a name Prefect has."""
+        body = {"filter": {"event": {"name": [name]}, "occurred": {}}, "limit": 10}
+        return int(self.prefect("events/filter", body)["total"])
 
 
 def main() -> None:

@@ -40,10 +40,10 @@ def silent(deployment: Deployment) -> str:
             found = deployment.engine.inspect(name)
             places[f"description of {name}"] = json.dumps(found)
             if found["State"]["Running"]:
-                places[f"arguments in {name}"] = deployment.engine("top", name, "args", check=False).stdout
-                places[f"environment given to {name}"] = deployment.engine("exec", name, "env", check=False).stdout
-        image = deployment.services[service].get("image", "")
-        places[f"history of {image}"] = deployment.engine("history", "--no-trunc", image, check=False).stdout
+                columns = ["args"] if deployment.engine.name == "podman" else ["-eo", "pid,args"]
+                places[f"arguments in {name}"] = deployment.engine("top", name, *columns).stdout
+                places[f"environment given to {name}"] = deployment.engine("exec", name, "env").stdout
+            places[f"history of {found['Image']}"] = deployment.engine("history", "--no-trunc", found["Image"]).stdout
     told = [(place, name) for place, text in places.items() for name, word in words.items() if word in text]
     assert not told, told
     return f"{len(words)} words in {len(places)} places"

@@ -1,0 +1,284 @@
+"""The manifests of infra/kubernetes as pods of `podman kube play`, on one network in place of a cluster's.
+
+PostgreSQL and S3 are containers beside them, as they are outside of the cluster; Dask's pods are made by the operator's
+own functions from settings/cluster.yaml, the run's pod is the work pool's Job. What podman 4.3 cannot take is changed
+in `_playable` and nowhere else; roles, network policies and limits mean nothing to it.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from client import INSIDE, Client
+from engine import PROJECT, Engine, NotHereError
+from images import ROOT, Bases
+
+NETWORK, CLUSTER = f"{PROJECT}-pods", "congruence-exercise"
+IMAGE = "registry.example.org/congruence:0.1.0-cpu"
+SPLIT = "pods"
+SECRET = re.compile(r"^kubectl -n congruence create secret generic .*$", re.MULTILINE)
+DOMAIN = "congruence.svc.cluster.local"
+
+
+def exercise(engine: Engine, tree: Path, bases: Bases, image: str) -> str:
+    """An evaluation by a run's pod on two workers' pods, and an event by MLflow's webhook; what was seen."""
+    if engine.name != "podman":
+        raise NotHereError("kube play is podman's")
+    if shutil.which("kubectl") is None:
+        raise NotHereError("kubectl is not installed")
+    engine("tag", image, IMAGE)
+    with _network(engine) as play:
+        _outside(engine, tree, bases)
+        for document in [
+            *_secrets(tree),
+            *(each for each in _manifests(tree) if each["kind"] == "PersistentVolumeClaim"),
+        ]:
+            play(document)
+        servers = {item["metadata"]["name"]: item for item in _manifests(tree) if item["kind"] == "Deployment"}
+        for name in ("mlflow", "prefect", "receiver"):
+            play(servers[name], name)
+            _wait(engine, name, servers[name])
+        for name, aliases, deployment in _dask(tree):
+            play(deployment, *aliases)
+            _wait(engine, name, deployment)
+        found = _evaluation(engine, tree, play)
+        confined = sorted(_confined(engine))
+        return f"{found}; {len(confined)} containers without root, capability and new privileges"
+
+
+@contextmanager
+def _network(engine: Engine) -> Iterator[Any]:
+    """A network, and a function that plays a document on it under some names; all of it is gone afterwards."""
+    played: list[Path] = []
+
+    def play(document: dict[str, Any], *names: str, more: Iterable[dict[str, Any]] = ()) -> None:
+        file = engine.folder / f"pod-{len(played):02d}.yaml"
+        file.write_text(yaml.safe_dump_all([*more, _playable(document)]))
+        played.append(file)
+        aliases = ",".join(f"alias={name}" for name in names)
+        engine("kube", "play", "--network", f"{NETWORK}:{aliases}" if aliases else NETWORK, file)
+
+    engine("network", "create", "--label", f"{PROJECT}=pods", NETWORK)
+    try:
+        yield play
+    finally:
+        for file in reversed(played):
+            engine("kube", "down", file, check=False)
+        names = engine("ps", "-aq", "--filter", f"label={PROJECT}=pods").stdout.split()
+        engine("rm", "-fv", *names, check=False)
+        engine("network", "rm", "-f", NETWORK, check=False)
+        for kind in ("volume", "secret"):
+            for name in engine(kind, "ls", "--format", "{{.Name}}").stdout.split():
+                if name.startswith("congruence-"):
+                    engine(kind, "rm", name, check=False)
+
+
+def _playable(document: dict[str, Any]) -> dict[str, Any]:
+    """A document as podman 4.3 takes it: it wants `optional` said, and writes a Secret's data as they stand."""
+    made = copy.deepcopy(document)
+    if made["kind"] == "Secret":
+        made["data"] = {key: base64.b64decode(value).decode() for key, value in made["data"].items()}
+    spec = made["spec"]["template"]["spec"] if made["kind"] == "Deployment" else made.get("spec", {})
+    for volume in spec.get("volumes", []) if isinstance(spec, dict) else []:
+        if "secret" in volume:
+            volume["secret"]["optional"] = False
+    return made
+
+
+def _manifests(tree: Path) -> list[dict[str, Any]]:
+    command = ["kubectl", "kustomize", tree / "infra" / "kubernetes"]
+    return list(yaml.safe_load_all(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+
+
+def _secrets(tree: Path) -> Iterator[dict[str, Any]]:
+    """The Secrets that the commands of infra/README.md make."""
+    for line in SECRET.findall((tree / "infra" / "README.md").read_text()):
+        command = [*line.split(), "--dry-run=client", "--output", "json"]
+        yield json.loads(subprocess.run(command, cwd=tree, capture_output=True, text=True, check=True).stdout)
+
+
+def _outside(engine: Engine, tree: Path, bases: Bases) -> None:
+    """PostgreSQL with the databases and S3 with the bucket; the credentials name the server of the latter."""
+    infra, label = tree / "infra", ["--label", f"{PROJECT}=pods"]
+    credentials = infra / "secrets" / "aws_credentials"
+    if "endpoint_url" not in credentials.read_text():
+        credentials.chmod(0o644)
+        credentials.write_text(credentials.read_text() + "endpoint_url = http://s3:9000\nregion = us-east-1\n")
+    services = yaml.safe_load((infra / "compose.yaml").read_text())["services"]
+    for name, image, words in (("postgres", bases.postgres, []), ("s3", bases.s3, services["s3"]["command"])):
+        options = ["--name", f"{NETWORK}-{name}", "--network", NETWORK, "--network-alias", name, *label]
+        for variable, value in services[name]["environment"].items():
+            options += ["--env", f"{variable}={value}"]
+        for secret in services[name]["secrets"]:
+            options += ["--volume", f"{infra / 'secrets' / secret}:/run/secrets/{secret}:ro"]
+        if name == "postgres":
+            options += [
+                "--volume",
+                f"{infra / 'postgres' / 'databases.sql'}:/docker-entrypoint-initdb.d/databases.sql:ro",
+            ]
+        for limit, most in engine.limits.items():
+            options += ["--ulimit", f"{limit}={most}:{most}"]
+        engine("run", "--detach", *options, image, *words)
+        check = services[name]["healthcheck"]["test"][1:]
+        _until(
+            lambda name=name, check=check: not engine("exec", f"{NETWORK}-{name}", *check, check=False).returncode, name
+        )
+
+
+def _dask(tree: Path) -> Iterator[tuple[str, list[str], dict[str, Any]]]:
+    """A scheduler and two workers as the operator makes them of a cluster file: pod's name, its names, Deployment."""
+    from dask_kubernetes.operator.controller import controller
+
+    content = (tree / "infra" / "kubernetes" / "settings" / "cluster.yaml").read_text().replace("${name}", CLUSTER)
+    spec = yaml.safe_load(content)["arguments"]["custom_cluster_spec"]["spec"]
+    scheduler, worker = spec["scheduler"], spec["worker"]
+    made = controller.build_scheduler_deployment_spec(CLUSTER, scheduler["spec"], {}, scheduler["metadata"]["labels"])
+    name = made["metadata"]["name"]
+    yield name, [name, f"{name}.{DOMAIN}"], made
+    for number in range(2):
+        made = controller.build_worker_deployment_spec(
+            f"{CLUSTER}-default", "congruence", CLUSTER, f"{number}", worker["spec"], {}, worker["metadata"]["labels"]
+        )
+        yield made["metadata"]["name"], [made["metadata"]["name"]], made
+
+
+def _wait(engine: Engine, name: str, deployment: dict[str, Any], seconds: float = 240) -> None:
+    """Return once the answer is well that the manifest's probe asks for."""
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    probe = container.get("readinessProbe") or {"httpGet": {"path": "/health", "port": "http-dashboard"}}
+    if "exec" in probe:
+        command = probe["exec"]["command"]
+    else:
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        command = ["healthy", f"http://127.0.0.1:{ports[probe['httpGet']['port']]}{probe['httpGet']['path']}"]
+    pod = _container(engine, name)
+    _until(
+        lambda: not engine("exec", pod, *command, check=False).returncode, name, seconds, lambda: _lines(engine, pod)
+    )
+
+
+def _container(engine: Engine, name: str) -> str:
+    """The name of the one container of a pod, less that which holds its network."""
+    listed = json.loads(engine("ps", "--all", "--format", "json").stdout)
+    (found,) = [
+        item["Names"][0]
+        for item in listed
+        if not item["IsInfra"] and re.fullmatch(rf"{re.escape(name)}(-pod.*)", item["Names"][0])
+    ]
+    return str(found)
+
+
+def _lines(engine: Engine, container: str) -> str:
+    done = engine("logs", "--tail", "30", container, check=False)
+    return (done.stdout + done.stderr)[-3000:]
+
+
+def _until(condition: Any, what: str, seconds: float = 180, lines: Any = lambda: "") -> None:
+    limit = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > limit:
+            raise TimeoutError(f"{what} was not well within {seconds:.0f} s:\n{lines()}")
+        time.sleep(1)
+
+
+def _evaluation(engine: Engine, tree: Path, play: Any) -> str:
+    """A version evaluated by the pod of a run, and one whose registration reaches Prefect as an event."""
+    files = engine.folder / "pods"
+    files.mkdir(exist_ok=True)
+    files.chmod(0o777)
+    with _client(engine, tree, files) as client:
+        client.bucket()
+        client.file(SPLIT)
+        label = client.register(SPLIT, seconds=0.2)
+        began = time.monotonic()
+        play(_run(tree), more=[_settings(files / f"{SPLIT}.yaml")])
+        name = _container(engine, "run")
+        _until(lambda: not engine.inspect(name)["State"]["Running"], "the run", 420, lambda: _lines(engine, name))
+        assert engine.inspect(name)["State"]["ExitCode"] == 0, _lines(engine, name)
+        numbers = client.require_once(SPLIT, label)
+        took = time.monotonic() - began
+        client.webhook("http://receiver:4280/mlflow")
+        time.sleep(65)  # each process of MLflow's server reads its list of webhooks once a minute
+        client.register(SPLIT, seconds=0.2)
+        _until(lambda: client.events("mlflow.model_version.created"), "the event")
+    return f"evaluated in {took:.0f} s by two workers, CCE {numbers['cce_mean']:.6f}; the receiver's event"
+
+
+def _settings(file: Path) -> dict[str, Any]:
+    """The ConfigMap with the evaluation of a split's features as they are, on the pods' scheduler."""
+    content = yaml.safe_load(file.read_text())
+    (split,) = content["splits"]
+    split |= {"input_kind": "features", "input": split.pop("model_inputs")}
+    content |= {"encoder": {"kind": "identity"}, "home": "/data"}
+    content["cluster"] = {"kind": "address", "address": f"tcp://{CLUSTER}-scheduler.{DOMAIN}:8786"}
+    content.pop("tracking")
+    name = {"name": "congruence-settings"}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": name,
+        "data": {"evaluation.yaml": yaml.safe_dump(content)},
+    }
+
+
+@contextmanager
+def _client(engine: Engine, tree: Path, files: Path) -> Iterator[Client]:
+    """The exercise's own container on the pods' network: where versions are registered and results are read."""
+    (files / "own.yaml").write_text(yaml.safe_dump(yaml.safe_load((tree / "infra/examples/compose.yaml").read_text())))
+    secrets, mounts = tree / "infra" / "secrets", {files / "own.yaml": "/etc/congruence/evaluation.yaml"}
+    variables = {
+        "PYTHONPATH": f"{INSIDE}:{INSIDE}/tasks/embedding",
+        "MLFLOW_TRACKING_URI": "http://mlflow:5000",
+        "MLFLOW_TRACKING_USERNAME": "admin",
+        "MLFLOW_TRACKING_PASSWORD_FROM_FILE": "/run/secrets/mlflow_admin_password",
+        "PREFECT_API_URL": "http://prefect:4200/api",
+        "PREFECT_API_AUTH_STRING_FROM_FILE": "/run/secrets/prefect_login",
+        "CONGRUENCE_WEBHOOK_SECRET_FROM_FILE": "/run/secrets/webhook_secret",
+        "AWS_SHARED_CREDENTIALS_FILE": "/run/secrets/aws_credentials",
+        "AWS_ENDPOINT_URL": "http://s3:9000",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    mounts |= {files: "/evaluations", ROOT / "tests": INSIDE}
+    mounts |= {
+        secrets / name.rpartition("/")[2]: name for name in variables.values() if name.startswith("/run/secrets/")
+    }
+    options = [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
+    options += [word for here, there in mounts.items() for word in ("--volume", f"{here}:{there}")]
+    options += ["--name", f"{NETWORK}-client", "--network", NETWORK, "--label", f"{PROJECT}=pods"]
+    engine("run", "--detach", *options, IMAGE, "sleep", "infinity")
+    client = Client(engine, f"{NETWORK}-client")
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def _confined(engine: Engine) -> Iterator[str]:
+    """The pods' containers that run, none of which is root or has a capability or may get one."""
+    for item in json.loads(engine("ps", "--format", "json").stdout):
+        if item["Pod"] and not item["IsInfra"]:
+            status = Path(f"/proc/{item['Pid']}/status").read_text()
+            lines = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+            assert lines["Uid"].split() == ["1000"] * 4, (item["Names"], lines["Uid"])
+            assert {int(lines[f"Cap{kind}"], 16) for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {0}, item["Names"]
+            assert lines["NoNewPrivs"] == "1", item["Names"]
+            yield item["Names"][0]
+
+
+def _run(tree: Path) -> dict[str, Any]:
+    """The pod of the work pool's Job, with the command of an evaluation by hand in place of Prefect's."""
+    template = json.loads((tree / "infra" / "kubernetes" / "work-pool.json").read_text())
+    spec = template["job_configuration"]["job_manifest"]["spec"]["template"]["spec"]
+    spec["containers"][0] |= {"image": IMAGE, "args": ["congruence", "evaluate", "/etc/congruence/evaluation.yaml"]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "run"}, "spec": spec}
