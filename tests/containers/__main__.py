@@ -3,8 +3,8 @@
     make exercise-containers
 
 Root, Docker or podman, and as far as registries of images cannot be reached Debian's debootstrap. Where one of them is
-missing, the exercise says so and ends with "not run". It uses the ports of compose.yaml; what it makes is gone after
-it, but for images and the folder of --keep.
+missing, the exercise says so and ends with "not run". What it makes is gone after it, but for images
+and the folder of --keep.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from images import Bases, bases, build, export
 
 IMAGE = "congruence:cpu"
 NEW, FORMER = f"{OWN}/present", f"{OWN}/former"
-OF_IMAGES = ("image", "cards", "bill", "former")
+OF_IMAGES = ("image", "cards", "cards-image", "bill", "former")
 OF_SERVICES = ("start", "upgrade", "evaluations", "kills", "restart", "safety")
 STEPS = (*OF_IMAGES, *OF_SERVICES, "pods")
 
@@ -140,6 +140,9 @@ def images(engine: Engine, folder: Path, found: Bases, record: Record, arguments
     if "cards" in arguments.only:
         with record.step("the packages of the image for cards, resolved") as say:
             say(f"{len(contents.for_cards(folder))} packages")
+    if "cards-image" in arguments.only:
+        with record.step("the image for cards, built and its packages imported without one") as say:
+            say(contents.image_for_cards(engine, tree, found.python))
     if "bill" in arguments.only:
         with record.step("what the image consists of, in CycloneDX") as say:
             say(contents.bill(engine, NEW))

@@ -39,6 +39,17 @@ def for_cards(folder: Path) -> dict[str, str]:
     return found
 
 
+def image_for_cards(engine: Engine, tree: Path, python: str) -> str:
+    """The image with DEVICE=cuda, whose packages are imported where no card is: its size and what they say."""
+    image, file = f"{OWN}/cards", tree / "infra" / "Containerfile"
+    build(engine, tree, file, image, own_index=False, DEVICE="cuda", PYTHON_IMAGE=python)
+    script = "import torch, cupy, dask_cuda, rmm; print(torch.__version__, torch.version.cuda, cupy.__version__)"
+    limits = [word for name, most in engine.limits.items() for word in ("--ulimit", f"{name}={most}:{most}")]
+    found = engine("run", "--rm", "--network", "none", *limits, image, "python", "-c", script).stdout.split()
+    assert found[1] != "None", found
+    return f"{engine.size(image) / 1e9:.2f} GB; torch {found[0]} for CUDA {found[1]}, CuPy {found[2]}"
+
+
 def bill(engine: Engine, image: str) -> str:
     """The image's Python and Debian packages in CycloneDX, by infra/sbom.Containerfile: how many there are."""
     folder = engine.folder / "sbom"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import signal
 import subprocess
 import time
@@ -25,7 +26,11 @@ class Deployment:
 
     def __init__(self, engine: Engine, tree: Path, bases: Bases) -> None:
         self.engine, self.infra, self.bases = engine, tree / "infra", bases
-        self.content: dict[str, Any] = yaml.safe_load((self.infra / "compose.yaml").read_text())
+        file = self.infra / "compose.yaml"
+        file.write_text(
+            re.sub(r"127\.0\.0\.1:\d+:", "127.0.0.1::", file.read_text())
+        )  # other programs may have those ports
+        self.content: dict[str, Any] = yaml.safe_load(file.read_text())
         self.services: dict[str, dict[str, Any]] = self.content["services"]
         self.content = {"services": self._changes()}
         (self.infra / "exercise.yaml").write_text(yaml.safe_dump(self.content))

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ class Engine:
 
     name: str
     folder: Path
+    variables: dict[str, str] = field(default_factory=dict)
 
     def __call__(
         self, *words: str | Path, seconds: float = 600, check: bool = True, given: str | None = None
@@ -49,7 +50,9 @@ class Engine:
     def environment(self) -> dict[str, str]:
         """The user's, less what compose files and images would take from it."""
         own = {key: value for key, value in os.environ.items() if not key.startswith(("PIP_", "UV_", "COMPOSE_"))}
-        return own | {"DOCKER_BUILDKIT": "1"}  # which clients before 23 ask for
+        return (
+            own | {"DOCKER_BUILDKIT": "1"} | self.variables
+        )  # clients before 23 build by BuildKit where it is asked for
 
     @cached_property
     def compose(self) -> list[str]:

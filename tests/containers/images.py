@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tarfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,18 +79,25 @@ def _import_debian(engine: Engine, image: str) -> None:
     (engine.folder / "debian.tar").unlink()
 
 
-def build(engine: Engine, context: Path, file: Path, image: str, output: Path | None = None, **arguments: str) -> float:
-    """Build an image, or its files into the folder ``output``, with the user's package index; the seconds it took."""
+def build(
+    engine: Engine,
+    context: Path,
+    file: Path,
+    image: str,
+    *,
+    output: Path | None = None,
+    own_index: bool = True,
+    **arguments: str,
+) -> None:
+    """Build an image, or its files into ``output``, with packages of the user's index or of the default one."""
     words = ["build", "--file", str(file), "--network", "host"]
     words += ["--tag", image] if output is None else ["--output", str(output)]
     for name, value in arguments.items():
         words += ["--build-arg", f"{name}={value}"]
     if engine.name == "podman":
         words += ["--isolation", "chroot", "--format", "docker"]
-    with pip_settings(engine.folder) as settings:
-        began = time.monotonic()
+    with pip_settings(engine.folder, own_index=own_index) as settings:
         engine(*words, "--secret", f"id=pip,src={settings}", context, seconds=3600)
-        return time.monotonic() - began
 
 
 def export(folder: Path, commit: str | None = None) -> Path:

@@ -48,13 +48,14 @@ class _Files(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def pip_settings(folder: Path) -> Iterator[Path]:
-    """A file with the user's pip settings, as far as they say where packages are."""
+def pip_settings(folder: Path, *, own_index: bool = True) -> Iterator[Path]:
+    """A file with those of the user's pip settings that say where packages are, or how the default index is reached."""
     known = {name: value for name, value in INSTALL["pip_settings"]().items() if name in INSTALL["PLACES"]}
     with ExitStack() as open_until_built:
         for name in {"index-url", "extra-index-url", "find-links"} & set(known):
-            places = [open_until_built.enter_context(_served(each)) for each in known[name].split()]
-            known[name] = " ".join(places)
+            places = known.pop(name).split()
+            if own_index:
+                known[name] = " ".join(open_until_built.enter_context(_served(place)) for place in places)
         file = folder / "pip.conf"
         file.write_text("[global]\n" + "".join(f"{key} = {value}\n" for key, value in known.items()))
         yield file

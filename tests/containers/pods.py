@@ -16,6 +16,7 @@ import subprocess
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +39,17 @@ def exercise(engine: Engine, tree: Path, bases: Bases, image: str) -> str:
     if shutil.which("kubectl") is None:
         raise NotHereError("kubectl is not installed")
     engine("tag", image, IMAGE)
+    limits = [f"{name}={most}:{most}" for name, most in engine.limits.items()]  # pods have no field for them
+    settings = engine.folder / "containers.conf"
+    settings.write_text(f"[containers]\ndefault_ulimits = {json.dumps(limits)}\n")
+    engine = replace(engine, variables={"CONTAINERS_CONF": str(settings)})
     with _network(engine) as play:
         _outside(engine, tree, bases)
-        for document in [
-            *_secrets(tree),
-            *(each for each in _manifests(tree) if each["kind"] == "PersistentVolumeClaim"),
-        ]:
-            play(document)
+        for document in _secrets(tree):
+            _keep(engine, document)
+        for document in _manifests(tree):
+            if document["kind"] == "PersistentVolumeClaim":
+                play(document)  # as a volume
         servers = {item["metadata"]["name"]: item for item in _manifests(tree) if item["kind"] == "Deployment"}
         for name in ("mlflow", "prefect", "receiver"):
             play(servers[name], name)
@@ -85,15 +90,28 @@ def _network(engine: Engine) -> Iterator[Any]:
 
 
 def _playable(document: dict[str, Any]) -> dict[str, Any]:
-    """A document as podman 4.3 takes it: it wants `optional` said, and writes a Secret's data as they stand."""
+    """A document as podman 4.3 takes it.
+
+    It ends with a nil pointer where a Secret's `optional` is not said; without `fsGroup` a folder in memory is root's.
+    """
     made = copy.deepcopy(document)
-    if made["kind"] == "Secret":
-        made["data"] = {key: base64.b64decode(value).decode() for key, value in made["data"].items()}
-    spec = made["spec"]["template"]["spec"] if made["kind"] == "Deployment" else made.get("spec", {})
-    for volume in spec.get("volumes", []) if isinstance(spec, dict) else []:
+    spec = made["spec"]["template"]["spec"] if made["kind"] == "Deployment" else made["spec"]
+    in_memory = {each["name"] for each in spec.get("volumes", []) if each.get("emptyDir", {}).get("medium") == "Memory"}
+    spec["volumes"] = [each for each in spec.get("volumes", []) if each["name"] not in in_memory]
+    for volume in spec["volumes"]:
         if "secret" in volume:
             volume["secret"]["optional"] = False
+    for container in spec.get("containers", []):
+        container["volumeMounts"] = [each for each in container["volumeMounts"] if each["name"] not in in_memory]
     return made
+
+
+def _keep(engine: Engine, secret: dict[str, Any]) -> None:
+    """Make a Secret in podman, which 4.3 reads in two ways: as a text for files, as its data alone for variables."""
+    name, data = secret["metadata"]["name"], secret["data"]
+    if not all(key.isupper() for key in data):
+        data = secret | {"data": {key: base64.b64decode(value).decode() for key, value in data.items()}}
+    engine("secret", "create", name, "-", given=json.dumps(data))
 
 
 def _manifests(tree: Path) -> list[dict[str, Any]]:

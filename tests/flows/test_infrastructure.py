@@ -315,6 +315,17 @@ def test_pods_are_valid_bounded_and_nobody_s_root(name: str, pod: dict[str, Any]
     validate({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": pod}, VERSION, strict=True)
 
 
+def test_pods_that_hold_the_bucket_s_keys_know_where_and_the_run_knows_the_registry() -> None:
+    for name, pod in pods():
+        for container in pod["containers"]:
+            given = {item["name"]: item["value"] for item in container.get("env", [])}
+            mounted = {item["name"]: item["mountPath"] for item in container.get("volumeMounts", [])}
+            if "s3" in mounted:
+                assert given["AWS_SHARED_CREDENTIALS_FILE"] == f"{mounted['s3']}/credentials", name
+            if name == "job" or name.endswith("worker") and "cluster" in name:
+                assert given["MLFLOW_TRACKING_URI"] == "http://mlflow:5000", name
+
+
 def test_the_work_pool_s_job_is_one() -> None:
     pytest.importorskip("kubernetes_validate").validate(work_pool_job(), VERSION, strict=True)
 
