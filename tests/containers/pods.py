@@ -50,7 +50,7 @@ def exercise(engine: Engine, tree: Path, bases: Bases, image: str) -> str:
         for document in _manifests(tree):
             if document["kind"] == "PersistentVolumeClaim":
                 play(document)  # as a volume
-        servers = {item["metadata"]["name"]: item for item in _manifests(tree) if item["kind"] == "Deployment"}
+        servers = {_name(each)[1]: each for each in _manifests(tree) if each["kind"] == "Deployment"}
         for name in ("mlflow", "prefect", "receiver"):
             play(servers[name], name)
             _wait(engine, name, servers[name])
@@ -92,7 +92,8 @@ def _network(engine: Engine) -> Iterator[Any]:
 def _playable(document: dict[str, Any]) -> dict[str, Any]:
     """A document as podman 4.3 takes it.
 
-    It ends with a nil pointer where a Secret's `optional` is not said; without `fsGroup` a folder in memory is root's.
+    It ends with a nil pointer where a Secret's `optional` is not said; without `fsGroup` a folder in memory is root's;
+    it gives a container's ports to the whole machine, and its probes want curl in the image.
     """
     made = copy.deepcopy(document)
     spec = made["spec"]["template"]["spec"] if made["kind"] == "Deployment" else made["spec"]
@@ -102,7 +103,10 @@ def _playable(document: dict[str, Any]) -> dict[str, Any]:
         if "secret" in volume:
             volume["secret"]["optional"] = False
     for container in spec.get("containers", []):
-        container["volumeMounts"] = [each for each in container["volumeMounts"] if each["name"] not in in_memory]
+        for key in {"ports", "livenessProbe", "readinessProbe", "startupProbe"} & set(container):
+            del container[key]
+        mounts = container.get("volumeMounts", [])
+        container["volumeMounts"] = [each for each in mounts if each["name"] not in in_memory]
     return made
 
 
@@ -117,6 +121,10 @@ def _keep(engine: Engine, secret: dict[str, Any]) -> None:
 def _manifests(tree: Path) -> list[dict[str, Any]]:
     command = ["kubectl", "kustomize", tree / "infra" / "kubernetes"]
     return list(yaml.safe_load_all(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+
+
+def _name(document: dict[str, Any]) -> tuple[str, str]:
+    return document["kind"], document["metadata"]["name"]
 
 
 def _secrets(tree: Path) -> Iterator[dict[str, Any]]:
@@ -192,7 +200,7 @@ def _container(engine: Engine, name: str) -> str:
     (found,) = [
         item["Names"][0]
         for item in listed
-        if not item["IsInfra"] and re.fullmatch(rf"{re.escape(name)}(-pod.*)", item["Names"][0])
+        if not item["IsInfra"] and re.fullmatch(rf"{re.escape(name)}(-pod-\d+)?-[^-]+(-job)?", item["Names"][0])
     ]
     return str(found)
 
@@ -220,7 +228,7 @@ def _evaluation(engine: Engine, tree: Path, play: Any) -> str:
         client.file(SPLIT)
         label = client.register(SPLIT, seconds=0.2)
         began = time.monotonic()
-        play(_run(tree), more=[_settings(files / f"{SPLIT}.yaml")])
+        play(_run(engine), more=[_settings(files / f"{SPLIT}.yaml")])
         name = _container(engine, "run")
         _until(lambda: not engine.inspect(name)["State"]["Running"], "the run", 420, lambda: _lines(engine, name))
         assert engine.inspect(name)["State"]["ExitCode"] == 0, _lines(engine, name)
@@ -267,7 +275,11 @@ def _client(engine: Engine, tree: Path, files: Path) -> Iterator[Client]:
         "AWS_ENDPOINT_URL": "http://s3:9000",
         "AWS_DEFAULT_REGION": "us-east-1",
     }
-    mounts |= {files: "/evaluations", ROOT / "tests": INSIDE}
+    mounts |= {files: "/evaluations", ROOT / "tests": INSIDE, tree / "infra": "/infra"}
+    (worker,) = (each for each in _manifests(tree) if _name(each) == ("Deployment", "prefect-worker"))
+    for item in worker["spec"]["template"]["spec"]["containers"][0]["env"]:
+        if item["name"].startswith("PREFECT_INTEGRATIONS"):
+            variables[item["name"]] = item["value"]
     mounts |= {
         secrets / name.rpartition("/")[2]: name for name in variables.values() if name.startswith("/run/secrets/")
     }
@@ -294,9 +306,19 @@ def _confined(engine: Engine) -> Iterator[str]:
             yield item["Names"][0]
 
 
-def _run(tree: Path) -> dict[str, Any]:
-    """The pod of the work pool's Job, with the command of an evaluation by hand in place of Prefect's."""
-    template = json.loads((tree / "infra" / "kubernetes" / "work-pool.json").read_text())
-    spec = template["job_configuration"]["job_manifest"]["spec"]["template"]["spec"]
-    spec["containers"][0] |= {"image": IMAGE, "args": ["congruence", "evaluate", "/etc/congruence/evaluation.yaml"]}
+def _run(engine: Engine) -> dict[str, Any]:
+    """The pod of a run of the deployment `by-hand`, as Prefect's Kubernetes worker makes it of the work pool's Job."""
+    pool = "/infra/kubernetes/work-pool.json"
+    for words in (
+        f"work-pool create congruence --type kubernetes --base-job-template {pool} --overwrite",
+        "--no-prompt deploy --all --prefect-file /infra/prefect.yaml",
+    ):
+        engine("exec", f"{NETWORK}-client", "congruence-entrypoint", "prefect", *words.split())
+    words = [pool, "evaluate-version/by-hand", "{}"]
+    command = ["congruence-entrypoint", "python", f"{INSIDE}/containers/job.py", *words]
+    job = json.loads(engine("exec", f"{NETWORK}-client", *command).stdout.splitlines()[-1])
+    spec = job["spec"]["template"]["spec"]
+    said = json.dumps(spec)
+    assert spec["containers"][0]["image"] == IMAGE, said
+    assert not [item for item in spec["containers"][0]["env"] if "AUTH" in item["name"] and "value" in item], said
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "run"}, "spec": spec}

@@ -286,7 +286,11 @@ def work_pool_job() -> dict[str, Any]:
             return values[whole[1]]
         return re.sub(r"\{\{ (\w+) \}\}", lambda name: str(values[name[1]]), value) if isinstance(value, str) else value
 
-    return dict(filled(template["job_configuration"]["job_manifest"]))
+    job: dict[str, Any] = filled(template["job_configuration"]["job_manifest"])
+    pod = job["spec"]["template"]["spec"]
+    # Prefect's worker refuses a Job without them; the API knows no such fields of a pod and drops them.
+    assert (pod.pop("parallelism"), pod.pop("completions")) == (1, 1)
+    return job
 
 
 @pytest.mark.parametrize(("name", "pod"), list(pods()))
@@ -324,6 +328,17 @@ def test_pods_that_hold_the_bucket_s_keys_know_where_and_the_run_knows_the_regis
                 assert given["AWS_SHARED_CREDENTIALS_FILE"] == f"{mounted['s3']}/credentials", name
             if name == "job" or name.endswith("worker") and "cluster" in name:
                 assert given["MLFLOW_TRACKING_URI"] == "http://mlflow:5000", name
+
+
+def test_runs_take_prefect_s_login_from_a_secret_that_their_pods_have() -> None:
+    (pod,) = (pod for name, pod in pods() if name == "prefect-worker")
+    given = {item["name"]: item["value"] for item in pod["containers"][0]["env"]}
+    words = "PREFECT_INTEGRATIONS_KUBERNETES_WORKER_API_AUTH_STRING_SECRET_"
+    name, key = given[f"{words}NAME"], given[f"{words}KEY"]
+    (command,) = re.findall(rf"create secret generic {name} .*", (INFRA / "README.md").read_text())
+    assert f"{key}=" in command
+    (container,) = work_pool_job()["spec"]["template"]["spec"]["containers"]
+    assert container["envFrom"] == [{"secretRef": {"name": name}}]
 
 
 def test_the_work_pool_s_job_is_one() -> None:
