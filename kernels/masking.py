@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
@@ -68,7 +68,11 @@ def mask_text(text: str) -> str:
     or with a blank (``user:80 x@host``) is beyond what a text can tell. What the environment keeps under a name that
     tells of a secret, or as the password of an address, is masked wherever it stands.
     """
-    for secret in _known_secrets():
+    return _mask_text(text, _known_secrets())
+
+
+def _mask_text(text: str, secrets: Sequence[str]) -> str:
+    for secret in secrets:
         if secret in text:
             text = text.replace(secret, MASK)
     text = _without_user_info(text)
@@ -79,15 +83,19 @@ def mask_text(text: str) -> str:
 
 def mask_secrets(value: Any) -> Any:
     """``value`` with every text in it masked, however nested, and all texts under keys like ``password``."""
+    return _mask_secrets(value, _known_secrets())  # the environment is looked at once
+
+
+def _mask_secrets(value: Any, secrets: Sequence[str]) -> Any:
     if isinstance(value, str):
-        return mask_text(value)
+        return _mask_text(value, secrets)
     if isinstance(value, Mapping):
         return {
-            mask_text(str(key)): _masked(item) if _NAME.search(str(key)) else mask_secrets(item)
+            _mask_text(str(key), secrets): _masked(item) if _NAME.search(str(key)) else _mask_secrets(item, secrets)
             for key, item in value.items()
         }
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [mask_secrets(item) for item in value]
+        return [_mask_secrets(item, secrets) for item in value]
     return value
 
 

@@ -8,7 +8,7 @@ evaluation on unseen rows is a look, and is put into the account of its version 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from congruence.tasks.data.row_identity import kept_identities
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.mlflow import EvaluationIdentity, TrackingError, finished_identities, log_failure, read_failure
 from congruence.tasks.mlflow.fitted_rows import fitted_rows
+from congruence.tasks.mlflow.identity import find_by_digest
 from congruence.tasks.mlflow.looks import LoggedLook, Rows, open_evaluations, read_rows
 from congruence.tasks.mlflow.reading import logged_metrics, logged_pit
 from congruence.tasks.models.registry import ModelVersion
@@ -124,7 +125,6 @@ class _SplitLook:
 
     def __post_init__(self) -> None:
         self.accounts = Accounts.of(self.settings)
-        self.finished = finished_identities(self.split.name, self.settings.tracking)
         self.tests = _TEST in requested_metrics(self.settings.metrics)
 
     def at_all_rows(self, versions: list[ModelVersion]) -> list[VersionOutcome]:
@@ -152,8 +152,8 @@ class _SplitLook:
         """Which rows are to be looked at; None where there are none, or not enough yet."""
         account = self.accounts.read(version, self.split.name)
         for look in account.open:  # its watcher is at work, or was killed
-            if look.evaluation in self.finished:
-                self._close(look, version, self.finished[look.evaluation])
+            if run := self._finished([look.evaluation]).get(look.evaluation):
+                self._close(look, version, run)
                 return None
             taken = read_rows(look, self.accounts.folder, self.settings.tracking)
             if np.isin(taken, rows).all():
@@ -176,21 +176,31 @@ class _SplitLook:
     def _at(self, part: _Part) -> list[VersionOutcome]:
         """Evaluate versions on rows, and close their looks; returns what was evaluated on them already."""
         identities = [self._identity(part.split, version) for version in part.versions]
-        known = [identity for identity in identities if identity.digest in self.finished]
+        finished = self._finished(identity.digest for identity in identities)
+        known = [identity for identity in identities if identity.digest in finished]
         for identity in self._uncounted(known, part):
             look = self.accounts.open(identity, part.rows, part.when, self.owner)
             if look is not None:
-                self._close(look, identity.model, self.finished[identity.digest])
-        missing = [identity for identity in identities if identity.digest not in self.finished]
+                self._close(look, identity.model, finished[identity.digest])
+        missing = [identity for identity in identities if identity.digest not in finished]
         claimed = self._claim(missing)
         self.result.waiting += len(missing) - len(claimed)
         if claimed:
             with held(claimed, self.owner, self.settings.watch.lease, self.settings.tracking):
                 self.result.outcomes += self._evaluate_and_count(claimed, part)
         return [
-            VersionOutcome(identity.model.label, self.split.name, "found", self.finished[identity.digest])
+            VersionOutcome(identity.model.label, self.split.name, "found", finished[identity.digest])
             for identity in known
         ]
+
+    def _finished(self, digests: Iterable[str]) -> dict[str, str]:
+        """The runs of those evaluations that MLflow holds now, by the digest of their identity."""
+        tracking, name = self.settings.tracking, self.split.name
+        if not self.split.settings.new_rows_only:
+            return finished_identities(name, tracking)
+        # They grow by one a look, of which few are asked for.
+        found = {digest: find_by_digest(digest, name, tracking) for digest in digests}
+        return {digest: run for digest, run in found.items() if run is not None}
 
     def _uncounted(self, known: list[EvaluationIdentity], part: _Part) -> Iterator[EvaluationIdentity]:
         """Of evaluations that are finished those whose look is not closed: its watcher was killed between the two."""
@@ -238,7 +248,7 @@ class _SplitLook:
         if not claimed:
             return []
         # Between the first look and the claim another watcher may have finished, or failed.
-        finished = finished_identities(claimed[0].split_name, tracking)
+        finished = self._finished(identity.digest for identity in claimed)
         kept = [
             identity
             for identity in claimed

@@ -20,6 +20,7 @@ from congruence.kernels.conditional_calibration.settings import CalibrationSetti
 
 TESTED = len(ORDERS) + 1  # each order alone, then all together
 _SMALLEST = 1e-280
+_STEPPED = 1.1
 _FRACTIONS = 60
 
 
@@ -97,12 +98,26 @@ def log_gamma_tail(shape: float | Array, z: Array) -> Array:
 
     ``shape`` is one number, or one for each z.
     """
-    tail = scipy.special.gammaincc(shape, z)
+    tail = _gamma_tail(shape, z)
     far = tail < _SMALLEST
     result = np.log(np.where(far, 1.0, tail))
     if np.any(far):
         result[far] = _log_far_tail(np.broadcast_to(shape, z.shape)[far], z[far])
     return np.asarray(result)
+
+
+def _gamma_tail(shape: float | Array, z: Array) -> Array:
+    """Q(shape, z). Where SciPy's series needs a hundred terms, by a step of the recurrence (DLMF 8.8.6) that loses none.
+
+    Q(a, z) = Q(a + 1, z) - z^a exp(-z) / Gamma(a + 1), for a < 1 and z up to 1.1: Q is .1 and more there.
+    """
+    stepped = (np.asarray(shape) < 1.0) & (z < _STEPPED)
+    if not np.any(stepped):
+        return np.asarray(scipy.special.gammaincc(shape, z))
+    tail = np.asarray(scipy.special.gammaincc(np.where(stepped, np.add(shape, 1.0), shape), z))
+    a, below = np.broadcast_to(shape, z.shape)[stepped], z[stepped]
+    tail[stepped] -= below**a * np.exp(-below) / scipy.special.gamma(a + 1.0)
+    return tail
 
 
 def _log_far_tail(a: Array, z: Array) -> Array:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.settings import AUTO, PredictionSettings
+from congruence.tasks.models.logged_models import logged_model_record
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.models.settings import Isolation
 from congruence.tasks.runtime.masking import mask_text
@@ -98,4 +99,4 @@ def settings_in(
 def _source(version: ModelVersion) -> str:
     if version.model_id is None:
         return version.uri
-    return str(MlflowClient().get_logged_model(version.model_id).artifact_location)
+    return logged_model_record(MlflowClient(), version.model_id).artifacts

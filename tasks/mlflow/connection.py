@@ -63,7 +63,11 @@ def use_tracking(settings: TrackingSettings) -> None:
 
 def server(settings: TrackingSettings) -> str:
     """The tracking address, without secrets, for messages."""
-    return mask_text(settings.uri or mlflow.get_tracking_uri())
+    return mask_text(_address(settings))
+
+
+def _address(settings: TrackingSettings) -> str:
+    return settings.uri or str(mlflow.get_tracking_uri())
 
 
 def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -> T:
@@ -86,7 +90,7 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
     while True:
         try:
             result = operation()
-            _answered.add(server(settings))
+            _answered.add(_address(settings))
             return result
         except Exception as error:
             if not _of_a_server(error):
@@ -110,7 +114,7 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
             if not is_transient(error):
                 raise FailedRequestError(f"{step}: MLflow at {server(settings)} refused: {message}") from error
             elapsed = time.monotonic() - started
-            absent = server(settings) not in _answered and is_refusal(error)
+            absent = _address(settings) not in _answered and is_refusal(error)
             if absent and elapsed + wait > min(settings.patience, REFUSED_SECONDS):
                 raise TrackingError(
                     f"{step}: MLflow at {server(settings)} did not answer for {elapsed:.0f} s: it refuses connections, "

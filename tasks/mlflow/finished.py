@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
+from mlflow.exceptions import MlflowException
 
 from congruence.tasks.mlflow.connection import connect, persist
 from congruence.tasks.mlflow.identity import COMPLETE, IDENTITY, PREFIX, STATE, experiments_of
@@ -44,16 +45,39 @@ def finished_evaluations(split: str, settings: TrackingSettings) -> dict[str, Fi
     """
     client = connect(settings)
     runs = persist("looking for finished evaluations", lambda: complete_runs(client, split, settings), settings)
-    return {
-        run.data.tags[IDENTITY]: FinishedEvaluation(
-            str(run.info.run_id),
-            run.data.tags[PREFIX + "model_uri"],
-            run_metrics(run),
-            tuple(run.data.tags.get(WRONG, "").splitlines()),
-            str(run.info.experiment_id),
-        )
-        for run in runs  # latest first: of two of one identity the older one stays
-    }
+    # Latest first: of two of one identity the older one stays.
+    return {run.data.tags[IDENTITY]: _read(run) for run in runs}
+
+
+def finished_evaluation(run_id: str, settings: TrackingSettings) -> FinishedEvaluation | None:
+    """The complete evaluation in a run; None where it was deleted.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    client = connect(settings)
+
+    def get() -> Run | None:
+        try:
+            return client.get_run(run_id)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            return None
+
+    run = persist("reading an evaluation", get, settings)
+    gone = run is None or run.info.lifecycle_stage != "active" or run.data.tags.get(STATE) != COMPLETE
+    return None if gone else _read(run)
+
+
+def _read(run: Run) -> FinishedEvaluation:
+    return FinishedEvaluation(
+        str(run.info.run_id),
+        run.data.tags[PREFIX + "model_uri"],
+        run_metrics(run),
+        tuple(run.data.tags.get(WRONG, "").splitlines()),
+        str(run.info.experiment_id),
+    )
 
 
 def complete_runs(client: MlflowClient, split: str, settings: TrackingSettings) -> list[Run]:

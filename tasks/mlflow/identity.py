@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,19 +96,36 @@ def find_evaluation(identity: EvaluationIdentity, settings: TrackingSettings) ->
     Raises:
         TrackingError: MLflow does not answer.
     """
+    return find_by_digest(identity.digest, identity.split_name, settings)
+
+
+def find_by_digest(digest: str, split: str, settings: TrackingSettings) -> str | None:
+    """The same of the evaluation whose identity has this digest.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
     client = connect(settings)
-    runs = persist("looking for finished evaluations", lambda: find_runs(client, identity, settings), settings)
+
+    def find() -> list[Run]:
+        return runs_of(client, digest, experiments_of(client, split, settings))
+
+    runs = persist("looking for finished evaluations", find, settings)
     return next((str(run.info.run_id) for run in runs if run.data.tags.get(STATE) == COMPLETE), None)
 
 
 def find_runs(client: MlflowClient, identity: EvaluationIdentity, settings: TrackingSettings) -> list[Run]:
     """Every run of this evaluation, finished or not, oldest first."""
-    experiments = experiments_of(client, identity.split_name, settings)
+    return runs_of(client, identity.digest, experiments_of(client, identity.split_name, settings))
+
+
+def runs_of(client: MlflowClient, digest: str, experiments: Sequence[str]) -> list[Run]:
+    """Every run with an identity of this digest in the experiments of these ids, oldest first."""
     if not experiments:
         return []
     runs = client.search_runs(
-        experiments,
-        filter_string=f"tags.`{IDENTITY}` = '{identity.digest}'",
+        list(experiments),
+        filter_string=f"tags.`{IDENTITY}` = '{digest}'",
         run_view_type=ViewType.ACTIVE_ONLY,
     )
     return sorted(runs, key=lambda run: (run.info.start_time, run.info.run_id))

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
+
+import mlflow
 
 from congruence.kernels.monitoring import Monitor
 from congruence.tasks.mlflow.connection import TrackingError, connect, persist
-from congruence.tasks.mlflow.finished import finished_evaluations
+from congruence.tasks.mlflow.finished import finished_evaluation, finished_evaluations
 from congruence.tasks.mlflow.links import run_link, web_page
 from congruence.tasks.mlflow.looks import LoggedLook, closed_looks, model_run
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.report.over_time import LookPoint, Series, over_time_page
 
 OVER_TIME_FILE = "over-time.html"
+_ONE_BY_ONE = 3
+"""Of more evaluations those of a split are asked for all at once."""
+
+_read: dict[str, dict[str, LookPoint]] = {}
+"""By the tracking address and the run."""
 
 
 def log_over_time(name: str, monitor: Monitor, settings: TrackingSettings) -> str:
@@ -48,16 +56,10 @@ def series_of(name: str, monitor: Monitor, settings: TrackingSettings) -> list[S
         TrackingError: MLflow does not answer.
     """
     grouped: dict[tuple[str, str], list[LoggedLook]] = defaultdict(list)
-    for look in closed_looks(name, settings):
+    looks = closed_looks(name, settings)
+    for look in looks:
         grouped[look.version, look.split].append(look)
-    found: dict[str, LookPoint] = {}
-    base = web_page(settings)
-    for split in {split for _, split in grouped}:
-        for held in finished_evaluations(split, settings).values():
-            link = ""
-            if base is not None:
-                link = run_link(base, held.experiment, held.run_id)
-            found[held.run_id] = LookPoint(held.metrics, held.wrong, link)
+    found = _points(looks, settings)
     series = []
     for (version, split), looks in sorted(grouped.items()):
         account, points = monitor, []
@@ -69,3 +71,19 @@ def series_of(name: str, monitor: Monitor, settings: TrackingSettings) -> list[S
             account = counted
         series.append(Series(f"{name}/{version}", split, account, points))
     return series
+
+
+def _points(looks: Iterable[LoggedLook], settings: TrackingSettings) -> dict[str, LookPoint]:
+    """The evaluations of looks, by their run: complete ones never change, so that each is read once a process."""
+    where = settings.uri or str(mlflow.get_tracking_uri())
+    known = _read.setdefault(where, {})
+    missing = {look.evaluation_run: look.split for look in looks if look.evaluation_run not in known}
+    if len(missing) > _ONE_BY_ONE:
+        held = [each for split in set(missing.values()) for each in finished_evaluations(split, settings).values()]
+    else:
+        held = [each for run_id in missing if (each := finished_evaluation(run_id, settings)) is not None]
+    base = web_page(settings)
+    for each in held:
+        link = "" if base is None else run_link(base, each.experiment, each.run_id)
+        known[each.run_id] = LookPoint(each.metrics, each.wrong, link)
+    return known

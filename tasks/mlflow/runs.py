@@ -13,7 +13,17 @@ from mlflow.entities import Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException
 
 from congruence.tasks.mlflow.connection import connect, experiment_id, persist
-from congruence.tasks.mlflow.identity import COMPLETE, IDENTITY, OPEN, PREFIX, STATE, EvaluationIdentity, find_runs
+from congruence.tasks.mlflow.identity import (
+    COMPLETE,
+    IDENTITY,
+    OPEN,
+    PREFIX,
+    STATE,
+    EvaluationIdentity,
+    experiments_of,
+    find_runs,
+    runs_of,
+)
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.views import prepare_experiment
 from congruence.tasks.runtime.masking import mask_text
@@ -51,14 +61,15 @@ def find_or_create(client: MlflowClient, identity: EvaluationIdentity, settings:
     """The one run of this evaluation. Of several made at the same moment the oldest stays, the others are deleted."""
     experiment = experiment_id(client, settings.experiment_name(identity.split_name, identity.target), settings)
     prepare_experiment(client, experiment, "evaluation", settings)
-    runs = _without_failed(client, find_runs(client, identity, settings))
+    places = experiments_of(client, identity.split_name, settings)
+    runs = _without_failed(client, runs_of(client, identity.digest, places))
     if not runs:
         client.create_run(
             experiment,
             run_name=identity.run_name,
             tags={**identity.tags, **SOURCE, IDENTITY: identity.digest, STATE: OPEN},
         )
-        runs = find_runs(client, identity, settings)
+        runs = runs_of(client, identity.digest, places)
     first, *others = runs
     for run in others:
         client.delete_run(run.info.run_id)

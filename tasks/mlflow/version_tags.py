@@ -52,9 +52,10 @@ def tag_version(client: MlflowClient, evaluation: Evaluation, run_id: str, setti
         base = web_page(settings)
         if base is not None:
             tags["cce_link"] = run_link(base, experiment, run_id)
-    for key, value in tags.items():
-        client.set_model_version_tag(model.name, model.version, key, plain(mask_text(value)))
     present = client.get_model_version(model.name, model.version)
+    for key, value in tags.items():
+        if present.tags.get(key) != (said := plain(mask_text(value))):
+            client.set_model_version_tag(model.name, model.version, key, said)
     text = plain(described(present.description, evaluation, experiment, run_id, report=settings.report))
     if text != present.description:
         client.update_model_version(model.name, model.version, text)

@@ -17,6 +17,7 @@ from mlflow.entities.model_registry import ModelVersion as RegistryEntry
 from mlflow.exceptions import MlflowException
 
 from congruence.kernels.errors import CongruenceError
+from congruence.tasks.models.logged_models import logged_model_record
 from congruence.tasks.runtime.mlflow_outages import is_transient
 
 _LOGGED_MODEL = re.compile(r"^models:/(?P<model_id>m-[0-9a-f]{32})(/.*)?$")
@@ -182,7 +183,7 @@ def _registered(client: MlflowClient, entry: RegistryEntry) -> ModelVersion:
     run_id = entry.run_id or None
     model_id = match["model_id"] if match else None
     if model_id and run_id is None:
-        run_id = client.get_logged_model(model_id).source_run_id or None
+        run_id = logged_model_record(client, model_id).run_id
     return ModelVersion(
         name=entry.name,
         version=str(entry.version),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -326,6 +327,12 @@ def summarise(
     return metrics | other_metrics(requested, points, predictive, targets, seed, weights)
 
 
+@cache
+def _installed() -> Mapping[str, str]:
+    """The versions of the packages that make the numbers, which are the same as long as this process lives."""
+    return {name: importlib.metadata.version(name) for name in ("congruence", *_PACKAGES)}
+
+
 def _provenance(settings: EvaluationSettings, encoder: Encoder, measurement: VersionMeasurement) -> dict[str, Any]:
     return {
         "encoder": encoder.id,
@@ -337,6 +344,6 @@ def _provenance(settings: EvaluationSettings, encoder: Encoder, measurement: Ver
         "certificate": {"cce_error_bound": measurement.result.error_bound},
         "certificate_kind": measurement.result.bound_kind,
         **({} if measurement.inference is None else {"inference": vars(measurement.inference)}),
-        "packages": {name: importlib.metadata.version(name) for name in ("congruence", *_PACKAGES)},
+        "packages": _installed(),
         "settings": settings.model_dump(mode="json", exclude={"home"}),
     }

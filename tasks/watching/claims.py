@@ -152,9 +152,9 @@ def exclusive(identity: EvaluationIdentity, owner: str, settings: TrackingSettin
         TrackingError: MLflow does not answer, or others hold it for too long.
     """
     for _ in range(_TRIES):
-        drop_expired([identity], settings)
         if claim(identity, owner, _LEASE, settings):
             break
+        drop_expired([identity], settings)  # of whoever stands in the way
         time.sleep(_STEP_PAUSE)
     else:
         raise TrackingError(

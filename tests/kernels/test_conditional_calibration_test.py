@@ -98,11 +98,13 @@ def test_scores_of_draws_are_those_of_observations() -> None:
         np.testing.assert_allclose(scores, direct, atol=tolerance)
 
 
-@pytest.mark.parametrize("shape", [0.5, 2.3, 60.0])
+@pytest.mark.parametrize("shape", [0.5, 0.55, 0.8, 0.99, 2.3, 60.0])
 def test_log_tails_of_the_gamma_law(shape: float) -> None:
     z = shape * np.array([1e-3, 0.5, 1.0, 3.0, 30.0]) + np.array([0.0, 0.0, 1.0, 500.0, 1e5])
+    z = np.append(z, [0.0, 1e-9, 0.6, 1.0999, 1.1])
     direct = [float(mpmath.log(mpmath.gammainc(shape, a=value, regularized=True))) for value in z]
-    np.testing.assert_allclose(log_gamma_tail(shape, z), direct, rtol=1e-10)
+    np.testing.assert_allclose(log_gamma_tail(shape, z), direct, rtol=1e-10, atol=1e-15)
+    np.testing.assert_allclose(log_gamma_tail(np.full_like(z, shape), z), direct, rtol=1e-10, atol=1e-15)
 
 
 def test_level_of_uniform_values_and_of_counts_by_order_too() -> None:
