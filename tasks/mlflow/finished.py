@@ -66,8 +66,9 @@ def finished_evaluation(run_id: str, settings: TrackingSettings) -> FinishedEval
             return None
 
     run = persist("reading an evaluation", get, settings)
-    gone = run is None or run.info.lifecycle_stage != "active" or run.data.tags.get(STATE) != COMPLETE
-    return None if gone else _read(run)
+    if run is None or run.info.lifecycle_stage != "active" or run.data.tags.get(STATE) != COMPLETE:
+        return None
+    return _read(run)
 
 
 def _read(run: Run) -> FinishedEvaluation:
