@@ -15,8 +15,7 @@ from pydantic import ValidationError
 
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.settings import AUTO, PredictionSettings
-from congruence.tasks.models.logged_models import logged_model_record
-from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.models.registry import ModelVersion, logged_model_record
 from congruence.tasks.models.settings import Isolation
 from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.runtime.mlflow_outages import is_transient

@@ -26,7 +26,7 @@ from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.tables import points_table, table_json
 from congruence.tasks.mlflow.version_tags import tag_version
 from congruence.tasks.mlflow.views import KEY
-from congruence.tasks.models.logged_models import logged_model_record
+from congruence.tasks.models.registry import logged_model_record
 from congruence.tasks.plots import evaluation_pictures
 from congruence.tasks.report.evaluation import evaluation_report
 from congruence.tasks.runtime.masking import mask_secrets, mask_text

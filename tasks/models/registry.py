@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 import mlflow
 from mlflow import MlflowClient
@@ -17,7 +18,6 @@ from mlflow.entities.model_registry import ModelVersion as RegistryEntry
 from mlflow.exceptions import MlflowException
 
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.models.logged_models import logged_model_record
 from congruence.tasks.runtime.mlflow_outages import is_transient
 
 _LOGGED_MODEL = re.compile(r"^models:/(?P<model_id>m-[0-9a-f]{32})(/.*)?$")
@@ -175,6 +175,33 @@ def _quoted(name: str) -> str:
     if "'" in name:
         raise RegistryError(f"models:/{name}: a model name with a quote cannot be searched in MLflow; rename the model")
     return name
+
+
+@dataclass(frozen=True)
+class LoggedModelRecord:
+    """A logged model's name, the run that logged it (None without one) and the address of its artifacts.
+
+    They never change, and MLflow's own record brings every metric that was ever logged for the model.
+    """
+
+    name: str
+    run_id: str | None
+    artifacts: str
+
+
+def logged_model_record(client: MlflowClient, model_id: str) -> LoggedModelRecord:
+    """The record of the logged model of this id on the client's tracking server, read once a process.
+
+    Raises:
+        MlflowException: there is none, or MLflow does not answer.
+    """
+    return _record(str(client.tracking_uri), model_id)
+
+
+@lru_cache(maxsize=1024)
+def _record(tracking_uri: str, model_id: str) -> LoggedModelRecord:
+    found = MlflowClient(tracking_uri=tracking_uri).get_logged_model(model_id)
+    return LoggedModelRecord(str(found.name or ""), found.source_run_id or None, str(found.artifact_location))
 
 
 def _registered(client: MlflowClient, entry: RegistryEntry) -> ModelVersion:
