@@ -5,7 +5,7 @@
     ...
     print(account(folder))                 # once it has ended
 
-Every Python process that is started with the environment looks at its threads ten times a second and books the CPU time
+Every Python process that is started with the environment, or forked from one, looks at its threads ten times a second and books the CPU time
 that each has used since (the kernel's own account of the thread) on the stack that it is found in. So what sums up is
 CPU time, not wall time, and a thread that waits costs nothing. Threads of libraries that Python does not know of (a
 BLAS's, Arrow's) are booked together. Stacks are written by faulthandler: to walk the frames of running threads as
@@ -89,6 +89,7 @@ if os.environ.get("CPU_OF_PROCESSES"):
         threading.Thread(target=watch, daemon=True, name="cpu-of-processes").start()
 
     start()
+    os.register_at_fork(after_in_child=start)
 '''
 
 
