@@ -7,7 +7,8 @@ A randomised PIT value of a sparse count is mostly the random number V. The mean
 
 has mean 0 if the model is the truth and no randomness but the data's. Its law is each version's own: the null is drawn
 by u uniform in (0, 1), from the jump that holds u, and every statistic is put on one scale by the moments of its own
-draws.
+draws. They are drawn from pools, as in the congruence test (``congruence.test``): a row's score and 15 drawn ones are
+exchangeable if the model is the truth, and all simulated splits together cost one product with the directions.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit_scores import ORDERS, mean_scores
-from congruence.kernels.conditional_calibration.null import DRAWS_AT_ONCE, null_pit_values, projected_scores
+from congruence.kernels.congruence.coded_draws import POOL_BITS
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.counts import Count
+from congruence.kernels.streams import positioned_stream
 
 TAIL = 1e-7
 """Of a law, beyond which on either side its jumps are taken as one."""
@@ -31,6 +33,7 @@ LARGEST_TABLE = 4096
 """Counts between the tails of the widest law of a split, beyond which no row is scored by means over jumps."""
 
 _READ_AT_ONCE = 4096
+_WORDS_PER_COUNTER = 4  # numbers of double precision that one step of Philox gives
 
 
 def table_width(predictive: Distribution) -> int:
@@ -44,79 +47,11 @@ def _table(predictive: Distribution) -> tuple[Array, int]:
     return first, int(np.max(last - first)) + 1
 
 
-def _jumps(predictive: Distribution) -> tuple[Array, Array] | None:
-    """F_i at successive counts between the tails, (n, K), and the mean scores of the jumps that end there, (n, K, 4).
-
-    None of laws too wide for a table.
-    """
-    first, width = _table(predictive)
-    if width > LARGEST_TABLE:
-        return None
-    counts = first[:, None] + np.arange(width)
-    ends = np.array(predictive.cumulative(counts) if isinstance(predictive, Count) else predictive.cdf(counts))
-    ends[:, -1] = 1.0
-    return ends, mean_scores(_starts(ends), ends)
-
-
-def _starts(ends: Array) -> Array:
-    return np.concatenate([np.zeros((len(ends), 1)), ends[:, :-1]], axis=1)
-
-
-def _variance(ends: Array, scores: Array) -> Array:
-    """Of each score if the model is the truth, (n, 4)."""
-    return np.asarray(np.einsum("nk,nkj->nj", ends - _starts(ends), scores**2))
-
-
-@dataclass(frozen=True)
-class CountScores:
-    """Scores of counts at some rows, and what it takes to draw them if the model is the truth.
-
-    Attributes:
-        observed: (n, 4).
-        variance: of each score if the model is the truth, (n, 4).
-        ends: F_i at the counts of the table, increasing to 1, (n, K).
-        scores: of the jump that ends there, (n, K, 4), in single precision.
-    """
-
-    observed: Array = field(repr=False)
-    variance: Array = field(repr=False)
-    ends: Array = field(repr=False)
-    scores: Array = field(repr=False)
-
-    @classmethod
-    def of(cls, y: Array, predictive: Distribution) -> CountScores | None:
-        """Of counts y (n,); None of laws that are not counts, or too wide for a table: their jumps are small."""
-        if not predictive.is_discrete or y.ndim != 1 or len(y) == 0:
-            return None
-        found = _jumps(predictive)
-        if found is None:
-            return None
-        ends, scores = found
-        observed = mean_scores(*predictive.pit_range(y))
-        return cls(observed, _variance(ends, scores), ends, scores.astype(np.float32))
-
-    def of_rows(self, rows: slice) -> CountScores:
-        """Of some rows alone."""
-        return CountScores(self.observed[rows], self.variance[rows], self.ends[rows], self.scores[rows])
-
-    def drawn(self, rows: slice, first: int, block: int, count: int, seed: int) -> Array:
-        """Scores of ``count`` draws of the rows, which begin at position ``first``, (rows, 4, count)."""
-        ends, scores = self.ends[rows], self.scores[rows]
-        n, width = ends.shape
-        u = null_pit_values(first, n, block, seed)[:, :count].astype(np.float64)
-        # One search for all rows: those of row i lie between i and i + 1.
-        flat = (ends + np.arange(n)[:, None]).ravel()
-        place = np.searchsorted(flat, (u + np.arange(n)[:, None]).ravel(), side="left")
-        limit = np.repeat(np.arange(n) * width, count)
-        place = np.clip(place, limit, limit + width - 1)
-        return scores.reshape(n * width, len(ORDERS))[place].reshape(n, count, len(ORDERS)).transpose(0, 2, 1)
-
-
 @dataclass(frozen=True)
 class JumpScores:
-    """Scores of counts by rows for readings: means over the jumps of the laws, (n, 4), and their variances if true.
+    """Scores of counts by rows: means over the jumps of the laws, (n, 4), and what these would have if they were true.
 
-    The variances take a table of each law, and are made when they are first asked for.
+    That takes a table of each law, which is made when it is first asked for.
     """
 
     values: Array = field(repr=False)
@@ -124,20 +59,45 @@ class JumpScores:
 
     @classmethod
     def of(cls, y: Array, predictive: Distribution) -> JumpScores | None:
-        """Of counts y (n,) and n laws; None where ``CountScores`` has none."""
+        """Of counts y (n,); None of laws that are not counts, or too wide for a table: their jumps are small."""
         if not predictive.is_discrete or y.ndim != 1 or len(y) == 0 or table_width(predictive) > LARGEST_TABLE:
             return None
+        return cls.at(y, predictive)
+
+    @classmethod
+    def at(cls, y: Array, predictive: Distribution) -> JumpScores:
+        """Of counts y (n,) whose laws are known to need no wide table."""
         return cls(mean_scores(*predictive.pit_range(y)), predictive)
+
+    @cached_property
+    def jumps(self) -> tuple[Array, Array]:
+        """F_i at successive counts between the tails, (n, K), and the scores of the jumps that end there, (n, K, 4)."""
+        law, (first, width) = self.predictive, _table(self.predictive)
+        counts = first[:, None] + np.arange(width)
+        ends = np.array(law.cumulative(counts) if isinstance(law, Count) else law.cdf(counts))
+        ends[:, -1] = 1.0
+        return ends, mean_scores(_starts(ends), ends)
 
     @cached_property
     def variance(self) -> Array:
         """Of each score if the model is the truth, (n, 4)."""
-        parts = []
-        for start in range(0, len(self), _READ_AT_ONCE):
-            found = _jumps(self.predictive[start : start + _READ_AT_ONCE])
-            assert found is not None, "the widest law fits into a table"
-            parts.append(_variance(*found))
-        return np.concatenate(parts)
+        if len(self) > _READ_AT_ONCE:
+            parts = (slice(start, start + _READ_AT_ONCE) for start in range(0, len(self), _READ_AT_ONCE))
+            return np.concatenate([JumpScores(self.values[rows], self.predictive[rows]).variance for rows in parts])
+        ends, scores = self.jumps
+        return np.asarray(np.einsum("nk,nkj->nj", ends - _starts(ends), scores**2))
+
+    def pool(self, first: int, seed: int) -> Array:
+        """The score of each row, which begin at position ``first`` of the split, and 15 drawn ones, (n, 16, 4)."""
+        ends, scores = self.jumps
+        (n, width), size = ends.shape, 2**POOL_BITS
+        rng = positioned_stream(seed, "pools of count scores", first * (size // _WORDS_PER_COUNTER))
+        u = rng.random((n, size))[:, 1:]
+        # One search for all rows: those of row i lie between i and i + 1.
+        flat, row = ends + np.arange(n)[:, None], np.arange(n)[:, None]
+        place = np.searchsorted(flat.ravel(), (u + row).ravel(), side="left").reshape(u.shape)
+        drawn = scores.reshape(n * width, len(ORDERS))[np.clip(place, row * width, row * width + width - 1)]
+        return np.concatenate([self.values[:, None], drawn], axis=1, dtype=np.float32)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -149,7 +109,6 @@ class JumpScores:
         return part
 
 
-def projected_count_draws(vectors: Array, counts: CountScores, first: int, block: int, draws: int, seed: int) -> Array:
-    """U'phi of a block of draws over rows from position ``first`` on, (k, 4, D)."""
-    count = min(DRAWS_AT_ONCE, draws - block)
-    return projected_scores(vectors, count, lambda rows: counts.drawn(rows, first + rows.start, block, count, seed))
+def _starts(ends: Array) -> Array:
+    """F_i below each count."""
+    return np.concatenate([np.zeros((len(ends), 1)), ends[:, :-1]], axis=1)

@@ -107,7 +107,7 @@ def log_gamma_tail(shape: float | Array, z: Array) -> Array:
 
 
 def _gamma_tail(shape: float | Array, z: Array) -> Array:
-    """Q(shape, z). Where SciPy's series needs a hundred terms, by a step of the recurrence (DLMF 8.8.6) that loses none.
+    """Q(shape, z); where SciPy's series needs a hundred terms, by a step of the recurrence (DLMF 8.8.6), without loss.
 
     Q(a, z) = Q(a + 1, z) - z^a exp(-z) / Gamma(a + 1), for a < 1 and z up to 1.1: Q is .1 and more there.
     """

@@ -13,6 +13,8 @@ from congruence.kernels.conditional_calibration.bases import InputBases
 from congruence.kernels.conditional_calibration.effects import LeaveOneOut, effects_by_blocks
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
 from congruence.kernels.conditional_calibration.null import (
+    DRAWS_AT_ONCE,
+    MANY_ROWS_DRAWS,
     GaussianNull,
     Null,
     draw_blocks,
@@ -25,14 +27,13 @@ from congruence.kernels.conditional_calibration.result import ConditionalCalibra
 from congruence.kernels.conditional_calibration.version_passes import (
     RunPass,
     Sums,
-    counts_pass,
     null_pass,
     reading_pass,
     scores_pass,
     signs_pass,
     whole_blocks_pass,
 )
-from congruence.kernels.conditional_calibration.version_sums import SHARED, VersionPlan
+from congruence.kernels.conditional_calibration.version_sums import POOLS, SHARED, VersionPlan
 from congruence.kernels.conditional_calibration.version_test import (
     SharedNull,
     VersionEvidence,
@@ -41,6 +42,7 @@ from congruence.kernels.conditional_calibration.version_test import (
     gaussian_own_null,
     own_directions,
 )
+from congruence.kernels.congruence.coded_draws import ENTRY_BITS, POOL_BITS, SimulatedSplits
 from congruence.kernels.dependence.blocks import DependentBlocks
 
 
@@ -92,12 +94,13 @@ class VersionTests:
     def tested(self, *, read: bool) -> dict[str, TestedVersion]:
         """Test them; every row is read if asked."""
         bases, plans = self.bases, self.plans
-        sums = self.run("calibration scores", scores_pass, bases, plans, self.known is None)
+        independent = [plan.name for plan in plans if self.dependent.get(plan.name) is None]
+        sums = self.run("calibration scores", scores_pass, bases, plans, self.known is None, self._pools, independent)
         own = {plan.name: own_directions(bases, plan.own, sums[plan.name]) for plan in plans}
-        drawn = {plan.name: self._own_draws(plan, own[plan.name], sums[plan.name]) for plan in plans}
-        sharing = [plan for plan in plans if drawn[plan.name] is None]
+        signed = {plan.name: self._signed(plan, own[plan.name]) for plan in plans if plan.name not in independent}
+        sharing = [plan for plan in plans if plan.name in independent and POOLS not in sums[plan.name].added]
         shared = self._evidence_of_shared(sums, sharing, own) if sharing else {}
-        blocks = {name: self._of_blocks(name, drawn[name]) for name, some in self.dependent.items() if some is not None}
+        blocks = {name: self._of_blocks(name, drawn) for name, drawn in signed.items()}
         for name, found in blocks.items():
             sums[name].added |= {key: found[key] for key in ("weighted", "variance") if key in found}
         smoothing = {plan.name: VersionSmoothing.of(bases, sums[plan.name]) for plan in plans}
@@ -105,8 +108,7 @@ class VersionTests:
         tested = {}
         for plan in plans:
             name, dependent = plan.name, self.dependent.get(plan.name)
-            mine = drawn[name]
-            evidence = shared[name] if mine is None else self._evidence(name, sums[name], own[name], mine)
+            evidence = shared.get(name) or self._own_evidence(sums[name], own[name], signed.get(name))
             shares = smoothing[name].regression.effects(effects[name])
             if dependent is not None:
                 errors, within = self._errors_and_within(effects[name], blocks[name], dependent)
@@ -121,19 +123,33 @@ class VersionTests:
         """Of a null that is one version's alone."""
         return own_null_draws(self.bases.plan.settings.draws, self.bases.plan.n)
 
-    def _own_draws(self, plan: VersionPlan, own: OwnDirections | None, sums: BlockSums) -> BlockSums | None:
-        """Of a null that is the version's alone: its scores with a sign a block of rows, or counts from its law."""
-        blocks, given = self.dependent.get(plan.name), (plan, own, self._draws, self.bases.plan.seed)
-        if blocks is not None:
-            return self.run("calibration signs", signs_pass, *given, blocks)[""]
-        if "counts" in sums.added:
-            return self.run("calibration counts", counts_pass, *given)[""]
-        return None
+    @property
+    def _pools(self) -> SimulatedSplits:
+        """Draws of counts: each version's null is its own."""
+        return SimulatedSplits(self._draws, POOL_BITS, ENTRY_BITS, self.bases.plan.seed, MANY_ROWS_DRAWS.bit_length())
 
-    def _evidence(self, name: str, sums: BlockSums, own: OwnDirections | None, drawn: BlockSums) -> VersionEvidence:
-        null = summed_null([drawn.added[f"draws from {block}"] for block in draw_blocks(self._draws)])
-        kind: NullKind = "exact" if self.dependent.get(name) is None else "blocks"
+    def _signed(self, plan: VersionPlan, own: OwnDirections | None) -> BlockSums:
+        """Draws of a version whose rows depend on each other: its scores with a sign a block of rows."""
+        given = plan, own, self._draws, self.bases.plan.seed, self.dependent[plan.name]
+        return self.run("calibration signs", signs_pass, *given)[""]
+
+    def _own_evidence(self, sums: BlockSums, own: OwnDirections | None, signed: BlockSums | None) -> VersionEvidence:
+        """By a null that is the version's alone: its scores with a sign a block of rows, or counts from its law."""
+        kind: NullKind = "exact" if signed is None else "blocks"
+        if signed is None:
+            null = self._null_of_pools(sums.added[POOLS], own)
+        else:
+            null = summed_null([signed.added[f"draws from {block}"] for block in draw_blocks(self._draws)])
         return VersionEvidence.of_own_null(self.bases, sums, own, null, self._draws, kind)
+
+    def _null_of_pools(self, pools: Array, own: OwnDirections | None) -> Null:
+        drawn = self._pools.coefficients(pools)[1:].transpose(1, 2, 0)
+        parts = [drawn[: len(self.bases.total)]]
+        if own is not None:
+            columns = drawn[len(self.bases.total) :]
+            parts.append(np.tensordot(own.coordinates, columns, (0, 0)))
+        coefficients = np.concatenate(parts)
+        return lambda block: coefficients[:, :, block : block + DRAWS_AT_ONCE]
 
     def _evidence_of_shared(
         self, sums: Sums, plans: Sequence[VersionPlan], own: Mapping[str, OwnDirections | None]
@@ -157,10 +173,9 @@ class VersionTests:
         names = [each.name for each in plans]
         return {name: VersionEvidence.of(self.bases, shared, sums[name], own[name], nulls.get(name)) for name in names}
 
-    def _of_blocks(self, name: str, drawn: BlockSums | None) -> dict[str, Array]:
+    def _of_blocks(self, name: str, drawn: BlockSums) -> dict[str, Array]:
         """What pairs of rows in one block add, exactly where all rows are at hand, else as the mean under signs."""
         (plan,) = (plan for plan in self.plans if plan.name == name)
-        assert drawn is not None
         if self.known is not None:
             return self.run("calibration blocks", whole_blocks_pass, self.bases, plan, self.dependent[name])[""].added
         shared = len(self.bases.total)

@@ -7,7 +7,7 @@ reading    effects, and every row's reading    -> the test
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -17,7 +17,6 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.bases import InputBases, Tiles
-from congruence.kernels.conditional_calibration.count_scores import projected_count_draws
 from congruence.kernels.conditional_calibration.effects import LeaveOneOut
 from congruence.kernels.conditional_calibration.null import needs_limit, projected_draws, sign_null
 from congruence.kernels.conditional_calibration.own_basis import OwnDirections
@@ -30,6 +29,7 @@ from congruence.kernels.conditional_calibration.version_sums import (
     score_sums,
 )
 from congruence.kernels.conditional_calibration.version_test import INFLUENCE, VersionSmoothing, effect_sums
+from congruence.kernels.congruence.coded_draws import SimulatedSplits
 from congruence.kernels.dependence.blocks import DependentBlocks
 
 Sums = dict[str, BlockSums]
@@ -71,10 +71,25 @@ def limit_pass(rows: CalibrationRows, bases: InputBases) -> Sums:
     return {"": sums}
 
 
-def scores_pass(rows: CalibrationRows, bases: InputBases, plans: Sequence[VersionPlan], with_limit: bool) -> Sums:
-    """Products of the directions of all bases with the scores of versions; ``with_limit`` see ``score_sums``."""
-    is_guarded = needs_limit(bases.plan.settings.null, bases.plan.n)
-    return score_sums(bases, rows.tiles(), rows.versions(plans), is_guarded=is_guarded, with_limit=with_limit)
+def scores_pass(
+    rows: CalibrationRows,
+    bases: InputBases,
+    plans: Sequence[VersionPlan],
+    with_limit: bool,
+    pools: SimulatedSplits,
+    pooled: Collection[str],
+) -> Sums:
+    """Products of the directions of all bases with the scores of versions; see ``score_sums``."""
+    return score_sums(
+        bases,
+        rows.tiles(),
+        rows.versions(plans),
+        is_guarded=needs_limit(bases.plan.settings.null, bases.plan.n),
+        with_limit=with_limit,
+        pools=pools,
+        pooled=pooled,
+        first=rows.first,
+    )
 
 
 def null_pass(
@@ -97,18 +112,6 @@ def null_pass(
             has_card=rows.has_card,
         )
     }
-
-
-def counts_pass(rows: CalibrationRows, plan: VersionPlan, own: OwnDirections | None, draws: int, seed: int) -> Sums:
-    """Products of the directions with the scores of counts drawn from a version."""
-    version = rows.versions([plan])[plan.name]
-    counts = version.counts
-    assert counts is not None
-
-    def drawn(vectors: Array, at: slice, block: int) -> Array:
-        return projected_count_draws(vectors, counts.of_rows(at), rows.first + at.start, block, draws, seed)
-
-    return {"": drawn_sums(rows.tiles(), [(version.own, own)], draws, drawn)}
 
 
 def signs_pass(

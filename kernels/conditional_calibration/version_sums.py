@@ -6,7 +6,7 @@ sampled rows (for its own basis), scores, draws of the null, and the reading of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,16 +18,18 @@ from congruence.kernels.block_sums import BlockSums, chosen_in
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.conditional_calibration.bases import BasisKernel, InputBases, Tiles, product
-from congruence.kernels.conditional_calibration.count_scores import LARGEST_TABLE, CountScores, table_width
+from congruence.kernels.conditional_calibration.count_scores import LARGEST_TABLE, JumpScores, table_width
 from congruence.kernels.conditional_calibration.effects import LeaveOneOut
 from congruence.kernels.conditional_calibration.local_distribution import LEVELS
 from congruence.kernels.conditional_calibration.null import dominance, draw_blocks
 from congruence.kernels.conditional_calibration.own_basis import OwnColumns, OwnDirections, own_kernel, own_quantiles
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
+from congruence.kernels.congruence.coded_draws import SimulatedSplits
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.threads import available_threads, map_on_threads
 
 SHARED = "what all versions share"
+POOLS = "pools"
 _ROWS_OF_DRAWS = 16_384  # whose directions are side by side while draws go over them
 
 
@@ -39,11 +41,12 @@ class VersionPlan:
         name: of the version.
         own: kernel on its own quantiles; None where these do not depend on the input, or are not finite.
         by_jumps: whether counts may be scored by means over their jumps (``LARGEST_TABLE``): in all rows or in none.
+            None where their laws are still to be looked at.
     """
 
     name: str
     own: BasisKernel | None = field(default=None, repr=False)
-    by_jumps: bool = True
+    by_jumps: bool | None = None
 
 
 def quantile_sums(
@@ -59,10 +62,12 @@ def quantile_sums(
     return sums
 
 
-def planned_version(bases: InputBases, name: str, quantiles: Array, dtype: Any, width: float = 0) -> VersionPlan:
-    """The version's own basis, from its quantiles at the sampled rows, (s, q); ``width`` of its widest law."""
+def planned_version(
+    bases: InputBases, name: str, quantiles: Array, dtype: Any, width: float | None = None
+) -> VersionPlan:
+    """The version's own basis, from its quantiles at the sampled rows, (s, q); ``width`` of its widest law if known."""
     own = own_kernel(quantiles, bases.plan.settings, dtype=dtype, seed=bases.plan.seed)
-    return VersionPlan(name, own, width <= LARGEST_TABLE)
+    return VersionPlan(name, own, None if width is None else width <= LARGEST_TABLE)
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ class VersionRows:
     pit: Array
     scores: Array
     own: OwnColumns | None = None
-    counts: CountScores | None = None
+    counts: JumpScores | None = None
     weights: Array | None = None
 
     @classmethod
@@ -98,12 +103,24 @@ class VersionRows:
         """From targets and predictions, and the version's own quantiles (rows, q), if it has a basis of them."""
         pit = pit_values(y, law, seed=seed, keys=keys)
         own = None if plan.own is None or quantiles is None else OwnColumns.of(plan.own, quantiles)
-        counts = CountScores.of(np.asarray(y, dtype=np.float64), law) if plan.by_jumps else None
-        return cls(pit, pit_scores(pit) if counts is None else counts.observed, own, counts, weights)
+        counts, targets = None, np.asarray(y, dtype=np.float64)
+        if plan.by_jumps is None:
+            counts = JumpScores.of(targets, law)
+        elif plan.by_jumps and law.is_discrete:
+            counts = JumpScores.at(targets, law)
+        return cls(pit, pit_scores(pit) if counts is None else counts.values, own, counts, weights)
 
 
 def score_sums(
-    bases: InputBases, tiles: Tiles, rows_of: Mapping[str, VersionRows], *, is_guarded: bool, with_limit: bool = True
+    bases: InputBases,
+    tiles: Tiles,
+    rows_of: Mapping[str, VersionRows],
+    *,
+    is_guarded: bool,
+    with_limit: bool = True,
+    pools: SimulatedSplits | None = None,
+    pooled: Collection[str] = (),
+    first: int = 0,
 ) -> dict[str, BlockSums]:
     """What a block adds by version: products of all directions with the scores, and with the version's own columns.
 
@@ -115,8 +132,17 @@ def score_sums(
         rows_of: by version.
         is_guarded: whether the null may be its gaussian limit, so that the dominance of rows is to be known.
         with_limit: whether the null that versions share is to be made of the sums.
+        pools: draws of the null of counts, whose sums are under ``POOLS``: along all directions, and the version's own
+            columns after them.
+        pooled: the versions that are tested by them, if they predict counts.
+        first: position of the block's first row in the split.
     """
     sums = {name: BlockSums() for name in rows_of}
+    drawn = {
+        name: _PooledDraws(pools, sums[name])
+        for name, version in rows_of.items()
+        if pools is not None and name in pooled and version.counts is not None
+    }
     regression, smoother = LeaveOneOut.of_bases(bases), bases.smoother
     own = {name: version.own.tiles() for name, version in rows_of.items() if version.own is not None}
     for name, version in rows_of.items():
@@ -127,26 +153,62 @@ def score_sums(
             sums.setdefault(SHARED, BlockSums()).merge(limit_sums(bases, vectors))
         for name, version in rows_of.items():
             added, scores = sums[name], version.scores[rows]
-            if version.counts is not None:
-                added.add("counts", float(len(scores)))
             added.add("projected", product(vectors, scores))
             added.add("scores", np.sum(scores, axis=0))
             added.add("squares", np.sum(scores**2, axis=0))
             counted = None if version.weights is None else version.weights[rows]
             regression.add_scores(added, vectors, scores, counted)
+            counts = None if version.counts is None else version.counts[rows]
             if smoother is not None:
                 below = (version.pit[rows, None] <= LEVELS).astype(np.float32)
                 added.add("below", product(vectors[:, smoother[0]], below))
                 added.add("shares", np.sum(below, axis=0, dtype=np.float64))
-                if version.counts is not None:
-                    _add_variances(added, vectors[:, smoother[0]], version.counts.variance[rows])
+                if counts is not None:
+                    _add_variances(added, vectors[:, smoother[0]], counts.variance)
+            beside = vectors
             if name in own:
                 columns = own[name].at(rows)[0].astype(np.float64)
                 added.add("own projected", product(columns, scores))
                 added.add("own products", columns.T @ columns)
                 if is_guarded:
                     added.add("own shared", product(columns, vectors))
+                beside = np.concatenate([vectors, columns], axis=1, dtype=np.float32)
+            if counts is not None and name in drawn:
+                drawn[name].add(beside, counts.pool(first + rows.start, drawn[name].seed), first + rows.start)
+    for pool in drawn.values():
+        pool.flush()
     return sums
+
+
+@dataclass
+class _PooledDraws:
+    """Products of directions with pools of scores, added for many rows at once: those of a tile are too small."""
+
+    splits: SimulatedSplits
+    sums: BlockSums
+    held: list[tuple[Array, Array, Array]] = field(default_factory=list)
+    rows: int = 0
+
+    @property
+    def seed(self) -> int:
+        """Of the draws."""
+        return self.splits.seed
+
+    def add(self, vectors: Array, pool: Array, first: int) -> None:
+        """Of rows from position ``first`` on: U (n, k) and pools (n, 16, 4)."""
+        self.held.append((vectors, pool, np.arange(first, first + len(vectors))))
+        self.rows += len(vectors)
+        if self.rows >= _ROWS_OF_DRAWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Add what is held."""
+        if not self.held:
+            return
+        vectors, pool, positions = (np.concatenate(parts) for parts in zip(*self.held, strict=True))
+        shape = (2**self.splits.bits, vectors.shape[1], pool.shape[2])
+        self.splits.add(self.sums.sum_of(POOLS, shape), vectors, pool, positions)
+        self.held, self.rows = [], 0
 
 
 def _add_variances(sums: BlockSums, vectors: Array, variance: Array) -> None:

@@ -27,6 +27,8 @@ from congruence.kernels.streams import row_words, stream
 
 ROWS_OF_A_PRODUCT = 64  # below, a product is too small to be worth its call
 MIN_BITS = 10  # of up to 1,023 draws: fewer are the first of as many
+POOL_BITS = 4  # a row's pool holds 16 values
+ENTRY_BITS = 5  # rows share 32 matrices of codes: those of a tile are multiplied together
 
 
 def row_codes(positions: Array, bits: int, seed: int, purpose: str) -> Array:
@@ -70,17 +72,20 @@ class SimulatedSplits:
         pool_bits: of a number in the pool.
         entry_bits: rows share 2^entry_bits matrices A.
         seed: of which rows share a matrix, and of which elements of the group are drawn.
+        least_bits: of g. Fewer make sums over the rows smaller; fewer draws than they have room for are the first ones
+            of more.
     """
 
     draws: int
     pool_bits: int
     entry_bits: int
     seed: int
+    least_bits: int = MIN_BITS
 
     @property
     def bits(self) -> int:
         """D."""
-        return max(MIN_BITS, self.pool_bits, self.draws.bit_length())
+        return max(self.least_bits, self.draws.bit_length())
 
     @cached_property
     def book(self) -> Array:
@@ -89,19 +94,21 @@ class SimulatedSplits:
         book = np.zeros((2**self.entry_bits, 2**self.pool_bits), dtype=np.intp)
         wanted = np.arange(len(book))
         while len(wanted):
-            columns = rng.integers(2**self.bits, size=(len(wanted), self.pool_bits))
-            codes = np.zeros((len(wanted), 1), dtype=np.intp)
-            for column in columns.T:
-                codes = np.concatenate([codes, codes ^ column[:, None]], axis=1)
+            codes = _combinations(rng.integers(2**self.least_bits, size=(len(wanted), self.pool_bits)))
             book[wanted] = codes
             wanted = wanted[(codes[:, 1:] == 0).any(axis=1)]  # not of full rank: two characters would share a code
+        for bit in range(self.least_bits, self.bits):  # more bits are beside the others, not in their place
+            more = stream(0, "code book of null draws", bit).integers(2, size=(len(book), self.pool_bits))
+            book |= _combinations(more) << bit
         return book
 
     @property
     def splits(self) -> Array:
         """g of the observed split, 0, and of the drawn ones, (1 + draws,)."""
-        drawn = stream(self.seed, "null splits").permutation(2**self.bits - 1)[: self.draws]
-        return np.concatenate([[0], 1 + drawn])
+        parts = [np.zeros(1, dtype=np.intp), 1 + stream(self.seed, "null splits").permutation(2**self.least_bits - 1)]
+        more = range(self.least_bits, self.bits)
+        parts += [2**bit + stream(self.seed, "null splits", bit).permutation(2**bit) for bit in more]
+        return np.concatenate(parts)[: 1 + self.draws]
 
     def add(self, sums: Array, vectors: Array, pool: Array, positions: Array) -> None:
         """Add what some rows contribute to ``sums`` (2^D, k, r).
@@ -134,6 +141,14 @@ class SimulatedSplits:
 
     def _entries(self, positions: Array) -> Array:
         return row_codes(positions, self.entry_bits, self.seed, "pools of null draws")
+
+
+def _combinations(columns: Array) -> Array:
+    """A'w of every character w, (e, 2^s), from the columns of A', (e, s)."""
+    codes = np.zeros((len(columns), 1), dtype=np.intp)
+    for column in columns.T:
+        codes = np.concatenate([codes, codes ^ column[:, None]], axis=1)
+    return codes
 
 
 def _members(labels: Array, count: int) -> list[tuple[int, Array]]:

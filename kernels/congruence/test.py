@@ -34,7 +34,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, array_namespace, on_card, require_targets, to_numpy
 from congruence.kernels.bandwidths import OutputScale
-from congruence.kernels.congruence.coded_draws import SimulatedSplits
+from congruence.kernels.congruence.coded_draws import ENTRY_BITS, POOL_BITS, SimulatedSplits
 from congruence.kernels.congruence.null_draws import NullDraws, null_draws
 from congruence.kernels.congruence.outcome import TIE, CongruenceTest, judged
 from congruence.kernels.congruence.preparation import prepare
@@ -54,8 +54,6 @@ from congruence.kernels.threads import available_threads, map_on_threads
 BLOCK_BYTES = 2**26
 TILE_BYTES = 2**23  # of the simulated errors at some points, for one thread
 CACHED_BYTES = 2**20  # of these, what is worked on at a time
-POOL_BITS = 4  # a row's pool holds 16 values
-ENTRY_BITS = 5  # rows share 32 matrices of codes: those of a tile are multiplied together
 DRAWS = 999
 DRAWS_OF_MANY = 199
 ROWS_OF_FEWER_DRAWS = 50_000  # beyond, the test costs a fifth

@@ -32,6 +32,14 @@ class Normal(ContinuousFamily):
     def _scipy(self, loc: Array, scale: Array) -> Any:
         return scipy.stats.norm(loc, scale)
 
+    def mean(self) -> Array:
+        """See Distribution."""
+        return self.loc.copy()
+
+    def std(self) -> Array:
+        """See Distribution."""
+        return self.scale.copy()
+
     def cdf(self, y: Any) -> Array:
         """See Distribution; without what scipy.stats does around it, for the mixtures that ask a hundred times."""
         y, columns = align(y, len(self))

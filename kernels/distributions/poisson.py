@@ -42,6 +42,14 @@ class Poisson(ScipyCount):
         """See Distribution."""
         return self._tail(y, gamma_survival, outside=0.0)
 
+    def mean(self) -> Array:
+        """See Distribution."""
+        return self.rate.copy()
+
+    def std(self) -> Array:
+        """See Distribution."""
+        return np.sqrt(self.rate)
+
     def survival(self, y: Any) -> Array:
         """See Count."""
         return self._tail(y, gamma_cdf, outside=1.0)

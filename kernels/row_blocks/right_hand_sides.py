@@ -11,13 +11,12 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.block_sums import BlockSums, chosen_in
-from congruence.kernels.congruence.coded_draws import SimulatedSplits
+from congruence.kernels.congruence.coded_draws import ENTRY_BITS, POOL_BITS, SimulatedSplits
 from congruence.kernels.congruence.expected import SPLITS, signed_sums
 from congruence.kernels.congruence.influence_sums import add_coefficients
 from congruence.kernels.congruence.noise_floor import add_floor, probes_of
 from congruence.kernels.congruence.null_draws import PURPOSE
 from congruence.kernels.congruence.signed_splits import signed_sums as block_sums_of_signs
-from congruence.kernels.congruence.test import ENTRY_BITS, POOL_BITS
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.gram.thin_products import projected, weighted_squares
 from congruence.kernels.mean_embeddings.residuals import TargetErrors, target_errors

@@ -45,6 +45,11 @@ DASK_SETTINGS = {
     # default, 15 s, where the machine is busy.
     "distributed.deploy.lost-worker-timeout": "2 minutes",
     "distributed.scheduler.worker-ttl": "1 hour",  # one that computes long in a busy machine is not dead
+    # Every process of a cluster wakes fifty times a second to see whether its loop hangs, and a hundred times to sample
+    # what its worker does: together a twentieth of a core that nobody looks at.
+    "distributed.admin.tick.interval": "500ms",
+    "distributed.worker.profile.interval": "100ms",
+    "distributed.worker.profile.cycle": "5s",
     # Of the messages that Dask keeps for its own developers: each holds a task with all of its arguments.
     "distributed.admin.low-level-log-length": 20,
 }

@@ -5,11 +5,11 @@
     ...
     print(account(folder))                 # once it has ended
 
-Every Python process that is started with the environment, or forked from one, looks at its threads ten times a second and books the CPU time
-that each has used since (the kernel's own account of the thread) on the stack that it is found in. So what sums up is
-CPU time, not wall time, and a thread that waits costs nothing. Threads of libraries that Python does not know of (a
-BLAS's, Arrow's) are booked together. Stacks are written by faulthandler: to walk the frames of running threads as
-objects ends workers of Python 3.11 by a segmentation fault. Linux.
+Every Python process that is started with the environment, or forked from one, looks at its threads ten times a second
+and books the CPU time that each has used since (the kernel's own account of the thread) on the stack that it is found
+in. So what sums up is CPU time, not wall time, and a thread that waits costs nothing. Threads of libraries that Python
+does not know of (a BLAS's, Arrow's) are booked together. Stacks are written by faulthandler: to walk the frames of
+running threads as objects ends workers of Python 3.11 by a segmentation fault. Linux.
 """
 
 from __future__ import annotations

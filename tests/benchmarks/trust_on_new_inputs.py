@@ -342,7 +342,7 @@ def try_simulated(seeds: range = range(100, 105)) -> None:
             found = np.array([simulated(rows, features, make, region, size, seed) for seed in seeds])
             inside, precision, unusual, chosen, helps = found.T
             shares = (
-                f"of the region withheld {inside.mean():.0%} [from {inside.min():.0%}]; of what is withheld for a fault, "
+                f"of the region withheld {inside.mean():.0%} [from {inside.min():.0%}]; of those withheld for a fault, "
                 f"outside the region {1 - np.nanmean(precision):.1%} [up to {1 - np.nanmin(precision):.1%}]; "
                 if size and chosen.any()
                 else ""

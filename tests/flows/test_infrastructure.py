@@ -326,7 +326,7 @@ def test_pods_that_hold_the_bucket_s_keys_know_where_and_the_run_knows_the_regis
             mounted = {item["name"]: item["mountPath"] for item in container.get("volumeMounts", [])}
             if "s3" in mounted:
                 assert given["AWS_SHARED_CREDENTIALS_FILE"] == f"{mounted['s3']}/credentials", name
-            if name == "job" or name.endswith("worker") and "cluster" in name:
+            if name == "job" or (name.endswith("worker") and "cluster" in name):
                 assert given["MLFLOW_TRACKING_URI"] == "http://mlflow:5000", name
 
 

@@ -6,6 +6,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from congruence.kernels import EXACT, RBF, Normal, Samples, prepare
 from congruence.kernels.congruence.coded_draws import (
+    ENTRY_BITS,
+    POOL_BITS,
     SimulatedSplits,
     row_codes,
     sums_by_code,
@@ -14,7 +16,7 @@ from congruence.kernels.congruence.coded_draws import (
 from congruence.kernels.congruence.expected import SIGN_BITS, SPLITS, splits_under_signs
 from congruence.kernels.congruence.influence_sums import coefficients_under_signs
 from congruence.kernels.congruence.null_draws import null_draws
-from congruence.kernels.congruence.test import ENTRY_BITS, POOL_BITS, simulated_coefficients, simulated_errors
+from congruence.kernels.congruence.test import simulated_coefficients, simulated_errors
 
 
 def signs_of(codes, draws):
@@ -114,3 +116,11 @@ def test_the_level_of_simulated_splits_holds(kind):
     assert np.mean(p <= 0.05) == pytest.approx(0.05, abs=0.03)
     assert np.mean(p <= 0.1) == pytest.approx(0.1, abs=0.04)
     assert np.mean(p) == pytest.approx(0.525, abs=0.04)
+
+
+def test_few_draws_are_the_first_of_many_whatever_bits_these_need():
+    few, many = (SimulatedSplits(draws, POOL_BITS, ENTRY_BITS, 3, least_bits=8) for draws in (255, 999))
+    assert (few.bits, many.bits) == (8, 10)
+    rows = np.arange(200)
+    assert_array_equal(few.choices(rows), many.choices(rows)[:, :256])
+    assert len(np.unique(many.splits)) == 1000

@@ -8,7 +8,7 @@ import scipy.integrate
 
 from congruence.kernels import NegativeBinomial, Normal, Poisson, ZeroInflatedPoisson
 from congruence.kernels.calibration.pit_scores import mean_scores, pit_scores
-from congruence.kernels.conditional_calibration.count_scores import TAIL, CountScores, JumpScores, projected_count_draws
+from congruence.kernels.conditional_calibration.count_scores import TAIL, JumpScores
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.kernel_functions import RBF
@@ -23,15 +23,25 @@ def test_mean_scores_are_integrals_over_the_jump() -> None:
 
 @pytest.mark.parametrize("law", [Poisson([0.02, 3.0, 30.0]), ZeroInflatedPoisson([2.0, 5.0, 0.3], [0.7, 0.1, 0.5])])
 def test_they_have_mean_zero_and_the_stated_variance(law: Poisson) -> None:
-    counts = CountScores.of(np.zeros(3), law)
+    counts = JumpScores.of(np.zeros(3), law)
     assert counts is not None
-    chance = np.diff(np.concatenate([np.zeros((3, 1)), counts.ends], axis=1), axis=1)
-    np.testing.assert_allclose(np.einsum("nk,nkj->nj", chance, counts.scores.astype(float)), 0.0, atol=1e-6)
-    np.testing.assert_allclose(np.einsum("nk,nkj->nj", chance, counts.scores.astype(float) ** 2), counts.variance, 1e-5)
-    drawn = np.concatenate([counts.drawn(slice(0, 3), 0, 256 * b, 256, 1) for b in range(40)], axis=2)
-    np.testing.assert_allclose(drawn.var(axis=2), counts.variance, rtol=0.2, atol=0.01)
-    weights = np.eye(3, dtype=np.float32)
-    np.testing.assert_allclose(projected_count_draws(weights, counts, 0, 0, 99, 1), drawn[:, :, :99], rtol=1e-6)
+    ends, scores = counts.jumps
+    chance = np.diff(np.concatenate([np.zeros((3, 1)), ends], axis=1), axis=1)
+    np.testing.assert_allclose(np.einsum("nk,nkj->nj", chance, scores), 0.0, atol=1e-6)
+    np.testing.assert_allclose(np.einsum("nk,nkj->nj", chance, scores**2), counts.variance, 1e-5)
+    drawn = np.concatenate([counts.pool(3 * place, 1)[:, 1:] for place in range(700)], axis=1)
+    np.testing.assert_allclose(drawn.var(axis=1), counts.variance, rtol=0.2, atol=0.01)
+
+
+def test_a_pool_holds_the_observed_score_and_draws_that_belong_to_the_row() -> None:
+    law = Poisson(np.linspace(0.1, 4.0, 7))
+    counts = JumpScores.of(np.arange(7.0), law)
+    assert counts is not None
+    pool = counts.pool(100, 3)
+    np.testing.assert_allclose(pool[:, 0], counts.values, rtol=1e-6)
+    np.testing.assert_array_equal(pool[2:5], counts[2:5].pool(102, 3))
+    possible = mean_scores(*law[6:].pit_range(np.arange(40.0)[None, :]))
+    assert all(np.isclose(possible, drawn, atol=1e-5).all(axis=-1).any() for drawn in pool[6])
 
 
 @pytest.mark.parametrize(
@@ -42,21 +52,18 @@ def test_they_have_mean_zero_and_the_stated_variance(law: Poisson) -> None:
         ZeroInflatedPoisson([2.0, 5.0, 0.3], [0.7, 0.1, 0.5]),
     ],
 )
-def test_tables_of_each_row_s_own_counts_are_the_cdf_and_scores_by_jumps_have_their_variances(law: Poisson) -> None:
-    counts = CountScores.of(np.zeros(3), law)
+def test_tables_of_each_row_s_own_counts_are_the_cdf_and_parts_know_their_variances(law: Poisson) -> None:
+    counts = JumpScores.of(np.zeros(3), law)
     assert counts is not None
-    table = law.quantile(np.array([[TAIL]])) + np.arange(counts.ends.shape[1])
+    table = law.quantile(np.array([[TAIL]])) + np.arange(counts.jumps[0].shape[1])
     np.testing.assert_allclose(law.cumulative(table), law.cdf(table), atol=1e-13)
-    jumps = JumpScores.of(np.zeros(3), law)
-    assert jumps is not None
-    np.testing.assert_array_equal(jumps.values, counts.observed)
-    some = jumps[np.array([2, 0])].variance
+    some = counts[np.array([2, 0])].variance
     np.testing.assert_allclose(some, counts.variance[[2, 0]], rtol=1e-9)
-    np.testing.assert_array_equal(jumps.variance[[2, 0]], jumps[np.array([2, 0])].variance)
+    np.testing.assert_array_equal(counts.variance[[2, 0]], counts[np.array([2, 0])].variance)
 
 
 def test_laws_that_are_no_counts_are_left_alone() -> None:
-    assert CountScores.of(np.zeros(3), Normal(np.zeros(3), 1.0)) is None
+    assert JumpScores.of(np.zeros(3), Normal(np.zeros(3), 1.0)) is None
 
 
 @pytest.fixture(scope="module")
