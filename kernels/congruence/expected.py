@@ -18,6 +18,7 @@ from congruence.kernels.congruence.coded_draws import row_codes, sums_by_code, w
 from congruence.kernels.congruence.influence import CongruenceUncertainty
 from congruence.kernels.congruence.influence_sums import mean_points
 from congruence.kernels.congruence.null_draws import null_draws
+from congruence.kernels.dependence.blocks import widening
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.kernel_functions import Kernel
@@ -75,10 +76,15 @@ def expected_congruence(
 
 
 def expected_by_blocks(uncertainty: CongruenceUncertainty) -> ExpectedCongruence:
-    """The same of rows that depend on each other: what their residuals make with one sign for every block."""
+    """The same of rows that depend on each other: what their residuals make with one sign for every block.
+
+    The band is drawn apart as far as so few blocks ask for (``dependence.blocks.widening``).
+    """
     assert uncertainty.noise_means is not None
-    low, high = np.quantile(uncertainty.noise_means, BAND)
-    return ExpectedCongruence(float(np.mean(uncertainty.noise_means)), float(low), float(high))
+    mean = float(np.mean(uncertainty.noise_means))
+    apart = 1.0 if uncertainty.blocks is None else widening(uncertainty.blocks)
+    low, high = mean + apart * (np.quantile(uncertainty.noise_means, BAND) - mean)
+    return ExpectedCongruence(mean, max(float(low), 0.0), float(high))
 
 
 def signed_sums(vectors: Array, drawn: Array, positions: Array, seed: int) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.congruence.coded_draws import SimulatedSplits, row_codes, sums_by_code
-from congruence.kernels.dependence.blocks import DependentBlocks
+from congruence.kernels.dependence.blocks import DependentBlocks, enlargement
 from congruence.kernels.gram.spectrum import SpectralSmoother
 
 _PURPOSE = "signs of blocks of rows"
@@ -24,9 +24,13 @@ def signed_sums(vectors: Array, delta: Array, labels: Array, draws: int, seed: i
     return sums_by_code(vectors, delta, row_codes(labels, bits, seed, _PURPOSE), bits)
 
 
-def coefficients_of(sums: Array, filters: Array, draws: int, seed: int) -> Array:
-    """What the smoother keeps of the observed split and of each simulated one, (r, k, 1 + draws), observed first."""
+def coefficients_of(sums: Array, filters: Array, draws: int, seed: int, blocks: int) -> Array:
+    """What the smoother keeps of the observed split and of each simulated one, (r, k, 1 + draws), observed first.
+
+    The simulated ones are enlarged as so few ``blocks`` ask for (``dependence.blocks.enlargement``).
+    """
     kept = _splits(draws, seed).coefficients(np.asarray(sums, dtype=np.float32)) * filters[:, None]
+    kept[1:] *= enlargement(blocks)
     return np.ascontiguousarray(kept.transpose(2, 1, 0), dtype=np.float32)
 
 
@@ -35,7 +39,7 @@ def signed_coefficients(
 ) -> Array:
     """``coefficients_of`` where all rows are here, from Delta (n, r)."""
     sums = signed_sums(smoother.analysis, delta, blocks.labels, draws, seed)
-    return coefficients_of(sums, smoother.filters, draws, seed)
+    return coefficients_of(sums, smoother.filters, draws, seed, blocks.count)
 
 
 def negated(blocks: DependentBlocks, draws: int, seed: int) -> Array:

@@ -40,7 +40,7 @@ from congruence.kernels.congruence.outcome import TIE, CongruenceTest, judged
 from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.congruence.signed_splits import negated, signed_coefficients
-from congruence.kernels.dependence.blocks import DependentBlocks
+from congruence.kernels.dependence.blocks import DependentBlocks, enlargement
 from congruence.kernels.dependence.scores import version_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
@@ -363,6 +363,8 @@ def _solved_test(
             values.append(np.sqrt(np.einsum("mbr,mbr->mb", parts, parts)))
             advance(rhs.shape[1])
     errors = np.concatenate(values, axis=1)
+    if blocks is not None:
+        errors[:, 1:] *= enlargement(blocks.count)
     reached = np.count_nonzero(errors[:, 1:] >= TIE * errors[:, :1], axis=1)
     means = np.mean(errors, axis=0)
     return judged(float(means[0]), means[1:], errors[:, 0], reached, blocks=None if blocks is None else blocks.count)

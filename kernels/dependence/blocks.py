@@ -79,8 +79,8 @@ class DependentBlocks:
 
     @property
     def widening(self) -> float:
-        """By which what is resampled by blocks is drawn apart, for intervals of so few blocks to cover."""
-        return self.quantile() / t_quantile(None) * float(np.sqrt(self.count / (self.count - 1.0)))
+        """``widening`` of as many blocks."""
+        return widening(self.count)
 
     @cached_property
     def folds(self) -> Array:
@@ -94,6 +94,21 @@ class DependentBlocks:
 
     def __str__(self) -> str:
         return f"{self.count:,} groups" if self.kind == "groups" else f"{self.count:,} runs of time"
+
+
+def widening(blocks: int) -> float:
+    """By which what is resampled by blocks is drawn apart, for intervals of so few blocks to cover."""
+    return t_quantile(blocks) / t_quantile(None) * float(np.sqrt(blocks / (blocks - 1.0)))
+
+
+def enlargement(blocks: int) -> float:
+    """B / (B - 1), by which sums of blocks under random signs count more in a null than the observed ones.
+
+    A sum of few blocks with skewed laws is far from symmetric, so that signs alone reject a true law too often: in .10
+    of 400 splits of ten groups. As in the jackknife of clusters (CR3, Bell and McCaffrey 2002), each block is taken as
+    it is beside a mean of the others.
+    """
+    return blocks / (blocks - 1.0)
 
 
 def t_quantile(blocks: int | None, level: float = 0.95) -> float:
