@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 
 from congruence.flows.cli.environment import tracking_uri
 from congruence.flows.cli.options import Debug, Errors, Home, load_for_workers, start
 
+DemoData: TypeAlias = Literal["digits", "hourly"]
+
 
 def demo(
+    data: Annotated[
+        DemoData, typer.Option("--data", help="Rotated digits, or counts of every hour, which are not independent.")
+    ] = "digits",
     over_time: Annotated[
         bool, typer.Option("--over-time", help="Instead: 40 looks at a version in use that goes wrong on the way.")
     ] = False,
     home: Home = None,
     debug: Debug = False,
 ) -> None:
-    """Run the whole pipeline on rotated digits: data, six model versions, embeddings, CCE, MLflow."""
+    """Run the whole pipeline on data whose law is known: data, model versions, embeddings, CCE, MLflow."""
     with Errors(debug):
         folder = start(home)
         if over_time:
@@ -26,6 +31,11 @@ def demo(
             run_demo_over_time(folder)
             return
         load_for_workers()
+        if data == "hourly":
+            from congruence.flows.operations.demo_hourly import run_demo_hourly
+
+            run_demo_hourly(folder)
+            return
         from congruence.flows.operations.demo import run_demo
 
         run_demo(folder)
