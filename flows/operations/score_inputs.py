@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prefect import flow
 from rich.table import Table
@@ -28,6 +29,7 @@ from congruence.kernels.withholding.rule import WithholdingRule
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.data import SplitSettings
 from congruence.tasks.data.new_inputs import in_words, new_inputs, rows_without_features, rows_without_integers
+from congruence.tasks.data.pictures import picture_table
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.mlflow import log_reliability, place_of
 from congruence.tasks.mlflow.connection import persist, use_tracking
@@ -48,6 +50,9 @@ from congruence.tasks.solving.new_inputs import (
     zero_embeddings,
 )
 from congruence.tasks.solving.solve import SolveWork
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _SHOWN = 10
 
@@ -123,7 +128,16 @@ def score(
     kept.remove()
     known, asked = (without_zeros(protocol, rows) for rows in (known, asked))
     say(f"scoring {int(asked.valid.sum()):,} inputs by {int(known.valid.sum()):,} labelled rows; withheld: {rule}")
-    scores = score_new_inputs(protocol, known, asked, label, measurement.result, withhold=rule, seed=settings.seed)
+    scores = score_new_inputs(
+        protocol,
+        known,
+        asked,
+        label,
+        measurement.result,
+        pictures=_pictures(chosen, known, asked),
+        withhold=rule,
+        seed=settings.seed,
+    )
     found = reliability(
         version,
         protocol,
@@ -172,6 +186,16 @@ def measure_inputs(settings: EvaluationSettings, work: SolveWork, version: Model
 def _raise(failures: dict[str, str]) -> None:
     for message in failures.values():
         raise CongruenceError(message)
+
+
+def _pictures(
+    settings: EvaluationSettings, known: EvaluatedRows, asked: EvaluatedRows
+) -> tuple[pd.DataFrame, pd.DataFrame] | None:
+    if known.split.settings.input_kind != "image":
+        return None
+    say(f"measuring contrast and detail of {known.split.rows + asked.split.rows:,} pictures")
+    limit = settings.encoder.max_pixels
+    return picture_table(known.split, limit), picture_table(asked.split, limit)
 
 
 def _labelled(settings: EvaluationSettings, name: str | None) -> SplitSettings:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.support.pictures import is_of_pictures
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,8 +53,11 @@ class Column:
     has_missing: bool = False
 
     @classmethod
-    def of(cls, name: str, values: pd.Series[Any], share: float = OUTSIDE) -> Column:
-        """Of its values in the split, (n,); ``share`` of ordinary ones may be outside at either end."""
+    def of(cls, name: str, values: pd.Series[Any], share: float = OUTSIDE, *, is_logarithmic: bool = False) -> Column:
+        """Of its values in the split, (n,); ``share`` of ordinary ones may be outside at either end.
+
+        ``is_logarithmic``: margins are factors, of positive numbers that are no categories.
+        """
         missing = values.isna()
         present = values[~missing]
         is_number = _is_number(values)
@@ -62,8 +66,12 @@ class Column:
         if is_number and len(present):
             rising = np.sort(present.to_numpy(dtype=np.float64))
             low, high = float(rising[0]), float(rising[-1])
-            bounds = (low, high, low - _margin(-rising[::-1], share), high + _margin(rising, share))
-        if is_number and len(counts) > CATEGORIES:
+            if is_logarithmic:
+                logs = np.log(rising)
+                bounds = (low, high, low / np.exp(_margin(-logs[::-1], share)), high * np.exp(_margin(logs, share)))
+            else:
+                bounds = (low, high, low - _margin(-rising[::-1], share), high + _margin(rising, share))
+        if is_number and (is_logarithmic or len(counts) > CATEGORIES):
             return cls(name, *bounds, has_missing=bool(missing.any()))
         singles = int((counts == 1).sum())
         return cls(name, *bounds, frozenset(counts.index[counts > 0]), singles, bool(missing.any()))
@@ -106,7 +114,8 @@ class ColumnRanges:
     def of(cls, table: pd.DataFrame, share: float = OUTSIDE) -> ColumnRanges:
         """Of the rows of ``table``; about ``share`` of ordinary rows may be outside."""
         ends = 2 * sum(_is_number(table[name]) for name in table)
-        columns = tuple(Column.of(str(name), table[name], share / 2 / max(1, ends)) for name in table)
+        each, pictures = share / 2 / max(1, ends), is_of_pictures(table)
+        columns = tuple(Column.of(str(name), table[name], each, is_logarithmic=pictures) for name in table)
         budget, judged = share / 2 * len(table), set()
         for column in sorted(columns, key=lambda column: column.singles):
             budget -= column.singles

@@ -9,6 +9,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.support.columns import ColumnRanges, shown
+from congruence.kernels.support.pictures import is_of_pictures
 from congruence.kernels.support.whitening import Whitening
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class Wording:
         assert self.ranges is not None
         if outside:
             return f"{'; '.join(outside)}; {_rows(nearest, keys)}"
+        if is_of_pictures(self.columns):
+            return self.of_vector(nearest, apart, keys)
         parts = []
         for name in self._apart(x, nearest[0], row):
             held, value = self.ranges.named(name), row[name]

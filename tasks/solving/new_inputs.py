@@ -30,6 +30,7 @@ def score_new_inputs(
     label: str,
     result: CongruenceResult,
     *,
+    pictures: tuple[pd.DataFrame, pd.DataFrame] | None = None,
     withhold: Any | None = None,
     seed: int = 0,
 ) -> InputScores:
@@ -39,6 +40,7 @@ def score_new_inputs(
         protocol: under which the CCE was measured.
         known, asked: with the predictions of the version ``label``.
         result: its CCE and noise floor at the valid rows of ``asked``.
+        pictures: what ``picture_table`` says of the rows of both splits, where they are images.
         withhold: see ``WithholdingRule.of``.
         seed: of folds, hold-out and draws.
     """
@@ -47,21 +49,26 @@ def score_new_inputs(
     x, query = protocol.apply(raw), protocol.apply(new)
     quick = Nystrom(LEADING)  # only the leading spectrum is read
     prepared = prepare(x, input_kernel=protocol.input_kernel, regularization=protocol.regularization, solver=quick)
+    if pictures is None:
+        columns, new_columns = table_columns(known), table_columns(asked)
+    else:
+        columns, new_columns = (
+            table[rows.valid].reset_index(drop=True) for table, rows in zip(pictures, (known, asked), strict=True)
+        )
     y, groups = known.all_targets(), known.split.design().groups
     scorer = input_scorer(
         prepared,
         y,
         known.all_predictive(label),
         raw=raw,
-        columns=table_columns(known),
+        columns=columns,
         withhold=withhold,
         groups=None if groups is None else groups[known.valid],
         output_kernel=resolved_output_kernel(protocol, y, x, prepared),
         keys=_keys(known),
         seed=seed,
     )
-    keys = _keys(asked)
-    return scorer.score(query, raw=new, columns=table_columns(asked), keys=keys, split_keys=_keys(known), result=result)
+    return scorer.score(query, raw=new, columns=new_columns, keys=_keys(asked), split_keys=_keys(known), result=result)
 
 
 def table_columns(rows: EvaluatedRows) -> pd.DataFrame | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from congruence.kernels import RBF, Laplace, MultivariateNormal, Normal, Poisson
 from congruence.kernels.gram.landmarks import LEADING
 from congruence.kernels.solvers import Nystrom
 from congruence.kernels.support.conformal import Support
+from congruence.kernels.support.pictures import PICTURE_COLUMNS
 from congruence.kernels.withholding.input_scores import InputScores
 
 LABELLED, ORDINARY, PLANTED = 20_000, 4_000, 40
@@ -192,18 +194,20 @@ def try_images(data: Path) -> None:
                 groups=rows.base)  # fmt: skip
     others = strange(320, 240) | {"digits": [picture(255 - 15 * digit) for digit in load_digits().images[:40]]}
     seen = {name: untrained(some) for name, some in others.items()}
-    vectors = untrained(cells)
-    try_vectors("blood cells, untrained ViT-B-32", vectors, seen)
+    embedded = untrained(cells)
+    try_vectors("blood cells, untrained ViT-B-32", embedded, seen)
     try_vectors("blood cells, compact CLIP", compact(cells), {name: compact(some) for name, some in others.items()})
     faces = np.load(data / "clip-embeddings-aaf/probcal_aaf_val_clip.npz")["embeddings"]
     length = np.linalg.norm(faces, axis=1).mean()
-    wrong = {f"{name}, untrained ViT-B-32": some for name, some in (seen | {"blood cells": vectors}).items()}
-    wrong |= {f"{name}, at the length of faces": length * unit(some) for name, some in wrong.items()}
-    try_vectors("faces, CLIP ViT-B-32 laion2b", faces[60:], wrong | {
+    alien = {f"{name}, untrained ViT-B-32": some.vectors for name, some in (seen | {"blood cells": embedded}).items()}
+    alien |= {f"{name}, at the length of faces": length * unit(some) for name, some in alien.items()}
+    alien |= {
         "normalised by mistake": unit(faces[:60]),
         "features in another order": faces[:60][:, rng.permutation(faces.shape[1])],
         "zeros": np.zeros((5, faces.shape[1]), faces.dtype),
-    })  # fmt: skip
+    }
+    others_of_faces = {name: Pictures(some) for name, some in alien.items()}
+    try_vectors("faces, CLIP ViT-B-32 laion2b", Pictures(faces[60:]), others_of_faces)
 
 
 def picture(pixels: np.ndarray) -> Any:
@@ -221,29 +225,48 @@ class Embedder:
 
         self.encoder = load_encoder(EncoderSettings(model=model, pretrained=None if model is None else "random"))
 
-    def __call__(self, pictures: list[Any]) -> np.ndarray:
+    def __call__(self, pictures: list[Any]) -> Pictures:
+        from congruence.tasks.data.pictures import measured_picture
         from congruence.tasks.digits.images import encode_png
 
         ready = [self.encoder.preprocess(encode_png(one)) for one in pictures]
-        return np.concatenate([self.encoder.encode(ready[start : start + 32]) for start in range(0, len(ready), 32)])
+        made = [self.encoder.encode(ready[start : start + 32]) for start in range(0, len(ready), 32)]
+        looks = pd.DataFrame(np.stack([measured_picture(one) for one in pictures]), columns=list(PICTURE_COLUMNS))
+        return Pictures(np.concatenate(made), looks)
 
 
-def try_vectors(name: str, x: np.ndarray, others: dict[str, np.ndarray], groups: np.ndarray | None = None) -> None:
+@dataclass(frozen=True)
+class Pictures:
+    """Their vectors, and what their pixels are like (of embeddings that others made, nothing)."""
+
+    vectors: np.ndarray
+    looks: pd.DataFrame | None = None
+
+    def of(self, rows: np.ndarray) -> Pictures:
+        return Pictures(self.vectors[rows], None if self.looks is None else self.looks[rows].reset_index(drop=True))
+
+
+def try_vectors(name: str, known: Pictures, others: dict[str, Pictures], groups: np.ndarray | None = None) -> None:
     """Two thirds of the pictures are labelled, a third are ordinary inputs; ten such choices."""
     ordinary, shares = [], []
     for seed in range(10):
-        values = np.arange(len(x)) if groups is None else groups
+        values = np.arange(len(known.vectors)) if groups is None else groups
         place = np.random.default_rng(seed).permutation(int(values.max()) + 1)[values]
         new = place < np.quantile(place, 1 / 3)
-        support = Support.of(x[~new], groups=None if groups is None else groups[~new], seed=seed)
-        ordinary.append(support.at(x[new]).unusual().mean())
-        shares.append([support.at(some).unusual().mean() for some in others.values()])
+        rows = known.of(~new)
+        support = Support.of(
+            rows.vectors, columns=rows.looks, groups=None if groups is None else groups[~new], seed=seed
+        )
+        fresh = known.of(new)
+        ordinary.append(support.at(fresh.vectors, fresh.looks).unusual().mean())
+        shares.append([support.at(some.vectors, some.looks).unusual().mean() for some in others.values()])
     found = ", ".join(f"{other} {share:.1%}" for other, share in zip(others, np.mean(shares, axis=0), strict=True))
     labelled = f"{len(support.neighbours)} + {len(support.held_out)} labelled"
     spread = f"{np.mean(ordinary):.2%} [{np.min(ordinary):.2%}, {np.max(ordinary):.2%}]"
     print(f"{name}: {labelled}; ordinary called unusual {spread}; found: {found}", flush=True)
-    strange = next(iter(others.values()))[:1]
-    print("   ", support.reason(support.at(strange), 0, strange))
+    for other, some in list(others.items())[:2]:
+        reason = support.reason(support.at(some.vectors, some.looks), 0, some.vectors, some.looks)
+        print(f"    {other}: {reason}")
 
 
 FAMILIES: dict[str, tuple[int, int, Any, Any]] = {}
@@ -342,8 +365,8 @@ def try_simulated(seeds: range = range(100, 105)) -> None:
             found = np.array([simulated(rows, features, make, region, size, seed) for seed in seeds])
             inside, precision, unusual, chosen, helps = found.T
             shares = (
-                f"of the region withheld {inside.mean():.0%} [from {inside.min():.0%}]; of those withheld for a fault, "
-                f"outside the region {1 - np.nanmean(precision):.1%} [up to {1 - np.nanmin(precision):.1%}]; "
+                f"of the region withheld {inside.mean():.0%} [from {inside.min():.0%}]; of what is withheld for a "
+                f"fault, outside the region {1 - np.nanmean(precision):.1%} [up to {1 - np.nanmin(precision):.1%}]; "
                 if size and chosen.any()
                 else ""
             )

@@ -14,6 +14,7 @@ from congruence.kernels import RBF, InvalidInputError, prepare
 from congruence.kernels.support.columns import ColumnRanges
 from congruence.kernels.support.conformal import NEIGHBOUR, Support
 from congruence.kernels.support.effective_rows import effective_rows
+from congruence.kernels.support.pictures import PICTURE_COLUMNS, SMALLEST, picture_statistics
 
 
 def test_p_values_by_the_definition():
@@ -182,6 +183,46 @@ def test_how_far_beyond_the_range_is_outside_depends_on_the_rows(rows, low, high
     assert support.reason(read, 0, x[:1], at).startswith(f"age {low:.6g}: the split holds ")
     shares = [support.columns.outside(ages(1000)).any(axis=1).mean() for _ in range(5)]
     assert np.mean(shares) < 0.005
+
+
+def drawn_pictures(rng, n):
+    """Smooth shades of some contrast and colour, (n, 48, 64, 3)."""
+    across, down = np.linspace(0, 1, 64), np.linspace(0, 1, 48)[:, None]
+    waves = np.stack([np.sin(2 * np.pi * (a * across + b * down + c)) for a, b, c in rng.uniform(0.5, 3, (n, 3))])
+    shades = 120 + rng.uniform(25, 60, (n, 1, 1)) * waves + rng.normal(scale=4, size=waves.shape)
+    return np.clip(shades[..., None] + rng.normal(scale=15, size=(n, 1, 1, 3)), 0, 255).astype(np.uint8)
+
+
+def test_noise_and_blank_pictures_are_seen_by_their_pixels_whatever_the_encoder_says():
+    """The vectors are drawn from one law for all: an encoder that sees no difference."""
+    rng = np.random.default_rng(11)
+
+    def looks(pictures):
+        return pd.DataFrame([picture_statistics(one) for one in pictures], columns=list(PICTURE_COLUMNS))
+
+    known, ordinary = drawn_pictures(rng, 240), drawn_pictures(rng, 300)
+    x, new = rng.normal(size=(240, 8)), rng.normal(size=(300, 8))
+    support = Support.of(x, columns=looks(known))
+    assert support.at(new, looks(ordinary)).unusual().mean() <= 0.03
+    noise = looks(rng.integers(0, 256, (20, 48, 64, 3)))
+    blank = looks(np.full((20, 48, 64, 3), np.arange(0, 256, 13)[:20, None, None, None]))
+    for strange, name in ((noise, "roughness 1.4"), (blank, "contrast 0.005: the split holds 0.")):
+        read = support.at(new[:20], strange)
+        assert read.unusual().all()
+        assert name in support.reason(read, 5, new[:20], strange)
+    far = support.at(50 + new[:1], looks(ordinary[:1]))
+    assert support.reason(far, 0, 50 + new[:1], looks(ordinary[:1])).startswith("far from every row: distance")
+
+
+def test_what_a_picture_is_like_by_the_definition():
+    checks = np.indices((64, 64)).sum(axis=0) % 2 * 255
+    brightness, contrast, detail, roughness, colourfulness = picture_statistics(np.stack([checks] * 3, axis=2))
+    assert [brightness, contrast, detail, roughness] == pytest.approx([0.5, 0.5, 1.0, 2.0])
+    assert colourfulness == SMALLEST
+    red = picture_statistics(np.full((4, 4, 3), (255, 0, 0)))
+    assert red[0] == pytest.approx(0.299)
+    assert red[4] == pytest.approx(np.sqrt((0.701**2 + 0.299**2) / 2))
+    assert red[1] == SMALLEST
 
 
 def test_a_combination_is_told_by_what_the_nearest_rows_have():

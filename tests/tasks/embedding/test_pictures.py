@@ -1,0 +1,30 @@
+"""What is measured of the pictures of a split: a row each, whatever the shards, and nothing of what is no picture."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from congruence.kernels.support.pictures import PICTURE_COLUMNS, picture_statistics
+from congruence.tasks.data import open_split
+from congruence.tasks.data.pictures import measured_picture, picture_table
+
+
+def test_every_picture_is_measured_in_the_order_of_the_rows(image_split: Any, rows: Any) -> None:
+    frame = rows(45)
+    frame.loc[7, "image"] = b"no image"
+    table = picture_table(open_split(image_split(45, frame=frame)), 10_000)
+    assert tuple(table.columns) == PICTURE_COLUMNS
+    assert np.flatnonzero(table.isna().all(axis=1)).tolist() == [7]
+    for row in (0, 22, 44):
+        picture = Image.open(io.BytesIO(frame["image"][row])).convert("RGB")
+        np.testing.assert_array_equal(table.iloc[row], measured_picture(picture))
+        scaled = np.repeat(np.repeat(np.asarray(picture), 16, axis=0), 16, axis=1)  # 12 pixels to 192
+        np.testing.assert_allclose(table["brightness"][row], picture_statistics(scaled)[0], atol=0.005)
+
+
+def test_pictures_above_the_limit_are_not_decoded(image_split: Any) -> None:
+    assert picture_table(open_split(image_split(3)), 100).isna().all().all()
