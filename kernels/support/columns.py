@@ -51,6 +51,7 @@ class Column:
     categories: frozenset[Any] | None = field(default=None, repr=False)
     singles: int = 0
     has_missing: bool = False
+    is_logarithmic: bool = False
 
     @classmethod
     def of(cls, name: str, values: pd.Series[Any], share: float = OUTSIDE, *, is_logarithmic: bool = False) -> Column:
@@ -72,24 +73,35 @@ class Column:
             else:
                 bounds = (low, high, low - _margin(-rising[::-1], share), high + _margin(rising, share))
         if is_number and (is_logarithmic or len(counts) > CATEGORIES):
-            return cls(name, *bounds, has_missing=bool(missing.any()))
+            return cls(name, *bounds, has_missing=bool(missing.any()), is_logarithmic=is_logarithmic)
         singles = int((counts == 1).sum())
         return cls(name, *bounds, frozenset(counts.index[counts > 0]), singles, bool(missing.any()))
 
-    def outside(self, values: pd.Series[Any], *, by_category: bool = True) -> Array:
-        """Which of some values no row comes near, (m,); ``by_category``: whether a new category is one of them."""
+    def beyond(self, values: pd.Series[Any], *, by_category: bool = True) -> Array:
+        """How far outside of what the column holds some values are, (m,): 0 where rows come near, of numbers in ranges
+        of the column, infinite of what has no distance (a category, a missing value).
+
+        ``by_category``: whether a new category is outside.
+        """
         import pandas as pd
 
         missing = values.isna().to_numpy()
-        found = missing & (not self.has_missing)
+        found = np.where(missing & (not self.has_missing), np.inf, 0.0)
         if self.categories is not None and by_category:
-            return np.asarray(found | (~values.isin(list(self.categories)).to_numpy() & ~missing))
+            new = ~values.isin(list(self.categories)).to_numpy() & ~missing
+            return np.asarray(np.where(new, np.inf, found))
         if np.isnan(self.low):
-            return np.asarray(found)
+            return found
         numbers = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-        with np.errstate(invalid="ignore"):
-            beyond = (numbers > self.most) | (numbers < self.least) | (np.isnan(numbers) & ~missing)
-        return np.asarray(found | beyond)
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            scaled, ends = self._scaled(numbers), self._scaled(np.array([self.low, self.high, self.least, self.most]))
+            apart = np.maximum(ends[0] - scaled, scaled - ends[1]) / (ends[1] - ends[0])
+            outside = (scaled > ends[3]) | (scaled < ends[2])
+        apart = np.where(np.isnan(numbers), np.where(missing, 0.0, np.inf), np.where(outside, apart, 0.0))
+        return np.asarray(np.maximum(found, apart))
+
+    def _scaled(self, numbers: Array) -> Array:
+        return np.log(np.maximum(numbers, np.finfo(float).tiny)) if self.is_logarithmic else numbers
 
     def held(self) -> str:
         """What the split holds in words: "18 to 99", or "A, B and C"."""
@@ -123,11 +135,15 @@ class ColumnRanges:
                 judged.add(column.name)
         return cls(columns, tuple(_one_hot(table, columns)), frozenset(judged))
 
+    def beyond(self, table: pd.DataFrame) -> Array:
+        """How far outside of what each column holds the rows are, (m, columns + runs); see ``Column.beyond``."""
+        parts = [column.beyond(table[column.name], by_category=column.name in self.judged) for column in self.columns]
+        parts += [np.where(table[list(names)].sum(axis=1).to_numpy() != 1, np.inf, 0.0) for names in self.one_hot]
+        return np.stack(parts, axis=1) if parts else np.zeros((len(table), 0))
+
     def outside(self, table: pd.DataFrame) -> Array:
         """Which columns of each row hold what no row of the split comes near, (m, columns + runs) booleans."""
-        parts = [column.outside(table[column.name], by_category=column.name in self.judged) for column in self.columns]
-        parts += [table[list(names)].sum(axis=1).to_numpy() != 1 for names in self.one_hot]
-        return np.stack(parts, axis=1) if parts else np.zeros((len(table), 0), bool)
+        return np.asarray(self.beyond(table) > 0.0)
 
     def in_words(self, number: int, row: pd.Series[Any], split: ColumnRanges) -> str:
         """What is outside in one row, by the number of ``outside``'s column; ``split``: of more rows than these."""

@@ -2,10 +2,11 @@ r"""How usual an input is: a conformal p-value of its distance to the k-th neare
 
 Rows of the split are cut at random into neighbours and held-out rows. An input x has the score
 
-.. math::  s(x) = \text{distance to the k-th nearest neighbour, or } \infty \text{ where a column holds what none does}
+.. math::  s(x) = \text{distance to the k-th nearest neighbour, in units of the neighbours' covariance,}
 
-in units of the neighbours' covariance,
-and :math:`p(x) = (1 + \#\{i \text{ held out}: s(x_i) \ge s(x)\}) / (1 + \#\text{held out})`. Of inputs that are
+or, above all distances, how far a column is outside of what the neighbours hold (a tenth of the range is less than the
+range, and a category never seen more than either), and
+:math:`p(x) = (1 + \#\{i \text{ held out}: s(x_i) \ge s(x)\}) / (1 + \#\text{held out})`. Of inputs that are
 exchangeable with the rows of the split at most a share a has p <= a, whatever their law (Vovk, Gammerman and Shafer
 2005, proposition 2.4; Bates et al. 2023), since neither the neighbours nor what columns hold knows of the held-out
 rows.
@@ -40,6 +41,7 @@ NEIGHBOUR = 10
 HELD_OUT = 10_000
 FEWEST_ROWS = 40
 _TYPICAL_HELD_OUT = 199
+_ABOVE = 1e150  # brings what is outside above all distances
 
 
 @dataclass(frozen=True)
@@ -181,8 +183,11 @@ class Support:
         scores = distances[:, -1]
         if self.columns is None or columns is None:
             return scores, scores, nearest, None
-        outside = self.columns.outside(columns)
-        return np.where(outside.any(axis=1), np.inf, scores), scores, nearest, outside
+        beyond = self.columns.beyond(columns)
+        furthest = beyond.max(axis=1, initial=0.0)
+        with np.errstate(over="ignore"):
+            above = _ABOVE * furthest
+        return np.where(furthest > 0.0, above, scores), scores, nearest, beyond > 0.0
 
     def _require_columns(self, columns: pd.DataFrame | None, rows: int) -> None:
         assert self.columns is not None

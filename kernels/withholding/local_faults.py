@@ -24,7 +24,7 @@ from scipy.special import gammaincc, ndtr
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
-from congruence.kernels.conditional_calibration.count_scores import CountScores
+from congruence.kernels.conditional_calibration.count_scores import JumpScores
 from congruence.kernels.conditional_calibration.local_reading import LocalReading
 from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing, quadratic
 from congruence.kernels.congruence.outcome import benjamini_hochberg
@@ -61,9 +61,9 @@ class RowScores:
         """Of targets y, (n,); None of vectors, which have no PIT."""
         if y.ndim != 1:
             return None
-        counts = CountScores.of(y, predictive)
+        counts = JumpScores.of(y, predictive)
         if counts is not None:
-            return cls(counts.observed, counts.variance)
+            return cls(counts.values, counts.variance)
         return cls(pit_scores(pit_values(y, predictive, seed=seed, keys=keys)), None)
 
     def smoothing(self, smoother: SpectralSmoother, rows: Array | slice = slice(None)) -> ScoreSmoothing:
@@ -251,7 +251,7 @@ def local_faults(
 
 
 def fewest_false(chances: Array, level: float) -> Array:
-    """The longest list by rising chance of being false, (m,), whose mean is at most ``level``, (m,) booleans."""
+    """The longest list of inputs, by rising chance of being false, of mean chance at most ``level``, (m,) booleans."""
     order = np.argsort(chances, kind="stable")
     means = np.cumsum(chances[order]) / np.arange(1, len(chances) + 1)
     chosen = np.zeros(len(chances), bool)

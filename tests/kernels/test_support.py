@@ -185,6 +185,20 @@ def test_how_far_beyond_the_range_is_outside_depends_on_the_rows(rows, low, high
     assert np.mean(shares) < 0.005
 
 
+def test_what_is_far_beyond_a_range_is_found_though_a_held_out_row_is_a_little_beyond_it():
+    """Of 121 held-out rows one outside is one too many for p <= 1 %, unless the input is further outside."""
+    rng = np.random.default_rng(12)
+    table = pd.DataFrame({"age": rng.uniform(20, 80, 363)})
+    x = table.to_numpy()
+    held = np.setdiff1d(np.arange(363), Support.of(x, columns=table).neighbours)
+    table.loc[held[0], "age"] = 150.0
+    support = Support.of(x, columns=table)
+    at = pd.DataFrame({"age": [140.0, 200.0, np.nan]})
+    read = support.at(np.full((3, 1), 50.0), at)
+    assert read.outside.all()
+    assert read.unusual(1 / len(support.held_out)).tolist() == [False, True, True]
+
+
 def drawn_pictures(rng, n):
     """Smooth shades of some contrast and colour, (n, 48, 64, 3)."""
     across, down = np.linspace(0, 1, 64), np.linspace(0, 1, 48)[:, None]
