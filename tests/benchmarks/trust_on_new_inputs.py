@@ -24,11 +24,13 @@ from congruence.kernels.withholding.input_scores import InputScores
 
 LABELLED, ORDINARY, PLANTED = 20_000, 4_000, 40
 KINDS = ("beyond the range", "unit error (x 100)", "below the range", "category never seen", "missing")
-"""Driver's age 200, bonus-malus 5000, vehicle age -30."""
+"""Beyond and below by 1.25 times the range: a driver's age of 200; a hundred times the largest: a bonus-malus of 5000."""
+
+A_THIRD = "below by a third"
+"""Of the range, less than any split is promised to find: a vehicle's age of -30."""
 
 COMBINATION = "combination"
 """A cell taken from another row: every value is usual."""
-BELOW = 0.33  # of the range
 
 
 def tables(data: Path) -> dict[str, tuple[pd.DataFrame, list[str]]]:
@@ -71,7 +73,7 @@ def planted(table: pd.DataFrame, categories: list[str], rng: np.random.Generator
     """Rows of five kinds, each an ordinary row with one cell changed in one of its columns."""
     numbers = [name for name in table if name not in categories and table[name].std() > 0]
     found = {}
-    for kind in (*KINDS, COMBINATION):
+    for kind in (*KINDS, A_THIRD, COMBINATION):
         rows = table.sample(PLANTED, random_state=int(rng.integers(2**31)), replace=True).reset_index(drop=True)
         rows = rows.astype(dict.fromkeys(rows, object))
         for row in range(PLANTED):
@@ -80,7 +82,9 @@ def planted(table: pd.DataFrame, categories: list[str], rng: np.random.Generator
             if kind == "beyond the range":
                 rows.loc[row, name] = high + 1.25 * (high - low)
             elif kind == "below the range":
-                rows.loc[row, name] = low - BELOW * (high - low)
+                rows.loc[row, name] = low - 1.25 * (high - low)
+            elif kind == A_THIRD:
+                rows.loc[row, name] = low - (high - low) / 3
             elif kind == "unit error (x 100)":
                 rows.loc[row, name] = 100.0 * high if high > 0 else 100.0 * low
             elif kind == "missing":
