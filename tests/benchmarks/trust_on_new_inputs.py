@@ -24,7 +24,7 @@ from congruence.kernels.withholding.input_scores import InputScores
 
 LABELLED, ORDINARY, PLANTED = 20_000, 4_000, 40
 KINDS = ("beyond the range", "unit error (x 100)", "below the range", "category never seen", "missing")
-"""Beyond and below by 1.25 times the range: a driver's age of 200; a hundred times the largest: a bonus-malus of 5000."""
+"""Beyond and below by 1.25 times the range: a driver's age of 200; the largest times 100: a bonus-malus of 5000."""
 
 A_THIRD = "below by a third"
 """Of the range, less than any split is promised to find: a vehicle's age of -30."""
