@@ -63,7 +63,8 @@ class Engine:
         if found is None:
             made = self.folder / "compose"
             subprocess.run([sys.executable, "-m", "venv", made], check=True)
-            subprocess.run([made / "bin" / "pip", "install", "--quiet", "podman-compose==1.6.0"], check=True)
+            if subprocess.run([made / "bin" / "pip", "install", "--quiet", "podman-compose==1.6.0"]).returncode:
+                raise NotHereError("podman-compose is not installed, and the package index does not give it")
             found = str(made / "bin" / "podman-compose")
         return [found]
 

@@ -20,7 +20,7 @@ def doctor(deployment: Deployment) -> str:
 
 
 def by_hand(deployment: Deployment, client: Client) -> dict[str, float]:
-    """`congruence evaluate` of a first version in the worker's container: the numbers of all that follow."""
+    """`congruence evaluate` of a version in the worker's container."""
     label = client.register(MODEL, seconds=0.2)
     deployment.inside("congruence", "evaluate", FILE, service="worker")
     return dict(client.require_once(SPLIT, label))
@@ -38,12 +38,21 @@ def on_schedule(deployment: Deployment, client: Client) -> dict[str, float]:
     label = client.register(MODEL, seconds=0.2)
     name = "watch-registry/watch"
     deployment.inside(
-        "prefect", "--no-prompt", "deployment", "schedule", "create", name, "--cron", "* * * * *", "--replace"
+        "prefect",
+        "--no-prompt",
+        "deployment",
+        "schedule",
+        "create",
+        name,
+        "--cron",
+        "* * * * *",
+        "--replace",
+        "--accept-yes",
     )
     try:
         return _numbers(client, label)
     finally:
-        words = ("deployment", "schedule", "create", name, "--cron", "*/15 * * * *", "--replace")
+        words = ("deployment", "schedule", "create", name, "--cron", "*/15 * * * *", "--replace", "--accept-yes")
         deployment.inside("prefect", "--no-prompt", *words)
 
 

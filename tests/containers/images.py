@@ -51,7 +51,11 @@ def bases(engine: Engine) -> Bases:
             context = engine.folder / name
             shutil.copytree(Path(__file__).parent / "images", context)
             shutil.copy(ROOT / "infra" / "healthy.py", context)
-            build(engine, context, context / f"{name}.Containerfile", image, PYTHON_IMAGE=made.python)
+            try:
+                build(engine, context, context / f"{name}.Containerfile", image, PYTHON_IMAGE=made.python)
+            except RuntimeError as error:
+                reason = f"no registry of images answers, and the place of {name} cannot be made: {error}"
+                raise NotHereError(reason) from error
     return made
 
 
