@@ -36,24 +36,16 @@ def by_deployment(deployment: Deployment, client: Client) -> dict[str, float]:
 def on_schedule(deployment: Deployment, client: Client) -> dict[str, float]:
     """The deployment `watch` with a schedule of every minute, and the schedule of its file again."""
     label = client.register(MODEL, seconds=0.2)
-    name = "watch-registry/watch"
-    deployment.inside(
-        "prefect",
-        "--no-prompt",
-        "deployment",
-        "schedule",
-        "create",
-        name,
-        "--cron",
-        "* * * * *",
-        "--replace",
-        "--accept-yes",
-    )
+    _schedule(deployment, "* * * * *")
     try:
         return _numbers(client, label)
     finally:
-        words = ("deployment", "schedule", "create", name, "--cron", "*/15 * * * *", "--replace", "--accept-yes")
-        deployment.inside("prefect", "--no-prompt", *words)
+        _schedule(deployment, "*/15 * * * *")
+
+
+def _schedule(deployment: Deployment, cron: str) -> None:
+    words = ("schedule", "create", "watch-registry/watch", "--cron", cron, "--replace", "--accept-yes")
+    deployment.inside("prefect", "--no-prompt", "deployment", *words)
 
 
 def set_webhook(deployment: Deployment, client: Client) -> None:
