@@ -93,7 +93,7 @@ def _playable(document: dict[str, Any]) -> dict[str, Any]:
     """A document as podman 4.3 takes it.
 
     It ends with a nil pointer where a Secret's `optional` is not said; without `fsGroup` a folder in memory is root's;
-    it gives a container's ports to the whole machine, and its probes want curl in the image.
+    it gives a container's ports to the whole machine, its probes want curl in the image, and $(NAME) stays as it is.
     """
     made = copy.deepcopy(document)
     spec = made["spec"]["template"]["spec"] if made["kind"] == "Deployment" else made["spec"]
@@ -105,6 +105,10 @@ def _playable(document: dict[str, Any]) -> dict[str, Any]:
     for container in spec.get("containers", []):
         for key in {"ports", "livenessProbe", "readinessProbe", "startupProbe"} & set(container):
             del container[key]
+        for item in container.get("env", []):
+            container["args"] = [
+                word.replace(f"$({item['name']})", item.get("value", "")) for word in container["args"]
+            ]
         mounts = container.get("volumeMounts", [])
         container["volumeMounts"] = [each for each in mounts if each["name"] not in in_memory]
     return made
