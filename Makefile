@@ -26,8 +26,9 @@ exercise: $(VENV)/.installed-dev
 	$(BIN)/pytest -m exercise
 
 # Builds the image, starts compose.yaml and kills its containers; needs root or Docker, and a machine with little else to do.
+# One part of it: make exercise-containers ONLY="image start safety".
 exercise-containers: $(VENV)/.installed-dev
-	$(BIN)/python tests/containers
+	$(BIN)/python tests/containers $(if $(ONLY),--only $(ONLY))
 
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --site-dir build/docs
