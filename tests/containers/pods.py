@@ -317,7 +317,8 @@ def _run(engine: Engine) -> dict[str, Any]:
         f"work-pool create congruence --type kubernetes --base-job-template {pool} --overwrite",
         "--no-prompt deploy --all --prefect-file /infra/prefect.yaml",
     ):
-        engine("exec", f"{NETWORK}-client", "congruence-entrypoint", "prefect", *words.split())
+        # From a folder that the run's pod does not have.
+        engine("exec", "--workdir", "/infra", f"{NETWORK}-client", "congruence-entrypoint", "prefect", *words.split())
     words = [pool, "evaluate-version/by-hand", "{}"]
     command = ["congruence-entrypoint", "python", f"{INSIDE}/containers/job.py", *words]
     job = json.loads(engine("exec", f"{NETWORK}-client", *command).stdout.splitlines()[-1])

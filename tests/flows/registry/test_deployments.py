@@ -63,6 +63,7 @@ def test_the_deployments_reach_a_server_with_schedule_schema_and_trigger() -> No
     assert watch.global_concurrency_limit.limit == 1
     assert "EvaluationSettings" in str(watch.parameter_openapi_schema)
     assert watch.parameters == {"file": "/etc/congruence/evaluation.yaml"}
+    assert str(INFRA) not in json.dumps(watch.pull_steps), "runs are carried out where this folder is not"
     version, automations = asyncio.run(read("watch-registry/new-version"))
     (automation,) = (item for item in automations if str(version.id) in str(item.actions))
     assert "mlflow.model_version.created" in automation.trigger.expect
