@@ -12,7 +12,7 @@ AXES = 8
 
 
 def principal_axes(rows: EvaluatedRows) -> Array:
-    """Coordinates of every row of the split, (rows, min(8, d)), NaN where it is invalid; at least two columns.
+    """Coordinates of every row of the split, (rows, min(8, d)), NaN where it is invalid; at least two columns, zeros beyond d.
 
     By (d, d) sums, then one block at a time.
     """
@@ -29,6 +29,8 @@ def principal_axes(rows: EvaluatedRows) -> Array:
     start = 0
     for block in range(len(rows.blocks)):
         x = rows.inputs(block)
-        picture[places[start : start + len(x)], : leading.shape[1]] = (x - mean) @ leading
+        block_rows = places[start : start + len(x)]
+        picture[block_rows] = 0.0
+        picture[block_rows, : leading.shape[1]] = (x - mean) @ leading
         start += len(x)
     return picture

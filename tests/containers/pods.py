@@ -252,7 +252,7 @@ def _settings(file: Path) -> dict[str, Any]:
     split |= {"input_kind": "features", "input": split.pop("model_inputs")}
     content |= {"encoder": {"kind": "identity"}, "home": "/data"}
     content["cluster"] = {"kind": "address", "address": f"tcp://{CLUSTER}-scheduler.{DOMAIN}:8786"}
-    content.pop("tracking")
+    del content["tracking"]["uri"]
     name = {"name": "congruence-settings"}
     return {
         "apiVersion": "v1",
