@@ -12,7 +12,7 @@ AXES = 8
 
 
 def principal_axes(rows: EvaluatedRows) -> Array:
-    """Coordinates of every row of the split, (rows, min(8, d)), NaN where it is invalid; at least two columns, zeros beyond d.
+    """Coordinates of every row of the split, (rows, min(8, d)), NaN where it is invalid; at least two, zeros beyond d.
 
     By (d, d) sums, then one block at a time.
     """
