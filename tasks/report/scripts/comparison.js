@@ -6,14 +6,16 @@ function drawBoth(box, row) {
   if (!Number.isFinite(target) || !laws.every((each) => Number.isFinite(each.mean))) return box.replaceChildren();
   const width = 460, height = 190, left = 12, right = width - 12, top = 24;
   const drawing = frame(box, "Both predictions of this row", `Target ${number(target)}`, width, height);
-  const places = [target, ...laws.flatMap(({ mean, std }) => [mean - 2 * (std || 0), mean + 2 * (std || 0)])];
+  // Counts have no law below 0, wherever two predicted spreads end.
+  const all = columns.get("target").at, counts = all.every((value) => value >= 0 && Number.isInteger(value)), least = counts ? 0 : -Infinity;
+  const places = [target, ...laws.flatMap(({ mean, std }) => [Math.max(least, mean - 2 * (std || 0)), mean + 2 * (std || 0)])];
   let low = Math.min(...places), high = Math.max(...places);
   const room = 0.05 * (high - low || 1), x = scale(low - room, high + room, left, right);
   laws.forEach(({ label, shade, mean, std }, k) => {
     const y = top + 30 + 52 * k;
     drawing.append(words(left, y - 14, `${label}: ${number(mean)} ± ${number(std, 3)}`));
     for (const [reach, thick, opacity] of [[2, 5, 0.4], [1, 12, 0.6]])
-      drawing.append(svg("line", { x1: x(mean - reach * (std || 0)), x2: x(mean + reach * (std || 0)), y1: y, y2: y, stroke: shade, "stroke-width": thick, opacity }));
+      drawing.append(svg("line", { x1: x(Math.max(least, mean - reach * (std || 0))), x2: x(mean + reach * (std || 0)), y1: y, y2: y, stroke: shade, "stroke-width": thick, opacity }));
     drawing.append(svg("circle", { cx: x(mean), cy: y, r: 5, fill: shade, stroke: "var(--paper)" }));
   });
   const bottom = height - 44;
@@ -21,7 +23,7 @@ function drawBoth(box, row) {
   const side = x(target) > width / 2 ? "end" : "start";
   drawing.append(words(x(target) + (side === "end" ? -6 : 6), top - 6, `target ${number(target)}`, { "text-anchor": side, "font-weight": 600 }));
   drawing.append(svg("line", { x1: left, x2: right, y1: bottom, y2: bottom, stroke: "var(--muted)" }));
-  for (const tick of ticks(low, high, 5)) drawing.append(words(x(tick), bottom + 15, number(tick, 3), { "text-anchor": "middle", class: "muted" }));
+  for (const tick of ticks(low, high, 5).filter((tick) => !counts || Number.isInteger(tick))) drawing.append(words(x(tick), bottom + 15, number(tick, 3), { "text-anchor": "middle", class: "muted" }));
   drawing.append(words(left, height - 8, "dot: predicted mean; bars: one and two predicted spreads on either side", { class: "muted" }));
 }
 function openRow(row) {

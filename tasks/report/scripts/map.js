@@ -25,7 +25,7 @@ function firstAxes(choices) {
   const along = features.map((name) => columns.get(name)).filter((column) => column && column.kind === "number");
   if (!data.images && along.length > 1) return along;
   const planes = choices.filter((column) => column.name.startsWith("plane"));
-  return planes.length > 1 ? planes : [columns.get("mean") || choices[0], columns.get("cce") || choices[1]];
+  return planes.length > 1 ? planes : [columns.get("mean") || columns.get("mean_second") || choices[0], columns.get("cce") || columns.get("difference") || choices[1]];
 }
 function firstColour() {
   if (data.colour) return columns.get(data.colour);
