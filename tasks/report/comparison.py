@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import pandas as pd
+
 from congruence.tasks.comparison import Comparison, MetricDifference, PairedComparison
 from congruence.tasks.report.packing import LETTERS, as_json, category_column, number_column, rounded
 from congruence.tasks.report.rendering import records, render, script, style
@@ -174,6 +176,14 @@ def _listed(parts: list[str]) -> str:
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
 
 
+def _across(frame: pd.DataFrame) -> str:
+    """What the map draws the difference over: the target, or the baseline's prediction of counts, which are few."""
+    if "target" not in frame:
+        return "cce_second"
+    counts = bool((frame["target"] % 1.0 == 0.0).all())
+    return "mean_second" if counts and "mean_second" in frame else "target"
+
+
 def _pair(label: str, pair: PairedComparison) -> dict[str, Any] | None:
     """One pair as the scripts read it."""
     found = pair.explored
@@ -197,7 +207,7 @@ def _pair(label: str, pair: PairedComparison) -> dict[str, Any] | None:
         "keys": [str(key)[:LETTERS] for key in frame["key"]],
         "columns": columns,
         "features": [],
-        "axes": ["target" if "target" in frame else "cce_second", "difference"],
+        "axes": [_across(frame), "difference"],
         "colour": "difference",
         "along": [
             {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +14,7 @@ import pandas as pd
 import pytest
 from mlflow_pages import CHROMIUM, Browser
 
-from congruence.kernels import RBF, Normal, prepare
+from congruence.kernels import RBF, Normal, Poisson, prepare
 from congruence.kernels.protocol.protocol import EXACT
 from congruence.tasks.comparison import compare_versions
 from congruence.tasks.report.comparison import comparison_report
@@ -56,8 +57,26 @@ def pages(make_evaluation: Any, compared: Any, tmp_path_factory: pytest.TempPath
     folder = tmp_path_factory.mktemp("pages")
     found = {"report": folder / "report.html", "comparison": folder / "comparison.html"}
     found["report"].write_text(evaluation_report(explored))
+    found["counts"] = folder / "counts.html"
+    found["counts"].write_text(evaluation_report(of_counts(explored)))
     found["comparison"].write_text(comparison_report(compare_versions(compared, baseline="angle/2", resamples=50)))
     return found
+
+
+def of_counts(evaluation: Any) -> Any:
+    """The same rows with counts as targets, most of them 0, and a table of places in their terms."""
+    scores, rows = evaluation.valid_scores, len(evaluation.valid_scores)
+    rate = np.linspace(0.05, 0.5, rows)
+    y = np.random.default_rng(2).poisson(rate).astype(float)
+    law = Poisson(rate)
+    table = evaluation.scores.copy()
+    table.loc[scores.index, ["target", "mean", "std"]] = np.column_stack([y, rate, np.sqrt(rate)])
+    place = {"place": ["half left"], "rows": [190], "fault": [""], "observed": [40.0], "expected": [42.5], "ratio": [0.94],
+             "ratio_low": [0.7], "ratio_high": [1.3], "zeros_observed": [0.8], "zeros_expected": [0.79],
+             "ones_observed": [0.15], "ones_expected": [0.16], "more_observed": [0.05], "more_expected": [0.05],
+             "q_value": [0.8]}  # fmt: skip
+    wrong = WhatIsWrong(("No fault found.",), pd.DataFrame(place))
+    return replace(evaluation, scores=table, targets=y, predictive=law, wrong=wrong)
 
 
 def look(browser: Browser, page: Path, *, width: int = 1000, dark: bool = False) -> None:
@@ -72,7 +91,7 @@ def said(browser: Browser, selector: str) -> str:
     return str(browser.evaluate(f"document.querySelector({json.dumps(selector)}).textContent"))
 
 
-@pytest.mark.parametrize("name", ["report", "comparison"])
+@pytest.mark.parametrize("name", ["report", "comparison", "counts"])
 def test_a_page_is_whole_at_three_widths_in_light_and_dark(browser: Browser, pages: dict[str, Path], name: str) -> None:
     for width, dark in ((400, False), (1000, True), (1600, False)):
         look(browser, pages[name], width=width, dark=dark)
@@ -83,6 +102,33 @@ def test_a_page_is_whole_at_three_widths_in_light_and_dark(browser: Browser, pag
         assert int(str(browser.evaluate("document.querySelectorAll('#along svg').length"))) >= 3
         ground = str(browser.evaluate("getComputedStyle(document.body).backgroundColor"))
         assert (ground < "rgb(100") == dark or ground.startswith("rgb(15") == dark
+
+
+@pytest.mark.parametrize("name", ["report", "comparison", "counts"])
+def test_printed_nothing_is_cut_and_dark_is_light(browser: Browser, pages: dict[str, Path], name: str) -> None:
+    """On a landscape A4 page, 1,047 pixels within its margins."""
+    look(browser, pages[name], width=1047, dark=True)
+    features = [{"name": "prefers-color-scheme", "value": "dark"}]
+    browser.call("Emulation.setEmulatedMedia", media="print", features=features)
+    wide = "[...document.querySelectorAll('main *')].filter((each) => each.getBoundingClientRect().right > 1047 + 1)"
+    assert browser.evaluate(f"{wide}.map((each) => each.outerHTML.slice(0, 80)).join()") == ""
+    assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert browser.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
+    assert browser.evaluate("getComputedStyle(document.querySelector('.controls')).display") == "none"
+    printed = base64.b64decode(browser.call("Page.printToPDF", printBackground=True, preferCSSPageSize=True)["data"])
+    assert printed.startswith(b"%PDF")
+    browser.call("Emulation.setEmulatedMedia", media="", features=[])
+
+
+def test_every_control_is_reached_by_keys(browser: Browser, pages: dict[str, Path]) -> None:
+    """Whatever reacts to a click is a control or has a place in the order of the tab key, and a name."""
+    look(browser, pages["report"])
+    for each in ("#map", "#along g.bin", "ul.sentences button", "#rows button", "#places th button", "#clear"):
+        found = f"[...document.querySelectorAll({json.dumps(each)})]"
+        assert int(str(browser.evaluate(f"{found}.length"))) > 0, each
+        assert browser.evaluate(f"{found}.every((one) => one.tabIndex >= 0)"), each
+    named = "one.getAttribute('aria-label') || one.labels?.length || one.textContent.trim()"
+    assert browser.evaluate(f"[...document.querySelectorAll('button, select, input, canvas')].every((one) => {named})")
 
 
 def test_a_sentence_selects_its_rows_in_map_features_and_table_and_a_row_opens(

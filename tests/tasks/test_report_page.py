@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from congruence.kernels.calibration import pit_values
 from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.conditional_calibration.by_group import calibration_by_group
 from congruence.kernels.distributions import Gamma, Normal, Poisson
@@ -90,7 +91,9 @@ def test_the_page_needs_nothing_from_outside_and_runs_no_words_of_others(make_ev
     assert set(re.findall(r"https?://[^\"'\s]+", page)) == {"http://www.w3.org/2000/svg"}
 
 
-def test_a_page_of_many_rows_and_columns_is_small_and_holds_all_of_the_worst(make_evaluation: Any) -> None:
+@pytest.mark.parametrize("kind", ["normal", "counts"])
+def test_a_page_of_many_rows_and_columns_is_small_and_holds_all_of_the_worst(make_evaluation: Any, kind: str) -> None:
+    """Counts have their masses in the page, and here the longest keys, and no features: more rows are shown."""
     rows = 30_000
     rng = np.random.default_rng(4)
     mean = rng.normal(size=rows)
@@ -101,7 +104,13 @@ def test_a_page_of_many_rows_and_columns_is_small_and_holds_all_of_the_worst(mak
         "std": 1.0, "cce": rng.exponential(size=rows), "cce_noise_floor": 0.5, "pit": law.cdf(y),
         "calibration_region": rng.choice(["here", "there"], rows, p=[0.9, 0.1]),
     })  # fmt: skip
-    table = pd.DataFrame(rng.normal(size=(rows, 60)), columns=[f"feature {k}" for k in range(60)])
+    names = [f"feature {k}" for k in range(60)]
+    table: pd.DataFrame | None = pd.DataFrame(rng.normal(size=(rows, 60)), columns=names)
+    if kind == "counts":
+        rate = np.full(rows, 90.0)
+        y, law, table = rng.poisson(rate).astype(float), Poisson(rate), None
+        changed = {"target": y, "mean": rate, "std": np.sqrt(rate), "pit": pit_values(y, law)}
+        scores = scores.assign(**changed, key=[f"policy-{row:09d}-{'x' * 60}" for row in range(rows)])
     evaluation = make_evaluation(
         rows=rows, invalid=0, scores=scores, predictive=law, targets=y, features=table, thumbnails=None,
         embedding_map=rng.normal(size=(rows, 8)), slices=pd.DataFrame(), influence=None, influence_noise=None,
@@ -115,7 +124,10 @@ def test_a_page_of_many_rows_and_columns_is_small_and_holds_all_of_the_worst(mak
     assert set(worst) <= set(shown)
     there = np.mean(scores["calibration_region"].to_numpy()[shown] == "there")
     assert there == pytest.approx(0.1, abs=0.02)
-    assert [each["explained"] < 0.005 for each in page.data["along"]] == [True] * 60
+    if kind == "counts":
+        assert len(page.data["law"]["mass"]["f32"]) > 500_000
+    else:
+        assert [each["explained"] < 0.005 for each in page.data["along"]] == [True] * 60
 
 
 def test_bins_have_the_intervals_of_their_own_rows_and_of_a_version_that_is_right() -> None:
