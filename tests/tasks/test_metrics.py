@@ -6,7 +6,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from congruence.kernels import EXACT, Distribution, Mixture, MultivariateNormal, Normal, Poisson, Samples
+from congruence.kernels import (
+    EXACT,
+    Distribution,
+    Gamma,
+    Mixture,
+    MultivariateNormal,
+    NegativeBinomial,
+    Normal,
+    Poisson,
+    Quantiles,
+    Samples,
+    StudentT,
+    ZeroInflatedPoisson,
+)
 from congruence.kernels.calibration import marginal_crps, pit_values
 from congruence.kernels.resampling.aggregation import ScoreStatistics
 from congruence.kernels.scores import point_scores
@@ -209,3 +222,36 @@ def test_statistics_by_blocks_are_those_of_all_rows_at_once(monkeypatch: pytest.
     for name, metric in whole.items():
         np.testing.assert_allclose(astuple(merged[name]), astuple(metric), rtol=1e-12)
     pd.testing.assert_frame_equal(blocks.slice_table(labels, 0.9), slice_table(columns, labels, keys, 0.9), rtol=1e-12)
+
+
+_N = 2_000
+_PART = Normal(np.zeros(_N), np.ones(_N)), Normal(np.full(_N, 3.0), np.full(_N, 0.5))
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        Normal(np.zeros(_N), np.ones(_N)),
+        StudentT(np.full(_N, 4.0), np.zeros(_N), np.ones(_N)),
+        Gamma(np.full(_N, 2.0), np.ones(_N)),
+        Mixture(np.array([0.4, 0.6]), _PART),
+        Quantiles(np.arange(1, 40) / 40.0, _PART[0].quantile((np.arange(1, 40) / 40.0)[None, :])),
+        Samples(_PART[0].sample(199, seed=3)),
+        Poisson(np.full(_N, 3.0)),
+        NegativeBinomial(np.full(_N, 3.0), np.full(_N, 0.5)),
+        ZeroInflatedPoisson(np.full(_N, 4.0), np.full(_N, 0.3)),
+    ],
+    ids=lambda law: type(law).__name__,
+)
+def test_every_family_has_coverage_and_width_at_four_levels(law: Distribution) -> None:
+    """Of a true version the share inside is the level, of counts at least; wider intervals for higher levels."""
+    y = (law if not isinstance(law, (Samples, Quantiles)) else _PART[0]).sample(1, seed=5)[:, 0]
+    found = estimated(mean_columns(("coverage",), {"cce": y, "cce_noise_floor": y}, law, y), None, 0)
+    for level in (50, 80, 90, 95):
+        inside = found[f"coverage_{level}"].value - level / 100.0
+        assert inside > -0.03
+        assert law.is_discrete or inside < 0.03
+    widths = [found[f"width_{level}"].value for level in (50, 80, 90, 95)]
+    assert widths == sorted(widths)
+    assert widths[0] >= 0.0
+    assert widths[-1] > 0.0
