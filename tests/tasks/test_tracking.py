@@ -108,7 +108,7 @@ def test_everything_is_there(make_evaluation, versions, settings, client, split)
         "provenance.json", REPORT_FILE, "scores/columns.parquet", "scores/influence.parquet",
         "scores/influence_noise.parquet", "tables/points.json", "tables/slices.json",
     }  # fmt: skip
-    assert len([path for path in artifacts(client, run_id) if path.startswith("plots/")]) == 8
+    assert len([path for path in artifacts(client, run_id) if path.startswith("plots/")]) == 6
 
 
 def test_metrics_reach_the_model_with_their_dataset(make_evaluation, versions, settings, client, split):
