@@ -73,8 +73,8 @@ def of_counts(evaluation: Any) -> Any:
     table.loc[scores.index, ["target", "mean", "std"]] = np.column_stack([y, rate, np.sqrt(rate)])
     place = {"place": ["half left"], "rows": [190], "fault": [""], "observed": [40.0], "expected": [42.5],
              "ratio": [0.94], "ratio_low": [0.7], "ratio_high": [1.3], "zeros_observed": [0.8],
-             "zeros_expected": [0.79], "ones_observed": [0.15], "ones_expected": [0.16], "more_observed": [0.05], "more_expected": [0.05],
-             "q_value": [0.8]}  # fmt: skip
+             "zeros_expected": [0.79], "ones_observed": [0.15], "ones_expected": [0.16],
+             "more_observed": [0.05], "more_expected": [0.05], "q_value": [0.8]}  # fmt: skip
     wrong = WhatIsWrong(("No fault found.",), pd.DataFrame(place))
     return replace(evaluation, scores=table, targets=y, predictive=law, wrong=wrong)
 
