@@ -14,7 +14,6 @@ from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.kernel_calibration.execution import SERIAL, BlockRunner
 from congruence.kernels.kernel_calibration.pairs import PairTerms, gram_products, off_diagonal_sum, weighted_sums
-from congruence.kernels.kernel_calibration.target_products import target_rows
 from congruence.kernels.streams import stream
 
 _COLUMN_ENTRIES = 20_000_000  # 160 MB of columns at a time
@@ -48,7 +47,7 @@ def consistency_statistics(
     if features is None:
         draws = predictive.sample(replicates, seed=rng)
         redrawn = (
-            replace(terms, targets=target_rows(predictive, drawn, terms.output_kernel))
+            replace(terms, targets=terms.targets.redrawn(predictive, drawn, terms.output_kernel))
             for drawn in np.moveaxis(draws, 1, 0)
         )
         return np.array([off_diagonal_sum(again, runner) / (n * (n - 1)) for again in redrawn])

@@ -1,12 +1,13 @@
 """The target side of a pair, <Delta_i, Delta_j>, as a function of two blocks of rows.
 
-For almost every family and kernel the rows are Delta in finite features and the product is a matrix product. Where no
-short list of features is exact (the Laplacian has a kink; vectors fill a volume), closed forms take its place.
+For smooth kernels of one target the rows are Delta in finite features and the product is a matrix product. Where no
+short list of features is exact (Laplacian and Matern kernels have a kink; vectors fill a volume), kernel means on a line
+and closed forms take its place. Only where thousands of laws each bend at places of their own do features approximate.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +21,7 @@ from congruence.kernels.kernel_calibration.normal_products import NormalProduct
 from congruence.kernels.kernel_functions import Kernel, Laplacian
 from congruence.kernels.mean_embeddings.feature_maps import FeatureMap, output_features
 from congruence.kernels.mean_embeddings.fourier import rbf_gammas
+from congruence.kernels.mean_embeddings.line_products import LineProduct, line_product, without_kinks
 from congruence.kernels.mean_embeddings.residuals import target_errors
 
 
@@ -47,6 +49,25 @@ class FeatureProduct:
 
 
 @dataclass(frozen=True)
+class JoinedProduct:
+    """Of a sum of kernels: rows are those of a ``LineProduct``, then Delta_i in features of the other terms."""
+
+    line: LineProduct
+    columns: int
+
+    def __call__(self, a: Array, b: Array) -> Array:
+        """See TargetProduct."""
+        block = self.line(a[:, : self.columns], b[:, : self.columns])
+        block += a[:, self.columns :] @ b[:, self.columns :].T
+        return block
+
+    def diagonal(self, a: Array) -> Array:
+        """See TargetProduct."""
+        rest = a[:, self.columns :]
+        return self.line.diagonal(a[:, : self.columns]) + np.asarray(np.einsum("ij,ij->i", rest, rest))
+
+
+@dataclass(frozen=True)
 class TargetRows:
     """The target side of n rows.
 
@@ -59,6 +80,12 @@ class TargetRows:
     product: TargetProduct
     values: Array
     features: FeatureMap | None
+
+    def redrawn(self, predictive: Distribution, y: Array, kernel: Kernel) -> TargetRows:
+        """The rows of other targets for the same predictions; kernel means on a line are not computed again."""
+        if isinstance(self.product, LineProduct):
+            return replace(self, values=np.column_stack([self.values[:, :-1], y]))
+        return target_rows(predictive, y, kernel)
 
 
 def target_rows(predictive: Distribution, y: Array, kernel: Kernel) -> TargetRows:
@@ -75,6 +102,13 @@ def target_rows(predictive: Distribution, y: Array, kernel: Kernel) -> TargetRow
         center = np.median(y, axis=0) if kernel.is_stationary else np.zeros(y.shape[1])
         rows = np.column_stack([y - center, predictive.loc - center, predictive.scale])
         return TargetRows(NormalProduct(kernel), rows, None)
+    rest, kinked = without_kinks(kernel)
+    if y.ndim == 1 and (found := line_product(y, predictive, kinked)) is not None:
+        line, rows = found
+        if rest is None:
+            return TargetRows(line, rows, None)
+        both = np.hstack([rows, target_errors(y, predictive, rest).delta])
+        return TargetRows(JoinedProduct(line, rows.shape[1]), both, None)
     if y.ndim == 1 and rbf_gammas(kernel) is not None:
         features = output_features(kernel, y, predictive)
         return TargetRows(FeatureProduct(), target_errors(y, predictive, kernel, features=features).delta, features)

@@ -33,6 +33,7 @@ from congruence.kernels.mean_embeddings.gram import (
     require_share,
 )
 from congruence.kernels.mean_embeddings.line import is_line_kernel, line_errors
+from congruence.kernels.mean_embeddings.line_products import exact_line_errors, without_kinks
 from congruence.kernels.mean_embeddings.monomials import MonomialFeatures, without_polynomials
 from congruence.kernels.threads import available_threads, map_on_threads
 
@@ -104,9 +105,10 @@ def embedded_errors(y: Array, predictive: Distribution, kernel: Kernel) -> Embed
     0. Scalars and polynomials, alone or as terms of a sum: monomials. Counts and stationary kernels: a table of counts.
     1. Scalars and sums of RBF kernels: Fourier features, where 256 frequencies cover targets and predictions.
     2. Laws of points and normals: the Gram matrix of the errors in closed form.
-    3. Scalars otherwise: masses on nodes; projected Fourier features for RBF where few predictions are far wider than
+    3. Other laws of scalars, Laplacian and Matern kernels, up to 4,096 rows: the same by kernel means on a line.
+    4. Scalars otherwise: masses on nodes; projected Fourier features for RBF where few predictions are far wider than
        the others.
-    4. Features on nodes.
+    5. Features on nodes.
 
     Raises:
         BudgetError: coordinates of rank 1,024 miss more than a twentieth of the errors (vector targets that fill a
@@ -127,6 +129,9 @@ def embedded_errors(y: Array, predictive: Distribution, kernel: Kernel) -> Embed
         return error_coordinates(gram)
     if gammas is not None and (embedded := _by_fourier(gammas, y, predictive, _TAILS[:3], _FEW_WAVES)) is not None:
         return embedded
+    exact = _by_line_means(y, predictive, kernel) if on_line and len(y) <= FACTORED_ROWS else None
+    if exact is not None:
+        return exact
     if on_line:
         embedded = line_errors(y, predictive, kernel)
         if gammas is None or np.mean(_displaced(embedded)) <= _NEGLIGIBLE_MOVE:
@@ -139,6 +144,12 @@ def embedded_errors(y: Array, predictive: Distribution, kernel: Kernel) -> Embed
     missed, whole = gram.missed_share(embedded.delta)
     require_share(missed / whole, len(y), embedded.delta.shape[1])
     return replace(embedded, error=gram.missed_by(embedded.delta))
+
+
+def _by_line_means(y: Array, predictive: Distribution, kernel: Kernel) -> EmbeddedErrors | None:
+    rest, kinked = without_kinks(kernel)
+    exact = exact_line_errors(y, predictive, kinked)
+    return exact if exact is None or rest is None else exact.joined(embedded_errors(y, predictive, rest))
 
 
 def _prefers_gram(gram: ErrorGram, on_line: bool, *, is_rbf: bool) -> bool:
