@@ -1,8 +1,9 @@
 """The target side of a pair, <Delta_i, Delta_j>, as a function of two blocks of rows.
 
 For smooth kernels of one target the rows are Delta in finite features and the product is a matrix product. Where no
-short list of features is exact (Laplacian and Matern kernels have a kink; vectors fill a volume), kernel means on a line
-and closed forms take its place. Only where thousands of laws each bend at places of their own do features approximate.
+short list of features is exact (Laplacian and Matern kernels have a kink; vectors fill a volume), kernel means on a
+line and closed forms take its place. Only laws that bend at more than a thousand places of their own in all (Laplace
+and uniform laws, quantiles) have features then, which miss 1e-6 to 1e-7.
 """
 
 from __future__ import annotations
@@ -59,12 +60,12 @@ class JoinedProduct:
         """See TargetProduct."""
         block = self.line(a[:, : self.columns], b[:, : self.columns])
         block += a[:, self.columns :] @ b[:, self.columns :].T
-        return block
+        return np.asarray(block)
 
     def diagonal(self, a: Array) -> Array:
         """See TargetProduct."""
         rest = a[:, self.columns :]
-        return self.line.diagonal(a[:, : self.columns]) + np.asarray(np.einsum("ij,ij->i", rest, rest))
+        return np.asarray(self.line.diagonal(a[:, : self.columns]) + np.einsum("ij,ij->i", rest, rest))
 
 
 @dataclass(frozen=True)

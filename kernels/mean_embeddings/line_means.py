@@ -1,4 +1,4 @@
-r"""Kernel means of laws on a line under Laplacian and Matern kernels, to rounding: E k(Y, .) and <E k(Y, .), E k(Y', .)>.
+r"""Kernel means of laws on a line under Laplacian and Matern kernels, to rounding: E k(Y, .) and their products.
 
 Such a kernel of smoothness p + 1/2 is an integral over one-sided features,
 
@@ -7,8 +7,8 @@ Such a kernel of smoothness p + 1/2 is an integral over one-sided features,
 
 and itself a sum of g_q(a |s - t|), q <= p. Both sides of the means, E g_q(a (Y - u))_+ and E g_q(a (u - Y))_+, follow
 from the distribution function by parts and from one cell to the next by the binomial theorem, in terms of one sign:
-O(n m) for n laws and m nodes. They are as smooth as the law between its breaks, so a cell has Gauss-Legendre nodes, which
-give products by their weights and E k(Y, y) at any y by interpolation. Cells are halved until the last Legendre
+O(n m) for n laws and m nodes. They are as smooth as the law between its breaks, so a cell has Gauss-Legendre nodes,
+which give products by their weights and E k(Y, y) at any y by interpolation. Cells are halved until the last Legendre
 coefficients are below 1e-11.
 """
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from congruence.kernels.kernel_functions import Kernel, Laplacian, Matern
 from congruence.kernels.streams import stream
 from congruence.kernels.threads import available_threads, map_on_threads
 
-_MANY_CELLS = 256  # that a law's own breaks make: narrow ones, for which fewer nodes do
+_ORDER, _MOST_CELLS = 16, 1500
 _TAIL = 1e-12
 _TOLERANCE, _WORST = 1e-11, 1e-9
 _ROWS = 48  # that cells are made for before all rows are looked at
@@ -144,15 +145,15 @@ def line_means(
 ) -> LineMeans | None:
     """The means under the sum of ``terms``, with nodes at least from ``low`` to ``high``.
 
-    None where they would take more than 400 MB (laws that bend at thousands of places of their own), and where a
-    distribution function jumps at places that the law does not name.
+    None where they would take more than 1,500 cells or 400 MB (laws that bend at more than a thousand places of their
+    own), and where a distribution function jumps at places that the law does not name.
     """
     ends = predictive.interval(_TAIL)
     low, high = min(low, ends[0]), max(high, ends[1])
     breaks = predictive.breaks()
     edges = np.unique(np.concatenate([[low, high], breaks[(breaks > low) & (breaks < high)]]))
-    cells, n = Cells(edges, Rule(16 if len(edges) <= _MANY_CELLS else 6)), len(predictive)
-    if low == high or _entries(cells, n, terms) > _MOST_ENTRIES:
+    cells, n = Cells(edges, Rule(_ORDER)), len(predictive)
+    if low == high or _is_too_much(cells, n, terms):
         return None
     rows = np.sort(stream(0, "rows of the line").permutation(n)[:_ROWS])
     for _ in range(_LOOKS):
@@ -168,8 +169,8 @@ def line_means(
     return means if np.max(wrong) <= _WORST else None
 
 
-def _entries(cells: Cells, n: int, terms: tuple[HalfIntegerKernel, ...]) -> int:
-    return n * cells.count * (len(terms) + 1)
+def _is_too_much(cells: Cells, n: int, terms: tuple[HalfIntegerKernel, ...]) -> bool:
+    return len(cells.edges) > _MOST_CELLS or n * cells.count * (len(terms) + 1) > _MOST_ENTRIES
 
 
 def _refined(law: Distribution, terms: tuple[HalfIntegerKernel, ...], cells: Cells, n: int) -> Cells | None:
@@ -181,7 +182,7 @@ def _refined(law: Distribution, terms: tuple[HalfIntegerKernel, ...], cells: Cel
             return cells
         middle = (cells.edges[:-1][bad] + cells.edges[1:][bad]) / 2.0
         cells = replace(cells, edges=np.union1d(cells.edges, middle))
-        if _entries(cells, n, terms) > _MOST_ENTRIES:
+        if _is_too_much(cells, n, terms):
             return None
     return cells
 
@@ -259,7 +260,7 @@ def _slopes(steps: Array, degree: int, rule: Rule) -> Array:
     starts = np.concatenate([[0.0], rule.nodes])
     lengths = steps[:, None] * (1.0 - starts)
     result = np.zeros((degree + 1, len(steps), len(starts), rule.order))
-    for low, high in zip(_PIECES[:-1], _PIECES[1:], strict=True):
+    for low, high in pairwise(_PIECES):
         cells = np.flatnonzero(lengths[:, 0] > low)
         long = np.clip(np.minimum(lengths[cells], high) - low, 0.0, None)[:, :, None]
         for some in np.array_split(np.arange(len(cells)), 1 + len(cells) // 512):

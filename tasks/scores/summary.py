@@ -294,8 +294,9 @@ def slice_groups(values: pd.Series[Any]) -> tuple[Array, Array]:
         names[np.argsort(-rows, kind="stable")[SLICE_VALUES - 1 :]] = "other"
     # The name at the end is that of missing values, whose code is -1; several groups may have one name.
     every, merged = np.unique(np.append(names, "missing").astype(str), return_inverse=True)
-    used, codes = np.unique(merged[codes], return_inverse=True)
-    return codes, every[used]
+    groups = merged.astype(np.int32)[codes]
+    used = np.bincount(groups, minlength=len(every)) > 0
+    return (np.cumsum(used, dtype=np.int32) - 1)[groups], every[used]
 
 
 def other_metrics(
