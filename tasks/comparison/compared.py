@@ -10,6 +10,7 @@ import pandas as pd
 from congruence.kernels.arrays import Array
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import Evaluation, Metric, SplitSummary
+from congruence.tasks.scores.wrong import WrongPlace
 
 
 class Columns(Protocol):
@@ -25,7 +26,8 @@ class ComparedVersion:
     """What a comparison reads of an evaluation, fresh or logged: see ``Evaluation`` for the fields.
 
     Versions with the same ``rows_digest`` (not "") share their rows and their reference rows: the same keys, valid in
-    the same places. ``slices`` are the names of the slice columns.
+    the same places. ``slices`` are the names of the slice columns; ``wrong_places`` those that the report names wrong,
+    the largest first, None where it is not known.
     """
 
     model: ModelVersion
@@ -40,6 +42,7 @@ class ComparedVersion:
     influence_noise: Array | None = field(default=None, repr=False)
     rows_digest: str = ""
     slices: tuple[str, ...] = ()
+    wrong_places: tuple[WrongPlace, ...] | None = None
 
     @classmethod
     def of(cls, evaluation: Evaluation, run_id: str | None = None) -> ComparedVersion:
@@ -56,6 +59,7 @@ class ComparedVersion:
             influence=evaluation.influence,
             influence_noise=evaluation.influence_noise,
             slices=evaluation.slice_names,
+            wrong_places=None if evaluation.wrong is None else evaluation.wrong.named(),
         )
 
     @property

@@ -26,6 +26,7 @@ from congruence.tasks.scores.evaluation import AS_IF_TRUE, CORRELATED, NOT_CALIB
 Outcome = Literal["failed", "undecided", "passed"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)  # worst first: the worst of the rules is the gate's
 FIRST_VERSION, BASELINE_ITSELF = "first version", "baseline itself"
+_NAMED = 3  # slices in a reason
 UNCOMPARED = (FIRST_VERSION, BASELINE_ITSELF)
 
 
@@ -136,6 +137,8 @@ def apply_gate(
     checks = [_below(candidate, name, limit) for name, limit in settings.maximum.items()]
     if settings.at_noise_floor:
         checks.append(_at_floor(candidate))
+    if settings.largest_wrong_slice is not None:
+        checks.append(_wrong_slices(candidate, settings.largest_wrong_slice))
     notes: tuple[str, ...] = ()
     if settings.baseline is not None and baseline is None:
         checks.append(_first_version(candidate, settings))
@@ -214,6 +217,25 @@ def _at_floor(candidate: ComparedVersion) -> GateCheck:
         limit=floor.value if floor else None,
         p_value=p_value.value if p_value else None,
     )
+
+
+def _wrong_slices(candidate: ComparedVersion, share: float) -> GateCheck:
+    rule, places, split = "largest_wrong_slice", candidate.wrong_places, candidate.split
+    if places is None:
+        reason = (
+            "what is wrong by slice is not known: calibration given the input was not measured, or by an earlier "
+            f"release (congruence evaluate FILE --again -m {candidate.label})"
+        )
+        return GateCheck(rule, "undecided", reason, split=split.name, limit=share)
+    largest = places[0].rows / split.valid_rows if places else 0.0
+    wrong = [place for place in places if place.rows > share * split.valid_rows]
+    small = f" (of smaller ones {len(places)} are)" if places else ""
+    reason = f"no slice of more than {100 * share:g} % of the rows is named wrong{small}"
+    if wrong:
+        named = "; ".join(f"{place.place}: {place.fault} ({place.rows:,} rows)" for place in wrong[:_NAMED])
+        more = f"; and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+        reason = f"slices of more than {100 * share:g} % of the rows are named wrong: {named}{more}"
+    return GateCheck(rule, "failed" if wrong else "passed", reason, split=split.name, value=largest, limit=share)
 
 
 @dataclass(frozen=True)

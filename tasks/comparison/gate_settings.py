@@ -85,6 +85,10 @@ class GateSettings(Strict):
         at_noise_floor: the CCE must be as expected if the version were true, and the version calibrated given its input
             (neither exact test contradicts it). A small split contradicts little: it belongs beside a ``maximum`` or a
             baseline.
+        largest_wrong_slice: the largest share of the rows, from 0 to 1, that a slice may have which the report names
+            wrong (false discovery rate 5 %, and far enough off to be worth naming in the target's own terms): ``0.05``
+            lets small slices be wrong, ``0`` none. Where a split has no ``slices``, regions of its inputs count.
+            Undecided where calibration given the input was not measured.
         not_changed: the looks over time that ``congruence watch`` made at the version say that it is right so far:
             failed where they call it wrong or changed, undecided where there is none.
         baseline: the version to compare with: ``champion`` (an alias) or ``3`` of the candidate's model, or
@@ -106,6 +110,7 @@ class GateSettings(Strict):
 
     maximum: dict[str, Limit] = Field(default_factory=dict)
     at_noise_floor: bool = False
+    largest_wrong_slice: Annotated[float, Field(ge=0, lt=1)] | None = None
     not_changed: bool = False
     baseline: str | None = None
     first_version: Literal["pass", "refuse"] = "refuse"
@@ -157,10 +162,11 @@ class GateSettings(Strict):
             raise ValueError(
                 f"{compared[0]}: compares with a baseline, and there is none; add one, for example baseline: champion"
             )
-        if self.baseline is None and not self.maximum and not self.at_noise_floor and not self.not_changed:
+        alone = self.maximum or self.at_noise_floor or self.not_changed or self.largest_wrong_slice is not None
+        if self.baseline is None and not alone:
             raise ValueError(
-                "there is no rule, so that every version would pass; add maximum:, at_noise_floor:, not_changed: or "
-                "baseline:"
+                "there is no rule, so that every version would pass; add maximum:, at_noise_floor:, "
+                "largest_wrong_slice:, not_changed: or baseline:"
             )
         if self.baseline is not None and not self.not_worse_on and not self.better_on:
             raise ValueError(

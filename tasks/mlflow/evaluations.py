@@ -16,14 +16,14 @@ from mlflow.exceptions import MlflowException
 
 from congruence.tasks.mlflow.baselines import IN_USE, beside_baseline
 from congruence.tasks.mlflow.connection import FailedRequestError, TrackingError, connect, of_deleted_run, persist
-from congruence.tasks.mlflow.finished import SECONDS, SLICES, WRONG
+from congruence.tasks.mlflow.finished import SECONDS, SLICES, WRONG, WRONG_PLACES
 from congruence.tasks.mlflow.identity import COMPLETE, STATE, EvaluationIdentity, find_evaluation
 from congruence.tasks.mlflow.links import list_page, run_page
 from congruence.tasks.mlflow.logged_scores import COLUMNS_FILE, INFLUENCE_FILE, NOISE_FILE
 from congruence.tasks.mlflow.rows import log_rows
 from congruence.tasks.mlflow.runs import MACHINE_PLACE, MACHINE_RUN, close_run, find_or_create, log_params, set_tags
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.mlflow.tables import points_table, table_json
+from congruence.tasks.mlflow.tables import points_table, table_json, write_parquet
 from congruence.tasks.mlflow.version_tags import tag_version
 from congruence.tasks.mlflow.views import KEY
 from congruence.tasks.models.registry import logged_model_record
@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 _DATASET_DIGEST = 36
 _LONGEST_PARAM = 500
 _WRITERS = 3
+_MOST_PLACES = 20  # in a tag
 
 
 def log_evaluation(
@@ -115,6 +116,7 @@ def _log(
     tags[SLICES] = json.dumps(evaluation.slice_names)
     if evaluation.wrong is not None:
         tags[WRONG] = "\n".join(evaluation.wrong.sentences)
+        tags[WRONG_PLACES] = json.dumps([vars(place) for place in evaluation.wrong.named()[:_MOST_PLACES]])
     try:
         persist("tagging the run", lambda: set_tags(client, run_id, tags), settings)
     except FailedRequestError as error:
@@ -156,9 +158,9 @@ def write_artifacts(
         (folder / path).write_text(text)
     (folder / COLUMNS_FILE).parent.mkdir()
     own = [name for name in evaluation.scores.columns if is_of_the_version(str(name))]
-    _single(evaluation.scores[own]).to_parquet(folder / COLUMNS_FILE, index=False)
+    write_parquet(evaluation.scores[own], folder / COLUMNS_FILE, single=True)
     if evaluation.influence is not None:
-        _single(evaluation.influence.drop(columns="key")).to_parquet(folder / INFLUENCE_FILE, index=False)
+        write_parquet(evaluation.influence.drop(columns="key"), folder / INFLUENCE_FILE, single=True)
     if evaluation.influence_noise is not None:
         pd.DataFrame({"noise": evaluation.influence_noise}).to_parquet(folder / NOISE_FILE, index=False)
 
@@ -172,11 +174,6 @@ def _logged_as(client: MlflowClient, evaluation: Evaluation) -> str:
         return logged_model_record(client, model_id).name
     except MlflowException:
         return ""
-
-
-def _single(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with its double precision numbers in single precision, which halves the file."""
-    return table.astype(dict.fromkeys(table.select_dtypes("float64").columns, "float32"))
 
 
 def provenance(evaluation: Evaluation) -> dict[str, Any]:

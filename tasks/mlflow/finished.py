@@ -20,6 +20,9 @@ SLICES = "congruence.slices"
 WRONG = "what_is_wrong"
 """The tag of a run with what is wrong with its version, a sentence a line."""
 
+WRONG_PLACES = PREFIX + "wrong_places"
+"""The tag of a run with the places that are named wrong, the largest first, a JSON list."""
+
 SECONDS = "seconds_"  # no slash: MLflow would draw the group before all other metrics
 
 

@@ -15,7 +15,7 @@ from congruence.kernels.arrays import Array
 from congruence.tasks.comparison import ComparedVersion
 from congruence.tasks.mlflow.conditions import Conditions
 from congruence.tasks.mlflow.connection import TrackingError, connect, persist
-from congruence.tasks.mlflow.finished import SLICES, complete_runs, run_metrics
+from congruence.tasks.mlflow.finished import SLICES, WRONG_PLACES, complete_runs, run_metrics
 from congruence.tasks.mlflow.identity import COMPLETE, PREFIX, STATE
 from congruence.tasks.mlflow.logged_scores import (
     COLUMNS_FILE,
@@ -31,6 +31,7 @@ from congruence.tasks.mlflow.rows import ROWS_DIGEST
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import Metric, SplitSummary
+from congruence.tasks.scores.wrong import WrongPlace
 
 
 def logged_versions(
@@ -94,7 +95,12 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
         influence_noise=_noise(run_id, settings) if NOISE_FILE in files else None,
         rows_digest=tags.get(ROWS_DIGEST, ""),
         slices=tuple(json.loads(tags.get(SLICES, "[]"))),
+        wrong_places=_wrong_places(tags.get(WRONG_PLACES)),
     )
+
+
+def _wrong_places(tag: str | None) -> tuple[WrongPlace, ...] | None:
+    return None if tag is None else tuple(WrongPlace(**place) for place in json.loads(tag))
 
 
 def read_scores(

@@ -19,6 +19,7 @@ from congruence.tasks.mlflow.identity import COMPLETE, IDENTITY, OPEN, PREFIX, S
 from congruence.tasks.mlflow.links import run_place
 from congruence.tasks.mlflow.runs import SOURCE, close_run
 from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.mlflow.tables import write_parquet
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary, is_of_the_version
 
 ROWS_FILE, REFERENCE_FILE = "rows.parquet", "reference.parquet"
@@ -92,7 +93,7 @@ def _write(evaluation: Evaluation, folder: Path) -> str:
     """Write what is shared, and give the digest of it: 32 hexadecimal digits."""
     scores = evaluation.scores
     shared = scores[[name for name in scores.columns if not is_of_the_version(str(name))]]
-    tables = {ROWS_FILE: shared.reset_index(drop=True)}
+    tables = {ROWS_FILE: shared}
     if evaluation.influence is not None:
         keys = evaluation.influence[["key"]].reset_index(drop=True)
         own = scores.loc[scores["valid"].to_numpy(bool), "key"].reset_index(drop=True)
@@ -100,7 +101,7 @@ def _write(evaluation: Evaluation, folder: Path) -> str:
             tables[REFERENCE_FILE] = keys
     digest = hashlib.sha256(f"{evaluation.split.digest}".encode())
     for name, table in tables.items():
-        table.to_parquet(folder / name, index=False)
+        write_parquet(table, folder / name)
         with (folder / name).open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()[:32]

@@ -1,17 +1,21 @@
-"""The small table that MLflow's page can show, whatever the number of rows: worst and best points, and quantiles."""
+"""Tables of an evaluation: the small one that MLflow's page can show, whatever the number of rows, and files."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from congruence.tasks.scores.evaluation import SCORES, Evaluation
 
 QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 _LONGEST_TEXT = 120
+_WRITTEN_ROWS = 2**20  # of a row group
 _MOST_SLICE_COLUMNS = 8
 
 
@@ -26,7 +30,9 @@ def points_table(evaluation: Evaluation, rows: int) -> pd.DataFrame:
     highest, lowest = extreme_rows(evaluation, count)
     worst, best = (scores.loc[list(chosen), columns + extra] for chosen in (highest, lowest))
     with np.errstate(invalid="ignore"):  # between two infinite scores lies no number, and none is shown
-        numbers = scores[columns].select_dtypes("number").quantile(list(QUANTILES))
+        numeric = [name for name in columns if pd.api.types.is_numeric_dtype(scores[name])]
+        # Column by column: all at once would be copied, and copied again in order.
+        numbers = pd.DataFrame({name: scores[name].quantile(list(QUANTILES)) for name in numeric})
     parts = [
         worst.assign(row=worst.index).pipe(_labelled, [f"highest CCE {i + 1}" for i in range(count)]),
         best.assign(row=best.index).pipe(_labelled, [f"lowest CCE {i + 1}" for i in range(count)]),
@@ -61,3 +67,25 @@ def _cell(value: Any) -> Any:
         return None
     text = str(value)
     return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
+
+
+def write_parquet(table: pd.DataFrame, path: Path, *, single: bool = False) -> None:
+    """Write a table a million rows at a time, so that no copy of all of it is made.
+
+    ``single``: its double precision numbers in single precision, which halves the file.
+    """
+    narrow = dict.fromkeys(table.select_dtypes("float64").columns, "float32") if single else {}
+    parts = [table.iloc[start : start + _WRITTEN_ROWS] for start in range(0, len(table), _WRITTEN_ROWS)]
+    if len(parts) <= 1:
+        table.astype(narrow).to_parquet(path, index=False)
+        return
+    # A column of reasons may have its first one in the last part.
+    first = {name: table[name].dropna().head(1) for name in table.columns}
+    types = pa.schema([pa.field(str(name), pa.array(_narrow(first[name], narrow)).type) for name in table.columns])
+    with pq.ParquetWriter(path, types) as writer:
+        for part in parts:
+            writer.write_table(pa.Table.from_pandas(part.astype(narrow), types, preserve_index=False))
+
+
+def _narrow(column: pd.Series[Any], types: dict[str, str]) -> pd.Series[Any]:
+    return column.astype(types[str(column.name)]) if column.name in types else column

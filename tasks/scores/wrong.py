@@ -10,6 +10,15 @@ from congruence.kernels.conditional_calibration.local_distribution import LocalD
 
 
 @dataclass(frozen=True)
+class WrongPlace:
+    """A slice, region or target that is named wrong: how many rows it has, and the fault in words."""
+
+    place: str
+    rows: int
+    fault: str
+
+
+@dataclass(frozen=True)
 class WhatIsWrong:
     """The reading of one version.
 
@@ -35,3 +44,12 @@ class WhatIsWrong:
     row: int | None = None
     curve: LocalDistribution | None = field(default=None, repr=False)
     draws: int = 0
+
+    def named(self) -> tuple[WrongPlace, ...]:
+        """The places with a fault, those of the most rows first."""
+        table = self.places
+        if table.empty:
+            return ()
+        faulty = table[table["fault"] != ""].sort_values("rows", ascending=False, kind="stable")
+        columns = (faulty[name].tolist() for name in ("place", "rows", "fault"))
+        return tuple(WrongPlace(str(place), int(rows), str(fault)) for place, rows, fault in zip(*columns, strict=True))

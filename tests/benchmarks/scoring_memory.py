@@ -1,8 +1,8 @@
 """Memory of the worker that scores a version, by rows: `python tests/benchmarks/scoring_memory.py ROWS ...`.
 
 Each size is a process of its own: a split of two features, its embeddings and normal predictions in a store, and a
-measurement of that length; then `score_version`. Printed are seconds, what the process took at most beyond what it had
-before, and a digest of the numbers.
+measurement of that length; then `score_version`, and `log_evaluation` to an SQLite database, as a worker does. Printed
+are seconds of CPU, what the process took at most beyond what it had before, and a digest of the numbers.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from congruence.tasks.data import open_split
 from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders.features import FeatureEncoder
+from congruence.tasks.mlflow import log_evaluation
+from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.evaluated_rows import EvaluatedRows, KeptPredictions
 from congruence.tasks.models.predictions import write_range
@@ -67,16 +69,20 @@ def one(n: int, folder: Path) -> None:
         write_range(address, [shard], [np.ones(shard.rows, bool)], law)
     rows.predictions[VERSION.label] = KeptPredictions(address, None)  # type: ignore[arg-type] - all are kept
     measurement = _measurement(n, rng)
+    tracking = TrackingSettings(uri=f"sqlite:///{folder / 'mlflow.db'}", source_run_metrics=False)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    started = time.perf_counter()
+    started = time.process_time()
     made = score_version(settings, rows, encoder, VERSION, EXACT, measurement)
-    seconds = time.perf_counter() - started
+    scored = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    log_evaluation(made, tracking)
+    seconds = time.process_time() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     numbers = json.dumps({name: f"{metric.value:.10g}" for name, metric in sorted(made.metrics.items())})
     digest = hashlib.sha256(numbers.encode())
     for name in sorted(made.scores.select_dtypes("number")):
         digest.update(name.encode() + made.scores[name].to_numpy(np.float32).tobytes())
-    print(f"{n:>10,} rows {seconds:6.1f} s {(peak - before) / 1024:8.0f} MiB more, {peak / 1024:.0f} in all;", end=" ")
+    print(f"{n:>10,} rows {seconds:6.1f} s {(peak - before) / 1024:8.0f} MiB more, {peak / 1024:.0f} in all,", end=" ")
+    print(f"{scored / 1024:.0f} before logging;", end=" ")
     print(f"numbers {digest.hexdigest()[:12]}")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from databases import mlflow_database
 from PIL import Image
 
 from congruence.kernels import EXACT, MultivariateNormal, Normal, Poisson, Samples, prepare
@@ -20,6 +21,8 @@ from congruence.kernels.streams import hashed_keys
 from congruence.tasks import plots
 from congruence.tasks.comparison import ComparedVersion, GateSettings, apply_gate, compare_pair, compare_versions
 from congruence.tasks.data import SplitSettings, open_split
+from congruence.tasks.mlflow import log_evaluation, read_version
+from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.report.comparison import comparison_report
 from congruence.tasks.report.evaluation import evaluation_report, report_data
@@ -286,6 +289,30 @@ def test_a_gate_holds_effects_to_a_limit(evaluations: dict[str, Evaluation]) -> 
     uncalibrated = replace(right, metrics=right.metrics | {"calibration_p_value": Metric(0.001)})
     found = apply_gate(uncalibrated, None, GateSettings(at_noise_floor=True))
     assert found.reasons == ["the version is not calibrated given the input"]
+
+
+def test_a_gate_fails_a_version_that_is_wrong_in_a_large_slice(
+    evaluations: dict[str, Evaluation], tmp_path: Path
+) -> None:
+    right, narrow = evaluations["right"], evaluations["overconfident"]
+    none = GateSettings(largest_wrong_slice=0.0)
+    assert apply_gate(ComparedVersion.of(right), None, none).reasons == [
+        "no slice of more than 0 % of the rows is named wrong"
+    ]
+    (check,) = apply_gate(ComparedVersion.of(narrow), None, none).checks
+    assert narrow.wrong is not None
+    largest = narrow.wrong.named()[0]
+    assert check.outcome == "failed"
+    assert f"{largest.place}: {largest.fault} ({largest.rows:,} rows)" in check.reason
+    assert check.value == largest.rows / ROWS
+    smaller = GateSettings(largest_wrong_slice=check.value)
+    assert apply_gate(ComparedVersion.of(narrow), None, smaller).passed
+    settings = TrackingSettings(uri=mlflow_database(tmp_path), report=False)
+    logged = read_version(log_evaluation(narrow, settings), settings)
+    assert apply_gate(logged, None, none).reasons == [check.reason]
+    (unknown,) = apply_gate(replace(logged, wrong_places=None), None, none).checks
+    assert unknown.outcome == "undecided"
+    assert "--again -m model/1" in unknown.reason
 
 
 def test_few_rows_equal_inputs_and_a_law_without_ends_are_measured() -> None:
