@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -145,11 +146,16 @@ class Distribution(ABC):
 
         Kept beside the parameters: an evaluation asks for the same few, and two quantiles of every row are dear.
         """
-        known: dict[float, tuple[float, float]] = vars(self).setdefault("_intervals", {})
-        if tail not in known:
-            lower, upper = self.quantile(tail), self.quantile(1.0 - tail)
-            known[tail] = float(np.min(lower)), float(np.max(upper))
-        return known[tail]
+        if tail not in self._intervals:
+            self._intervals[tail] = self._ends(tail)
+        return self._intervals[tail]
+
+    @cached_property
+    def _intervals(self) -> dict[float, tuple[float, float]]:
+        return {}
+
+    def _ends(self, tail: float) -> tuple[float, float]:
+        return float(np.min(self.quantile(tail))), float(np.max(self.quantile(1.0 - tail)))
 
     @classmethod
     def parameter_names(cls) -> tuple[str, ...]:

@@ -42,12 +42,9 @@ class Count(Parametric):
         """Quantiles at increasing levels (k,), (n, k), where summing up masses from 0 on is the least work; or None."""
         return None
 
-    def interval(self, tail: float) -> tuple[float, float]:
-        """See Distribution; quantiles are looked for only in the rows that may hold an end."""
-        known: dict[float, tuple[float, float]] = vars(self).setdefault("_intervals", {})
-        if tail not in known:
-            known[tail] = self._least(tail), self._greatest(1.0 - tail)
-        return known[tail]
+    def _ends(self, tail: float) -> tuple[float, float]:
+        """Quantiles are looked for only in the rows that may hold an end."""
+        return self._least(tail), self._greatest(1.0 - tail)
 
     def _least(self, q: float) -> float:
         """The least of the rows' quantiles at q: that of some row, unless another's cdf reaches q below it."""

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from mlflow import MlflowClient
 
 from congruence.kernels import EXACT, Normal
 from congruence.kernels.congruence.influence import CongruenceInfluence, CongruenceUncertainty
@@ -70,6 +71,7 @@ def one(n: int, folder: Path) -> None:
     rows.predictions[VERSION.label] = KeptPredictions(address, None)  # type: ignore[arg-type] - all are kept
     measurement = _measurement(n, rng)
     tracking = TrackingSettings(uri=f"sqlite:///{folder / 'mlflow.db'}", source_run_metrics=False)
+    MlflowClient(tracking.uri).create_registered_model(VERSION.name)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started = time.process_time()
     made = score_version(settings, rows, encoder, VERSION, EXACT, measurement)

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from databases import mlflow_database
+from mlflow import MlflowClient
 from PIL import Image
 
 from congruence.kernels import EXACT, MultivariateNormal, Normal, Poisson, Samples, prepare
@@ -308,6 +309,7 @@ def test_a_gate_fails_a_version_that_is_wrong_in_a_large_slice(
     smaller = GateSettings(largest_wrong_slice=check.value)
     assert apply_gate(ComparedVersion.of(narrow), None, smaller).passed
     settings = TrackingSettings(uri=mlflow_database(tmp_path), report=False)
+    MlflowClient(settings.uri).create_registered_model("model")
     logged = read_version(log_evaluation(narrow, settings), settings)
     assert apply_gate(logged, None, none).reasons == [check.reason]
     (unknown,) = apply_gate(replace(logged, wrong_places=None), None, none).checks
