@@ -134,7 +134,7 @@ class Lines:
         self.title, self.total, self.unit, self.found = title, total, unit, min(found, total)
         self.made = 0
         self._clock = clock
-        self._started = self._last = clock()
+        self._started = self._last = self._ended = clock()  # the last: when units ended
         if found and self.found == total:
             out(f"{title}: all {total:,} {unit} found done")
 
@@ -142,6 +142,7 @@ class Lines:
         """``done`` more units are done."""
         self.made += done
         now = self._clock()
+        self._ended = now if done else self._ended
         complete = self.found + self.made >= self.total
         pause = self._shortest if self._shortest and self._last == self._started else _LINE_SECONDS
         if not done or now - self._started < self._shortest or (not complete and now - self._last < pause):
@@ -160,7 +161,10 @@ class Lines:
         self._out(f"{self.title}: {counted} after {seconds:.0f} s{left}{f'; {detail}' if detail else ''}")
 
     def _left(self, seconds: float) -> float:
-        return (self.total - self.found - self.made) * seconds / self.made
+        """At the pace up to the last units that ended: what has passed since was spent on the next ones."""
+        ended = self._ended - self._started
+        rest = (self.total - self.found - self.made) * ended / self.made
+        return max(rest - (seconds - ended), rest / 10.0)
 
     def _pace(self, seconds: float, complete: bool) -> str:
         if seconds < _SHORTEST_SECONDS or not self.made:

@@ -147,14 +147,14 @@ class Distribution(ABC):
         Kept beside the parameters: an evaluation asks for the same few, and two quantiles of every row are dear.
         """
         if tail not in self._intervals:
-            self._intervals[tail] = self._ends(tail)
+            self._intervals[tail] = self._outermost(tail)
         return self._intervals[tail]
 
     @cached_property
     def _intervals(self) -> dict[float, tuple[float, float]]:
         return {}
 
-    def _ends(self, tail: float) -> tuple[float, float]:
+    def _outermost(self, tail: float) -> tuple[float, float]:
         return float(np.min(self.quantile(tail))), float(np.max(self.quantile(1.0 - tail)))
 
     @classmethod

@@ -42,7 +42,7 @@ class Count(Parametric):
         """Quantiles at increasing levels (k,), (n, k), where summing up masses from 0 on is the least work; or None."""
         return None
 
-    def _ends(self, tail: float) -> tuple[float, float]:
+    def _outermost(self, tail: float) -> tuple[float, float]:
         """Quantiles are looked for only in the rows that may hold an end."""
         return self._least(tail), self._greatest(1.0 - tail)
 

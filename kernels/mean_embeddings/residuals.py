@@ -129,9 +129,9 @@ def embedded_errors(y: Array, predictive: Distribution, kernel: Kernel) -> Embed
         return error_coordinates(gram)
     if gammas is not None and (embedded := _by_fourier(gammas, y, predictive, _TAILS[:3], _FEW_WAVES)) is not None:
         return embedded
-    exact = _by_line_means(y, predictive, kernel) if on_line and len(y) <= FACTORED_ROWS else None
-    if exact is not None:
-        return exact
+    by_means = _by_line_means(y, predictive, kernel) if on_line and len(y) <= FACTORED_ROWS else None
+    if by_means is not None:
+        return by_means
     if on_line:
         embedded = line_errors(y, predictive, kernel)
         if gammas is None or np.mean(_displaced(embedded)) <= _NEGLIGIBLE_MOVE:

@@ -74,7 +74,7 @@ def write_parquet(table: pd.DataFrame, path: Path, *, single: bool = False) -> N
 
     ``single``: its double precision numbers in single precision, which halves the file.
     """
-    narrow = dict.fromkeys(table.select_dtypes("float64").columns, "float32") if single else {}
+    narrow: dict[str, Any] = dict.fromkeys(table.select_dtypes("float64").columns, "float32") if single else {}
     parts = [table.iloc[start : start + _WRITTEN_ROWS] for start in range(0, len(table), _WRITTEN_ROWS)]
     if len(parts) <= 1:
         table.astype(narrow).to_parquet(path, index=False)
@@ -87,5 +87,5 @@ def write_parquet(table: pd.DataFrame, path: Path, *, single: bool = False) -> N
             writer.write_table(pa.Table.from_pandas(part.astype(narrow), types, preserve_index=False))
 
 
-def _narrow(column: pd.Series[Any], types: dict[str, str]) -> pd.Series[Any]:
+def _narrow(column: pd.Series[Any], types: dict[str, Any]) -> pd.Series[Any]:
     return column.astype(types[str(column.name)]) if column.name in types else column

@@ -70,7 +70,10 @@ def test_a_reminder_states_the_time_that_is_left(capsys: pytest.CaptureFixture[s
     lines.advance(100)
     clock.now = 15.0
     lines.remind()
-    assert capsys.readouterr().err.splitlines()[-1] == "predicting test: 100 of 400 rows after 15 s, 45 s left"
+    assert capsys.readouterr().err.splitlines()[-1] == "predicting test: 100 of 400 rows after 15 s, 25 s left"
+    clock.now = 100.0
+    lines.remind()
+    assert capsys.readouterr().err.splitlines()[-1] == "predicting test: 100 of 400 rows after 100 s, 3 s left"
 
 
 def test_a_stage_of_no_time_states_no_rate(capsys: pytest.CaptureFixture[str]) -> None:
