@@ -7,6 +7,7 @@ newer houses cost more than the version says. Each day is a file, and each look 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -68,13 +69,15 @@ def run_demo_over_time(home: Path) -> None:
     settings = load_settings(evaluation_file(folder, EVALUATION), {"home": str(home)})
     found, looks = None, 0
     for day in range(1, LOOKS + 1):
-        sentence = _look(folder, day, settings)
-        looks += sentence is not None
-        if sentence is not None and not sentence.startswith("right") and found is None:
+        look = _look(folder, day, settings)
+        if look is None:
+            continue
+        looks += 1
+        if found is None and look.changed:
             found = day
-            console.print(f"[bold]day {day}: {sentence}[/bold]")
-        elif day % 5 == 0 and sentence is not None:
-            console.print(f"day {day}: {sentence}")
+            console.print(f"day {day}: {look.sentence}", style="bold", soft_wrap=True)
+        elif day % 5 == 0:
+            console.print(f"day {day}: {look.sentence}", soft_wrap=True)
     seconds = time.monotonic() - started
     if not looks:
         console.print(f"took {seconds:.0f} s; the days were looked at before")
@@ -90,13 +93,22 @@ def run_demo_over_time(home: Path) -> None:
     console.print(f"  congruence open {MODEL_NAME} --over-time --home {home}", style="bold")
 
 
-def _look(folder: Path, day: int, settings: EvaluationSettings) -> str | None:
-    """Let a day's file come, and look; what the account says."""
+@dataclass(frozen=True)
+class _Look:
+    """What the account says after a look, and whether it said another thing before."""
+
+    sentence: str
+    changed: bool
+
+
+def _look(folder: Path, day: int, settings: EvaluationSettings) -> _Look | None:
+    """Let a day's file come, and look; None where it was looked at before."""
     _write_day(folder, day)
     result = tick(settings)
     if result.problems or result.failed:
         raise CongruenceError("; ".join([*result.problems, *(str(outcome.error) for outcome in result.failed)]))
-    return next((finding.sentence for finding in result.looks.values()), None)
+    said = zip(result.sentences, result.looks.values(), strict=True)
+    return next((_Look(sentence, finding.changed_the_verdict) for sentence, finding in said), None)
 
 
 def _write_day(folder: Path, day: int) -> None:

@@ -115,6 +115,8 @@ def watch_registry(
     with tags("congruence", *(f"split:{split.name}" for split in chosen.splits)):
         result = look_task(chosen, model)
     get_run_logger().info("%d evaluated, %d waiting", len(result.outcomes), result.waiting)
+    for sentence in result.sentences:
+        get_run_logger().info("%s", sentence)
     if result.outcomes:
         _table(result.outcomes, result.decisions)
     _require_good(result.outcomes, result.decisions, result.problems)

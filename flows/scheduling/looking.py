@@ -54,6 +54,7 @@ class Tick:
         waiting: evaluations that are missing, but claimed by another watcher or waiting for their next try.
         problems: splits that could not be looked at, and why.
         looks: by label and split, what the account of looks at the version says after a look that was closed now.
+        sentences: the same in words, with numbers and a link where a verdict changed.
     """
 
     outcomes: list[VersionOutcome] = field(default_factory=list)
@@ -61,6 +62,7 @@ class Tick:
     waiting: int = 0
     problems: list[str] = field(default_factory=list)
     looks: dict[tuple[str, str], Finding] = field(default_factory=dict)
+    sentences: list[str] = field(default_factory=list)
 
     @property
     def failed(self) -> list[VersionOutcome]:

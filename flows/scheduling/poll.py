@@ -57,7 +57,7 @@ def tick(settings: EvaluationSettings, *, owner: str | None = None, model: str |
             result.problems.append(f"split '{split.name}': {error}")
     for outcome in result.failed:
         notify(settings.notify, f"congruence: {outcome.label} on {outcome.split} failed", str(outcome.error))
-    announce(result.looks, settings)
+    result.sentences = announce(result.looks, settings)
     try:
         result.decisions = _judge(settings, versions, result.outcomes, known)
     except CongruenceError as error:  # judged at the next look: what was evaluated is logged
@@ -147,8 +147,8 @@ def report(result: Tick, *, alone: bool = False) -> bool:
         mean = outcome.metrics.get("cce_mean")
         what = str(outcome.error) if outcome.status == "failed" else f"CCE {mean}" if mean is not None else ""
         console.print(f"{outcome.status} {outcome.label} on {outcome.split}: {what}", soft_wrap=True)
-    for (label, split), finding in result.looks.items():
-        console.print(f"{label} on {split}: {finding.sentence}", soft_wrap=True)
+    for sentence in result.sentences:
+        console.print(sentence, soft_wrap=True)
     for decision in result.decisions:
         said = "; ".join([*decision.reasons, *decision.notes])
         console.print(f"gate {decision.outcome} {decision.candidate.label}: {said}", soft_wrap=True)

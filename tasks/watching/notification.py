@@ -1,4 +1,4 @@
-"""Telling a person that something failed, by a webhook, a command, or both: the evaluation file's ``notify:``."""
+"""Notices to people, by a webhook, a command, or both: the evaluation file's ``notify:``."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ _LONGEST = 2000
 
 
 def notify(settings: NotificationSettings | None, title: str, message: str) -> None:
-    """Send a notice. What goes wrong with it is logged, since the failure that it reports matters more."""
-    text = mask_text(message)[:_LONGEST]
-    log.error("%s: %s", title, text)
+    """Log a failure as an error, and send a notice of it."""
+    log.error("%s: %s", title, mask_text(message)[:_LONGEST])
+    send(settings, title, message)
+
+
+def send(settings: NotificationSettings | None, title: str, message: str) -> None:
+    """Send a notice. What goes wrong with it is logged, since what it reports matters more."""
     if settings is None:
         return
+    text = mask_text(message)[:_LONGEST]
     notice = {"text": f"{title}\n{text}", "title": title, "message": text}
     if settings.webhook is not None:
         import requests  # not at the start: settings are read by commands that send nothing
