@@ -9,6 +9,7 @@ import numpy as np
 
 from congruence.tasks.model_outputs.asking import ask, checked_inputs, native_model
 from congruence.tasks.model_outputs.call import Call, parse_call
+from congruence.tasks.model_outputs.correlated import refuse_correlated
 from congruence.tasks.model_outputs.fitted_models import (
     read_bar_distribution,
     read_ngboost,
@@ -26,6 +27,7 @@ from congruence.tasks.model_outputs.torch_distributions import read_torch
 from congruence.tasks.model_outputs.unknown import unknown
 
 READERS: tuple[Callable[[Any, int], Law | None], ...] = (
+    refuse_correlated,
     read_ngboost,
     read_skpro,
     read_scipy,

@@ -1,4 +1,4 @@
-"""Notices of looks over time and of scheduled runs: posted, given to a command, emitted as an event that starts a run."""
+"""Notices of looks over time and of scheduled runs: posted, given to a command, an event that starts a run."""
 
 from __future__ import annotations
 

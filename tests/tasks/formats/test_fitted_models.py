@@ -11,6 +11,7 @@ from typing import Any
 
 import mlflow
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.special
 import torch
@@ -27,7 +28,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.tasks.contract import check_contract, load_predictive_model, log_predictive_model
 from congruence.tasks.contract.reading import law_distribution
 from congruence.tasks.model_outputs.law import UnreadableOutputError
-from congruence.tasks.model_outputs.read import law_of_model
+from congruence.tasks.model_outputs.read import law_of_model, read_law
 from congruence.tasks.models.registry import list_versions
 
 X, Y = load_diabetes(return_X_y=True, as_frame=True)
@@ -293,6 +294,35 @@ def test_other_answers_of_catboost_are_the_same_law() -> None:
     parts = made.model.virtual_ensembles_predict(ASKED, "TotalUncertainty", virtual_ensembles_count=2)
     expected = families.Normal(parts[:, 0], np.sqrt(parts[:, 1] + parts[:, 2]))
     same(law_distribution(law_of_model(made.model, ASKED, asked), len(ASKED)), expected)
+
+
+def test_a_covariance_for_each_row_is_refused_with_remedies_that_work(registry: str) -> None:
+    ngboost = pytest.importorskip("ngboost")
+    both = np.column_stack([Y, Y + X["bmi"] * 1000.0])
+    law = ngboost.distns.MultivariateNormal(2)
+    model = ngboost.NGBRegressor(Dist=law, n_estimators=3, verbose=False).fit(X.to_numpy(), both)
+    for made, name in (
+        (model.pred_dist(ASKED.to_numpy()), "ngboost's MultivariateNormal"),
+        (td.MultivariateNormal(torch.zeros(9, 2), torch.eye(2)), "torch's MultivariateNormal"),
+        (scipy.stats.multivariate_normal([0.0, 1.0], np.eye(2)), "scipy's multivariate_normal_frozen"),
+    ):
+        with pytest.raises(UnreadableOutputError, match=rf"{name}, with a covariance.*\(1\) its draws.*\(2\).*\(3\)"):
+            read_law(made, len(ASKED))
+
+    def draws(x: pd.DataFrame) -> families.Samples:
+        return families.Samples(np.swapaxes(model.pred_dist(x.to_numpy()).sample(500), 0, 1))
+
+    def first(x: pd.DataFrame) -> families.Normal:
+        made = model.pred_dist(x.to_numpy())
+        return families.Normal(made.loc[:, 0], np.sqrt(made.cov[:, 0, 0]))
+
+    for function, dimension in ((draws, 2), (first, 1)):
+        name = f"{registry}-{function.__name__}"
+        log_predictive_model(function, name="model", input_example=ASKED, registered_model_name=name)
+        found = load_predictive_model(list_versions(name)[-1].uri).predict(ASKED)
+        assert found.dimension == dimension
+        mean = model.pred_dist(ASKED.to_numpy()).loc[:, :dimension]
+        np.testing.assert_allclose(np.reshape(found.mean(), mean.shape), mean, rtol=0.2)
 
 
 def test_draws_of_mondrian_categories() -> None:
