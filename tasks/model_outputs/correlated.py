@@ -33,7 +33,7 @@ def refuse_correlated(found: Any, rows: int) -> Law | None:  # noqa: ARG001 - a 
     draws = "np.swapaxes(model.pred_dist(x).sample(500), 0, 1)" if of_ngboost else "draws of shape (rows, 500, targets)"
     raise UnreadableOutputError(
         f"its output is {package}'s {name}, with a covariance of the targets for each row; no family here holds one. "
-        f"Give what is nearest: (1) its draws: log_predictive_model(lambda x: Samples({draws}), ...); (2) one target at "
+        f"Give what is near: (1) its draws: log_predictive_model(lambda x: Samples({draws}), ...); (2) one target at "
         "a time: a function that returns Normal(loc[:, 0], scale[:, 0]); (3) MultivariateNormal(loc, scale) of "
         "congruence.kernels, where the targets are to be judged as if they were independent"
     )
