@@ -1,8 +1,8 @@
 """Packages that no extra brings, each among versions that it takes: `python tests/benchmarks/packages_apart.py`.
 
-GluonTS, LightGBMLSS, TabPFN and sktime exclude some version in constraints.txt or are too large for the tests, but go
-with the ranges of pyproject.toml. For each, uv makes an environment of congruence[pipeline] and the package (torch as
-in constraints.txt: a build with CUDA takes gigabytes), and the tests of it in test_packages_apart.py run there.
+GluonTS, LightGBMLSS, NumPyro, TabPFN and sktime exclude some version in constraints.txt or are too large for the tests,
+but go with the ranges of pyproject.toml. For each, uv makes an environment of congruence[pipeline] and the package
+(torch as in constraints.txt: a build with CUDA takes gigabytes), and the tests of formats that bear its name run there.
 
 Then what GluonTS and sktime registered there, logged natively, is evaluated from the Python that runs this, which lacks
 them: by `predict: {isolation: environment}`, which makes the environment that the version was logged with and asks the
@@ -31,14 +31,15 @@ PACKAGES = {
     "gluonts": ["gluonts"],
     "tabpfn": ["tabpfn"],
     "lightgbmlss": ["lightgbmlss"],
+    "numpyro": ["numpyro"],
     "sktime": ["sktime", "skpro"],
 }
 ISOLATED = {"gluonts": ["gluonts", "pandas", "numpy"], "sktime": ["sktime", "skpro", "pandas", "numpy"]}
 """What a version of theirs is logged with, beside MLflow, cloudpickle and pyarrow."""
 RUNNER = ["pytest", "pytest-timeout", "hypothesis"]
 HELD = ("torch==", "torchvision==")
-SHOWN = ("gluonts", "tabpfn", "lightgbmlss", "sktime", "skpro", "pandas", "numpy", "scipy", "scikit-learn", "lightgbm",
-         "torch", "mlflow")  # fmt: skip
+SHOWN = ("gluonts", "tabpfn", "lightgbmlss", "numpyro", "jaxlib", "sktime", "skpro", "pandas", "numpy", "scipy",
+         "scikit-learn", "lightgbm", "torch", "mlflow")  # fmt: skip
 
 
 def installed(folder: Path, packages: list[str]) -> Path:
@@ -176,7 +177,7 @@ def main() -> int:
             if not python.exists():
                 python = installed(folder, PACKAGES[name])
             print(f"{name}: environment made in {time.perf_counter() - started:.0f} s", flush=True)
-            tests = ["tests/tasks/formats/test_packages_apart.py", "-k", name]
+            tests = ["tests/tasks/formats", "-k", name]
             command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
             failed += subprocess.run(command, cwd=ROOT, check=False).returncode != 0
             if name in ISOLATED:
