@@ -67,7 +67,7 @@ class EvaluationSettings(Strict):
         description="which new inputs `score` withholds: a share such as 5 %, or levels (unusual: 1 %, wrong: 5 %)",
     )
     watch: WatchSettings = WatchSettings()
-    notify: NotificationSettings | None = Field(default=None, description="where failures and changed verdicts are reported")
+    notify: NotificationSettings | None = Field(default=None, description="where failures and changed verdicts go")
     home: Path | None = Field(default=None, description="by default $CONGRUENCE_HOME, else .congruence here")
     max_invalid: float = Field(default=0.01, ge=0, le=1, description="share of unusable rows at which a run stops")
     seed: int = Field(default=0, description="of everything that is drawn")
