@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from loopback import wait_until
 from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterDeploymentId
+from prefect.settings import PREFECT_API_URL
 
 from congruence.flows.scheduling.deployed_flows import UnevaluatedError, watch_registry
 from congruence.flows.scheduling.findings import announce
@@ -77,7 +79,8 @@ def test_a_changed_verdict_is_posted_given_to_a_command_and_starts_the_automatio
     file = tmp_path / "automation.yaml"
     file.write_text(re.sub(r"deployment_id: [^,]+", f"deployment_id: {deployment}", written))
     command = [sys.executable, "-m", "prefect", "automation", "create", "--from-file", str(file)]
-    made = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    environment = os.environ | {"PREFECT_API_URL": str(PREFECT_API_URL.value())}
+    made = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert made.returncode == 0, made.stdout + made.stderr
 
     uri, given = registry.register("noticed"), tmp_path / "given.json"
