@@ -9,7 +9,7 @@ from mlflow import MlflowClient
 
 from congruence.tasks.comparison import ComparedVersion
 from congruence.tasks.mlflow.conditions import Conditions
-from congruence.tasks.mlflow.connection import TrackingError, connect, persist
+from congruence.tasks.mlflow.connection import FailedRequestError, TrackingError, connect, persist
 from congruence.tasks.mlflow.finished import complete_runs, run_metrics
 from congruence.tasks.mlflow.identity import COMPLETE, PREFIX, STATE
 from congruence.tasks.mlflow.reading import read_version
@@ -80,7 +80,7 @@ def beside_baseline(
     """
     try:
         version = baseline_version(evaluation.model.name, baseline, settings, first_version="pass")
-    except RegistryError:
+    except (RegistryError, FailedRequestError):  # no such version, or a model that is not registered
         return None
     if version is None or version.uri == evaluation.model.uri:
         return None

@@ -165,6 +165,13 @@ def test_the_version_shows_its_headline(make_evaluation, versions, settings, cli
     assert tags[f"cce:{split}-other"].endswith("protocol exact)")
 
 
+def test_a_model_that_is_not_registered_is_logged_without_a_version_in_use_beside_it(
+    make_evaluation, versions, settings, split
+):
+    evaluation = make_evaluation(model=replace(versions[0], name="nobody registered this"), split=split)
+    assert log_evaluation(evaluation, settings)
+
+
 def test_it_is_found_by_what_makes_it_the_same(make_evaluation, versions, settings, split):
     evaluation = make_evaluation(model=versions[0], split=split)
     identity = EvaluationIdentity.of(evaluation)
