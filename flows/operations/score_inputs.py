@@ -27,9 +27,10 @@ from congruence.flows.prefect.journal import JOURNALED
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.kernels.withholding.rule import WithholdingRule
 from congruence.tasks.dask.clusters import dask_client
-from congruence.tasks.data import SplitSettings
+from congruence.tasks.data import Split, SplitSettings
 from congruence.tasks.data.new_inputs import in_words, new_inputs, rows_without_features, rows_without_integers
-from congruence.tasks.data.pictures import picture_table
+from congruence.tasks.embeddings.kept_pictures import KeptPictures
+from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.mlflow import log_reliability, place_of
 from congruence.tasks.mlflow.connection import persist, use_tracking
@@ -193,9 +194,17 @@ def _pictures(
 ) -> tuple[pd.DataFrame, pd.DataFrame] | None:
     if known.split.settings.input_kind != "image":
         return None
-    say(f"measuring contrast and detail of {known.split.rows + asked.split.rows:,} pictures")
-    limit = settings.encoder.max_pixels
-    return picture_table(known.split, limit), picture_table(asked.split, limit)
+    store = ObjectStore(store_uri(settings), settings.store.storage_options)
+    kept = KeptPictures(store, settings.encoder.max_pixels)
+
+    def table(split: Split) -> pd.DataFrame:
+        found = kept.find(split)
+        if found is None:
+            say(f"measuring contrast and detail of {split.rows:,} pictures of {split.name}")
+            found = kept.measure(split)
+        return found
+
+    return table(known.split), table(asked.split)
 
 
 def _labelled(settings: EvaluationSettings, name: str | None) -> SplitSettings:

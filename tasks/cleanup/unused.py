@@ -106,6 +106,8 @@ def _in_store(store: ObjectStore, named: Named, predictions: bool) -> Iterator[L
             return None if named.has_split(rest[0]) and not predictions else ("predictions", f"of split {rest[0][:16]}")
         if first == "measurements" and rest:
             return None if named.has_split(rest[0].split("-")[0]) else ("iterates", f"measured on split {rest[0][:16]}")
+        if first == "pictures" and rest:
+            return None if named.has_split(rest[0]) else ("picture statistics", f"of split {rest[0][:16]}")
         if not rest or not _is_digest(first) or _is_needed(rest, named.plans.get(first), named.shards.get(first)):
             return None
         if first not in encoders:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from PIL import Image
 
 from congruence.kernels.support.pictures import PICTURE_COLUMNS, picture_statistics
 from congruence.tasks.data import open_split
 from congruence.tasks.data.pictures import measured_picture, picture_table
+from congruence.tasks.embeddings.kept_pictures import KeptPictures
+from congruence.tasks.embeddings.objects import ObjectStore
 
 
 def test_every_picture_is_measured_in_the_order_of_the_rows(image_split: Any, rows: Any) -> None:
@@ -28,3 +32,20 @@ def test_every_picture_is_measured_in_the_order_of_the_rows(image_split: Any, ro
 
 def test_pictures_above_the_limit_are_not_decoded(image_split: Any) -> None:
     assert picture_table(open_split(image_split(3)), 100).isna().all().all()
+
+
+def test_pictures_are_measured_once_whatever_the_split_is_called(image_split: Any, rows: Any, tmp_path: Path) -> None:
+    store = ObjectStore(str(tmp_path / "store"), {})
+    first = open_split(image_split(45))
+    kept = KeptPictures(store, 10_000)
+    assert kept.find(first) is None
+    measured = kept.measure(first)
+    moved = open_split(image_split(45, "elsewhere", shard_rows=9, name="moved"))
+    pd.testing.assert_frame_equal(kept.find(moved), measured)
+    assert KeptPictures(store, 100).find(first) is None
+    others = rows(45)
+    others.loc[3, "image"] = others.loc[4, "image"]
+    assert kept.find(open_split(image_split(45, "others", frame=others))) is None
+    (key,) = store.sizes("pictures")
+    store.put(key, (store.get(key) or b"")[:-40])
+    assert kept.find(first) is None

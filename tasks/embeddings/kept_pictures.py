@@ -1,0 +1,61 @@
+"""What the pixels of a split's pictures are like, measured once and kept beside the embeddings.
+
+    pictures/<split digest>/<digest of how they are measured>.npz      (rows, 5), NaN where a row holds no picture
+
+A split of other content has another digest, so what is found is of these pictures.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from congruence.kernels.support.pictures import PICTURE_COLUMNS, PICTURE_SIDE, SMALLEST
+from congruence.tasks.data import Split
+from congruence.tasks.data.digests import combine
+from congruence.tasks.data.pictures import picture_table
+from congruence.tasks.embeddings.objects import ObjectStore
+from congruence.tasks.encoders.images import DECODING
+
+
+@dataclass(frozen=True)
+class KeptPictures:
+    """The picture statistics of splits in a store.
+
+    Attributes:
+        objects: of the store.
+        max_pixels: pictures with more are not decoded.
+    """
+
+    objects: ObjectStore
+    max_pixels: int
+
+    def find(self, split: Split) -> pd.DataFrame | None:
+        """What ``picture_table`` said of ``split``; None where it has not been asked, or what is there is damaged."""
+        content = self.objects.get(self._key(split))
+        if content is None:
+            return None
+        try:
+            with np.load(io.BytesIO(content), allow_pickle=False) as file:
+                return _table(file["rows"].reshape(split.rows, len(PICTURE_COLUMNS)))
+        except Exception:  # zipfile, zlib and NumPy each have their own
+            return None
+
+    def measure(self, split: Split) -> pd.DataFrame:
+        """Decode and measure every picture of ``split``, and keep the numbers."""
+        table = picture_table(split, self.max_pixels)
+        stream = io.BytesIO()
+        np.savez(stream, allow_pickle=False, rows=table.to_numpy())
+        self.objects.put(self._key(split), stream.getvalue())
+        return table
+
+    def _key(self, split: Split) -> str:
+        how = repr((PICTURE_COLUMNS, PICTURE_SIDE, SMALLEST, DECODING, self.max_pixels))
+        return f"pictures/{split.digest}/{combine([how.encode()])}.npz"
+
+
+def _table(rows: np.ndarray) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=list(PICTURE_COLUMNS))
