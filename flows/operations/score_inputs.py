@@ -18,7 +18,7 @@ from congruence.flows.evaluation.keys import encoder_protocol
 from congruence.flows.evaluation.splits import open_planned, with_fitted_encoder
 from congruence.flows.evaluation.stages.addresses import local_stores, rows_of, store_uri
 from congruence.flows.evaluation.stages.embed import embed
-from congruence.flows.evaluation.stages.predict import check, kept_predictions, predict
+from congruence.flows.evaluation.stages.predict import check, kept_predictions, predict, refused
 from congruence.flows.evaluation.stages.solve import solve
 from congruence.flows.evaluation.stages.waiting import worker_messages
 from congruence.flows.evaluation.tracking import for_workers
@@ -124,7 +124,8 @@ def score(
     locks = in_use(chosen.home_folder, *local_stores(chosen))
     with locks, dask_client(chosen.cluster) as client, worker_messages(client):
         runner = on_workers_of(client)
-        measure_inputs.with_options(task_runner=runner)(chosen, work, version)
+        without_prediction = measure_inputs.with_options(task_runner=runner)(chosen, work, version)
+    asked = replace(asked, left_out={**asked.left_out, **without_prediction})
     measurement = kept.require()
     kept.remove()
     known, asked = (without_zeros(protocol, rows) for rows in (known, asked))
@@ -159,8 +160,11 @@ def score(
 
 
 @flow(name="measure-inputs", validate_parameters=False, **JOURNALED)
-def measure_inputs(settings: EvaluationSettings, work: SolveWork, version: ModelVersion) -> None:
-    """Embed and predict labelled rows and new inputs, and solve on the former for the latter."""
+def measure_inputs(settings: EvaluationSettings, work: SolveWork, version: ModelVersion) -> dict[int, str]:
+    """Embed and predict labelled rows and new inputs, and solve on the former for the latter.
+
+    Gives the new inputs that the version refuses, and why, by row.
+    """
     known, asked = work.reference, work.query
     assert asked is not None
     served, failures = check(settings, known, [version])
@@ -173,15 +177,24 @@ def measure_inputs(settings: EvaluationSettings, work: SolveWork, version: Model
         if zeros := zero_embeddings(work.protocol, rows):
             say(in_words(rows.split, zeros, others))
     known, asked = (without_zeros(work.protocol, rows) for rows in (known, asked))
+    _raise(predict(settings, known, [version]))
+    without_prediction: dict[int, str] = {}
+    if asked.valid.any() and (failures := predict(settings, asked, [version])):
+        without_prediction = refused(settings, asked, version)
+        rest = replace(asked, left_out={**asked.left_out, **without_prediction})
+        if not without_prediction or not rest.valid.any():
+            _raise(failures)
+        say(in_words(asked.split, without_prediction))
+        rest.predictions[version.label] = kept_predictions(rest, served[version.label])
+        _raise(predict(settings, rest, [version]))
+        asked = rest
     work = replace(work, reference=known, query=asked)
-    for rows in (known, asked):
-        if rows.valid.any():
-            _raise(predict(settings, rows, [version]))
     if not asked.valid.any():
         raise InvalidInputError(
             f"inputs: none of the {asked.split.rows} rows at {asked.split.settings.uri} can be embedded"
         )
     _raise(solve(settings, work, [version], known.split.name))
+    return without_prediction
 
 
 def _raise(failures: dict[str, str]) -> None:
@@ -233,7 +246,7 @@ def print_scores(scored: ScoredInputs) -> None:
     values = headlines(found)
     judged = f"{found.inputs.valid_rows:,} of {found.inputs.rows:,}"
     errors = (f"{values[name]:.4g}" if name in values else "–" for name in ("cce_mean", "cce_expected"))
-    table.add_row(judged, f"{found.unusual:,}", f"{found.withheld:,}", *errors)
+    table.add_row(judged, f"{found.unusual:,}", f"{len(found.withheld_scores):,}", *errors)
     out.print(table)
     for row in found.withheld_scores.head(_SHOWN).itertuples():
         out.print(f"{row.key}: {row.reason}", soft_wrap=True, highlight=False, markup=False)

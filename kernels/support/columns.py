@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.support.pictures import is_of_pictures
+from congruence.kernels.support.pictures import PICTURE_COLUMNS, is_of_pictures
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,10 +103,10 @@ class Column:
     def _scaled(self, numbers: Array) -> Array:
         return np.log(np.maximum(numbers, np.finfo(float).tiny)) if self.is_logarithmic else numbers
 
-    def held(self) -> str:
+    def held(self, digits: int = 6) -> str:
         """What the split holds in words: "18 to 99", or "A, B and C"."""
         if self.categories is None or (len(self.categories) > _NAMED and not np.isnan(self.low)):
-            return f"{self.low:.6g} to {self.high:.6g}"
+            return f"{self.low:.{digits}g} to {self.high:.{digits}g}"
         names = sorted(map(shown, self.categories))
         if len(names) > _NAMED:
             return f"{', '.join(names[: _NAMED - 1])} and {len(names) - _NAMED + 1:,} other values"
@@ -157,8 +157,9 @@ class ColumnRanges:
         if value is None or value != value:
             return f"{column.name} missing, in the split it {'hardly ever' if column.has_missing else 'never'} is"
         inside = column.low <= value <= column.high if column.categories is None else value in column.categories
-        held = "hardly a row of the split holds that" if inside else f"the split holds {column.held()}"
-        return f"{column.name} {shown(value)}: {held}"
+        digits = 4 if tuple(item.name for item in split.columns) == PICTURE_COLUMNS else 6
+        held = "hardly a row of the split holds that" if inside else f"the split holds {column.held(digits)}"
+        return f"{column.name} {shown(value, digits)}: {held}"
 
     def named(self, name: str) -> Column:
         """A column by its name."""
@@ -200,8 +201,8 @@ def _is_extension_number(values: pd.Series[Any]) -> bool:
     return bool(pd.api.types.is_numeric_dtype(values.dtype) and not pd.api.types.is_bool_dtype(values.dtype))
 
 
-def shown(value: Any) -> str:
-    """A value of a cell, numbers in six digits."""
+def shown(value: Any, digits: int = 6) -> str:
+    """A value of a cell, numbers in ``digits`` digits."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.number)):
         return str(value)
-    return f"{value:.6g}"
+    return f"{value:.{digits}g}"

@@ -278,7 +278,7 @@ def settings_of(pyfunc: PyFuncModel, identity: ModelVersion) -> PredictionSettin
 
 def failure_text(error: BaseException) -> str:
     """What the code of a model raised, as one line without passwords."""
-    text = mask_text(str(error))
+    text = mask_text(str(error)).strip()
     if isinstance(error, ContractError):  # of a process that said more
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -23,7 +23,7 @@ from congruence.tasks.embeddings.addresses import StoreAddress
 from congruence.tasks.embeddings.store import EmbeddingStore, open_store_cached
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.predictions import PredictionsError, forget, read_predictions
-from congruence.tasks.models.worker import PredictionReport, ServedVersion, predict_shards
+from congruence.tasks.models.worker import PredictionReport, ServedVersion, predict_shards, refused_in_shards
 
 BLOCK_ROWS = 2**16
 FEWEST_ROWS = 2**11  # of a block, below which reading it and adding it up would show
@@ -101,6 +101,11 @@ class EvaluatedRows:
         """Have a version predict the valid rows of ``shards`` into the store, where they are not kept yet."""
         kept = self.predictions[version]
         return predict_shards(kept.address, kept.served, self.split, shards, [self._mask(shard) for shard in shards])
+
+    def refused(self, version: str, shards: Sequence[Shard]) -> dict[int, str]:
+        """The valid rows of ``shards`` that a version gives no prediction for, and why, by row of the split."""
+        served = self.predictions[version].served
+        return refused_in_shards(served, self.split, shards, [self._mask(shard) for shard in shards])
 
     def all_predictive(self, version: str) -> Distribution:
         """The predictions of a version at the valid rows."""

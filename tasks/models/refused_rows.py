@@ -42,10 +42,46 @@ def naming_the_row(ask: Ask, frame: pd.DataFrame, keys: Callable[[int], str], er
     first, last = int(found.index[0]), int(found.index[-1])
     if len(found) > 1:
         return ContractError(f"{reason}; it is one of the rows {first} to {last} of the split")
-    row = f"row {first} of the split (key {keys(first)!r})"
-    text, named = _FIRST_ROW.subn(row, _ONE_OF_ONE.sub("", str(reason)), count=1)
+    return ContractError(_of_row(reason, f"row {first} of the split (key {keys(first)!r})"))
+
+
+def refused_rows(ask: Ask, frame: pd.DataFrame) -> dict[int, str]:
+    """The rows of ``frame`` that a version cannot take by themselves, and why, by row of the split.
+
+    Args:
+        ask: predicts rows, and counts them from 0 in its errors.
+        frame: the rows, its index their numbers in the split.
+
+    Raises:
+        ContractError: what ``ask`` raised, where rows are refused together alone, it answers to none within its time
+            limit, or the search has taken five minutes.
+    """
+    begun = time.monotonic()
+    found: dict[int, str] = {}
+    parts, refusals = [frame], []
+    while parts:
+        part = parts.pop()
+        error = _refusal(ask, part) if len(part) else None
+        if error is None:
+            continue
+        if _WITHOUT_ANSWER in str(error) or time.monotonic() - begun > _SECONDS:
+            raise error
+        refusals.append(error)
+        if len(part) == 1:
+            found[int(part.index[0])] = _of_row(error, "this row")
+            continue
+        half = len(part) // 2
+        parts += [part.iloc[half:], part.iloc[:half]]
+    if refusals and not found:
+        raise refusals[0]
+    return dict(sorted(found.items()))
+
+
+def _of_row(error: ContractError, row: str) -> str:
+    """``error`` of one row that was asked alone, with ``row`` for it."""
+    text, named = _FIRST_ROW.subn(row, _ONE_OF_ONE.sub("", str(error)), count=1)
     text = re.sub(r"; rows are counted from row \d+ of the split", "", text)
-    return ContractError(text if named else f"{text}; it is {row}")
+    return text if named else f"{text}; it is {row}"
 
 
 def _smallest(ask: Ask, frame: pd.DataFrame) -> tuple[pd.DataFrame, ContractError | None]:

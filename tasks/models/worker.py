@@ -25,7 +25,7 @@ from congruence.tasks.models.contract_rows import contract_rows, model_frame
 from congruence.tasks.models.encoding import describe
 from congruence.tasks.models.isolated import IsolatedModel
 from congruence.tasks.models.predictions import concatenate, pending, remove_damaged, write_range
-from congruence.tasks.models.refused_rows import naming_the_row
+from congruence.tasks.models.refused_rows import naming_the_row, refused_rows
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.models.settings import PredictSettings
 from congruence.tasks.runtime.errors import SettingsError
@@ -146,6 +146,24 @@ def predict_missing(
         _predict_range(address, model, split, group, [masks[shard.start] for shard in group], progress)
         for group in _ranges(shards)
     )
+
+
+def refused_in_shards(
+    served: ServedVersion, split: Split, shards: Sequence[Shard], valid: Sequence[Array]
+) -> dict[int, str]:
+    """The valid rows of ``shards`` that the version gives no prediction for, and why, by row of the split.
+
+    To run on a worker.
+
+    Raises:
+        ContractError: see ``refused_rows``; or the version cannot be loaded.
+        MlflowException: MLflow does not answer.
+    """
+    model = warm_model(served)
+    found: dict[int, str] = {}
+    for shard, mask in zip(shards, valid, strict=True):
+        found |= refused_rows(model.predict, _valid_rows(split, shard, mask))
+    return found
 
 
 def try_contract(served: ServedVersion, split: Split, *, missing: bool = False) -> ContractReport:

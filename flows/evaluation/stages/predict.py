@@ -83,6 +83,25 @@ def predict_task(
     return rows.predict(version.label, shards).rows
 
 
+@task(
+    name="find refused rows",
+    task_run_name="rows of {rows.split.name} that {version.label} refuses, shards {first}-{last}",
+    cache_policy=NO_CACHE,
+    tags=["congruence-predict"],
+)
+def refused_task(
+    version: ModelVersion,
+    rows: EvaluatedRows,
+    shards: list[Shard],
+    first: int,  # noqa: ARG001 - part of the run's name
+    last: int,  # noqa: ARG001
+    settings: EvaluationSettings,
+) -> dict[int, str]:
+    """The valid rows of some shards that one version gives no prediction for, and why."""
+    use_tracking(settings.tracking)
+    return rows.refused(version.label, shards)
+
+
 def check(
     settings: EvaluationSettings, rows: EvaluatedRows, versions: list[ModelVersion]
 ) -> tuple[dict[str, ServedVersion], dict[str, str]]:
@@ -125,3 +144,22 @@ def predict(settings: EvaluationSettings, rows: EvaluatedRows, versions: list[Mo
                 failures.setdefault(version.label, reason)
             advance(sum(shard.rows for shard in group))
     return failures
+
+
+def refused(settings: EvaluationSettings, rows: EvaluatedRows, version: ModelVersion) -> dict[int, str]:
+    """The valid rows that a version gives no prediction for, asked one by one in the end, and why, by row of the split.
+
+    Raises:
+        ContractError: it refuses rows together alone, or all of them as far as it was asked.
+    """
+    groups = groups_of_shards(rows.split.shards, sum(flow_client().nthreads().values()))
+    found: dict[int, str] = {}
+    with stage(f"finding rows of {rows.split.name} that {version.label} refuses", rows.split.rows) as advance:
+        futures = {
+            refused_task.submit(version, rows, group, group[0].index, group[-1].index, settings): group
+            for group in groups
+        }
+        for future in as_completed(list(futures)):
+            found |= future.result()
+            advance(sum(shard.rows for shard in futures[future]))
+    return dict(sorted(found.items()))

@@ -32,8 +32,15 @@ from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.contract_rows import contract_rows
 from congruence.tasks.models.failures import as_model_failure
 from congruence.tasks.models.predictions import pending, read_predictions
+from congruence.tasks.models.refused_rows import refused_rows
 from congruence.tasks.models.registry import list_versions
-from congruence.tasks.models.worker import ServedVersion, predict_shards, try_contract, warm_model
+from congruence.tasks.models.worker import (
+    ServedVersion,
+    predict_shards,
+    refused_in_shards,
+    try_contract,
+    warm_model,
+)
 
 EXAMPLE = pd.DataFrame({"a": np.linspace(0, 1, 8), "b": np.linspace(1, 2, 8)})
 Served = Callable[..., ServedVersion]
@@ -438,3 +445,27 @@ def test_a_version_that_kills_every_worker_is_named_and_a_lost_worker_is_not() -
     assert as_model_failure(ConnectionError("comm closed"), "angle/3", (0, 9)) is None
     own = ContractError("angle/3: no")
     assert as_model_failure(own, "angle/3", (0, 9)) is own
+
+
+def test_all_rows_that_a_version_refuses_are_found_and_the_others_stay(
+    registry: str, split: Split, served: Served
+) -> None:
+    def refuses(frame: pd.DataFrame) -> Normal:
+        if frame["a"].between(0.3, 0.35).any() or _thirty_sixth(frame).any():
+            raise ValueError("no exposure")
+        return normal(frame)
+
+    log(registry, refuses)
+    valid = np.arange(split.rows) % 4 != 1
+    found = refused_in_shards(served(), split, split.shards, masks(split, valid))
+    assert list(found) == [15, 16, 36]
+    assert found[36].endswith(": predict failed on this row: ValueError: no exposure")
+
+
+def test_rows_that_are_refused_together_alone_are_none_to_leave_out() -> None:
+    def ask(frame: pd.DataFrame) -> Any:
+        if len(frame) > 1:
+            raise ContractError("one row at a time")
+
+    with pytest.raises(ContractError, match="one row at a time"):
+        refused_rows(ask, pd.DataFrame({"a": range(4)}))
