@@ -205,6 +205,7 @@ class Split(PreparedCongruence):
         keys: Any | None = None,
         withhold: Any | None = None,
         groups: Any | None = None,
+        time: Any | None = None,
         output_kernel: Kernel | None = None,
         seed: int = 0,
     ) -> InputScores:
@@ -221,6 +222,7 @@ class Split(PreparedCongruence):
             keys: names of the inputs.
             withhold: a share such as 0.05 or "5 %", or levels such as {"unusual": "1 %", "wrong": "5 %"}, the default.
             groups: one value a row of the split: rows of one value may depend on each other.
+            time: one sortable value a row of the split: rows near in time may depend on each other.
             output_kernel: k_Y of the CCE.
             seed: of folds, hold-out and draws.
 
@@ -236,6 +238,7 @@ class Split(PreparedCongruence):
             columns=table,
             withhold=withhold,
             groups=groups,
+            time=time,
             output_kernel=output_kernel,
             seed=seed,
         )

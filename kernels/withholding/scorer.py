@@ -19,6 +19,8 @@ from congruence.kernels.congruence.test import (
     simulated_errors,
     tested_smoother,
 )
+from congruence.kernels.dependence.blocks import RowDependence
+from congruence.kernels.dependence.scores import version_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.spectrum import GramSpectrum, SpectralSmoother
@@ -176,6 +178,7 @@ def input_scorer(
     columns: pd.DataFrame | None = None,
     withhold: Any | None = None,
     groups: Any | None = None,
+    time: Any | None = None,
     output_kernel: Kernel | None = None,
     keys: Any | None = None,
     draws: int | None = None,
@@ -191,13 +194,15 @@ def input_scorer(
         columns: what the rows are in their table, (n, c).
         withhold: a share of the inputs, levels, or None for the default; see ``WithholdingRule.of``.
         groups: one value a row: rows of one value may depend on each other.
+        time: one sortable value a row: runs of rows that are near in time are taken as groups, where none are given.
         output_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)).
         keys: names of the rows, for the randomised PIT.
         draws: simulated splits; see ``congruence_test``.
         seed: of folds, hold-out and draws.
 
     Raises:
-        InvalidInputError: targets, laws or rows that do not fit the split; or fewer than 40 rows.
+        InvalidInputError: targets, laws or rows that do not fit the split; fewer than 40 rows; or
+            fewer than ten runs of time.
     """
     rule = WithholdingRule.of(withhold)
     if split.query is not None:
@@ -205,6 +210,9 @@ def input_scorer(
     n = split.operator.n
     y = require_targets(y, "y", n)
     groups = require_groups(groups, n)
+    if groups is None and time is not None:
+        runs = version_blocks(RowDependence.of(n, time=time), y, predictive)
+        groups = None if runs is None else runs.labels
     raw = to_numpy(split.operator.rows(np.arange(n)) if raw is None else require_matrix(raw, "raw"))
     if len(raw) != n:
         raise InvalidInputError(f"raw: {len(raw)} rows for {n} of the split; give the same rows")

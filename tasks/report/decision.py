@@ -8,7 +8,7 @@ from typing import Literal
 
 from congruence.kernels.conditional_calibration.wording import p_value_in_words
 from congruence.tasks.scores.correction import CorrectionPreview
-from congruence.tasks.scores.evaluation import AS_IF_TRUE, Metric, cce_status
+from congruence.tasks.scores.evaluation import AS_IF_TRUE, CORRELATED, Metric, cce_status
 from congruence.tasks.scores.meanings import significant
 from congruence.tasks.scores.names import EFFECTS
 
@@ -45,6 +45,10 @@ def decision(metrics: Mapping[str, Metric], preview: CorrectionPreview | None) -
         return Decision("unknown", "Not judged", "CCE was not measured.")
     if status == AS_IF_TRUE:
         return Decision("use", "Use", "Nothing in these rows contradicts the version.")
+    if status == CORRELATED:
+        return Decision(
+            "unknown", "Not judged", "Nor is a correction: both took rows as independent."
+        )
     skill = metrics.get("crps_skill")
     if skill is not None and (skill.value if skill.high is None else skill.high) <= 0.0:
         return Decision("do not use", "Do not use", "It scores no better than predicting the same law for every row.")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from congruence.tasks.scores.evaluation import NOT_AS_IF_TRUE, NOT_CALIBRATED, Metric, cce_status
+from congruence.tasks.scores.evaluation import CORRELATED, NOT_AS_IF_TRUE, NOT_CALIBRATED, Metric, cce_status
 
 Better = Literal["lower", "higher", "neither"]
 
@@ -310,7 +310,8 @@ def _verdict(metrics: Mapping[str, Metric], mean: Metric, expected: Metric | Non
     said = f"CCE {significant(mean.value)} is {status}"
     if expected is not None and expected.low is not None and expected.high is not None:
         low, high = significant(expected.low), significant(expected.high)
-        return f"{said}: {significant(expected.value)} [{low}, {high}]"
+        of_true = "; if they were independent, a true version would have" if status == CORRELATED else ":"
+        return f"{said}{of_true} {significant(expected.value)} [{low}, {high}]"
     return said if floor is None else f"{said} (root expected square if true {significant(floor.value)})"
 
 

@@ -174,7 +174,7 @@ def method_of(calibration: VersionCalibration) -> str:
     if test.null == "gaussian":
         return f"Tested against {test.draws:,} draws of the null in its gaussian limit, the limit of many rows."
     where = "" if calibration.rows is None else f"on {calibration.rows:,} rows drawn at random "
-    return f"Tested {where}against {test.draws:,} draws of the null, which is exact at any number of rows."
+    return f"Tested {where}against {test.draws:,} draws of the null, which is exact at any number of independent rows."
 
 
 def with_inference(

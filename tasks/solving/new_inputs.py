@@ -55,7 +55,7 @@ def score_new_inputs(
         columns, new_columns = (
             table[rows.valid].reset_index(drop=True) for table, rows in zip(pictures, (known, asked), strict=True)
         )
-    y, groups = known.all_targets(), known.split.design().groups
+    y, design = known.all_targets(), known.split.design().rows(known.valid)
     scorer = input_scorer(
         prepared,
         y,
@@ -63,7 +63,8 @@ def score_new_inputs(
         raw=raw,
         columns=columns,
         withhold=withhold,
-        groups=None if groups is None else groups[known.valid],
+        groups=design.groups,
+        time=design.time,
         output_kernel=resolved_output_kernel(protocol, y, x, prepared),
         keys=_keys(known),
         seed=seed,

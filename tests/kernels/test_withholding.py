@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.signal import lfilter
 
 from congruence.kernels import RBF, InvalidInputError, MultivariateNormal, Normal, Poisson, Samples, Uniform, prepare
+from congruence.kernels.dependence.blocks import RowDependence
+from congruence.kernels.dependence.scores import version_blocks
 from congruence.kernels.scores import crps, negative_log_likelihood
 from congruence.kernels.withholding.input_scores import COLUMNS
 from congruence.kernels.withholding.judgement import CCE, SPREAD, SUPPORT
@@ -226,6 +229,24 @@ def test_columns_keys_and_groups_are_passed_on():
     )
     assert found.to_frame()["key"].tolist() == ["k1", "k2", "k3"]
     assert found.reason[1].startswith("kind c: the split holds a and b; nearest rows ")
+
+
+def test_rows_near_in_time_are_held_out_and_counted_as_the_runs_that_they_form():
+    """In any order of the rows: times are values, not places."""
+    rng = np.random.default_rng(11)
+    n = 400
+    series = lfilter([1.0], [1.0, -0.6], rng.normal(size=(n, 3)) * 0.8, axis=0)
+    order = rng.permutation(n)
+    x, y, law = series[order, :2], series[order, 2], Normal(np.zeros(n), np.ones(n))
+    split = prepare(x, input_kernel=RBF(0.5), regularization=1e-3)
+    runs = version_blocks(RowDependence.of(n, time=order), y, law)
+    assert runs is not None
+    alone, in_time, in_runs = (
+        split.score_inputs(x[:5], y, law, withhold=0.3, **given)
+        for given in ({}, {"time": order}, {"groups": runs.labels})
+    )
+    assert in_time.judgement.losses == in_runs.judgement.losses != alone.judgement.losses
+    np.testing.assert_array_equal(in_time.support.p_values, in_runs.support.p_values)
 
 
 def test_rules_and_what_is_no_rule():
