@@ -46,9 +46,7 @@ def decision(metrics: Mapping[str, Metric], preview: CorrectionPreview | None) -
     if status == AS_IF_TRUE:
         return Decision("use", "Use", "Nothing in these rows contradicts the version.")
     if status == CORRELATED:
-        return Decision(
-            "unknown", "Not judged", "Nor is a correction: both took rows as independent."
-        )
+        return Decision("unknown", "Not judged", "The tests, and the trial of a correction, took rows as independent.")
     skill = metrics.get("crps_skill")
     if skill is not None and (skill.value if skill.high is None else skill.high) <= 0.0:
         return Decision("do not use", "Do not use", "It scores no better than predicting the same law for every row.")
