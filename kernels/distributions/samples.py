@@ -14,7 +14,7 @@ from congruence.kernels.arrays import Array, require_finite, to_numpy
 from congruence.kernels.distributions import moments
 from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
-from congruence.kernels.distributions.vectors import as_vectors, energy_score, refuse
+from congruence.kernels.distributions.vectors import as_vectors, energy_score, mean_distance, refuse
 from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
@@ -177,7 +177,7 @@ class Samples(Distribution):
         compare; it may be slightly negative. For vectors the fair energy score.
         """
         if self.values.ndim == 3:
-            return energy_score(self.values, as_vectors(y, len(self), self.dimension), fair=True)
+            return energy_score(self.values, as_vectors(y, len(self), self.dimension), self._apart)
         y, columns = align(y, len(self))
         y = y if columns else y[:, None]
         size = self.values.shape[1]
@@ -187,6 +187,11 @@ class Samples(Distribution):
         deviation = np.stack([np.mean(np.abs(self._sorted - column[:, None]), axis=1) for column in y.T], axis=1)
         scores = deviation - half_difference[:, None]
         return np.asarray(scores if columns else scores[:, 0])
+
+    @cached_property
+    def _apart(self) -> Array:
+        """Mean distance of two different draws of a row, vectors, (n,)."""
+        return mean_distance(self.values, fair=True)
 
     def knots(self) -> Array:
         """See Distribution: the samples."""

@@ -31,20 +31,32 @@ def as_vectors(y: Any, n: int, dimension: int) -> Array:
     return array
 
 
-def energy_score(draws: Array, y: Array, *, fair: bool) -> Array:
-    """E |Y - y| - E |Y - Y'| / 2 with Euclidean norms, from draws (n, l, q) and y (n, q): (n,).
+def energy_score(draws: Array, y: Array, apart: Array) -> Array:
+    """E |Y - y| - E |Y - Y'| / 2 with Euclidean norms, from draws (n, l, q), y (n, q) and ``mean_distance``: (n,).
 
-    The CRPS of vectors (Gneiting and Raftery 2007, equation 22), exact for the empirical law of the draws; or, if
-    ``fair``, unbiased for the law behind them: pairs of two different draws alone count. One draw has no pairs.
+    The CRPS of vectors (Gneiting and Raftery 2007, equation 22).
+    """
+    n, size, dimension = draws.shape
+    to_target = np.empty(n)
+    block = max(1, BLOCK_ENTRIES // (size * dimension))
+    for start in range(0, n, block):
+        rows = slice(start, start + block)
+        to_target[rows] = np.linalg.norm(draws[rows] - y[rows, None, :], axis=2).mean(axis=1)
+    return np.asarray(to_target - 0.5 * apart)
+
+
+def mean_distance(draws: Array, *, fair: bool) -> Array:
+    """E |Y - Y'| of draws (n, l, q), shape (n,).
+
+    Exact for the empirical law of the draws, or, if ``fair``, unbiased for the law behind them: pairs of two different
+    draws alone count. One draw has no pairs.
     """
     n, size, dimension = draws.shape
     result = np.empty(n)
     correction = size / max(size - 1, 1) if fair else 1.0
     block = max(1, BLOCK_ENTRIES // (size * size * dimension))
     for start in range(0, n, block):
-        rows = slice(start, start + block)
-        values = draws[rows]
-        to_target = np.linalg.norm(values - y[rows, None, :], axis=2).mean(axis=1)
+        values = draws[start : start + block]
         apart = np.linalg.norm(values[:, :, None, :] - values[:, None, :, :], axis=3).mean(axis=(1, 2))
-        result[rows] = to_target - 0.5 * correction * apart
+        result[start : start + block] = correction * apart
     return result
