@@ -351,7 +351,7 @@ def sparse_counts(rng: np.random.Generator, x: np.ndarray, fault: np.ndarray) ->
 @family("two targets, off by a spread, 3,000 rows", 3000, 2)
 def vectors(rng: np.random.Generator, x: np.ndarray, fault: np.ndarray) -> Any:
     mean, scale = means(x)
-    law = MultivariateNormal(np.stack([mean, -mean], axis=1), np.stack([scale**2, scale**2], axis=1))
+    law = MultivariateNormal(np.stack([mean, -mean], axis=1), np.stack([scale, scale], axis=1))
     return law, law.mean() + scale[:, None] * (rng.normal(size=(len(x), 2)) + fault[:, None])
 
 
