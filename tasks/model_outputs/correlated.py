@@ -26,7 +26,8 @@ def refuse_correlated(found: Any, rows: int) -> Law | None:  # noqa: ARG001 - a 
         UnreadableOutputError: it is; says how its draws, or its targets one by one, are evaluated.
     """
     package = type(found).__module__.split(".")[0]
-    of_ngboost = is_of(found, "ngboost") and hasattr(found, "cov_inv")
+    # NGBoost's other laws answer None for what they do not have.
+    of_ngboost = is_of(found, "ngboost") and getattr(found, "cov_inv", None) is not None
     if not of_ngboost and not (package in _PACKAGES and _NAMES & set(kinds(found))):
         return None
     name = "MultivariateNormal" if of_ngboost else type(found).__name__  # NGBoost calls the class MVN
