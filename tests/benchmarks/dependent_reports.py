@@ -176,9 +176,9 @@ def reports(folder: Path) -> None:
     finally:
         browser.close()
     with Image.open(folder / "whole.png") as shot:
-        shot = shot.crop((0, 0, shot.width, end))
-        height = round(shot.height * DRAWN_WIDTH / shot.width)
-        small = shot.convert("RGB").resize((DRAWN_WIDTH, height), Image.Resampling.LANCZOS)
+        top = shot.crop((0, 0, shot.width, end))
+        height = round(top.height * DRAWN_WIDTH / top.width)
+        small = top.convert("RGB").resize((DRAWN_WIDTH, height), Image.Resampling.LANCZOS)
         small.quantize(COLOURS).save(folder / f"{folder.name}.png", optimize=True)
 
 
