@@ -145,10 +145,12 @@ class LocalReading:
 
     def columns(self, level: float = 0.05) -> dict[str, Array]:
         """The columns of ``to_frame``, (m,) each, for tables and stores."""
+        significant = self.significant(level)
         return {
             **{f"{PREFIX}{order}": self.ratios[:, j] for j, order in enumerate(ORDERS)},
             f"{PREFIX}q_value": self.q_values,
-            f"{PREFIX}fault": np.where(self.significant(level), self.names, ""),
+            # Of five texts, each of which is held once: a reference to it is all that a row takes.
+            f"{PREFIX}fault": np.array(["", *ORDERS], dtype=object)[np.where(significant, self.dominant + 1, 0)],
             f"{PREFIX}shift": self.shift,
             f"{PREFIX}factor": self.factor,
         }

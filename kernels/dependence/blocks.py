@@ -213,10 +213,12 @@ def block_length(correlation: float, n: int) -> int:
 
 def lag_correlations(scores: Array) -> list[float]:
     """Lag-1 correlation of each column of scores (n, r), in their order."""
-    centred = scores - scores.mean(axis=0)
-    total = np.sum(centred**2, axis=0)
-    products = np.sum(centred[1:] * centred[:-1], axis=0)
-    return [float(p / t) if t > 0 else 0.0 for p, t in zip(products, total, strict=True)]
+    found = []
+    for column, mean in zip(scores.T, scores.mean(axis=0), strict=True):
+        centred = column - mean
+        total = float(centred @ centred)
+        found.append(float(centred[1:] @ centred[:-1]) / total if total > 0.0 else 0.0)
+    return found
 
 
 def time_ranks(time: Any, n: int) -> Array:

@@ -61,7 +61,7 @@ def correlations(
         What each look found.
     """
     n = len(scores)
-    order = np.arange(n) if time is None else np.argsort(time_ranks(time, n), kind="stable")
+    order = slice(None) if time is None else np.argsort(time_ranks(time, n), kind="stable")
     ordered = np.asarray(scores, dtype=np.float64)[order]
     looks: list[tuple[str, Callable[[Array], Array]]] = [("row order" if time is None else "time", _lags)]
     for name, column in (groups or {}).items():

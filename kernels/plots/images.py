@@ -65,9 +65,9 @@ def extremes(
 
 def extreme_points(cce: Array, count: int = IMAGES) -> tuple[list[int], list[int]]:
     """The ``count`` points of highest CCE (worst first) and those of lowest (best first), which do not overlap."""
-    order = np.argsort(cce, kind="stable").tolist()
+    order = np.argsort(cce, kind="stable")
     count = min(count, len(order) // 2)
-    return order[::-1][:count], order[:count]
+    return order[::-1][:count].tolist(), order[:count].tolist()
 
 
 Strip = tuple[Sequence[Any], Sequence[str]]

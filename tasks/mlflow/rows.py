@@ -96,7 +96,7 @@ def _write(evaluation: Evaluation, folder: Path) -> str:
     tables = {ROWS_FILE: shared}
     if evaluation.influence is not None:
         keys = evaluation.influence[["key"]].reset_index(drop=True)
-        own = scores.loc[scores["valid"].to_numpy(bool), "key"].reset_index(drop=True)
+        own = evaluation.valid_scores["key"].reset_index(drop=True)
         if not keys["key"].equals(own):
             tables[REFERENCE_FILE] = keys
     digest = hashlib.sha256(f"{evaluation.split.digest}".encode())

@@ -87,7 +87,7 @@ def page_data(evaluation: Evaluation, *, pictures: Pictures) -> PageData:
         "title": evaluation.model.label,
         "rows": {"split": evaluation.split.rows, "valid": evaluation.split.valid_rows, "shown": len(chosen)},
         "numbers": rows.tolist(),
-        "keys": [str(key)[:LETTERS] for key in scores["key"].to_numpy()[chosen]],
+        "keys": [str(key)[:LETTERS] for key in scores["key"].iloc[chosen]],
         "columns": columns,
         "plane": _plane(evaluation, rows),
         "features": [] if features is None else [str(name) for name in features],

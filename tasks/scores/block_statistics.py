@@ -14,6 +14,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.resampling.aggregation import ScoreStatistics, sliced_statistics
 from congruence.kernels.streams import hashed_keys
+from congruence.tasks.data import Shard, Split
 from congruence.tasks.scores.summary import mean_columns, slice_groups, slice_rows, whole_columns
 
 BLOCK_ROWS = 2**16
@@ -84,7 +85,11 @@ class ScoreBlocks:
         return pd.DataFrame(table)
 
 
-def hashed_by_block(keys: pd.Series[Any]) -> Array:
-    """Numbers that stand for keys, (n,): texts are made of a block at a time."""
-    parts = [hashed_keys(keys.iloc[start : start + BLOCK_ROWS].to_numpy()) for start in range(0, len(keys), BLOCK_ROWS)]
-    return np.concatenate(parts) if parts else hashed_keys(keys.to_numpy())
+def hashed_by_block(split: Split, valid: Array) -> Array:
+    """Numbers that stand for the keys of the valid rows, (v,): texts are read a block at a time."""
+    parts = []
+    for start in range(0, split.rows, BLOCK_ROWS):
+        here = valid[start : start + BLOCK_ROWS]
+        keys = split.frame(Shard(0, start, len(here), ""), [split.key_column])[split.key_column].to_numpy()
+        parts.append(hashed_keys(keys[here]))
+    return np.concatenate(parts)

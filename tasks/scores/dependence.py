@@ -93,7 +93,7 @@ def correlated_rows(
     scores = dependence_scores(targets, predictive)
     if explained is not None:
         scores = scores - explained
-    named = {"key": keys, **{str(name): labels[name].to_numpy() for name in labels.columns}}
+    named = {"key": keys, **{str(name): labels[name] for name in labels.columns}}
     if embeddings is not None:
         named["identical inputs"] = np.unique(embeddings, axis=0, return_inverse=True)[1].reshape(-1)
     groups = {name: codes for name, values in named.items() if (codes := _few_together(values)) is not None}
@@ -111,7 +111,7 @@ def runs_looked_at(count: int) -> Array:
     return np.asarray((starts[:, None] + np.arange(size)).ravel())
 
 
-def _few_together(values: Array) -> Array | None:
+def _few_together(values: Array | pd.Series[Any]) -> Array | None:
     """Codes of a column that a few rows share each; None of one that all rows differ in, or that makes categories."""
     codes, distinct = pd.factorize(values)
     rows, count = len(codes), len(distinct)

@@ -24,7 +24,7 @@ def principal_axes(rows: EvaluatedRows) -> Array:
     mean = total / count
     _, axes = np.linalg.eigh(squares / count - np.outer(mean, mean))
     leading = axes[:, : -AXES - 1 : -1]
-    picture = np.full((len(rows.valid), max(2, leading.shape[1])), np.nan)
+    picture = np.full((len(rows.valid), max(2, leading.shape[1])), np.nan, dtype=np.float32)  # to look at
     places = np.flatnonzero(rows.valid)
     start = 0
     for block in range(len(rows.blocks)):

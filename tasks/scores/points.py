@@ -84,12 +84,10 @@ def score_version(
     valid, targets = rows.valid, rows.all_targets()
     predictive = rows.all_predictive(version.label)
     requested = requested_metrics(settings.metrics)
-    frame = with_design(row_frame(split, rows.reasons(), valid), split)
     dependence = rows.dependence()
-    keys = frame["key"] if valid.all() else frame.loc[valid, "key"]
     result, test, expected = measurement.result, measurement.test, measurement.expected
     calibration = measurement.calibration
-    hashed = hashed_by_block(keys)  # once: 1 s for a million texts
+    hashed = hashed_by_block(split, valid)  # once: 1 s for a million texts
     points = score_points(
         result, predictive, targets, seed=settings.seed, keys=hashed, test=test, calibration=calibration
     )
@@ -99,12 +97,10 @@ def score_version(
     regions = None
     if calibration is not None and calibration.regions is not None:
         regions = calibration.regions.named(numbers_of_inputs(split, features.loc[numbers[searched]]), searched)
-        points["calibration_region"] = np.array(regions.names)[regions.labels]
-    frame = with_scores(frame, points, valid)
-    labels = frame.loc[valid, split.settings.slices]
+        points["calibration_region"] = np.array(regions.names, dtype=object)[regions.labels]
+    labels = split.frame(Shard(0, 0, split.rows, ""), split.settings.slices)
+    labels = labels if valid.all() else labels.loc[valid]
     weights = rows.all_design().weight
-    if weights is not None:
-        frame[ROW_WEIGHT] = over_all_rows(weights, valid)
     inference = measurement.inference
     found = blocks_of_version(dependence, targets, predictive)
     averaged = blocks_of_means(dependence, points, predictive, targets)
@@ -112,6 +108,8 @@ def score_version(
     blocks = ScoreBlocks(requested, points, predictive, targets, resampled, weights)
     summary = congruence_metrics(result, test, expected, has_intervals=inference is None or not inference.refused)
     summary |= estimated_of(blocks.statistics(), settings.seed, averaged.blocks, has_intervals=not averaged.refused)
+    slices = blocks.slice_table(labels, floor_share(summary))
+    del blocks  # and with it the columns that it made of all rows
     summary |= other_metrics(requested, points, predictive, targets, settings.seed, weights, found)
     picture = principal_axes(rows)
     if "coverage" in requested:
@@ -146,6 +144,13 @@ def score_version(
             wrong = read_vector_targets(calibration, predictive, targets, names, summary, hashed, settings.seed)
     wrong = with_inference(wrong, inference, correlation)
     tried = _preview(settings, rows, protocol, requested, summary, targets, predictive, hashed, dependence)
+    del hashed, labels
+    # Texts of all rows, and after the numbers that are made of them a block at a time.
+    frame = with_design(row_frame(split, rows.reasons(), valid), split)
+    keys = frame["key"] if valid.all() else frame.loc[valid, "key"]
+    frame = with_scores(frame, points, valid)
+    if weights is not None:
+        frame[ROW_WEIGHT] = over_all_rows(weights, valid)
     return Evaluation(
         model=version,
         split=SplitSummary(split.name, split.digest, split.rows, int(valid.sum()), split.settings.target_name),
@@ -154,7 +159,7 @@ def score_version(
         scores=frame,
         predictive=predictive,
         targets=targets,
-        slices=blocks.slice_table(labels, floor_share(summary)),
+        slices=slices,
         embedding_map=picture,
         thumbnails=thumbnails(split) if encoder.input_kind == "image" else None,
         provenance=_provenance(settings, encoder, measurement)
@@ -182,11 +187,10 @@ def _coverage_risk(
         targets, predictive: of the valid rows.
         seed: of the rows drawn.
     """
-    components = pd.DataFrame(picture[numbers], index=numbers)
     if features.empty:
-        return coverage_risk(components, targets, predictive, seed)
+        return coverage_risk(pd.DataFrame(picture[numbers]), targets, predictive, seed)
     places = np.searchsorted(numbers, features.index.to_numpy())
-    inputs = pd.concat([features, components.iloc[places]], axis=1)
+    inputs = pd.concat([features, pd.DataFrame(picture[numbers[places]], index=features.index)], axis=1)
     return coverage_risk(inputs, targets[places], predictive[places], seed)
 
 
@@ -221,15 +225,18 @@ def with_design(frame: pd.DataFrame, split: Split) -> pd.DataFrame:
     return frame.assign(**{name: values for name, values in named.items() if values is not None})
 
 
-def with_scores(frame: pd.DataFrame, points: Mapping[str, Array], valid: Array) -> pd.DataFrame:
-    """``frame`` with the scores of its valid rows; where all are valid these are the arrays themselves, no copies."""
-    columns = {name: over_all_rows(values, valid) for name, values in points.items()}
+def with_scores(frame: pd.DataFrame, points: dict[str, Array], valid: Array) -> pd.DataFrame:
+    """``frame`` with the scores of its valid rows, which are taken out of ``points``, so that no column is held twice.
+
+    Where all rows are valid these are the arrays themselves, no copies.
+    """
+    columns = {name: over_all_rows(points.pop(name), valid) for name in list(points)}
     return pd.concat([frame, pd.DataFrame(columns, index=frame.index, copy=False)], axis=1)
 
 
 def over_all_rows(values: Array, valid: Array) -> Array:
     """Values of the valid rows in their places; NaN, or None for text, where a row is not valid."""
-    if values.dtype == np.float64 and valid.all():
+    if values.dtype in (np.float64, object) and valid.all():
         return values
     is_text = values.dtype.kind in "UO"
     column = np.full(len(valid), None if is_text else np.nan, dtype=object if is_text else np.float64)
@@ -251,7 +258,8 @@ def influence_table(result: CongruenceResult, keys: Array | pd.Series[Any]) -> p
     n = len(influence.squared)
     named = pd.Series(keys).reset_index(drop=True)
     names = named if len(named) == n else pd.Series(np.arange(n).astype(str))
-    return pd.DataFrame(dict(zip(INFLUENCE, (names, influence.squared, influence.root), strict=True)))
+    columns = dict(zip(INFLUENCE, (names, influence.squared, influence.root), strict=True))
+    return pd.DataFrame(columns, copy=False)
 
 
 def row_frame(split: Split, reasons: Mapping[int, str], valid: Array) -> pd.DataFrame:
@@ -291,17 +299,20 @@ def score_points(
     if calibration is not None:
         points |= calibration.columns()
     names = np.arange(len(targets)) if keys is None else keys
-    parts: dict[str, list[Array]] = {}
+    found: dict[str, Array] = {}
+    scored: dict[str, int] = {}
     for start in range(0, max(1, len(targets)), CHUNK_ROWS):
         chunk = slice(start, start + CHUNK_ROWS)
         scores = point_scores(predictive[chunk], targets[chunk])
         if targets.ndim == 1:
             scores["pit"] = pit_values(targets[chunk], predictive[chunk], seed=seed, keys=names[chunk])
         for name, values in scores.items():
-            parts.setdefault(name, []).append(values)
+            if name not in found:
+                found[name], scored[name] = np.empty((len(targets), *values.shape[1:]), values.dtype), 0
+            found[name][chunk] = values
+            scored[name] += len(values)
     # A score that a part of the rows does not have (a density, for example) is no column.
-    whole = {name: np.concatenate(values) for name, values in parts.items()}
-    return points | {name: values for name, values in whole.items() if len(values) == len(targets)}
+    return points | {name: values for name, values in found.items() if scored[name] == len(targets)}
 
 
 def summarise(
