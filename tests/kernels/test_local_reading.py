@@ -156,6 +156,7 @@ def test_known_faults_are_named_where_they_are_significant(
     assert np.mean(named[found]) >= 0.95
     assert set(reading.columns()["calibration_fault"][found & named]) == {kind}
     assert set(reading.columns()["calibration_fault"][~found]) <= {""}
+    assert len({id(text) for text in reading.columns()["calibration_fault"]}) <= 1 + len(ORDERS)
 
 
 def test_an_average_of_too_narrow_and_too_wide_is_not_taken_for_heavy_tails(

@@ -355,6 +355,8 @@ def test_regions_are_named_by_the_features_of_the_valid_rows(tmp_path: Path) -> 
     placed = over_all_rows(np.array(["spread", ""]), np.array([True, False, True]))
     assert placed.tolist() == ["spread", None, ""]
     np.testing.assert_array_equal(over_all_rows(np.array([1, 2]), np.array([True, False, True])), [1.0, np.nan, 2.0])
+    few = np.array(["spread", ""], dtype=object)[[0, 1, 1]]
+    assert over_all_rows(few, np.ones(3, bool)) is few
 
 
 def test_sentences_and_table_on_counts_with_many_zeros_agree_and_speak_of_counts() -> None:
