@@ -93,7 +93,7 @@ def correlated_rows(
     scores = dependence_scores(targets, predictive)
     if explained is not None:
         scores = scores - explained
-    named = {"key": keys, **{str(name): labels[name] for name in labels.columns}}
+    named: dict[str, Array | pd.Series[Any]] = {"key": keys, **{str(name): labels[name] for name in labels.columns}}
     if embeddings is not None:
         named["identical inputs"] = np.unique(embeddings, axis=0, return_inverse=True)[1].reshape(-1)
     groups = {name: codes for name, values in named.items() if (codes := _few_together(values)) is not None}
