@@ -39,7 +39,8 @@ class Correlation:
 
     def __str__(self) -> str:
         within = "lag 1: " if self.along in ("time", "row order") else f"within {self.along}: "
-        remedy = "`time:`" if self.along in ("time", "row order") else f"`groups: {self.along}`"
+        remedies = {"time": "`time:`", "row order": "`time:` or `groups:`"}
+        remedy = remedies.get(self.along, f"`groups: {self.along}`")
         return (
             f"rows are correlated ({within}{self.value:.2g}): p-values and intervals of independent rows do not hold; "
             f"name {remedy}"
