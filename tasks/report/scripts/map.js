@@ -74,6 +74,7 @@ function paints(column) {
 
 function drawMap() {
   const canvas = byId("map"), ratio = Math.min(2, devicePixelRatio || 1), width = canvas.clientWidth, height = Math.round(Math.min(0.72 * width, 460));
+  if (width === 0) return void setTimeout(drawMap, 100); // in a frame that is not shown yet, as MLflow's may be
   canvas.style.height = `${height}px`;
   canvas.width = width * ratio;
   canvas.height = height * ratio;
