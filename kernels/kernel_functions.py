@@ -16,7 +16,7 @@ import numpy as np
 
 from congruence.kernels.arrays import array_namespace
 from congruence.kernels.device_kernels import laplacian_tile
-from congruence.kernels.distances import NEAR, squared_distances
+from congruence.kernels.distances import squared_distances
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.product_forms import MaternForm, PolynomialForm, ProductForm, RBFForm
 
@@ -60,14 +60,6 @@ class Kernel(ABC):
         """The kernel as a function of x.z' and the norms of inputs of ``dimension`` features; None if it is none."""
         return None
 
-    def rounding(self, x: Any) -> float:
-        """c with |computed - exact| k(x_i, x_j) <= c u sqrt(k(x_i, x_i) k(x_j, x_j)) for all rows of x (n, d).
-
-        To first order in u, the unit roundoff of the arithmetic (Higham 2002, section 3.1, for the inner products, and
-        the slope of the kernel for what follows). By default for a kernel that is smooth in x.x' of inputs of norm 1.
-        """
-        return 8.0 * (float(as_columns(x).shape[1]) + 8.0)
-
     def __add__(self, other: Kernel) -> Kernel:
         return Sum((self, other))
 
@@ -102,18 +94,6 @@ def _offset(x: Any) -> Any | None:
     shifted = rows - center.astype(np.float64)
     before, after = (xp.median(xp.einsum("ij,ij->i", points, points)) for points in (rows, shifted))
     return center if float(after) < 0.5 * float(before) else None
-
-
-def _largest_norm(x: Any) -> float:
-    """max |x_i|."""
-    xp = array_namespace(x)
-    return float(xp.sqrt(xp.einsum("ij,ij->i", x, x).max()))
-
-
-def _distance_rounding(x: Any) -> float:
-    # |x|^2 - 2 x.z + |z|^2 errs by (d + 8) u (|x| + |z|)^2, with the rounding of inputs that may have been centred by
-    # as much as their length.
-    return 16.0 * (float(x.shape[1]) + 8.0) * _largest_norm(x) ** 2
 
 
 def _key(kernel: Kernel) -> str:
@@ -180,10 +160,6 @@ class RBF(_Stationary):
         """See Kernel."""
         return RBFForm(self.gamma)
 
-    def rounding(self, x: Any) -> float:
-        """See Kernel: exp(-t) has a slope of at most 1."""
-        return 4.0 + self.gamma * _distance_rounding(as_columns(x))
-
 
 class Laplacian(_Stationary):
     """exp(-gamma |x - x'|_1): the true L1 distance, whose square is not positive definite for d > 1."""
@@ -201,12 +177,6 @@ class Laplacian(_Stationary):
             return laplacian_tile(x, z, self.gamma)
         block *= -self.gamma
         return xp.exp(block, out=block)
-
-    def rounding(self, x: Any) -> float:
-        """See Kernel: differences lose nothing but what centring did, and t exp(-t) < 1."""
-        x = as_columns(x)
-        d = float(x.shape[1])
-        return 4.0 + d + 4.0 * self.gamma * float(np.sqrt(d)) * _largest_norm(x)
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,14 +210,6 @@ class Matern(_Value):
     def is_stationary(self) -> bool:
         """See Kernel."""
         return True
-
-    def rounding(self, x: Any) -> float:
-        """See Kernel: |dk / d(t^2)| <= 1/2; for nu = 1/2 a root of what is left where NEAR ends."""
-        x = as_columns(x)
-        if self.nu == 0.5:
-            steepest = 6.0 * _largest_norm(x) / (self.length_scale * float(np.sqrt(NEAR)))
-            return 8.0 + (float(x.shape[1]) + 8.0) * (1.0 + steepest)
-        return 8.0 + self.nu / self.length_scale**2 * _distance_rounding(x)
 
     def diagonal(self, x: Any) -> Any:
         """See Kernel."""
@@ -295,10 +257,6 @@ class Polynomial(_Value):
         x = as_columns(x)
         form = self.product_form(x.shape[1])
         return form.values((x * x).sum(axis=1) * form.scale)
-
-    def rounding(self, x: Any) -> float:
-        """See Kernel: gamma |x||z| + coef0 is at most the root of its values at (x, x) and (z, z)."""
-        return float(self.degree * (as_columns(x).shape[1] + 6))
 
 
 class Linear(Polynomial):
@@ -364,10 +322,6 @@ class Sum(_Composite):
             total = total + part.diagonal(x)
         return total
 
-    def rounding(self, x: Any) -> float:
-        """See Kernel: sum sqrt(k(x, x) k(z, z)) over parts is at most that of their sum (Cauchy-Schwarz)."""
-        return max(part.rounding(x) for part in self.parts) + len(self.parts)
-
 
 class Product(_Composite):
     """The product of kernels."""
@@ -385,7 +339,3 @@ class Product(_Composite):
         for part in self.parts[1:]:
             total = total * part.diagonal(x)
         return total
-
-    def rounding(self, x: Any) -> float:
-        """See Kernel."""
-        return sum(part.rounding(x) for part in self.parts) + len(self.parts)

@@ -198,17 +198,6 @@ class RegularizedGram:
         scale = None if self.scale is None else self.scale[indices]
         return np.asarray(times(scale, self.exact_gram(self.rows(indices))))
 
-    def rounding(self, query: Any | None = None) -> float:
-        """``Kernel.rounding`` of the reference points, or of them and query points; scaling adds its own."""
-        found = self._rounding
-        if query is not None:
-            found = max(found, self.kernel.rounding(moved(query, self.points.center)))
-        return found if self.scale is None else found + 4.0  # two more products, of factors that are rounded themselves
-
-    @cached_property
-    def _rounding(self) -> float:
-        return float(self.points.of_points(_rounding, self.kernel))
-
     def _placed(self, indices: Array | None) -> Any:
         """x[indices] as functions of blocks see them: moved to the center, in ``dtype``; all by default."""
         return self.points.of_points(_some, indices)
@@ -255,10 +244,6 @@ def _diagonal(points: TilePoints, kernel: Kernel) -> Any:
 
 def _norms(points: TilePoints) -> Any:
     return points.norms
-
-
-def _rounding(points: TilePoints, kernel: Kernel) -> float:
-    return kernel.rounding(points.x)
 
 
 def _exact_block(inputs: Any, query: Any, center: Any | None, kernel: Kernel) -> Array:

@@ -1,9 +1,9 @@
 """How far a product with the Gram matrix is from the exact one: what no residual of the computed matrix can see.
 
-A solver knows B - A Z for K as its arithmetic made it. The entries of that K err by rounding (Higham 2002, section 3.1)
-and, in single precision, by far less than what can be proven of them: |x||z| d u, where the digits of most sums cancel.
-So float64 products are bounded, and single-precision ones are compared with float64 ones at some of the points, made
-from the inputs as they were given.
+A solver knows B - A Z for K as its arithmetic made it. In double precision the sums and inner products of that K are
+bounded to first order (Higham 2002, section 3.1), for a kernel that is smooth in x.x'. In single precision far less is
+lost than can be proven: there products are compared with float64 ones at some of the points, made from the inputs as
+they were given.
 """
 
 from __future__ import annotations
@@ -62,10 +62,14 @@ class CheckedPoints:
 
     def largest(self, errors: Array) -> float:
         """|error at x| <= this times sqrt(k(x, x)) at every point, from the errors at the checked ones, (s, r)."""
-        norms = np.linalg.norm(errors, axis=1)
-        positive = self.roots > 0.0
-        share = float(np.max(norms[positive] / self.roots[positive], initial=0.0))
-        return share if self.complete else SAFETY * share
+        return largest_share(errors, self.roots, complete=self.complete)
+
+
+def largest_share(errors: Array, roots: Array, *, complete: bool) -> float:
+    """|error at x| <= this times sqrt(k(x, x)), from the errors (s, r) at points of such roots (s,), all or some."""
+    norms, positive = np.linalg.norm(errors, axis=1), roots > 0.0
+    share = float(np.max(norms[positive] / roots[positive], initial=0.0))
+    return share if complete else SAFETY * share
 
 
 def _chosen(diagonal: Array, n: int, norms: Array) -> Array:
@@ -79,11 +83,12 @@ def _chosen(diagonal: Array, n: int, norms: Array) -> Array:
     return np.union1d(longest, rng.choice(len(diagonal), count - len(longest), replace=False))
 
 
-def float64_rounding(operator: RegularizedGram, value: Array, constant: float) -> float:
+def float64_rounding(n: int, dimension: int, weighted: float) -> float:
     """|computed - exact| k(x)'Z <= this times sqrt(k(x, x)), for products in float64 with Z (n, r).
 
-    ``constant``: of ``Kernel.rounding``. The sum over n terms adds n u; both to first order in u.
+    Args:
+        n: terms of a sum.
+        dimension: of the inputs, whose inner products have so many.
+        weighted: sum of sqrt(k(x_i, x_i)) |Z_i|.
     """
-    roots = np.sqrt(np.asarray(operator.gram_diagonal(), dtype=np.float64))
-    weighted = float(roots @ np.linalg.norm(value, axis=1))
-    return UNIT * (constant + operator.n + 8.0) * weighted
+    return UNIT * (n + 8.0 * (dimension + 8.0) + 8.0) * weighted

@@ -18,7 +18,7 @@ from congruence.kernels.congruence.influence import CongruenceUncertainty
 from congruence.kernels.congruence.influence_sums import InfluenceWeights
 from congruence.kernels.congruence.outcome import CongruenceTest, judged
 from congruence.kernels.errors import BudgetError
-from congruence.kernels.gram.rounding import SAFETY, UNIT
+from congruence.kernels.gram.rounding import UNIT, float64_rounding, largest_share
 from congruence.kernels.gram.thin_products import product
 from congruence.kernels.mean_embeddings.gram import REFUSED_SHARE
 from congruence.kernels.row_blocks.scores import VersionAnswer
@@ -68,12 +68,10 @@ def certificate(
     value = (delta - product(corner, answer.weights[:, : answer.rank])) / shift
     residual = delta - scores.added["K Z"] - shift * value
     unread = float(np.linalg.norm(sampled_norms(residual, n)))
-    per_root = UNIT * (system.rounding + n + 8.0) * scores.added["weighted norms"]
+    per_root = float64_rounding(n, inputs.landmarks.shape[1], scores.added["weighted norms"])
     if inputs.dtype.itemsize == 4:
-        norms = np.linalg.norm(scores.added["rounded"] - scores.added["exact"], axis=1)
-        positive = system.checked_roots > 0.0
-        share = float(np.max(norms[positive] / system.checked_roots[positive], initial=0.0))
-        per_root += share if system.complete else SAFETY * share
+        errors = scores.added["rounded"] - scores.added["exact"]
+        per_root += largest_share(errors, system.checked_roots, complete=system.complete)
     squares = right_hand_sides.added["squares"]
     rounding = per_root * float(np.sqrt(n * system.mean_diagonal)) + 8.0 * UNIT * float(np.sqrt(squares))
     bounds = bounds_at_reference(

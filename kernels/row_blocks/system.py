@@ -38,7 +38,6 @@ class BlockSystem:
         checked: inputs at which products of single precision are compared with those of double, (s, d), uncentred.
         checked_roots: sqrt(k(x, x)) there.
         complete: whether there are no others.
-        rounding: ``Kernel.rounding`` of all inputs.
         eigenvalues, coordinates: of the whole spectrum and its C basis, for a ridge of the targets' own.
         targets: C'[1, y].
     """
@@ -51,7 +50,6 @@ class BlockSystem:
     checked: Array = field(repr=False)
     checked_roots: Array = field(repr=False)
     complete: bool
-    rounding: float
     eigenvalues: Array = field(repr=False)
     coordinates: Array = field(repr=False)
     targets: Array = field(repr=False)
@@ -152,7 +150,6 @@ def solved_system(inputs: BlockInputs, sums: BlockSums, checked: Array, checked_
         points,
         np.sqrt(np.asarray(inputs.kernel.diagonal(moved), dtype=np.float64)),
         len(points) == n,
-        inputs.kernel.rounding(moved),
         eigenvalues,
         coordinates,
         sums.added["targets"],

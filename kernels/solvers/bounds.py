@@ -82,7 +82,7 @@ class SystemBounds:
         value = solution.value[:, columns]
         read, unread = solution.residual_norm(columns) - solution.unread_norm(columns), solution.unread_norm(columns)
         per_root, kind = self._reference_rounding(rhs, value, solution, columns)
-        rounding = per_root * float(np.sqrt(self.operator.n)) * self._root_mean_diagonal  # of ||F||
+        rounding = per_root * float(np.linalg.norm(self._roots))  # of ||F||
         rounding += 8.0 * UNIT * float(np.linalg.norm(rhs))  # of B - n lambda Z
         if self.query is not None:
             at_query, query_kind = self._query_rounding(smoothed, value)
@@ -105,7 +105,7 @@ class SystemBounds:
     ) -> tuple[float, NormKind]:
         """Bound on |F_i| / sqrt(k(x_i, x_i)), F what rounding made of the residual, and how it is known."""
         passes = max(1, solution.iterations)  # each adds the rounding of its own step
-        proven = passes * float64_rounding(self.operator, value, self.operator.rounding())
+        proven = passes * self._float64_rounding(value)
         if _is_double(solution.dtype):
             return proven, "computed"
         checked = self._checked_reference
@@ -120,12 +120,16 @@ class SystemBounds:
 
     def _query_rounding(self, smoothed: Array, value: Array) -> tuple[float, NormKind]:
         """Bound on |computed - exact| k(x)'Z / sqrt(k(x, x)) at the query points, and how it is known."""
-        proven = float64_rounding(self.operator, value, self.operator.rounding(self.query))
+        proven = self._float64_rounding(value)
         if _is_double(self.operator.dtype):
             return proven, "computed"
         checked = self._checked_query
         errors = smoothed[checked.rows] - checked.gram @ value
         return proven + checked.largest(errors), "computed" if checked.complete else "sampled"
+
+    def _float64_rounding(self, value: Array) -> float:
+        weighted = float(self._roots @ np.linalg.norm(value, axis=1))
+        return float64_rounding(self.operator.n, self.operator.dimension, weighted)
 
     @cached_property
     def _checked_reference(self) -> CheckedPoints:
@@ -136,5 +140,6 @@ class SystemBounds:
         return CheckedPoints.of_query(self.operator, self.query)
 
     @cached_property
-    def _root_mean_diagonal(self) -> float:
-        return float(np.sqrt(np.mean(self.operator.gram_diagonal(), dtype=np.float64)))
+    def _roots(self) -> Array:
+        """sqrt(k(x_i, x_i)), (n,)."""
+        return np.sqrt(np.asarray(self.operator.gram_diagonal(), dtype=np.float64))
