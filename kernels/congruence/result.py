@@ -34,9 +34,9 @@ class CongruenceResult:
         solution_seconds: wall time of the solve that these values come from (shared by stacked versions).
         iterations: passes over the Gram matrix.
         uncertainty: standard errors and what each reference row contributes; None where it was not asked for.
-        bound_kind: how well the bounds are known. "computed": from a residual that was computed. "bound": proven,
-            without it. "sampled": from residuals or rounding errors at random points with a margin, which is not a
-            proof; so wherever a product with more than 256 points was made in single precision.
+        bound_kind: how well the bounds are known. "computed": from a residual that was computed. "sampled": from
+            residuals or rounding errors at random points with a margin, which is not a proof; so wherever a product
+            with more than 256 points was made in single precision.
         weights: what each point counts in means over them, (m,), of mean 1; None where they count equally.
     """
 

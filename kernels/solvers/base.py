@@ -14,13 +14,12 @@ from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.solvers.low_rank import LowRankInverse
 from congruence.kernels.streams import stream
 
-NormKind = Literal["computed", "bound", "sampled"]
-_FROM_STRONG_TO_WEAK: tuple[NormKind, ...] = ("computed", "bound", "sampled")
+NormKind = Literal["computed", "sampled"]
 
 
 def weakest_kind(kinds: Iterable[NormKind]) -> NormKind:
-    """The weakest of several ways to know a norm: sampled before a bound before computed."""
-    return max(kinds, key=_FROM_STRONG_TO_WEAK.index)
+    """The weakest of several ways to know a norm: one part that is sampled makes all of it so."""
+    return "sampled" if "sampled" in kinds else "computed"
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,8 @@ class Solution:
         seconds: wall time of this solve.
         projected_bytes: peak memory that the solver announced for its state and this solve.
         unread_norms: norms of the columns of the part of B - A Z that was not computed, (r,); None if there is none.
-        norm_kind: how ||B - A Z|| is known: computed, sampled (random rows, plus three standard errors) or a bound;
-            each for K as the arithmetic made it.
+        norm_kind: how ||B - A Z|| is known: computed, or sampled (random rows, plus three standard errors); either for
+            K as the arithmetic made it.
         dtype: of that arithmetic: the residual is known up to the rounding of K Z in it.
     """
 

@@ -242,7 +242,6 @@ _WIDTH = Meaning("width", "Mean width of that interval: narrow is good only if i
 
 CERTIFICATE_KINDS = {
     "computed": "Every part of it was computed.",
-    "bound": "It is proven.",
     "sampled": "Parts of it were read at random points and have a margin: an estimate, not a proof.",
 }
 """What the run's parameter ``certificate_kind`` says of ``cce_error_bound``."""

@@ -97,7 +97,6 @@ def test_how_a_bound_is_known_goes_with_it():
     kinds = {
         "computed": (x, ConjugateGradient(landmarks=50)),
         "sampled": (x, Nystrom(40, rows=60)),
-        "bound": (x, Nystrom(40, certificate="trace")),
     }
     for kind, (inputs, solver) in kinds.items():
         result = prepare(inputs, input_kernel=RBF(0.3), solver=solver).conditional_congruence_error(y, model)

@@ -142,7 +142,7 @@ def test_the_certificate_of_an_approximation_covers_a_point_that_its_landmarks_d
     x = np.concatenate([rng.normal(0.0, 0.1, size=(2000, 1)), [[50.0]]])
     y = np.append(rng.normal(size=2000), 5.0)
     predictive = Normal(np.zeros(2001), np.ones(2001))
-    blind = Nystrom(5, choice="uniform", certificate="trace")
+    blind = Nystrom(5, choice="uniform")
     exact = conditional_congruence_error(x, y, predictive, input_kernel=RBF(1.0), solver=Cholesky())
     result = conditional_congruence_error(x, y, predictive, input_kernel=RBF(1.0), solver=blind)
     prepared = prepare(x, input_kernel=RBF(1.0), solver=blind)

@@ -212,26 +212,16 @@ def test_what_a_broken_run_had_sampled_is_known_to_the_one_that_goes_on():
     assert whole.unread_norms[-1] > 0
 
 
-@pytest.mark.parametrize("certificate_kind", ["rows", "trace"])
 @pytest.mark.parametrize("rows", [140, 1024])
-def test_nystrom_states_an_error_that_holds(certificate_kind, rows):
+def test_nystrom_states_an_error_that_holds(rows):
     operator = RegularizedGram(inputs(600), RBF(0.05), 0.1)
     rhs = right_hand_sides(600)
-    solver = Nystrom(60, certificate=certificate_kind, rows=rows)
+    solver = Nystrom(60, rows=rows)
     solution = solver.solve(solver.prepare(operator), rhs)
     true = np.linalg.norm(rhs - dense(operator) @ solution.value)
     assert true <= solution.residual_norm() * (1 + 1e-6)
-    if certificate_kind == "rows":
-        assert solution.residual_norm() <= 2.0 * true
-        assert solution.norm_kind == ("computed" if rows == 1024 else "sampled")
-
-
-def test_trace_residual_is_the_trace():
-    operator = RegularizedGram(inputs(200), RBF(0.2), 0.1)
-    state = Nystrom(30).prepare(operator)
-    K, indices = RBF(0.2)(operator.x), state.inverse.indices
-    low_rank = K[:, indices] @ np.linalg.solve(K[np.ix_(indices, indices)], K[indices])
-    assert state.trace_residual() == pytest.approx(np.trace(K - low_rank), rel=1e-6)
+    assert solution.residual_norm() <= 2.0 * true
+    assert solution.norm_kind == ("computed" if rows == 1024 else "sampled")
 
 
 def test_nystrom_on_all_points_is_exact():
