@@ -25,7 +25,8 @@ from certificates import make_certificates
 
 def make(folder: Path, host: str = "postgres") -> None:
     """Every secret of compose.yaml in ``folder``; ``host`` is PostgreSQL's."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
     word = secrets.token_urlsafe
     password = _kept(folder / "postgres_password", word(24))
     database = f"postgres:{password}@{host}"

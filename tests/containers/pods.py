@@ -13,6 +13,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ from images import ROOT, Bases
 NETWORK, CLUSTER = f"{PROJECT}-pods", "congruence-exercise"
 IMAGE = "registry.example.org/congruence:0.1.0-cpu"
 SPLIT = "pods"
-SECRET = re.compile(r"^kubectl -n congruence create secret generic .*$", re.MULTILINE)
+SECRETS = "infra/kubernetes/secrets"
 DOMAIN = "congruence.svc.cluster.local"
 
 
@@ -45,7 +46,7 @@ def exercise(engine: Engine, tree: Path, bases: Bases, image: str) -> str:
     engine = replace(engine, variables={"CONTAINERS_CONF": str(settings)})
     with _network(engine) as play:
         _outside(engine, tree, bases)
-        for document in _secrets(tree):
+        for document in _manifests(tree, "secrets"):
             _keep(engine, document)
         for document in _manifests(tree):
             if document["kind"] == "PersistentVolumeClaim":
@@ -122,8 +123,8 @@ def _keep(engine: Engine, secret: dict[str, Any]) -> None:
     engine("secret", "create", name, "-", given=json.dumps(data))
 
 
-def _manifests(tree: Path) -> list[dict[str, Any]]:
-    command = ["kubectl", "kustomize", tree / "infra" / "kubernetes"]
+def _manifests(tree: Path, folder: str = "") -> list[dict[str, Any]]:
+    command = ["kubectl", "kustomize", tree / "infra" / "kubernetes" / folder]
     return list(yaml.safe_load_all(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
 
 
@@ -131,17 +132,11 @@ def _name(document: dict[str, Any]) -> tuple[str, str]:
     return document["kind"], document["metadata"]["name"]
 
 
-def _secrets(tree: Path) -> Iterator[dict[str, Any]]:
-    """The Secrets that the commands of infra/README.md make."""
-    for line in SECRET.findall((tree / "infra" / "README.md").read_text()):
-        command = [*line.split(), "--dry-run=client", "--output", "json"]
-        yield json.loads(subprocess.run(command, cwd=tree, capture_output=True, text=True, check=True).stdout)
-
-
 def _outside(engine: Engine, tree: Path, bases: Bases) -> None:
     """PostgreSQL with the databases and S3 with the bucket; the credentials name the server of the latter."""
-    infra, label = tree / "infra", ["--label", f"{PROJECT}=pods"]
-    credentials = infra / "secrets" / "aws_credentials"
+    infra, secrets, label = tree / "infra", tree / SECRETS, ["--label", f"{PROJECT}=pods"]
+    subprocess.run([sys.executable, infra / "make_secrets.py", secrets], check=True, capture_output=True)
+    credentials = secrets / "aws_credentials"
     if "endpoint_url" not in credentials.read_text():
         credentials.chmod(0o644)
         credentials.write_text(credentials.read_text() + "endpoint_url = http://s3:9000\nregion = us-east-1\n")
@@ -151,7 +146,7 @@ def _outside(engine: Engine, tree: Path, bases: Bases) -> None:
         for variable, value in services[name]["environment"].items():
             options += ["--env", f"{variable}={value}"]
         for secret in services[name]["secrets"]:
-            options += ["--volume", f"{infra / 'secrets' / secret}:/run/secrets/{secret}:ro"]
+            options += ["--volume", f"{secrets / secret}:/run/secrets/{secret}:ro"]
         if name == "postgres":
             options += [
                 "--volume",
@@ -266,7 +261,7 @@ def _settings(file: Path) -> dict[str, Any]:
 def _client(engine: Engine, tree: Path, files: Path) -> Iterator[Client]:
     """The exercise's own container on the pods' network: where versions are registered and results are read."""
     (files / "own.yaml").write_text(yaml.safe_dump(yaml.safe_load((tree / "infra/examples/compose.yaml").read_text())))
-    secrets, mounts = tree / "infra" / "secrets", {files / "own.yaml": "/etc/congruence/evaluation.yaml"}
+    secrets, mounts = tree / SECRETS, {files / "own.yaml": "/etc/congruence/evaluation.yaml"}
     variables = {
         "PYTHONPATH": f"{INSIDE}:{INSIDE}/tasks/embedding",
         "MLFLOW_TRACKING_URI": "http://mlflow:5000",

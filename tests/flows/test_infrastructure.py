@@ -35,6 +35,7 @@ INFRA = ROOT / "infra"
 KUBERNETES = INFRA / "kubernetes"
 MANIFESTS = sorted(KUBERNETES.glob("[!dk]*.yaml"))  # neither the operator's values nor the kustomization
 POD_CLUSTERS = sorted(KUBERNETES.glob("settings/cluster*.yaml"))
+SECRETS = yaml.safe_load((KUBERNETES / "secrets" / "kustomization.yaml").read_text())["secretGenerator"]
 VERSION = "1.37"
 SECRET = re.compile(r"PASSWORD|SECRET|TOKEN|_KEY|AUTH_STRING|DATABASE_CONNECTION|STORE_URI|CREDENTIALS")
 
@@ -305,14 +306,14 @@ def test_pods_are_valid_bounded_and_nobody_s_root(name: str, pod: dict[str, Any]
         assert "memory" in resources["limits"]
     kinds = {item["kind"] + " " + item["metadata"]["name"] for item in documents(*MANIFESTS)}
     (generated,) = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())["configMapGenerator"]
-    told = (INFRA / "README.md").read_text()
+    made = {item["name"] for item in SECRETS}
     for volume in pod.get("volumes", []):
         if "persistentVolumeClaim" in volume:
             assert f"PersistentVolumeClaim {volume['persistentVolumeClaim']['claimName']}" in kinds
         if "configMap" in volume:
             assert volume["configMap"]["name"] == generated["name"]
         if "secret" in volume:
-            assert f"create secret generic {volume['secret']['secretName']} " in told, "the page says how it is made"
+            assert volume["secret"]["secretName"] in made
     if "serviceAccountName" in pod:
         assert f"ServiceAccount {pod['serviceAccountName']}" in kinds
     validate = pytest.importorskip("kubernetes_validate").validate
@@ -335,8 +336,8 @@ def test_runs_take_prefect_s_login_from_a_secret_that_their_pods_have() -> None:
     given = {item["name"]: item["value"] for item in pod["containers"][0]["env"]}
     words = "PREFECT_INTEGRATIONS_KUBERNETES_WORKER_API_AUTH_STRING_SECRET_"
     name, key = given[f"{words}NAME"], given[f"{words}KEY"]
-    (command,) = re.findall(rf"create secret generic {name} .*", (INFRA / "README.md").read_text())
-    assert f"{key}=" in command
+    (made,) = (item for item in SECRETS if item["name"] == name)
+    assert key in {word.partition("=")[0] for word in made["files"]}
     (container,) = work_pool_job()["spec"]["template"]["spec"]["containers"]
     assert container["envFrom"] == [{"secretRef": {"name": name}}]
 
@@ -407,13 +408,22 @@ def test_every_file_that_the_pages_name_is_there() -> None:
     for page in pages:
         text = page.read_text()
         for named in set(re.findall(r"\binfra/[\w./-]*[\w/]", text)) - made:
-            assert (ROOT / named).exists() or named.startswith("infra/secrets"), (page.name, named)
+            assert (ROOT / named).exists() or "/secrets/" in f"{named}/", (page.name, named)
         for record in set(re.findall(r"`(\w+\.md)`", text)):
             assert (ROOT / "tests" / "benchmarks" / record).exists() or (INFRA / record).exists(), (page.name, record)
         for place in set(re.findall(r"`((?:kubernetes|clusters|settings|dask)/[\w./-]*)`", text)):
             assert (INFRA / place).exists() or (KUBERNETES / place).exists(), (page.name, place)
 
 
-def test_the_secrets_of_the_kubernetes_commands_are_those_that_are_made(secrets: Path) -> None:
-    named = set(re.findall(r"infra/secrets/(\w+)", (INFRA / "README.md").read_text()))
+def test_the_secrets_of_kubernetes_are_of_files_that_are_made(secrets: Path, tmp_path: Path) -> None:
+    named = {word.partition("=")[2] for item in SECRETS for word in item["files"]}
+    named |= set(re.findall(r"infra/(?:kubernetes/)?secrets/(\w+)", (INFRA / "README.md").read_text()))
     assert named <= {file.name for file in secrets.iterdir()}
+    if shutil.which("kubectl"):
+        shutil.copytree(secrets, tmp_path, dirs_exist_ok=True)
+        shutil.copy(KUBERNETES / "secrets" / "kustomization.yaml", tmp_path)
+        done = subprocess.run(["kubectl", "kustomize", str(tmp_path)], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert {item["metadata"]["name"] for item in yaml.safe_load_all(done.stdout)} == {
+            item["name"] for item in SECRETS
+        }
