@@ -82,7 +82,9 @@ def main() -> int:
     """Run the exercise."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=STEPS, choices=STEPS)
-    parser.add_argument("--kills", type=int, default=14, help="evaluations in which two containers are killed")
+    parser.add_argument(
+        "--kills", type=int, default=4, help="evaluations, of at most 14, in which two containers are killed"
+    )
     parser.add_argument("--former", default="HEAD~10", help="the commit from whose image the services are upgraded")
     parser.add_argument("--engine", choices=["docker", "podman"])
     parser.add_argument("--keep", type=Path, help="work in this folder and leave it, and what runs, as they are")

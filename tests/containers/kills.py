@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable
 
@@ -15,11 +14,12 @@ LONGEST = 900.0
 LOOK_SECONDS, SCHEDULE_SECONDS = 0.2, 60.0
 
 
-def plan(of_each: int = 2) -> list[list[tuple[str, str]]]:
-    """Every part in every stage, some kills an evaluation: one in an early stage, one in a late stage."""
-    early = list(itertools.product(STAGES[:2], PARTS))
-    late = list(itertools.product(STAGES[2:], PARTS[3:] + PARTS[:3]))
-    return [list(pair)[:of_each] for pair in zip(early, late, strict=True)]
+def plan() -> list[list[tuple[str, str]]]:
+    """Every part in every stage, two kills an evaluation; each part and each stage are in the first four."""
+    return [
+        [(STAGES[number % 2], PARTS[number % 7]), (STAGES[2 + number % 2], PARTS[(number + 4) % 7])]
+        for number in range(len(STAGES) * len(PARTS) // 2)
+    ]
 
 
 def evaluate(
