@@ -82,9 +82,7 @@ def main() -> int:
     """Run the exercise."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=STEPS, choices=STEPS)
-    parser.add_argument(
-        "--kills", type=int, default=4, help="evaluations, of at most 14, in which two containers are killed"
-    )
+    parser.add_argument("--kills", type=int, default=4, help="how many of 14 evaluations, each with two kills")
     parser.add_argument("--former", default="HEAD~10", help="the commit from whose image the services are upgraded")
     parser.add_argument("--engine", choices=["docker", "podman"])
     parser.add_argument("--keep", type=Path, help="work in this folder and leave it, and what runs, as they are")
@@ -92,7 +90,7 @@ def main() -> int:
     if arguments.keep:
         arguments.keep.mkdir(parents=True, exist_ok=True)
     folder = arguments.keep or scratch()
-    record = Record()
+    record, began = Record(), time.monotonic()
     deployment = None
     try:
         engine = find_engine(folder, arguments.engine)
@@ -125,7 +123,7 @@ def main() -> int:
             if deployment is not None:
                 deployment.down(volumes=True)
             shutil.rmtree(folder)
-    print(f"\n{'not ' if record.failed else ''}well: {record.failed} failed")
+    print(f"\n{'not ' if record.failed else ''}well: {record.failed} failed, {time.monotonic() - began:.0f} s")
     return 1 if record.failed else 0
 
 

@@ -260,21 +260,13 @@ def _settings(file: Path) -> dict[str, Any]:
 @contextmanager
 def _client(engine: Engine, tree: Path, files: Path) -> Iterator[Client]:
     """The exercise's own container on the pods' network: where versions are registered and results are read."""
-    (files / "own.yaml").write_text(yaml.safe_dump(yaml.safe_load((tree / "infra/examples/compose.yaml").read_text())))
-    secrets, mounts = tree / SECRETS, {files / "own.yaml": "/etc/congruence/evaluation.yaml"}
-    variables = {
+    infra, secrets = tree / "infra", tree / SECRETS
+    variables = yaml.safe_load((infra / "compose.yaml").read_text())["services"]["worker"]["environment"] | {
         "PYTHONPATH": f"{INSIDE}:{INSIDE}/tasks/embedding",
-        "MLFLOW_TRACKING_URI": "http://mlflow:5000",
-        "MLFLOW_TRACKING_USERNAME": "admin",
-        "MLFLOW_TRACKING_PASSWORD_FROM_FILE": "/run/secrets/mlflow_admin_password",
-        "PREFECT_API_URL": "http://prefect:4200/api",
-        "PREFECT_API_AUTH_STRING_FROM_FILE": "/run/secrets/prefect_login",
         "CONGRUENCE_WEBHOOK_SECRET_FROM_FILE": "/run/secrets/webhook_secret",
-        "AWS_SHARED_CREDENTIALS_FILE": "/run/secrets/aws_credentials",
-        "AWS_ENDPOINT_URL": "http://s3:9000",
-        "AWS_DEFAULT_REGION": "us-east-1",
     }
-    mounts |= {files: "/evaluations", ROOT / "tests": INSIDE, tree / "infra": "/infra"}
+    mounts = {files: "/evaluations", ROOT / "tests": INSIDE, infra: "/infra"}
+    mounts |= {infra / "examples" / "compose.yaml": "/etc/congruence/evaluation.yaml"}
     (worker,) = (each for each in _manifests(tree) if _name(each) == ("Deployment", "prefect-worker"))
     for item in worker["spec"]["template"]["spec"]["containers"][0]["env"]:
         if item["name"].startswith("PREFECT_INTEGRATIONS"):
