@@ -150,6 +150,35 @@ def test_the_pages_people_open(make_evaluation, server, settings, browser, tmp_p
 
 
 @pytest.mark.slow
+def test_the_artifact_view_draws_the_report_and_its_rows_open(make_evaluation, server, settings, browser):
+    """In a frame that may get its size after its scripts ran; with the score of the version in use."""
+    MlflowClient(server.uri).set_registered_model_alias("angle", "champion", "1")
+    in_use = make_evaluation(model=version(1), split="viewed")
+    log_evaluation(in_use, settings)
+    other = make_evaluation(model=version(2), scale=2.0, split="viewed")
+    run_id = log_evaluation(other, settings.model_copy(update={"report": True}))
+    experiment = MlflowClient(server.uri).get_run(run_id).info.experiment_id
+    browser.open(run_link(server.uri, experiment, run_id, "artifacts/report.html"))
+    (frame,) = browser.frames()
+    assert frame.wait("document.documentElement.dataset.ready === 'yes'")
+    painted = (
+        "(map => map.getContext('2d').getImageData(0, 0, map.width, map.height).data)(document.getElementById('map'))"
+    )
+    assert frame.wait(f"new Set({painted}).size > 10")
+    baseline = f"{in_use.metrics['crps_mean'].value:.3g} of angle/1, the baseline"
+    assert baseline in frame.evaluate("document.querySelector('.cards').textContent")
+    # In one go: MLflow loads its frame again whenever it draws the view around it.
+    opened = "document.getElementById('row-title').textContent"
+    row, title = frame.evaluate(
+        f"(button => (button.click(), [button.textContent, {opened}]))"
+        "(document.querySelector('#rows tbody tr:nth-child(2) button'))"
+    )
+    assert title.startswith(f"Row {row}: ")
+    assert frame.errors() == []
+    assert frame.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.slow
 def test_the_list_of_evaluations_opens_with_its_columns_and_charts(
     make_evaluation, server, settings, browser, tmp_path
 ):

@@ -120,6 +120,26 @@ def test_printed_nothing_is_cut_and_dark_is_light(browser: Browser, pages: dict[
     browser.call("Emulation.setEmulatedMedia", media="", features=[])
 
 
+def test_the_map_is_drawn_once_it_has_a_width_and_follows_it(browser: Browser, pages: dict[str, Path]) -> None:
+    """A sandboxed frame may be given its size after its scripts ran, and no window is resized then."""
+    hide = "const main = document.querySelector('main'); if (main) { main.hidden = true; seen.disconnect(); }"
+    hide = f"new MutationObserver((_, seen) => {{ {hide} }}).observe(document, {{childList: true, subtree: true}})"
+    added = browser.call("Page.addScriptToEvaluateOnNewDocument", source=hide)
+    look(browser, pages["report"])
+    browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=added["identifier"])
+    painted = (
+        "(map => map.width && new Set(map.getContext('2d').getImageData(0, 0, map.width, map.height).data).size > 10)"
+    )
+    painted += "(document.getElementById('map'))"
+    assert not browser.evaluate(painted)
+    browser.evaluate("document.querySelector('main').hidden = false")
+    assert browser.wait(painted, 20)
+    browser.evaluate("document.querySelector('main').style.width = '500px'")
+    assert browser.wait("document.getElementById('map').width === document.getElementById('map').clientWidth", 20)
+    assert browser.wait(painted, 20)
+    assert browser.evaluate("errors.join()") == ""
+
+
 def test_every_control_is_reached_by_keys(browser: Browser, pages: dict[str, Path]) -> None:
     """Whatever reacts to a click is a control or has a place in the order of the tab key, and a name."""
     look(browser, pages["report"])

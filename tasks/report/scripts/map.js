@@ -73,9 +73,9 @@ function paints(column) {
 }
 
 function drawMap() {
-  const canvas = byId("map"), ratio = Math.min(2, devicePixelRatio || 1), width = canvas.clientWidth, height = Math.round(Math.min(0.72 * width, 460));
-  if (width === 0) return void setTimeout(drawMap, 100); // in a frame that is not shown yet, as MLflow's may be
-  canvas.style.height = `${height}px`;
+  const canvas = byId("map"), ratio = Math.min(2, devicePixelRatio || 1), width = canvas.clientWidth, height = canvas.clientHeight;
+  map.width = width;
+  if (width === 0) return; // MLflow's frame may begin without a size: drawn when it has one, see startMap
   canvas.width = width * ratio;
   canvas.height = height * ratio;
   map.px = placed(map.x, 14, width - 14);
@@ -230,5 +230,7 @@ function startMap() {
     event.preventDefault();
   });
   listeners.push(drawMap);
-  onLook(drawMap);
+  for (const look of ["(prefers-color-scheme: dark)", "print"]) matchMedia(look).addEventListener("change", drawMap);
+  // Not the window's resize: a sandboxed frame may get its size after its scripts ran, without that event.
+  new ResizeObserver(() => canvas.clientWidth === map.width || drawMap()).observe(canvas);
 }

@@ -107,15 +107,3 @@ function startSelection() {
 // Colours are the style sheet's, so that drawings follow light, dark and print.
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 const isDark = () => matchMedia("(prefers-color-scheme: dark)").matches && !matchMedia("print").matches;
-const redraws = [];
-function onLook(redraw) {
-  redraws.push(redraw);
-}
-const redrawAll = () => redraws.forEach((redraw) => redraw());
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
-matchMedia("print").addEventListener("change", redrawAll);
-let waiting = 0;
-addEventListener("resize", () => {
-  clearTimeout(waiting);
-  waiting = setTimeout(redrawAll, 120);
-});
