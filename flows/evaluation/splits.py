@@ -11,7 +11,7 @@ from congruence.tasks.settings.evaluation import EvaluationSettings
 
 def open_planned(split: SplitSettings, settings: EvaluationSettings) -> Split:
     """The split, with its plan kept in the home folder: a later run only looks at the state of the files."""
-    return open_split(split, plans_folder(settings), settings.home_folder / "unpacked")
+    return open_split(split, plans_folder(settings))
 
 
 def require_splits(settings: EvaluationSettings) -> None:

@@ -148,9 +148,11 @@ def _in_home(home: ObjectStore, named: Named, predictions: bool) -> Iterator[Lef
     rules: dict[str, Callable[[str], tuple[str, str] | None]] = {
         "predictions": of_predictions,
         "solves": lambda _: ("iterates", "of solves that ended early"),
-        "plans": lambda key: None if Path(key).stem in indexed else ("indexes", "of splits or states of their files"),
+        "plans": lambda key: (
+            None if Path(key).name.partition(".")[0] in indexed else ("indexes", "of splits or states of their files")
+        ),
         "looks": of_looks,
-        "unpacked": lambda key: None if key.endswith("/lock") else ("unpacked arrays", key.split("/")[1][:16]),
+        "unpacked": lambda _: ("unpacked arrays", "of an earlier release"),
     }
     for folder, rule in rules.items():
         yield from _grouped(home, home.objects(folder), rule)

@@ -9,7 +9,7 @@ from PIL import Image
 
 from congruence.kernels.arrays import Array
 from congruence.tasks.data.errors import SplitError
-from congruence.tasks.data.stored_array import StoredArray
+from congruence.tasks.data.stored_arrays import StoredArray
 
 
 def arrow_type(array: StoredArray, name: str, location: str) -> Any:

@@ -1,10 +1,14 @@
 """Arrays side by side: the members of an .npz file, a folder of .npy files, a Zarr group. Row i of each is one row."""
 
 import posixpath
+import shutil
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,23 +16,23 @@ import pyarrow as pa
 
 from congruence.tasks.data.array_columns import arrow_type, to_arrow
 from congruence.tasks.data.errors import SplitError
-from congruence.tasks.data.files import file_state, joint_state
-from congruence.tasks.data.layouts import FileLayout
+from congruence.tasks.data.layouts import FileLayout, layout_name
 from congruence.tasks.data.locations import Location
-from congruence.tasks.data.npy_array import NpyArray
-from congruence.tasks.data.stored_array import StoredArray
+from congruence.tasks.data.stored_arrays import NpyArray, StoredArray, ZarrArray, zarr_store
 from congruence.tasks.data.tables import BATCH_BYTES, BATCH_ROWS, MOST_BATCH_ROWS, Table
-from congruence.tasks.data.zarr_array import ZarrArray, zarr_files, zarr_store
+from congruence.tasks.runtime.atomic_files import whole_file
+
+_PIECE_BYTES = 2**22
 
 
 class ArrayTable(Table):
     """Arrays of equal length as columns: vectors as lists, images (uint8, height x width [x channels]) as PNG."""
 
-    def __init__(self, location: str, folder: str, arrays: Mapping[str, StoredArray]) -> None:
+    def __init__(self, location: str, folder: str, rows: int, arrays: Mapping[str, StoredArray]) -> None:
         self.location = location
         self.folder = folder
+        self.rows = rows
         self._arrays = dict(arrays)
-        self.rows = _common_rows(arrays, location)
         self.schema = pa.schema([pa.field(name, arrow_type(array, name, location)) for name, array in arrays.items()])
 
     def batches(self, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
@@ -51,28 +55,32 @@ class ArrayTable(Table):
         return np.arange(self.rows)
 
 
-def open_arrays(location: Location, layouts: Sequence[FileLayout], copies: Path | None = None) -> Table:
-    """The table of arrays that were described before. ``copies``: see ``describe_npz``."""
+def open_arrays(location: Location, layouts: Sequence[FileLayout], folder: Path) -> Table:
+    """The table of arrays that were described before, with copies in ``folder``."""
     (layout,) = layouts
     arrays: dict[str, StoredArray] = {}
     for said in layout.arrays:
-        in_zarr = said["path"] is None
-        arrays[said["name"]] = ZarrArray.of(location, said) if in_zarr else NpyArray.of(location, said, copies)
-    folder = layout.path if location.is_folder() else location.filesystem._parent(layout.path)
-    return ArrayTable(location.uri, folder, arrays)
+        shape, dtype = tuple(said["shape"]), said["dtype"]
+        file = folder / said["copy"] if "copy" in said else said.get("file")
+        if file is None:
+            arrays[said["name"]] = ZarrArray(location, said["name"], shape, dtype)
+        else:
+            arrays[said["name"]] = NpyArray(file, shape, np.dtype(dtype), said["offset"])
+    parent = layout.path if location.is_folder() else location.filesystem._parent(layout.path)
+    return ArrayTable(location.uri, parent, layout.rows, arrays)
 
 
-def describe_npz(location: Location, path: str) -> FileLayout:
-    """The members of an .npz file. Stored ones are read in place.
-
-    Compressed ones are decompressed once, into the folder ``copies`` of whichever machine reads them; where there is no
-    such folder, from their start for every range of rows.
-    """
-    state = file_state(location.filesystem, path, location.is_local)
+def describe_npz(location: Location, path: str, state: str, folder: Path) -> FileLayout:
+    """The members of an .npz file, each copied to a .npy file in ``folder``, of which any rows can be read."""
+    arrays = []
     try:
         with location.filesystem.open(path, "rb") as stream, zipfile.ZipFile(stream) as archive:
-            names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-        arrays = {name: NpyArray.opened(location, path, f"{name}.npy") for name in names}
+            members = [name for name in archive.namelist() if name.endswith(".npy")]
+            for number, member in enumerate(members):
+                copy = f"{layout_name(path, state)}.{number}.npy"
+                _copy(partial(archive.open, member), folder / copy, f"{path}, member {member!r}")
+                array = NpyArray.opened(folder / copy, f"{path}/{member}")
+                arrays.append({"name": member.removesuffix(".npy"), "copy": copy, **_described(array)})
     except SplitError:
         raise
     except (zipfile.BadZipFile, ValueError, EOFError) as error:
@@ -80,19 +88,26 @@ def describe_npz(location: Location, path: str) -> FileLayout:
     return _layout(location, path, state, arrays)
 
 
-def describe_npy(location: Location, path: str) -> FileLayout:
-    """A folder, glob or file of .npy, each a column named by its file."""
-    paths = location.files((".npy",))
+def describe_npy(location: Location, path: str, state: str, folder: Path) -> FileLayout:
+    """A folder, glob or file of .npy, each a column named by its file; those elsewhere are copied to ``folder``."""
+    arrays: list[dict[str, Any]] = []
     try:
-        arrays = {posixpath.basename(one).removesuffix(".npy"): NpyArray.opened(location, one) for one in paths}
+        for number, file in enumerate(location.files((".npy",))):
+            name = posixpath.basename(file).removesuffix(".npy")
+            if location.is_local:
+                arrays.append({"name": name, "file": file, **_described(NpyArray.opened(file, file))})
+                continue
+            copy = f"{layout_name(path, state)}.{number}.npy"
+            _copy(partial(location.filesystem.open, file, "rb"), folder / copy, file)
+            arrays.append({"name": name, "copy": copy, **_described(NpyArray.opened(folder / copy, file))})
     except SplitError:
         raise
     except (ValueError, EOFError) as error:
         raise SplitError(f"{location.uri}: not readable as .npy ({error}); save it again with numpy.save") from error
-    return _layout(location, path, joint_state(location, paths), arrays)
+    return _layout(location, path, state, arrays)
 
 
-def describe_zarr(location: Location, path: str) -> FileLayout:
+def describe_zarr(location: Location, path: str, state: str, folder: Path) -> FileLayout:  # noqa: ARG001
     """The arrays of a Zarr group."""
     import zarr  # half a second, for the one format that needs it
 
@@ -100,8 +115,8 @@ def describe_zarr(location: Location, path: str) -> FileLayout:
         group = zarr.open_group(zarr_store(location), mode="r")
     except (FileNotFoundError, ValueError, TypeError) as error:
         raise SplitError(f"{location.uri}: there is no Zarr group here ({error}); check the split's uri") from error
-    arrays = {name: ZarrArray(location, name, array.shape, array.dtype) for name, array in group.arrays()}
-    return _layout(location, path, joint_state(location, zarr_files(location)), arrays)
+    arrays = [{"name": name, "shape": array.shape, "dtype": array.dtype.str} for name, array in group.arrays()]
+    return _layout(location, path, state, arrays)
 
 
 def one_npz(location: Location) -> list[str]:
@@ -112,16 +127,23 @@ def one_npz(location: Location) -> list[str]:
     return paths
 
 
-def _layout(location: Location, path: str, state: str, arrays: Mapping[str, StoredArray]) -> FileLayout:
-    rows = _common_rows(arrays, location.uri)
-    return FileLayout(path, state, rows, arrays=[{"name": name, **array.described()} for name, array in arrays.items()])
+def _copy(source: Callable[[], Any], copy: Path, name: str) -> None:
+    try:
+        with whole_file(copy) as target, source() as stream:
+            shutil.copyfileobj(stream, target, _PIECE_BYTES)
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise SplitError(f"{name}: is damaged ({error}); fetch or save it again") from error
 
 
-def _common_rows(arrays: Mapping[str, StoredArray], location: str) -> int:
-    lengths = {name: array.shape[0] if array.shape else 0 for name, array in arrays.items()}
+def _described(array: NpyArray) -> dict[str, Any]:
+    return {"shape": array.shape, "dtype": array.dtype.str, "offset": array.offset}
+
+
+def _layout(location: Location, path: str, state: str, arrays: Sequence[Mapping[str, Any]]) -> FileLayout:
+    lengths = {said["name"]: said["shape"][0] if said["shape"] else 0 for said in arrays}
     if not lengths:
-        raise SplitError(f"{location}: holds no arrays")
+        raise SplitError(f"{location.uri}: holds no arrays")
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name}: {rows}" for name, rows in lengths.items())
-        raise SplitError(f"{location}: the arrays differ in rows ({listed}); row i of each must be the same row")
-    return next(iter(lengths.values()))
+        raise SplitError(f"{location.uri}: the arrays differ in rows ({listed}); row i of each must be the same row")
+    return FileLayout(path, state, next(iter(lengths.values())), arrays=arrays)

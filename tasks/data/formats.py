@@ -1,6 +1,8 @@
 """Which format a split has, by its settings or by what lies at its address."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,22 +12,53 @@ from congruence.tasks.data.files import file_state, joint_state
 from congruence.tasks.data.huggingface import HuggingFaceTable, is_saved_dataset
 from congruence.tasks.data.layouts import FileLayout
 from congruence.tasks.data.locations import Location
-from congruence.tasks.data.manifest import ManifestTable
+from congruence.tasks.data.manifest import CsvTable, JsonLinesTable
 from congruence.tasks.data.parquet import ParquetTable
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.tables import Table
 from congruence.tasks.data.webdataset import WebDatasetTable
-from congruence.tasks.data.zarr_array import zarr_files
 
-_SUFFIXES = {
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".tar": "webdataset",
-    ".npz": "npz",
-    ".npy": "npy",
+
+@dataclass(frozen=True)
+class _Reader:
+    """How a format is read.
+
+    Attributes:
+        suffixes: of its files.
+        describe: where the rows of a file of that state lie; copies of arrays go to the folder.
+        table: the rows of files that were described, from these alone.
+        paths: what is described and indexed one by one; by default the files.
+        joint_files: of what is read as one, the files behind it.
+        joins_types: whether a column's type follows from the values of all files.
+    """
+
+    suffixes: tuple[str, ...]
+    describe: Callable[[Location, str, str, Path], FileLayout]
+    table: Callable[[Location, Sequence[FileLayout]], Table] | None = None
+    paths: Callable[[Location], list[str]] | None = None
+    joint_files: Callable[[Location], list[str]] | None = None
+    joins_types: bool = False
+
+
+def _npy_files(location: Location) -> list[str]:
+    return location.files((".npy",))
+
+
+def _zarr_files(location: Location) -> list[str]:
+    return sorted(location.filesystem.find(location.path))
+
+
+_READERS = {
+    "parquet": _Reader((".parquet", ".pq"), ParquetTable.describe, ParquetTable),
+    "csv": _Reader((".csv",), CsvTable.describe, CsvTable, joins_types=True),
+    "jsonl": _Reader((".jsonl",), JsonLinesTable.describe, JsonLinesTable, joins_types=True),
+    "webdataset": _Reader((".tar",), WebDatasetTable.describe, joins_types=True),
+    "npz": _Reader((".npz",), describe_npz, paths=one_npz),
+    "npy": _Reader((".npy",), describe_npy, paths=lambda place: _npy_files(place)[:1], joint_files=_npy_files),
+    "zarr": _Reader((), describe_zarr, paths=lambda place: [place.path], joint_files=_zarr_files),
+    "huggingface": _Reader((), HuggingFaceTable.describe, HuggingFaceTable, paths=HuggingFaceTable.paths),
 }
+_SUFFIXES = {suffix: form for form, reader in _READERS.items() for suffix in reader.suffixes}
 
 
 @dataclass(frozen=True)
@@ -38,7 +71,7 @@ class Format:
     """Columns of tar files that are written ``jpg;jpeg``."""
 
     @classmethod
-    def of(cls, settings: SplitSettings) -> "Format":
+    def of(cls, settings: SplitSettings) -> Format:
         """The format of the split.
 
         Raises:
@@ -52,25 +85,12 @@ class Format:
     @property
     def joins_types(self) -> bool:
         """Whether a column's type follows from the values of all files."""
-        return self.form in ("csv", "jsonl", "webdataset")
+        return self._reader.joins_types
 
     def paths(self) -> list[str]:
         """What is described and indexed one by one: files, or the folder of arrays that are read as one."""
-        match self.form:
-            case "parquet":
-                return ParquetTable.paths(self.location)
-            case "csv" | "jsonl":
-                return ManifestTable.paths(self.location, f".{self.form}")
-            case "webdataset":
-                return WebDatasetTable.paths(self.location)
-            case "npz":
-                return one_npz(self.location)
-            case "npy":
-                return self.location.files((".npy",))[:1]
-            case "zarr":
-                return [self.location.path]
-            case _:
-                return HuggingFaceTable.paths(self.location)
+        find = self._reader.paths
+        return self.location.files(self._reader.suffixes) if find is None else find(self.location)
 
     def forget_listings(self) -> None:
         """So that the next ``state`` is that of now: object stores remember what they listed."""
@@ -79,53 +99,44 @@ class Format:
 
     def state(self, path: str) -> str:
         """What tells that a file changed, without reading it."""
-        match self.form:
-            case "npy":
-                return joint_state(self.location, self.location.files((".npy",)))
-            case "zarr":
-                return joint_state(self.location, zarr_files(self.location))
-            case _:
-                return file_state(self.location.filesystem, path, self.location.is_local)
+        if self._reader.joint_files is not None:
+            return joint_state(self.location, self._reader.joint_files(self.location))
+        return file_state(self.location.filesystem, path, self.location.is_local)
 
-    def describe(self, path: str) -> FileLayout:
+    def describe(self, path: str, folder: Path) -> FileLayout:
         """Where the rows of a file lie: of columnar files a footer is read, text and tar files once from end to end.
+
+        Args:
+            path: of the file.
+            folder: of the index, where arrays are copied to of which not any rows can be read in place.
 
         Raises:
             SplitError: what lies there is not of this format.
         """
-        match self.form:
-            case "parquet":
-                return ParquetTable.describe(self.location, path)
-            case "csv" | "jsonl":
-                return ManifestTable.describe(self.location, path, f".{self.form}")
-            case "webdataset":
-                return WebDatasetTable.describe(self.location, path)
-            case "npz":
-                return describe_npz(self.location, path)
-            case "npy":
-                return describe_npy(self.location, path)
-            case "zarr":
-                return describe_zarr(self.location, path)
-            case _:
-                return HuggingFaceTable.describe(self.location, path)
+        return self._reader.describe(self.location, path, self.state(path), _copies(folder))
 
-    def table(self, layouts: Sequence[FileLayout], copies: Path | None = None) -> Table:
-        """The rows of files that were described, with ``copies`` as the folder for decompressed arrays. Reads nothing.
+    def has_copies(self, layout: FileLayout, folder: Path) -> bool:
+        """Whether the copies that describing made are still there."""
+        return all((_copies(folder) / copy).is_file() for copy in layout.copies)
+
+    def table(self, layouts: Sequence[FileLayout], folder: Path) -> Table:
+        """The rows of files that were described, with copies in that folder. Reads nothing.
 
         Raises:
             SplitError: the files' columns are not alike.
         """
-        match self.form:
-            case "parquet":
-                return ParquetTable(self.location, layouts)
-            case "csv" | "jsonl":
-                return ManifestTable(self.location, layouts, f".{self.form}")
-            case "webdataset":
-                return WebDatasetTable(self.location, layouts, self.alternatives)
-            case "npz" | "npy" | "zarr":
-                return open_arrays(self.location, layouts, copies)
-            case _:
-                return HuggingFaceTable(self.location, layouts)
+        if self.form == "webdataset":
+            return WebDatasetTable(self.location, layouts, self.alternatives)
+        table = self._reader.table
+        return open_arrays(self.location, layouts, _copies(folder)) if table is None else table(self.location, layouts)
+
+    @property
+    def _reader(self) -> _Reader:
+        return _READERS[self.form]
+
+
+def _copies(folder: Path) -> Path:
+    return folder / "arrays"
 
 
 def _detect(location: Location) -> str:

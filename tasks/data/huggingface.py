@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from congruence.tasks.data.errors import SplitError
-from congruence.tasks.data.files import file_state
 from congruence.tasks.data.layouts import FileLayout
 from congruence.tasks.data.locations import Location
 from congruence.tasks.data.positions import Opened
@@ -31,9 +31,8 @@ class HuggingFaceTable(FilesOfBatches):
         return [location.child(name) for name in _data_files(location)]
 
     @staticmethod
-    def describe(location: Location, path: str) -> FileLayout:
+    def describe(location: Location, path: str, state: str, _: Path) -> FileLayout:
         """The columns and the rows of each batch."""
-        state = file_state(location.filesystem, path, location.is_local)
         with _told(path), _source(location, path) as source:
             schema, batches = _read(source)
             pieces = [batch.num_rows for batch in batches]

@@ -5,6 +5,7 @@ What is kept in a folder, each by a name of its own:
     layouts/    where the rows of a file lie; a text file is read once for it, of others a footer
     parts/      the rows of a file (see ``parts``), by the columns that settings name
     splits/     the shards of a split in the present state of all its files
+    arrays/     copies of arrays of which not any rows can be read in place
 
 Every function takes plain addresses, so that it can run anywhere that sees the source and the folder.
 """
@@ -26,7 +27,7 @@ from congruence.tasks.data.formats import Format
 from congruence.tasks.data.indexed_files import IndexedFiles, require_unchanged
 from congruence.tasks.data.inputs import InputColumns
 from congruence.tasks.data.kept import load_record, save_record
-from congruence.tasks.data.layouts import FileLayout, joined_kinds
+from congruence.tasks.data.layouts import FileLayout, joined_kinds, layout_name
 from congruence.tasks.data.locations import Location
 from congruence.tasks.data.merging import merged
 from congruence.tasks.data.parquet import ParquetTable
@@ -43,7 +44,8 @@ from congruence.tasks.data.roles import checked_inputs, described_columns
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.tables import Table
 
-_FORMAT = "4"
+_FORMAT = "5"
+_PART_FORMAT = "4"
 
 
 def source_files(settings: SplitSettings) -> list[str]:
@@ -71,7 +73,7 @@ def check_files(settings: SplitSettings, folder: str | Path) -> dict[str, str]:
     Raises:
         SplitError: files of unlike columns, a column that does not exist or of another type, no rows.
     """
-    return _Plan.of(settings, Path(folder), None).kinds
+    return _Plan.of(settings, Path(folder)).kinds
 
 
 def require_columns(settings: SplitSettings, folder: str | Path) -> None:
@@ -85,7 +87,7 @@ def require_columns(settings: SplitSettings, folder: str | Path) -> None:
     if form.joins_types and others:
         return  # the types of its columns follow from all files
     layout = _layout(form, first, form.state(first), folder)
-    table = form.table([_typed(layout, joined_kinds([layout]))])
+    table = form.table([_typed(layout, joined_kinds([layout]))], folder)
     if table.rows:  # an empty file may be one of many
         checked_inputs(settings, table, form.location)
 
@@ -104,7 +106,7 @@ def index_file(settings: SplitSettings, file: str, folder: str | Path, kinds: Ma
     """
     form = Format.of(settings)
     layout = _typed(_layout(form, file, form.state(file), Path(folder)), kinds or {})
-    return str(_part(settings, form, layout, Path(folder), None)[0])
+    return str(_part(settings, form, layout, Path(folder))[0])
 
 
 @dataclass(frozen=True)
@@ -132,37 +134,37 @@ class SplitIndex:
     facts: PartFacts
 
 
-def split_index(settings: SplitSettings, folder: Path, copies: Path | None) -> tuple[str, SplitIndex]:
+def split_index(settings: SplitSettings, folder: Path) -> tuple[str, SplitIndex]:
     """The name under which the split's index is kept in its present state, and the index: found, or made now.
 
     Raises:
         SplitError: what makes a split unusable, see ``open_split``.
     """
-    name, found = kept_index(settings, folder, copies)
-    return name, found or _make(settings, folder, copies, name)
+    name, found = kept_index(settings, folder)
+    return name, found or _make(settings, folder, name)
 
 
-def kept_index(settings: SplitSettings, folder: Path, copies: Path | None) -> tuple[str, SplitIndex | None]:
+def kept_index(settings: SplitSettings, folder: Path) -> tuple[str, SplitIndex | None]:
     """The name of the split's index in its present state, and the index where it is kept."""
     form = Format.of(settings)
     states = [(path, form.state(path)) for path in form.paths()]
     name = _name(_FORMAT, _described(settings), str(settings.shard_rows), *(text for pair in states for text in pair))
-    found = load_index(settings, folder, copies, name)
-    return name, found if found is not None and _outer_files_are_as_indexed(found) else None
+    found = load_index(settings, folder, name)
+    return name, found if found is not None and _as_indexed(found.rows, found.inputs) else None
 
 
-def load_index(settings: SplitSettings, folder: Path, copies: Path | None, name: str) -> SplitIndex | None:
+def load_index(settings: SplitSettings, folder: Path, name: str) -> SplitIndex | None:
     """The index of that name as it is kept, whatever has become of the source; None where it is not, or damaged."""
     said = load_record(folder / "splits" / f"{name}.json")
     if said is None or said["shard_rows"] != settings.shard_rows:
         return None
-    kept = [load_record(folder / "layouts" / f"{layout}.json") for layout in said["layouts"]]
+    form = Format.of(settings)
+    kept = [_kept_layout(form, layout, folder) for layout in said["layouts"]]
     parts = [folder / "parts" / part for part in said["parts"]]
     if any(one is None for one in kept) or any(read_facts(part) is None for part in parts):
         return None
-    form = Format.of(settings)
-    layouts = [_typed(FileLayout.from_json(one), said["kinds"]) for one in kept if one is not None]
-    table = form.table(layouts, copies)
+    layouts = [_typed(one, said["kinds"]) for one in kept if one is not None]
+    table = form.table(layouts, folder)
     inputs = checked_inputs(settings, table, form.location)
     shards = [said["shards"][at : at + 2 * ROW_BYTES] for at in range(0, len(said["shards"]), 2 * ROW_BYTES)]
     facts = PartFacts.from_json(said["facts"])
@@ -201,23 +203,23 @@ class _Plan:
     inputs: InputColumns
 
     @classmethod
-    def of(cls, settings: SplitSettings, folder: Path, copies: Path | None) -> _Plan:
+    def of(cls, settings: SplitSettings, folder: Path) -> _Plan:
         form = Format.of(settings)
         layouts = [_layout(form, path, form.state(path), folder) for path in form.paths()]
         kinds = joined_kinds(layouts)
         layouts = [_typed(layout, kinds) for layout in layouts]
-        table = form.table(layouts, copies)
+        table = form.table(layouts, folder)
         inputs = checked_inputs(settings, table, form.location)
         if table.rows == 0:
             raise SplitError(f"{table.location}: holds no rows; give at least one")
         return cls(form, layouts, kinds, table, inputs)
 
 
-def _make(settings: SplitSettings, folder: Path, copies: Path | None, name: str) -> SplitIndex:
-    plan = _Plan.of(settings, folder, copies)
+def _make(settings: SplitSettings, folder: Path, name: str) -> SplitIndex:
+    plan = _Plan.of(settings, folder)
     parts, facts = [], PartFacts()
     for layout in plan.layouts:
-        path, found = _part(settings, plan.form, layout, folder, copies)
+        path, found = _part(settings, plan.form, layout, folder)
         parts.append(path)
         facts.join(found)
     if settings.weight is not None and facts.weights[0] == 0.0:
@@ -231,10 +233,10 @@ def _make(settings: SplitSettings, folder: Path, copies: Path | None, name: str)
     except SplitError:
         if not discard_damaged(rows):
             raise
-        return _make(settings, folder, copies, name)
+        return _make(settings, folder, name)
     content = {
         "shard_rows": settings.shard_rows,
-        "layouts": [_layout_name(layout.path, layout.state) for layout in plan.layouts],
+        "layouts": [layout_name(layout.path, layout.state) for layout in plan.layouts],
         "kinds": plan.kinds,
         "parts": [path.name for path in parts],
         "shards": "".join(shards),
@@ -247,27 +249,30 @@ def _make(settings: SplitSettings, folder: Path, copies: Path | None, name: str)
 
 
 def _layout(form: Format, file: str, state: str, folder: Path) -> FileLayout:
-    path = folder / "layouts" / f"{_layout_name(file, state)}.json"
-    said = load_record(path)
-    if said is not None:
-        return FileLayout.from_json(said)
-    layout = form.describe(file)
-    save_record(path.with_stem(_layout_name(file, layout.state)), layout.to_json())
+    kept = _kept_layout(form, layout_name(file, state), folder)
+    if kept is not None:
+        return kept
+    layout = form.describe(file, folder)
+    save_record(folder / "layouts" / f"{layout_name(file, layout.state)}.json", layout.to_json())
     return layout
+
+
+def _kept_layout(form: Format, name: str, folder: Path) -> FileLayout | None:
+    said = load_record(folder / "layouts" / f"{name}.json")
+    layout = None if said is None else FileLayout.from_json(said)
+    return layout if layout is not None and form.has_copies(layout, folder) else None
 
 
 def _typed(layout: FileLayout, kinds: Mapping[str, str]) -> FileLayout:
     return replace(layout, kinds=dict(kinds)) if kinds else layout
 
 
-def _part(
-    settings: SplitSettings, form: Format, layout: FileLayout, folder: Path, copies: Path | None
-) -> tuple[Path, PartFacts]:
+def _part(settings: SplitSettings, form: Format, layout: FileLayout, folder: Path) -> tuple[Path, PartFacts]:
     """The part of a file and what it says, made where it is missing, damaged, or of images that changed."""
-    table = form.table([layout], copies)
+    table = form.table([layout], folder)
     inputs = checked_inputs(settings, table, form.location)
     kinds = (f"{name} {table.schema.field(name).type}" for name in described_columns(settings, table, inputs))
-    name = _name(_FORMAT, _described(settings), layout.path, layout.state, *kinds)
+    name = _name(_PART_FORMAT, _described(settings), layout.path, layout.state, *kinds)
     path = folder / "parts" / f"{name}.parquet"
     facts = read_facts(path)
     if facts is None or not _as_indexed(_rows([path]), inputs):
@@ -282,11 +287,7 @@ def _part(
 
 def _rows(parts: Sequence[Path]) -> ParquetTable:
     location = Location.of(str(parts[0].parent), {})
-    return ParquetTable(location, [ParquetTable.describe(location, str(part)) for part in parts])
-
-
-def _outer_files_are_as_indexed(index: SplitIndex) -> bool:
-    return _as_indexed(index.rows, index.inputs)
+    return ParquetTable(location, [ParquetTable.describe(location, str(part), "", parts[0].parent) for part in parts])
 
 
 def _as_indexed(rows: ParquetTable, inputs: InputColumns) -> bool:
@@ -304,10 +305,6 @@ def _as_indexed(rows: ParquetTable, inputs: InputColumns) -> bool:
 
 def _described(settings: SplitSettings) -> str:
     return settings.model_dump_json(exclude={"name", "uri", "storage_options", "shard_rows", "last", "new_rows_only"})
-
-
-def _layout_name(path: str, state: str) -> str:
-    return _name(_FORMAT, path, state)
 
 
 def _name(*parts: str) -> str:

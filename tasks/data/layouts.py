@@ -7,11 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from congruence.tasks.data.digests import combine
 from congruence.tasks.data.typing_rows import ColumnTypes
+
+_FORMAT = "5"
+
+
+def layout_name(path: str, state: str) -> str:
+    """The name under which the layout of a file in this state is kept."""
+    return combine(part.encode() for part in (_FORMAT, path, state))
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,8 @@ class FileLayout:
         kinds: of text formats the kind of each column, as its own rows show it.
         pieces: rows of each row group or record batch of columnar files.
         marks: (row, byte) or (row, byte, line) of text formats and tar files, every so many rows.
-        arrays: what is stored under which name, for formats of arrays.
+        arrays: of formats of arrays: name, shape, dtype, and the .npy ``file`` or our ``copy`` of it with the byte
+            ``offset`` of its rows; of a Zarr group neither.
     """
 
     path: str
@@ -37,6 +44,11 @@ class FileLayout:
     pieces: Sequence[int] = ()
     marks: Sequence[Sequence[int]] = ()
     arrays: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def copies(self) -> list[str]:
+        """The names of our copies of its arrays."""
+        return [said["copy"] for said in self.arrays if "copy" in said]
 
     def to_json(self) -> dict[str, Any]:
         """What ``from_json`` reads."""
@@ -67,9 +79,3 @@ def joined_kinds(layouts: Sequence[FileLayout]) -> dict[str, str]:
     for layout in layouts:
         types.join(layout.kinds)
     return types.kinds
-
-
-def positions_of_marks(marks: Sequence[tuple[int, int]], rows: int) -> npt.NDArray[np.int64]:
-    """For each of ``rows`` rows the byte of the nearest mark (row, byte) before it."""
-    known = np.array(marks, np.int64).reshape(-1, 2)
-    return np.repeat(known[:, 1], np.diff(known[:, 0], append=rows))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from congruence.tasks.data.formats import Format
+from congruence.tasks.data.index import own_folder
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split
 
@@ -18,7 +19,8 @@ def new_inputs(labelled: SplitSettings, uri: str, *, name: str = "inputs") -> Sp
     """
     read = labelled.model_copy(update={"uri": uri, "format": "auto", "name": name})
     form = Format.of(read)
-    present = set(form.table([form.describe(path) for path in form.paths()]).schema.names)
+    layouts = [form.describe(path, own_folder()) for path in form.paths()]
+    present = set(form.table(layouts, own_folder()).schema.names)
     return read.model_copy(
         update={
             "key": read.key if read.key in present else None,

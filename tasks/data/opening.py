@@ -13,14 +13,13 @@ from congruence.tasks.data.split import Split
 from congruence.tasks.data.tables import Table
 
 
-def open_split(settings: SplitSettings, plans: str | Path | None = None, copies: str | Path | None = None) -> Split:
+def open_split(settings: SplitSettings, plans: str | Path | None = None) -> Split:
     """The split that ``settings`` describe, checked and indexed.
 
     One stream over each file (over text files two). Digests depend on the content alone. In the folder ``plans`` the
     index is kept, file by file, for as long as a file does not change its size, times or ETag: the next opening only
     looks at these and reads no source. Workers that see the folder share it; without one the index goes with this
-    process. In the folder ``copies`` compressed arrays are kept decompressed, on every machine that reads them;
-    without it each shard decompresses them again.
+    process. The arrays of .npz files, and of .npy files that lie elsewhere, are copied there once.
 
     A row whose target is not a finite number is kept in its place as an invalid row, as one whose input is not.
 
@@ -28,19 +27,18 @@ def open_split(settings: SplitSettings, plans: str | Path | None = None, copies:
         SplitError: no such file, column or type, duplicate or missing keys, no rows.
     """
     folder = Path(plans).absolute() if plans is not None else own_folder()
-    unpacked = Path(copies).absolute() if copies is not None else None
-    name, index = split_index(settings, folder, unpacked)
-    return Split(settings, folder, unpacked, name, index)
+    name, index = split_index(settings, folder)
+    return Split(settings, folder, name, index)
 
 
-def open_kept(settings: SplitSettings, plans: Path, copies: Path | None = None) -> Split | None:
+def open_kept(settings: SplitSettings, plans: Path) -> Split | None:
     """The split as it was indexed in the present state of its files, None where it was not: nothing is read or made.
 
     Raises:
         SplitError: no such file or folder.
     """
-    name, index = kept_index(settings, plans, copies)
-    return None if index is None else Split(settings, plans, copies, name, index)
+    name, index = kept_index(settings, plans)
+    return None if index is None else Split(settings, plans, name, index)
 
 
 def first_table(uri: str) -> Table:
@@ -50,5 +48,5 @@ def first_table(uri: str) -> Table:
         SplitError: no such file or folder, or its format cannot be inferred.
     """
     form = Format.of(SplitSettings(uri=uri, input="-"))
-    layout = form.describe(form.paths()[0])
-    return form.table([replace(layout, kinds=joined_kinds([layout])) if form.joins_types else layout])
+    layout = form.describe(form.paths()[0], own_folder())
+    return form.table([replace(layout, kinds=joined_kinds([layout])) if form.joins_types else layout], own_folder())

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from congruence.tasks.data.errors import SplitError
-from congruence.tasks.data.files import file_state
 from congruence.tasks.data.layouts import FileLayout
 from congruence.tasks.data.locations import Location
 from congruence.tasks.data.positions import Opened
@@ -26,14 +26,8 @@ class ParquetTable(FilesOfBatches):
         super().__init__(location.uri, location.folder_of([layout.path for layout in layouts]), layouts)
 
     @staticmethod
-    def paths(location: Location) -> list[str]:
-        """The files of the split."""
-        return location.files((".parquet", ".pq"))
-
-    @staticmethod
-    def describe(location: Location, path: str) -> FileLayout:
+    def describe(location: Location, path: str, state: str, _: Path) -> FileLayout:
         """What the file's footer says."""
-        state = file_state(location.filesystem, path, location.is_local)
         with _told(path), location.filesystem.open(path, "rb") as stream:
             file = pq.ParquetFile(stream, pre_buffer=False)
             metadata = file.metadata

@@ -57,15 +57,13 @@ class Split:
     the place where it lies, the files that it is divided into, or the size of the shards.
     """
 
-    def __init__(
-        self, settings: SplitSettings, folder: Path, copies: Path | None, index_name: str, index: SplitIndex
-    ) -> None:
+    def __init__(self, settings: SplitSettings, folder: Path, index_name: str, index: SplitIndex) -> None:
         self.settings = settings
         self.name = settings.name
         self.digest = index.digest
         self.rows = index.table.rows
         self._address = settings.absolute()
-        self._folder, self._copies, self._index_name = folder, copies, index_name
+        self._folder, self._index_name = folder, index_name
         self._opened: SplitIndex | None = index
         self._shards: list[Shard] | None = None
         self._index_is_damaged = False
@@ -225,7 +223,7 @@ class Split:
     @property
     def _index(self) -> SplitIndex:
         if self._opened is None:
-            self._opened = _opened_here(self._address, self._folder, self._copies, self._index_name, self.digest)
+            self._opened = _opened_here(self._address, self._folder, self._index_name, self.digest)
         return self._opened
 
     def _readers(self, shard: Shard) -> Iterator[Reader]:
@@ -321,18 +319,18 @@ _opening = Lock()
 _MOST_HERE = 16
 
 
-def _opened_here(settings: SplitSettings, folder: Path, copies: Path | None, name: str, digest: str) -> SplitIndex:
+def _opened_here(settings: SplitSettings, folder: Path, name: str, digest: str) -> SplitIndex:
     """The index of a split that was opened elsewhere, once for this process; made again where its folder is not seen.
 
     Raises:
         SplitError: there is no index of that name, and the split has changed since it was opened.
     """
-    identity = (str(folder), str(copies), name, str(sorted(settings.storage_options.items(), key=str)))
+    identity = (str(folder), name, str(sorted(settings.storage_options.items(), key=str)))
     with _opening:
         if identity not in _here:
-            found = load_index(settings, folder, copies, name)
+            found = load_index(settings, folder, name)
             if found is None:
-                found = _made_again(settings, folder, copies)
+                found = _made_again(settings, folder)
             if found.digest != digest:
                 raise SplitError(f"{settings.uri}: the split has changed since it was opened; open it again")
             while len(_here) >= _MOST_HERE:
@@ -341,12 +339,12 @@ def _opened_here(settings: SplitSettings, folder: Path, copies: Path | None, nam
         return _here[identity]
 
 
-def _made_again(settings: SplitSettings, folder: Path, copies: Path | None) -> SplitIndex:
+def _made_again(settings: SplitSettings, folder: Path) -> SplitIndex:
     logger.warning("split %s: its index in %s is not to be seen here, so it is made again", settings.name, folder)
     try:
-        return split_index(settings, folder, copies)[1]
+        return split_index(settings, folder)[1]
     except PermissionError:
-        return split_index(settings, own_folder(), copies)[1]
+        return split_index(settings, own_folder())[1]
 
 
 def _runs(shards: Sequence[Shard]) -> Iterator[tuple[int, int]]:

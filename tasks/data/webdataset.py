@@ -1,23 +1,22 @@
 """WebDataset tar shards: neighbouring members that share a name up to the first dot are one sample."""
 
-import bisect
 import posixpath
 import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from congruence.tasks.data.errors import SplitError
-from congruence.tasks.data.files import file_state
 from congruence.tasks.data.inputs import REASON
-from congruence.tasks.data.layouts import FileLayout, joined_kinds, positions_of_marks
+from congruence.tasks.data.layouts import FileLayout, joined_kinds
 from congruence.tasks.data.locations import Location
-from congruence.tasks.data.tables import BATCH_ROWS, Table
+from congruence.tasks.data.marked_files import MarkedFiles, observed
+from congruence.tasks.data.tables import BATCH_ROWS
 from congruence.tasks.data.typing_rows import ColumnTypes, RawText, parse_object, typed_batch
 
 KEY = "__key__"
@@ -35,7 +34,7 @@ class _Sample:
     reason: str | None = None
 
 
-class WebDatasetTable(Table):
+class WebDatasetTable(MarkedFiles):
     """The samples of tar files in the order of their paths.
 
     Columns are the members' extensions (``jpg``, ``cls``, ``txt``), the fields of ``.json`` members, and ``__key__``.
@@ -46,16 +45,8 @@ class WebDatasetTable(Table):
     key = KEY
 
     def __init__(self, location: Location, layouts: Sequence[FileLayout], alternatives: Sequence[str] = ()) -> None:
-        self.location = location.uri
-        self._filesystem = location.filesystem
-        self._paths = [layout.path for layout in layouts]
-        self.folder = location.folder_of(self._paths)
+        super().__init__(location, layouts)
         self._alternatives = list(dict.fromkeys(name for name in alternatives if ";" in name))
-        self._marks: list[tuple[int, int, int]] = []  # row of the split, file, byte
-        self.rows = 0
-        for number, layout in enumerate(layouts):
-            self._marks += [(self.rows + row, number, offset) for row, offset in layout.marks]
-            self.rows += layout.rows
         seen = ColumnTypes(joined_kinds(layouts)).schema()
         found = [column for column in seen if column.name not in (KEY, REASON)]
         possible = [name for name in self._alternatives if not set(name.split(";")).isdisjoint(seen.names)]
@@ -63,59 +54,32 @@ class WebDatasetTable(Table):
         self.schema = pa.schema([pa.field(KEY, pa.string()), *found, *joined, pa.field(REASON, pa.string())])
 
     @staticmethod
-    def paths(location: Location) -> list[str]:
-        """The tar files."""
-        return location.files((".tar",))
-
-    @staticmethod
-    def describe(location: Location, path: str) -> FileLayout:
+    def describe(location: Location, path: str, state: str, _: Path) -> FileLayout:
         """One pass over the headers and the small members of the file."""
-        state = file_state(location.filesystem, path, location.is_local)
-        types, marks, rows = ColumnTypes(), [], 0
-        for sample in _samples(location.filesystem, path, 0, contents=False):
-            if rows % BATCH_ROWS == 0:
-                marks.append((rows, sample.offset))
-            types.observe(sample.values)
-            rows += 1
-        return FileLayout(path, state, rows, kinds=types.kinds, marks=marks)
+        samples = _samples(location.filesystem, path, 0, contents=False)
+        return observed(path, state, (((sample.offset,), sample.values) for sample in samples))
 
     def batches(self, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
         """Samples in order, read on from the nearest known one before ``start``."""
         contents = any(pa.types.is_binary(self.schema.field(name).type) for name in columns)
-        samples = self._from(start, contents)
+        samples = self._rows_from(start, partial(self._read, contents))
         for begin in range(start, stop, BATCH_ROWS):
             held = list(islice(samples, min(BATCH_ROWS, stop - begin)))
             yield typed_batch([self._row(sample) for sample in held], self.schema, columns)
 
     def place(self, row: int) -> str:
         """The tar file and the sample in it."""
-        first, number, offset = self._mark(row)
-        for sample in islice(self._samples(number, offset, contents=False), row - first, row - first + 1):
-            return f"{self._paths[number]}, sample {sample.key!r}"
-        return self._paths[number]
+        sample = next(self._rows_from(row, partial(self._read, False)))
+        return f"{self._path_of(row)}, sample {sample.key!r}"
 
-    def positions(self) -> npt.NDArray[np.int64]:
-        """The byte of the nearest known sample before."""
-        return positions_of_marks([(mark[0], mark[2]) for mark in self._marks], self.rows)
+    def _read(self, contents: bool, path: str, place: Sequence[int]) -> Iterator[_Sample]:
+        return _samples(self._filesystem, path, place[0] if place else 0, contents)
 
     def _row(self, sample: _Sample) -> dict[str, Any]:
         row = {**sample.values, KEY: sample.key, REASON: sample.reason}
         for name in self._alternatives:
             row[name] = next((row[part] for part in name.split(";") if row.get(part) is not None), None)
         return row
-
-    def _mark(self, row: int) -> tuple[int, int, int]:
-        return self._marks[bisect.bisect_right(self._marks, (row, len(self._paths), 0)) - 1]
-
-    def _from(self, row: int, contents: bool) -> Iterator[_Sample]:
-        first, number, offset = self._mark(row)
-        skip = row - first
-        while number < len(self._paths):
-            yield from islice(self._samples(number, offset, contents), skip, None)
-            number, offset, skip = number + 1, 0, 0
-
-    def _samples(self, number: int, offset: int, contents: bool) -> Iterator[_Sample]:
-        return _samples(self._filesystem, self._paths[number], offset, contents)
 
 
 def _samples(filesystem: Any, path: str, offset: int, contents: bool) -> Iterator[_Sample]:

@@ -66,7 +66,7 @@ def splits_of(settings: EvaluationSettings) -> list[SplitSettings]:
 def _rows(split: SplitSettings, home: Path) -> int | None:
     """By the index of an earlier run, else by the footers of Parquet files on this machine."""
     try:
-        kept = open_kept(split, home / "plans", home / "unpacked")
+        kept = open_kept(split, home / "plans")
         if kept is not None:
             return kept.rows
         files = source_files(split)

@@ -49,7 +49,7 @@ def settings(folder: Path, name: str, **changes: Any) -> EvaluationSettings:
 def embedded(chosen: EvaluationSettings) -> EmbeddingStore:
     """All embeddings of an evaluation's first split, as its run leaves them."""
     home = chosen.home_folder
-    split = open_split(chosen.splits[0], home / "plans", home / "unpacked")
+    split = open_split(chosen.splits[0], home / "plans")
     encoder = load_encoder(chosen.encoder)
     store = open_store(chosen.store.uri or str(home / "embeddings"), chosen.store, split, encoder)
     for shard in split.shards:

@@ -47,7 +47,7 @@ def index(settings: EvaluationSettings, split: SplitSettings, cluster: Callable[
     Raises:
         SplitError: see ``open_split``; or what ``require_measurable`` refuses.
     """
-    opened = open_kept(split, plans_folder(settings), settings.home_folder / "unpacked")
+    opened = open_kept(split, plans_folder(settings))
     if opened is None:
         files = source_files(split)
         if len(files) > 1:

@@ -214,7 +214,7 @@ def test_a_second_look_opens_no_file_of_the_source(form: str, tmp_path: Path, mo
     assert found.keys_of(found.shards[:1]).tolist() == made.keys(made.shards[0])
     assert opened == []
     assert len(list(found.input_readers(found.shards[0]))) == found.shards[0].rows
-    assert opened
+    assert opened or form in ("npz", "npy")  # which are read without fsspec
 
 
 def test_only_a_changed_or_a_new_file_is_indexed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,64 @@
+"""Text and tar files one after the other, read on from the known rows in them: none can be entered anywhere else."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from congruence.tasks.data.layouts import FileLayout
+from congruence.tasks.data.locations import Location
+from congruence.tasks.data.tables import BATCH_ROWS, Table
+from congruence.tasks.data.typing_rows import ColumnTypes
+
+Row = TypeVar("Row")
+Read = Callable[[str, Sequence[int]], Iterator[Row]]
+"""The rows of a file from a place on, which begins with a byte; from the file's start where it is empty."""
+
+
+def observed(path: str, state: str, rows: Iterable[tuple[Sequence[int], Mapping[str, Any]]]) -> FileLayout:
+    """The layout of a file by one pass over the place and the values of each row."""
+    types, marks, count = ColumnTypes(), [], 0
+    for place, values in rows:
+        if count % BATCH_ROWS == 0:
+            marks.append((count, *place))
+        types.observe(values)
+        count += 1
+    return FileLayout(path, state, count, kinds=types.kinds, marks=marks)
+
+
+class MarkedFiles(Table):
+    """The rows of such files in the order of their paths."""
+
+    def __init__(self, location: Location, layouts: Sequence[FileLayout]) -> None:
+        self.location = location.uri
+        self._filesystem = location.filesystem
+        self._paths = [layout.path for layout in layouts]
+        self.folder = location.folder_of(self._paths)
+        self._marks: list[tuple[int, ...]] = []  # row of the split, file, and the place in it
+        self.rows = 0
+        for number, layout in enumerate(layouts):
+            self._marks += [(self.rows + row, number, *place) for row, *place in layout.marks]
+            self.rows += layout.rows
+
+    def positions(self) -> npt.NDArray[np.int64]:
+        """The byte of the nearest known row before."""
+        known = np.array([(mark[0], mark[2]) for mark in self._marks], np.int64).reshape(-1, 2)
+        return np.repeat(known[:, 1], np.diff(known[:, 0], append=self.rows))
+
+    def _path_of(self, row: int) -> str:
+        return self._paths[self._mark(row)[1]]
+
+    def _rows_from(self, row: int, read: Read[Row]) -> Iterator[Row]:
+        first, number, *place = self._mark(row)
+        rows = islice(read(self._paths[number], place), row - first, None)
+        yield from rows
+        for path in self._paths[number + 1 :]:
+            yield from read(path, ())
+
+    def _mark(self, row: int) -> tuple[int, ...]:
+        return self._marks[bisect.bisect_right(self._marks, row, key=lambda mark: mark[0]) - 1]
