@@ -10,7 +10,7 @@ import numpy.typing as npt
 from congruence.tasks.data.split import Shard
 from congruence.tasks.embeddings.arrays import DATA, array_metadata, decoded
 from congruence.tasks.embeddings.errors import NotEmbeddedError, StoreError
-from congruence.tasks.embeddings.markers import DamagedError, Entry, Marker, content_digest
+from congruence.tasks.embeddings.markers import DamagedError, Marker, content_digest
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.rows_to_store import DType
 
@@ -50,22 +50,33 @@ class ShardFiles:
         except DamagedError as error:
             raise self.error(shard, f"has a marker that {error}") from error
 
-    def checked(self, shard: Shard, entry: Entry) -> npt.NDArray[np.float32]:
-        """Its rows, (rows, dimension), if they are what the entry says.
+    def remove_marker(self, shard: Shard) -> None:
+        """Have the shard no longer taken for done."""
+        key = self.marker_key(shard)
+        try:
+            self.objects.remove(key)
+        except OSError as error:
+            raise StoreError(
+                f"{self.objects.uri}: embeddings were found damaged, and {key} cannot be removed ({error}), by which "
+                "the next run would see it; remove it, and run again"
+            ) from error
+
+    def checked(self, shard: Shard, marker: Marker) -> npt.NDArray[np.float32]:
+        """Its rows, (rows, dimension), if they are what the marker says.
 
         Raises:
             StoreError: they are missing or damaged.
         """
-        data = self.objects.get(self.data_key(shard, entry.content))
+        data = self.objects.get(self.data_key(shard, marker.content))
         if data is None:
             raise self.error(shard, "lacks its data")
-        if content_digest(data) != entry.content:
+        if content_digest(data) != marker.content:
             raise self.error(shard, "is damaged: its data do not have their checksum")
         try:
             rows = decoded(data, shard.rows, self.dimension, self.dtype)
         except Exception as error:  # Zarr's codecs each have their own for data of another shape or form
             raise self.error(shard, f"holds no {shard.rows} x {self.dimension} embeddings ({error})") from error
-        if set(np.flatnonzero(np.isnan(rows[:, 0])).tolist()) != entry.invalid:
+        if set(np.flatnonzero(np.isnan(rows[:, 0])).tolist()) != marker.reasons.keys():
             raise self.error(shard, "contradicts its marker")
         return rows
 

@@ -4,16 +4,15 @@ Layout below the store's URI, a Zarr v3 hierarchy that any Zarr reader opens, wi
 
     <encoder key>/zarr.json                    attributes: encoder, preprocessing, dimension, dtype
     <encoder key>/splits/<plan>.json           the shards of a split, in order
-    <encoder key>/complete/<plan>.json         the summary of a finished split: what all markers of its shards say
     <encoder key>/done/<shard digest>.json     the marker of a shard: written last, names its data by digest
     <encoder key>/shards/<shard digest>-<content>/   (rows, dimension), one Zarr shard, NaN where a row is invalid
     <encoder key>/batch_size/<device>.json     the batch size that was measured, once for all who embed on such a device
 
-Markers alone say what is finished: one listing finds what is not, and of a finished split one summary is read instead.
-Data is checked against its digest whenever it is read; a shard found damaged loses its marker, so that the next run
-embeds it again. One shard of the split is one Zarr array of one Zarr shard, so two writers never share a Zarr shard
-(parts of one written side by side lose rows). The data lies under the digest of its own content: two writers of equal
-bytes write the same objects, and of unequal ones the last marker decides while the other's data stays whole.
+Markers alone say what is finished, and one listing finds what is not. Data is checked against its digest whenever it is
+read; a shard found damaged loses its marker, so that the next run embeds it again. One shard of the split is one Zarr
+array of one Zarr shard, so two writers never share a Zarr shard (parts of one written side by side lose rows). The data
+lies under the digest of its own content: two writers of equal bytes write the same objects, and of unequal ones the
+last marker decides while the other's data stays whole.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ import numpy.typing as npt
 from congruence.tasks.data.split import Shard
 from congruence.tasks.embeddings.addresses import StoreAddress, as_text, from_text
 from congruence.tasks.embeddings.arrays import METADATA, encoded
-from congruence.tasks.embeddings.errors import NotEmbeddedError, StoreError
+from congruence.tasks.embeddings.errors import StoreError
 from congruence.tasks.embeddings.hierarchy import ShardPlan, plan_of, read_hierarchy, store_header, write_hierarchy
 from congruence.tasks.embeddings.known_shards import KnownShards, each
 from congruence.tasks.embeddings.markers import (
@@ -67,7 +66,7 @@ class EmbeddingStore:
         self.dtype: DType = header["dtype"]
         self.encoder_key = address.encoder_key
         self._files = ShardFiles(objects, self.encoder_key, self.dimension, self.dtype)
-        self._known = KnownShards(objects, self._files, shards, address.plan)
+        self._known = KnownShards(self._files)
 
     @classmethod
     def open(
@@ -117,14 +116,12 @@ class EmbeddingStore:
     def pending(self) -> list[Shard]:
         """The shards that are still to be embedded, or to be embedded again because they were found damaged.
 
-        Of a split that is known as finished one object is read, else the markers are listed; where none is missing they
-        are all read, once, and summarised. So ask again when these are done, until there are none.
+        By one listing of the markers; where none is missing they are read. So ask again when these are done, until
+        there are none.
         """
-        if self._known.load_summary() is not None:
-            return []
         sizes = self._objects.sizes(f"{self.encoder_key}/done", depth=1)
         missing = [shard for shard in self._shards if not sizes.get(self._files.marker_key(shard))]
-        return missing or self._known.summarise()
+        return missing or self._known.damaged(self._shards)
 
     def batch_size(self, device: str) -> int | None:
         """The batch size that was settled for a kind of device ("cpu", "cuda"), None where none is or it is damaged.
@@ -174,11 +171,7 @@ class EmbeddingStore:
         self._objects.put_if_other(self._files.data_key(shard, content), data)
         self._objects.put_if_other(self._files.data_key(shard, content, METADATA), self._files.metadata(shard))
         self._known.forget(shard)
-        sealed_marker = marker.to_bytes(self.encoder_key, shard)
-        before = self._objects.get(self._files.marker_key(shard))
-        self._objects.put(self._files.marker_key(shard), sealed_marker)
-        if before is not None and before != sealed_marker:
-            self._known.remove_summaries()
+        self._objects.put(self._files.marker_key(shard), marker.to_bytes(self.encoder_key, shard))
 
     def read(self, rows: slice | None = None) -> npt.NDArray[np.float32]:
         """The embeddings of ``rows`` (a slice of the split's rows with step 1), float32, NaN where invalid.
@@ -187,12 +180,11 @@ class EmbeddingStore:
             StoreError: a shard that is not done or damaged.
         """
         start, stop = self._bounds(rows)
-        summary = self._known.summary()
         result = np.empty((stop - start, self.dimension), dtype=np.float32)
 
         def fill(shard: Shard) -> None:
             first, last = max(start, shard.start), min(stop, shard.stop)
-            held = self._known.rows(shard, summary)
+            held = self._known.rows(shard)
             result[first - start : last - start] = held[first - shard.start : last - shard.start]
 
         for _ in each(fill, self._overlapping(start, stop), side_by_side=not self._objects.is_local):
@@ -209,9 +201,6 @@ class EmbeddingStore:
     def reasons(self, rows: slice | None = None) -> dict[int, str]:
         """Why, for each invalid row of ``rows``, by row of the split."""
         start, stop = self._bounds(rows)
-        summary = self._known.summary()
-        if summary is not None:
-            return {row: summary.reasons[row] for row in summary.rows_between(start, stop)}
         shards = self._overlapping(start, stop)
         markers = each(self._known.marker, shards)
         found = {
@@ -220,35 +209,6 @@ class EmbeddingStore:
             for row, reason in sorted(marker.reasons.items())
         }
         return {row: reason for row, reason in found.items() if start <= row < stop}
-
-    def rounding_error(self) -> float:
-        """The largest relative error ||stored - computed|| / ||computed|| of any row, 0 for float32."""
-        summary = self._known.summary()
-        if summary is not None:
-            return max(summary.rounding_errors, default=0.0)
-        return max((marker.rounding_error for marker in each(self._known.marker, self._shards)), default=0.0)
-
-    def verify(self) -> dict[int, str]:
-        """Every shard's data against its digest and its shape: what is wrong, by index of the shard.
-
-        As when they are read, shards found damaged lose their marker.
-        """
-        wrong: dict[int, str] = {}
-        for shard in self._shards:
-            try:
-                marker = self._files.read_marker(shard)
-                self._files.checked(shard, marker.entry)
-                if self._objects.get(self._files.data_key(shard, marker.content, METADATA)) != self._files.metadata(
-                    shard
-                ):
-                    raise self._files.error(shard, "has damaged metadata, which other programs read")
-            except StoreError as error:
-                wrong[shard.index] = str(error)
-                if not isinstance(error, NotEmbeddedError):
-                    self._known.distrust(shard)
-        if wrong:
-            self._known.remove_summaries()
-        return wrong
 
     def sweep(self) -> None:
         """Remove the half-written files of processes that are gone; nothing ever reads them."""

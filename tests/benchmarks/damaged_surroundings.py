@@ -603,7 +603,6 @@ def half(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
-damaged("the summary of a store is a folder", "embeddings/*/complete/*", a_folder)
 damaged("a file of predictions is cut to half", "embeddings/predictions/*/*/ranges/*/*/loc/c/0", half)
 damaged("a file of predictions is garbage", "embeddings/predictions/*/*/ranges/*/*/loc/c/0", garbage)
 damaged("the description of predictions is a folder", "embeddings/predictions/*/*/ranges/*/*/loc/zarr.json", a_folder)
@@ -644,8 +643,6 @@ def _(place: Place) -> Told:
     shutil.copytree(path.parent, path.parent.with_name(f"{shard}-{content_digest(data)}"))
     (path.parent.with_name(f"{shard}-{content_digest(data)}") / "0.0").write_bytes(data)
     marker.write_bytes(sealed(said))
-    for summary in place.home.glob("embeddings/*/complete/*"):
-        summary.unlink()
     return place.run()
 
 

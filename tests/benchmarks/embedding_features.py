@@ -62,7 +62,7 @@ def main() -> None:
         with measured(seconds, "embed"):
             for shard in split.shards:
                 embed_shard(split, shard, encoder, store, threads=1)
-        with measured(seconds, "first look (reads all markers, writes the summary)"):
+        with measured(seconds, "first look (reads all markers)"):
             assert not store.pending()
         with measured(seconds, "second look"):
             assert not open_store(str(folder / "store"), StoreSettings(), split, encoder).pending()

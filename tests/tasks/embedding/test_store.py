@@ -69,6 +69,17 @@ def write(store: EmbeddingStore, shard: Shard, invalid: dict[int, str] | None = 
     store.write(shard, embeddings(shard), [row not in reasons for row in range(shard.rows)], reasons)
 
 
+def broken(store: EmbeddingStore) -> list[int]:
+    """The shards that cannot be read."""
+    found = []
+    for shard in store._shards:
+        try:
+            store.read(slice(shard.start, shard.stop))
+        except StoreError:
+            found.append(shard.index)
+    return found
+
+
 def objects(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
@@ -98,7 +109,7 @@ def test_rows_come_back_in_the_order_of_the_split(full: tuple[EmbeddingStore, Pa
     assert store.reasons(slice(9, 20)) == {}
     assert store.valid(slice(7, 10)).tolist() == [True, False, True]
     assert store.pending() == []
-    assert store.verify() == {}
+    assert broken(store) == []
 
 
 def test_any_zarr_reader_opens_the_arrays(full: tuple[EmbeddingStore, Path]) -> None:
@@ -143,11 +154,11 @@ def test_every_kind_of_damage_to_every_object_is_noticed_and_redone(
     _, folder = full
     before = objects(folder)
     shard = plan(20).shards[1]
-    stored = [name for name in before if shard.digest in name]
-    assert len(stored) == 3
+    stored = [name for name in before if shard.digest in name and "zarr.json" not in name]
+    assert len(stored) == 2
     for name in stored:
         damage(folder / name)
-        assert list(open_store(folder).verify()) == [1]
+        assert broken(open_store(folder)) == [1]
         store = open_store(folder)
         assert store.pending() == [shard], name
         with pytest.raises(StoreError, match=r"shard 1 \(rows 7 to 14\) .*; rerun"):
@@ -211,7 +222,7 @@ def test_half_precision_states_its_error_and_refuses_to_overflow(tmp_path: Path)
     (shard,) = plan(7).shards
     write(store, shard)
     np.testing.assert_allclose(store.read(), embeddings(shard), rtol=2**-11)
-    assert 0 < store.rounding_error() < 2**-11
+    assert 0 < json.loads(next(tmp_path.rglob("done/*.json")).read_text())["rounding_error"] < 2**-11
     with pytest.raises(StoreError, match="row 0: 70000 overflows float16; use float32"):
         store.write(shard, np.full((7, DIMENSION), 7e4), np.ones(7, dtype=bool), {})
 
@@ -238,7 +249,7 @@ def test_two_writers_with_unequal_bytes_leave_one_whole_shard(tmp_path: Path) ->
     write(first, shard)
     second.write(shard, embeddings(shard) * 2, np.ones(7, dtype=bool), {})
     np.testing.assert_array_equal(open_store(tmp_path, rows=7).read(), embeddings(shard) * 2)
-    assert open_store(tmp_path, rows=7).verify() == {}
+    assert broken(open_store(tmp_path, rows=7)) == []
 
 
 def test_many_threads_write_and_read_the_same_shards(tmp_path: Path) -> None:
@@ -260,7 +271,7 @@ def test_many_threads_write_and_read_the_same_shards(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert failures == []
-    assert open_store(tmp_path).verify() == {}
+    assert broken(open_store(tmp_path)) == []
 
 
 def test_what_a_dead_writer_left_is_swept_and_a_living_one_is_left_alone(full: tuple[EmbeddingStore, Path]) -> None:
@@ -346,7 +357,7 @@ class StoreMachine(RuleBasedStateMachine):
         if marker.exists() and json.loads(marker.read_text())["content"] == content:
             self.written.pop(digest, None)
         for rows in (20, 40):
-            open_store(self.folder, rows).verify()  # damage is noticed when data are read
+            broken(open_store(self.folder, rows))  # damage is noticed when data are read
         self.store = open_store(self.folder, self.rows)
 
     @rule(rows=st.sampled_from([20, 40]))
@@ -413,7 +424,7 @@ def test_the_store_lives_in_s3(s3: dict[str, Any]) -> None:
         open_store(uri, storage_options=s3).read()
     assert [shard.index for shard in open_store(uri, storage_options=s3).pending()] == [1]
     write(again, plan(20).shards[1])
-    assert open_store(uri, storage_options=s3).verify() == {}
+    assert broken(open_store(uri, storage_options=s3)) == []
 
 
 def test_the_first_batch_size_is_everybodys_in_s3(s3: dict[str, Any]) -> None:

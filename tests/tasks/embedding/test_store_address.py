@@ -63,9 +63,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counted
 
 
-def test_one_listing_tells_what_is_pending_and_one_object_that_nothing_is(
-    tmp_path: Path, requests: Counter[str]
-) -> None:
+def test_one_listing_tells_what_is_pending_and_each_marker_is_read_once(tmp_path: Path, requests: Counter[str]) -> None:
     """5,000 markers, copied from a real one; data are not looked at, and damage shows when they are read."""
     plan = Plan()
     store = opened(str(tmp_path), plan)
@@ -80,7 +78,7 @@ def test_one_listing_tells_what_is_pending_and_one_object_that_nothing_is(
     (done / f"{plan.shards[8].digest}.json").write_bytes(b"")
     requests.clear()
     assert store.pending() == plan.shards[7:9]
-    assert requests == {"get": 1, "objects": 1}  # the summary, which is not there, and the markers' folder
+    assert requests == {"objects": 1}  # the markers' folder
 
     for shard in plan.shards[7:9]:
         write(store, shard)
@@ -92,39 +90,15 @@ def test_one_listing_tells_what_is_pending_and_one_object_that_nothing_is(
     write(store, plan.shards[9])
     assert store.pending() == []
 
-    requests.clear()
     again = opened(str(tmp_path), plan)
-    before = requests["get"]
+    requests.clear()
     assert again.pending() == []
     assert again.valid().all()
     assert again.reasons() == {}
-    assert again.rounding_error() == 0.0
-    assert requests["get"] == before + 1
-    assert requests["objects"] == 0
-    summary = tmp_path / store.encoder_key / "complete" / f"{store.address.plan}.json"
-    assert summary.stat().st_size < 250_000
-
-    summary.write_bytes(summary.read_bytes()[:-1])
-    assert opened(str(tmp_path), plan).pending() == []
+    assert requests == {"get": SHARDS, "objects": 1}
     with pytest.raises(StoreError, match=r"shard 1 \(rows 2 to 4\) lacks its data; rerun"):
         again.read(slice(0, 8))
     assert opened(str(tmp_path), plan).pending() == [plan.shards[1]]
-
-
-def test_the_summary_says_what_the_markers_say(tmp_path: Path) -> None:
-    plan = Plan(30)
-    store = opened(str(tmp_path), plan, dtype="float16")
-    for shard in plan.shards:
-        write(store, shard, invalid=shard.index % 3 == 0)
-    markers = (store.valid(), store.reasons(), store.reasons(slice(5, 20)), store.rounding_error(), store.read())
-    assert store.pending() == []
-    told = opened(str(tmp_path), plan, dtype="float16")
-    assert told.pending() == []
-    summary = (told.valid(), told.reasons(), told.reasons(slice(5, 20)), told.rounding_error(), told.read())
-    for by_markers, by_summary in zip(markers, summary, strict=True):
-        np.testing.assert_array_equal(by_markers, by_summary)  # type: ignore[arg-type]
-    assert told.rounding_error() > 0
-    assert list(told.reasons(slice(5, 20))) == [6, 12, 18]
 
 
 def test_one_split_cut_in_two_ways_is_two_plans(tmp_path: Path) -> None:
@@ -139,7 +113,6 @@ def test_one_split_cut_in_two_ways_is_two_plans(tmp_path: Path) -> None:
 
 
 def test_damage_is_seen_by_whoever_shares_the_shard(tmp_path: Path) -> None:
-    """A summary of one split must not outlive a shard that another split's reader found damaged."""
     short, long = opened(str(tmp_path), Plan(3)), opened(str(tmp_path), Plan(4))
     for shard in Plan(4).shards:
         write(long, shard)
