@@ -7,6 +7,10 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from congruence.tasks.runtime.bytecode import keep_bytecode
+
+keep_bytecode()  # for the many commands and servers that tests start
+
 # The same examples for everybody: a commit that passes here passes there. To search on: HYPOTHESIS_PROFILE=search.
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("search", deadline=None, print_blob=True)

@@ -6,6 +6,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from congruence.tasks.runtime.bytecode import keep_bytecode
 from congruence.tasks.runtime.parent import RESUME, run_under_parent
 
 NEEDED = ("typer", "prefect", "dask", "distributed", "mlflow", "zarr", "torch", "open_clip")
@@ -22,6 +23,7 @@ def main() -> None:
             f"congruence: the command needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not "
             "installed; run: pip install 'congruence[pipeline]' (congruence.kernels works without)"
         )
+    keep_bytecode()
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
     if command is not None and command not in _OUTLIVED and "--help" not in sys.argv:
         run_under_parent(_mark_as_ended, _SERVERS.get(command, RESUME))
