@@ -88,7 +88,7 @@ class BasisKernel:
 
 
 class KernelColumns:
-    """Columns of some kernels at the rows of a block, tile by tile; a tile's memory is used again."""
+    """Columns of some kernels at the rows of a block, tile by tile; a tile's memory may be used again."""
 
     def __init__(self, x: Array, kernels: Iterable[BasisKernel]) -> None:
         self._kernels = list(kernels)
@@ -102,11 +102,27 @@ class KernelColumns:
             self._points.append(plain if of.center is None or moved is None else moved)
 
     def at(self, rows: slice) -> list[Array]:
-        """By kernel."""
-        return [
-            np.asarray(maker.tile(points, rows, others, slice(0, len(others.x))))
-            for maker, points, others in zip(self._makers, self._points, self._others, strict=True)
-        ]
+        """By kernel. RBF kernels with the same landmarks, one after the other, share their squared distances."""
+        found: list[Array] = []
+        squares: Array | None = None
+        known: BasisKernel | None = None
+        for of, maker, points, others in zip(self._kernels, self._makers, self._points, self._others, strict=True):
+            if isinstance(of.kernel, RBF):
+                if squares is None or known is None or known.landmarks is not of.landmarks:
+                    squares, known = _squared_distances(points, rows, others), of
+                found.append(np.exp(squares * squares.dtype.type(-of.kernel.gamma)))
+            else:
+                found.append(np.asarray(maker.tile(points, rows, others, slice(0, len(others.x)))))
+        return found
+
+
+def _squared_distances(points: TilePoints, rows: slice, others: TilePoints) -> Array:
+    """Of centred points, whose norms leave the digits of their distances."""
+    squares = np.asarray((-2.0 * points.x[rows]) @ others.x.T)
+    squares += points.norms[rows, None]
+    squares += others.norms
+    np.maximum(squares, 0.0, out=squares)
+    return squares
 
 
 @dataclass(frozen=True)
@@ -162,12 +178,11 @@ class BasisPlan:
             found.append(BasisKernel(distance_name(share), kernel, center, landmarks))
         return cls(settings, tuple(found), regularization, n, seed)
 
-    def columns(self, x: Array) -> Iterator[tuple[slice, Array]]:
-        """Rows and [1, K_1, K_2, ...] there, (rows, 1 + sum m), tile by tile."""
+    def columns(self, x: Array) -> Iterator[tuple[slice, list[Array]]]:
+        """Rows, and 1, K_1, K_2, ... there, (rows, m) each, tile by tile."""
         columns = KernelColumns(x, self.kernels)
         for rows in tile_slices(slice(0, len(x)), TILE_ROWS):
-            ones = np.ones((rows.stop - rows.start, 1), dtype=x.dtype)
-            yield rows, np.concatenate([ones, *columns.at(rows)], axis=1)
+            yield rows, [np.ones((rows.stop - rows.start, 1), dtype=x.dtype), *columns.at(rows)]
 
 
 def basis_sums(plan: BasisPlan, x: Array) -> BlockSums:
@@ -175,7 +190,7 @@ def basis_sums(plan: BasisPlan, x: Array) -> BlockSums:
     sums = BlockSums()
     for _, columns in plan.columns(x):
         # float64: the small matrices made of it have the squared condition number of the columns.
-        exact = columns.astype(np.float64)
+        exact = np.concatenate(columns, axis=1, dtype=np.float64)
         sums.add("products", exact.T @ exact)
     return sums
 
@@ -202,14 +217,14 @@ class InputBases:
     Attributes:
         plan: as the blocks know it.
         bases: the constant first.
-        coordinates: B of all bases, (1 + sum m, k): U = [1, K_1, ...] B.
+        coordinates: B of each basis, (m, k): its U is K B.
         moment: U'U, (k, k).
         total: U'1, (k,).
     """
 
     plan: BasisPlan
     bases: tuple[InputBasis, ...] = field(repr=False)
-    coordinates: Array = field(repr=False)
+    coordinates: tuple[Array, ...] = field(repr=False)
     moment: Array = field(repr=False)
     total: Array = field(repr=False)
 
@@ -225,16 +240,15 @@ class InputBases:
             bases.append(InputBasis(of.name, eigenvalues[:keep] / n, slice(first, first + keep)))
             parts.append(basis[:, :keep])
             start = place.stop
-        coordinates = scipy.linalg.block_diag(*parts)
-        return cls(
-            plan, tuple(bases), coordinates, coordinates.T @ products @ coordinates, coordinates.T @ products[:, 0]
-        )
+        whole = scipy.linalg.block_diag(*parts)
+        return cls(plan, tuple(bases), tuple(parts), whole.T @ products @ whole, whole.T @ products[:, 0])
 
     def tiles(self, x: Array) -> Iterator[tuple[slice, Array]]:
         """U at the rows x of a block, in single precision; see ``Tiles``."""
-        coordinates = self.coordinates.astype(x.dtype)
+        coordinates = [part.astype(x.dtype) for part in self.coordinates]
         for rows, columns in self.plan.columns(x):
-            yield rows, np.asarray(columns @ coordinates, dtype=np.float32)
+            own = [of_kernel @ part for of_kernel, part in zip(columns, coordinates, strict=True)]
+            yield rows, np.concatenate(own, axis=1, dtype=np.float32)
 
     def named(self, name: str) -> InputBasis | None:
         """One of the bases."""

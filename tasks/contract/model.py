@@ -23,7 +23,7 @@ from mlflow.types import DataType
 from mlflow.types.schema import Schema
 
 from congruence.kernels.distributions.base import Distribution
-from congruence.tasks.contract.columns import without_categories
+from congruence.tasks.contract.columns import of_types, without_categories
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.exposure import EXPOSURE, exposed, exposure_in
 from congruence.tasks.contract.loading_remedy import loading_remedy
@@ -162,9 +162,9 @@ class PredictiveModel:
         if schema is None:
             return frame
         if schema.has_input_names():
-            optional = set(schema.input_names()) - set(schema.required_input_names())
-            names = [name for name in schema.input_names() if name in frame.columns or name not in optional]
-            missing = [name for name in names if name not in frame.columns]
+            given, required = set(frame.columns), set(schema.required_input_names())
+            names = [name for name in schema.input_names() if name in given or name in required]
+            missing = [name for name in names if name not in given]
             if missing:
                 raise ContractError(
                     f"{self.identity.label}: the model asks for input column {missing[0]!r}, but the split gives "
@@ -173,16 +173,15 @@ class PredictiveModel:
             inputs = without_categories(frame[names].reset_index(drop=True))
             # MLflow refuses long where the signature says double; a whole number below 2^53 is the same in both.
             wide = {str(item.name) for item in schema.inputs if getattr(item, "type", None) == DataType.double}
-            inputs = inputs.astype(
-                {name: "float64" for name in names if name in wide and inputs[name].dtype.kind in "iu"}
-            )
+            kinds = {name: kind.kind for name, kind in zip(names, inputs.dtypes, strict=True)}
+            inputs = of_types(inputs, {name: "float64" for name in names if name in wide and kinds[name] in "iu"})
             # A column that lacks a value somewhere else in its table comes as floating-point numbers.
             whole = {
                 str(item.name): "int64" if item.type == DataType.long else "int32"
                 for item in schema.inputs
                 if getattr(item, "type", None) in (DataType.long, DataType.integer)
             }
-            return inputs.astype({name: whole[name] for name in names if name in whole and _is_whole(inputs[name])})
+            return of_types(inputs, {name: whole[name] for name in names if name in whole and _is_whole(inputs[name])})
         matrix = np.stack([np.asarray(row) for row in frame.iloc[:, 0]]) if frame.shape[1] == 1 else frame.to_numpy()
         return matrix.astype(schema.numpy_types()[0]) if schema.is_tensor_spec() else frame
 
