@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python infra/install.py
+# Where it is set, every process compiles a thousand modules again: six seconds of each start.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test lint types unit exercise exercise-containers docs dist ui check-gpu-packages clean
 
