@@ -121,15 +121,21 @@ def sample(process: psutil.Popen, used: dict[tuple[int, str], Used]) -> None:
             return
         for one in processes:
             try:
-                kind = (
-                    "flow" if one.pid == process.pid else "worker" if "spawn_main" in one.cmdline()[-2:][0] else "other"
-                )
+                kind = kind_of(one)
                 held = used.setdefault((one.pid, kind), Used())
                 held.peak = max(held.peak, one.memory_info().rss / 2**30)
                 held.cpu = sum(one.cpu_times()[:2])
             except (psutil.NoSuchProcess, IndexError):
                 continue
         time.sleep(0.5)
+
+
+def kind_of(one: psutil.Process) -> str:
+    """Workers are forked from a process that has loaded their libraries."""
+    line = " ".join(one.cmdline())
+    if "forkserver" in line:
+        return "worker" if "forkserver" in " ".join(one.parent().cmdline()) else "fork server"
+    return "Prefect server" if "uvicorn" in line else "command" if "cli.main" in line else "other"
 
 
 if __name__ == "__main__":
