@@ -25,6 +25,7 @@ for name, value in {
     "PREFECT_LOGGING_LEVEL": "ERROR",
     "DASK_LOGGING__DISTRIBUTED": "error",
     "OMP_NUM_THREADS": "2",
+    "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin while others have the core: 6 s became 170 on a busy machine
     "OPENBLAS_NUM_THREADS": "1",  # test processes share the cores: BLAS threads of several wait for each other
 }.items():
     os.environ.setdefault(name, value)

@@ -25,8 +25,6 @@ def test_without_the_packages_there_is_no_such_number(table: pd.DataFrame, monke
 
 
 def test_it_is_0_if_right_and_below_the_distance_of_the_coverage_if_wrong(table: pd.DataFrame) -> None:
-    pytest.importorskip("covmetrics")
-    pytest.importorskip("mapie")
     scale = np.exp(0.8 * table["age"].to_numpy())
     y = Normal(np.zeros(N), scale).sample(1, seed=1)[:, 0]
     blind = Normal(np.zeros(N), np.ones(N))
