@@ -67,6 +67,24 @@ def test_uniformity_tests_reject_a_biased_model() -> None:
         cal.kolmogorov_smirnov([0.5, 1.5])
 
 
+def test_the_probability_of_cramer_and_von_mises_is_small_where_the_statistic_is_large() -> None:
+    pit = np.random.default_rng(4).random(2_000_000)
+    for wrong in (pit**1.2, pit**3):  # SciPy has 0 / 0 there, and says nan
+        found = cal.cramer_von_mises(wrong)
+        assert found.statistic > 1000.0
+        assert found.p_value == 0.0
+    right = (np.arange(2000) + 0.5) / 2000
+    at = [cal.cramer_von_mises(np.clip(right + shift, 0.0, 1.0)) for shift in np.linspace(0.030, 0.045, 40)]
+    assert at[0].statistic < 2.0 < 3.0 < at[-1].statistic
+    p_values = np.array([found.p_value for found in at])
+    assert np.all(np.diff(p_values) < 0.0)
+    # 7.5677e-8 beyond 3 by Smirnov's integral (quadrature), from there as exp(-pi^2 W / 2) / sqrt(W).
+    far = [found for found in at if found.statistic > 3.0]
+    assert far
+    three = 7.5677e-8 * np.sqrt(3.0 / far[0].statistic) * np.exp(-(np.pi**2) / 2.0 * (far[0].statistic - 3.0))
+    assert far[0].p_value == pytest.approx(three, rel=0.03)
+
+
 @pytest.fixture(scope="module")
 def normal_case() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     mean, std = RNG.normal(3, 2, 700), RNG.uniform(0.4, 2, 700)

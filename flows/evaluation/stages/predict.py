@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from distributed import KilledWorker
-from prefect import task
+from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
 
 from congruence.flows.cli.progress import stage
@@ -21,6 +24,8 @@ from congruence.tasks.models.failures import as_model_failure
 from congruence.tasks.models.registry import ModelVersion, resolve
 from congruence.tasks.models.worker import ServedVersion, try_contract
 from congruence.tasks.settings.evaluation import EvaluationSettings
+
+R = TypeVar("R")
 
 
 @task(name="check", task_run_name="check {version.label} on {rows.split.name}", cache_policy=NO_CACHE)
@@ -63,43 +68,37 @@ def kept_predictions(rows: EvaluatedRows, served: ServedVersion) -> KeptPredicti
     return KeptPredictions(address, served)
 
 
-@task(
-    name="predict",
-    task_run_name="predict {version.label} on {rows.split.name} shards {first}-{last}",
-    retries=1,
-    cache_policy=NO_CACHE,
-    tags=["congruence-predict"],
-)
-def predict_task(
-    version: ModelVersion,
-    rows: EvaluatedRows,
-    shards: list[Shard],
-    first: int,  # noqa: ARG001 - part of the run's name
-    last: int,  # noqa: ARG001
-    settings: EvaluationSettings,
-) -> int:
-    """Predict the valid rows of some shards by one version; what is kept is not asked again."""
-    use_tracking(settings.tracking)
-    return rows.predict(version.label, shards).rows
+def _of_shards(
+    name: str, ask: Callable[[EvaluatedRows, str, list[Shard]], R], retries: int = 0
+) -> Task[[ModelVersion, EvaluatedRows, list[Shard], int, int, EvaluationSettings], R]:
+    """A task that asks one version about the valid rows of some shards; the first and last are part of its name."""
+
+    @task(
+        name=name,
+        task_run_name=f"{name} {{version.label}} on {{rows.split.name}} shards {{first}}-{{last}}",
+        retries=retries,
+        cache_policy=NO_CACHE,
+        tags=["congruence-predict"],
+    )
+    def asked(
+        version: ModelVersion,
+        rows: EvaluatedRows,
+        shards: list[Shard],
+        first: int,  # noqa: ARG001
+        last: int,  # noqa: ARG001
+        settings: EvaluationSettings,
+    ) -> R:
+        use_tracking(settings.tracking)
+        return ask(rows, version.label, shards)
+
+    return asked
 
 
-@task(
-    name="find refused rows",
-    task_run_name="rows of {rows.split.name} that {version.label} refuses, shards {first}-{last}",
-    cache_policy=NO_CACHE,
-    tags=["congruence-predict"],
-)
-def refused_task(
-    version: ModelVersion,
-    rows: EvaluatedRows,
-    shards: list[Shard],
-    first: int,  # noqa: ARG001 - part of the run's name
-    last: int,  # noqa: ARG001
-    settings: EvaluationSettings,
-) -> dict[int, str]:
-    """The valid rows of some shards that one version gives no prediction for, and why."""
-    use_tracking(settings.tracking)
-    return rows.refused(version.label, shards)
+predict_task = _of_shards("predict", EvaluatedRows.predict, retries=1)
+"""Predict the valid rows of some shards by one version; what is kept is not asked again."""
+
+refused_task = _of_shards("find refused rows", EvaluatedRows.refused)
+"""The valid rows of some shards that one version gives no prediction for, and why."""
 
 
 def check(
