@@ -6,12 +6,11 @@ from congruence.kernels.masking import mask_text
 class CongruenceError(Exception):
     """Root of every error that the package raises on purpose: the command line prints it without a traceback.
 
-    Its text is without secrets wherever it goes: terminals, logs, Prefect's states, MLflow's tags.
+    Its text is without secrets wherever it goes: terminals, logs, Prefect's states, MLflow's tags, pickles.
     """
 
-    def __str__(self) -> str:
-        """The message, masked."""
-        return mask_text(super().__str__())
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(mask_text(each) if isinstance(each, str) else each for each in args))
 
 
 class InvalidInputError(CongruenceError, ValueError):

@@ -117,7 +117,6 @@ def measurement(
 ) -> BlockMeasurement:
     """All that the passes say of a version."""
     n, filters = system.inputs.n, system.inputs.filters
-    assert filters is not None
     floor = scores.added["squared floor"] / n
     mean, mean_square = scores.added["values"] / n, scores.added["squared values"] / n
     vectors = scores.rows("vectors at points")

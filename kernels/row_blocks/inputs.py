@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -101,9 +101,6 @@ class BlockInputs:
         residual: inputs on which the residual is read, (s, d), centred.
         n: rows of the split.
         regularization: lambda.
-        basis: U = C basis, (m, k), once it is known.
-        filters: e / (e + n lambda), (k,).
-        weights: of landmarks that a pass multiplies C with, see the passes.
     """
 
     kernel: Kernel
@@ -114,8 +111,6 @@ class BlockInputs:
     residual: Array = field(repr=False)
     n: int
     regularization: float
-    basis: Array | None = field(default=None, repr=False)
-    filters: Array | None = field(default=None, repr=False)
 
     @property
     def shift(self) -> float:
@@ -127,25 +122,43 @@ class BlockInputs:
         x = protocol_inputs(self.protocol, inputs, first, self.dtype)
         return TilePoints(x if self.center is None else x - self.center.astype(x.dtype)), x
 
-    def tiles(self, points: TilePoints) -> Iterator[tuple[slice, Array, Array | None]]:
-        """Rows, C there and U there, tile by tile; a tile's memory is used again."""
+    def columns(self, points: TilePoints) -> Iterator[tuple[slice, Array]]:
+        """Rows, and C there, tile by tile; a tile's memory is used again."""
         others = TilePoints(self.landmarks)
         maker = TileMaker(self.kernel, int(self.landmarks.shape[1]))
         everyone = slice(0, len(self.landmarks))
         for rows in tile_slices(slice(0, len(points.x)), TILE_ROWS):
-            columns = maker.tile(points, rows, others, everyone)
-            yield rows, columns, None if self.basis is None else self._vectors(columns)
+            yield rows, maker.tile(points, rows, others, everyone)
 
-    def _vectors(self, columns: Array) -> Array:
-        assert self.basis is not None
-        return np.asarray(product(columns, self.basis), dtype=np.float32)
+    def with_directions(self, basis: Array, filters: Array) -> BlockDirections:
+        """The same once the leading directions are known."""
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        return BlockDirections(**own, basis=basis, filters=filters)
+
+
+@dataclass(frozen=True)
+class BlockDirections(BlockInputs):
+    """The inputs' side with the leading directions of K.
+
+    Attributes:
+        basis: U = C basis, (m, k).
+        filters: e / (e + n lambda), (k,).
+    """
+
+    basis: Array = field(repr=False)
+    filters: Array = field(repr=False)
+
+    def tiles(self, points: TilePoints) -> Iterator[tuple[slice, Array, Array]]:
+        """Rows, C there and U there, tile by tile; a tile's memory is used again."""
+        for rows, columns in self.columns(points):
+            yield rows, columns, np.asarray(product(columns, self.basis), dtype=np.float32)
 
 
 def input_sums(system: BlockInputs, inputs: Array, targets: Array, first: int) -> BlockSums:
     """C'C, C'[1, y], and what is known of k(x, x), over the rows of a block that begins at row ``first``."""
     sums = BlockSums()
     points, x = system.points(inputs, first)
-    for rows, columns, _ in system.tiles(points):
+    for rows, columns in system.columns(points):
         # float64 throughout: the small matrix built from C'C has the squared condition number of C.
         exact = columns.astype(np.float64)
         sums.add("gram", exact.T @ exact)

@@ -21,12 +21,12 @@ from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.gram.thin_products import projected, weighted_squares
 from congruence.kernels.mean_embeddings.residuals import TargetErrors, target_errors
 from congruence.kernels.resampling.keyed import row_choices, row_draws
-from congruence.kernels.row_blocks.inputs import BlockInputs
+from congruence.kernels.row_blocks.inputs import BlockDirections
 from congruence.kernels.row_blocks.versions import BlockVersion
 
 
 def right_hand_side_sums(
-    system: BlockInputs,
+    system: BlockDirections,
     inputs: Array,
     targets: Array,
     predictive: Mapping[str, Distribution],
@@ -48,7 +48,6 @@ def right_hand_side_sums(
     points, _ = system.points(inputs, first)
     sums = {version.name: BlockSums() for version in versions}
     for rows, columns, vectors in system.tiles(points):
-        assert vectors is not None
         positions = np.arange(first + rows.start, first + rows.stop)
         kept = chosen_in(residual_positions, first + rows.start, len(positions))
         for version in versions:

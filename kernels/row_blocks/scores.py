@@ -27,7 +27,7 @@ from congruence.kernels.congruence.test import simulated_errors
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.thin_products import product, projected
 from congruence.kernels.gram.tiles import TileMaker, TilePoints
-from congruence.kernels.row_blocks.inputs import BlockInputs
+from congruence.kernels.row_blocks.inputs import BlockDirections
 from congruence.kernels.row_blocks.right_hand_sides import errors_of, simulated_splits
 from congruence.kernels.row_blocks.system import BlockSystem
 from congruence.kernels.row_blocks.versions import BlockVersion
@@ -65,7 +65,6 @@ class CheckedInputs:
 def version_answer(system: BlockSystem, version: BlockVersion, sums: BlockSums) -> VersionAnswer:
     """The small solves of a version, from what all blocks added."""
     filters = system.inputs.filters
-    assert filters is not None
     rank = version.features.rank
     simulated = None
     if version.tested is not None:
@@ -86,7 +85,7 @@ def version_answer(system: BlockSystem, version: BlockVersion, sums: BlockSums) 
 
 
 def score_sums(
-    system: BlockInputs,
+    system: BlockDirections,
     inputs: Array,
     targets: Array,
     predictive: Mapping[str, Distribution],
@@ -109,7 +108,6 @@ def score_sums(
     read = _ReadRows(system, checked)
     at_points = mean_points(system.n)
     for rows, tile, vectors in system.tiles(points):
-        assert vectors is not None
         kernel_rows = read.of(points, rows, doubles)
         roots = np.sqrt(np.asarray(system.kernel.diagonal(points.x[rows]), dtype=np.float64))
         shown = chosen_in(at_points, first + rows.start, len(vectors))
@@ -133,7 +131,7 @@ def score_sums(
                 added.add("squared weights", float(counts @ counts))
                 scored["weight"] = counts
             if answer.simulated is not None:
-                scored |= _point_tests(added, answer, vectors)
+                scored |= _point_tests(added, answer.simulated, vectors[:, : answer.version.directions])
             columns[name].append(scored)
     return sums, {
         name: {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
@@ -145,7 +143,7 @@ def score_sums(
 class _ReadRows:
     """Tiles of the Gram matrix at the rows on which residuals are read: made once for all versions."""
 
-    def __init__(self, system: BlockInputs, checked: CheckedInputs | None) -> None:
+    def __init__(self, system: BlockDirections, checked: CheckedInputs | None) -> None:
         self._system, self._checked = system, checked
         self._residual = TilePoints(system.residual)
         self._maker = TileMaker(system.kernel, int(system.residual.shape[1]))
@@ -185,7 +183,7 @@ def _add_residual(
 
 
 def influence_sums(
-    system: BlockInputs,
+    system: BlockDirections,
     inputs: Array,
     targets: Array,
     predictive: Mapping[str, Distribution],
@@ -199,7 +197,6 @@ def influence_sums(
         name: {column: np.empty(len(points.x)) for column in ("influence", "influence_squared")} for name in known
     }
     for rows, _, vectors in system.tiles(points):
-        assert vectors is not None
         positions = np.arange(first + rows.start, first + rows.stop)
         for name, (version, weights) in known.items():
             delta = errors_of(version, targets[rows], predictive[name][rows]).delta
@@ -208,10 +205,9 @@ def influence_sums(
     return sums, columns
 
 
-def _point_tests(sums: BlockSums, answer: VersionAnswer, vectors: Array) -> dict[str, Array]:
+def _point_tests(sums: BlockSums, simulated: Array, vectors: Array) -> dict[str, Array]:
     """The smoothed error of every row, and how many of the simulated splits reach it there."""
-    assert answer.simulated is not None
-    found = simulated_errors(vectors[:, : answer.version.directions], answer.simulated)
+    found = simulated_errors(vectors, simulated)
     sums.add("statistic", float(found.totals[0]))
     sums.add("null statistics", found.totals[1:])
     return {"p_value": (1 + found.reached) / len(found.totals), "statistic": found.observed}

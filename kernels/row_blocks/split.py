@@ -130,7 +130,6 @@ class BlockSplit:
     def finish(self, solved: SolvedSplit, write: Write) -> dict[str, BlockMeasurement]:
         """Influences, and all that the passes say, by version."""
         system, filters = solved.system, solved.system.inputs.filters
-        assert filters is not None
         known = {
             a.version.name: (
                 a.version,
@@ -185,7 +184,6 @@ class BlockSplit:
         self, system: BlockSystem, versions: Sequence[str], draws: int | None, tested: bool
     ) -> list[BlockVersion]:
         kernel = resolved_kernel(self.protocol, self.looks[""], system)
-        assert system.inputs.filters is not None
         plans = []
         for name in versions:
             known = self.dependent.get(name, FoundBlocks())

@@ -5,7 +5,7 @@ Landmarks are chosen among a uniform sample of rows, as ``gram.landmarks`` does;
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import scipy.linalg
@@ -19,7 +19,7 @@ from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.gram.rounding import LONGEST
 from congruence.kernels.gram.spectrum import MIN_FILTER, landmark_directions, typical_eigenvalue
 from congruence.kernels.protocol.protocol import EvaluationProtocol
-from congruence.kernels.row_blocks.inputs import BlockInputs, RowSample
+from congruence.kernels.row_blocks.inputs import BlockDirections, BlockInputs, RowSample
 from congruence.kernels.solvers.low_rank import inner_factor
 from congruence.kernels.streams import stream
 
@@ -42,7 +42,7 @@ class BlockSystem:
         targets: C'[1, y].
     """
 
-    inputs: BlockInputs
+    inputs: BlockDirections
     factor: Array = field(repr=False)
     gram: Array = field(repr=False)
     kernel_maximum: float
@@ -57,7 +57,6 @@ class BlockSystem:
     @property
     def spread(self) -> Array:
         """U'U."""
-        assert self.inputs.basis is not None
         return np.asarray(self.inputs.basis.T @ self.gram @ self.inputs.basis)
 
     def weights(self, projections: Array) -> Array:
@@ -142,7 +141,7 @@ def solved_system(inputs: BlockInputs, sums: BlockSums, checked: Array, checked_
     points = checked_inputs[first_of]
     moved = points if inputs.center is None else points - inputs.center.astype(points.dtype)
     return BlockSystem(
-        replace(inputs, basis=coordinates[:, :keep], filters=filters[:keep].astype(np.float32)),
+        inputs.with_directions(coordinates[:, :keep], filters[:keep].astype(np.float32)),
         factor,
         gram,
         maximum,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import mlflow.artifacts
@@ -49,16 +49,15 @@ class LoggedFile:
     def _local(self) -> Path:
         if self._file is None:
             self._folder = tempfile.TemporaryDirectory(prefix="congruence-")
-            self._file = persist(f"reading {self.path}", self._download, self.settings)
+            self._file = persist(f"reading {self.path}", partial(self._download, self._folder.name), self.settings)
         return self._file
 
-    def _download(self) -> Path:
-        assert self._folder is not None
+    def _download(self, folder: str) -> Path:
         return Path(
             mlflow.artifacts.download_artifacts(
                 run_id=self.run_id,
                 artifact_path=self.path,
-                dst_path=self._folder.name,
+                dst_path=folder,
                 tracking_uri=self.settings.uri,
             )
         )

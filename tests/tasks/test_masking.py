@@ -163,6 +163,15 @@ def test_our_errors_tell_no_secret_wherever_they_go() -> None:
     for shown in (str(error), f"{error}", reason(error), reason(OSError(f"cannot reach {ADDRESS}"))):
         assert "Ab/Cd" not in shown
         assert shown.endswith("postgresql://***@host/db")
+    assert "Ab/Cd" not in repr(error)
+    assert error.args == ("cannot reach postgresql://***@host/db",)
+
+
+def test_a_secret_of_the_environment_is_masked_when_the_error_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORE_PASSWORD", "a long winter")
+    error = CongruenceError("refused: a long winter")
+    monkeypatch.delenv("STORE_PASSWORD")
+    assert str(error) == "refused: ***"
 
 
 @pytest.mark.parametrize("kind", [CongruenceError, OSError])
