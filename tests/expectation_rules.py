@@ -35,7 +35,8 @@ def by_density(law, row, cuts=()):
 
 def by_quantiles(law, row, breaks=None):
     """Fewer values, for functions that are smooth between ``breaks``: Gauss-Legendre over normal scores."""
-    breaks = law.breaks() if breaks is None else breaks
+    breaks = np.unique(law.breaks()) if breaks is None else breaks
+    breaks = breaks[np.isfinite(breaks)]
     if (found := _atoms(law, row)) is not None:
         return found
     if isinstance(law, Mixture):

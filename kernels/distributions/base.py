@@ -103,8 +103,8 @@ class Distribution(ABC):
         return quadrature.kernel_diagonal(self, kernel)
 
     def breaks(self) -> Array:
-        """Values (m,) at which the cdf of some row jumps or bends, where they are known."""
-        return np.empty(0)
+        """Values (n, m) at which each row's cdf jumps or bends, where they are known; one that is infinite is none."""
+        return np.empty((len(self), 0))
 
     def kinks(self) -> Array:
         """Levels (m,) between which every row's quantile function is smooth."""

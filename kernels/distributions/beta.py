@@ -78,7 +78,7 @@ class Beta(ContinuousFamily):
 
     def breaks(self) -> Array:
         """See Distribution."""
-        return np.array([0.0, 1.0])
+        return np.tile([0.0, 1.0], (len(self), 1))
 
     def raw_moments(self, order: int) -> Array:
         """See Distribution."""

@@ -74,7 +74,7 @@ class BoundedNormal(Parametric):
 
     def breaks(self) -> Array:
         """See Distribution."""
-        return np.concatenate([ends[np.isfinite(ends)] for ends in (self.lower, self.upper)])
+        return np.column_stack([self.lower, self.upper])
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
         """See Distribution."""

@@ -47,7 +47,7 @@ class Laplace(ContinuousFamily):
 
     def breaks(self) -> Array:
         """See Distribution."""
-        return self.loc.copy()
+        return self.loc[:, None]
 
     def raw_moments(self, order: int) -> Array:
         """See Distribution."""

@@ -88,7 +88,7 @@ class LogNormal(ContinuousFamily):
 
     def breaks(self) -> Array:
         """See Distribution."""
-        return np.zeros(1)
+        return np.zeros((len(self), 1))
 
     def raw_moments(self, order: int) -> Array:
         """See Distribution."""

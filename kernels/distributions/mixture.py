@@ -190,7 +190,7 @@ class Mixture(Distribution):
 
     def breaks(self) -> Array:
         """See Distribution."""
-        return np.concatenate([component.breaks() for component in self.components])
+        return np.hstack([component.breaks() for component in self.components])
 
     def raw_moments(self, order: int) -> Array:
         """See Distribution."""

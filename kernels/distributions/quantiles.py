@@ -256,7 +256,7 @@ class Quantiles(Distribution):
 
     def breaks(self) -> Array:
         """See Distribution."""
-        return self.points[1].ravel()
+        return self.points[1]
 
     def kinks(self) -> Array:
         """See Distribution: the levels."""

@@ -48,7 +48,7 @@ class Uniform(ContinuousFamily):
 
     def breaks(self) -> Array:
         """See Distribution."""
-        return np.concatenate([self.loc, self.loc + self.scale])
+        return np.column_stack([self.loc, self.loc + self.scale])
 
     def raw_moments(self, order: int) -> Array:
         """See Distribution."""

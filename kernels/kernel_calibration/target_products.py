@@ -105,7 +105,7 @@ def target_rows(predictive: Distribution, y: Array, kernel: Kernel) -> TargetRow
         return TargetRows(NormalProduct(kernel), rows, None)
     rest, kinked = without_kinks(kernel)
     if y.ndim == 1 and (found := line_product(y, predictive, kinked)) is not None:
-        line, rows = found
+        line, rows, _ = found
         if rest is None:
             return TargetRows(line, rows, None)
         both = np.hstack([rows, target_errors(y, predictive, rest).delta])

@@ -9,14 +9,15 @@ and itself a sum of g_q(a |s - t|), q <= p. Both sides of the means, E g_q(a (Y 
 from the distribution function by parts and from one cell to the next by the binomial theorem, in terms of one sign:
 O(n m) for n laws and m nodes. They are as smooth as the law between its breaks, so a cell has Gauss-Legendre nodes,
 which give products by their weights and E k(Y, y) at any y by interpolation. Cells are halved until the last Legendre
-coefficients are below 1e-11.
+coefficients are below 1e-11. Cells begin and end where laws break; of laws that break at more places than there can be
+cells, each at its own, the breaks lie within cells (``line_cells``), which are halved until what that moves is small.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -24,53 +25,26 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.kernel_functions import Kernel, Laplacian, Matern
+from congruence.kernels.mean_embeddings.line_cells import BrokenCells, Cells, Rule
 from congruence.kernels.streams import stream
 from congruence.kernels.threads import available_threads, map_on_threads
 
-_ORDER, _MOST_CELLS = 16, 1500
+_MOST_CELLS = 1500
 _TAIL = 1e-12
 _TOLERANCE, _WORST = 1e-11, 1e-9
+_MOVED, _MOST_MOVED = 1e-10, 1e-7
+"""How far, squared, a law that breaks within cells may be moved: wanted, and at most. Only pairs of rows that share
+such a cell see it, by either sign: at 1e-7 a mean over all pairs moves by some 1e-10."""
+_FOR_SMOOTH = 150  # cells, that breaks leave to what bends smoothly
 _ROWS = 48  # that cells are made for before all rows are looked at
 _ROUNDS, _LOOKS = 80, 8
+_BREAKING = 1024  # rows whose breaks are looked at together
 _MOST_ENTRIES = 50_000_000  # 400 MB
 _CHUNK_ENTRIES = 2_000_000
 _PIECES = np.array([0.0, 2.0, 4.0, 8.0, 16.0, 48.0])  # of exp(-x), beyond which nothing is left
 
 
-@dataclass(frozen=True)
-class Rule:
-    """Gauss-Legendre nodes and weights on (0, 1)."""
-
-    order: int
-
-    @cached_property
-    def nodes(self) -> Array:
-        """(m,)"""
-        return np.asarray((np.polynomial.legendre.leggauss(self.order)[0] + 1.0) / 2.0)
-
-    @cached_property
-    def weights(self) -> Array:
-        """(m,)"""
-        return np.asarray(np.polynomial.legendre.leggauss(self.order)[1] / 2.0)
-
-    def last(self, values: Array) -> Array:
-        """The larger of the last two Legendre coefficients of values at the nodes, (..., m) to (...)."""
-        powers = np.arange(self.order - 2, self.order)
-        rows = np.polynomial.legendre.legvander(2.0 * self.nodes - 1.0, self.order - 1)[:, -2:] * (2.0 * powers + 1.0)
-        return np.asarray(np.max(np.abs(values @ (rows * self.weights[:, None])), axis=-1))
-
-    def at(self, places: Array) -> Array:
-        """The weights of the values at the nodes for the value at places in [0, 1], (..., m): barycentric."""
-        t = self.nodes
-        apart = places[..., None] - t
-        at_node = np.abs(apart) < 1e-15
-        terms = (-1.0) ** np.arange(self.order) * np.sqrt(t * (1.0 - t) * self.weights)
-        terms = terms / np.where(at_node, 1.0, apart)
-        terms = np.where(at_node.any(axis=-1, keepdims=True), at_node, terms)
-        return np.asarray(terms / terms.sum(axis=-1, keepdims=True))
-
-
-_PIECE = Rule(16)
+_RULE = Rule(16)
 
 
 @dataclass(frozen=True)
@@ -95,34 +69,15 @@ class HalfIntegerKernel:
         """p."""
         return len(self.coefficients) - 1
 
+    @property
+    def slope_energy(self) -> float:
+        """2 pi max of w^2 times the spectral density: what k makes of the integral of (F - F~)^2, at most."""
+        return (2.0, 1.0, 64.0 / 81.0)[self.degree] * self.rate
+
     def __call__(self, distances: Array) -> Array:
         """k at distances of any shape."""
         x = self.rate * np.abs(distances)
         return np.asarray(np.polynomial.polynomial.polyval(x, self.coefficients) * np.exp(-x))
-
-
-@dataclass(frozen=True)
-class Cells:
-    """Cells between increasing edges, with the nodes of a rule in each."""
-
-    edges: Array
-    rule: Rule
-
-    @property
-    def count(self) -> int:
-        """Number of nodes."""
-        return (len(self.edges) - 1) * self.rule.order
-
-    @property
-    def wide(self) -> Array:
-        """Whether there is room to halve a cell."""
-        return np.asarray(np.diff(self.edges) > 1e-15 * (np.abs(self.edges[1:]) + np.abs(self.edges[:-1])))
-
-    def weights_at(self, y: Array) -> tuple[Array, Array]:
-        """Which nodes give the value of a function at y (n,), and with what weights, (n, m) each."""
-        cell = np.clip(np.searchsorted(self.edges, y, side="right") - 1, 0, len(self.edges) - 2)
-        place = np.clip((y - self.edges[cell]) / (self.edges[cell + 1] - self.edges[cell]), 0.0, 1.0)
-        return cell[:, None] * self.rule.order + np.arange(self.rule.order), self.rule.at(place)
 
 
 @dataclass(frozen=True)
@@ -133,11 +88,13 @@ class LineMeans:
         cells: where ``values`` are.
         features: rows whose products are <E k(Y_i, .), E k(Y_j, .)>, (n, r).
         values: E k(u, Y_i) at the nodes u of the cells, (n, m).
+        moved: |E k(Y_i, .) - E k(Y~_i, .)|^2, at most, of Y~_i that stand for laws that break within cells, (n,).
     """
 
     cells: Cells
     features: Array = field(repr=False)
     values: Array = field(repr=False)
+    moved: Array = field(repr=False)
 
 
 def line_means(
@@ -145,19 +102,23 @@ def line_means(
 ) -> LineMeans | None:
     """The means under the sum of ``terms``, with nodes at least from ``low`` to ``high``.
 
-    None where they would take more than 1,500 cells or 400 MB (laws that bend at more than a thousand places of their
-    own), and where a distribution function jumps at places that the law does not name.
+    None where they would take more than 1,500 cells or 400 MB, where a distribution function jumps at places that the
+    law does not name, and where laws that break at too many places would be moved too far.
     """
     ends = predictive.interval(_TAIL)
-    low, high = min(low, ends[0]), max(high, ends[1])
-    breaks = predictive.breaks()
-    edges = np.unique(np.concatenate([[low, high], breaks[(breaks > low) & (breaks < high)]]))
-    cells, n = Cells(edges, Rule(_ORDER)), len(predictive)
-    if low == high or _is_too_much(cells, n, terms):
+    low, high, n = min(low, ends[0]), max(high, ends[1]), len(predictive)
+    if low == high:
         return None
+    breaks, times = np.unique(predictive.breaks(), return_counts=True)
+    inside = (breaks > low) & (breaks < high)
+    edges = np.concatenate([[low], breaks[inside], [high]])
+    most = _most_cells(n, terms)
+    if len(edges) > max(most - _FOR_SMOOTH, most // 4):
+        edges = np.concatenate([[low], breaks[inside & (times > n // _ROWS)], [high]])
+    cells = Cells(edges, _RULE)
     rows = np.sort(stream(0, "rows of the line").permutation(n)[:_ROWS])
     for _ in range(_LOOKS):
-        refined = _refined(predictive[rows], terms, cells, n)
+        refined = _refined(predictive[rows], terms, cells, most)
         if refined is None:
             return None
         cells = refined
@@ -166,49 +127,84 @@ def line_means(
         if len(rows) == 0:
             break
         rows = rows[np.argsort(-wrong[rows])][:_ROWS]
-    return means if np.max(wrong) <= _WORST else None
+    if np.max(wrong) > _WORST:
+        return None
+    if np.max(means.moved) > _MOVED:
+        means, _ = _all_rows(predictive, terms, _halved_at_breaks(predictive, terms, cells, most))
+    return means if np.max(means.moved) <= _MOST_MOVED else None
 
 
-def _is_too_much(cells: Cells, n: int, terms: tuple[HalfIntegerKernel, ...]) -> bool:
-    return len(cells.edges) > _MOST_CELLS or n * cells.count * (len(terms) + 1) > _MOST_ENTRIES
+def _most_cells(n: int, terms: tuple[HalfIntegerKernel, ...]) -> int:
+    return min(_MOST_CELLS, _MOST_ENTRIES // (n * _RULE.order * (len(terms) + 1)))
 
 
-def _refined(law: Distribution, terms: tuple[HalfIntegerKernel, ...], cells: Cells, n: int) -> Cells | None:
+def _refined(law: Distribution, terms: tuple[HalfIntegerKernel, ...], cells: Cells, most: int) -> Cells | None:
     """Cells in which these few laws and their means are polynomials; None where too many would be needed."""
     for _ in range(_ROUNDS):
-        _, _, wrong = _means(law, terms, cells)
+        if len(cells.edges) > most:
+            return None
+        _, _, wrong = _means(law, terms, cells, BrokenCells.of(law, cells))
         bad = cells.wide & (np.max(wrong, axis=0) > _TOLERANCE)
         if not bad.any():
             return cells
-        middle = (cells.edges[:-1][bad] + cells.edges[1:][bad]) / 2.0
-        cells = replace(cells, edges=np.union1d(cells.edges, middle))
-        if _is_too_much(cells, n, terms):
-            return None
+        cells = cells.halved(bad)
     return cells
+
+
+def _halved_at_breaks(law: Distribution, terms: tuple[HalfIntegerKernel, ...], cells: Cells, most: int) -> Cells:
+    """Cells within which laws break halved, as far as there is room: those first that move a law the most."""
+    for _ in range(_ROUNDS):
+        moved = cells.wide * _slope_energy(terms) * _most_missed(law, cells)
+        far = np.flatnonzero(moved > max(_MOVED, np.max(moved) / 8.0))
+        far = far[np.argsort(-moved[far])][: max(0, most - len(cells.edges))]
+        if len(far) == 0:
+            break
+        cells = cells.halved(far)
+    return cells
+
+
+def _most_missed(law: Distribution, cells: Cells) -> Array:
+    """The largest integral of (F - F~)^2 of any row, (cells,)."""
+
+    def missed(start: int) -> Array:
+        return BrokenCells.of(law[start : start + _BREAKING], cells).largest(len(cells.edges) - 1)
+
+    starts = range(0, len(law), _BREAKING)
+    return np.asarray(np.max(map_on_threads(missed, starts, min(len(starts), available_threads())), axis=0))
+
+
+def _slope_energy(terms: tuple[HalfIntegerKernel, ...]) -> float:
+    return sum(term.slope_energy for term in terms)
 
 
 def _all_rows(law: Distribution, terms: tuple[HalfIntegerKernel, ...], cells: Cells) -> tuple[LineMeans, Array]:
     """The means, and the largest error of each row."""
     n = len(law)
     features = np.empty((n, sum(cells.count + term.degree + 1 for term in terms)))
-    values, wrong = np.empty((n, cells.count)), np.empty(n)
+    values, (wrong, moved) = np.empty((n, cells.count)), np.empty((2, n))
     chunk = max(1, _CHUNK_ENTRIES // cells.count)
 
     def fill(start: int) -> None:
         rows = slice(start, start + chunk)
-        features[rows], values[rows], found = _means(law[rows], terms, cells)
+        some = law[rows]
+        broken = BrokenCells.of(some, cells)
+        features[rows], values[rows], found = _means(some, terms, cells, broken)
         wrong[rows] = np.max(found, axis=1, where=cells.wide, initial=0.0)
+        moved[rows] = _slope_energy(terms) * broken.of_rows(len(some))
 
     starts = range(0, n, chunk)
     map_on_threads(fill, starts, min(len(starts), available_threads()))
-    return LineMeans(cells, features, values), wrong
+    return LineMeans(cells, features, values, moved), wrong
 
 
-def _means(law: Distribution, terms: tuple[HalfIntegerKernel, ...], cells: Cells) -> tuple[Array, Array, Array]:
-    """Features, values, and of each law in each cell the largest of the last Legendre coefficients."""
+def _means(
+    law: Distribution, terms: tuple[HalfIntegerKernel, ...], cells: Cells, broken: BrokenCells
+) -> tuple[Array, Array, Array]:
+    """Features, values, and of each law the largest last Legendre coefficient in each cell, 0 in broken ones."""
     edges, rule, widths = cells.edges, cells.rule, np.diff(cells.edges)
     nodes = edges[:-1, None] + widths[:, None] * rule.nodes
     at, at_edges = law.cdf(nodes.reshape(1, -1)).reshape(-1, *nodes.shape), law.cdf(edges[None, :])
+    at[broken.rows, broken.cells] = broken.values
     before = law.cdf_left(edges[None, :])
     atoms = at_edges - before
     atoms[:, 0], atoms[:, -1] = at_edges[:, 0], 1.0 - before[:, -1]
@@ -230,6 +226,7 @@ def _means(law: Distribution, terms: tuple[HalfIntegerKernel, ...], cells: Cells
         wrong = np.maximum(wrong, rule.last(mean) * np.minimum(1.0, steps))
         wrong = np.maximum(wrong, rule.last(right[-1]) * np.sqrt(np.minimum(1.0, steps)))
         values += mean
+    wrong[broken.rows, broken.cells] = 0.0
     return np.concatenate(parts, axis=1), values.reshape(len(values), -1), wrong
 
 
@@ -264,10 +261,10 @@ def _slopes(steps: Array, degree: int, rule: Rule) -> Array:
         cells = np.flatnonzero(lengths[:, 0] > low)
         long = np.clip(np.minimum(lengths[cells], high) - low, 0.0, None)[:, :, None]
         for some in np.array_split(np.arange(len(cells)), 1 + len(cells) // 512):
-            x = low + long[some] * _PIECE.nodes
+            x = low + long[some] * _RULE.nodes
             inner = rule.at(starts[:, None] + x / steps[cells[some], None, None])
             for q in range(degree + 1):
-                slope = (q * x ** max(q - 1, 0) - x**q) * np.exp(-x) * (long[some] * _PIECE.weights)
+                slope = (q * x ** max(q - 1, 0) - x**q) * np.exp(-x) * (long[some] * _RULE.weights)
                 result[q, cells[some]] += np.matmul(slope[:, :, None, :], inner)[:, :, 0]
     return result
 

@@ -12,7 +12,8 @@ from congruence.kernels.distributions import Deterministic, Distribution, Sample
 from congruence.kernels.kernel_functions import Kernel, Sum
 from congruence.kernels.mean_embeddings.base import EmbeddedErrors, FeatureError
 from congruence.kernels.mean_embeddings.gram import factored
-from congruence.kernels.mean_embeddings.line_means import Cells, HalfIntegerKernel, line_means
+from congruence.kernels.mean_embeddings.line_cells import Cells
+from congruence.kernels.mean_embeddings.line_means import HalfIntegerKernel, line_means
 
 
 @dataclass(frozen=True)
@@ -64,15 +65,18 @@ def without_kinks(kernel: Kernel) -> tuple[Kernel | None, tuple[HalfIntegerKerne
 
 def line_product(
     y: Array, predictive: Distribution, terms: tuple[HalfIntegerKernel, ...]
-) -> tuple[LineProduct, Array] | None:
-    """<D_i, D_j> under the sum of ``terms`` for targets y (n,), and its rows; None as ``line_means``, and for atoms."""
+) -> tuple[LineProduct, Array, Array] | None:
+    """<D_i, D_j> under the sum of ``terms`` for targets y (n,), its rows, and how far, squared, each is from D_i.
+
+    None as ``line_means``, and for atoms.
+    """
     if not terms or predictive.is_discrete or isinstance(predictive, (Samples, Deterministic)):
         return None
     means = line_means(predictive, terms, float(np.min(y)), float(np.max(y)))
     if means is None:
         return None
     product = LineProduct(terms, means.cells, means.features.shape[1])
-    return product, np.hstack([means.features, means.values, y[:, None]])
+    return product, np.hstack([means.features, means.values, y[:, None]]), means.moved
 
 
 def exact_line_errors(
@@ -82,8 +86,8 @@ def exact_line_errors(
     found = line_product(y, predictive, terms)
     if found is None:
         return None
-    product, rows = found
+    product, rows, moved = found
     gram = product(rows, rows)
     np.fill_diagonal(gram, product.diagonal(rows))
     delta, missed = factored((gram + gram.T) / 2.0)
-    return EmbeddedErrors(delta, product.squared_means(rows), FeatureError(missed))
+    return EmbeddedErrors(delta, product.squared_means(rows), FeatureError(missed, displaced=moved))

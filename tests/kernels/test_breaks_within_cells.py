@@ -1,0 +1,98 @@
+"""Laws that break at thousands of places of their own under kernels with a kink: SKCE is the double sum, to 1e-8."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from congruence.kernels.distributions import Laplace, Quantiles, Uniform
+from congruence.kernels.kernel_calibration import squared_kernel_calibration_error
+from congruence.kernels.kernel_calibration.laplace_products import LaplaceProduct
+from congruence.kernels.kernel_calibration.prediction_kernels import Wasserstein
+from congruence.kernels.kernel_functions import Laplacian, Matern
+from congruence.kernels.mean_embeddings.line_products import line_product, without_kinks
+from congruence.kernels.mean_embeddings.residuals import target_errors
+
+KERNELS = {"Laplacian": Laplacian(2.0), "Matern 3/2": Matern(1.5, 0.8)}
+
+
+def piecewise_uniform(name, n):
+    rng = np.random.default_rng([n, 7])
+    loc, scale = rng.normal(size=n), rng.uniform(0.5, 1.5, n)
+    y = loc + scale * rng.normal(size=n)
+    if name == "Uniform":
+        return y, Uniform(loc, scale), np.column_stack([loc, loc + scale]), np.array([0.0, 1.0])
+    levels = np.linspace(0.1, 0.9, 9)
+    law = Quantiles(levels, loc[:, None] + scale[:, None] * np.sort(rng.normal(size=(n, 9)), axis=1), tails="none")
+    return y, law, law.points[1], law.points[0]
+
+
+def exact_products(y, ends, levels, kernel):
+    """By the second antiderivative of k: a density of steps s_e at e has E k(Z, Z') = -sum s_e s'_e' K2(e - e')."""
+    density = np.diff(levels) / np.diff(ends, axis=1)
+    steps = np.diff(density, axis=1, prepend=0.0, append=0.0)
+    smooth = isinstance(kernel, Matern) and kernel.nu == 1.5
+    rate = kernel.gamma if isinstance(kernel, Laplacian) else np.sqrt(2.0 * kernel.nu) / kernel.length_scale
+    first, last = (2.0, 3.0) if smooth else (1.0, 1.0)
+
+    def once(x):
+        z = rate * np.abs(x)
+        return np.sign(x) * (first - (first + smooth * z) * np.exp(-z)) / rate
+
+    def twice(x):
+        z = rate * np.abs(x)
+        return ((last + smooth * z) * np.exp(-z) + first * z) / rate**2
+
+    n, each = ends.shape
+    products = kernel(y, y)
+    at = sum(-steps[:, [q]] * once(ends[:, [q]] - y[None, :]) for q in range(each))
+    products -= at + at.T
+    for q in range(each):
+        for r in range(each):
+            products -= steps[:, [q]] * steps[:, r] * twice(ends[:, [q]] - ends[:, r])
+    return products
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(("name", "n"), [("Uniform", 800), ("Quantiles", 160)])
+def test_the_kernel_calibration_error_is_the_double_sum(name, n, kernel):
+    y, law, ends, levels = piecewise_uniform(name, n)
+    kernel = KERNELS[kernel]
+    line, rows, moved = line_product(y, law, without_kinks(kernel)[1])
+    assert len(line.cells.edges) < np.unique(ends).size / 2  # the breaks lie within cells
+    assert 0.0 < np.max(moved) < 1e-7
+    exact = exact_products(y, ends, levels, kernel)
+    (coordinates,) = Wasserstein().coordinates([law], kernel)
+    h = Wasserstein().fitted(coordinates)(coordinates, coordinates) * exact
+    unbiased = squared_kernel_calibration_error(y, law, output_kernel=kernel)
+    assert unbiased == pytest.approx((h.sum() - np.trace(h)) / (n * (n - 1)), abs=1e-9)
+    biased = squared_kernel_calibration_error(y, law, output_kernel=kernel, estimator="biased")
+    assert biased == pytest.approx(np.mean(h), abs=1e-8)
+
+
+def test_what_is_stated_covers_every_product_of_errors():
+    y, law, ends, levels = piecewise_uniform("Uniform", 800)
+    exact = exact_products(y, ends, levels, Laplacian(2.0))
+    found = target_errors(y, law, Laplacian(2.0))
+    norms, moved = np.sqrt(np.diagonal(exact)), np.sqrt(found.feature_error.displaced)
+    missed = np.sqrt(np.multiply.outer(found.feature_error.rows, found.feature_error.rows))
+    stated = np.multiply.outer(norms, moved) + np.multiply.outer(moved, norms + moved) + missed
+    apart = np.abs(found.delta @ found.delta.T - exact)
+    assert np.all(apart <= stated + 1e-12)
+    assert np.max(apart) < 1e-6
+    assert np.mean(apart) < 1e-9
+
+
+@pytest.mark.parametrize("n", [2_000, 8_000])
+def test_laplace_laws_of_many_rows(n):
+    """Against the closed form, on pairs of 400 of the rows."""
+    rng = np.random.default_rng([n, 8])
+    loc, scale = rng.normal(size=n), rng.uniform(0.3, 1.5, n)
+    y = loc + scale * rng.laplace(size=n)
+    line, rows, moved = line_product(y, Laplace(loc, scale), without_kinks(Matern(0.5, 0.5))[1])
+    some = rng.choice(n, 400, replace=False)
+    exact = LaplaceProduct(2.0)(*[np.column_stack([y, loc, scale])[some]] * 2)
+    apart = line(rows[some], rows[some]) - exact
+    assert np.max(moved) < 1e-7
+    assert abs(np.mean(apart)) < 1e-9
+    assert np.mean(np.abs(apart)) < 1e-8
