@@ -16,6 +16,7 @@ from congruence.kernels.conditional_calibration.count_reading import CountRows
 from congruence.kernels.conditional_calibration.count_scores import JumpScores
 from congruence.kernels.conditional_calibration.version_calibration import FEWEST_ROWS, VersionCalibration
 from congruence.kernels.congruence.expected import ExpectedCongruence
+from congruence.kernels.congruence.influence import CongruenceInfluence
 from congruence.kernels.congruence.outcome import CongruenceTest, benjamini_hochberg
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.dependence.blocks import RowDependence
@@ -144,11 +145,17 @@ def score_version(
             wrong = read_vector_targets(calibration, predictive, targets, names, summary, hashed, settings.seed)
     wrong = with_inference(wrong, inference, correlation)
     tried = _preview(settings, rows, protocol, requested, summary, targets, predictive, hashed, dependence)
-    del hashed, labels
+    provenance, seconds = _provenance(settings, encoder, measurement), measurement.seconds
+    if tried is not None:
+        provenance["recalibration_preview"] = tried.as_plain()
+    influence = None if result.uncertainty is None else influence_columns(result.uncertainty.influence)
+    noise = None if result.uncertainty is None else result.uncertainty.influence.noise
+    columns = logged_columns(points, valid)
+    del hashed, labels, measurement, result, test, calibration  # with what is now in single precision
     # Texts of all rows, and after the numbers that are made of them a block at a time.
     frame = with_design(row_frame(split, rows.reasons(), valid), split)
     keys = frame["key"] if valid.all() else frame.loc[valid, "key"]
-    frame = with_scores(frame, points, valid)
+    frame = pd.concat([frame, pd.DataFrame(columns, index=frame.index, copy=False)], axis=1)
     if weights is not None:
         frame[ROW_WEIGHT] = over_all_rows(weights, valid)
     return Evaluation(
@@ -162,13 +169,12 @@ def score_version(
         slices=slices,
         embedding_map=picture,
         thumbnails=thumbnails(split) if encoder.input_kind == "image" else None,
-        provenance=_provenance(settings, encoder, measurement)
-        | ({} if tried is None else {"recalibration_preview": tried.as_plain()}),
-        seconds=measurement.seconds,
+        provenance=provenance,
+        seconds=seconds,
         metric_list=requested,
         settings_digest=settings_digest(settings, split.settings),
-        influence=influence_table(result, keys),
-        influence_noise=None if result.uncertainty is None else result.uncertainty.influence.noise,
+        influence=None if influence is None else influence_table(influence, keys),
+        influence_noise=noise,
         wrong=wrong,
         features=features,
         preview=tried,
@@ -225,21 +231,25 @@ def with_design(frame: pd.DataFrame, split: Split) -> pd.DataFrame:
     return frame.assign(**{name: values for name, values in named.items() if values is not None})
 
 
-def with_scores(frame: pd.DataFrame, points: dict[str, Array], valid: Array) -> pd.DataFrame:
-    """``frame`` with the scores of its valid rows, which are taken out of ``points``, so that no column is held twice.
+def logged_columns(points: dict[str, Array], valid: Array) -> dict[str, Array]:
+    """The scores of valid rows in their places, in the single precision in which they are logged.
 
-    Where all rows are valid these are the arrays themselves, no copies.
+    They are taken out of ``points``, so that no column is held twice.
     """
-    columns = {name: over_all_rows(points.pop(name), valid) for name in list(points)}
-    return pd.concat([frame, pd.DataFrame(columns, index=frame.index, copy=False)], axis=1)
+    return {name: over_all_rows(_single(points.pop(name)), valid) for name in list(points)}
+
+
+def _single(values: Array) -> Array:
+    return values.astype(np.float32) if values.dtype == np.float64 else values
 
 
 def over_all_rows(values: Array, valid: Array) -> Array:
     """Values of the valid rows in their places; NaN, or None for text, where a row is not valid."""
-    if values.dtype in (np.float64, object) and valid.all():
+    if values.dtype.kind in "fO" and valid.all():
         return values
     is_text = values.dtype.kind in "UO"
-    column = np.full(len(valid), None if is_text else np.nan, dtype=object if is_text else np.float64)
+    number = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
+    column = np.full(len(valid), None if is_text else np.nan, dtype=object if is_text else number)
     column[valid] = values
     return column
 
@@ -250,16 +260,17 @@ def target_names(split: Split, count: int) -> list[str]:
     return list(columns) if len(columns) == count else [f"{columns[0]} {number + 1}" for number in range(count)]
 
 
-def influence_table(result: CongruenceResult, keys: Array | pd.Series[Any]) -> pd.DataFrame | None:
+def influence_columns(influence: CongruenceInfluence) -> tuple[Array, Array]:
+    """What each reference row contributes to the squared CCE and to the CCE, in single precision."""
+    return _single(influence.squared), _single(influence.root)
+
+
+def influence_table(columns: tuple[Array, Array], keys: Array | pd.Series[Any]) -> pd.DataFrame:
     """What each reference row contributes (``INFLUENCE``); rows of another split than ``keys`` go by their number."""
-    if result.uncertainty is None:
-        return None
-    influence = result.uncertainty.influence
-    n = len(influence.squared)
+    n = len(columns[0])
     named = pd.Series(keys).reset_index(drop=True)
     names = named if len(named) == n else pd.Series(np.arange(n).astype(str))
-    columns = dict(zip(INFLUENCE, (names, influence.squared, influence.root), strict=True))
-    return pd.DataFrame(columns, copy=False)
+    return pd.DataFrame(dict(zip(INFLUENCE, (names, *columns), strict=True)), copy=False)
 
 
 def row_frame(split: Split, reasons: Mapping[int, str], valid: Array) -> pd.DataFrame:

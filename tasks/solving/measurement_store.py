@@ -186,8 +186,9 @@ class MeasurementAddress:
             parts: dict[str, list[Array]] = {}
             for key in sorted(objects.sizes(self._blocks)):
                 for name, values in _arrays(objects.get(key) or b"").items():
-                    parts.setdefault(name, []).append(values.astype(np.float64))
-            return kept.whole({name: np.concatenate(values) for name, values in parts.items()})
+                    parts.setdefault(name, []).append(values)
+            columns = {name: np.concatenate(parts.pop(name), dtype=np.float64) for name in list(parts)}  # none twice
+            return kept.whole(columns)
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 

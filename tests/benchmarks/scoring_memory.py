@@ -69,12 +69,11 @@ def one(n: int, folder: Path) -> None:
         law = Normal(rng.normal(size=shard.rows), np.ones(shard.rows))
         write_range(address, [shard], [np.ones(shard.rows, bool)], law)
     rows.predictions[VERSION.label] = KeptPredictions(address, None)  # type: ignore[arg-type] - all are kept
-    measurement = _measurement(n, rng)
     tracking = TrackingSettings(uri=f"sqlite:///{folder / 'mlflow.db'}", source_run_metrics=False)
     MlflowClient(tracking.uri).create_registered_model(VERSION.name)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started = time.process_time()
-    made = score_version(settings, rows, encoder, VERSION, EXACT, measurement)
+    made = score_version(settings, rows, encoder, VERSION, EXACT, _measurement(n, rng))  # which nobody else holds
     scored = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     log_evaluation(made, tracking)
     seconds = time.process_time() - started

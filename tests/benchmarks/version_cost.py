@@ -51,7 +51,7 @@ from congruence.tasks.models.registry import ModelVersion, list_versions
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary
 from congruence.tasks.scores.kernel_calibration import kernel_calibration_error
 from congruence.tasks.scores.names import METRICS
-from congruence.tasks.scores.points import influence_table, score_points
+from congruence.tasks.scores.points import influence_columns, influence_table, score_points
 from congruence.tasks.scores.reading import read_what_is_wrong
 from congruence.tasks.scores.recalibration_preview import preview, rows_to_try
 from congruence.tasks.scores.summary import (
@@ -184,7 +184,7 @@ def evaluated(problem: Problem, family: str, number: int, model: ModelVersion, a
         slices=slices,
         embedding_map=problem.picture,
         provenance={"seed": 0},
-        influence=influence_table(result, keys),
+        influence=influence_table(influence_columns(result.uncertainty.influence), keys),
         influence_noise=result.uncertainty.influence.noise,
         settings_digest=f"{len(y)} {family} {number}",
         wrong=wrong,
