@@ -43,7 +43,7 @@ def exact_products(y, ends, levels, kernel):
         z = rate * np.abs(x)
         return ((last + smooth * z) * np.exp(-z) + first * z) / rate**2
 
-    n, each = ends.shape
+    _n, each = ends.shape
     products = kernel(y, y)
     at = sum(-steps[:, [q]] * once(ends[:, [q]] - y[None, :]) for q in range(each))
     products -= at + at.T
@@ -58,7 +58,7 @@ def exact_products(y, ends, levels, kernel):
 def test_the_kernel_calibration_error_is_the_double_sum(name, n, kernel):
     y, law, ends, levels = piecewise_uniform(name, n)
     kernel = KERNELS[kernel]
-    line, rows, moved = line_product(y, law, without_kinks(kernel)[1])
+    line, _rows, moved = line_product(y, law, without_kinks(kernel)[1])
     assert len(line.cells.edges) < np.unique(ends).size / 2  # the breaks lie within cells
     assert 0.0 < np.max(moved) < 1e-7
     exact = exact_products(y, ends, levels, kernel)
