@@ -16,26 +16,19 @@ if TYPE_CHECKING:
         reliability_curve,
     )
     from congruence.kernels.conditional_calibration import (
-        CalibrationSettings,
         ConditionalCalibrationTest,
         conditional_calibration_test,
-        prepare_calibration,
     )
     from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution, local_distribution
     from congruence.kernels.conditional_calibration.local_reading import LocalReading, local_reading
     from congruence.kernels.congruence.diagnostics import KernelDiagnostics, kernel_diagnostics
-    from congruence.kernels.congruence.difference import (
-        CongruenceDifference,
-        congruence_differences,
-        paired_congruence_difference,
-    )
+    from congruence.kernels.congruence.difference import CongruenceDifference
     from congruence.kernels.congruence.discrepancy import DiscrepancyResult, maximum_conditional_mean_discrepancy
     from congruence.kernels.congruence.expected import ExpectedCongruence
     from congruence.kernels.congruence.outcome import CongruenceTest, benjamini_hochberg
     from congruence.kernels.congruence.preparation import conditional_congruence_error
-    from congruence.kernels.congruence.prepared import PreparedCongruence
     from congruence.kernels.congruence.result import CongruenceResult
-    from congruence.kernels.congruence.test import congruence_test, congruence_tests
+    from congruence.kernels.congruence.test import congruence_test
     from congruence.kernels.distributions import (
         Beta,
         Binomial,
@@ -127,7 +120,6 @@ __all__ = [
     "Beta",
     "Binomial",
     "BudgetError",
-    "CalibrationSettings",
     "CalibrationTest",
     "CensoredNormal",
     "Cholesky",
@@ -177,7 +169,6 @@ __all__ = [
     "Poisson",
     "Polynomial",
     "PredictionKernel",
-    "PreparedCongruence",
     "ProtocolError",
     "Quantiles",
     "RejectionCurve",
@@ -203,9 +194,7 @@ __all__ = [
     "choose_solver",
     "conditional_calibration_test",
     "conditional_congruence_error",
-    "congruence_differences",
     "congruence_test",
-    "congruence_tests",
     "count_frequencies",
     "cramer_von_mises",
     "crps",
@@ -224,11 +213,9 @@ __all__ = [
     "multiscale_rbf",
     "negative_log_likelihood",
     "output_kernel",
-    "paired_congruence_difference",
     "pinball_score",
     "pit_values",
     "prepare",
-    "prepare_calibration",
     "regression_metrics",
     "rejection_curve",
     "reliability_curve",

@@ -14,7 +14,7 @@ from congruence.kernels.conditional_calibration.prepared import PreparedCalibrat
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.congruence import preparation
-from congruence.kernels.congruence.difference import CongruenceDifference, congruence_differences
+from congruence.kernels.congruence.difference import CongruenceDifference, congruence_difference
 from congruence.kernels.congruence.expected import ExpectedCongruence
 from congruence.kernels.congruence.outcome import CongruenceTest
 from congruence.kernels.congruence.prepared import PreparedCongruence
@@ -150,8 +150,7 @@ class Split(PreparedCongruence):
         self, y: Any, first: Distribution, second: Distribution, *, output_kernel: Kernel | None = None, seed: int = 0
     ) -> CongruenceDifference:
         """How much further ``first`` is from the truth than ``second``, with interval and p-value."""
-        versions = {"first": first, "second": second}
-        return congruence_differences(self, y, versions, "second", output_kernel=output_kernel, seed=seed)["first"]
+        return congruence_difference(self, y, first, second, output_kernel=output_kernel, seed=seed)
 
     def calibration_test(
         self,

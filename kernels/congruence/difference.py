@@ -16,7 +16,6 @@ Each version's influence is a column of its own, so versions that were evaluated
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,16 +23,13 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.congruence.influence import CongruenceInfluence
-from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.congruence.prepared import PreparedCongruence
-from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.dependence.blocks import DependentBlocks, p_value_kind, t_quantile, two_sided_p_value
 from congruence.kernels.dependence.scores import pair_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.printed import printed
-from congruence.kernels.solvers import Solver
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -143,86 +139,24 @@ def _two_sided(difference: float, error: float, blocks: int | None) -> float:
     return two_sided_p_value(difference / error, blocks)
 
 
-def paired_congruence_difference(
-    x: Any,
+def congruence_difference(
+    prepared: PreparedCongruence,
     y: Any,
     first: Distribution,
     second: Distribution,
     *,
-    input_kernel: Kernel,
     output_kernel: Kernel | None = None,
-    regularization: float = 0.1,
-    query: Any | None = None,
-    solver: Solver | None = None,
     seed: int = 0,
-    groups: Any | None = None,
-    time: Any | None = None,
 ) -> CongruenceDifference:
-    """Compare two models on one labelled split.
-
-    Args:
-        x: reference inputs, (n, d).
-        y: their targets, (n,) or (n, q).
-        first: predictive distributions of one model at x, n rows.
-        second: those of the other.
-        input_kernel: k_X.
-        output_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)).
-        regularization: lambda.
-        query: points (m, d) over which both are averaged; by default x itself.
-        solver: by default Cholesky for small n, preconditioned conjugate gradients above.
-        seed: of the noise floor's probes; the difference does not depend on it.
-        groups: of rows that may depend on each other, see ``prepare``.
-        time: as ``groups``.
+    """``first`` against ``second`` on a prepared split, in one solve for both.
 
     Raises:
-        InvalidInputError: an input that cannot be evaluated, named by row, field and value.
+        InvalidInputError: versions that do not fit the split.
     """
-    prepared = prepare(
-        x,
-        query=query,
-        input_kernel=input_kernel,
-        regularization=regularization,
-        solver=solver,
-        groups=groups,
-        time=time,
+    results = prepared.congruence_errors(
+        y, {"first": first, "second": second}, output_kernel=output_kernel, seed=seed, uncertainty=True
     )
-    versions = {"first": first, "second": second}
-    return congruence_differences(prepared, y, versions, "second", output_kernel=output_kernel, seed=seed)["first"]
-
-
-def congruence_differences(
-    prepared: PreparedCongruence,
-    y: Any,
-    versions: Mapping[str, Distribution],
-    baseline: str,
-    *,
-    output_kernel: Kernel | None = None,
-    seed: int = 0,
-) -> dict[str, CongruenceDifference]:
-    """Every version against ``baseline``, one of them, in one solve on a prepared split; by version.
-
-    Raises:
-        InvalidInputError: no such baseline, or versions that do not fit the split.
-    """
-    if baseline not in versions:
-        raise InvalidInputError(f"baseline: there is no version {baseline!r}; there are {', '.join(versions)}")
-    results = prepared.congruence_errors(y, versions, output_kernel=output_kernel, seed=seed, uncertainty=True)
-    against = _influence(results[baseline])
-    found = {}
-    for name, result in results.items():
-        if name != baseline:
-            laws = versions[name], versions[baseline]
-            blocks = pair_blocks(prepared.dependence, require_targets(y, "y", prepared.operator.n), *laws)
-            shares = _blocks_of(result) == _blocks_of(results[baseline])
-            found[name] = difference_of_influences(_influence(result), against, blocks, shares_signs=shares)
-    return found
-
-
-def _blocks_of(result: CongruenceResult) -> int | None:
-    assert result.uncertainty is not None
-    return result.uncertainty.blocks
-
-
-def _influence(result: CongruenceResult) -> CongruenceInfluence:
-    assert result.uncertainty is not None
-    return result.uncertainty.influence
+    found = [result.known_uncertainty for result in results.values()]
+    blocks = pair_blocks(prepared.dependence, require_targets(y, "y", prepared.operator.n), first, second)
+    shares = found[0].blocks == found[1].blocks
+    return difference_of_influences(found[0].influence, found[1].influence, blocks, shares_signs=shares)

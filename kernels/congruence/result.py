@@ -83,7 +83,7 @@ class CongruenceResult:
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Confidence interval of the mean CCE that targets at these inputs have on average, by its standard error."""
-        known = self._known_uncertainty
+        known = self.known_uncertainty
         return mean_interval(self.mean, known.standard_error, level, known.blocks)
 
     def excess_interval(self, level: float = 0.95) -> tuple[float, float]:
@@ -92,12 +92,13 @@ class CongruenceResult:
 
     def squared_mean_interval(self, level: float = 0.95) -> tuple[float, float, float]:
         """Mean CCE^2 less the Monte-Carlo term of a finite ensemble, with its confidence interval: value, low, high."""
-        known = self._known_uncertainty
+        known = self.known_uncertainty
         value, reach = known.influence.squared_mean, _quantile(level, known.blocks) * known.squared_standard_error
         return value, value - reach, value + reach
 
     @property
-    def _known_uncertainty(self) -> CongruenceUncertainty:
+    def known_uncertainty(self) -> CongruenceUncertainty:
+        """``uncertainty``, where it was asked for."""
         if self.uncertainty is None:
             raise InvalidInputError("uncertainty: was not asked for; evaluate with uncertainty=True")
         return self.uncertainty

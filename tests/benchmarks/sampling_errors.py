@@ -13,10 +13,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from congruence.kernels import EXACT, RBF, Distribution, NegativeBinomial, Normal, Poisson, Samples, prepare
-from congruence.kernels.congruence.difference import congruence_differences
+from congruence.kernels import EXACT, RBF, Distribution, NegativeBinomial, Normal, Poisson, Samples, Split, prepare
 from congruence.kernels.congruence.expected import expected_congruence
-from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.congruence.result import excess_interval, excess_over
 
 Draw = Callable[[], np.ndarray]
@@ -82,11 +80,10 @@ def paired(splits: int, sizes: list[int]) -> None:
 
 
 def difference(
-    prepared: PreparedCongruence, y: np.ndarray, models: tuple[Distribution, Distribution], kernel: RBF | None
+    prepared: Split, y: np.ndarray, models: tuple[Distribution, Distribution], kernel: RBF | None
 ) -> tuple[float, float, float]:
     """The paired difference on one split, its standard error and p-value."""
-    versions = dict(zip(("first", "second"), models, strict=True))
-    item = congruence_differences(prepared, y, versions, "second", output_kernel=kernel)["first"]
+    item = prepared.compare(y, *models, output_kernel=kernel)
     return item.difference, item.standard_error, item.p_value
 
 

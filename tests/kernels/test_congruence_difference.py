@@ -4,14 +4,9 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from congruence.kernels import RBF, MultivariateNormal, Normal, Poisson, Polynomial, Samples, prepare
+from congruence.kernels import RBF, MultivariateNormal, Normal, Poisson, Polynomial, Samples, Split, prepare
 from congruence.kernels.congruence import influence_sums
-from congruence.kernels.congruence.difference import (
-    congruence_differences,
-    difference_of_influences,
-    paired_congruence_difference,
-)
-from congruence.kernels.congruence.prepared import PreparedCongruence
+from congruence.kernels.congruence.difference import difference_of_influences
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.mean_embeddings.feature_maps import output_features
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
@@ -25,11 +20,12 @@ def unit_inputs(n: int, seed: int = 0) -> np.ndarray:
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
-def simulated(prepared: PreparedCongruence, draw, versions, **options) -> np.ndarray:
+def simulated(prepared: Split, draw, versions, **options) -> np.ndarray:
     """(splits, 3): difference, standard error and p-value on each of many splits."""
     found = []
     for _ in range(SPLITS):
-        item = congruence_differences(prepared, draw(), versions(), "b", **options)["a"]
+        laws = versions()
+        item = prepared.compare(draw(), laws["a"], laws["b"], **options)
         found.append((item.difference, item.standard_error, item.p_value))
     return np.array(found)
 
@@ -40,11 +36,11 @@ def test_the_difference_is_that_of_the_mean_squares():
     first, second = Normal(x[:, 0] + 0.3, np.ones(120)), Normal(x[:, 1], np.full(120, 1.2))
     prepared = prepare(x, input_kernel=KERNEL)
     results = prepared.congruence_errors(y, {"a": first, "b": second})
-    item = paired_congruence_difference(x, y, first, second, input_kernel=KERNEL)
+    item = prepared.compare(y, first, second)
     assert item.difference == pytest.approx(np.mean(results["a"].values ** 2) - np.mean(results["b"].values ** 2))
     assert item.mean_difference == pytest.approx(results["a"].mean - results["b"].mean)
     assert item.low < item.difference < item.high
-    reverse = paired_congruence_difference(x, y, second, first, input_kernel=KERNEL)
+    reverse = prepared.compare(y, second, first)
     assert reverse.difference == pytest.approx(-item.difference)
     assert reverse.p_value == pytest.approx(item.p_value)
 
@@ -58,7 +54,7 @@ def test_the_standard_error_is_that_of_the_linear_statistic(points):
     mean, kernel = x[:, 0] * 0.3, RBF(0.5)
     y = mean + rng.standard_normal(n)
     first, second = Normal(mean + 0.4 * x[:, 1], np.ones(n)), Normal(mean, np.full(n, 1.5))
-    item = paired_congruence_difference(x, y, first, second, input_kernel=KERNEL, output_kernel=kernel, query=query)
+    item = prepare(x, query=query, input_kernel=KERNEL).compare(y, first, second, output_kernel=kernel)
     at = x if query is None else query
     weights = KERNEL(at, x) @ np.linalg.inv(KERNEL(x) + 0.1 * n * np.eye(n))
     features = output_features(kernel, y, Normal(mean, np.full(n, 1.5)))
@@ -119,13 +115,8 @@ def test_ensembles_of_the_truth_differ_by_their_own_error_alone():
 
 def test_a_real_difference_is_found():
     n, rng, zero = 400, np.random.default_rng(7), np.zeros(400)
-    item = paired_congruence_difference(
-        unit_inputs(n),
-        rng.standard_normal(n),
-        Normal(zero + 0.6, zero + 1.0),
-        Normal(zero, zero + 1.0),
-        input_kernel=KERNEL,
-    )
+    split = prepare(unit_inputs(n), input_kernel=KERNEL)
+    item = split.compare(rng.standard_normal(n), Normal(zero + 0.6, zero + 1.0), Normal(zero, zero + 1.0))
     assert item.p_value < 1e-3
     assert item.low > 0.0
 
@@ -170,13 +161,6 @@ def test_influences_of_two_splits_do_not_compare():
     influences = [result.uncertainty.influence for result in results if result.uncertainty is not None]
     with pytest.raises(InvalidInputError, match="50 and 60 reference rows"):
         difference_of_influences(*influences)
-
-
-def test_an_unknown_baseline_is_named():
-    prepared = prepare(unit_inputs(50), input_kernel=KERNEL)
-    zero = np.zeros(50)
-    with pytest.raises(InvalidInputError, match="'c'; there are a"):
-        congruence_differences(prepared, np.arange(50.0), {"a": Normal(zero, zero + 1.0)}, "c")
 
 
 def test_errors_of_many_directions_are_known_by_the_leading_ones(monkeypatch):

@@ -19,7 +19,6 @@ from congruence.kernels import (
     congruence_test,
     evaluate_protocol,
     local_reading,
-    paired_congruence_difference,
     pit_values,
     prepare,
 )
@@ -94,7 +93,7 @@ def test_orders_by_effect_and_p_value() -> None:
 
 
 def test_a_difference_is_a_row() -> None:
-    found = paired_congruence_difference(X, Y, WIDE, LAW, input_kernel=RBF(0.3))
+    found = prepare(X, input_kernel=RBF(0.3)).compare(Y, WIDE, LAW)
     assert isinstance(found, CongruenceDifference)
     assert found.to_frame().to_dict("records") == [asdict(found)]
     assert f"interval=[{found.low:.4g}, {found.high:.4g}], p_value={found.p_value:.4g}" in repr(found)

@@ -14,9 +14,9 @@ from congruence.kernels import (
     Downsampling,
     EvaluationProtocol,
     Normal,
-    congruence_tests,
     prepare,
 )
+from congruence.kernels.congruence.test import congruence_tests
 from congruence.kernels.mean_embeddings.model_scales import model_output_kernel
 from congruence.kernels.solvers import Iterate
 from congruence.kernels.steps import listen
