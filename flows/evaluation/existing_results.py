@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from congruence.flows.evaluation.keys import encoder_protocol, evaluation_identity
 from congruence.flows.evaluation.results import VersionOutcome
-from congruence.flows.evaluation.splits import open_planned, with_encoder_at_hand
+from congruence.flows.evaluation.splits import open_planned, with_fitted_encoder
 from congruence.flows.evaluation.tracking import use_tracking
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.data import Split
@@ -56,10 +56,7 @@ def find_all(settings: EvaluationSettings) -> list[VersionOutcome] | None:
         wanted = {version.uri for version in versions if FITTED_ON not in version.tags}
         if not wanted <= {item.model_uri for item in held.values()}:
             return None  # known without opening the data
-    fitted = with_encoder_at_hand(settings)
-    if fitted is None:
-        return None  # the flow has workers to read the features
-    settings = fitted
+    settings = with_fitted_encoder(settings)
     encoder = encoder_identity(settings.encoder, settings.home_folder / "encoders")
     outcomes: list[VersionOutcome] = []
     for split_settings in settings.splits:

@@ -23,7 +23,7 @@ from congruence.flows.evaluation.existing_results import asked_versions, divide,
 from congruence.flows.evaluation.keys import encoder_protocol, evaluation_identity
 from congruence.flows.evaluation.not_serialized import NotSerialized
 from congruence.flows.evaluation.results import VersionOutcome
-from congruence.flows.evaluation.splits import open_planned
+from congruence.flows.evaluation.splits import open_planned, with_fitted_encoder
 from congruence.flows.evaluation.stages.addresses import local_stores, rows_of, store_uri
 from congruence.flows.evaluation.stages.embed import embed
 from congruence.flows.evaluation.stages.failures import reason
@@ -31,7 +31,6 @@ from congruence.flows.evaluation.stages.index import index
 from congruence.flows.evaluation.stages.predict import check, kept_predictions, predict
 from congruence.flows.evaluation.stages.score import Logged, score
 from congruence.flows.evaluation.stages.solve import groups_of, solve
-from congruence.flows.evaluation.stages.standardise import standardise
 from congruence.flows.evaluation.stages.waiting import flow_client, worker_messages
 from congruence.flows.evaluation.tracking import for_workers
 from congruence.flows.prefect.dask_runner import on_workers_of
@@ -105,7 +104,7 @@ def evaluate(
 
         for part in (*settings.splits, *([settings.reference] if settings.reference else [])):
             index(settings, part, cluster)
-        settings = standardise(settings, cluster)
+        settings = with_fitted_encoder(settings)
         for split_settings in settings.splits:
             work = _work_on(settings, split_settings, versions, again)
             outcomes += work.found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from congruence.tasks.data import Split, SplitSettings, open_split
-from congruence.tasks.embeddings.standardisation import PART_ROWS, Fit, with_kept_statistics, with_statistics
+from congruence.tasks.embeddings.standardisation import with_statistics
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 
@@ -29,34 +29,13 @@ def plans_folder(settings: EvaluationSettings) -> Path:
     return settings.home_folder / "plans"
 
 
-def with_fitted_encoder(settings: EvaluationSettings, fit: Fit | None = None) -> EvaluationSettings:
-    """The settings with the statistics of tabular features fitted to ``statistics_split`` where they are not given.
+def with_fitted_encoder(settings: EvaluationSettings) -> EvaluationSettings:
+    """The settings with the statistics of tabular features, of ``statistics_split`` where they are not given.
 
     To be asked once for a whole evaluation: settings that name fewer splits might be fitted to another one.
-
-    Args:
-        settings: the evaluation file's.
-        fit: takes the moments of a split that is longer than one part; by default this process does.
     """
     if not settings.encoder.needs_statistics:
         return settings
     split = open_planned(settings.statistics_split, settings)
-    by = fit if split.rows > PART_ROWS else None
-    encoder = with_statistics(settings.encoder, split, statistics_folder(settings), by)
+    encoder = with_statistics(settings.encoder, split, settings.home_folder / "statistics")
     return settings.model_copy(update={"encoder": encoder})
-
-
-def with_encoder_at_hand(settings: EvaluationSettings) -> EvaluationSettings | None:
-    """The same where it costs next to nothing: None where a long split would have to be read for it."""
-    if not settings.encoder.needs_statistics:
-        return settings
-    split = open_planned(settings.statistics_split, settings)
-    if split.rows <= PART_ROWS:
-        return with_fitted_encoder(settings)
-    encoder = with_kept_statistics(settings.encoder, split, statistics_folder(settings))
-    return None if encoder is None else settings.model_copy(update={"encoder": encoder})
-
-
-def statistics_folder(settings: EvaluationSettings) -> Path:
-    """Where the statistics of tabular features are kept."""
-    return settings.home_folder / "statistics"

@@ -17,7 +17,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -45,7 +45,7 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.tables import Table
 
 _FORMAT = "5"
-_PART_FORMAT = "4"
+_PART_FORMATS = {"image": "4", "text": "4", "features": "5"}
 
 
 def source_files(settings: SplitSettings) -> list[str]:
@@ -241,7 +241,7 @@ def _make(settings: SplitSettings, folder: Path, name: str) -> SplitIndex:
         "parts": [path.name for path in parts],
         "shards": "".join(shards),
         "digest": digest,
-        "facts": asdict(facts),
+        "facts": facts.to_json(),
     }
     save_record(folder / "splits" / f"{name}.json", content)
     files = IndexedFiles(plan.form, plan.layouts)
@@ -272,7 +272,7 @@ def _part(settings: SplitSettings, form: Format, layout: FileLayout, folder: Pat
     table = form.table([layout], folder)
     inputs = checked_inputs(settings, table, form.location)
     kinds = (f"{name} {table.schema.field(name).type}" for name in described_columns(settings, table, inputs))
-    name = _name(_PART_FORMAT, _described(settings), layout.path, layout.state, *kinds)
+    name = _name(_PART_FORMATS[settings.input_kind], _described(settings), layout.path, layout.state, *kinds)
     path = folder / "parts" / f"{name}.parquet"
     facts = read_facts(path)
     if facts is None or not _as_indexed(_rows([path]), inputs):

@@ -1,7 +1,7 @@
 """From a split's columns to what the encoder reads: image bytes, a text, or a vector of features."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import blake2b
@@ -244,6 +244,19 @@ class Features(InputColumns):
             for row in np.flatnonzero(lengths < matrix.shape[1]).tolist():
                 reasons.setdefault(row, f"the features have shape ({lengths[row]},); expected ({matrix.shape[1]},)")
         return matrix, reasons
+
+    def to_standardise_by(self, batch: pa.RecordBatch, left_out: Collection[int]) -> npt.NDArray[np.float64]:
+        """The vectors of the commonest length without an infinite value, (rows, d), NaN where a value is missing."""
+        values, ends = self._values(batch)
+        lengths = np.diff(ends, prepend=0)
+        chosen = np.ones(len(lengths), dtype=bool)
+        chosen[list(left_out)] = False
+        width = int(np.bincount(lengths[chosen]).argmax()) if chosen.any() else 0
+        chosen &= lengths == width
+        matrix = values if chosen.all() else values[np.repeat(chosen, lengths)]
+        matrix = matrix.reshape(int(chosen.sum()), width)
+        infinite = np.isinf(matrix).any(axis=1)
+        return matrix[~infinite] if infinite.any() else matrix
 
     def _filled(self, values: npt.NDArray[np.float64], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         lengths = np.diff(ends, prepend=0)

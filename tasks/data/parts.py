@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -28,11 +28,12 @@ import pyarrow.parquet as pq
 from congruence.tasks.data.design import as_numbers, design_problem
 from congruence.tasks.data.digests import ROW_BYTES, canonical_bytes, combine, digest_of, is_number
 from congruence.tasks.data.errors import SplitError
-from congruence.tasks.data.inputs import InputColumns
+from congruence.tasks.data.inputs import Features, InputColumns
 from congruence.tasks.data.kept import load_record, save_record
 from congruence.tasks.data.roles import described_columns
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.tables import Table
+from congruence.tasks.encoders.moments import Moments
 from congruence.tasks.runtime.atomic_files import whole_file
 
 PART_GROUP = 2**15
@@ -84,6 +85,19 @@ class PartFacts:
     """The smallest and the largest target by column."""
     weights: tuple[float, float] = (0.0, 0.0)
     """Their sum and that of their squares, where the rows have weights."""
+    complete: Moments | None = None
+    """Of tabular features, over rows that have a target and lack no feature."""
+    present: Moments | None = None
+    """The same over all values of rows that have a target and no infinite feature."""
+
+    def add_features(self, rows: npt.NDArray[np.float64]) -> None:
+        """Take rows of features (n, d) into the moments; those of another d than the rows before are left out."""
+        lacking = np.isnan(rows).any(axis=1)
+        complete = Moments.of(rows[~lacking] if lacking.any() else rows)
+        self._join_moments(complete, Moments.of(rows) if lacking.any() else complete)
+
+    def _join_moments(self, complete: Moments | None, present: Moments | None) -> None:
+        self.complete, self.present = _sum(self.complete, complete), _sum(self.present, present)
 
     def join(self, other: PartFacts) -> None:
         """The facts of the next file's rows as well."""
@@ -95,14 +109,29 @@ class PartFacts:
         for name, (low, high) in other.ranges.items():
             before = self.ranges.get(name, (low, high))
             self.ranges[name] = (min(before[0], low), max(before[1], high))
+        self._join_moments(other.complete, other.present)
+
+    def to_json(self) -> dict[str, Any]:
+        """What ``from_json`` reads."""
+        found = {"complete": self.complete, "present": self.present}
+        moments = {name: None if each is None else each.to_json() for name, each in found.items()}
+        return {**asdict(replace(self, complete=None, present=None)), **moments}
 
     @classmethod
     def from_json(cls, said: dict[str, Any]) -> PartFacts:
-        """What ``asdict`` gave."""
+        """The facts that ``to_json`` wrote."""
         ranges = {name: (low, high) for name, (low, high) in said["ranges"].items()}
         total, squares = said["weights"]
         inputs, missing, targets = (Lacking.of(said[name]) for name in ("inputs", "missing", "targets"))
-        return cls(said["rows"], inputs, missing, targets, ranges, (total, squares))
+        kept = [said.get(name) for name in ("complete", "present")]  # none of an earlier release's images and texts
+        moments = [None if each is None else Moments.from_json(each) for each in kept]
+        return cls(said["rows"], inputs, missing, targets, ranges, (total, squares), *moments)
+
+
+def _sum(first: Moments | None, second: Moments | None) -> Moments | None:
+    if first is None or second is None:
+        return first or second
+    return first + second if len(first.count) == len(second.count) else first
 
 
 def stored_type(kind: Any) -> Any:
@@ -133,7 +162,7 @@ def write_part(
                 writer.write_table(group, row_group_size=PART_GROUP)
         stream.flush()
         footer = _footer(Path(stream.name))
-    save_record(_record(path), {"footer": footer, "facts": asdict(part.facts)})
+    save_record(_record(path), {"footer": footer, "facts": part.facts.to_json()})
     return part.facts
 
 
@@ -235,6 +264,8 @@ class _Part:
         for row, reason in sorted(lacking.items()):
             self.facts.targets.add(start + row, reason)
             digests[row * ROW_BYTES : (row + 1) * ROW_BYTES] = digest_of(f"invalid: {reason}".encode())
+        if isinstance(self._inputs, Features):
+            self.facts.add_features(self._inputs.to_standardise_by(inputs, lacking))
         return _fixed(bytes(digests), batch.num_rows)
 
     def _input_digests(self, inputs: pa.RecordBatch, states: bytes, start: int) -> bytes:

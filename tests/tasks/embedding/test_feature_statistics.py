@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from congruence.flows.evaluation import splits
-from congruence.flows.evaluation.splits import with_encoder_at_hand, with_fitted_encoder
-from congruence.kernels.arrays import Array
-from congruence.tasks.data import Split, open_split
+from congruence.flows.evaluation.splits import with_fitted_encoder
+from congruence.tasks.data import open_split
 from congruence.tasks.data.errors import SplitError
 from congruence.tasks.embeddings import standardisation
-from congruence.tasks.embeddings.standardisation import fit_here, require_features, with_statistics
+from congruence.tasks.embeddings.markers import sealed
+from congruence.tasks.embeddings.standardisation import require_features, with_statistics
 from congruence.tasks.encoders import load_encoder
-from congruence.tasks.encoders.moments import Moments
 from congruence.tasks.encoders.moments import standardisation as in_one_pass
 from congruence.tasks.mlflow_plugin.table_evaluation import TableEvaluationSettings, embed_table
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -73,18 +70,36 @@ def test_the_first_split_or_the_reference_gives_the_statistics_of_all(tmp_path: 
     assert with_fitted_encoder(given) == given
 
 
-def test_statistics_are_kept_and_do_not_depend_on_shards(tmp_path: Path) -> None:
-    write(tmp_path / "one.parquet", 1)
-    home, chosen = tmp_path / "home" / "statistics", settings(tmp_path, ["one"])
+def test_statistics_do_not_depend_on_shards_and_hardly_on_files(tmp_path: Path) -> None:
+    frame = write(tmp_path / "one.parquet", 1)
+    chosen = settings(tmp_path, ["one"])
     fitted = with_fitted_encoder(chosen).encoder
-    (kept,) = home.iterdir()
-    before = kept.stat().st_mtime_ns
-    assert with_fitted_encoder(chosen).encoder == fitted
-    assert kept.stat().st_mtime_ns == before
-    kept.write_text(kept.read_text().replace("0.3", "0.4"))
     assert with_fitted_encoder(chosen).encoder == fitted
     other = settings(tmp_path, ["one"], splits=[split(tmp_path, "one", shard_rows=64)])
-    assert with_statistics(chosen.encoder, open_split(other.splits[0]), tmp_path / "elsewhere") == fitted
+    assert with_fitted_encoder(other).encoder == fitted
+    (tmp_path / "many").mkdir()
+    for number, start in enumerate((0, 1, 40, 2000)):
+        frame[start : [1, 40, 2000, 3000][number]].to_parquet(tmp_path / "many" / f"{number}.parquet")
+    many = settings(tmp_path, ["one"], splits=[split(tmp_path, "one", uri=str(tmp_path / "many"))])
+    found = with_fitted_encoder(many).encoder
+    assert fitted.scale is not None
+    assert found.scale is not None
+    np.testing.assert_allclose(found.scale, fitted.scale, rtol=1e-11)
+    assert found.mean is not None
+    assert fitted.mean is not None
+    np.testing.assert_allclose((np.array(found.mean) - fitted.mean) / fitted.scale, 0.0, atol=1e-11)
+    assert in_one_pass(frame[COLUMNS].to_numpy())[1][1] == 1.0 == found.scale[1]
+
+
+def test_statistics_of_an_earlier_release_stand(tmp_path: Path) -> None:
+    write(tmp_path / "one.parquet", 1)
+    chosen = settings(tmp_path, ["one"])
+    path = standardisation._path(chosen.encoder, open_split(chosen.splits[0]), tmp_path / "home" / "statistics")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(sealed({"split": "one", "mean": [1, 2, 3], "scale": [1, 1, 2]}))
+    assert with_fitted_encoder(chosen).encoder.scale == (1, 1, 2)
+    path.write_bytes(path.read_bytes()[:-9])
+    assert with_fitted_encoder(chosen).encoder.scale != (1, 1, 2)
 
 
 def test_splits_of_other_width_are_refused(tmp_path: Path) -> None:
@@ -107,47 +122,8 @@ def test_a_table_in_memory_is_standardised_by_its_own(tmp_path: Path) -> None:
     assert TableEvaluationSettings.model_validate({"encoder": {"kind": "identity"}}).encoder is not None
 
 
-def test_the_numbers_do_not_depend_on_who_takes_the_moments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standardisation, "PART_ROWS", 256)
-    frame = write(tmp_path / "one.parquet", 1)
-    chosen = settings(tmp_path, ["one"])
-    opened = open_split(chosen.splits[0])
-
-    def backwards(
-        split: Split, parts: list[standardisation.Part], origin: Array, missing: bool
-    ) -> list[Moments | None]:
-        return [pickle.loads(pickle.dumps(fit_here(split, [part], origin)[0])) for part in reversed(parts)][::-1]
-
-    assert len(standardisation.parts_of(opened)) == 12
-    here = with_statistics(chosen.encoder, opened, tmp_path / "here")
-    there = with_statistics(chosen.encoder, opened, tmp_path / "there", backwards)
-    assert (here.mean, here.scale) == (there.mean, there.scale)
-    other = settings(tmp_path, ["one"], splits=[split(tmp_path, "one", shard_rows=64)])
-    assert with_statistics(chosen.encoder, open_split(other.splits[0]), tmp_path / "shards").mean == here.mean
-    one_pass = in_one_pass(frame[COLUMNS].dropna().to_numpy())
-    assert here.mean is not None
-    assert here.scale is not None
-    np.testing.assert_allclose(here.mean, one_pass[0], rtol=1e-12)
-    np.testing.assert_allclose(here.scale, one_pass[1], rtol=1e-12)
-
-
-@pytest.mark.parametrize("rows", [100, 300])
-def test_a_long_split_is_not_read_to_look_for_what_is_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
-) -> None:
-    monkeypatch.setattr(splits, "PART_ROWS", 200)
-    write(tmp_path / "one.parquet", 1, rows)
-    chosen = settings(tmp_path, ["one"])
-    assert (with_encoder_at_hand(chosen) is None) == (rows > 200)
-    fitted = with_fitted_encoder(chosen)
-    assert with_encoder_at_hand(chosen) == fitted
-
-
 @pytest.mark.parametrize("missing", ["mean", "indicator"])
-def test_each_feature_is_standardised_by_the_values_that_it_has(
-    tmp_path: Path, missing: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(standardisation, "PART_ROWS", 1000)
+def test_each_feature_is_standardised_by_the_values_that_it_has(tmp_path: Path, missing: str) -> None:
     rows = write(tmp_path / "one.parquet", 1)
     rows.loc[rows.index % 3 == 0, "a"] = np.nan
     rows.loc[[5, 6], "b"] = [np.nan, np.inf]
@@ -161,7 +137,7 @@ def test_each_feature_is_standardised_by_the_values_that_it_has(
     np.testing.assert_allclose(fitted.mean, known.mean(), rtol=1e-10)
     np.testing.assert_allclose(fitted.scale, [known["a"].std(ddof=0), 1.0, known["c"].std(ddof=0)], rtol=1e-10)
     raw = rows[COLUMNS].to_numpy()
-    assert in_one_pass(raw, missing=True) == (fitted.mean, fitted.scale)
+    np.testing.assert_allclose(in_one_pass(raw, missing=True), (fitted.mean, fitted.scale), rtol=1e-11)
     assert with_statistics(chosen.encoder, opened, tmp_path / "kept") == fitted
     encoder = load_encoder(fitted)
     expected = (known - known.mean()) / fitted.scale
