@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
 
+import numpy as np
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
@@ -38,6 +39,7 @@ from congruence.tasks.comparison import compare_pair
 from congruence.tasks.contract.resolved import resolved_contract
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.data import Split, SplitSettings
+from congruence.tasks.data.chosen_rows import split_of_rows
 from congruence.tasks.encoders.loading import warm_encoder
 from congruence.tasks.mlflow import read_version
 from congruence.tasks.mlflow.connection import persist, use_tracking
@@ -52,7 +54,7 @@ from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion, resolve
 from congruence.tasks.recalibration.fit import FittedVersion, fit_version
 from congruence.tasks.recalibration.model import DescribedEmbedding
-from congruence.tasks.recalibration.rows import write_held_out
+from congruence.tasks.recalibration.rows import halves_of
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.folder_lock import in_use
 from congruence.tasks.scores.correction import PreviewRow, judgement
@@ -220,16 +222,7 @@ def _judged(
         return settings.model_copy(update={"models": uris, "splits": others, "gate": None})
     named = sha256(f"{split.digest} {labelled.model_dump_json()}".encode()).hexdigest()[:16]
     path = settings.home_folder / "held-out" / f"{named}.parquet"
-    if not path.exists():
-        write_held_out(split, path)
-    changes = {
-        "name": labelled.name + HELD_OUT,
-        "uri": str(path),
-        "format": "parquet",
-        "key": labelled.key or split.key_column,
-        "image_root": None,
-    }
-    held_out = labelled.model_copy(update=changes)
+    held_out = split_of_rows(split, np.flatnonzero(halves_of(split).held_out), path, labelled.name + HELD_OUT)
     return settings.model_copy(update={"models": uris, "splits": [held_out], "gate": None})
 
 

@@ -29,7 +29,8 @@ from congruence.tasks.data import Split, SplitSettings
 from congruence.tasks.data.chosen_rows import split_of_rows
 from congruence.tasks.data.row_identity import kept_identities
 from congruence.tasks.encoders.loading import asking_encoder
-from congruence.tasks.mlflow import EvaluationIdentity, TrackingError, finished_identities, log_failure, read_failure
+from congruence.tasks.mlflow import EvaluationIdentity, TrackingError, log_failure, read_failure
+from congruence.tasks.mlflow.finished import finished_evaluations
 from congruence.tasks.mlflow.fitted_rows import fitted_rows
 from congruence.tasks.mlflow.identity import find_by_digest
 from congruence.tasks.mlflow.looks import LoggedLook, Rows, open_evaluations, read_rows
@@ -199,7 +200,7 @@ class _SplitLook:
         """The runs of those evaluations that MLflow holds now, by the digest of their identity."""
         tracking, name = self.settings.tracking, self.split.name
         if not self.split.settings.new_rows_only:
-            return finished_identities(name, tracking)
+            return {digest: found.run_id for digest, found in finished_evaluations(name, tracking).items()}
         # They grow by one a look, of which few are asked for.
         found = {digest: find_by_digest(digest, name, tracking) for digest in digests}
         return {digest: run for digest, run in found.items() if run is not None}

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
+from congruence.tasks.data.errors import SplitError
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.runtime.atomic_files import whole_file
@@ -21,10 +25,13 @@ def split_of_rows(split: Split, rows: npt.NDArray[np.int64], path: Path, name: s
         rows: their numbers, ascending.
         path: of a Parquet file, whose name tells split and rows.
         name: of the new split.
+
+    Raises:
+        SplitError: no rows.
     """
     if not path.exists():
         with whole_file(path) as stream:
-            _frame(split, rows).to_parquet(stream, index=False)
+            _write(split, rows, stream)
     settings = split.settings
     changes = {
         "name": name,
@@ -38,11 +45,23 @@ def split_of_rows(split: Split, rows: npt.NDArray[np.int64], path: Path, name: s
     return settings.model_copy(update=changes)
 
 
-def _frame(split: Split, rows: npt.NDArray[np.int64]) -> pd.DataFrame:
-    frames = []
+def _write(split: Split, rows: npt.NDArray[np.int64], stream: BinaryIO) -> None:
+    """Shard by shard, so that few rows are in memory."""
+    writer: pq.ParquetWriter | None = None
     for shard in split.shards:
         first, last = np.searchsorted(rows, [shard.start, shard.stop])
         if first < last:
-            frame = split.frame(shard, split.row_columns)
-            frames.append(frame.loc[rows[first:last]])
-    return pd.concat(frames, ignore_index=True)
+            frame = split.frame(shard, split.row_columns).loc[rows[first:last]]
+            if writer is None:
+                writer = pq.ParquetWriter(stream, _schema(split, frame))
+            writer.write_table(pa.Table.from_pandas(frame, writer.schema, preserve_index=False))
+    if writer is None:
+        raise SplitError(f"split {split.name!r}: none of its {split.rows} rows is chosen; give more rows")
+    writer.close()
+
+
+def _schema(split: Split, frame: pd.DataFrame) -> pa.Schema:
+    """The types of the first shard's columns; of one without a value there, that of the source."""
+    found = pa.Schema.from_pandas(frame, preserve_index=False)
+    types = {each.name: split.column_type(each.name) if pa.types.is_null(each.type) else each.type for each in found}
+    return pa.schema(list(types.items()))

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from congruence.tasks.mlflow.evaluations import log_evaluation, write_artifacts
     from congruence.tasks.mlflow.gates import log_decision
     from congruence.tasks.mlflow.identity import EvaluationIdentity, find_evaluation
-    from congruence.tasks.mlflow.links import compare_runs_link, compare_versions_link, place_of, run_link, web_page
+    from congruence.tasks.mlflow.links import place_of, run_link, web_page
     from congruence.tasks.mlflow.reading import logged_metrics, logged_versions, read_scores, read_version
     from congruence.tasks.mlflow.reliability import log_reliability
     from congruence.tasks.mlflow.runs import fail_run, open_run
-    from congruence.tasks.mlflow.selecting import comparable_versions, finished_identities
+    from congruence.tasks.mlflow.selecting import comparable_versions
     from congruence.tasks.mlflow.settings import TrackingSettings
     from congruence.tasks.mlflow.version_tags import Failure, alias_holder, log_failure, read_failure, set_alias
     from congruence.tasks.runtime.masking import mask_secrets, mask_text
@@ -33,11 +33,8 @@ __all__ = [
     "alias_holder",
     "baseline_version",
     "comparable_versions",
-    "compare_runs_link",
-    "compare_versions_link",
     "fail_run",
     "find_evaluation",
-    "finished_identities",
     "gate_baseline",
     "log_comparison",
     "log_decision",

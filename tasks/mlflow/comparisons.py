@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Run
+from mlflow.entities import Run
 
 from congruence.tasks.comparison import Comparison, MetricDifference
 from congruence.tasks.mlflow.connection import connect, persist
 from congruence.tasks.mlflow.identity import COMPLETE, PREFIX, STATE, identity_digest
-from congruence.tasks.mlflow.runs import close_run, log_params, open_identified, set_tags
+from congruence.tasks.mlflow.logged_run import RunContent, write_run
+from congruence.tasks.mlflow.runs import open_identified
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.tables import table_json
 from congruence.tasks.scores.meanings import probability
@@ -28,9 +28,6 @@ def log_comparison(comparison: Comparison, settings: TrackingSettings) -> str:
     """
     client = connect(settings)
     run = persist("opening the run", lambda: _open(client, comparison, settings), settings)
-    run_id = str(run.info.run_id)
-    if run.data.tags.get(STATE) == COMPLETE:
-        return run_id
     params = {
         "split": comparison.split.name,
         "split_digest": comparison.split.digest,
@@ -39,13 +36,8 @@ def log_comparison(comparison: Comparison, settings: TrackingSettings) -> str:
         "resamples": str(comparison.resamples),
         "seed": str(comparison.seed),
     }
-    persist("logging parameters", lambda: log_params(client, run, params), settings)
-    with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
-        tables = write_comparison(comparison, Path(folder))
-        persist("logging tables and report", lambda: client.log_artifacts(run_id, folder), settings)
-    when = int(run.info.start_time)
-    metrics = [
-        Metric(f"{_metric_name(label)}/{name}{suffix}", value, when, 0)
+    metrics = {
+        f"{_metric_name(label)}/{name}{suffix}": value
         for label, pair in comparison.pairs.items()
         for name, item in pair.differences.items()
         for suffix, value in (
@@ -55,17 +47,17 @@ def log_comparison(comparison: Comparison, settings: TrackingSettings) -> str:
             ("_p_value", item.p_value),
         )
         if value is not None
-    ]
-    persist("logging metrics", lambda: client.log_batch(run_id, metrics=metrics[:1000]), settings)
-    tags = {"mlflow.loggedArtifacts": json.dumps([{"path": path, "type": "table"} for path in tables])}
-    tags["mlflow.note.content"] = _note(comparison)
-    persist("tagging the run", lambda: set_tags(client, run_id, tags), settings)
-    persist("closing the run", lambda: close_run(client, run_id, COMPLETE), settings)
-    return run_id
+    }
+    if run.data.tags.get(STATE) == COMPLETE:
+        return str(run.info.run_id)
+    with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
+        tables = write_comparison(comparison, Path(folder))
+        files = [(path, None) for path in sorted(Path(folder).iterdir())]
+        return write_run(run, RunContent(params, metrics, tables, _note(comparison), files), settings)
 
 
-def write_comparison(comparison: Comparison, folder: Path) -> list[str]:
-    """Write report, tables and plot of a comparison under ``folder``; returns the names of the small tables."""
+def write_comparison(comparison: Comparison, folder: Path) -> dict[str, str]:
+    """Write report and plot of a comparison under ``folder``; returns the small tables by name."""
     # Loaded here: Matplotlib and scikit-learn are of no use to a comparison that is refused.
     from congruence.tasks.plots import png, versions_figure
     from congruence.tasks.report.comparison import comparison_report
@@ -77,9 +69,7 @@ def write_comparison(comparison: Comparison, folder: Path) -> list[str]:
     for label, pair in list(comparison.pairs.items())[:20]:
         tables[f"{_metric_name(label)}-differences.json"] = pair.table()
         tables[f"{_metric_name(label)}-points.json"] = pair.largest
-    for name, table in tables.items():
-        (folder / name).write_text(table_json(table))
-    return list(tables)
+    return {name: table_json(table) for name, table in tables.items()}
 
 
 def _open(client: MlflowClient, comparison: Comparison, settings: TrackingSettings) -> Run:

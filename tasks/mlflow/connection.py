@@ -6,9 +6,11 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import mlflow
+import mlflow.artifacts
 import requests
 from mlflow import MlflowClient
 from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES
@@ -141,6 +143,23 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
             log.warning("%s: MLflow at %s %s; trying again in %.1f s", step, server(settings), what, wait)
         time.sleep(wait)
         wait = min(2.0 * wait, _LONGEST_WAIT)
+
+
+def fetched_artifact(run_id: str, path: str, folder: str | Path, settings: TrackingSettings) -> Path:
+    """An artifact of a run, brought into a folder.
+
+    Raises:
+        TrackingError: MLflow does not answer, or has none.
+    """
+    return Path(
+        persist(
+            f"reading {path}",
+            lambda: mlflow.artifacts.download_artifacts(
+                run_id=run_id, artifact_path=path, dst_path=str(folder), tracking_uri=settings.uri
+            ),
+            settings,
+        )
+    )
 
 
 def _of_a_server(error: Exception) -> bool:

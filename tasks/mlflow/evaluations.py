@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 from mlflow import MlflowClient
-from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, Metric, Run
+from mlflow.entities import Metric, Run
 from mlflow.exceptions import MlflowException
 
 from congruence.tasks.mlflow.baselines import IN_USE, beside_baseline
@@ -19,6 +19,7 @@ from congruence.tasks.mlflow.connection import FailedRequestError, TrackingError
 from congruence.tasks.mlflow.finished import SECONDS, SLICES, WRONG, WRONG_PLACES
 from congruence.tasks.mlflow.identity import COMPLETE, STATE, EvaluationIdentity, find_evaluation
 from congruence.tasks.mlflow.links import list_page, run_page
+from congruence.tasks.mlflow.logged_run import DATASET_DIGEST, log_inputs
 from congruence.tasks.mlflow.logged_scores import COLUMNS_FILE, INFLUENCE_FILE, NOISE_FILE
 from congruence.tasks.mlflow.rows import log_rows
 from congruence.tasks.mlflow.runs import MACHINE_PLACE, MACHINE_RUN, close_run, find_or_create, log_params, set_tags
@@ -40,7 +41,6 @@ POINTS_FILE = "tables/points.json"
 PROVENANCE_FILE = "provenance.json"
 REPORT_FILE = "report.html"
 log = logging.getLogger(__name__)
-_DATASET_DIGEST = 36
 _LONGEST_PARAM = 500
 _WRITERS = 3
 _MOST_PLACES = 20  # in a tag
@@ -106,7 +106,8 @@ def _log(
     with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
         write_artifacts(evaluation, Path(folder), settings, _logged_as(client, evaluation), beside)
         persist("logging tables, plots and report", lambda: client.log_artifacts(run_id, folder), settings)
-    persist("logging the split", lambda: _log_inputs(client, run_id, evaluation), settings)
+    inputs = ([(evaluation.split, "evaluation")], evaluation.model.model_id)
+    persist("logging the split", lambda: log_inputs(client, run_id, *inputs), settings)
     metrics = _metrics(run, evaluation)
     persist("logging metrics", lambda: _log_metrics(client, run_id, metrics), settings)
     tables = [{"path": path, "type": "table"} for path in (POINTS_FILE, SLICES_FILE)]
@@ -233,7 +234,7 @@ def _metrics(run: Run, evaluation: Evaluation) -> list[Metric]:
     shared = {
         "model_id": evaluation.model.model_id,
         "dataset_name": evaluation.split.name,
-        "dataset_digest": evaluation.split.digest[:_DATASET_DIGEST],
+        "dataset_digest": evaluation.split.digest[:DATASET_DIGEST],
         "run_id": str(run.info.run_id),
     }
     metrics = []
@@ -247,23 +248,6 @@ def _metrics(run: Run, evaluation: Evaluation) -> list[Metric]:
 def _log_metrics(client: MlflowClient, run_id: str, metrics: list[Metric]) -> None:
     for start in range(0, len(metrics), 500):
         client.log_batch(run_id, metrics=metrics[start : start + 500])
-
-
-def _log_inputs(client: MlflowClient, run_id: str, evaluation: Evaluation) -> None:
-    split = evaluation.split
-    dataset = Dataset(
-        name=split.name,
-        digest=split.digest[:_DATASET_DIGEST],
-        source_type="congruence_split",
-        source=json.dumps({"split": split.name, "digest": split.digest}),
-        profile=json.dumps({"num_rows": split.rows, "valid_rows": split.valid_rows}),
-    )
-    present = client.get_run(run_id).inputs
-    if present is None or not present.dataset_inputs:
-        client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "evaluation")])])
-    model_id = evaluation.model.model_id
-    if model_id is not None and (present is None or not present.model_inputs):
-        client.log_inputs(run_id, models=[LoggedModelInput(model_id)])
 
 
 def _note(evaluation: Evaluation, run: Run, settings: TrackingSettings) -> str:

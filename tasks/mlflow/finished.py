@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
 from mlflow.exceptions import MlflowException
+from mlflow.store.entities import PagedList
 
 from congruence.tasks.mlflow.connection import connect, persist
 from congruence.tasks.mlflow.identity import COMPLETE, IDENTITY, PREFIX, STATE, experiments_of
 from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.runtime.mlflow_pages import all_pages
 from congruence.tasks.scores.evaluation import Metric
 
 SLICES = "congruence.slices"
@@ -91,22 +93,17 @@ def complete_runs(client: MlflowClient, split: str, settings: TrackingSettings) 
 
 def runs_in(client: MlflowClient, experiments: Sequence[str]) -> list[Run]:
     """Complete evaluations in the experiments of these ids, latest first."""
-    runs: list[Run] = []
     if not experiments:
-        return runs
-    token: str | None = None
-    while True:
-        page = client.search_runs(
-            list(experiments),
-            filter_string=f"tags.`{STATE}` = '{COMPLETE}' and tags.`{PREFIX}kind` = 'evaluation'",
-            run_view_type=ViewType.ACTIVE_ONLY,
-            order_by=["attributes.start_time DESC"],
-            page_token=token,
-        )
-        runs.extend(page)
-        token = page.token
-        if not token:
-            return runs
+        return []
+    wanted, order = (
+        f"tags.`{STATE}` = '{COMPLETE}' and tags.`{PREFIX}kind` = 'evaluation'",
+        ["attributes.start_time DESC"],
+    )
+
+    def search(token: str | None) -> PagedList[Run]:
+        return client.search_runs(list(experiments), wanted, ViewType.ACTIVE_ONLY, order_by=order, page_token=token)
+
+    return list(all_pages(search))
 
 
 def run_metrics(run: Run) -> dict[str, Metric]:

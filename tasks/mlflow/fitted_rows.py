@@ -6,12 +6,11 @@ import tempfile
 from pathlib import Path
 
 import mlflow
-import mlflow.artifacts
 import numpy as np
 
 from congruence.tasks.data import Split
 from congruence.tasks.data.row_identity import row_identities
-from congruence.tasks.mlflow.connection import connect, persist
+from congruence.tasks.mlflow.connection import connect, fetched_artifact, persist
 from congruence.tasks.mlflow.looks import Rows
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion
@@ -42,7 +41,7 @@ def fitted_rows(version: ModelVersion, folder: Path, settings: TrackingSettings)
         return _NONE
     path = folder / f"{run_id}.fitted.npy"
     if not path.exists():
-        found = persist("reading the rows of a correction", lambda: _fetched(run_id, settings), settings)
+        found = _fetched(run_id, settings)
         with whole_file(path) as stream:
             np.save(stream, found)
     rows: Rows = np.load(path)
@@ -50,11 +49,10 @@ def fitted_rows(version: ModelVersion, folder: Path, settings: TrackingSettings)
 
 
 def _fetched(run_id: str, settings: TrackingSettings) -> Rows:
-    if all(item.path != FITTED_ROWS_FILE for item in connect(settings).list_artifacts(run_id)):
+    client = connect(settings)
+    held = persist("reading the rows of a correction", lambda: client.list_artifacts(run_id), settings)
+    if all(item.path != FITTED_ROWS_FILE for item in held):
         return _NONE  # of an earlier release, which did not say
     with tempfile.TemporaryDirectory(prefix="congruence-") as place:
-        fetched = mlflow.artifacts.download_artifacts(
-            run_id=run_id, artifact_path=FITTED_ROWS_FILE, dst_path=place, tracking_uri=settings.uri
-        )
-        rows: Rows = np.load(fetched)
+        rows: Rows = np.load(fetched_artifact(run_id, FITTED_ROWS_FILE, place, settings))
         return rows

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-
 from mlflow import MlflowClient
-from mlflow.entities import LoggedModelInput, Metric, Run
+from mlflow.entities import Run
 
 from congruence.tasks.comparison import GateCheck, GateDecision
 from congruence.tasks.comparison.gate import OUTCOMES, UNCOMPARED
 from congruence.tasks.mlflow.connection import connect, persist
-from congruence.tasks.mlflow.identity import COMPLETE, GATE_PROTOCOL, PREFIX, STATE, identity_digest
+from congruence.tasks.mlflow.identity import GATE_PROTOCOL, PREFIX, identity_digest
 from congruence.tasks.mlflow.links import run_place
-from congruence.tasks.mlflow.runs import close_run, log_params, open_identified, set_tags
+from congruence.tasks.mlflow.logged_run import RunContent, write_run
+from congruence.tasks.mlflow.runs import open_identified
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.tables import table_json
 from congruence.tasks.mlflow.version_tags import set_alias
@@ -34,9 +33,7 @@ def log_decision(decision: GateDecision, settings: TrackingSettings, *, alias: s
     """
     client, model = connect(settings), decision.candidate.model
     run = persist("opening the gate's run", lambda: _open(client, decision, settings), settings)
-    run_id = str(run.info.run_id)
-    if run.data.tags.get(STATE) != COMPLETE:
-        persist("logging the gate's decision", lambda: _log(client, run, decision), settings)
+    run_id = write_run(run, _content(decision), settings)
     held = len(decision.checks)
     reasons = (
         ["its rule holds" if held == 1 else f"all {held} rules hold", *unusual(decision)]
@@ -79,8 +76,7 @@ def _open(client: MlflowClient, decision: GateDecision, settings: TrackingSettin
     return open_identified(client, experiment, name, identity_digest(parts), tags, settings)
 
 
-def _log(client: MlflowClient, run: Run, decision: GateDecision) -> None:
-    run_id, when = str(run.info.run_id), int(run.info.start_time)
+def _content(decision: GateDecision) -> RunContent:
     candidate, baseline, rules = decision.candidate, decision.baseline, decision.settings
     params = {
         "model": candidate.model.name,
@@ -90,17 +86,10 @@ def _log(client: MlflowClient, run: Run, decision: GateDecision) -> None:
         "splits": ", ".join(dict.fromkeys(check.split for check in decision.checks if check.split)),
         **{f"gate.{name}": str(value) for name, value in rules.model_dump(mode="json").items() if value is not None},
     }
-    log_params(client, run, {name: mask_text(value)[:500] for name, value in params.items()})
-    client.log_text(run_id, table_json(decision.table()), GATE_FILE)
     outcomes = [check.outcome for check in decision.checks]
-    counts = {f"rules_{outcome}": outcomes.count(outcome) for outcome in OUTCOMES}
-    client.log_batch(run_id, metrics=[Metric(name, float(value), when, 0) for name, value in counts.items()])
-    inputs = client.get_run(run_id).inputs
-    if candidate.model.model_id is not None and (inputs is None or not inputs.model_inputs):
-        client.log_inputs(run_id, models=[LoggedModelInput(candidate.model.model_id)])
-    shown = {"mlflow.loggedArtifacts": json.dumps([{"path": GATE_FILE, "type": "table"}])}
-    set_tags(client, run_id, shown | {"mlflow.note.content": mask_text(note(decision))})
-    close_run(client, run_id, COMPLETE)
+    counts = {f"rules_{outcome}": float(outcomes.count(outcome)) for outcome in OUTCOMES}
+    tables = {GATE_FILE: table_json(decision.table())}
+    return RunContent(params, counts, tables, note(decision), model_id=candidate.model.model_id)
 
 
 def note(decision: GateDecision) -> str:

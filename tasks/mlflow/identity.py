@@ -17,6 +17,7 @@ from mlflow.entities import Experiment, Run, ViewType
 from congruence.tasks.mlflow.connection import connect, persist
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.runtime.mlflow_pages import all_pages
 from congruence.tasks.scores.evaluation import Evaluation, metric_list_digest
 
 PREFIX = "congruence."
@@ -145,10 +146,5 @@ def all_experiments(client: MlflowClient, settings: TrackingSettings) -> list[st
 
 def _beginning_with(client: MlflowClient, start: str) -> Iterator[Experiment]:
     asked = start.partition("'")[0]  # a quotation mark would end the pattern, and "_" stands for any character in it
-    token: str | None = None
-    while True:
-        page = client.search_experiments(filter_string=f"name LIKE '{asked}%'", page_token=token)
-        yield from (experiment for experiment in page if experiment.name.startswith(start))
-        token = page.token
-        if not token:
-            return
+    found = all_pages(lambda token: client.search_experiments(filter_string=f"name LIKE '{asked}%'", page_token=token))
+    return (experiment for experiment in found if experiment.name.startswith(start))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from urllib.parse import quote
 
@@ -47,15 +46,3 @@ def place_of(run_id: str, settings: TrackingSettings) -> str:
     """Where a run is found, by its id alone."""
     run = persist("reading the run", lambda: connect(settings).get_run(run_id), settings)
     return run_place(settings, str(run.info.experiment_id), run_id)
-
-
-def compare_runs_link(base: str, experiment: str, run_ids: list[str]) -> str:
-    """The address of MLflow's page that compares runs of one experiment."""
-    runs, experiments = quote(json.dumps(run_ids)), quote(json.dumps([experiment]))
-    return f"{base.rstrip('/')}/#/compare-runs?runs={runs}&experiments={experiments}&{_VIEW}"
-
-
-def compare_versions_link(base: str, name: str, run_ids: dict[str, str]) -> str:
-    """The address of MLflow's page that compares versions, reading the given run of each version."""
-    runs = quote(json.dumps(run_ids))
-    return f"{base.rstrip('/')}/#/compare-model-versions?name={quote(json.dumps(name))}&runs={runs}&{_VIEW}"

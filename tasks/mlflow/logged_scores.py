@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
-import mlflow.artifacts
 import pandas as pd
 import pyarrow.parquet as pq
 from mlflow import MlflowClient
 
-from congruence.tasks.mlflow.connection import connect, persist
+from congruence.tasks.mlflow.connection import connect, fetched_artifact, persist
 from congruence.tasks.mlflow.rows import REFERENCE_FILE, ROWS_FILE, rows_run
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.scores.evaluation import SplitSummary, is_of_the_version
@@ -49,18 +48,8 @@ class LoggedFile:
     def _local(self) -> Path:
         if self._file is None:
             self._folder = tempfile.TemporaryDirectory(prefix="congruence-")
-            self._file = persist(f"reading {self.path}", partial(self._download, self._folder.name), self.settings)
+            self._file = fetched_artifact(self.run_id, self.path, self._folder.name, self.settings)
         return self._file
-
-    def _download(self, folder: str) -> Path:
-        return Path(
-            mlflow.artifacts.download_artifacts(
-                run_id=self.run_id,
-                artifact_path=self.path,
-                dst_path=folder,
-                tracking_uri=self.settings.uri,
-            )
-        )
 
 
 class SharedRows:

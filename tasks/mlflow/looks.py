@@ -13,17 +13,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import mlflow.artifacts
 import numpy as np
 import numpy.typing as npt
 from mlflow.entities import Metric, Run, ViewType
 
 from congruence.kernels.monitoring import Look, Monitor, ScoreSums
-from congruence.tasks.mlflow.connection import connect, persist
+from congruence.tasks.mlflow.connection import connect, fetched_artifact, persist
 from congruence.tasks.mlflow.identity import COMPLETE, OPEN, PREFIX, STATE, EvaluationIdentity, identity_digest
 from congruence.tasks.mlflow.runs import SOURCE, close_run, note_closed, open_identified, set_tags
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.runtime.mlflow_pages import all_pages
 
 ROWS_FILE = "rows.npy"
 Rows = npt.NDArray[np.uint64]
@@ -170,14 +170,7 @@ def read_rows(look: LoggedLook, folder: Path, settings: TrackingSettings) -> Row
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as place:
-            fetched = persist(
-                "reading the rows of a look",
-                lambda: mlflow.artifacts.download_artifacts(
-                    run_id=look.run_id, artifact_path=ROWS_FILE, dst_path=place, tracking_uri=settings.uri
-                ),
-                settings,
-            )
-            Path(fetched).replace(path)
+            fetched_artifact(look.run_id, ROWS_FILE, place, settings).replace(path)
     rows: Rows = np.load(path)
     return rows
 
@@ -227,14 +220,9 @@ def _search(name: str, tags: dict[str, str], settings: TrackingSettings) -> Sequ
             return []
         asked = {"kind": "look"} | tags
         wanted = " and ".join(f"tags.`{PREFIX}{key}` = {_quoted(value)}" for key, value in asked.items())
-        runs: list[Run] = []
-        token: str | None = None
-        while True:
-            page = client.search_runs([experiment.experiment_id], wanted, ViewType.ACTIVE_ONLY, page_token=token)
-            runs.extend(page)
-            token = page.token
-            if not token:
-                return [run for run in runs if run.data.tags.get(STATE) in (OPEN, COMPLETE)]
+        place = [experiment.experiment_id]
+        runs = all_pages(lambda token: client.search_runs(place, wanted, ViewType.ACTIVE_ONLY, page_token=token))
+        return [run for run in runs if run.data.tags.get(STATE) in (OPEN, COMPLETE)]
 
     return persist("reading the account of looks", search, settings)
 

@@ -12,7 +12,7 @@ from congruence.tasks.comparison import ComparedVersion
 from congruence.tasks.mlflow.conditions import Conditions
 from congruence.tasks.mlflow.connection import TrackingError, connect, persist
 from congruence.tasks.mlflow.finished import complete_runs
-from congruence.tasks.mlflow.identity import IDENTITY, PREFIX
+from congruence.tasks.mlflow.identity import PREFIX
 from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion
@@ -51,17 +51,6 @@ def comparable_versions(
         raise ProtocolError(_nothing_shared(split, {version.label: list(found[version.uri]) for version in versions}))
     latest = max(shared, key=lambda item: max(found[version.uri][item].info.start_time for version in versions))
     return [read_version(str(found[version.uri][latest].info.run_id), settings) for version in versions]
-
-
-def finished_identities(split: str, settings: TrackingSettings) -> dict[str, str]:
-    """The run id of every complete evaluation on ``split`` by its identity's digest.
-
-    Raises:
-        TrackingError: MLflow does not answer.
-    """
-    client = connect(settings)
-    runs = persist("looking for finished evaluations", lambda: complete_runs(client, split, settings), settings)
-    return {run.data.tags[IDENTITY]: str(run.info.run_id) for run in runs}
 
 
 def _shared(run: Run) -> Shared:

@@ -19,6 +19,7 @@ from mlflow.exceptions import MlflowException
 
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.runtime.mlflow_outages import is_transient
+from congruence.tasks.runtime.mlflow_pages import all_pages
 
 _LOGGED_MODEL = re.compile(r"^models:/(?P<model_id>m-[0-9a-f]{32})(/.*)?$")
 _VERSION = re.compile(r"^models:/(?P<name>[^/@]+)/(?P<version>[^/@]+)$")
@@ -150,25 +151,13 @@ def _is_wanted(version: ModelVersion, aliases: Collection[str], tags: Mapping[st
 
 def _registered_models(client: MlflowClient) -> Iterator[tuple[str, dict[str, str]]]:
     """The names of all registered models, and which version each alias of theirs is on."""
-    token: str | None = None
-    while True:
-        page = client.search_registered_models(max_results=200, page_token=token)
-        for model in page:
-            yield str(model.name), dict(model.aliases)
-        token = page.token
-        if not token:
-            return
+    for model in all_pages(lambda token: client.search_registered_models(max_results=200, page_token=token)):
+        yield str(model.name), dict(model.aliases)
 
 
 def _search(client: MlflowClient, name: str) -> list[RegistryEntry]:
-    entries: list[RegistryEntry] = []
-    token: str | None = None
-    while True:
-        page = client.search_model_versions(f"name = '{_quoted(name)}'", page_token=token)
-        entries.extend(page)
-        token = page.token
-        if not token:
-            return entries
+    wanted = f"name = '{_quoted(name)}'"
+    return list(all_pages(lambda token: client.search_model_versions(wanted, page_token=token)))
 
 
 def _quoted(name: str) -> str:

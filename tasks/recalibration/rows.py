@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.hold_out import HoldOut, hold_out
-from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.data import Shard, Split, SplitSettings
 from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.runtime.atomic_files import whole_file
 
 FITTED_ON = "congruence.fitted_on"
 """Tag of a version: the digest of the split of which it has seen targets."""
@@ -50,36 +42,6 @@ def fitted_on(split_digest: str) -> str:
 def has_seen(version: ModelVersion, split_digest: str) -> bool:
     """Whether a version was fitted on targets of this split, so that it is not to be judged on all of it."""
     return version.tags.get(FITTED_ON) == fitted_on(split_digest)
-
-
-def write_held_out(split: Split, path: Any) -> int:
-    """The rows that no correction sees, as a Parquet file, shard by shard: how many they are.
-
-    Raises:
-        InvalidInputError: none.
-    """
-    rows = 0
-    with whole_file(path) as stream:
-        writer: pq.ParquetWriter | None = None
-        for frame in _held_out(split):
-            table = pa.Table.from_pandas(frame, schema=None if writer is None else writer.schema, preserve_index=False)
-            if writer is None:
-                writer = pq.ParquetWriter(stream, table.schema)
-            writer.write_table(table)
-            rows += len(frame)
-        if writer is None:
-            raise InvalidInputError(f"split '{split.name}': {split.rows} rows are too few to hold some out")
-        writer.close()
-    return rows
-
-
-def _held_out(split: Split) -> Iterator[pd.DataFrame]:
-    held_out = halves_of(split).held_out
-    for shard in split.shards:
-        frame = split.frame(shard, split.row_columns)
-        kept = frame[held_out[shard.start : shard.stop]]
-        if len(kept):
-            yield kept.reset_index(drop=True)
 
 
 def keys_of(split: Split) -> Array:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote
 
 import mlflow
 import pytest
@@ -17,7 +19,6 @@ from congruence.tasks.mlflow import (
     EvaluationIdentity,
     TrackingError,
     TrackingSettings,
-    compare_runs_link,
     find_evaluation,
     log_evaluation,
     read_version,
@@ -112,7 +113,8 @@ def test_the_pages_people_open(make_evaluation, server, settings, browser, tmp_p
         runs[str(number)] = log_evaluation(evaluation, reported if number == 1 else settings)
     experiment = MlflowClient(server.uri).get_experiment_by_name("congruence/seen").experiment_id
 
-    page = browser.read(compare_runs_link(server.uri, experiment, list(runs.values())), *HEADLINES)
+    compared = f"runs={quote(json.dumps(list(runs.values())))}&experiments={quote(json.dumps([experiment]))}"
+    page = browser.read(f"{server.uri}/#/compare-runs?{compared}&workflowType=machine_learning", *HEADLINES)
     for word in (*HEADLINES, "angle/1 on seen", "angle/3 on seen", "Parallel Coordinates"):
         assert word in page
     browser.picture(tmp_path / "compare.png")

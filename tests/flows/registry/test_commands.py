@@ -19,7 +19,8 @@ from congruence.flows.evaluation.pipeline import evaluate
 from congruence.flows.operations.sample import quick
 from congruence.flows.operations.validate import validate
 from congruence.tasks.data import open_split
-from congruence.tasks.recalibration.rows import halves_of, write_held_out
+from congruence.tasks.data.chosen_rows import split_of_rows
+from congruence.tasks.recalibration.rows import halves_of
 
 
 def invoke(registry: Any, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
@@ -89,7 +90,7 @@ def test_a_quick_look_and_a_correction_divide_no_group(registry: Any, tmp_path: 
     taken = pd.read_parquet(looked.uri)["patient"]
     assert taken.value_counts().tolist() == [8] * 12
     split = open_split(registry.settings(splits=[part]).splits[0])
-    write_held_out(split, tmp_path / "held-out.parquet")
+    split_of_rows(split, np.flatnonzero(halves_of(split).held_out), tmp_path / "held-out.parquet", "held-out")
     held_out = set(pd.read_parquet(tmp_path / "held-out.parquet")["patient"])
     patients = np.array([f"p{row % 50}" for row in range(400)])
     fitted = set(patients[halves_of(split).fitting])

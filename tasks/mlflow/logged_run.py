@@ -1,0 +1,93 @@
+"""Logging a run that is written once: parameters, files, tables, metrics and a note; each step may be repeated."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mlflow import MlflowClient
+from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, Metric, Run
+
+from congruence.tasks.mlflow.connection import connect, persist
+from congruence.tasks.mlflow.identity import COMPLETE, STATE
+from congruence.tasks.mlflow.runs import close_run, log_params, set_tags
+from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.runtime.masking import mask_text
+from congruence.tasks.scores.evaluation import SplitSummary
+
+DATASET_DIGEST = 36
+"""Characters of a digest that MLflow takes."""
+_LONGEST_PARAM = 500
+
+
+@dataclass(frozen=True)
+class RunContent:
+    """What a run holds.
+
+    Attributes:
+        params: by name.
+        metrics: by name.
+        tables: by path, in the form that MLflow's page renders (``table_json``); the page offers them.
+        note: in Markdown; the page shows it first.
+        files: with the folder that each goes to, None for none.
+        splits: with what each is used for.
+        model_id: of the logged model that it is about.
+    """
+
+    params: Mapping[str, str]
+    metrics: Mapping[str, float]
+    tables: Mapping[str, str]
+    note: str
+    files: Sequence[tuple[Path, str | None]] = ()
+    splits: Sequence[tuple[SplitSummary, str]] = field(default=())
+    model_id: str | None = None
+
+
+def write_run(run: Run, content: RunContent, settings: TrackingSettings) -> str:
+    """Write the content of an open run and close it; a complete one is left as it is. Returns its id.
+
+    Raises:
+        TrackingError: MLflow refuses or does not answer.
+    """
+    client, run_id = connect(settings), str(run.info.run_id)
+    if run.data.tags.get(STATE) == COMPLETE:
+        return run_id
+    params = {name: mask_text(value)[:_LONGEST_PARAM] for name, value in content.params.items()}
+    persist("logging parameters", lambda: log_params(client, run, params), settings)
+
+    def log_files() -> None:
+        for path, folder in content.files:
+            client.log_artifact(run_id, str(path), folder)
+        for name, text in content.tables.items():
+            client.log_text(run_id, text, name)
+
+    persist("logging tables and report", log_files, settings)
+    persist("logging the inputs", lambda: log_inputs(client, run_id, content.splits, content.model_id), settings)
+    when = int(run.info.start_time)
+    metrics = [Metric(name, float(value), when, 0) for name, value in content.metrics.items()]
+    persist("logging metrics", lambda: client.log_batch(run_id, metrics=metrics[:1000]), settings)
+    tags = {"mlflow.loggedArtifacts": json.dumps([{"path": path, "type": "table"} for path in content.tables])}
+    tags["mlflow.note.content"] = mask_text(content.note)
+    persist("tagging the run", lambda: set_tags(client, run_id, tags), settings)
+    persist("closing the run", lambda: close_run(client, run_id, COMPLETE), settings)
+    return run_id
+
+
+def log_inputs(
+    client: MlflowClient, run_id: str, splits: Sequence[tuple[SplitSummary, str]], model_id: str | None
+) -> None:
+    """Name the splits that a run used, with what for, and its model, unless it names some already."""
+    present = client.get_run(run_id).inputs
+    if splits and (present is None or not present.dataset_inputs):
+        client.log_inputs(run_id, [_dataset(split, context) for split, context in splits])
+    if model_id is not None and (present is None or not present.model_inputs):
+        client.log_inputs(run_id, models=[LoggedModelInput(model_id)])
+
+
+def _dataset(split: SplitSummary, context: str) -> DatasetInput:
+    source = json.dumps({"split": split.name, "digest": split.digest})
+    profile = json.dumps({"num_rows": split.rows, "valid_rows": split.valid_rows})
+    dataset = Dataset(split.name, split.digest[:DATASET_DIGEST], "congruence_split", source, profile=profile)
+    return DatasetInput(dataset, [InputTag("mlflow.data.context", context)])
