@@ -24,7 +24,7 @@ from congruence.kernels.conditional_calibration.bases import InputBases
 from congruence.kernels.conditional_calibration.hypotheses import basis_hypotheses
 from congruence.kernels.conditional_calibration.settings import EXACT_ROWS
 from congruence.kernels.conditional_calibration.settings import Null as NullKind
-from congruence.kernels.dependence.blocks import DependentBlocks, enlargement
+from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.device_kernels import PIT_SCORES
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.streams import positioned_stream, stream
@@ -103,14 +103,11 @@ def projected_scores(vectors: Array, count: int, scores_at: Callable[[slice], Ar
 
 
 def sign_null(vectors: Array, scores: Array, blocks: DependentBlocks, draws: int, seed: int) -> Null:
-    """The null of rows that depend on each other within blocks: their scores times one random sign a block.
-
-    Enlarged as so few blocks ask for (``enlargement``).
-    """
+    """The null of rows that depend on each other within blocks: their scores times one random sign a block."""
 
     def null(block: int) -> Array:
         count = min(DRAWS_AT_ONCE, draws - block)
-        signs = (enlargement(blocks.count) * blocks.signs(count, seed, block)).astype(np.float32)
+        signs = blocks.null_signs(count, seed, block).astype(np.float32)
         return projected_scores(
             vectors, count, lambda rows: scores[rows, :, None] * signs[blocks.labels[rows]][:, None, :]
         )

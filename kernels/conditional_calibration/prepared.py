@@ -41,6 +41,7 @@ from congruence.kernels.conditional_calibration.version_sums import SHARED, Vers
 from congruence.kernels.conditional_calibration.version_test import SharedNull
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
+from congruence.kernels.dependence.scores import version_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
@@ -136,13 +137,17 @@ class PreparedCalibration:
         for predictive in versions:
             self._require_rows(len(predictive), "predictive")
         if any(predictive.dimension > 1 for predictive in versions):
-            if groups is not None or time is not None:
-                raise InvalidInputError(
-                    "groups, time: vector targets are tested as independent rows only; leave them out"
-                )
-            return [vector_test(self._vector_bases(), y, law, self.settings, seed=self.seed) for law in versions]
+            dependence = RowDependence.of(self.n, groups=groups, time=time)
+            return [self.test_vectors(y, law, version_blocks(dependence, y, law)) for law in versions]
         design = {"groups": groups, "time": time, "weights": weights}
         return [self.version(y, law, keys=keys, seed=seed, read=False, **design).test for law in versions]
+
+    def test_vectors(
+        self, y: Any, predictive: Distribution, blocks: DependentBlocks | None
+    ) -> ConditionalCalibrationTest:
+        """Test one version of vector targets (n, q) by known blocks of rows, see ``vector_targets``."""
+        bases = [VectorBasis(basis.name, basis.eigenvalues, self.vectors[:, basis.place]) for basis in self.bases.bases]
+        return vector_test(bases, y, predictive, self.settings, seed=self.seed, blocks=blocks)
 
     def version(
         self,
@@ -201,9 +206,6 @@ class PreparedCalibration:
             found = tests.tested(read=read)[plan.name]
             advance(1)
         return HeldVersion(found, held.columns[plan.name])
-
-    def _vector_bases(self) -> list[VectorBasis]:
-        return [VectorBasis(basis.name, basis.eigenvalues, self.vectors[:, basis.place]) for basis in self.bases.bases]
 
     def _require_rows(self, rows: int, name: str) -> None:
         if rows != self.n:

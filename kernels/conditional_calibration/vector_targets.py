@@ -6,8 +6,9 @@ kernels at several output scales, and
 .. math::  T_{h, w, s} = \sum_l w_l \| U_{hl}' \Delta_s \|^2.
 
 The null is drawn from the version itself (``null_draws``) and each form is put on the common scale by its own moments
-over observation and draws together, which are exchangeable: exact at every n. In y-space the neighbours of a row have
-other predictions, and errors of shape would cancel.
+over observation and draws together, which are exchangeable: exact at every n. Of rows that depend on each other it is
+Delta with one random sign a block of rows, and holds in the limit of many blocks. In y-space the neighbours of a row
+have other predictions, and errors of shape would cancel.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from congruence.kernels.conditional_calibration.own_basis import OWN, OwnColumns
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.congruence.null_draws import MAX_DIRECTIONS, null_draws
+from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution, MultivariateNormal, Samples
 from congruence.kernels.kernel_functions import RBF
 from congruence.kernels.scores import matched_targets
@@ -96,9 +98,15 @@ def _covariance(values: Array) -> Array:
 
 
 def vector_test(
-    bases: Sequence[VectorBasis], y: Any, predictive: Distribution, settings: CalibrationSettings, *, seed: int
+    bases: Sequence[VectorBasis],
+    y: Any,
+    predictive: Distribution,
+    settings: CalibrationSettings,
+    *,
+    seed: int,
+    blocks: DependentBlocks | None = None,
 ) -> ConditionalCalibrationTest:
-    """Test one version of vector targets (n, q) on the bases of a split.
+    """Test one version of vector targets (n, q) on the bases of a split; of rows that depend on each other by blocks.
 
     ``by_order`` of the result holds p-values by output scale, of ``SCALES``; it has no effects and no mean scores. By
     default 999 draws up to 2,000 rows and 199 above.
@@ -111,7 +119,7 @@ def vector_test(
     own = _own_basis(_standardised(whitened.said), settings, seed) if settings.levels else None
     bases = bases if own is None else [*bases, own]
     draws = settings.draws or _DRAWS[len(targets) > _ROWS_OF_MANY_DRAWS]
-    evidence = np.stack([_evidence(bases, whitened, scale, draws, settings, seed) for scale in SCALES.values()])
+    evidence = np.stack([_evidence(bases, whitened, scale, draws, settings, seed, blocks) for scale in SCALES.values()])
 
     def p_value(axes: Any) -> float:
         values = np.max(evidence[axes], axis=(0, 1))
@@ -126,8 +134,9 @@ def vector_test(
         effects={},
         means={},
         draws=draws,
-        null="exact",
+        null="exact" if blocks is None else "blocks",
         null_statistics=whole[1:],
+        blocks=None if blocks is None else blocks.count,
     )
 
 
@@ -154,19 +163,23 @@ def _evidence(
     draws: int,
     settings: CalibrationSettings,
     seed: int,
+    blocks: DependentBlocks | None,
 ) -> Array:
     """max over w of s + log prior at one output scale, (bases, 1 + draws): the observation first."""
     n, q = whitened.z.shape
     delta = null_draws(whitened.z, whitened.predictive, RBF(0.5 / (q * scale**2)))
+    observed = delta.observed()[:, None]
     # Blocks of draws of equal size at every scale: a draw is then the same targets at all of them.
     per_block = int(np.clip(BLOCK_BYTES // (4 * n * MAX_DIRECTIONS), 1, 64))
 
     def drawn(start: int) -> list[Array]:
-        rng = stream(seed, "null vector targets", start)
-        return _energies(bases, delta.draw(min(per_block, draws - start), rng))
+        count = min(per_block, draws - start)
+        if blocks is not None:
+            return _energies(bases, observed * blocks.null_signs(count, seed, start)[blocks.labels][:, :, None])
+        return _energies(bases, delta.draw(count, stream(seed, "null vector targets", start)))
 
     parts = [
-        _energies(bases, delta.observed()[:, None]),
+        _energies(bases, observed),
         *map_on_threads(drawn, range(0, draws, per_block), available_threads()),
     ]
     found = []

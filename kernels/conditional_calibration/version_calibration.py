@@ -20,7 +20,8 @@ from congruence.kernels.conditional_calibration.result import ConditionalCalibra
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.conditional_calibration.version_test import INFLUENCE
 from congruence.kernels.congruence.prepared import PreparedCongruence
-from congruence.kernels.dependence.blocks import RowDependence
+from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
+from congruence.kernels.dependence.scores import version_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.protocol.protocol import EvaluationProtocol
@@ -176,14 +177,16 @@ class VectorCalibration:
         predictive: Distribution,
         *,
         keys: Array | None,  # noqa: ARG002
-        seed: int,
+        seed: int,  # noqa: ARG002
         dependence: RowDependence | None = None,
     ) -> VersionCalibration:
-        """Test one version; see SplitCalibration. The rows are taken as independent."""
-        assert dependence is None
-        return self.of_rows(targets[self.rows], predictive[self.rows], seed)
+        """Test one version; see SplitCalibration."""
+        blocks = version_blocks(dependence, targets, predictive)
+        return self.of_rows(targets[self.rows], predictive[self.rows], blocks)
 
-    def of_rows(self, targets: Array, predictive: Distribution, seed: int) -> VersionCalibration:
-        """Test one version by the targets (m, q) and predictive distributions of the rows alone."""
-        test = self.prepared.test_version(targets, predictive, seed=seed)
+    def of_rows(
+        self, targets: Array, predictive: Distribution, blocks: DependentBlocks | None = None
+    ) -> VersionCalibration:
+        """Test one version by the targets (m, q) and predictive distributions of the rows alone; blocks of all rows."""
+        test = self.prepared.test_vectors(targets, predictive, None if blocks is None else blocks.of_rows(self.rows))
         return VersionCalibration(test, rows=len(self.rows) if len(self.rows) < self.total else None)

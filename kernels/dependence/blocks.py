@@ -1,8 +1,14 @@
 r"""Blocks of rows that are taken as independent of each other: groups that a user names, or runs of consecutive rows.
 
-A run has b = 2 * 1.1447 (alpha n)^{1/3} rows with alpha = 4 rho^2 / (1 - rho^2)^2, where rho is the largest lag-1
-correlation of the four PIT scores in the order of time: Andrews' (1991) plug-in for the Bartlett window, doubled, since
-the plain one leaves runs that still depend on each other.
+A run has b = 2 * 1.1447 (alpha n)^{1/3} rows, where correlations rho phi^{k - 1} at lag k have
+
+.. math::  \alpha = \Big(\frac{\sum_k |k| \rho_k}{\sum_k \rho_k}\Big)^2
+                  = \Big(\frac{2 \rho}{(1 - \phi)^2} \Big/ \Big(1 + \frac{2 \rho}{1 - \phi}\Big)\Big)^2 :
+
+Andrews' (1991) plug-in for the Bartlett window, doubled, since the plain one leaves runs that still depend on each
+other. phi is rho, as of an autoregression, unless the correlations beyond lag 1 say that it is more: scores of counts
+hold noise that hides a part of rho and nothing of phi. Of the four PIT scores the one that asks for the longest runs
+decides.
 """
 
 from __future__ import annotations
@@ -26,6 +32,8 @@ FOLDS = 10
 """Parts of the blocks, each of which is judged by a fit of the others."""
 
 _LARGEST_CORRELATION = 0.98
+_LAGS = 5  # from which phi is read
+_CLEAR = 3.0  # standard errors of the partial correlation at lag 2, from which on there is more than an autoregression
 
 
 class TooFewBlocksError(InvalidInputError):
@@ -59,6 +67,10 @@ class DependentBlocks:
             for draw in range(draws)
         ]
         return np.asarray(2.0 * np.column_stack(columns) - 1.0)
+
+    def null_signs(self, draws: int, seed: int, first: int = 0) -> Array:
+        """Signs under which sums over rows are drawn if the version is the truth, see ``enlargement``."""
+        return enlargement(self.count) * self.signs(draws, seed, first)
 
     def standard_error(self, influence: Array) -> float:
         """Of a mean whose rows contribute ``influence`` (n,) beyond it: sums within blocks, ddof 1."""
@@ -196,7 +208,7 @@ def blocks_of_time(time: Any, scores: Array) -> DependentBlocks:
     rank = time_ranks(time, len(scores))
     order = np.argsort(rank, kind="stable")
     ordered = rank[order]
-    length = block_length(max(lag_correlations(np.asarray(scores)[order])), len(order))
+    length = max(run_length(column) for column in np.asarray(scores, dtype=np.float64)[order].T)
     first = np.searchsorted(ordered, ordered, side="left")  # of the rows of the same time
     _, runs = np.unique(first // length, return_inverse=True)
     labels = np.empty(len(order), dtype=np.intp)
@@ -204,21 +216,33 @@ def blocks_of_time(time: Any, scores: Array) -> DependentBlocks:
     return _enough(DependentBlocks(labels, int(labels.max()) + 1, "time"), "time")
 
 
-def block_length(correlation: float, n: int) -> int:
-    """b, at least 1 and at most n, from the lag-1 correlation."""
+def run_length(score: Array) -> int:
+    """b of one score (n,) in the order of time."""
+    rho = autocorrelations(score, _LAGS)
+    beyond = (rho[1] - rho[0] ** 2) / max(1.0 - rho[0] ** 2, 1.0 - _LARGEST_CORRELATION**2)
+    if rho[0] <= 0.0 or beyond <= _CLEAR / np.sqrt(len(score)):
+        return block_length(rho[0], len(score))
+    return block_length(rho[0], len(score), float(rho[1:] @ rho[:-1] / (rho[:-1] @ rho[:-1])))
+
+
+def block_length(correlation: float, n: int, decay: float = 0.0) -> int:
+    """b, at least 1 and at most n, from the lag-1 correlation and phi, where that is more than this correlation."""
     rho = min(max(correlation, 0.0), _LARGEST_CORRELATION)
-    alpha = 4.0 * rho**2 / (1.0 - rho**2) ** 2
+    apart = 1.0 - min(max(decay, rho), _LARGEST_CORRELATION)
+    alpha = (2.0 * rho / apart**2 / (1.0 + 2.0 * rho / apart)) ** 2
     return int(np.clip(np.ceil(2.0 * 1.1447 * (alpha * n) ** (1.0 / 3.0)), 1, n))
 
 
-def lag_correlations(scores: Array) -> list[float]:
+def autocorrelations(score: Array, lags: int) -> Array:
+    """Of a score (n,) in its order, at lags 1 to ``lags``; 0 where it does not vary."""
+    centred = score - np.mean(score)
+    total = float(centred @ centred)
+    return np.array([centred[lag:] @ centred[:-lag] / total if total > 0.0 else 0.0 for lag in range(1, lags + 1)])
+
+
+def lag_correlations(scores: Array) -> Array:
     """Lag-1 correlation of each column of scores (n, r), in their order."""
-    found = []
-    for column, mean in zip(scores.T, scores.mean(axis=0), strict=True):
-        centred = column - mean
-        total = float(centred @ centred)
-        found.append(float(centred[1:] @ centred[:-1]) / total if total > 0.0 else 0.0)
-    return found
+    return np.array([autocorrelations(column, 1)[0] for column in scores.T])
 
 
 def time_ranks(time: Any, n: int) -> Array:

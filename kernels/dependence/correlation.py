@@ -64,7 +64,7 @@ def correlations(
     n = len(scores)
     order = slice(None) if time is None else np.argsort(time_ranks(time, n), kind="stable")
     ordered = np.asarray(scores, dtype=np.float64)[order]
-    looks: list[tuple[str, Callable[[Array], Array]]] = [("row order" if time is None else "time", _lags)]
+    looks: list[tuple[str, Callable[[Array], Array]]] = [("row order" if time is None else "time", lag_correlations)]
     for name, column in (groups or {}).items():
         labels = np.unique(np.asarray(column), return_inverse=True)[1].reshape(-1)[order]
         if labels.max(initial=0) + 1 < n:
@@ -74,10 +74,6 @@ def correlations(
         value, p_value = _tested(ordered, statistic, stream(seed, "permutations of rows", len(found)))
         found.append(Correlation(name, value, p_value, p_value <= LEVEL / len(looks)))
     return found
-
-
-def _lags(scores: Array) -> Array:
-    return np.array(lag_correlations(scores))
 
 
 @dataclass(frozen=True)

@@ -232,7 +232,14 @@ def calibrate_blocks(
 
 
 def calibrate_vector_blocks(
-    run: Callable[..., Pass], n: int, protocol: EvaluationProtocol, versions: Sequence[str], *, seed: int, dtype: Any
+    run: Callable[..., Pass],
+    n: int,
+    protocol: EvaluationProtocol,
+    versions: Sequence[str],
+    *,
+    seed: int,
+    dtype: Any,
+    dependent: Mapping[str, DependentBlocks | None],
 ) -> dict[str, VersionCalibration]:
     """Test every version of a split with vector targets on the rows of ``vector_rows``, fetched from the blocks."""
     if n < FEWEST_ROWS:
@@ -241,4 +248,4 @@ def calibrate_vector_blocks(
     kept = SampledRows.of(run("calibration sample", whole_rows, list(versions), rows), versions)
     x = protocol_inputs(protocol, kept.rows, 0, dtype)
     split = VectorCalibration(prepared_vectors(protocol.input_kernel, x, seed), rows, n)
-    return {name: split.of_rows(kept.held_targets, law, seed) for name, law in kept.models.items()}
+    return {name: split.of_rows(kept.held_targets, law, dependent.get(name)) for name, law in kept.models.items()}

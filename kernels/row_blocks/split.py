@@ -156,15 +156,12 @@ class BlockSplit:
         self, versions: Sequence[str], write: Write, run: BlockPasses
     ) -> Mapping[str, CalibrationInBlocks | VersionCalibration]:
         """Of every version, given the input: by passes of ``run``, which need nothing of the system."""
-        if np.ndim(self.looks[""].moments["targets"][1]):
-            if self.dependent:
-                return {}
-            return calibrate_vector_blocks(run, self.n, self.protocol, versions, seed=self.seed, dtype=self.dtype)
         judged = [name for name in versions if name not in self.dependent or not self.dependent[name].refused]
         found = {name: each.blocks for name, each in self.dependent.items()}
-        return calibrate_blocks(
-            run, self.n, self.protocol, judged, write, seed=self.seed, dtype=self.dtype, dependent=found
-        )
+        asked: dict[str, Any] = {"seed": self.seed, "dtype": self.dtype, "dependent": found}
+        if np.ndim(self.looks[""].moments["targets"][1]):
+            return calibrate_vector_blocks(run, self.n, self.protocol, judged, **asked)
+        return calibrate_blocks(run, self.n, self.protocol, judged, write, **asked)
 
     def _system(self, landmarks: int) -> tuple[BlockSystem, Array]:
         sample = RowSample.draw(self.n, landmarks, self.seed)

@@ -142,7 +142,8 @@ def score_version(
             wrong = read_what_is_wrong(*read, *counts, found.blocks)
         else:
             names = target_names(split, targets.shape[1])
-            wrong = read_vector_targets(calibration, predictive, targets, names, summary, hashed, settings.seed)
+            vectors = calibration, predictive, targets, names, summary, hashed, settings.seed
+            wrong = read_vector_targets(*vectors, found.blocks)
     wrong = with_inference(wrong, inference, correlation)
     tried = _preview(settings, rows, protocol, requested, summary, targets, predictive, hashed, dependence)
     provenance, seconds = _provenance(settings, encoder, measurement), measurement.seconds

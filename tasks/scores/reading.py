@@ -119,6 +119,7 @@ def read_vector_targets(
     metrics: dict[str, Metric],
     keys: Array,
     seed: int,
+    blocks: DependentBlocks | None = None,
 ) -> WhatIsWrong:
     """Read one version of vector targets: the test of all of them together, and the fault of each by itself.
 
@@ -130,12 +131,13 @@ def read_vector_targets(
         metrics: of the version, for what its CCE says.
         keys: of the rows, for randomised PIT values.
         seed: of the same.
+        blocks: of the valid rows, where they depend on each other.
     """
     read = {}
     for column, name in enumerate(names):
         law = marginal(predictive, column)
         if law is not None:
-            read[name] = group_reading(pit_values(targets[:, column], law, seed=seed, keys=keys))
+            read[name] = group_reading(pit_values(targets[:, column], law, seed=seed, keys=keys), blocks=blocks)
     q_values = benjamini_hochberg(np.array([found.p_value for found in read.values()])) if read else np.empty(0)
     places = [RegionReading(name, 0, float(q), found) for (name, found), q in zip(read.items(), q_values, strict=True)]
     places.sort(key=lambda place: -abs(place.reading.strength))

@@ -171,15 +171,14 @@ def calibrated_version(
 ) -> tuple[VersionCalibration | None, float]:
     """Whether a version is calibrated given its input, and the seconds that it took.
 
-    None where rows depend on each other in too few blocks, or have vector targets.
+    None where rows depend on each other in too few blocks.
     """
     started, held = time.perf_counter(), rows.read()
-    dependence = held.dependence
-    if dependence is not None and isinstance(shared, VectorCalibration):
-        return None, 0.0
     found: VersionCalibration | None = None
     with about(rows.label), suppress(TooFewBlocksError):
-        found = shared.of_version(held.targets, held.predictive, keys=held.keys, seed=split.seed, dependence=dependence)
+        found = shared.of_version(
+            held.targets, held.predictive, keys=held.keys, seed=split.seed, dependence=held.dependence
+        )
     return found, time.perf_counter() - started
 
 

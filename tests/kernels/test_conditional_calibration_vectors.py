@@ -79,3 +79,21 @@ def test_targets_of_another_shape_are_named() -> None:
         prepared.test_version(mean, Normal(mean[:, 0], spread[:, 0]))
     with pytest.raises(InvalidInputError, match="predictive: 29 rows"):
         prepared.test_version(mean, MultivariateNormal(mean[:29], spread[:29]))
+
+
+def test_rows_of_one_group_are_one_observation_and_a_fault_is_found() -> None:
+    rng, groups = np.random.default_rng(5), np.repeat(np.arange(40), 5)
+    x = np.repeat(rng.standard_normal((40, 2)), 5, axis=0)
+    law = MultivariateNormal(np.zeros((200, 2)), np.ones((200, 2)))
+    prepared = prepare_calibration(x, settings=CalibrationSettings(draws=99, directions=10, own_directions=5))
+    alone = by_group = 0
+    for _ in range(12):
+        y = np.sqrt(0.5) * (np.repeat(rng.standard_normal((40, 2)), 5, axis=0) + rng.standard_normal((200, 2)))
+        alone += prepared.test_version(y, law).p_value <= 0.05
+        test = prepared.test_version(y, law, groups=groups)
+        by_group += test.p_value <= 0.05
+    assert by_group <= 2 < 6 <= alone
+    assert (test.null, test.blocks) == ("blocks", 40)
+    assert prepared.test_version(y + 1.0, law, groups=groups).p_value <= 0.02
+    single = prepared.test_version(y, law, groups=np.arange(200))
+    assert single.null_statistics.tolist() == prepared.test_version(y, law).null_statistics.tolist()

@@ -269,7 +269,7 @@ def test_on_a_cluster_beside_the_cce_and_for_vector_targets(blocks: KeptBlocks, 
     assert [len(np.load(tmp_path / f"even-calibration_shift-{block}.npy")) for block in (0, 1)] == [100, 140]
     assert without.calibration == {}
     split = VectorCalibration(prepared_vectors(EXACT.input_kernel, EXACT.apply(x), 0), vector_rows(n, 0), n)
-    direct = {name: split.of_rows(vector.y, law, 0) for name, law in laws.items()}
+    direct = {name: split.of_rows(vector.y, law) for name, law in laws.items()}
     for name, p_value in (("right", 0.05), ("narrow", 0.005)):
         found = two.calibration[name]
         assert isinstance(found, VersionCalibration)
