@@ -107,7 +107,7 @@ def sign_null(vectors: Array, scores: Array, blocks: DependentBlocks, draws: int
 
     def null(block: int) -> Array:
         count = min(DRAWS_AT_ONCE, draws - block)
-        signs = blocks.null_signs(count, seed, block).astype(np.float32)
+        signs = blocks.signs(count, seed, block).astype(np.float32)
         return projected_scores(
             vectors, count, lambda rows: scores[rows, :, None] * signs[blocks.labels[rows]][:, None, :]
         )

@@ -43,7 +43,7 @@ from congruence.kernels.conditional_calibration.version_test import (
     own_directions,
 )
 from congruence.kernels.congruence.coded_draws import ENTRY_BITS, POOL_BITS, SimulatedSplits
-from congruence.kernels.dependence.blocks import DependentBlocks
+from congruence.kernels.dependence.blocks import DependentBlocks, enlargements
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,8 @@ class VersionTests:
         if signed is None:
             null = self._null_of_pools(sums.added[POOLS], own)
         else:
-            null = summed_null([signed.added[f"draws from {block}"] for block in draw_blocks(self._draws)])
+            apart = enlargements(signed.added["scores of blocks"])[:, None]
+            null = summed_null([apart * signed.added[f"draws from {block}"] for block in draw_blocks(self._draws)])
         return VersionEvidence.of_own_null(self.bases, sums, own, null, self._draws, kind)
 
     def _null_of_pools(self, pools: Array, own: OwnDirections | None) -> Null:

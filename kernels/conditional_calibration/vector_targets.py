@@ -26,7 +26,7 @@ from congruence.kernels.conditional_calibration.own_basis import OWN, OwnColumns
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.congruence.null_draws import MAX_DIRECTIONS, null_draws
-from congruence.kernels.dependence.blocks import DependentBlocks
+from congruence.kernels.dependence.blocks import DependentBlocks, enlargement
 from congruence.kernels.distributions import Distribution, MultivariateNormal, Samples
 from congruence.kernels.kernel_functions import RBF
 from congruence.kernels.scores import matched_targets
@@ -175,7 +175,8 @@ def _evidence(
     def drawn(start: int) -> list[Array]:
         count = min(per_block, draws - start)
         if blocks is not None:
-            return _energies(bases, observed * blocks.null_signs(count, seed, start)[blocks.labels][:, :, None])
+            signs = enlargement(blocks.count) * blocks.signs(count, seed, start)
+            return _energies(bases, observed * signs[blocks.labels][:, :, None])
         return _energies(bases, delta.draw(count, stream(seed, "null vector targets", start)))
 
     parts = [

@@ -208,6 +208,9 @@ class InfluenceWeights:
         # Not the evaluation's seed: two versions compare by the same signs.
         bits = MULTIPLIERS.bit_length()
         sums.add("signed", sums_by_code(vectors, noise, row_codes(rows.units, bits, 0, "signs of residuals"), bits))
+        if self.blocks is not None:
+            sums.add("root of blocks", np.bincount(rows.units, root, self.blocks))
+            sums.add("square of blocks", np.bincount(rows.units, 2.0 * squared - own, self.blocks))
         return {"influence": root / self.points, "influence_squared": (2.0 * squared - own) / self.points}
 
     def uncertainty(
@@ -234,7 +237,12 @@ class InfluenceWeights:
         constant = squares_at(vectors, filters[:, None] * sums.added["left out"] * filters)
         beside = np.maximum(np.sum(smoothed**2, axis=1) - np.sum(observed**2, axis=1), 0.0)
         drawn = kept_under_signs(sums.added["signed"], filters, MULTIPLIERS)
-        roots, squares, noise = means_under_signs(drawn, vectors, observed, beside, constant, weights)
+        roots, squares, noise, kept = means_under_signs(drawn, vectors, observed, beside, constant, weights)
+        errors = {"root": float(np.std(roots, ddof=1)), "square": float(np.std(squares, ddof=1))}
+        if self.blocks is not None:
+            for name, error in errors.items():
+                first_order = float(np.linalg.norm(sums.added[f"{name} of blocks"])) / self.points
+                errors[name] = float(np.sqrt((1.0 - np.sqrt(kept)) * error**2 + np.sqrt(kept) * first_order**2))
         known_by = 1.0 if self.blocks is None else float(np.sqrt(self.blocks / (self.blocks - 1.0)))
         chance = 0.0
         if "sampling variance" in sums.added:
@@ -245,8 +253,8 @@ class InfluenceWeights:
             CongruenceInfluence(
                 mean_square - chance / self.points, mean, known["influence_squared"], known["influence"], noise
             ),
-            standard_error=known_by * float(np.std(roots, ddof=1)),
-            squared_standard_error=known_by * float(np.std(squares, ddof=1)),
+            standard_error=known_by * errors["root"],
+            squared_standard_error=known_by * errors["square"],
             noise_standard_error=known_by * float(np.std(noise, ddof=1)),
             blocks=self.blocks,
             noise_means=None if self.blocks is None else norms_of_noise(drawn, vectors, constant, weights),
@@ -338,8 +346,8 @@ def kept_under_signs(sums: Array, filters: Array, count: int) -> Array:
 
 def means_under_signs(
     drawn: Array, synthesis: Array, observed: Array, beside: Array, constant: Array, weights: Array | None = None
-) -> tuple[Array, Array, Array]:
-    """Mean CCE, mean CCE^2 and mean |s_b|^2 over some points for every draw of the signs, (B,) each.
+) -> tuple[Array, Array, Array, float]:
+    """Mean CCE, mean CCE^2 and mean |s_b|^2 over some points for every draw of the signs, (B,) each; the signal's share.
 
     Args:
         drawn: what the smoother keeps of the residuals under drawn signs, in their leading axes, (B, k, c).
@@ -363,7 +371,7 @@ def means_under_signs(
         values += signal_kept
         square = np.einsum("ij,ij->i", values, values) + around
         means[number], squares[number] = mean_over(np.sqrt(square), weights), mean_over(square, weights)
-    return means, squares, of_noise / len(observed)
+    return means, squares, of_noise / len(observed), kept
 
 
 def mean_points(n: int) -> Array:
