@@ -38,6 +38,7 @@ from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.bases import InputBases, product
 from congruence.kernels.dependence.blocks import DependentBlocks
+from congruence.kernels.dependence.sums_of_blocks import SumOfBlocks
 
 LARGEST_LEVERAGE = 0.99
 _SMALLEST = 1e-12
@@ -178,22 +179,18 @@ def _lift(leverage: Array, weights: Array | None = None) -> Array:
     return np.asarray((1.0 if weights is None else weights) / (1.0 - leverage))
 
 
-def effects_by_blocks(
-    effects: Mapping[str, Effect], errors: Array, within: Array, blocks: DependentBlocks
-) -> Mapping[str, Effect]:
+def effects_by_blocks(effects: Mapping[str, Effect], influences: Array, within: Array) -> Mapping[str, Effect]:
     """The same estimates with intervals of rows that depend on each other within blocks.
 
     Args:
         effects: as of independent rows.
-        errors: standard errors of the estimates by sums of influences within blocks, (4,).
+        influences: what each block contributes to the estimates beyond their means, (B, 4).
         within: what pairs of rows in one block add to each estimate, (4,), from ``LeaveOneOut.within_blocks``. Their
             dependence may be the whole of it, so the interval is that of both, the estimate with and without them.
-        blocks: of the rows.
     """
     found = {}
     for j, (name, effect) in enumerate(effects.items()):
-        half = blocks.quantile(effect.level) * float(errors[j])
-        ends = effect.estimate - half, effect.estimate + half
+        ends = SumOfBlocks.of(influences[:, j]).interval(effect.estimate, effect.level)
         low, high = min(ends[0], ends[0] - float(within[j])), max(ends[1], ends[1] - float(within[j]))
         found[name] = Effect(effect.estimate, max(low, 0.0), max(high, 0.0), effect.level)
     return found

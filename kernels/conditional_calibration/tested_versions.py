@@ -111,8 +111,7 @@ class VersionTests:
             evidence = shared.get(name) or self._own_evidence(sums[name], own[name], signed.get(name))
             shares = smoothing[name].regression.effects(effects[name])
             if dependent is not None:
-                errors, within = self._errors_and_within(effects[name], blocks[name], dependent)
-                shares = effects_by_blocks(shares, errors, within, dependent)
+                shares = effects_by_blocks(shares, *self._influences_and_within(effects[name], blocks[name], dependent))
             count = None if dependent is None else dependent.count
             test = evidence.test(shares, sums[name].added["scores"] / bases.plan.n, count)
             tested[name] = TestedVersion(test, sums[name], smoothing[name])
@@ -189,19 +188,18 @@ class VersionTests:
             found["variance"] = np.sum(drawn.added["scores of blocks"] ** 2, axis=0)
         return found
 
-    def _errors_and_within(
+    def _influences_and_within(
         self, effects: BlockSums, found: Mapping[str, Array], blocks: DependentBlocks
     ) -> tuple[Array, Array]:
         """See ``effects_by_blocks``."""
         n, sums = self.bases.plan.n, effects.added["influence of blocks"]
         sums = sums - np.bincount(blocks.labels, minlength=blocks.count)[:, None] * (np.sum(sums, axis=0) / n)
-        errors = np.sqrt(np.sum(sums**2, axis=0) * blocks.count / (blocks.count - 1.0)) / n
         if "within" in found:
-            return errors, found["within"]
+            return sums / n, found["within"]
         regression = LeaveOneOut.of_bases(self.bases)
         squares = found["coefficients"][regression.place] ** 2
         forms = np.einsum("k,kjd->j", regression.weights, squares) / self._draws
-        return errors, (forms - effects.added["diagonal"]) / n
+        return sums / n, (forms - effects.added["diagonal"]) / n
 
 
 def drawn_null_of_split(

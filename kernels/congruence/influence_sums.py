@@ -347,7 +347,9 @@ def kept_under_signs(sums: Array, filters: Array, count: int) -> Array:
 def means_under_signs(
     drawn: Array, synthesis: Array, observed: Array, beside: Array, constant: Array, weights: Array | None = None
 ) -> tuple[Array, Array, Array, float]:
-    """Mean CCE, mean CCE^2 and mean |s_b|^2 over some points for every draw of the signs, (B,) each; the signal's share.
+    """Mean CCE, mean CCE^2 and mean |s_b|^2 over some points for every draw of the signs, (B,) each.
+
+    And the share of the observed squares that is not noise.
 
     Args:
         drawn: what the smoother keeps of the residuals under drawn signs, in their leading axes, (B, k, c).

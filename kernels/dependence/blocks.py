@@ -80,16 +80,6 @@ class DependentBlocks:
         """Of Student's t law with ``count`` - 1 degrees of freedom, for a two-sided interval."""
         return t_quantile(self.count, level)
 
-    def interval(self, mean: float, influence: Array, level: float = 0.95) -> tuple[float, float]:
-        """Of a mean from the influences of its rows."""
-        half = self.quantile(level) * self.standard_error(influence)
-        return mean - half, mean + half
-
-    @property
-    def widening(self) -> float:
-        """``widening`` of as many blocks."""
-        return widening(self.count)
-
     @cached_property
     def folds(self) -> Array:
         """Which of ``FOLDS`` parts each row is in, whole blocks at random, (n,)."""
@@ -122,16 +112,16 @@ def enlargement(blocks: int) -> float:
 def enlargements(sums: Array) -> Array:
     """The same of columns whose sums within blocks (B, r) are known, (r,): as far as these are skewed.
 
-    With a skewness G the tail of such a sum in its own standard errors is G^2 / B larger than signs make it, at 5 %
-    (Edgeworth; Hall 1992, section 2.3). What is left of the factor above is for a G that is seen too small in few blocks.
+    With a skewness G a sum in its own standard errors reaches G^2 / B further than signs make it, at 5 % (by its
+    Edgeworth expansion). What is left of the factor above is for a G that few blocks show too small.
     """
     count = len(sums)
-    squares = 1.0 + 2.0 * np.maximum(_skewness(sums) ** 2 - 6.0 / count, 0.0) / count
+    squares = 1.0 + 2.0 * np.maximum(skewness(sums) ** 2 - 6.0 / count, 0.0) / count
     return np.asarray(enlargement(count) ** (1.0 / 3.0) * np.sqrt(squares))
 
 
-def _skewness(sums: Array) -> Array:
-    """Of columns (B, ...); 0 where they do not vary."""
+def skewness(sums: Array) -> Array:
+    """Of each column (B, ...); 0 where it does not vary."""
     centred = sums - np.mean(sums, axis=0)
     variance = np.mean(centred**2, axis=0)
     return np.asarray(np.mean(centred**3, axis=0) / np.where(variance > 0.0, variance, 1.0) ** 1.5)

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.dependence.blocks import DependentBlocks
+from congruence.kernels.dependence.blocks import DependentBlocks, widening
+from congruence.kernels.dependence.sums_of_blocks import SumOfBlocks, without_each
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.resampling.groups import bootstrap_weights, group_sums
 from congruence.kernels.streams import keyed_uniforms, stream
@@ -120,7 +121,7 @@ class ScoreStatistics:
         seed: int = 0,
         blocks: DependentBlocks | None = None,
     ) -> dict[str, Estimate]:
-        """Percentile bootstrap intervals of metrics, deterministic by seed.
+        """Percentile bootstrap intervals of metrics, deterministic by seed; by blocks those of ``SumOfBlocks``.
 
         Args:
             functions: metrics by name, each a function of the means by name that works on arrays, for example
@@ -128,16 +129,22 @@ class ScoreStatistics:
             level: coverage of the intervals.
             resamples: bootstrap samples.
             seed: of the bootstrap.
-            blocks: whose numbers were the keys of the rows, where these depend on each other: what is resampled is
-                drawn apart as far as Student's t of so few blocks asks for.
+            blocks: whose numbers were the keys of the rows, where these depend on each other.
 
         Raises:
             InvalidInputError: no rows, or a level outside (0, 1).
         """
         self._require_rows(level)
         chosen = {name: _mean_of(name) for name in self.names} if functions is None else functions
-        means, resampled = self.means(), self._drawn_means(resamples, seed, blocks)
-        result = {}
+        means, result = self.means(), {}
+        if blocks is not None:
+            others = self._means_without_each()
+            for name, function in chosen.items():
+                value = float(function(means))
+                found = SumOfBlocks.by_jackknife(np.asarray(function(others))) if np.isfinite(value) else None
+                result[name] = Estimate(value, *((value, value) if found is None else found.interval(value, level)))
+            return result
+        resampled = self.resampled_means(resamples=resamples, seed=seed)
         for name, function in chosen.items():
             draws = np.sort(np.asarray(function(resampled), dtype=np.float64))
             low, high = (draws[round(q * (resamples - 1))] for q in ((1.0 - level) / 2.0, (1.0 + level) / 2.0))
@@ -186,22 +193,28 @@ class ScoreStatistics:
         if not np.isfinite(deviation).all():
             name = list(centers)[int(np.argmin(np.isfinite(deviation)))]
             raise InvalidInputError(f"{name}: has infinite values; a deviation from {centers[name]} is not defined")
-        resampled = self._drawn_means(resamples, seed, blocks)
+        resampled = self.resampled_means(resamples=resamples, seed=seed)
         noise = np.stack([resampled[name] - means[name] for name in centers], axis=1)
+        noise *= 1.0 if blocks is None else widening(blocks.count)
         value = float(np.mean(np.abs(deviation)))
         signed = np.sign(deviation) * noise
         large = np.abs(deviation) > np.sqrt(np.log(max(self.effective_rows, 1.0))) * np.std(noise, axis=0)
         low = value - np.quantile(np.mean(np.where(large, signed, np.abs(noise)), axis=1), (1.0 + level) / 2.0)
         high = value - np.quantile(np.mean(signed, axis=1), (1.0 - level) / 2.0)
+        if blocks is not None:
+            others = self._means_without_each()
+            apart = np.sign(deviation) @ np.stack([others[name] for name in centers]) / len(centers)
+            high = SumOfBlocks.by_jackknife(apart).interval(value, level)[1]
         return Estimate(value, max(0.0, float(low)), float(high))
 
-    def _drawn_means(self, resamples: int, seed: int, blocks: DependentBlocks | None) -> dict[str, Array]:
-        resampled = self.resampled_means(resamples=resamples, seed=seed)
-        if blocks is None:
-            return resampled
-        means, apart = self.means(), blocks.widening
-        finite = {name: draws for name, draws in resampled.items() if np.isfinite(means[name])}
-        return resampled | {name: means[name] + apart * (draws - means[name]) for name, draws in finite.items()}
+    def _means_without_each(self) -> dict[str, Array]:
+        """The mean of every score over all buckets but one, (buckets that hold a row,); infinite where the whole is."""
+        filled = self.counts > 0
+        infinite = np.isinf(self.sums).any(axis=0)
+        sums = np.where(infinite, 0.0, self.sums[filled])
+        means = without_each(sums, self.counts[filled])
+        means[:, infinite] = self.sums.sum(axis=0)[infinite]
+        return dict(zip(self.names, means.T, strict=True))
 
     def _require_rows(self, level: float) -> None:
         if not 0.0 < level < 1.0:

@@ -20,6 +20,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, require_matrix
 from congruence.kernels.dependence.blocks import DependentBlocks
+from congruence.kernels.dependence.sums_of_blocks import SumOfBlocks, without_each
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.resampling.groups import bootstrap_weights, group_sums
 from congruence.kernels.streams import stream
@@ -69,8 +70,8 @@ class PairedResampling:
     """Resampling weights for n points, made once and used for every metric.
 
     Above ``GROUPS`` points, random groups of equal size are resampled instead of single points: the same intervals, at
-    a cost that does not grow with n. Of points that depend on each other within ``blocks``, blocks are resampled, drawn
-    apart as far as Student's t of so few of them asks for.
+    a cost that does not grow with n. Of points that depend on each other within ``blocks`` each block is left out in
+    turn, and interval and p-value are those of ``SumOfBlocks``.
     """
 
     n: int
@@ -124,14 +125,14 @@ class PairedResampling:
         first, second = self._sums(metric.first), self._sums(metric.second)
         values = [float(metric.summary(sums.sum(axis=0) / self.n)) for sums in (first, second)]
         difference = values[0] - values[1]
+        if self.blocks is not None:
+            one, two = (metric.summary(without_each(sums, self._sizes)) for sums in (first, second))
+            found = SumOfBlocks.by_jackknife(one - two)
+            return PairedDifference(
+                values[0], values[1], difference, *found.interval(difference), found.p_value(difference)
+            )
         size = (self._weights @ self._sizes)[:, None]
-        apart = 1.0 if self.blocks is None else self.blocks.widening
-
-        def resampled(sums: Array) -> Array:
-            means = sums.sum(axis=0) / self.n
-            return metric.summary(means + apart * (self._weights @ sums / size - means))
-
-        drawn = resampled(first) - resampled(second)
+        drawn = metric.summary(self._weights @ first / size) - metric.summary(self._weights @ second / size)
         if first.shape[1] == 1:
             reached = self._reached_by_permutation(metric.summary, first, second, difference)
         else:

@@ -13,8 +13,17 @@ from congruence.kernels.conditional_calibration.group_reading import group_readi
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.conditional_calibration.test import conditional_calibration_test
-from congruence.kernels.dependence.blocks import DependentBlocks, block_length, blocks_of_groups, blocks_of_time
+from congruence.kernels.dependence.blocks import (
+    DependentBlocks,
+    block_length,
+    blocks_of_groups,
+    blocks_of_time,
+    enlargements,
+    run_length,
+    t_quantile,
+)
 from congruence.kernels.dependence.correlation import correlations
+from congruence.kernels.dependence.sums_of_blocks import SumOfBlocks
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
 from congruence.kernels.weights import (
@@ -102,8 +111,12 @@ def test_the_standard_error_is_that_of_means_of_blocks() -> None:
     blocks = blocks_of_groups(groups, 120)
     means = values.reshape(30, 4).mean(axis=1)
     assert blocks.standard_error(values) == pytest.approx(np.std(means, ddof=1) / np.sqrt(30))
-    low, high = blocks.interval(values.mean(), values)
-    assert (high - low) / 2 / blocks.standard_error(values) == pytest.approx(2.045, abs=1e-3)
+    found = SumOfBlocks.of(blocks.sums(values - values.mean()) / 120)
+    assert found.error == pytest.approx(blocks.standard_error(values))
+    low, high = found.interval(1.0)
+    assert (high - low) / 2 / found.error == pytest.approx(2.045, abs=0.05)
+    (edge,) = {round(found.p_value(found.error * found._inverse(reach)), 6) for reach in (2.0452296, -2.0452296)}
+    assert edge == 0.05
     np.testing.assert_array_equal(blocks.signs(3, 0, 2), blocks.signs(5, 0)[:, 2:])
 
 
@@ -154,6 +167,35 @@ def test_weight_two_is_the_row_twice_in_a_mean_and_one_observation_in_its_error(
 def test_what_says_nothing_of_blocks_or_weights_is_refused(call, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         call()
+
+
+def test_an_interval_of_few_skewed_groups_holds_the_mean_and_one_of_many_is_students() -> None:
+    rng = np.random.default_rng(0)
+    covered = student = 0
+    for groups in rng.chisquare(1.0, (600, 10)):
+        found, off = SumOfBlocks.of((groups - groups.mean()) / 10), groups.mean() - 1.0
+        low, high = found.interval(groups.mean())
+        covered += low <= 1.0 <= high
+        student += abs(off) <= t_quantile(10) * found.error
+        assert (found.p_value(off) <= 0.05) == (not low <= 1.0 <= high)
+    assert student < 535 < 546 < covered < 588
+    many = SumOfBlocks.of(rng.chisquare(1.0, 100_000) - 1.0)
+    assert many.interval(0.0)[1] == pytest.approx(t_quantile(None) * many.error, rel=0.01)
+
+
+def test_runs_of_counts_are_as_long_as_those_of_what_lies_behind_their_noise() -> None:
+    hidden = autoregressive(4_000, 0.9, 0)
+    noisy = hidden + np.random.default_rng(1).standard_normal(4_000)
+    assert 0.8 < run_length(noisy) / run_length(hidden) < 1.3
+    assert block_length(0.45, 4_000) < 0.5 * run_length(noisy)
+    assert run_length(np.random.default_rng(2).standard_normal(4_000)) < 20
+
+
+def test_a_null_is_enlarged_where_sums_of_blocks_are_skewed() -> None:
+    rng = np.random.default_rng(0)
+    even, skewed = enlargements(np.column_stack([rng.standard_normal(40), rng.chisquare(1.0, 40)]))
+    assert 1.0 < even < 1.02 < skewed < 1.3
+    assert enlargements(np.zeros((10, 1))) == pytest.approx((10 / 9) ** (1 / 3))
 
 
 def test_blocks_are_a_partition() -> None:
