@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.dependence.blocks import DependentBlocks, t_quantile
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.mean_embeddings.residuals import TargetErrors
 from congruence.kernels.printed import printed
@@ -47,7 +46,7 @@ class LabelledVersion:
         errors: Delta under the kernel of the CCE.
         scores: of the PIT values; None of vector targets.
         inputs: in the encoder's space before it is normalised, (n, d).
-        groups: rows of one value may depend on each other; None for independent rows.
+        blocks: of rows that may depend on each other; None for independent rows.
         seed: of folds and draws.
     """
 
@@ -57,7 +56,7 @@ class LabelledVersion:
     errors: TargetErrors = field(repr=False)
     scores: RowScores | None = field(repr=False)
     inputs: Array = field(repr=False)
-    groups: Array | None = field(repr=False)
+    blocks: DependentBlocks | None = field(repr=False)
     seed: int = 0
 
 
@@ -141,7 +140,7 @@ def judged_withholding(version: LabelledVersion, rule: WithholdingRule) -> Withh
     """Judge a rule by cross-fitting; see the module."""
     rng = stream(version.seed, "folds that judge withholding")
     n = len(version.y)
-    groups = np.arange(n) if version.groups is None else np.unique(version.groups, return_inverse=True)[1]
+    groups = np.arange(n) if version.blocks is None else version.blocks.labels
     fold_of = rng.permutation(np.arange(int(groups.max()) + 1) % FOLDS)[groups]
     judged = np.sort(rng.permutation(n)[:JUDGED_ROWS])
     excess, distance, wrong = np.zeros(n), np.zeros(n), np.zeros(n, bool)
@@ -152,7 +151,8 @@ def judged_withholding(version: LabelledVersion, rule: WithholdingRule) -> Withh
         at = _smoother_between(version.smoother, others, rows)
         smoothed = np.asarray(at(version.errors.delta[others].astype(np.float32)), dtype=np.float64)
         excess[rows] = np.sum(smoothed**2, axis=1) - at.squared_weights(version.errors.variance[others])
-        faults = local_faults(version.scores, version.errors, at, version.inputs, others, version.seed)
+        of_others = version.scores, version.errors, at, version.inputs, others, version.seed
+        faults = local_faults(*of_others, version.blocks)
         wrong[rows] = faults.wrong(at.synthesis, version.inputs[rows], rule.wrong)
         near = rng.permutation(others)[: most_rows(version.inputs.shape[1])]
         white = Whitening.of(version.inputs[near])
@@ -175,7 +175,7 @@ def judged_withholding(version: LabelledVersion, rule: WithholdingRule) -> Withh
     chosen = wrong[judged] if rule.share is None else _largest(excess[judged], rule.share)
     found: dict[str, LossJudgement] = {}
     if _FEWEST <= chosen.sum() <= len(chosen) - _FEWEST:
-        found = {name: _compared(values, chosen, groups[judged]) for name, values in losses.items()}
+        found = {name: _compared(values, chosen, judged, version.blocks) for name, values in losses.items()}
     return WithholdingJudgement(len(judged), int(chosen.sum()), found, curves, impossible_targets(y, law))
 
 
@@ -190,19 +190,12 @@ def _largest(values: Array, share: float) -> Array:
     return chosen
 
 
-def _compared(loss: Array, chosen: Array, groups: Array) -> LossJudgement:
-    """The difference of two means, its standard error from sums over groups of rows."""
+def _compared(loss: Array, chosen: Array, judged: Array, blocks: DependentBlocks | None) -> LossJudgement:
+    """The difference of two means of the judged rows, with its standard error; by blocks of rows where they depend."""
     withheld, rest = float(loss[chosen].mean()), float(loss[~chosen].mean())
     influence = np.where(chosen, (loss - withheld) / chosen.sum(), -(loss - rest) / (~chosen).sum())
-    error = float(np.sqrt(np.sum(np.bincount(groups, weights=influence) ** 2)))
+    error = float(np.linalg.norm(influence))
+    if blocks is not None:
+        own = blocks.of_rows(judged)
+        error = own.error_of_sum(influence) * own.quantile() / t_quantile(None)
     return LossJudgement(withheld, rest, (withheld - rest) / error if error > 0.0 else 0.0)
-
-
-def require_groups(groups: Any | None, n: int) -> Array | None:
-    """``groups`` as an array of n values."""
-    if groups is None:
-        return None
-    values = np.asarray(groups)
-    if values.shape != (n,):
-        raise InvalidInputError(f"groups: shape {values.shape} for {n} rows; give one value a row")
-    return values

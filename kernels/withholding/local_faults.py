@@ -26,8 +26,9 @@ from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.count_scores import JumpScores
 from congruence.kernels.conditional_calibration.local_reading import LocalReading
-from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing, quadratic
+from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing, block_moments, quadratic
 from congruence.kernels.congruence.outcome import benjamini_hochberg
+from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.mean_embeddings.residuals import TargetErrors
@@ -66,11 +67,15 @@ class RowScores:
             return cls(counts.values, counts.variance)
         return cls(pit_scores(pit_values(y, predictive, seed=seed, keys=keys)), None)
 
-    def smoothing(self, smoother: SpectralSmoother, rows: Array | slice = slice(None)) -> ScoreSmoothing:
-        """What a smoother makes of the scores of the rows that it is of."""
+    def smoothing(
+        self, smoother: SpectralSmoother, rows: Array | slice = slice(None), blocks: DependentBlocks | None = None
+    ) -> ScoreSmoothing:
+        """What a smoother makes of the scores of the rows that it is of, which may depend on each other in blocks."""
         vectors, scores = smoother.analysis, self.scores[rows]
         weighted = variance = None
-        if self.variance is not None:
+        if blocks is not None:
+            weighted, variance = block_moments(vectors, scores, blocks)
+        elif self.variance is not None:
             kept = self.variance[rows]
             variance = kept.mean(axis=0)
             weighted = np.stack([vectors.T @ (vectors * v[:, None].astype(vectors.dtype)) for v in kept.T])
@@ -146,30 +151,41 @@ class ScoreFaults:
 
     Attributes:
         smoothing: of the scores of the labelled rows.
-        around: these rows.
+        variance: of the scores of one row of a true version, (4,): the unit of sizes.
+        around: the labelled rows.
     """
 
     smoothing: ScoreSmoothing = field(repr=False)
+    variance: Array
     around: Surroundings = field(repr=False)
 
     @classmethod
-    def of(cls, scores: RowScores, smoother: SpectralSmoother, inputs: Array, rows: Any, seed: int) -> ScoreFaults:
-        """Of the rows of a smoother, by their numbers ``rows`` in ``scores`` and ``inputs``, (n, d)."""
-        smoothing = scores.smoothing(smoother, rows)
+    def of(
+        cls,
+        scores: RowScores,
+        smoother: SpectralSmoother,
+        inputs: Array,
+        rows: Any,
+        seed: int,
+        blocks: DependentBlocks | None = None,
+    ) -> ScoreFaults:
+        """Of the rows of a smoother, by their numbers ``rows`` in ``scores`` and ``inputs`` (n, d); their blocks."""
+        smoothing = scores.smoothing(smoother, rows, blocks)
+        variance = np.ones(len(ORDERS)) if scores.variance is None else scores.variance[rows].mean(axis=0)
 
         def size_at(some: Array) -> Array:
-            return _sizes(LocalReading.at(smoothing, smoother.analysis[some]), smoothing)
+            return _sizes(LocalReading.at(smoothing, smoother.analysis[some]), variance)
 
-        return cls(smoothing, Surroundings.of(inputs[rows], size_at, seed))
+        return cls(smoothing, variance, Surroundings.of(inputs[rows], size_at, seed))
 
     def wrong(self, vectors: Array, inputs: Array, level: float) -> Array:
         """See Faults."""
         reading = LocalReading.at(self.smoothing, vectors)
-        sizes = _sizes(reading, self.smoothing)
+        sizes = _sizes(reading, self.variance)
         wrong = reading.significant(level) & (sizes >= MATTERS)
         squares = self.smoothing.local_variances(vectors[wrong])
         window = np.mean(self.smoothing.variance) / np.mean(squares, axis=1)
-        errors = np.sqrt((squares / self.smoothing.variance)[np.arange(len(squares)), reading.dominant[wrong]])
+        errors = np.sqrt((squares / self.variance)[np.arange(len(squares)), reading.dominant[wrong]])
         wrong[wrong] = self.around.share_fault(inputs[wrong], sizes[wrong], errors, window, level)
         return np.asarray(wrong)
 
@@ -206,15 +222,27 @@ class ErrorFaults:
     around: Surroundings = field(repr=False)
 
     @classmethod
-    def of(cls, errors: TargetErrors, smoother: SpectralSmoother, inputs: Array, rows: Any, seed: int) -> ErrorFaults:
-        """Of the rows of a smoother, by their numbers ``rows`` in ``errors`` and ``inputs``, (n, d)."""
+    def of(
+        cls,
+        errors: TargetErrors,
+        smoother: SpectralSmoother,
+        inputs: Array,
+        rows: Any,
+        seed: int,
+        blocks: DependentBlocks | None = None,
+    ) -> ErrorFaults:
+        """Of the rows of a smoother, by their numbers ``rows`` in ``errors`` and ``inputs`` (n, d); their blocks."""
         delta, variance = errors.delta[rows], errors.variance[rows]
         vectors, filters = smoother.analysis, smoother.filters
         covariance = delta.T @ delta / len(delta)
         eigenvalues = np.maximum(np.linalg.eigvalsh(covariance), np.finfo(float).tiny)
         freedom = float(eigenvalues.sum() ** 2 / np.sum(eigenvalues**2))
         largest = float(eigenvalues[-1] / eigenvalues.sum())
-        floor = filters[:, None] * (vectors.T @ (vectors * variance[:, None].astype(vectors.dtype))) * filters
+        if blocks is None:
+            spread = vectors.T @ (vectors * variance[:, None].astype(vectors.dtype))
+        else:
+            spread = np.sum([block_moments(vectors, column[:, None], blocks)[0][0] for column in delta.T], axis=0)
+        floor = filters[:, None] * spread * filters
         kept = np.asarray(smoother.coefficients(delta.astype(vectors.dtype)))
         made = cls(smoother, kept, floor, float(variance.mean()), freedom, largest, cast(Surroundings, None))
         around = Surroundings.of(inputs[rows], lambda some: made._read(vectors[some])[0], seed)
@@ -242,12 +270,22 @@ class ErrorFaults:
 
 
 def local_faults(
-    scores: RowScores | None, errors: TargetErrors, smoother: SpectralSmoother, inputs: Array, rows: Any, seed: int
+    scores: RowScores | None,
+    errors: TargetErrors,
+    smoother: SpectralSmoother,
+    inputs: Array,
+    rows: Any,
+    seed: int,
+    blocks: DependentBlocks | None = None,
 ) -> Faults:
-    """The faults of a version around labelled rows, by their numbers, from its scores or, of vectors, its errors."""
+    """The faults of a version around labelled rows, by their numbers, from its scores or, of vectors, its errors.
+
+    ``blocks`` are of all rows of which these are some, where they depend on each other.
+    """
+    own = None if blocks is None else blocks.of_rows(rows)
     if scores is not None:
-        return ScoreFaults.of(scores, smoother, inputs, rows, seed)
-    return ErrorFaults.of(errors, smoother, inputs, rows, seed)
+        return ScoreFaults.of(scores, smoother, inputs, rows, seed, own)
+    return ErrorFaults.of(errors, smoother, inputs, rows, seed, own)
 
 
 def fewest_false(chances: Array, level: float) -> Array:
@@ -259,8 +297,8 @@ def fewest_false(chances: Array, level: float) -> Array:
     return chosen
 
 
-def _sizes(reading: LocalReading, smoothing: ScoreSmoothing) -> Array:
-    return np.asarray(np.abs(reading.strength) / np.sqrt(smoothing.variance)[reading.dominant])
+def _sizes(reading: LocalReading, variance: Array) -> Array:
+    return np.asarray(np.abs(reading.strength) / np.sqrt(variance)[reading.dominant])
 
 
 def _fault_in_words(reading: LocalReading, row: int) -> str:

@@ -12,6 +12,7 @@ from congruence.kernels.arrays import Array, require_matrix, require_targets, to
 from congruence.kernels.congruence.null_draws import null_draws
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.congruence.result import CongruenceResult
+from congruence.kernels.congruence.signed_splits import signed_coefficients
 from congruence.kernels.congruence.test import (
     SimulatedErrors,
     null_draw_count,
@@ -35,7 +36,6 @@ from congruence.kernels.withholding.judgement import (
     LabelledVersion,
     WithholdingJudgement,
     judged_withholding,
-    require_groups,
 )
 from congruence.kernels.withholding.local_faults import Faults, RowScores, local_faults
 from congruence.kernels.withholding.rule import WithholdingRule
@@ -193,8 +193,8 @@ def input_scorer(
         raw: the split's inputs before they were normalised, (n, p); by default as they were given to ``prepare``.
         columns: what the rows are in their table, (n, c).
         withhold: a share of the inputs, levels, or None for the default; see ``WithholdingRule.of``.
-        groups: one value a row: rows of one value may depend on each other.
-        time: one sortable value a row: runs of rows that are near in time are taken as groups, where none are given.
+        groups: one value a row: rows of one value may depend on each other. By default as it was given to ``prepare``.
+        time: one sortable value a row: rows that are near in time may, where no groups are given.
         output_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)).
         keys: names of the rows, for the randomised PIT.
         draws: simulated splits; see ``congruence_test``.
@@ -202,32 +202,31 @@ def input_scorer(
 
     Raises:
         InvalidInputError: targets, laws or rows that do not fit the split; fewer than 40 rows; or
-            fewer than ten runs of time.
+            fewer than ten groups or runs of time.
     """
     rule = WithholdingRule.of(withhold)
     if split.query is not None:
         raise InvalidInputError("query: prepare the split without query points, and give the inputs to score")
     n = split.operator.n
     y = require_targets(y, "y", n)
-    groups = require_groups(groups, n)
-    if groups is None and time is not None:
-        runs = version_blocks(RowDependence.of(n, time=time), y, predictive)
-        groups = None if runs is None else runs.labels
+    blocks = version_blocks(RowDependence.of(n, groups=groups, time=time) or split.dependence, y, predictive)
     raw = to_numpy(split.operator.rows(np.arange(n)) if raw is None else require_matrix(raw, "raw"))
     if len(raw) != n:
         raise InvalidInputError(f"raw: {len(raw)} rows for {n} of the split; give the same rows")
-    support = Support.of(raw, columns=columns, groups=groups, seed=seed)
+    support = Support.of(raw, columns=columns, groups=None if blocks is None else blocks.labels, seed=seed)
     kernel = output_kernel_or_marginal(output_kernel, y)
     with single_threaded_blas():
         errors = target_errors(y, predictive, kernel)
     scores = RowScores.of(y, predictive, keys=keys, seed=seed)
     smoother = split.smoother
-    version = LabelledVersion(smoother, y, predictive, errors, scores, raw, groups, seed)
+    version = LabelledVersion(smoother, y, predictive, errors, scores, raw, blocks, seed)
     tested = tested_smoother(smoother)
     count = null_draw_count(n) if draws is None else draws
-    coefficients = simulated_coefficients(
-        null_draws(y, predictive, kernel), tested, None, count, seed, available_threads()
-    )
-    faults = local_faults(scores, errors, smoother, raw, slice(None), seed)
+    drawn = null_draws(y, predictive, kernel)
+    if blocks is None:
+        coefficients = simulated_coefficients(drawn, tested, None, count, seed, available_threads())
+    else:
+        coefficients = signed_coefficients(drawn.observed(), tested, blocks, count, seed)
+    faults = local_faults(scores, errors, smoother, raw, slice(None), seed, blocks)
     judgement = judged_withholding(version, rule)
     return InputScorer(support, judgement, rule, smoother, split.spectrum, coefficients, faults)

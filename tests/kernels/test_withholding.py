@@ -8,12 +8,14 @@ import pytest
 from scipy.signal import lfilter
 
 from congruence.kernels import RBF, InvalidInputError, MultivariateNormal, Normal, Poisson, Samples, Uniform, prepare
-from congruence.kernels.dependence.blocks import RowDependence
+from congruence.kernels.conditional_calibration.local_reading import LocalReading
+from congruence.kernels.dependence.blocks import RowDependence, blocks_of_groups
 from congruence.kernels.dependence.scores import version_blocks
+from congruence.kernels.mean_embeddings.residuals import target_errors
 from congruence.kernels.scores import crps, negative_log_likelihood
 from congruence.kernels.withholding.input_scores import COLUMNS
 from congruence.kernels.withholding.judgement import CCE, SPREAD, SUPPORT
-from congruence.kernels.withholding.local_faults import RowScores, ScoreFaults, fewest_false
+from congruence.kernels.withholding.local_faults import RowScores, ScoreFaults, fewest_false, local_faults
 from congruence.kernels.withholding.losses import CRPS, ERROR, NLL, excess_losses
 from congruence.kernels.withholding.rule import WithholdingRule
 
@@ -247,6 +249,32 @@ def test_rows_near_in_time_are_held_out_and_counted_as_the_runs_that_they_form()
     )
     assert in_time.judgement.losses == in_runs.judgement.losses != alone.judgement.losses
     np.testing.assert_array_equal(in_time.support.p_values, in_runs.support.p_values)
+
+
+def test_where_rows_of_a_group_are_alike_a_true_version_is_not_called_wrong_there():
+    """By blocks of whole groups; a fault that all groups share is found as before."""
+    rng, group = np.random.default_rng(12), np.repeat(np.arange(400), 3)
+    x, law = rng.normal(size=(400, 2))[group], Normal(np.zeros(1200), np.ones(1200))
+    blocks = blocks_of_groups(group, 1200)
+    smoother = prepare(x, input_kernel=RBF(0.5), regularization=1e-3).smoother
+    vectors = smoother.synthesis
+    alone = by_group = found = withheld = 0.0
+    for seed in range(6):
+        y = np.sqrt(0.8) * rng.normal(size=400)[group] + np.sqrt(0.2) * rng.normal(size=1200)
+        scores, errors = RowScores.of(y, law), target_errors(y, law, RBF(0.5))
+        assert scores is not None
+        alone, by_group = (
+            share + LocalReading.at(scores.smoothing(smoother, blocks=some), vectors).significant(0.05).mean() / 6
+            for share, some in ((alone, None), (by_group, blocks))
+        )
+        for of in (scores, None):
+            withheld += local_faults(of, errors, smoother, x, slice(None), seed, blocks).wrong(vectors, x, 0.05).sum()
+        y += 2.0 * (x[:, 0] > 0.5)
+        faults = local_faults(RowScores.of(y, law), errors, smoother, x, slice(None), seed, blocks)
+        found += faults.wrong(vectors, x, 0.05)[x[:, 0] > 0.5].mean() / 6
+    assert by_group < 0.01 < 0.05 < alone
+    assert withheld == 0
+    assert found > 0.3
 
 
 def test_rules_and_what_is_no_rule():
