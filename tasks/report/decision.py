@@ -17,14 +17,21 @@ _PERCENT = 0.02
 NEGLIGIBLE = 0.0025
 """The share of the scores' variance below which a fault hardly matters: a shift of .05 predicted spreads, squared."""
 
+NAME_WHAT_ROWS_SHARE = (
+    "Rows are correlated, so no correction was tried. In the split, name the column that orders them (time:) or that "
+    "holds those that belong together (groups:), and evaluate again: p-values and intervals then go by blocks of rows, "
+    "and a correction is tried where a fault is found."
+)
+
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do: ``kind``, the same in words, and why."""
+    """What to do: ``kind``, the same in words, why, and what must be done before anything else can be said."""
 
     kind: Literal["use", "recalibrate", "do not use", "unknown"]
     words: str
     reason: str
+    first: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,7 @@ def decision(metrics: Mapping[str, Metric], preview: CorrectionPreview | None) -
     if status == AS_IF_TRUE:
         return Decision("use", "Use", "Nothing in these rows contradicts the version.")
     if status == CORRELATED:
-        return Decision("unknown", "Not judged", "The tests, and the trial of a correction, took rows as independent.")
+        return Decision("unknown", "Not judged", "The tests took rows as independent.", NAME_WHAT_ROWS_SHARE)
     skill = metrics.get("crps_skill")
     if skill is not None and (skill.value if skill.high is None else skill.high) <= 0.0:
         return Decision("do not use", "Do not use", "It scores no better than predicting the same law for every row.")

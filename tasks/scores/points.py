@@ -145,7 +145,9 @@ def score_version(
             vectors = calibration, predictive, targets, names, summary, hashed, settings.seed
             wrong = read_vector_targets(*vectors, found.blocks)
     wrong = with_inference(wrong, inference, correlation)
-    tried = _preview(settings, rows, protocol, requested, summary, targets, predictive, hashed, dependence)
+    tried = None
+    if correlation is None:  # else its p-values would be as little worth as those of the whole
+        tried = _preview(settings, rows, protocol, requested, summary, targets, predictive, hashed, dependence)
     provenance, seconds = _provenance(settings, encoder, measurement), measurement.seconds
     if tried is not None:
         provenance["recalibration_preview"] = tried.as_plain()
@@ -221,8 +223,8 @@ def _preview(
 
 
 def is_judged_here(measurement: VersionMeasurement, targets: Array) -> bool:
-    """Whether the rows with scores are those that p-values are of."""
-    return len(targets) >= FEWEST_ROWS and measurement.test is not None
+    """Whether a verdict of these rows rests on a p-value or a band, which take them as independent."""
+    return len(targets) >= FEWEST_ROWS and (measurement.test is not None or measurement.expected is not None)
 
 
 def with_design(frame: pd.DataFrame, split: Split) -> pd.DataFrame:

@@ -19,7 +19,7 @@ from congruence.kernels.conditional_calibration.own_basis import own_quantiles
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 
-SETTINGS = CalibrationSettings(directions=50, own_directions=10)
+SETTINGS = CalibrationSettings(directions=50, own_directions=10, draws=199)
 EFFECTS = {0.02: 0.7, 0.05: 0.45, 0.5: 0.14, 3.0: 0.06, 30.0: 0.019}  # of 2,000 rows
 FAMILIES: dict[str, Callable[[np.ndarray], Distribution]] = {
     "poisson": Poisson,

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy.signal import lfilter
 
-from congruence.kernels import EXACT, Normal
+from congruence.kernels import EXACT, Distribution, MultivariateNormal, Normal
 from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, RowDependence
 from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.row_blocks.runs import PassesHere
@@ -47,8 +47,8 @@ class Blocks:
 
     sizes = (100, 125, 75)
 
-    def __init__(self, y: np.ndarray, dependence: RowDependence) -> None:
-        self.y, self.dependence = y, dependence
+    def __init__(self, y: np.ndarray, dependence: RowDependence, law: Distribution = LAW) -> None:
+        self.y, self.dependence, self.law = y, dependence, law
 
     def rows(self, block: int) -> slice:
         start = sum(self.sizes[:block])
@@ -60,8 +60,8 @@ class Blocks:
     def targets(self, block: int) -> np.ndarray:
         return self.y[self.rows(block)]
 
-    def predictive(self, block: int, version: str) -> Normal:
-        return LAW[self.rows(block)]
+    def predictive(self, block: int, version: str) -> Distribution:
+        return self.law[self.rows(block)]
 
     def keys(self, block: int) -> np.ndarray:
         return np.arange(N)[self.rows(block)]
@@ -105,6 +105,21 @@ def test_too_few_groups_are_said_in_the_place_of_p_values() -> None:
     found = from_bytes(to_bytes(measure(settings, EXACT, X, hourly(0), {"a": LAW}, dependence=dependence).of("a")))
     assert (found.test, found.calibration, found.expected) == (None, None, None)
     assert "3 groups among 300 rows" in str(found.inference)
+
+
+def test_vector_targets_are_tested_by_their_groups() -> None:
+    law, groups = MultivariateNormal(np.zeros((N, 2)), np.ones((N, 2))), RowDependence.of(N, groups=np.arange(N) // 10)
+    y = np.column_stack([hourly(0), hourly(1)])
+    found = measure(SimpleNamespace(seed=0, metrics=["calibration"]), EXACT, X, y, {"a": law}, dependence=groups)
+    calibration = found.of("a").calibration
+    assert calibration is not None
+    assert (calibration.test.null, calibration.test.blocks) == ("blocks", 30)
+    split = BlockSplit(PassesHere(Blocks(y, groups, law)), EXACT, 0)  # type: ignore[arg-type]
+    split.look_at(["a"])
+    split.find_dependent_rows(["a"])
+    same = split.calibration(["a"], lambda *_: None, split.run)["a"]
+    assert same.test.p_value == pytest.approx(calibration.test.p_value, abs=0.02)
+    assert same.test.blocks == 30
 
 
 def test_correlation_that_nobody_named_is_found_but_not_where_rows_are_sorted_by_the_target() -> None:

@@ -182,6 +182,7 @@ def test_the_decision_follows_the_tests_and_the_preview(make_evaluation: Any) ->
     assert decision({**wrong, "crps_skill": Metric(-0.1, -0.2, -0.05)}, None).reason.startswith("It scores no better")
     correlated = decision({**wrong, "row_correlation": Metric(0.6)}, None)
     assert (correlated.kind, correlated.words) == ("unknown", "Not judged")
+    assert "time:" in correlated.first
     assert [each.name for each in headlines(wrong)] == ["calibration_effect_bias"]
     assert report_data(make_evaluation()).decision.words
 
