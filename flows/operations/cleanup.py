@@ -9,14 +9,12 @@ import typer
 from congruence.flows.evaluation.splits import open_planned, with_fitted_encoder
 from congruence.flows.evaluation.stages.addresses import store_uri
 from congruence.tasks.cleanup.unused import Leftover, Named, leftovers
-from congruence.tasks.embeddings.hierarchy import plan_of
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.worker import encoder_key
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.runtime.folder_lock import alone
+from congruence.tasks.runtime.plain_text import readable
 from congruence.tasks.settings.evaluation import EvaluationSettings
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def clean(
@@ -54,15 +52,6 @@ def clean(
         return going
 
 
-def readable(size: float) -> str:
-    """A number of bytes for people."""
-    for unit in _UNITS[:-1]:
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} {_UNITS[-1]}"
-
-
 def _named(settings: Sequence[EvaluationSettings]) -> Named:
     named = Named()
     for each in settings:
@@ -70,7 +59,7 @@ def _named(settings: Sequence[EvaluationSettings]) -> Named:
         key = encoder_key(asking_encoder(encoder), each.store)
         for chosen in (*each.splits, *([] if each.reference is None else [each.reference])):
             split = open_planned(chosen, each)
-            named.add(split.digest, key, plan_of(split), (shard.digest for shard in split.shards))
+            named.add(split.digest, key, (shard.digest for shard in split.shards))
     return named
 
 

@@ -25,18 +25,15 @@ class Named:
 
     Attributes:
         splits: digests of the splits.
-        plans: by the key of an encoder, the plans of its splits in the store.
-        shards: by the key of an encoder, the digests of their shards.
+        shards: by the key of an encoder, the digests of the shards that it embeds.
     """
 
     splits: set[str] = field(default_factory=set)
-    plans: dict[str, set[str]] = field(default_factory=dict)
     shards: dict[str, set[str]] = field(default_factory=dict)
 
-    def add(self, split: str, encoder_key: str, plan: str, shards: Iterable[str]) -> None:
+    def add(self, split: str, encoder_key: str, shards: Iterable[str]) -> None:
         """A split that is embedded by an encoder."""
         self.splits.add(split)
-        self.plans.setdefault(encoder_key, set()).add(plan)
         self.shards.setdefault(encoder_key, set()).update(shards)
 
     def has_split(self, beginning: str) -> bool:
@@ -108,7 +105,7 @@ def _in_store(store: ObjectStore, named: Named, predictions: bool) -> Iterator[L
             return None if named.has_split(rest[0].split("-")[0]) else ("iterates", f"measured on split {rest[0][:16]}")
         if first == "pictures" and rest:
             return None if named.has_split(rest[0]) else ("picture statistics", f"of split {rest[0][:16]}")
-        if not rest or not _is_digest(first) or _is_needed(rest, named.plans.get(first), named.shards.get(first)):
+        if not rest or not _is_digest(first) or _is_needed(rest, named.shards.get(first)):
             return None
         if first not in encoders:
             encoders[first] = _encoder_id(store, first)
@@ -118,12 +115,10 @@ def _in_store(store: ObjectStore, named: Named, predictions: bool) -> Iterator[L
     yield from _unfinished(store, [".incoming"])
 
 
-def _is_needed(key: list[str], plans: set[str] | None, shards: set[str] | None) -> bool:
+def _is_needed(key: list[str], shards: set[str] | None) -> bool:
     """Whether an object below an encoder's key is one of the named splits'."""
-    if plans is None or shards is None:
+    if shards is None or key[0] in ("splits", "complete"):  # the latter two of an earlier release
         return False
-    if key[0] in ("splits", "complete"):
-        return key[1].removesuffix(".json") in plans
     if key[0] == "done":
         return key[1].removesuffix(".json") in shards
     if key[0] == "shards" and len(key) > 2:

@@ -81,22 +81,22 @@ def rows_apart(first: ComparedVersion, second: ComparedVersion, rows: Array) -> 
         50 rows, the largest difference first, both ways; and the explored ones, None without a score of both.
     """
     valid = np.flatnonzero(rows)
-    apart = _difference(first, second, "cce")
+    apart = difference(first, second, "cce")
     most = valid[np.argsort(-np.abs(apart[valid]), kind="stable")[:LARGEST]]
     largest: dict[str, Any] = {"row": most, "cce_difference": apart[most]}
     score = next((name for name in SCORES if name in first.scores and name in second.scores), None)
-    difference = np.empty(0) if score is None else _difference(first, second, score)[valid]
-    valid, difference = valid[: len(difference)][np.isfinite(difference)], difference[np.isfinite(difference)]
-    chosen = _chosen(difference)
+    lead = np.empty(0) if score is None else difference(first, second, score)[valid]
+    valid, lead = valid[: len(lead)][np.isfinite(lead)], lead[np.isfinite(lead)]
+    chosen = _chosen(lead)
     places = valid[chosen]
-    table: dict[str, Any] = {"row": places, "difference": difference[chosen]}
+    table: dict[str, Any] = {"row": places, "difference": lead[chosen]}
     along = []
     for column in ("key", "target"):
         if column in second.scores:
             values = second.scores[column].to_numpy()
             largest[column], table[column] = values[most], values[places]
             if column == "target" and len(valid):
-                along.append(_along(column, column, *_tenths(values[valid].astype(float)), difference))
+                along.append(_along(column, column, *_tenths(values[valid].astype(float)), lead))
     for column in _COLUMNS:
         if column in first.scores and column in second.scores:
             for name, version in (("first", first), ("second", second)):
@@ -104,7 +104,7 @@ def rows_apart(first: ComparedVersion, second: ComparedVersion, rows: Array) -> 
                 largest[f"{column}_{name}"], table[f"{column}_{name}"] = values[most], values[places]
                 if column == "mean" and len(valid):
                     title = f"prediction of {version.label}"
-                    along.append(_along(title, f"mean_{name}", *_tenths(values[valid]), difference))
+                    along.append(_along(title, f"mean_{name}", *_tenths(values[valid]), lead))
     if score is None or not len(valid):
         return pd.DataFrame(largest), None
     groups = []
@@ -112,14 +112,15 @@ def rows_apart(first: ComparedVersion, second: ComparedVersion, rows: Array) -> 
         codes, names = slice_groups(second.scores[name].iloc[valid])
         groups.append("region of the inputs" if name == REGION else name)
         table[groups[-1]] = names[codes[chosen]]
-        along.append(_along(groups[-1], groups[-1], codes, [str(each) for each in names], None, difference))
+        along.append(_along(groups[-1], groups[-1], codes, [str(each) for each in names], None, lead))
     frame = pd.DataFrame(table)
     single = dict.fromkeys(frame.select_dtypes("float64").columns, "float32")
     differing = sorted((each for each in along if len(each.groups) > 1), key=lambda each: -each.explained)
     return pd.DataFrame(largest), Explored(score, frame.astype(single), tuple(groups), tuple(differing))
 
 
-def _difference(first: ComparedVersion, second: ComparedVersion, column: str) -> Array:
+def difference(first: ComparedVersion, second: ComparedVersion, column: str) -> Array:
+    """What the first version has more of a column, row by row, (rows,)."""
     return np.asarray(first.scores[column].to_numpy(float) - second.scores[column].to_numpy(float))
 
 

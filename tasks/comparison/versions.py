@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
@@ -25,7 +24,7 @@ from congruence.tasks.comparison.differences import (
     effect_differences,
     point_differences,
 )
-from congruence.tasks.comparison.explored import Explored, rows_apart
+from congruence.tasks.comparison.explored import Explored, difference, rows_apart
 from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.names import MEANS
 
@@ -220,9 +219,5 @@ def _cce(version: ComparedVersion) -> float:
 
 
 def _points_won(first: ComparedVersion, second: ComparedVersion, column: str, rows: Array) -> PointsWon:
-    difference = _difference(first, second, column)[rows]
-    return PointsWon(int((difference < 0).sum()), int((difference > 0).sum()), int((difference == 0).sum()))
-
-
-def _difference(first: ComparedVersion, second: ComparedVersion, column: str) -> Array:
-    return np.asarray(first.scores[column].to_numpy(float) - second.scores[column].to_numpy(float))
+    apart = difference(first, second, column)[rows]
+    return PointsWon(int((apart < 0).sum()), int((apart > 0).sum()), int((apart == 0).sum()))

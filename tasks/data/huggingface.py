@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,10 @@ from congruence.tasks.data.errors import SplitError
 from congruence.tasks.data.layouts import FileLayout
 from congruence.tasks.data.locations import Location
 from congruence.tasks.data.positions import Opened
-from congruence.tasks.data.tables import BATCH_ROWS, FilesOfBatches
+from congruence.tasks.data.tables import BATCH_ROWS, FilesOfBatches, readable_as
 
 _FILE_MAGIC = b"ARROW1"
+_readable = partial(readable_as, "an Arrow file", remedy="save the dataset again")
 
 
 class HuggingFaceTable(FilesOfBatches):
@@ -33,7 +34,7 @@ class HuggingFaceTable(FilesOfBatches):
     @staticmethod
     def describe(location: Location, path: str, state: str, _: Path) -> FileLayout:
         """The columns and the rows of each batch."""
-        with _told(path), _source(location, path) as source:
+        with _readable(path), _source(location, path) as source:
             schema, batches = _read(source)
             pieces = [batch.num_rows for batch in batches]
         return FileLayout(path, state, sum(pieces), schema.remove_metadata(), pieces=pieces)
@@ -46,12 +47,12 @@ class _OpenedArrow(Opened):
     def __init__(self, location: Location, path: str, columns: Sequence[str], piece_rows: Sequence[int]) -> None:
         super().__init__(path, piece_rows)
         self._columns = list(columns)
-        with _told(path):
+        with _readable(path):
             self._source = _source(location, path)
 
     def batches_from(self, piece: int) -> Iterator[pa.RecordBatch]:
         """Record batches one after the other; a mapped file's are slices of it."""
-        with _told(self.path):
+        with _readable(self.path):
             self._source.seek(0)
             for batch in islice(_read(self._source)[1], piece, None):
                 yield from _sliced(batch.select(self._columns))
@@ -74,16 +75,6 @@ def _read(source: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         return reader.schema, (reader.get_batch(index) for index in range(reader.num_record_batches))
     stream = pa.ipc.open_stream(source)
     return stream.schema, iter(stream)
-
-
-@contextmanager
-def _told(path: str) -> Iterator[None]:
-    try:
-        yield
-    except (ConnectionError, TimeoutError, PermissionError):
-        raise
-    except (pa.ArrowInvalid, OSError) as error:
-        raise SplitError(f"{path}: not readable as an Arrow file ({error}); save the dataset again") from error
 
 
 def is_saved_dataset(location: Location) -> bool:

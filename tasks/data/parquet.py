@@ -1,21 +1,21 @@
 """Parquet: one file, a folder of files, or a glob."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from congruence.tasks.data.errors import SplitError
 from congruence.tasks.data.layouts import FileLayout
 from congruence.tasks.data.locations import Location
 from congruence.tasks.data.positions import Opened
-from congruence.tasks.data.tables import BATCH_BYTES, BATCH_ROWS, MOST_BATCH_ROWS, FilesOfBatches
+from congruence.tasks.data.tables import BATCH_BYTES, BATCH_ROWS, MOST_BATCH_ROWS, FilesOfBatches, readable_as
 
 _BUFFERS = 2**24
 """Bytes read ahead in all columns together; more columns have smaller buffers."""
+_readable = partial(readable_as, "Parquet", remedy="write the file again")
 
 
 class ParquetTable(FilesOfBatches):
@@ -28,7 +28,7 @@ class ParquetTable(FilesOfBatches):
     @staticmethod
     def describe(location: Location, path: str, state: str, _: Path) -> FileLayout:
         """What the file's footer says."""
-        with _told(path), location.filesystem.open(path, "rb") as stream:
+        with _readable(path), location.filesystem.open(path, "rb") as stream:
             file = pq.ParquetFile(stream, pre_buffer=False)
             metadata = file.metadata
             groups = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
@@ -44,7 +44,7 @@ class _OpenedParquet(Opened):
         self._columns = list(columns)
         self._source = filesystem.open(path, "rb")
         try:
-            with _told(path):
+            with _readable(path):
                 buffer = min(2**20, max(2**14, _BUFFERS // max(1, len(columns))))
                 self._file = pq.ParquetFile(
                     self._source, pre_buffer=False, buffer_size=buffer, page_checksum_verification=True
@@ -58,7 +58,7 @@ class _OpenedParquet(Opened):
 
     def batches_from(self, piece: int) -> Iterator[pa.RecordBatch]:
         """Row groups one after the other, none held whole."""
-        with _told(self.path):
+        with _readable(self.path):
             for group in range(piece, self._file.metadata.num_row_groups):
                 rows = self._batch_rows(group)
                 for batch in self._file.iter_batches(batch_size=rows, row_groups=[group], columns=self._columns):
@@ -84,13 +84,3 @@ class _OpenedParquet(Opened):
         """Bytes of each column that is read, decompressed."""
         chunks = [group.column(number) for number in range(group.num_columns)]
         return [c.total_uncompressed_size for c in chunks if c.path_in_schema.split(".")[0] in self._columns]
-
-
-@contextmanager
-def _told(path: str) -> Iterator[None]:
-    try:
-        yield
-    except (ConnectionError, TimeoutError, PermissionError):
-        raise
-    except (pa.ArrowInvalid, OSError) as error:
-        raise SplitError(f"{path}: not readable as Parquet ({error}); write the file again") from error

@@ -184,7 +184,7 @@ class Split:
         names = self.settings.target_columns
         values = np.empty((sum(shard.rows for shard in shards), len(names)))
         filled = 0
-        for start, stop in _runs(shards) if names else ():
+        for start, stop in runs(shards) if names else ():
             for batch in self._indexed(names, start, stop):
                 for number, name in enumerate(names):
                     values[filled : filled + batch.num_rows, number] = as_numbers(batch.column(name))
@@ -197,20 +197,20 @@ class Split:
 
     def keys_of(self, shards: Sequence[Shard]) -> Array:
         """The keys of some shards one after the other, (rows,) of text; from the index alone."""
-        parts = [self._stored([self.key_column], start, stop)[self.key_column] for start, stop in _runs(shards)]
+        parts = [self._stored([self.key_column], start, stop)[self.key_column] for start, stop in runs(shards)]
         return np.array([str(key) for part in parts for key in part], dtype=object)
 
     def slices_of(self, shards: Sequence[Shard]) -> pd.DataFrame:
         """The slice columns of some shards one after the other, its index the rows of the split; from the index."""
-        parts = [self._stored(self.settings.slices, start, stop) for start, stop in _runs(shards)]
+        parts = [self._stored(self.settings.slices, start, stop) for start, stop in runs(shards)]
         return pd.concat(parts) if parts else pd.DataFrame(columns=self.settings.slices)
 
     def design(self, shards: Sequence[Shard] | None = None) -> SampleDesign:
         """Groups, times, weights and exposures of some shards one after the other, by default of all rows."""
         named = self.settings.design_columns
         names = list(dict.fromkeys(named.values()))
-        runs = _runs(self.shards if shards is None else shards)
-        batches = [batch for start, stop in runs for batch in self._indexed(names, start, stop)] if names else []
+        ranges = runs(self.shards if shards is None else shards)
+        batches = [batch for start, stop in ranges for batch in self._indexed(names, start, stop)] if names else []
         found = pa.Table.from_batches(batches).combine_chunks() if batches else None
         return SampleDesign() if found is None else read_design(named, found)
 
@@ -347,18 +347,15 @@ def _made_again(settings: SplitSettings, folder: Path) -> SplitIndex:
         return split_index(settings, own_folder())[1]
 
 
-def _runs(shards: Sequence[Shard]) -> Iterator[tuple[int, int]]:
-    """The rows of shards as ranges, neighbours in one."""
-    start: int | None = None
-    stop = 0
+def runs(shards: Sequence[Shard]) -> list[tuple[int, int]]:
+    """The rows of shards as ranges, in their order, neighbours in one."""
+    found: list[tuple[int, int]] = []
     for shard in shards:
-        if start is not None and shard.start != stop:
-            yield start, stop
-            start = None
-        start = shard.start if start is None else start
-        stop = shard.stop
-    if start is not None:
-        yield start, stop
+        if found and shard.start == found[-1][1]:
+            found[-1] = (found[-1][0], shard.stop)
+        else:
+            found.append((shard.start, shard.stop))
+    return found
 
 
 def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

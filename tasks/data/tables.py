@@ -3,6 +3,7 @@
 import bisect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -109,6 +110,17 @@ class FilesOfBatches(Table):
         """The number of the piece in its file."""
         numbers = [np.repeat(np.arange(len(rows)), rows) for rows in self._piece_rows]
         return np.concatenate(numbers).astype(np.int64) if numbers else np.empty(0, np.int64)
+
+
+@contextmanager
+def readable_as(form: str, path: str, remedy: str) -> Iterator[None]:
+    """What Arrow says of a damaged file, with its name and the remedy; a network or a right that is missing passes."""
+    try:
+        yield
+    except (ConnectionError, TimeoutError, PermissionError):
+        raise
+    except (pa.ArrowInvalid, OSError) as error:
+        raise SplitError(f"{path}: not readable as {form} ({error}); {remedy}") from error
 
 
 def _difference(expected: Any, found: Any, first: str) -> str:

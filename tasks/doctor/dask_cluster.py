@@ -29,10 +29,10 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.doctor.answers import clock, host_and_port, why_none
 from congruence.tasks.doctor.cards import Cards, judged, own_cards
 from congruence.tasks.doctor.certificates import certificates
-from congruence.tasks.doctor.disks import readable
 from congruence.tasks.doctor.findings import Finding, Step, fine, warning, wrong
 from congruence.tasks.doctor.packages import unlike, versions_of
 from congruence.tasks.doctor.stores import probe
+from congruence.tasks.runtime.plain_text import readable
 from congruence.tasks.settings.cluster import ClusterSettings
 
 PLACE, WORKERS = "Dask", "Dask's workers"

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from congruence.tasks.doctor.findings import Finding, Step, fine, warning, wrong
+from congruence.tasks.runtime.plain_text import readable
 
 PLACE = "disk"
 _LEAST, _LITTLE = 64 * 2**20, 2**30
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def disks(home: Path, plan: Mapping[Path, int]) -> Iterator[Finding | Step]:
@@ -50,15 +50,6 @@ def writable_home(home: Path) -> Iterator[Finding | Step]:
         file.flush()
         os.fsync(file.fileno())
     yield fine("home", f"{home} can be written")
-
-
-def readable(size: float) -> str:
-    """A number of bytes for people."""
-    for unit in _UNITS[:-1]:
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} {_UNITS[-1]}"
 
 
 def _there(place: Path) -> Path:

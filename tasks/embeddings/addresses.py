@@ -1,4 +1,4 @@
-"""Where a split's embeddings lie, small enough to travel with every piece of work."""
+"""Where embeddings by an encoder lie, small enough to travel with every piece of work."""
 
 from __future__ import annotations
 
@@ -7,25 +7,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from congruence.tasks.embeddings.rows_to_store import DType
+
 
 @dataclass(frozen=True)
 class StoreAddress:
-    """What a worker needs to open the embeddings of one split by one encoder; a few hundred bytes.
+    """What a worker needs to open the embeddings by one encoder; a few hundred bytes.
 
     It carries the options of the store's file system, keys included, as the settings in every task do: a scheduler
-    forgets them with the task, and they appear in no ``repr``. `store.open_store_cached` opens it.
+    forgets them with the task, and they appear in no ``repr``. `store.open_store_cached` opens it for a split.
 
     Attributes:
         uri: of the store.
         options: of its file system, as JSON (``as_text``); "" for none.
         encoder_key: the encoder, preprocessing, dimension and dtype, by digest.
-        plan: the split and the shards that it is cut into, by their digests.
+        dimension: of the embeddings.
+        dtype: of the stored values.
     """
 
     uri: str
     options: str = field(repr=False)
     encoder_key: str
-    plan: str
+    dimension: int
+    dtype: DType = "float32"
 
 
 def as_text(options: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -84,11 +84,6 @@ class Marker:
             return cls(**{**content, "reasons": {int(row): reason for row, reason in content["reasons"].items()}})
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise DamagedError("is damaged") from error
-
-
-def shards_digest(shards: Sequence[Shard]) -> str:
-    """The digest of the list of shards: which, of how many rows, in which order."""
-    return digest_of([[shard.digest, shard.rows] for shard in shards])
 
 
 def _about(encoder_key: str, shard: Shard) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from itertools import islice
 from queue import Full, Queue
 from threading import Event, Thread
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from congruence.kernels.threads import usable_cores
 from congruence.tasks.data.inputs import Reader
 from congruence.tasks.data.split import Shard, Split
 from congruence.tasks.embeddings.store import EmbeddingStore
+from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.errors import InvalidRow
 
 Progress = Callable[[int, int], None]
@@ -27,37 +28,6 @@ BATCHES_IN_FLIGHT = 2
 """How many batches an encoder may be at work on: one computed, one copied to it."""
 
 _WAITING_SHARDS = 2
-
-
-class RowEncoder(Protocol):
-    """What embedding asks of an encoder."""
-
-    @property
-    def dimension(self) -> int: ...  # noqa: D102
-    @property
-    def batch_size(self) -> int: ...  # noqa: D102
-
-    def preprocess(self, raw: Any) -> Any:
-        """One row, made ready; called from several threads; raises InvalidRow where it cannot be."""
-
-    def encode(self, batch: list[Any]) -> npt.NDArray[np.float32]:
-        """The embeddings (rows, dimension) of a batch of preprocessed rows."""
-
-
-@runtime_checkable
-class MatrixEncoder(RowEncoder, Protocol):
-    """An encoder of features that takes many rows at once; row by row it would give the same bytes."""
-
-    def encode_matrix(self, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
-        """The embeddings of raw ``rows`` (rows, features), not finite where `preprocess` or `encode` refuses one."""
-
-
-@runtime_checkable
-class PipelinedEncoder(RowEncoder, Protocol):
-    """An encoder that computes one batch while the next is made ready for it."""
-
-    def begin(self, batch: list[Any]) -> Callable[[], npt.NDArray[np.float32]]:
-        """Start on a batch; the function that waits for its embeddings, in the order of the batches."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +48,7 @@ class ShardReport:
 def embed_shard(
     split: Split,
     shard: Shard,
-    encoder: RowEncoder,
+    encoder: Encoder,
     store: EmbeddingStore,
     *,
     batch_size: int | None = None,
@@ -102,7 +72,7 @@ def embed_shard(
 def embed_each(
     split: Split,
     shards: Sequence[Shard],
-    encoder: RowEncoder,
+    encoder: Encoder,
     store: EmbeddingStore,
     *,
     batch_size: int | None = None,
@@ -126,7 +96,7 @@ def embed_each(
     done = {shard.index: _held_report(shard, store) for shard in shards if store.is_done(shard)}
     pending = [_Pending(shard, encoder.dimension) for shard in shards if shard.index not in done]
     with _Writer(store, tell) as writer:
-        if isinstance(encoder, MatrixEncoder) and split.settings.input_kind == "features":
+        if encoder.encode_matrix is not None and split.settings.input_kind == "features":
             for each in pending:
                 each.waiting = _embed_features(split, each.shard, encoder, each.embeddings, each.invalid)
                 writer.write(each, batch_size or encoder.batch_size)
@@ -206,7 +176,7 @@ class _Writer:
 def _embed_rows(
     pending: Sequence[_Pending],
     reading: Iterator[tuple[_Pending, int, Reader]],
-    encoder: RowEncoder,
+    encoder: Encoder,
     writer: _Writer,
     batch_size: int | None,
     threads: int | None,
@@ -214,7 +184,7 @@ def _embed_rows(
     tell: Progress,
 ) -> None:
     """Encode batches of preprocessed rows into their places, some in flight where the encoder can have that."""
-    begin = encoder.begin if isinstance(encoder, PipelinedEncoder) else None
+    begin = encoder.begin
     flying: deque[_Flight] = deque()
 
     def land() -> None:
@@ -258,22 +228,23 @@ class _Flight:
     is_last: bool
 
 
-def _encoded(encoder: RowEncoder, values: list[Any]) -> npt.NDArray[np.float32]:
+def _encoded(encoder: Encoder, values: list[Any]) -> npt.NDArray[np.float32]:
     return encoder.encode(values)
 
 
 def _embed_features(
     split: Split,
     shard: Shard,
-    encoder: MatrixEncoder,
+    encoder: Encoder,
     embeddings: npt.NDArray[np.float32],
     invalid: dict[int, str],
 ) -> float:
     """As `_embed_rows`, of one matrix; a row that comes out wrong is asked by itself for the reason."""
     asked = time.perf_counter()
-    matrix, reasons = split.features(shard, missing=getattr(encoder, "takes_missing", False))
+    matrix, reasons = split.features(shard, missing=encoder.takes_missing)
     waiting = _since(asked)
     invalid.update(reasons)
+    assert encoder.encode_matrix is not None
     embeddings[:] = encoder.encode_matrix(matrix)
     doubtful = set(np.flatnonzero(~np.isfinite(embeddings).all(axis=1)).tolist()) - invalid.keys()
     for row, read in enumerate(split.input_readers(shard) if doubtful else ()):
@@ -317,7 +288,7 @@ class _Prefetch:
     """
 
     def __init__(
-        self, readers: Iterator[tuple[_Pending, int, Reader]], encoder: RowEncoder, threads: int, depth: int
+        self, readers: Iterator[tuple[_Pending, int, Reader]], encoder: Encoder, threads: int, depth: int
     ) -> None:
         self._readers = readers
         self._encoder = encoder
@@ -362,7 +333,7 @@ class _Prefetch:
         return False
 
 
-def _decode(read: Reader, encoder: RowEncoder) -> Any:
+def _decode(read: Reader, encoder: Encoder) -> Any:
     try:
         return encoder.preprocess(read())
     except InvalidRow as invalid:

@@ -3,7 +3,6 @@
 Layout below the store's URI, a Zarr v3 hierarchy that any Zarr reader opens, with JSON objects beside the arrays:
 
     <encoder key>/zarr.json                    attributes: encoder, preprocessing, dimension, dtype
-    <encoder key>/splits/<plan>.json           the shards of a split, in order
     <encoder key>/done/<shard digest>.json     the marker of a shard: written last, names its data by digest
     <encoder key>/shards/<shard digest>-<content>/   (rows, dimension), one Zarr shard, NaN where a row is invalid
     <encoder key>/batch_size/<device>.json     the batch size that was measured, once for all who embed on such a device
@@ -18,10 +17,9 @@ last marker decides while the other's data stays whole.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Hashable, Mapping, Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +28,7 @@ from congruence.tasks.data.split import Shard
 from congruence.tasks.embeddings.addresses import StoreAddress, as_text, from_text
 from congruence.tasks.embeddings.arrays import METADATA, encoded
 from congruence.tasks.embeddings.errors import StoreError
-from congruence.tasks.embeddings.hierarchy import ShardPlan, plan_of, read_hierarchy, store_header, write_hierarchy
+from congruence.tasks.embeddings.hierarchy import store_header, write_groups
 from congruence.tasks.embeddings.known_shards import KnownShards, each
 from congruence.tasks.embeddings.markers import (
     DamagedError,
@@ -48,24 +46,35 @@ __all__ = ["DType", "EmbeddingStore", "StoreError", "open_store_cached"]
 
 _OPENED_AT_ONCE = 8
 _opening = Lock()
+_opened: dict[Hashable, EmbeddingStore] = {}
+
+
+class CutSplit(Protocol):
+    """What the store asks of a split."""
+
+    @property
+    def shards(self) -> list[Shard]:
+        """In order."""
+
+    @property
+    def digest(self) -> str:
+        """Names the rows, however they are cut into shards."""
 
 
 class EmbeddingStore:
     """The raw (not normalised) embeddings of one split by one encoder; row i is row i of the split.
 
-    It may be used from many threads, and pickles as its address.
+    It may be used from many threads.
     """
 
-    def __init__(self, objects: ObjectStore, header: Mapping[str, Any], address: StoreAddress, shards: list[Shard]):
-        self._objects = objects
-        self._shards = shards
-        self._starts = [shard.start for shard in shards]
+    def __init__(self, address: StoreAddress, shards: Sequence[Shard]):
         self.address = address
+        self._objects = ObjectStore(address.uri, from_text(address.options))
+        self._shards = list(shards)
+        self._starts = [shard.start for shard in shards]
         self.rows = shards[-1].stop if shards else 0
-        self.dimension: int = header["dimension"]
-        self.dtype: DType = header["dtype"]
-        self.encoder_key = address.encoder_key
-        self._files = ShardFiles(objects, self.encoder_key, self.dimension, self.dtype)
+        self.dimension, self.dtype, self.encoder_key = address.dimension, address.dtype, address.encoder_key
+        self._files = ShardFiles(self._objects, self.encoder_key, self.dimension, self.dtype)
         self._known = KnownShards(self._files)
 
     @classmethod
@@ -73,7 +82,7 @@ class EmbeddingStore:
         cls,
         uri: str,
         *,
-        split: ShardPlan,
+        split: CutSplit,
         encoder_id: str,
         preprocessing_digest: str,
         dimension: int,
@@ -87,27 +96,11 @@ class EmbeddingStore:
         2^-11 = 4.9e-4 per value (about 6.5e-4 in the CCE); values beyond 65504 are refused.
         """
         header = store_header(encoder_id, preprocessing_digest, dimension, dtype)
-        options = storage_options or {}
-        address = StoreAddress(uri, as_text(options), digest_of(header), plan_of(split))
-        store = cls(ObjectStore(uri, options), header, address, list(split.shards))
+        address = StoreAddress(uri, as_text(storage_options or {}), digest_of(header), dimension, dtype)
+        store = cls(address, split.shards)
         store.sweep()
-        write_hierarchy(store._objects, address, header, store._shards)
+        write_groups(store._objects, address.encoder_key, header)
         return store
-
-    @classmethod
-    def at(cls, address: StoreAddress) -> EmbeddingStore:
-        """The store that ``open`` made; `open_store_cached` does this once per process.
-
-        Raises:
-            StoreError: there is none for this encoder and split.
-        """
-        objects = ObjectStore(address.uri, from_text(address.options))
-        header, shards = read_hierarchy(objects, address)
-        return cls(objects, header, address, shards)
-
-    def __reduce__(self) -> tuple[Callable[[StoreAddress], EmbeddingStore], tuple[StoreAddress]]:
-        """A store pickles as its address, opened once in the process that it arrives in."""
-        return open_store_cached, (self.address,)
 
     def is_done(self, shard: Shard) -> bool:
         """Whether the shard's marker is whole and its data of the size that the marker says; data are not read."""
@@ -236,16 +229,13 @@ class EmbeddingStore:
             )
 
 
-def open_store_cached(address: StoreAddress) -> EmbeddingStore:
-    """The store at ``address``, opened at most once in this process; it may be read from any thread.
-
-    Raises:
-        StoreError: no store was made there for this split.
-    """
+def open_store_cached(address: StoreAddress, split: CutSplit) -> EmbeddingStore:
+    """The store at ``address`` for a split, opened at most once in this process; it may be read from any thread."""
+    shards = split.shards
+    key = (address, split.digest, len(shards), shards[0].rows if shards else 0)
     with _opening:
-        return _opened(address)
-
-
-@lru_cache(maxsize=_OPENED_AT_ONCE)
-def _opened(address: StoreAddress) -> EmbeddingStore:
-    return EmbeddingStore.at(address)
+        if key not in _opened:
+            while len(_opened) >= _OPENED_AT_ONCE:
+                del _opened[next(iter(_opened))]
+            _opened[key] = EmbeddingStore(address, shards)
+        return _opened[key]

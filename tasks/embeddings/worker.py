@@ -55,9 +55,9 @@ def settle_batch_size(encoder: Encoder, store: EmbeddingStore) -> str | None:
     return line
 
 
-def find_batch_size(encoder: EncoderSettings, store: StoreAddress) -> str | None:
+def find_batch_size(split: Split, encoder: EncoderSettings, store: StoreAddress) -> str | None:
     """Settle the batch size of the store in this process; see settle_batch_size."""
-    return settle_batch_size(warm_encoder(encoder.model_dump_json(exclude_unset=True)), open_store_cached(store))
+    return settle_batch_size(warm_encoder(encoder.model_dump_json(exclude_unset=True)), open_store_cached(store, split))
 
 
 def embed_shards(
@@ -73,7 +73,7 @@ def embed_shards(
         threads: threads that read and decode, or what `decode_threads` says of all workers.
     """
     warm = warm_encoder(encoder.model_dump_json(exclude_unset=True))
-    opened = open_store_cached(store)
+    opened = open_store_cached(store, split)
     settle_batch_size(warm, opened)
     own = threads if isinstance(threads, int) else own_threads(threads)
     return embed_each(split, shards, warm, opened, threads=own)

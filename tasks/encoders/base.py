@@ -2,6 +2,7 @@
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +28,10 @@ class Encoder(ABC):
         takes_missing: of an encoder with `encode_matrix`: whether a row of features may lack values (NaN).
         weight_files: the files that the weights and their configuration were read from, none of untrained weights; None
             where they are not known.
+        encode_matrix: of an encoder of features that takes many rows at once, to the same bytes as row by row: from raw
+            rows (rows, features) to embeddings, not finite where `preprocess` or `encode` refuses one.
+        begin: of an encoder that computes one batch while the next is made ready for it: starts on a batch, and gives
+            the function that waits for its embeddings, in the order of the batches.
 
     The same rows in the same batches give the same bytes on the same machine; another partition into batches may move
     an embedding by single-precision rounding (about 1e-7). Embeddings are the encoder's raw output: a protocol
@@ -42,6 +47,8 @@ class Encoder(ABC):
     searches_batch_size: bool = False
     takes_missing: bool = False
     weight_files: tuple[Path, ...] | None = None
+    encode_matrix: Callable[[NDArray[np.float64]], NDArray[np.float32]] | None = None
+    begin: Callable[[list[Any]], Callable[[], NDArray[np.float32]]] | None = None
 
     @abstractmethod
     def preprocess(self, raw: Any) -> Any:

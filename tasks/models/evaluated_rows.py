@@ -57,7 +57,7 @@ class EvaluatedRows:
     @property
     def store(self) -> EmbeddingStore:
         """The embeddings, opened once per process."""
-        return open_store_cached(self.address)
+        return open_store_cached(self.address, self.split)
 
     @cached_property
     def valid(self) -> Array:

@@ -25,6 +25,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.data import Shard
+from congruence.tasks.data.split import runs
 from congruence.tasks.embeddings.markers import DamagedError, digest_of, sealed, unsealed
 from congruence.tasks.embeddings.zarr_groups import checked_objects, checksums, decode_group, encode_group
 from congruence.tasks.models.address import PredictionAddress
@@ -178,7 +179,7 @@ def _read_checked(address: PredictionAddress, found: Range, content: bytes) -> t
 def _pieces(address: PredictionAddress, shards: Sequence[Shard]) -> Iterator[tuple[Range, int, int]]:
     """The parts of stored ranges, as rows of the split, that together are ``shards``."""
     ranges = _ranges(address)
-    for start, stop in _runs(shards):
+    for start, stop in runs(shards):
         row = start
         while row < stop:
             covering = [found for found in ranges if found[0] <= row < found[1]]
@@ -204,17 +205,6 @@ def _union(ranges: Sequence[Range]) -> list[Range]:
             result[-1] = (result[-1][0], max(stop, result[-1][1]))
         else:
             result.append((start, stop))
-    return result
-
-
-def _runs(shards: Sequence[Shard]) -> list[Range]:
-    """The rows of ``shards`` in their order, shards without a gap between them made one."""
-    result: list[Range] = []
-    for shard in shards:
-        if result and shard.start == result[-1][1]:
-            result[-1] = (result[-1][0], shard.stop)
-        else:
-            result.append((shard.start, shard.stop))
     return result
 
 

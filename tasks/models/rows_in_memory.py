@@ -52,7 +52,7 @@ class RowsInMemory(EvaluatedRows):
     """
 
     def __init__(self, split: Split, store: MemoryStore, laws: Mapping[str, Distribution]) -> None:
-        super().__init__(split, StoreAddress("memory", "", "", split.digest))
+        super().__init__(split, StoreAddress("memory", "", "", store.dimension))
         object.__setattr__(self, "_held", store)
         object.__setattr__(self, "_laws", laws)
 

@@ -51,14 +51,14 @@ def embed_task(
 
 @task(
     name="find batch size",
-    task_run_name="find batch size for {split_name}",
+    task_run_name="find batch size for {split.name}",
     retries=1,
     cache_policy=NO_CACHE,
     tags=["congruence-embed"],
 )
-def find_batch_size_task(split_name: str, encoder: EncoderSettings, store: StoreAddress) -> str | None:  # noqa: ARG001
+def find_batch_size_task(split: Split, encoder: EncoderSettings, store: StoreAddress) -> str | None:
     """Measure, on one worker that does nothing else, how many rows to embed at a time, unless the store knows."""
-    return find_batch_size(encoder, store)
+    return find_batch_size(split, encoder, store)
 
 
 def _workers_may_search(settings: EvaluationSettings) -> bool:
@@ -96,7 +96,7 @@ def embed(settings: EvaluationSettings, rows: EvaluatedRows) -> None:
     with stage(f"embedding {split.name}", split.rows) as advance:
         advance(split.rows - sum(shard.rows for shard in pending))
         if pending and (encoder.searches_batch_size or _workers_may_search(settings)):
-            finding = find_batch_size_task.submit(split.name, settings.encoder, rows.address).result()
+            finding = find_batch_size_task.submit(split, settings.encoder, rows.address).result()
             if finding is not None:
                 get_run_logger().info("%s: %s", split.name, finding)
                 say(f"embedding {split.name}: {finding}")

@@ -20,6 +20,7 @@ from congruence.tasks.data import SplitSettings, open_split
 from congruence.tasks.embeddings.invalid_rows import require_few_invalid
 from congruence.tasks.embeddings.shard import embed_shard
 from congruence.tasks.embeddings.store import EmbeddingStore, StoreError
+from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.runtime.errors import TooManyInvalidRowsError
 
@@ -70,7 +71,7 @@ def test_row_i_of_the_store_is_row_i_of_the_split(image_split: Any, embed_proces
     assert again.encoded_rows == 0
 
 
-class Erratic:
+class Erratic(Encoder):
     """Decodes out of order: what the threads finish first changes from run to run."""
 
     dimension = 2

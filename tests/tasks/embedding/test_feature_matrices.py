@@ -13,13 +13,14 @@ from congruence.tasks.data import SplitSettings, open_split
 from congruence.tasks.embeddings.shard import embed_shard
 from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders import EncoderSettings, load_encoder, standardisation
+from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.settings.evaluation import StoreSettings
 
 ROWS = 130
 
 
-class RowByRow:
+class RowByRow(Encoder):
     """An encoder of features that is only asked for single rows."""
 
     def __init__(self, encoder: Any) -> None:

@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from congruence.tasks.data import SplitSettings, open_split
-from congruence.tasks.embeddings.shard import BATCHES_IN_FLIGHT, PipelinedEncoder, embed_each
+from congruence.tasks.embeddings.shard import BATCHES_IN_FLIGHT, embed_each
 from congruence.tasks.embeddings.store import EmbeddingStore
-from congruence.tasks.encoders import EncoderSettings, loading
+from congruence.tasks.encoders import Encoder, EncoderSettings, loading
 from congruence.tasks.encoders.torch_encoder import TorchEncoder
 
 
-class InFlight:
+class InFlight(Encoder):
     """Embeds an image as its size in bytes and a constant; notes what was begun and asked for."""
 
     dimension, batch_size = 2, 8
@@ -62,7 +62,6 @@ def test_the_encoder_does_not_wait_at_the_end_of_a_shard(
 ) -> None:
     split = open_split(image_split(60))
     encoder, alone = InFlight(), OneByOne()
-    assert isinstance(encoder, PipelinedEncoder)
     store, other = store_of(tmp_path / "a", split), store_of(tmp_path / "b", split)
     reports = embed_each(split, split.shards, encoder, store, threads=2)
     # 20 rows a shard are batches of 8, 8 and 4: batch 3 is the next shard's first.
