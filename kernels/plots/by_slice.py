@@ -17,7 +17,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.plots.columns import Errors, errors_of, require_rows
 from congruence.kernels.plots.style import BLUE, INK, MUTED, dress, figure_or_new, shorten
 
-SLICES = 30
+SLICES = 20
 FEWEST_ROWS = 30  # for an interval of the shift and of the factor to say something
 _LEVEL = 0.05
 _LETTERS = 51

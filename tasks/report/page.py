@@ -87,7 +87,7 @@ def page_data(evaluation: Evaluation, *, pictures: Pictures) -> PageData:
         "title": evaluation.model.label,
         "rows": {"split": evaluation.split.rows, "valid": evaluation.split.valid_rows, "shown": len(chosen)},
         "numbers": rows.tolist(),
-        "keys": [str(key)[:LETTERS] for key in scores["key"].iloc[chosen]],
+        "keys": [str(key)[:LETTERS] for key in scores["key"].iloc[chosen].tolist()],
         "columns": columns,
         "plane": _plane(evaluation, rows),
         "features": [] if features is None else [str(name) for name in features],
@@ -126,10 +126,8 @@ def _calibration(scores: pd.DataFrame, chosen: Array) -> list[dict[str, Any]]:
     strongest = np.nanmax(np.abs(around), axis=1) if len(around) else np.empty(0)
     found.append(number_column(EVIDENCE, strongest, "strength of evidence (in SD)"))
     if "calibration_fault" in scores:
-        fault = scores["calibration_fault"].fillna("").to_numpy(str)[chosen]
         names = ["", *(short_name(order, sign) for order in ORDERS for sign in (1.0, -1.0))]
-        place = {order: j for j, order in enumerate(ORDERS)}
-        of = np.array([place.get(each, -1) for each in fault])
+        of = pd.Index(ORDERS).get_indexer(scores["calibration_fault"].iloc[chosen])
         sign = around[np.arange(len(of)), of] > 0.0
         codes = np.where(of < 0, 0, 2 * of + np.where(sign, 1, 2))
         found.append(coded_column("calibration_fault", codes, names, "fault around it"))
