@@ -89,8 +89,9 @@ def headlines(
         kind = name.removeprefix("calibration_effect_")
         p_value = metrics.get("calibration_p_value")
         tested = "" if p_value is None else f"; test that all are 0: {p_value_in_words(p_value.value, draws)}"
-        found.append(Headline(name, f"Calibration given the input: {kind}", *_words(effects[name]),
-                              f"largest of four effects, 0 if right{tested}"))  # fmt: skip
+        percents = (f"{each} %" if each else "" for each in _words(effects[name], 100.0))
+        comment = f"of the variance of its score is explained by the input, the largest of four; 0 if right{tested}"
+        found.append(Headline(name, f"Calibration given the input: {kind}", *percents, comment))
     for name in [each for each in ("crps_mean", "nll_mean", "mae") if each in metrics][:1]:
         comment = ""
         skill, marginal = metrics.get("crps_skill"), metrics.get("crps_uncertainty")
@@ -104,10 +105,11 @@ def headlines(
     return found
 
 
-def _words(metric: Metric) -> tuple[str, str]:
+def _words(metric: Metric, times: float = 1.0) -> tuple[str, str]:
+    value = significant(times * metric.value)
     if metric.low is None or metric.high is None:
-        return significant(metric.value), ""
-    return significant(metric.value), f"{significant(metric.low)} to {significant(metric.high)}"
+        return value, ""
+    return value, f"{significant(times * metric.low)} to {significant(times * metric.high)}"
 
 
 def _percent(metric: Metric) -> str:

@@ -10,9 +10,9 @@ from congruence.tasks.scores.meanings import MEANINGS, Meaning, meaning
 
 GROUPS = {
     "Distance": ("cce",),
+    "Score": ("nll", "crps", "mae", "rmse"),
     "Sharpness": ("sharpness", "width"),
     "Calibration": ("calibration", "look", "ece", "ert", "coverage", "pit", "skce", "quantile", "beyond"),
-    "Score": ("nll", "crps", "mae", "rmse"),
     "Totals and counts": ("actual", "deviance"),
 }
 OTHERS = "Others"

@@ -53,9 +53,10 @@ def number(value: Any, digits: int = 4) -> str:
         return "–"
     if isinstance(value, bool) or not hasattr(value, "__float__"):
         return str(value)
-    if float(value).is_integer() and abs(float(value)) < 1e15:
-        return f"{int(value):,}"
-    return f"{float(value):,.{digits}g}" if 1e-4 <= abs(float(value)) < 1e6 else f"{float(value):.{digits - 1}e}"
+    plain = float(value)
+    if (plain.is_integer() or abs(plain) >= 1e4) and abs(plain) < 1e15:
+        return f"{plain:,.0f}"
+    return f"{plain:.{digits}g}" if 1e-4 <= abs(plain) < 1e4 else f"{plain:.{digits - 1}e}"
 
 
 def probability(p_value: float | None, draws: int = 0) -> str:

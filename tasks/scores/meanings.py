@@ -157,7 +157,7 @@ MEANINGS: dict[str, Meaning] = {
     "mae": Meaning("MAE", "Mean absolute error of the predictive mean.", TARGET, interval=ROWS),
     "rmse": Meaning("RMSE", "Root mean squared error of the predictive mean.", TARGET, interval=ROWS),
     "cce_noise_floor": Meaning(
-        "root expected square if true",
+        "CCE if true (RMS)",
         "The noise floor: at each point the root of the expected squared CCE if the version were true, meant over the "
         "points. A mean of roots lies below a root of means, so a true version's mean CCE lies below it.",
         DISTANCE,
@@ -170,14 +170,14 @@ MEANINGS: dict[str, Meaning] = {
         interval=NEW_TARGETS,
     ),
     "cce_significant_share": Meaning(
-        "wrong around",
+        "share with a fault around",
         "Share of points whose smoothed error a version that is true everywhere would not show (false discovery rate "
         "5 %). Neighbours share their targets: a point next to a wrong region may be among them.",
         SHARE,
     ),
     "cce_std": Meaning("std over repeats", "Standard deviation of the mean CCE over the protocol's repeats.", DISTANCE),
     "cce_error_bound": Meaning(
-        "certificate",
+        "numerical error, at most",
         "The computed CCE of every point is at most this far from the exact one, by the solver's residual, the "
         "rounding of the Gram matrix and the features of the output kernel.",
         DISTANCE,
@@ -297,7 +297,7 @@ def _size(metrics: Mapping[str, Metric]) -> str:
     effects = {name: metric.value for name, metric in metrics.items() if name.startswith("calibration_effect_")}
     name = max(effects, key=lambda each: effects[each])
     order = name.removeprefix("calibration_effect_")
-    return f"; wrong {size}: the inputs explain {100.0 * effects[name]:.2g} % of the {order} score's variance"
+    return f"; wrong {size}, most in its {order}: the input explains {100.0 * effects[name]:.2g} % of that score"
 
 
 def _verdict(metrics: Mapping[str, Metric], mean: Metric, expected: Metric | None, floor: Metric | None) -> str:
@@ -311,7 +311,7 @@ def _verdict(metrics: Mapping[str, Metric], mean: Metric, expected: Metric | Non
         low, high = significant(expected.low), significant(expected.high)
         of_true = "; if they were independent, a true version would have" if status == CORRELATED else ":"
         return f"{said}{of_true} {significant(expected.value)} [{low}, {high}]"
-    return said if floor is None else f"{said} (root expected square if true {significant(floor.value)})"
+    return said if floor is None else f"{said} ({meaning('cce_noise_floor').label} {significant(floor.value)})"
 
 
 def significant(value: float) -> str:

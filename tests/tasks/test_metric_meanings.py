@@ -77,7 +77,7 @@ def test_what_is_found_at_a_point_is_said_of_its_neighbourhood():
 def test_numbers_that_were_not_measured_have_no_verdict():
     assert verdict({}) == "CCE was not measured"
     said = verdict({"cce_mean": Metric(0.02), "cce_noise_floor": Metric(0.03)})
-    assert said.endswith("(root expected square if true 0.03)")
+    assert said.endswith("(CCE if true (RMS) 0.03)")
 
 
 def test_digits_of_a_p_value_that_say_nothing_are_not_said():

@@ -189,7 +189,7 @@ def test_the_report_begins_with_what_is_wrong(evaluations: dict[str, Evaluation]
     assert page.index("What is wrong</h2>") < page.index("<h2>Map</h2>") < page.index("<h2>Metrics</h2>")
     assert "the predicted spread is too large by a factor of" in page
     assert "predicted spread too small" in page
-    assert "against 9,999 draws of the null, which is exact" in page
+    assert "against 9,999 simulations of a right version: exact" in page
     assert "The predictive distribution is too narrow" in page, "the interpreter reads the regions"
     assert all(selection for _, selection in report_data(found).sentences)
 
@@ -237,7 +237,7 @@ def test_vector_targets_are_tested_and_each_target_is_read() -> None:
     assert said["narrow"].sentences[0].startswith("The predictions are wrong given the input (p ≤ 0.005")
     assert "Of height, the predicted spread is too small by a factor of" in said["narrow"].sentences[1]
     assert said["narrow"].places["place"].tolist() == ["height", "width"]
-    assert "199 draws" in said["narrow"].method
+    assert "199 simulations" in said["narrow"].method
     kept = from_bytes(to_bytes(found.of("narrow")))
     assert isinstance(kept, VersionMeasurement)
     assert kept.calibration is not None
