@@ -176,7 +176,9 @@ def method_of(calibration: VersionCalibration) -> str:
     if test.null == "gaussian":
         return f"Tested against {test.draws:,} simulations of a right version, in the limit of many rows."
     where = "" if calibration.rows is None else f"on {calibration.rows:,} rows drawn at random "
-    return f"Tested {where}against {test.draws:,} simulations of a right version: exact at any number of independent rows."
+    return (
+        f"Tested {where}against {test.draws:,} simulations of a right version: exact at any number of independent rows."
+    )
 
 
 def with_inference(
