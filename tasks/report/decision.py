@@ -89,9 +89,9 @@ def headlines(
         kind = name.removeprefix("calibration_effect_")
         p_value = metrics.get("calibration_p_value")
         tested = "" if p_value is None else f"; test that all are 0: {p_value_in_words(p_value.value, draws)}"
-        percents = (f"{each} %" if each else "" for each in _words(effects[name], 100.0))
+        value, interval = (f"{each} %" if each else "" for each in _words(effects[name], 100.0))
         comment = f"of the variance of its score is explained by the input, the largest of four; 0 if right{tested}"
-        found.append(Headline(name, f"Calibration given the input: {kind}", *percents, comment))
+        found.append(Headline(name, f"Calibration given the input: {kind}", value, interval, comment))
     for name in [each for each in ("crps_mean", "nll_mean", "mae") if each in metrics][:1]:
         comment = ""
         skill, marginal = metrics.get("crps_skill"), metrics.get("crps_uncertainty")

@@ -127,7 +127,7 @@ def _calibration(scores: pd.DataFrame, chosen: Array) -> list[dict[str, Any]]:
     found.append(number_column(EVIDENCE, strongest, "strength of evidence (in SD)"))
     if "calibration_fault" in scores:
         names = ["", *(short_name(order, sign) for order in ORDERS for sign in (1.0, -1.0))]
-        of = pd.Index(ORDERS).get_indexer(scores["calibration_fault"].iloc[chosen])
+        of = pd.Index(ORDERS).get_indexer(pd.Index(scores["calibration_fault"].iloc[chosen]))
         sign = around[np.arange(len(of)), of] > 0.0
         codes = np.where(of < 0, 0, 2 * of + np.where(sign, 1, 2))
         found.append(coded_column("calibration_fault", codes, names, "fault around it"))
