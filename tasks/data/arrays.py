@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from congruence.tasks.data.array_columns import arrow_type, to_arrow
@@ -49,10 +48,6 @@ class ArrayTable(Table):
     def place(self, row: int) -> str:
         """The arrays and the index in them."""
         return f"{self.location}, index {row}"
-
-    def positions(self) -> npt.NDArray[np.int64]:
-        """The row itself."""
-        return np.arange(self.rows)
 
 
 def open_arrays(location: Location, layouts: Sequence[FileLayout], folder: Path) -> Table:

@@ -276,7 +276,7 @@ def _part(settings: SplitSettings, form: Format, layout: FileLayout, folder: Pat
     path = folder / "parts" / f"{name}.parquet"
     facts = read_facts(path)
     if facts is None or not _as_indexed(_rows([path]), inputs):
-        facts = write_part(path, layout.path, settings, table, inputs, path if facts is not None else None)
+        facts = write_part(path, settings, table, inputs, path if facts is not None else None)
         try:
             require_unchanged(form, layout)
         except SplitChangedError:  # its rows may be of two files

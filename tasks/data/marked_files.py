@@ -7,9 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
 from congruence.tasks.data.layouts import FileLayout
 from congruence.tasks.data.locations import Location
 from congruence.tasks.data.tables import BATCH_ROWS, Table
@@ -44,11 +41,6 @@ class MarkedFiles(Table):
         for number, layout in enumerate(layouts):
             self._marks += [(self.rows + row, number, *place) for row, *place in layout.marks]
             self.rows += layout.rows
-
-    def positions(self) -> npt.NDArray[np.int64]:
-        """The byte of the nearest known row before."""
-        known = np.array([(mark[0], mark[2]) for mark in self._marks], np.int64).reshape(-1, 2)
-        return np.repeat(known[:, 1], np.diff(known[:, 0], append=self.rows))
 
     def _path_of(self, row: int) -> str:
         return self._paths[self._mark(row)[1]]

@@ -2,9 +2,6 @@
 
 Its columns, of as many rows as the file has:
 
-    __file__        the file
-    __position__    the row group or record batch in it, or the byte that reading begins at
-    __row__         the row in the file
     NAME            key, targets, slices, and model inputs that are not the encoder's input
     __bytes__NAME   of columns that are not numbers: the bytes that the split's digest covers
     __digest__      16 bytes of the encoder's input
@@ -40,9 +37,7 @@ PART_GROUP = 2**15
 """Rows of a row group of the index."""
 FIRST_ROWS = 3
 """Of rows that lack a number so many are named."""
-FILE, POSITION, ROW, BYTES, DIGEST, PATH, STATE = (
-    f"__{name}__" for name in ("file", "position", "row", "bytes", "digest", "path", "state")
-)
+BYTES, DIGEST, PATH, STATE = (f"__{name}__" for name in ("bytes", "digest", "path", "state"))
 _Known: TypeAlias = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 
 
@@ -143,9 +138,9 @@ def stored_type(kind: Any) -> Any:
 
 
 def write_part(
-    path: Path, file: str, settings: SplitSettings, table: Table, inputs: InputColumns, known: Path | None = None
+    path: Path, settings: SplitSettings, table: Table, inputs: InputColumns, known: Path | None = None
 ) -> PartFacts:
-    """Index the rows of ``table``, those of one ``file`` of the split, in one stream over it.
+    """Index the rows of ``table``, those of one file of the split, in one stream over it.
 
     ``path`` is written whole or not at all. ``known`` is a part of the same rows, made when inputs in files of their
     own may have been others: only those are read again whose files have changed since.
@@ -153,7 +148,7 @@ def write_part(
     Raises:
         SplitError: an empty key.
     """
-    part = _Part(file, settings, table, inputs, _known(known, table.rows) if inputs.lie_outside else None)
+    part = _Part(settings, table, inputs, _known(known, table.rows) if inputs.lie_outside else None)
     with whole_file(path) as stream:
         with pq.ParquetWriter(
             stream, part.schema, compression="zstd", use_dictionary=part.repeating, write_page_checksum=True
@@ -203,25 +198,21 @@ def is_whole(path: Path) -> bool:
 class _Part:
     """The columns of one file's rows, batch by batch."""
 
-    def __init__(
-        self, file: str, settings: SplitSettings, table: Table, inputs: InputColumns, known: _Known | None
-    ) -> None:
+    def __init__(self, settings: SplitSettings, table: Table, inputs: InputColumns, known: _Known | None) -> None:
         self._known = known
-        self._file, self._settings, self._table, self._inputs = file, settings, table, inputs
+        self._settings, self._table, self._inputs = settings, table, inputs
         self._key = settings.key or table.key
         self._names = described_columns(settings, table, inputs)
-        self._positions = table.positions()
         self.facts = PartFacts()
         types = {name: table.schema.field(name).type for name in self._names}
-        fields = [pa.field(FILE, pa.string()), pa.field(POSITION, pa.int64()), pa.field(ROW, pa.int64())]
-        fields += [pa.field(name, stored_type(kind)) for name, kind in types.items() if stored_type(kind) is not None]
+        fields = [pa.field(name, stored_type(kind)) for name, kind in types.items() if stored_type(kind) is not None]
         self._texts = [name for name, kind in types.items() if not is_number(kind)]
         fields += [pa.field(BYTES + name, pa.binary(_width(types[name]))) for name in self._texts]
         fields.append(pa.field(DIGEST, pa.binary(ROW_BYTES)))
         if inputs.lie_outside:
             fields += [pa.field(PATH, pa.string()), pa.field(STATE, pa.binary(ROW_BYTES))]
         self.schema = pa.schema(fields)
-        self.repeating = [FILE, POSITION, *(f.name for f in fields if not f.name.startswith("__") or BYTES in f.name)]
+        self.repeating = [f.name for f in fields if not f.name.startswith("__") or BYTES in f.name]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The index of each batch of the source."""
@@ -236,12 +227,7 @@ class _Part:
         if self._key:
             self._require_keys(batch.column(self._key), start)
         self._add_design(batch, start)
-        rows = np.arange(start, start + batch.num_rows)
-        found: dict[str, Any] = {
-            FILE: pa.repeat(self._file, batch.num_rows),
-            POSITION: self._positions[rows],
-            ROW: rows,
-        }
+        found: dict[str, Any] = {}
         inputs, states = batch.select(self._inputs.columns), b""
         if self._inputs.lie_outside:
             found[PATH] = self._inputs.outer_paths(inputs)

@@ -8,8 +8,6 @@ from functools import partial
 from itertools import accumulate
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from congruence.tasks.data.errors import SplitError
@@ -44,10 +42,6 @@ class Table(ABC):
     @abstractmethod
     def place(self, row: int) -> str:
         """The file and the row in it, as a person would look it up."""
-
-    @abstractmethod
-    def positions(self) -> npt.NDArray[np.int64]:
-        """For each row the piece of its file (row group, record batch) or the byte that reading it begins at."""
 
 
 class FilesOfBatches(Table):
@@ -105,11 +99,6 @@ class FilesOfBatches(Table):
     def paths_of_files(self) -> list[str]:
         """The files in order."""
         return list(self._paths)
-
-    def positions(self) -> npt.NDArray[np.int64]:
-        """The number of the piece in its file."""
-        numbers = [np.repeat(np.arange(len(rows)), rows) for rows in self._piece_rows]
-        return np.concatenate(numbers).astype(np.int64) if numbers else np.empty(0, np.int64)
 
 
 @contextmanager

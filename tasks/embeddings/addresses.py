@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from congruence.tasks.embeddings.rows_to_store import DType
+from congruence.tasks.embeddings.precision import DType
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from zarr.storage import MemoryStore
 
 from congruence.tasks.embeddings.arrays import METADATA
 from congruence.tasks.embeddings.objects import ObjectStore
-from congruence.tasks.embeddings.rows_to_store import DType
+from congruence.tasks.embeddings.precision import DType
 
 _FORMAT = 2
 

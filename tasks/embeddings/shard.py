@@ -21,9 +21,6 @@ from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.errors import InvalidRow
 
-Progress = Callable[[int, int], None]
-"""Called with the rows of the shard that are done and the rows that it has."""
-
 BATCHES_IN_FLIGHT = 2
 """How many batches an encoder may be at work on: one computed, one copied to it."""
 
@@ -45,30 +42,6 @@ class ShardReport:
     waiting: float
 
 
-def embed_shard(
-    split: Split,
-    shard: Shard,
-    encoder: Encoder,
-    store: EmbeddingStore,
-    *,
-    batch_size: int | None = None,
-    threads: int | None = None,
-    prefetch_batches: int = 3,
-    progress: Progress | None = None,
-) -> ShardReport:
-    """Embed the rows of ``shard`` into ``store``, unless they are there; see ``embed_each``."""
-    return embed_each(
-        split,
-        [shard],
-        encoder,
-        store,
-        batch_size=batch_size,
-        threads=threads,
-        prefetch_batches=prefetch_batches,
-        progress=progress,
-    )[0]
-
-
 def embed_each(
     split: Split,
     shards: Sequence[Shard],
@@ -78,7 +51,6 @@ def embed_each(
     batch_size: int | None = None,
     threads: int | None = None,
     prefetch_batches: int = 3,
-    progress: Progress | None = None,
 ) -> list[ShardReport]:
     """Embed the rows of some shards into ``store``, except of those that are there.
 
@@ -92,10 +64,9 @@ def embed_each(
     A row that cannot be read, decoded or embedded stays in its place, invalid, with its reason. Any other failure (the
     network, the disk, the device) is raised, and nothing of an unfinished shard counts as done.
     """
-    tell = progress or _silent
     done = {shard.index: _held_report(shard, store) for shard in shards if store.is_done(shard)}
     pending = [_Pending(shard, encoder.dimension) for shard in shards if shard.index not in done]
-    with _Writer(store, tell) as writer:
+    with _Writer(store) as writer:
         if encoder.encode_matrix is not None and split.settings.input_kind == "features":
             for each in pending:
                 each.waiting = _embed_features(split, each.shard, encoder, each.embeddings, each.invalid)
@@ -104,7 +75,7 @@ def embed_each(
             reading = (
                 (each, row, read) for each in pending for row, read in enumerate(split.input_readers(each.shard))
             )
-            _embed_rows(pending, reading, encoder, writer, batch_size, threads, prefetch_batches, tell)
+            _embed_rows(pending, reading, encoder, writer, batch_size, threads, prefetch_batches)
     reports = done | writer.reports
     return [reports[shard.index] for shard in shards]
 
@@ -134,9 +105,8 @@ class _Pending:
 class _Writer:
     """Writes finished shards behind the encoder; at most two wait, so that memory stays bounded."""
 
-    def __init__(self, store: EmbeddingStore, tell: Progress) -> None:
+    def __init__(self, store: EmbeddingStore) -> None:
         self._store = store
-        self._tell = tell
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="write-behind")
         self._writing: deque[Future[None]] = deque()
         self.reports: dict[int, ShardReport] = {}
@@ -164,9 +134,8 @@ class _Writer:
         for row in np.flatnonzero(valid & ~np.isfinite(embeddings).all(axis=1)).tolist():
             valid[row] = False
             invalid[row] = "the encoder's output is not finite"
-        self._store.write(shard, embeddings, valid, invalid, batch_size)
+        self._store.write(shard, embeddings, invalid, batch_size)
         del each.embeddings, embeddings
-        self._tell(shard.rows, shard.rows)
         reasons = {shard.start + row: reason for row, reason in sorted(invalid.items())}
         seconds = _since(each.started)
         count = int(valid.sum())
@@ -181,7 +150,6 @@ def _embed_rows(
     batch_size: int | None,
     threads: int | None,
     prefetch_batches: int,
-    tell: Progress,
 ) -> None:
     """Encode batches of preprocessed rows into their places, some in flight where the encoder can have that."""
     begin = encoder.begin
@@ -192,7 +160,6 @@ def _embed_rows(
         each = flight.of
         if flight.rows:
             each.embeddings[flight.rows] = flight.result()
-            tell(flight.rows[-1] + 1, each.shard.rows)
         if flight.is_last:
             # Where memory ran out the encoder went on with fewer rows: the marker says with how many.
             writer.write(each, min(flight.size, encoder.batch_size))
@@ -338,10 +305,6 @@ def _decode(read: Reader, encoder: Encoder) -> Any:
         return encoder.preprocess(read())
     except InvalidRow as invalid:
         return invalid
-
-
-def _silent(done: int, rows: int) -> None:
-    """Progress that nobody asked for."""
 
 
 def _since(moment: float) -> float:

@@ -12,7 +12,7 @@ from congruence.tasks.embeddings.arrays import DATA, array_metadata, decoded
 from congruence.tasks.embeddings.errors import NotEmbeddedError, StoreError
 from congruence.tasks.embeddings.markers import DamagedError, Marker, content_digest
 from congruence.tasks.embeddings.objects import ObjectStore
-from congruence.tasks.embeddings.rows_to_store import DType
+from congruence.tasks.embeddings.precision import DType
 
 
 @dataclass(frozen=True)

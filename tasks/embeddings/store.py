@@ -39,7 +39,7 @@ from congruence.tasks.embeddings.markers import (
     unsealed,
 )
 from congruence.tasks.embeddings.objects import ObjectStore
-from congruence.tasks.embeddings.rows_to_store import DType, RowsToStore
+from congruence.tasks.embeddings.precision import DType, in_precision
 from congruence.tasks.embeddings.shard_files import ShardFiles
 
 __all__ = ["DType", "EmbeddingStore", "StoreError", "open_store_cached"]
@@ -129,38 +129,35 @@ class EmbeddingStore:
 
     def settle_batch_size(self, device: str, found: int) -> int:
         """Settle on ``found`` for a kind of device, unless another worker was first: the batch size to use."""
-        data = sealed({"batch_size": found})
-        self._objects.put_if_absent(self._batch_size_key(device), data)
-        settled = self.batch_size(device)
-        if settled is None:  # damaged
-            self._objects.put(self._batch_size_key(device), data)
-        return settled or found
+        if self.batch_size(device) is None:
+            self._objects.put(self._batch_size_key(device), sealed({"batch_size": found}))
+        return self.batch_size(device) or found
 
     def write(
         self,
         shard: Shard,
         embeddings: npt.ArrayLike,
-        valid: npt.ArrayLike,
         reasons: Mapping[int, str],
         batch_size: int | None = None,
     ) -> None:
-        """Store the rows of one shard: the data first, the marker last. Rows with ``valid`` false become NaN.
+        """Store the rows of one shard: the data first, the marker last. Rows with a reason become NaN.
 
         Args:
             shard: one of the split's shards.
-            embeddings: (rows, dimension).
-            valid: (rows,) booleans.
-            reasons: for exactly the invalid rows, by row within the shard, why.
+            embeddings: (rows, dimension), finite but in rows with a reason.
+            reasons: why rows are invalid, by row within the shard.
             batch_size: rows that were embedded at a time, for the record.
 
         Raises:
-            StoreError: another shape, a valid row that is not finite or overflows the dtype, a row without a reason.
+            StoreError: a valid row overflows the dtype.
         """
-        self._require_known(shard)
-        rows = RowsToStore.of(shard, embeddings, valid, reasons, self.dimension, self.dtype)
-        data = encoded(rows.stored)
+        exact, valid = np.array(embeddings, dtype=np.float32), np.ones(shard.rows, dtype=bool)
+        valid[list(reasons)] = False
+        exact[~valid] = np.nan
+        stored, error = in_precision(shard, exact, valid, self.dtype)
+        data = encoded(stored)
         content = content_digest(data)
-        marker = Marker(content, len(data), int(rows.valid.sum()), rows.rounding_error, batch_size, dict(reasons))
+        marker = Marker(content, len(data), int(valid.sum()), error, batch_size, dict(reasons))
         self._objects.put_if_other(self._files.data_key(shard, content), data)
         self._objects.put_if_other(self._files.data_key(shard, content, METADATA), self._files.metadata(shard))
         self._known.forget(shard)
@@ -220,13 +217,6 @@ class EmbeddingStore:
         if step != 1:
             raise StoreError(f"rows {rows} of the store: only step 1 is read; select from the result")
         return start, max(start, stop)
-
-    def _require_known(self, shard: Shard) -> None:
-        known = shard.index < len(self._shards) and self._shards[shard.index].digest == shard.digest
-        if not known:
-            raise StoreError(
-                f"shard {shard.index} ({shard.digest}) is not part of this split; open the store for its split"
-            )
 
 
 def open_store_cached(address: StoreAddress, split: CutSplit) -> EmbeddingStore:

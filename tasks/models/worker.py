@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -90,8 +90,6 @@ def predict_shards(
     split: Split,
     shards: Sequence[Shard],
     valid: Sequence[Array],
-    *,
-    progress: Callable[[int], None] | None = None,
 ) -> PredictionReport:
     """Predict the valid rows of ``shards`` into the store; what lies there whole is skipped.
 
@@ -104,7 +102,6 @@ def predict_shards(
         split: the split.
         shards: a group of its shards.
         valid: which rows of each shard are valid; the others cannot be embedded or have no target.
-        progress: called with the number of rows after each shard.
 
     Raises:
         ContractError: the version cannot be loaded, or its output is not what its contract says; names version, rows
@@ -119,33 +116,13 @@ def predict_shards(
         missing = pending(address, shards)
     if not missing:
         return PredictionReport(served.label, 0, len(shards), len(shards), time.perf_counter() - started)
-    rows = predict_missing(address, warm_model(served), split, missing, masks, progress)
+    model = warm_model(served)
+    rows = sum(
+        _predict_range(address, model, split, group, [masks[shard.start] for shard in group])
+        for group in _ranges(missing)
+    )
     found = len(shards) - len(missing)
     return PredictionReport(served.label, rows, len(shards), found, time.perf_counter() - started)
-
-
-def predict_missing(
-    address: PredictionAddress,
-    model: PredictiveModel,
-    split: Split,
-    shards: Sequence[Shard],
-    masks: Mapping[int, Array],
-    progress: Callable[[int], None] | None = None,
-) -> int:
-    """Predict shards by a model that is loaded, whatever the store holds: the number of rows.
-
-    Args:
-        address: where predictions are kept.
-        model: the version.
-        split: the split.
-        shards: in split order.
-        masks: which rows of each shard are valid, by the shard's first row.
-        progress: called with the number of rows after each shard.
-    """
-    return sum(
-        _predict_range(address, model, split, group, [masks[shard.start] for shard in group], progress)
-        for group in _ranges(shards)
-    )
 
 
 def refused_in_shards(
@@ -269,7 +246,6 @@ def _predict_range(
     split: Split,
     shards: Sequence[Shard],
     masks: Sequence[Array],
-    progress: Callable[[int], None] | None,
 ) -> int:
     """Predict shards without a gap, storing them as they become many: the number of rows."""
     rows, size, first = 0, 0, 0
@@ -286,8 +262,6 @@ def _predict_range(
             chosen = slice(first, number + 1)
             write_range(address, shards[chosen], masks[chosen], _joined(model, parts))
             parts, size, first, begun = [], 0, number + 1, time.monotonic()
-        if progress is not None:
-            progress(shard.rows)
     return rows
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from congruence.tasks.data import SplitSettings, open_split
-from congruence.tasks.embeddings.shard import embed_shard
+from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders import EncoderSettings, load_encoder
 from congruence.tasks.settings.evaluation import StoreSettings
@@ -61,7 +61,7 @@ def main() -> None:
         store = open_store(str(folder / "store"), StoreSettings(), split, encoder)
         with measured(seconds, "embed"):
             for shard in split.shards:
-                embed_shard(split, shard, encoder, store, threads=1)
+                embed_each(split, [shard], encoder, store, threads=1)
         with measured(seconds, "first look (reads all markers)"):
             assert not store.pending()
         with measured(seconds, "second look"):
@@ -72,7 +72,7 @@ def main() -> None:
         again = open_store(str(folder / "again"), StoreSettings(), split, encoder)
         with measured(seconds, "write alone"):
             for shard, part in written:
-                again.write(shard, part, np.ones(shard.rows, dtype=bool), {})
+                again.write(shard, part, {})
     shards = len(written)
     print(json.dumps(seconds, indent=1))
     print(f"{rows / seconds['embed']['wall']:,.0f} rows/s")

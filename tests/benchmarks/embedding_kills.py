@@ -26,7 +26,7 @@ from embedding_kills_on_dask import exercise, files
 from PIL import Image
 
 from congruence.tasks.data import Split, SplitSettings, open_split
-from congruence.tasks.embeddings.shard import embed_shard
+from congruence.tasks.embeddings.shard import embed_each
 
 SCRIPT = Path(__file__).parents[1] / "tasks" / "embedding" / "embed_process.py"
 
@@ -56,7 +56,7 @@ def embed(split: Split, uri: str, log: Path, pause: float) -> None:
     store = script.open_store(uri, split)
     encoder = script.PixelEncoder(pause)
     for shard in split.shards:
-        embedded = embed_shard(split, shard, encoder, store, threads=2).embedded
+        embedded = embed_each(split, [shard], encoder, store, threads=2)[0].embedded
         if embedded:
             with log.open("a") as stream:
                 stream.write(f"{shard.index}\n")

@@ -30,7 +30,7 @@ import torch
 from PIL import Image
 
 from congruence.tasks.data import Split, SplitSettings, open_split
-from congruence.tasks.embeddings.shard import embed_shard
+from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.encoders import EncoderSettings, load_encoder
 
@@ -102,7 +102,7 @@ def speed(arguments: argparse.Namespace) -> dict[str, Any]:
                 forward_rates.append(batches * len(batch) / (time.perf_counter() - started))
                 forward_cpu += (time.process_time() - used) / (batches * len(batch))
                 used = time.process_time()
-                report = embed_shard(split, shard, encoder, store, threads=arguments.decode_threads)
+                (report,) = embed_each(split, [shard], encoder, store, threads=arguments.decode_threads)
                 pipeline_rates.append(shard.rows / report.seconds)
                 pipeline_cpu += (time.process_time() - used) / shard.rows
                 waiting += report.waiting
@@ -154,7 +154,7 @@ def peak(arguments: argparse.Namespace) -> dict[str, Any]:
         split = split_of(folder / "split", 2048)
         store = store_of(folder / "store", split, encoder)
         for shard in split.shards:
-            embed_shard(split, shard, encoder, store, threads=arguments.decode_threads)
+            embed_each(split, [shard], encoder, store, threads=arguments.decode_threads)
         seconds = time.perf_counter() - started
     highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from congruence.flows.cli.app import app
 from congruence.flows.operations.cleanup import clean, readable
 from congruence.tasks.data import open_split
-from congruence.tasks.embeddings.shard import embed_shard
+from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders import load_encoder
@@ -53,7 +53,7 @@ def embedded(chosen: EvaluationSettings) -> EmbeddingStore:
     encoder = load_encoder(chosen.encoder)
     store = open_store(chosen.store.uri or str(home / "embeddings"), chosen.store, split, encoder)
     for shard in split.shards:
-        embed_shard(split, shard, encoder, store)
+        embed_each(split, [shard], encoder, store)
     assert store.pending() == []
     return store
 

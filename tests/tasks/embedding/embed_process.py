@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from congruence.tasks.data import Split, SplitSettings, open_split
-from congruence.tasks.embeddings.shard import embed_shard
+from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.encoders.base import Encoder, InputKind
 from congruence.tasks.encoders.images import decode_image
@@ -47,7 +47,7 @@ def open_store(uri: str, split: Split, **settings: Any) -> EmbeddingStore:
 
 def embed_all(split: Split, store: EmbeddingStore, encoder: PixelEncoder) -> None:
     for shard in split.shards:
-        embed_shard(split, shard, encoder, store, threads=2)
+        embed_each(split, [shard], encoder, store, threads=2)
 
 
 if __name__ == "__main__":

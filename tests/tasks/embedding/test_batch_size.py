@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from congruence.tasks.data import Split, open_split
-from congruence.tasks.embeddings.shard import embed_shard
+from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.embeddings.worker import open_store, settle_batch_size
 from congruence.tasks.encoders import EncoderSettings
@@ -67,7 +67,7 @@ def test_the_first_worker_measures_and_the_others_follow(split: Split, tmp_path:
     assert (first.searches, second.searches) == (1, 0)
     assert second.batch_size == first.batch_size
     for shard in split.shards:
-        embed_shard(split, shard, second, opened(tmp_path, split, second), threads=1)
+        embed_each(split, [shard], second, opened(tmp_path, split, second), threads=1)
     assert batch_sizes(tmp_path) == [first.batch_size] * len(split.shards)
 
 
@@ -83,7 +83,7 @@ def test_who_has_less_memory_says_so_in_the_marker(split: Split, tmp_path: Path)
     store.settle_batch_size("cpu", 16)
     small = Thumbnails(room=9)
     settle_batch_size(small, store)
-    embed_shard(split, split.shards[0], small, store, threads=1)
+    embed_each(split, [split.shards[0]], small, store, threads=1)
     assert batch_sizes(tmp_path) == [8]
     settle_batch_size(small, store)
     assert small.batch_size == 8

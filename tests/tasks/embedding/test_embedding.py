@@ -18,7 +18,7 @@ import pytest
 
 from congruence.tasks.data import SplitSettings, open_split
 from congruence.tasks.embeddings.invalid_rows import require_few_invalid
-from congruence.tasks.embeddings.shard import embed_shard
+from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.embeddings.store import EmbeddingStore, StoreError
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.errors import InvalidRow
@@ -58,16 +58,14 @@ def test_row_i_of_the_store_is_row_i_of_the_split(image_split: Any, embed_proces
     split = open_split(image_split(70))
     store = embed_process.open_store(str(tmp_path / "store"), split)
     encoder = embed_process.PixelEncoder()
-    seen: list[tuple[int, int]] = []
-    reports = [embed_shard(split, s, encoder, store, progress=lambda *at: seen.append(at)) for s in split.shards]
+    reports = embed_each(split, split.shards, encoder, store)
     raw = [value for shard in split.shards for value in split.read_encoder_inputs(shard)]
     np.testing.assert_array_equal(store.read(), encoder.encode([encoder.preprocess(value) for value in raw]))
     assert [(report.rows, report.valid_rows, report.embedded) for report in reports] == [(20, 20, True)] * 3 + [
         (10, 10, True)
     ]
-    assert seen[:3] == [(16, 20), (20, 20), (20, 20)]
     again = embed_process.PixelEncoder()
-    assert not any(embed_shard(split, shard, again, store).embedded for shard in split.shards)
+    assert not any(report.embedded for report in embed_each(split, split.shards, again, store))
     assert again.encoded_rows == 0
 
 
@@ -116,7 +114,7 @@ def _embed(split: Any, encoder: Any, folder: Path, **options: Any) -> Any:
     store = EmbeddingStore.open(
         str(folder), split=split, encoder_id="numbers", preprocessing_digest="", dimension=encoder.dimension
     )
-    reports = [embed_shard(split, shard, encoder, store, **options) for shard in split.shards]
+    reports = [embed_each(split, [shard], encoder, store, **options)[0] for shard in split.shards]
     return store, reports
 
 

