@@ -29,6 +29,7 @@ from congruence.tasks.comparison.differences import CCE, infinite_metrics
 from congruence.tasks.mlflow import (
     Conditions,
     TrackingSettings,
+    baseline_version,
     comparable_versions,
     log_comparison,
     logged_versions,
@@ -172,7 +173,7 @@ def comparison_json(logged: LoggedComparison) -> dict[str, Any]:
     }
 
 
-def named_baseline(written: str | None, models: Sequence[str]) -> str | None:
+def named_baseline(written: str | None, models: Sequence[str], tracking: TrackingSettings) -> str | None:
     """The gate's ``baseline:`` as a version of the registry, for a comparison; None where no version is it yet.
 
     A bare alias or number is one of the first model that is compared.
@@ -180,12 +181,11 @@ def named_baseline(written: str | None, models: Sequence[str]) -> str | None:
     if written is None or not models:
         return None
     name = models[0].removeprefix("models:/").partition("/")[0].partition("@")[0]
-    bare = written.removeprefix("models:/")
-    full = written if "/" in bare or "@" in bare else f"models:/{name}{'/' if written.isdigit() else '@'}{written}"
     try:
-        return select(full)[-1].uri
+        found = baseline_version(name, written, tracking, first_version="pass")
     except RegistryError:
         return None
+    return None if found is None else found.uri
 
 
 def print_comparison(logged: LoggedComparison, *, details: bool = True, chosen: bool = True) -> None:

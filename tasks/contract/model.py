@@ -62,26 +62,6 @@ class PredictiveModel:
     pyfunc: AskedModel = field(repr=False)
 
     @property
-    def name(self) -> str:
-        """The registered name."""
-        return self.identity.name
-
-    @property
-    def version(self) -> str:
-        """The version number, "" where the model is not registered."""
-        return self.identity.version
-
-    @property
-    def model_id(self) -> str | None:
-        """MLflow's LoggedModel id, to which metrics are attached."""
-        return self.identity.model_id
-
-    @property
-    def uri(self) -> str:
-        """The exact URI."""
-        return self.identity.uri
-
-    @property
     def input_columns(self) -> tuple[str, ...] | None:
         """The columns that the model's signature asks for; None where it has no signature or takes a matrix."""
         schema = self._input_schema

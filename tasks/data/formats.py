@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from congruence.tasks.data.arrays import describe_npy, describe_npz, describe_zarr, one_npz, open_arrays
-from congruence.tasks.data.errors import SplitError
+from congruence.tasks.data.errors import SplitChangedError, SplitError, changed
 from congruence.tasks.data.files import file_state, joint_state
 from congruence.tasks.data.huggingface import HuggingFaceTable, is_saved_dataset
 from congruence.tasks.data.layouts import FileLayout
@@ -92,16 +92,28 @@ class Format:
         find = self._reader.paths
         return self.location.files(self._reader.suffixes) if find is None else find(self.location)
 
-    def forget_listings(self) -> None:
-        """So that the next ``state`` is that of now: object stores remember what they listed."""
-        if not self.location.is_local:
-            self.location.filesystem.invalidate_cache()
-
     def state(self, path: str) -> str:
         """What tells that a file changed, without reading it."""
         if self._reader.joint_files is not None:
             return joint_state(self.location, self._reader.joint_files(self.location))
         return file_state(self.location.filesystem, path, self.location.is_local)
+
+    def require_unchanged(self, layout: FileLayout) -> None:
+        """The file is as its layout found it.
+
+        Raises:
+            SplitChangedError: it is another one, or gone.
+        """
+        if not self.location.is_local:  # object stores remember what they listed
+            self.location.filesystem.invalidate_cache()
+        try:
+            state = self.state(layout.path)
+        except FileNotFoundError:
+            raise SplitChangedError(
+                f"{layout.path}: is gone since the split was opened; put it back, and run again"
+            ) from None
+        if state != layout.state:
+            raise changed(layout.path)
 
     def describe(self, path: str, folder: Path) -> FileLayout:
         """Where the rows of a file lie: of columnar files a footer is read, text and tar files once from end to end.

@@ -16,15 +16,16 @@ import atexit
 import os
 import shutil
 import tempfile
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
+from itertools import accumulate
 from pathlib import Path
 
 from congruence.tasks.data.digests import ROW_BYTES, combine
 from congruence.tasks.data.errors import SplitChangedError, SplitError
 from congruence.tasks.data.formats import Format
-from congruence.tasks.data.indexed_files import IndexedFiles, require_unchanged
 from congruence.tasks.data.inputs import InputColumns
 from congruence.tasks.data.kept import load_record, save_record
 from congruence.tasks.data.layouts import FileLayout, joined_kinds, layout_name
@@ -115,7 +116,8 @@ class SplitIndex:
 
     Attributes:
         table: the rows in the source.
-        files: that it reads, as they were indexed.
+        form: how its files are read.
+        layouts: of the files, as they were indexed: with their size and times, or an object's ETag.
         inputs: how the encoder's inputs are read from it.
         rows: the index of the rows, see ``parts``.
         shard_rows: of each shard but the last.
@@ -125,13 +127,30 @@ class SplitIndex:
     """
 
     table: Table
-    files: IndexedFiles
+    form: Format
+    layouts: Sequence[FileLayout]
     inputs: InputColumns
     rows: ParquetTable
     shard_rows: int
     shard_digests: list[str]
     digest: str
     facts: PartFacts
+
+    def require_unchanged(self, start: int, stop: int) -> None:
+        """To be asked after rows ``start`` to ``stop`` were read and before they are used.
+
+        Raises:
+            SplitChangedError: a file that holds some of them is another one, or gone.
+        """
+        if start >= stop:
+            return
+        first, last = bisect_right(self._starts, start) - 1, bisect_left(self._starts, stop)
+        for layout in self.layouts[first:last]:
+            self.form.require_unchanged(layout)
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *accumulate(layout.rows for layout in self.layouts)]
 
 
 def split_index(settings: SplitSettings, folder: Path) -> tuple[str, SplitIndex]:
@@ -168,8 +187,7 @@ def load_index(settings: SplitSettings, folder: Path, name: str) -> SplitIndex |
     inputs = checked_inputs(settings, table, form.location)
     shards = [said["shards"][at : at + 2 * ROW_BYTES] for at in range(0, len(said["shards"]), 2 * ROW_BYTES)]
     facts = PartFacts.from_json(said["facts"])
-    files = IndexedFiles(form, layouts)
-    return SplitIndex(table, files, inputs, _rows(parts), said["shard_rows"], shards, said["digest"], facts)
+    return SplitIndex(table, form, layouts, inputs, _rows(parts), said["shard_rows"], shards, said["digest"], facts)
 
 
 def discard_damaged(rows: ParquetTable) -> int:
@@ -244,8 +262,9 @@ def _make(settings: SplitSettings, folder: Path, name: str) -> SplitIndex:
         "facts": facts.to_json(),
     }
     save_record(folder / "splits" / f"{name}.json", content)
-    files = IndexedFiles(plan.form, plan.layouts)
-    return SplitIndex(plan.table, files, plan.inputs, rows, settings.shard_rows, shards, digest, facts)
+    return SplitIndex(
+        plan.table, plan.form, plan.layouts, plan.inputs, rows, settings.shard_rows, shards, digest, facts
+    )
 
 
 def _layout(form: Format, file: str, state: str, folder: Path) -> FileLayout:
@@ -278,7 +297,7 @@ def _part(settings: SplitSettings, form: Format, layout: FileLayout, folder: Pat
     if facts is None or not _as_indexed(_rows([path]), inputs):
         facts = write_part(path, settings, table, inputs, path if facts is not None else None)
         try:
-            require_unchanged(form, layout)
+            form.require_unchanged(layout)
         except SplitChangedError:  # its rows may be of two files
             path.unlink(missing_ok=True)
             raise

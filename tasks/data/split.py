@@ -117,7 +117,7 @@ class Split:
 
     def date_of(self, row: int) -> date | None:
         """The date in the name of the row's file, where the uri says where it is."""
-        dates = self._index.files.form.location.dates
+        dates = self._index.form.location.dates
         return None if dates is None else dates.date_of(self.place(row))
 
     def place(self, row: int) -> str:
@@ -253,14 +253,14 @@ class Split:
         Raises:
             SplitChangedError: they are not.
         """
-        files = self._index.files
         try:
             for batch in self._index.table.batches(columns, start, stop):
-                files.require_unchanged(start, start + batch.num_rows)
+                self._index.require_unchanged(start, start + batch.num_rows)
                 start += batch.num_rows
                 yield batch
         except (SplitError, OSError):
-            files.require_unchanged(start, stop)  # a file that changed is damaged in many ways, which are not the fault
+            # A file that changed is damaged in many ways, which are not the fault.
+            self._index.require_unchanged(start, stop)
             raise
 
     def _without_target(self, shard: Shard) -> dict[int, str]:

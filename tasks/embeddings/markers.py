@@ -2,50 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any
 
 from congruence.tasks.data.split import Shard
-
-DIGITS = 32
-
-
-class DamagedError(Exception):
-    """A marker that is cut off, changed, or about something else: says which."""
-
-
-def digest_of(value: Any) -> str:
-    """32 hexadecimal digits for a value that JSON can hold."""
-    return content_digest(json.dumps(value, sort_keys=True).encode())
-
-
-def content_digest(data: bytes) -> str:
-    """32 hexadecimal digits (128 bits of SHA-256) for the bytes of an object."""
-    return sha256(data).hexdigest()[:DIGITS]
-
-
-def sealed(content: Mapping[str, Any]) -> bytes:
-    """``content`` as JSON with a checksum of itself."""
-    return json.dumps({**content, "checksum": digest_of(dict(content))}, sort_keys=True).encode()
-
-
-def unsealed(data: bytes) -> dict[str, Any]:
-    """What ``sealed`` was given.
-
-    Raises:
-        DamagedError: not JSON, or without its checksum.
-    """
-    try:
-        content: dict[str, Any] = json.loads(data)
-        checksum = content.pop("checksum")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DamagedError("is damaged") from error
-    if checksum != digest_of(content):
-        raise DamagedError("is damaged")
-    return content
+from congruence.tasks.runtime.sealed_records import DamagedError, sealed, unsealed
 
 
 @dataclass(frozen=True)

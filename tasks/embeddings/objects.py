@@ -88,6 +88,25 @@ class ObjectStore:
         if self.get(key) != data:
             self.put(key, data)
 
+    def put_if_absent(self, key: str, data: bytes) -> None:
+        """Write the object whole unless there is one under this key; of several writers the first one wins.
+
+        Where the object store knows no conditional write, or the disk no hard links, writers at the same moment may
+        replace each other: read what stands.
+        """
+        if self.get(key) is not None:
+            return
+        if self.is_local:
+            write_whole(f"{self._root}/{key}", data, f"{self._root}/{_INCOMING}", replace=False)
+            return
+        path = f"{self._root}/{key}"
+        try:
+            self._filesystem.pipe_file(path, data, mode="create")
+        except (OSError, NotImplementedError, ValueError):
+            # Another writer was first, for which object stores have various errors, or this one knows no such call.
+            if self.get(key) is None:
+                self._filesystem.pipe_file(path, data)
+
     def remove(self, keys: str | Iterable[str]) -> None:
         """Remove an object or several; those that are gone already do not matter."""
         paths = [f"{self._root}/{key}" for key in ([keys] if isinstance(keys, str) else keys)]

@@ -10,9 +10,10 @@ import numpy.typing as npt
 from congruence.tasks.data.split import Shard
 from congruence.tasks.embeddings.arrays import DATA, array_metadata, decoded
 from congruence.tasks.embeddings.errors import NotEmbeddedError, StoreError
-from congruence.tasks.embeddings.markers import DamagedError, Marker, content_digest
+from congruence.tasks.embeddings.markers import Marker
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.precision import DType
+from congruence.tasks.runtime.sealed_records import DamagedError, content_digest
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import Any
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.data import Split
 from congruence.tasks.data.errors import SplitError
-from congruence.tasks.embeddings.markers import DamagedError, unsealed
 from congruence.tasks.encoders import EncoderSettings
 from congruence.tasks.encoders.moments import Statistics, statistics
+from congruence.tasks.runtime.sealed_records import DamagedError, unsealed
 
 _FORMAT = 1
 

@@ -30,17 +30,11 @@ from congruence.tasks.embeddings.arrays import METADATA, encoded
 from congruence.tasks.embeddings.errors import StoreError
 from congruence.tasks.embeddings.hierarchy import store_header, write_groups
 from congruence.tasks.embeddings.known_shards import KnownShards, each
-from congruence.tasks.embeddings.markers import (
-    DamagedError,
-    Marker,
-    content_digest,
-    digest_of,
-    sealed,
-    unsealed,
-)
+from congruence.tasks.embeddings.markers import Marker
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.precision import DType, in_precision
 from congruence.tasks.embeddings.shard_files import ShardFiles
+from congruence.tasks.runtime.sealed_records import DamagedError, content_digest, digest_of, sealed, unsealed
 
 __all__ = ["DType", "EmbeddingStore", "StoreError", "open_store_cached"]
 
@@ -129,9 +123,12 @@ class EmbeddingStore:
 
     def settle_batch_size(self, device: str, found: int) -> int:
         """Settle on ``found`` for a kind of device, unless another worker was first: the batch size to use."""
-        if self.batch_size(device) is None:
-            self._objects.put(self._batch_size_key(device), sealed({"batch_size": found}))
-        return self.batch_size(device) or found
+        data = sealed({"batch_size": found})
+        self._objects.put_if_absent(self._batch_size_key(device), data)
+        settled = self.batch_size(device)
+        if settled is None:  # damaged
+            self._objects.put(self._batch_size_key(device), data)
+        return settled or found
 
     def write(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -10,12 +9,12 @@ from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.loading import load_encoder, warm_encoder
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.runtime.atomic_files import write_whole
+from congruence.tasks.runtime.sealed_records import DamagedError, sealed, unsealed
 
 _FORMAT = 1
 _LIBRARIES = ("torch", "torchvision", "open_clip_torch", "timm", "transformers", "pillow", "numpy")
@@ -58,12 +57,9 @@ def encoder_identity(settings: EncoderSettings, folder: Path) -> EncoderIdentity
 def kept_identity(settings: EncoderSettings, folder: Path) -> EncoderIdentity | None:
     """What was kept of this encoder; None where nothing was, it is damaged, or a file of the weights has changed."""
     try:
-        content: dict[str, Any] = json.loads(_path(settings, folder).read_text())
-        checksum = content.pop("checksum")
-        if checksum != _checksum(content) or content["files"] != _states(content["files"]):
-            return None
-        return EncoderIdentity(**content["encoder"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        content = unsealed(_path(settings, folder).read_bytes())
+        return EncoderIdentity(**content["encoder"]) if content["files"] == _states(content["files"]) else None
+    except (OSError, DamagedError, KeyError, TypeError, AttributeError):
         return None
 
 
@@ -77,7 +73,7 @@ def keep_identity(settings: EncoderSettings, encoder: Encoder, folder: Path) -> 
     try:
         files = _states(encoder.weight_files)
         content = {"encoder": asdict(EncoderIdentity(encoder.id, encoder.preprocessing_digest)), "files": files}
-        write_whole(_path(settings, folder), json.dumps(content | {"checksum": _checksum(content)}, indent=1).encode())
+        write_whole(_path(settings, folder), sealed(content))
     except OSError:
         return  # it only saves time
 
@@ -115,7 +111,3 @@ def _own_code() -> str:
     for file in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(file.read_bytes())
     return digest.hexdigest()
-
-
-def _checksum(content: dict[str, Any]) -> str:
-    return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]

@@ -12,9 +12,9 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.tasks.embeddings.addresses import as_text, from_text
-from congruence.tasks.embeddings.markers import digest_of
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.runtime.sealed_records import digest_of
 
 _FORMAT = 1
 

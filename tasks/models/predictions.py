@@ -26,10 +26,10 @@ from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.data import Shard
 from congruence.tasks.data.split import runs
-from congruence.tasks.embeddings.markers import DamagedError, digest_of, sealed, unsealed
 from congruence.tasks.embeddings.zarr_groups import checked_objects, checksums, decode_group, encode_group
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.encoding import describe, restore
+from congruence.tasks.runtime.sealed_records import DamagedError, digest_of, sealed, unsealed
 
 _READ_AT_ONCE = 8
 

@@ -632,7 +632,7 @@ damaged("the plan of a split is a folder", "embeddings/*/splits/*", a_folder)
 @case("embeddings of another width, with a marker that fits them")
 def _(place: Place) -> Told:
     from congruence.tasks.embeddings.arrays import encoded
-    from congruence.tasks.embeddings.markers import content_digest, sealed, unsealed
+    from congruence.tasks.runtime.sealed_records import content_digest, sealed, unsealed
 
     nothing_but_the_store(place)
     path = some(place, "embeddings/*/shards/*/0.0")

@@ -101,7 +101,7 @@ def compare(
         )
 
         request = comparison_request(arguments or [], split, home, protocol_digest=protocol)
-        against = baseline or named_baseline(request.baseline, request.models)
+        against = baseline or named_baseline(request.baseline, request.models, request.tracking)
         said = []
         for name, conditions in request.conditions.items():
             logged = compare_versions(

@@ -23,9 +23,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from congruence.tasks.data import Shard
 from congruence.tasks.embeddings.arrays import encoded
-from congruence.tasks.embeddings.markers import content_digest, sealed, unsealed
 from congruence.tasks.embeddings.store import EmbeddingStore, StoreError
 from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.runtime.sealed_records import content_digest, sealed, unsealed
 
 DIMENSION = 5
 SHARD_ROWS = 7

@@ -16,9 +16,9 @@ from distributed import Client, LocalCluster
 
 from congruence.tasks.data import Shard
 from congruence.tasks.embeddings.addresses import StoreAddress, from_text
-from congruence.tasks.embeddings.markers import sealed
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.store import EmbeddingStore, StoreError, open_store_cached
+from congruence.tasks.runtime.sealed_records import sealed
 
 SHARDS, DIMENSION = 5000, 3
 
