@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from rich.table import Table
 
@@ -126,10 +125,6 @@ def _file(label: str, found: ListedEvaluation, settings: TrackingSettings) -> Pa
 def _artifact(run_id: str, name: str, settings: TrackingSettings) -> Path:
     """A page as a file: MLflow's own where it lies on this machine, else a copy."""
     client = connect(settings)
-    place = urlsplit(str(persist("reading the run", lambda: client.get_run(run_id), settings).info.artifact_uri))
-    own = Path(unquote(place.path)) / name
-    if place.scheme in ("", "file") and own.is_file():
-        return own
     return Path(persist(f"reading {name}", lambda: client.download_artifacts(run_id, name), settings))
 
 

@@ -26,7 +26,7 @@ from congruence.flows.evaluation.results import VersionOutcome
 from congruence.flows.evaluation.splits import open_planned, with_fitted_encoder
 from congruence.flows.evaluation.stages.addresses import local_stores, rows_of
 from congruence.flows.evaluation.stages.embed import embed
-from congruence.flows.evaluation.stages.failures import why
+from congruence.flows.evaluation.stages.failures import require_none, why
 from congruence.flows.evaluation.stages.index import index
 from congruence.flows.evaluation.stages.predict import check, kept_predictions, predict
 from congruence.flows.evaluation.stages.waiting import as_completed, worker_messages
@@ -256,10 +256,10 @@ def fit_recalibrated(
     """Embed and predict the split, as far as that is not kept, and fit on a worker."""
     rows = rows_of(settings, split)
     served, failures = check(settings, rows, [parent])
-    _raise(failures)
+    require_none(failures)
     embed(settings, rows)
     rows.predictions[parent.label] = kept_predictions(rows, served[parent.label])
-    _raise(predict(settings, rows, [parent]))
+    require_none(predict(settings, rows, [parent]))
     future = fit_task.submit(settings, protocol, rows, parent.label, half)
     (ended,) = as_completed([future])
     if (reason := why(ended)) is not None:
@@ -274,11 +274,6 @@ def fit_task(
     """Fit the correction of one version on this worker."""
     use_tracking(settings.tracking)
     return fit_version(protocol, rows, label, half=half, seed=settings.seed)
-
-
-def _raise(failures: dict[str, str]) -> None:
-    for message in failures.values():
-        raise CongruenceError(message)
 
 
 def _described(

@@ -18,13 +18,14 @@ from congruence.flows.evaluation.keys import encoder_protocol
 from congruence.flows.evaluation.splits import open_planned, with_fitted_encoder
 from congruence.flows.evaluation.stages.addresses import local_stores, rows_of, store_uri
 from congruence.flows.evaluation.stages.embed import embed
+from congruence.flows.evaluation.stages.failures import require_none
 from congruence.flows.evaluation.stages.predict import check, kept_predictions, predict, refused
 from congruence.flows.evaluation.stages.solve import solve
 from congruence.flows.evaluation.stages.waiting import worker_messages
 from congruence.flows.evaluation.tracking import for_workers
 from congruence.flows.prefect.dask_runner import on_workers_of
 from congruence.flows.prefect.journal import JOURNALED
-from congruence.kernels.errors import CongruenceError, InvalidInputError
+from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.withholding.rule import WithholdingRule
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.data import Split, SplitSettings
@@ -168,7 +169,7 @@ def measure_inputs(settings: EvaluationSettings, work: SolveWork, version: Model
     known, asked = work.reference, work.query
     assert asked is not None
     served, failures = check(settings, known, [version])
-    _raise(failures)
+    require_none(failures)
     for rows in (known, asked):
         # A new input that cannot be read is withheld; it is no reason to say nothing of the others.
         embed(settings if rows is known else settings.model_copy(update={"max_invalid": 1.0}), rows)
@@ -177,29 +178,24 @@ def measure_inputs(settings: EvaluationSettings, work: SolveWork, version: Model
         if zeros := zero_embeddings(work.protocol, rows):
             say(in_words(rows.split, zeros, others))
     known, asked = (without_zeros(work.protocol, rows) for rows in (known, asked))
-    _raise(predict(settings, known, [version]))
+    require_none(predict(settings, known, [version]))
     without_prediction: dict[int, str] = {}
     if asked.valid.any() and (failures := predict(settings, asked, [version])):
         without_prediction = refused(settings, asked, version)
         rest = replace(asked, left_out={**asked.left_out, **without_prediction})
         if not without_prediction or not rest.valid.any():
-            _raise(failures)
+            require_none(failures)
         say(in_words(asked.split, without_prediction))
         rest.predictions[version.label] = kept_predictions(rest, served[version.label])
-        _raise(predict(settings, rest, [version]))
+        require_none(predict(settings, rest, [version]))
         asked = rest
     work = replace(work, reference=known, query=asked)
     if not asked.valid.any():
         raise InvalidInputError(
             f"inputs: none of the {asked.split.rows} rows at {asked.split.settings.uri} can be embedded"
         )
-    _raise(solve(settings, work, [version], known.split.name))
+    require_none(solve(settings, work, [version], known.split.name))
     return without_prediction
-
-
-def _raise(failures: dict[str, str]) -> None:
-    for message in failures.values():
-        raise CongruenceError(message)
 
 
 def _pictures(

@@ -14,7 +14,7 @@ from congruence.tasks.mlflow.logged_run import RunContent, write_run
 from congruence.tasks.mlflow.runs import open_identified
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.tables import table_json
-from congruence.tasks.mlflow.version_tags import set_alias
+from congruence.tasks.mlflow.version_tags import set_alias, set_version_tags
 from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.scores.meanings import probability
 
@@ -46,13 +46,8 @@ def log_decision(decision: GateDecision, settings: TrackingSettings, *, alias: s
         GATE_PROTOCOL: decision.candidate.protocol_digest,
         "cce_gate_run": run_place(settings, str(run.info.experiment_id), run_id),
     }
-
-    def tag() -> None:
-        for key, value in tags.items():
-            client.set_model_version_tag(model.name, model.version, key, value)
-
     if model.version:
-        persist(f"tagging {model.label}", tag, settings)
+        set_version_tags(model, tags, settings)
         if alias is not None and decision.passed:
             set_alias(model, alias, settings)
     return run_id

@@ -82,18 +82,28 @@ def log_failure(identity: EvaluationIdentity, message: str, settings: TrackingSe
     tags = {FAILURE + identity.digest: json.dumps(vars(failure)), "cce_error": f"{identity.split_name}: {text}"}
     if settings.headline_split in (None, identity.split_name):
         tags["cce_status"] = FAILED
-
-    def tag() -> None:
-        for key, value in tags.items():
-            client.set_model_version_tag(model.name, model.version, key, value)
-
     if model.version:
-        persist(f"marking {model.label} as failed", tag, settings)
+        set_version_tags(model, tags, settings)
         # A worker that was lost may have gone on and completed the evaluation meanwhile.
         done = find_evaluation(identity, settings)
         if done is not None:
             persist(f"taking that off {model.label}", lambda: _untag(client, model, tags, done), settings)
     return failure
+
+
+def set_version_tags(model: ModelVersion, tags: Mapping[str, str], settings: TrackingSettings) -> None:
+    """Set tags on a registered version.
+
+    Raises:
+        TrackingError: MLflow refuses or does not answer.
+    """
+    client = connect(settings)
+
+    def tag() -> None:
+        for key, value in tags.items():
+            client.set_model_version_tag(model.name, model.version, key, value)
+
+    persist(f"tagging {model.label}", tag, settings)
 
 
 def _untag(client: MlflowClient, model: ModelVersion, tags: Mapping[str, str], done: str) -> None:

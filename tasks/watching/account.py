@@ -24,7 +24,6 @@ from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.monitoring import Look, Monitor, ScoreSums, score_bet
 from congruence.tasks.data.digests import combine
 from congruence.tasks.mlflow import EvaluationIdentity, TrackingError, TrackingSettings
-from congruence.tasks.mlflow.connection import connect, persist
 from congruence.tasks.mlflow.looks import (
     LoggedLook,
     Rows,
@@ -36,6 +35,7 @@ from congruence.tasks.mlflow.looks import (
     withdraw_look,
 )
 from congruence.tasks.mlflow.server_clock import server_time
+from congruence.tasks.mlflow.version_tags import set_version_tags
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import Metric, truth_p_value, truth_p_values
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -228,13 +228,8 @@ class Accounts:
         return datetime.fromtimestamp(server_time(self.settings), UTC).strftime("%Y-%m-%d %H:%M")
 
     def _tag(self, identity: EvaluationIdentity, monitor: Monitor) -> None:
-        client, model = connect(self.settings), identity.model
         said = f"{identity.split_name}: {monitor.sentence()}"
-        persist(
-            "writing the verdict",
-            lambda: client.set_model_version_tag(model.name, model.version, f"{VERDICT}:{identity.split_name}", said),
-            self.settings,
-        )
+        set_version_tags(identity.model, {f"{VERDICT}:{identity.split_name}": said}, self.settings)
 
     @staticmethod
     def _too_slow(identity: EvaluationIdentity) -> TrackingError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from distributed import CancelledError, KilledWorker
@@ -19,6 +20,12 @@ _OF_THE_RUN = (ClusterError, CancelledError, KilledWorker, OSError, SplitChanged
 def may_pass(task: Any, run: Any, state: State[Any]) -> bool:  # noqa: ARG001 - Prefect's signature
     """Whether a task that failed is worth another try: a file that was replaced stays replaced."""
     return not isinstance(state.result(raise_on_failure=False), SplitChangedError)
+
+
+def require_none(failures: Mapping[str, str]) -> None:
+    """Raise CongruenceError with the first of some failures, by label."""
+    for message in failures.values():
+        raise CongruenceError(message)
 
 
 def why(future: PrefectFuture[Any]) -> str | None:
