@@ -26,8 +26,8 @@ from pathlib import Path
 from congruence.tasks.data.digests import ROW_BYTES, combine
 from congruence.tasks.data.errors import SplitChangedError, SplitError
 from congruence.tasks.data.formats import Format
+from congruence.tasks.data.index_records import load_record, save_record
 from congruence.tasks.data.inputs import InputColumns
-from congruence.tasks.data.kept import load_record, save_record
 from congruence.tasks.data.layouts import FileLayout, joined_kinds, layout_name
 from congruence.tasks.data.locations import Location
 from congruence.tasks.data.merging import merged

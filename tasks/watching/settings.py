@@ -77,8 +77,7 @@ class WatchSettings(Strict):
         every: time between two looks at the registry.
         retry_after: wait after a failed evaluation; it doubles with every further failure.
         retry_at_most: longest such wait.
-        lease: how long a claim on a version holds without a sign of life; after that another watcher takes over. The
-            clocks of the machines must agree better than this.
+        lease: how long a claim on a version holds without a sign of life; after that another watcher takes over.
     """
 
     models: list[str] = []
