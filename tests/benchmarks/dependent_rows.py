@@ -1,6 +1,6 @@
 """Level, coverage and power on rows that depend on each other.
 
-    python tests/benchmarks/dependent_rows.py calibration|congruence|means|gate|look [--sizes N ...] [--splits S]
+    python tests/benchmarks/dependent_rows.py calibration|congruence|means|vectors|gate|look [--sizes N ...]
 
 Targets have the stated law at every input and depend on each other by a Gaussian copula: a stationary AR(1) series in
 time, or an effect that the rows of a group share. Inputs are slow (smooth in time, one a group) or fast (independent).
@@ -20,7 +20,7 @@ import scipy.special
 import scipy.stats
 from scipy.signal import lfilter
 
-from congruence.kernels import RBF, Distribution, Normal, Poisson, Samples, Split, prepare
+from congruence.kernels import RBF, Distribution, MultivariateNormal, Normal, Poisson, Samples, Split, prepare
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.calibration.regression import even_levels
@@ -248,6 +248,23 @@ def _means_of(y: np.ndarray, law: Distribution) -> dict[str, float]:
     return {name: float(np.mean(values)) for name, values in _columns(y, law).items()}
 
 
+def vectors(case: Case, splits: int, powered: int) -> str:
+    """Level of the test of two targets as independent rows, in the first splits, and by blocks; power."""
+    rng = np.random.default_rng([case.n, int(10 * case.rho), 6])
+    law = MultivariateNormal(np.zeros((case.n, 2)), np.ones((case.n, 2)))
+    prepared, found = prepare_calibration(case.inputs(), settings=SETTINGS), Shares()
+    for split in range(splits):
+        z = np.column_stack([case.z(rng), case.z(rng)])
+        by_blocks = found.tested("vectors", prepared, z, law, case.named)
+        if by_blocks is None:
+            continue
+        found.add("blocks", by_blocks.blocks or case.n)
+        if split < powered:
+            found.tested("independent", prepared, z, law, {})
+            found.tested("bias .3", prepared, z + 0.3, law, case.named)
+    return found.row(case, splits, VECTORS)
+
+
 def gate(case: Case, splits: int, powered: int) -> str:
     """Releases that are worse by exactly the margin, and how often the gate's rule would promote them."""
     x, rng = case.inputs(), np.random.default_rng([case.n, int(10 * case.rho), 4])
@@ -334,10 +351,12 @@ CALIBRATION = "independent, blocks, normal, counts, ensemble, covered, bias .3, 
 CONGRUENCE = "independent, blocks, normal, in band, covers true, covers off, equal differ, bias .4, better"
 MEANS = "independent, blocks, nll, crps, absolute_error, coverage, ece"
 GATE = "same cce, same nll, same crps, same mae, other cce, other nll, other crps, other mae"
+VECTORS = "independent, blocks, vectors, bias .3"
 PARTS = {
     "calibration": (calibration, CALIBRATION),
     "congruence": (congruence, CONGRUENCE),
     "means": (means, MEANS),
+    "vectors": (vectors, VECTORS),
     "gate": (gate, GATE),
 }
 
