@@ -37,10 +37,14 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.bases import InputBases, product
-from congruence.kernels.dependence.blocks import DependentBlocks
+from congruence.kernels.dependence.blocks import DependentBlocks, t_quantile
 from congruence.kernels.dependence.sums_of_blocks import SumOfBlocks
 
 LARGEST_LEVERAGE = 0.99
+
+MOST_HELD_BLOCKS = 1_000
+"""Up to which sums within blocks are held; of more, what pairs in them add is small, and known as a mean of draws."""
+
 _SMALLEST = 1e-12
 _NEGLIGIBLE_WEIGHT = 1e-2  # directions that H hardly keeps cost as much as others
 
@@ -138,23 +142,26 @@ class LeaveOneOut:
                     f"inner {power} {j}", product(own * (variance[:, j] * lift**power)[:, None].astype(own.dtype), own)
                 )
 
-    def within_blocks(
-        self, vectors: Array, scores: Array, blocks: DependentBlocks, weights: Array | None = None
-    ) -> Array:
-        """What pairs of different rows of one block add to the estimate of each order, (4,), from all rows."""
+    def add_blocks(
+        self, sums: BlockSums, vectors: Array, scores: Array, blocks: DependentBlocks, weights: Array | None = None
+    ) -> None:
+        """What ``within`` needs of a tile: sums over its rows of each block."""
         own, leverage = self.at(vectors)
         lift = _lift(leverage, weights)[:, None]
-        diagonal = np.sum((leverage[:, None] * lift) * scores**2, axis=0)
-        order = np.argsort(blocks.labels, kind="stable")
-        starts = np.searchsorted(blocks.labels[order], np.arange(blocks.count))
-        found = np.empty(scores.shape[1])
-        for j in range(scores.shape[1]):
-            sums, lifted = (
-                np.add.reduceat((own * values[:, j : j + 1])[order], starts, axis=0)
-                for values in (scores, lift * scores)
-            )
-            found[j] = np.sum(sums * lifted * self.weights)
-        return np.asarray((found - diagonal) / len(scores))
+        sums.add("own products", np.sum((leverage[:, None] * lift) * scores**2, axis=0))
+        present, place = np.unique(blocks.labels, return_inverse=True)
+        order = np.argsort(place, kind="stable")
+        starts = np.searchsorted(place[order], np.arange(len(present)))
+        for name, values in (("in blocks", scores), ("lifted in blocks", lift * scores)):
+            total = sums.sum_of(name, (blocks.count, own.shape[1], scores.shape[1]))
+            for j in range(scores.shape[1]):
+                total[present, :, j] += np.add.reduceat((own * values[:, j : j + 1])[order], starts, axis=0)
+
+    def within(self, sums: BlockSums, n: int) -> Array:
+        """What pairs of different rows of one block add to the estimate of each order, (4,), from all n rows."""
+        added = sums.added
+        products = np.einsum("k,bkj,bkj->j", self.weights, added["in blocks"], added["lifted in blocks"], optimize=True)
+        return np.asarray((products - added["own products"]) / n)
 
     def sums_of(self, order: int, sums: BlockSums) -> EffectSums:
         """Of one score, from all tiles."""
@@ -185,13 +192,17 @@ def effects_by_blocks(effects: Mapping[str, Effect], influences: Array, within: 
     Args:
         effects: as of independent rows.
         influences: what each block contributes to the estimates beyond their means, (B, 4).
-        within: what pairs of rows in one block add to each estimate, (4,), from ``LeaveOneOut.within_blocks``. Their
-            dependence may be the whole of it, so the interval is that of both, the estimate with and without them.
+        within: what pairs of rows in one block add to each estimate, (4,), from ``LeaveOneOut.within``. Their
+            dependence may be the whole of it, so the interval is that of both, the estimate with and without them. And
+            they are the mean of what is quadratic in the noise of blocks, whose standard deviation is at most root 2 of
+            it: an estimate that is too small has influences that are too small, and does not know it.
     """
     found = {}
     for j, (name, effect) in enumerate(effects.items()):
         ends = SumOfBlocks.of(influences[:, j]).interval(effect.estimate, effect.level)
         low, high = min(ends[0], ends[0] - float(within[j])), max(ends[1], ends[1] - float(within[j]))
+        quadratic = t_quantile(len(influences), effect.level) * np.sqrt(2.0) * float(within[j])
+        high = effect.estimate + float(np.hypot(high - effect.estimate, quadratic))
         found[name] = Effect(effect.estimate, max(low, 0.0), max(high, 0.0), effect.level)
     return found
 

@@ -100,9 +100,9 @@ class VersionTests:
         signed = {plan.name: self._signed(plan, own[plan.name]) for plan in plans if plan.name not in independent}
         sharing = [plan for plan in plans if plan.name in independent and POOLS not in sums[plan.name].added]
         shared = self._evidence_of_shared(sums, sharing, own) if sharing else {}
-        blocks = {name: self._of_blocks(name, drawn) for name, drawn in signed.items()}
-        for name, found in blocks.items():
-            sums[name].added |= {key: found[key] for key in ("weighted", "variance") if key in found}
+        if bases.smoother is not None:
+            for name, drawn in signed.items():
+                sums[name].added |= self._moments_of_blocks(name, drawn)
         smoothing = {plan.name: VersionSmoothing.of(bases, sums[plan.name]) for plan in plans}
         effects = self.run("calibration reading", reading_pass, plans, smoothing, self.dependent, read)
         tested = {}
@@ -111,7 +111,7 @@ class VersionTests:
             evidence = shared.get(name) or self._own_evidence(sums[name], own[name], signed.get(name))
             shares = smoothing[name].regression.effects(effects[name])
             if dependent is not None:
-                shares = effects_by_blocks(shares, *self._influences_and_within(effects[name], blocks[name], dependent))
+                shares = effects_by_blocks(shares, *self._influences_and_within(effects[name], signed[name], dependent))
             count = None if dependent is None else dependent.count
             test = evidence.test(shares, sums[name].added["scores"] / bases.plan.n, count)
             tested[name] = TestedVersion(test, sums[name], smoothing[name])
@@ -129,7 +129,7 @@ class VersionTests:
 
     def _signed(self, plan: VersionPlan, own: OwnDirections | None) -> BlockSums:
         """Draws of a version whose rows depend on each other: its scores with a sign a block of rows."""
-        given = plan, own, self._draws, self.bases.plan.seed, self.dependent[plan.name]
+        given = self.bases, plan, own, self._draws, self.bases.plan.seed, self.dependent[plan.name]
         return self.run("calibration signs", signs_pass, *given)[""]
 
     def _own_evidence(self, sums: BlockSums, own: OwnDirections | None, signed: BlockSums | None) -> VersionEvidence:
@@ -173,33 +173,33 @@ class VersionTests:
         names = [each.name for each in plans]
         return {name: VersionEvidence.of(self.bases, shared, sums[name], own[name], nulls.get(name)) for name in names}
 
-    def _of_blocks(self, name: str, drawn: BlockSums) -> dict[str, Array]:
-        """What pairs of rows in one block add, exactly where all rows are at hand, else as the mean under signs."""
+    def _moments_of_blocks(self, name: str, drawn: BlockSums) -> dict[str, Array]:
+        """See ``block_moments``: exact where all rows are at hand, else means under signs."""
         (plan,) = (plan for plan in self.plans if plan.name == name)
         if self.known is not None:
             return self.run("calibration blocks", whole_blocks_pass, self.bases, plan, self.dependent[name])[""].added
-        shared = len(self.bases.total)
-        parts = [drawn.added[f"draws from {block}"][:shared] for block in draw_blocks(self._draws)]
-        coefficients = np.concatenate(parts, axis=2)
-        found = {"coefficients": coefficients}
-        if self.bases.smoother is not None:
-            inside = coefficients[self.bases.smoother[0]]
-            found["weighted"] = np.einsum("kjd,ljd->jkl", inside, inside, optimize=True) / inside.shape[2]
-            found["variance"] = np.sum(drawn.added["scores of blocks"] ** 2, axis=0)
-        return found
+        assert self.bases.smoother is not None
+        inside = self._signed_coefficients(drawn)[self.bases.smoother[0]]
+        weighted = np.einsum("kjd,ljd->jkl", inside, inside, optimize=True) / inside.shape[2]
+        return {"weighted": weighted, "variance": np.sum(drawn.added["scores of blocks"] ** 2, axis=0)}
 
     def _influences_and_within(
-        self, effects: BlockSums, found: Mapping[str, Array], blocks: DependentBlocks
+        self, effects: BlockSums, drawn: BlockSums, blocks: DependentBlocks
     ) -> tuple[Array, Array]:
         """See ``effects_by_blocks``."""
         n, sums = self.bases.plan.n, effects.added["influence of blocks"]
         sums = sums - np.bincount(blocks.labels, minlength=blocks.count)[:, None] * (np.sum(sums, axis=0) / n)
-        if "within" in found:
-            return sums / n, found["within"]
         regression = LeaveOneOut.of_bases(self.bases)
-        squares = found["coefficients"][regression.place] ** 2
+        if "in blocks" in drawn.added:
+            return sums / n, regression.within(drawn, n)
+        squares = self._signed_coefficients(drawn)[regression.place] ** 2
         forms = np.einsum("k,kjd->j", regression.weights, squares) / self._draws
         return sums / n, (forms - effects.added["diagonal"]) / n
+
+    def _signed_coefficients(self, drawn: BlockSums) -> Array:
+        """Of all bases, (k, 4, B)."""
+        parts = [drawn.added[f"draws from {block}"] for block in draw_blocks(self._draws)]
+        return np.concatenate([part[: len(self.bases.total)] for part in parts], axis=2)
 
 
 def drawn_null_of_split(

@@ -17,7 +17,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.bases import InputBases, Tiles
-from congruence.kernels.conditional_calibration.effects import LeaveOneOut
+from congruence.kernels.conditional_calibration.effects import MOST_HELD_BLOCKS, LeaveOneOut
 from congruence.kernels.conditional_calibration.null import needs_limit, projected_draws, sign_null
 from congruence.kernels.conditional_calibration.own_basis import OwnDirections
 from congruence.kernels.conditional_calibration.smoothing import block_moments
@@ -116,6 +116,7 @@ def null_pass(
 
 def signs_pass(
     rows: CalibrationRows,
+    bases: InputBases,
     plan: VersionPlan,
     own: OwnDirections | None,
     draws: int,
@@ -125,25 +126,29 @@ def signs_pass(
     """Products of the directions with a version's scores under one sign a block of rows that depend on each other."""
     version = rows.versions([plan])[plan.name]
     here = _here(dependent, rows.first, len(version.scores))
+    regression, pairs = LeaveOneOut.of_bases(bases), BlockSums()
 
     def drawn(vectors: Array, at: slice, block: int) -> Array:
-        return sign_null(vectors, version.scores[at], replace(here, labels=here.labels[at]), draws, seed)(block)
+        of_rows, scores = replace(here, labels=here.labels[at]), version.scores[at]
+        if block == 0 and here.count <= MOST_HELD_BLOCKS:
+            weights = None if version.weights is None else version.weights[at]
+            regression.add_blocks(pairs, vectors, scores, of_rows, weights)
+        return sign_null(vectors, scores, of_rows, draws, seed)(block)
 
     found = drawn_sums(rows.tiles(), [(version.own, own)], draws, drawn)
+    found.merge(pairs)
     found.add("scores of blocks", here.sums(version.scores))
     return {"": found}
 
 
 def whole_blocks_pass(rows: CalibrationRows, bases: InputBases, plan: VersionPlan, dependent: DependentBlocks) -> Sums:
-    """Of all rows of a split in memory: what pairs of rows in one block add to the effects, and ``block_moments``."""
-    version, sums = rows.versions([plan])[plan.name], BlockSums()
-    scores = version.scores
-    vectors = np.concatenate([tile for _, tile in rows.tiles()])
-    sums.add("within", LeaveOneOut.of_bases(bases).within_blocks(vectors, scores, dependent, version.weights))
-    if bases.smoother is not None:
-        weighted, variance = block_moments(vectors[:, bases.smoother[0]], scores, dependent)
-        sums.add("weighted", weighted)
-        sums.add("variance", variance * len(scores))
+    """Of all rows of a split in memory, whose protocol's kernel is a basis: ``block_moments``."""
+    assert bases.smoother is not None
+    scores, sums = rows.versions([plan])[plan.name].scores, BlockSums()
+    vectors = np.concatenate([tile[:, bases.smoother[0]] for _, tile in rows.tiles()])
+    weighted, variance = block_moments(vectors, scores, dependent)
+    sums.add("weighted", weighted)
+    sums.add("variance", variance * len(scores))
     return {"": sums}
 
 
