@@ -31,7 +31,7 @@ Detail = Callable[[], str]
 
 @contextmanager
 def stage(
-    title: str, total: int, unit: str = "rows", found: int = 0, detail: Detail | None = None
+    title: str, total: int, unit: str = "rows", found: int = 0, detail: Detail | None = None, at_once: int = 1
 ) -> Iterator[Advance]:
     """Shows how far a stage of ``total`` units is; the value is called with the number of units just done.
 
@@ -43,6 +43,7 @@ def stage(
         unit: what is counted, in the plural.
         found: units that were done before this run; no rate and no forecast counts them.
         detail: what else there is to say of the work under way, "" for nothing; asked only where nothing else was said.
+        at_once: how many units are worked on at a time: when the first ends, so many are about to.
     """
     artifact = _Artifact(title, total, found)
     if console.is_terminal and not is_json():
@@ -56,7 +57,7 @@ def stage(
 
             yield advance
     else:
-        lines = Lines(title, total, unit, found)
+        lines = Lines(title, total, unit, found, at_once=at_once)
 
         def advance(done: int) -> None:
             lines.advance(done)
@@ -118,6 +119,7 @@ class Lines:
         clock: seconds.
         out: takes the lines.
         shortest: work that takes fewer seconds than that has no line at all; the first comes after that time.
+        at_once: how many units are worked on at a time.
     """
 
     def __init__(
@@ -129,8 +131,9 @@ class Lines:
         clock: Callable[[], float] = time.monotonic,
         out: Callable[[str], None] = say,
         shortest: float = 0.0,
+        at_once: int = 1,
     ) -> None:
-        self._out, self._shortest = out, shortest
+        self._out, self._shortest, self._at_once = out, shortest, max(1, at_once)
         self.title, self.total, self.unit, self.found = title, total, unit, min(found, total)
         self.made = 0
         self._clock = clock
@@ -161,9 +164,13 @@ class Lines:
         self._out(f"{self.title}: {counted} after {seconds:.0f} s{left}{f'; {detail}' if detail else ''}")
 
     def _left(self, seconds: float) -> float:
-        """At the pace up to the last units that ended: what has passed since was spent on the next ones."""
+        """At the pace up to the last units that ended, round by round of those that are worked on at a time.
+
+        What has passed since was spent on the next ones.
+        """
         ended = self._ended - self._started
-        rest = (self.total - self.found - self.made) * ended / self.made
+        rounds, made = (-(-units // self._at_once) for units in (self.total - self.found - self.made, self.made))
+        rest = rounds * ended / made
         return max(rest - (seconds - ended), rest / 10.0)
 
     def _pace(self, seconds: float, complete: bool) -> str:

@@ -19,8 +19,8 @@ from distributed import Client, as_completed
 from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.row_blocks.passes import Pass, RowBlocks
 from congruence.kernels.row_blocks.runs import BlockPasses, places_of, sums_of_blocks
-from congruence.kernels.steps import step
 from congruence.tasks.solving.least_busy import LeastBusy
+from congruence.tasks.solving.solve_progress import SolveProgress
 
 TASKS = 64  # of a pass, at most: each takes neighbouring blocks
 ARITY = 8  # sums merged at once
@@ -39,6 +39,7 @@ class PassesOnCluster:
     Attributes:
         client: of the cluster.
         blocks: an address, which goes to every task.
+        progress: is told of every part that ends.
         seconds: of each pass so far, by its name: of its tasks together, over the threads of the cluster. By the clock
             a pass beside others would have their seconds, too.
         unwanted: set where nobody wants the rest of the passes: the next one raises.
@@ -46,6 +47,7 @@ class PassesOnCluster:
 
     client: Client
     blocks: RowBlocks
+    progress: SolveProgress
     seconds: dict[str, float] = field(default_factory=dict)
     unwanted: Event = field(default_factory=Event)
 
@@ -63,22 +65,22 @@ class PassesOnCluster:
         with _configuring, dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GiB"}):
             shared = self.client.submit(_as_it_is, (self.blocks, *context), pure=False)
         tree, running, workers = _Tree(self.client), as_completed(loop=self.client.loop), LeastBusy(self.client)
-        with step(f"{name} by row blocks", len(groups), "parts") as advance:
-            for group in groups:
-                while (worker := workers.worker(IN_FLIGHT)) is None and not running.is_empty():
-                    _require_well(next(running))
-                part = workers.submit(
-                    worker,
-                    _timed,
-                    function,
-                    [places[at] for at in group],
-                    shared,
-                    key=f"{name.replace(' ', '-')}-{uuid4()}",  # by which durations are told apart, and shown to people
-                )
-                part.add_done_callback(lambda _: advance(1))
-                running.add(part)
-                tree.add(part)
-            result: Pass = tree.root().result()
+        ended = self.progress.pass_of(name, len(groups))
+        for group in groups:
+            while (worker := workers.worker(IN_FLIGHT)) is None and not running.is_empty():
+                _require_well(next(running))
+            part = workers.submit(
+                worker,
+                _timed,
+                function,
+                [places[at] for at in group],
+                shared,
+                key=f"{name.replace(' ', '-')}-{uuid4()}",  # by which durations are told apart, and shown to people
+            )
+            part.add_done_callback(lambda _: ended())
+            running.add(part)
+            tree.add(part)
+        result: Pass = tree.root().result()
         spent = result.pop(_TIMES).added["seconds"] / max(1, sum(self.client.nthreads().values()))
         self.seconds[name] = self.seconds.get(name, 0.0) + spent
         return result

@@ -31,6 +31,7 @@ from congruence.kernels.row_blocks.split import BlockSplit, SolvedSplit
 from congruence.tasks.scores.names import MetricName, requested_metrics
 from congruence.tasks.solving.pass_runner import PassesOnCluster, side_by_side
 from congruence.tasks.solving.plan import BlockAccuracy, OutOfReachError
+from congruence.tasks.solving.solve_progress import SolveProgress
 
 SAMPLED = 16_384  # rows that tell with how many landmarks to begin
 SPLITS_SAMPLED = 6  # times as long a split must be for that to be worth it
@@ -109,18 +110,20 @@ def measure_blocks(
     """
     _require_served(protocol)
     accuracy = accuracy or BlockAccuracy()
-    run = PassesOnCluster(client, blocks)
-    split = BlockSplit(run, protocol, settings.seed)
     tested = "congruence_test" in requested_metrics(settings.metrics)
-    split.look_at(versions)
-    if hasattr(blocks, "row_dependence"):
-        split.find_dependent_rows(versions)
-    calibrate = partial(split.calibration, versions, write) if calibrated else _not_calibrated
-    with side_by_side(run, calibrate) as calibration:
-        best = _best(split, versions, write, accuracy, draws=draws, tested=tested, announce=announce)
-        measurements = split.finish(best, write)
+    with SolveProgress.of(len(versions), calibrated=calibrated) as progress:
+        run = PassesOnCluster(client, blocks, progress)
+        split = BlockSplit(run, protocol, settings.seed)
+        split.look_at(versions)
+        if hasattr(blocks, "row_dependence"):
+            split.find_dependent_rows(versions)
+        calibrate = partial(split.calibration, versions, write) if calibrated else _not_calibrated
+        with side_by_side(run, calibrate) as calibration:
+            best = _best(split, versions, write, accuracy, draws=draws, tested=tested, announce=announce)
+            measurements = split.finish(best, write)
+        found = calibration.result()
     used = len(best.system.inputs.landmarks)
-    accurate, found = best.worst <= accuracy.share, calibration.result()
+    accurate = best.worst <= accuracy.share
     inference = {name: each.inference for name, each in split.dependent.items()}
     return BlockRun(measurements, run.seconds, used, accurate, found, _reason(best, accuracy), inference)
 

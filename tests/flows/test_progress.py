@@ -18,6 +18,7 @@ from congruence.kernels import RBF, Normal, congruence_test
 from congruence.kernels.steps import about, listen, step
 from congruence.tasks.scores.evaluation import Metric
 from congruence.tasks.scores.kernel_calibration import kernel_calibration_error
+from congruence.tasks.solving.solve_progress import SolveProgress
 
 
 class Clock:
@@ -74,6 +75,47 @@ def test_a_reminder_states_the_time_that_is_left(capsys: pytest.CaptureFixture[s
     clock.now = 100.0
     lines.remind()
     assert capsys.readouterr().err.splitlines()[-1] == "predicting test: 100 of 400 rows after 100 s, 3 s left"
+
+
+@pytest.mark.parametrize(("ends", "left"), [((10.0,), 20), ((10.0, 11.0), 22), ((10.0, 11.0, 20.0), 10)])
+def test_units_that_are_worked_on_two_at_a_time_end_in_rounds(
+    ends: tuple[float, ...], left: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Five versions of ten seconds on two workers: at the first end 40 s were said to be left, where 20 were."""
+    clock = Clock()
+    lines = Lines("scoring test", 5, "versions", clock=clock, at_once=2)
+    for clock.now in ends:
+        lines.advance(1)
+    lines.remind()
+    assert capsys.readouterr().err.splitlines()[-1].endswith(f", {left} s left")
+
+
+def test_a_solve_has_one_forecast_over_its_passes() -> None:
+    said: list[int] = []
+    progress = SolveProgress(said.append, 5, calibrated=True)
+    ended = progress.pass_of("scores", 4)
+    beside = progress.pass_of("calibration bases", 2)
+    for end in (ended, ended, beside, ended, ended, beside):
+        end()
+    so_far = sum(said)
+    assert 30 < so_far < 80
+    for _ in range(2):  # a further try adds what it costs: the share that was said does not fall
+        ended = progress.pass_of("scores", 1)
+        assert sum(said) == so_far
+    ended()
+    assert all(percent > 0 for percent in said)
+    assert sum(said) < 100
+
+
+def test_a_solve_that_ends_is_whole() -> None:
+    heard: dict[str, list[int]] = {}
+    listen(lambda title, total, unit: heard.setdefault(f"{title}: {total} {unit}", []).append)
+    try:
+        with about("test"), SolveProgress.of(2, calibrated=False) as progress:
+            progress.pass_of("inputs", 1)()
+    finally:
+        listen(None)
+    assert {name: sum(percent) for name, percent in heard.items()} == {"solve of test: 100 percent": 100}
 
 
 def test_a_stage_of_no_time_states_no_rate(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from distributed import Client, LocalCluster, get_worker
 from congruence.kernels.block_sums import BlockSums
 from congruence.tasks.solving.executor import WorkerExecutor
 from congruence.tasks.solving.pass_runner import PassesOnCluster, side_by_side
+from congruence.tasks.solving.solve_progress import SolveProgress
 
 BLOCKS = 12
 
@@ -27,8 +28,14 @@ def two() -> Iterator[Client]:
 
 
 @pytest.fixture
-def passes(two: Client) -> PassesOnCluster:
-    return PassesOnCluster(two, SimpleNamespace(sizes=[1] * BLOCKS))
+def heard() -> list[int]:
+    """Percent of a solve that were said to be done."""
+    return []
+
+
+@pytest.fixture
+def passes(two: Client, heard: list[int]) -> PassesOnCluster:
+    return PassesOnCluster(two, SimpleNamespace(sizes=[1] * BLOCKS), SolveProgress(heard.append, 1, calibrated=False))
 
 
 def _done(blocks, block, first, seconds, told):

@@ -8,7 +8,7 @@ from prefect.cache_policies import NO_CACHE
 from congruence.flows.cli.progress import say, stage
 from congruence.flows.evaluation.batching import MAX_TASKS, groups_of_shards, in_groups
 from congruence.flows.evaluation.stages.failures import may_pass
-from congruence.flows.evaluation.stages.waiting import as_completed, flow_client
+from congruence.flows.evaluation.stages.waiting import as_completed, flow_client, tasks_at_once
 from congruence.tasks.dask.gpus import LOOKED_AT_KINDS
 from congruence.tasks.data import Shard, Split
 from congruence.tasks.embeddings.addresses import StoreAddress
@@ -76,7 +76,7 @@ def _groups(settings: EvaluationSettings, pending: list[Shard], workers: int) ->
     if settings.cluster.kind in LOOKED_AT_KINDS:
         return in_groups(pending, min(TASKS_PER_CARD * workers, MAX_TASKS))
     if settings.encoder.kind == "identity":
-        return groups_of_shards(pending, sum(flow_client().nthreads().values()))
+        return groups_of_shards(pending, tasks_at_once())
     return in_groups(pending)  # a shard of images takes minutes
 
 
@@ -93,16 +93,17 @@ def embed(settings: EvaluationSettings, rows: EvaluatedRows) -> None:
         require_features(split, encoder.features, settings.statistics_split.name)
     pending = store.pending()
     get_run_logger().info("%s: %d of %d shards to embed", split.name, len(pending), len(split.shards))
-    with stage(f"embedding {split.name}", split.rows) as advance:
-        advance(split.rows - sum(shard.rows for shard in pending))
+    threads = decode_threads(flow_client())
+    groups = _groups(settings, pending, len(threads))
+    at_once = tasks_at_once() * sum(shard.rows for shard in groups[0]) if groups else 1
+    found = split.rows - sum(shard.rows for shard in pending)
+    with stage(f"embedding {split.name}", split.rows, found=found, at_once=at_once) as advance:
         if pending and (encoder.searches_batch_size or _workers_may_search(settings)):
             finding = find_batch_size_task.submit(split, settings.encoder, rows.address).result()
             if finding is not None:
                 get_run_logger().info("%s: %s", split.name, finding)
                 say(f"embedding {split.name}: {finding}")
-        threads = decode_threads(flow_client())
         while pending:
-            groups = _groups(settings, pending, len(threads))
             futures = [
                 embed_task.submit(
                     split, group, group[0].index, group[-1].index, settings.encoder, rows.address, threads
@@ -112,6 +113,7 @@ def embed(settings: EvaluationSettings, rows: EvaluatedRows) -> None:
             for future in as_completed(futures):
                 advance(sum(report.rows for report in future.result()))
             pending = store.pending()  # with all markers there they are read: damaged ones are done again
+            groups = _groups(settings, pending, len(threads))
     left_out = require_few_invalid(store.reasons(), split, settings.max_invalid, settings.home_folder / "invalid-rows")
     if left_out is not None:
         say(left_out)

@@ -12,7 +12,7 @@ from prefect.cache_policies import NO_CACHE
 from congruence.flows.cli.progress import stage
 from congruence.flows.evaluation.batching import groups_of_shards
 from congruence.flows.evaluation.stages.failures import why
-from congruence.flows.evaluation.stages.waiting import as_completed, flow_client
+from congruence.flows.evaluation.stages.waiting import as_completed, tasks_at_once
 from congruence.tasks.contract import ContractError
 from congruence.tasks.contract.resolved import contract_digest, resolved_contract
 from congruence.tasks.data import Shard
@@ -120,11 +120,12 @@ def check(
 
 def predict(settings: EvaluationSettings, rows: EvaluatedRows, versions: list[ModelVersion]) -> dict[str, str]:
     """Ask every version for every valid row, in groups of shards; why some could not answer, by label."""
-    groups = groups_of_shards(rows.split.shards, sum(flow_client().nthreads().values()), len(versions))
+    groups = groups_of_shards(rows.split.shards, tasks_at_once(), len(versions))
     failures: dict[str, str] = {}
     # Only this version's part: a task's arguments do not grow with the others.
     own = {version.label: rows.of_versions([version.label]) for version in versions}
-    with stage(f"predicting {rows.split.name}", rows.split.rows * len(versions)) as advance:
+    at_once = tasks_at_once() * sum(shard.rows for shard in groups[0])
+    with stage(f"predicting {rows.split.name}", rows.split.rows * len(versions), at_once=at_once) as advance:
         futures = {
             predict_task.submit(version, own[version.label], group, group[0].index, group[-1].index, settings): (
                 version,
@@ -151,7 +152,7 @@ def refused(settings: EvaluationSettings, rows: EvaluatedRows, version: ModelVer
     Raises:
         ContractError: it refuses rows together alone, or all of them as far as it was asked.
     """
-    groups = groups_of_shards(rows.split.shards, sum(flow_client().nthreads().values()))
+    groups = groups_of_shards(rows.split.shards, tasks_at_once())
     found: dict[int, str] = {}
     with stage(f"finding rows of {rows.split.name} that {version.label} refuses", rows.split.rows) as advance:
         futures = {

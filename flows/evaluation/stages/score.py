@@ -9,7 +9,7 @@ from prefect.cache_policies import NO_CACHE
 
 from congruence.flows.cli.progress import stage
 from congruence.flows.evaluation.stages.failures import why
-from congruence.flows.evaluation.stages.waiting import as_completed, tasks_under_way
+from congruence.flows.evaluation.stages.waiting import as_completed, tasks_at_once, tasks_under_way
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.steps import about
 from congruence.tasks.encoders.loading import asking_encoder
@@ -76,7 +76,8 @@ def score(
     """Score and log some versions; what was logged, and why others were not, by label."""
     logged: dict[str, Logged] = {}
     failures: dict[str, str] = {}
-    with stage(f"scoring and logging {rows.split.name}", len(versions), "versions", detail=tasks_under_way) as advance:
+    title = f"scoring and logging {rows.split.name}"
+    with stage(title, len(versions), "versions", detail=tasks_under_way, at_once=tasks_at_once()) as advance:
         futures = {
             score_task.submit(
                 settings, protocol, rows.of_versions([version.label]), version, kept[version.label], again

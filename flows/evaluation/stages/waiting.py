@@ -50,6 +50,11 @@ def flow_client() -> Client:
     return context.task_runner.client
 
 
+def tasks_at_once() -> int:
+    """How many tasks the workers of the running flow take at a time."""
+    return sum(flow_client().nthreads().values())
+
+
 def tasks_under_way() -> str:
     """How many tasks the cluster of the running flow has done and has under way, in words; "" where it does not answer.
 
