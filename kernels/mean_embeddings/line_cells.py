@@ -141,10 +141,6 @@ class BrokenCells:
         missed = np.bincount(owner, np.einsum("ij,ij,ij->i", apart, apart, weights), len(pairs)) * widths
         return cls(rows, cell, rule.of_coefficients(coefficients), missed)
 
-    def of_rows(self, n: int) -> Array:
-        """The integral of (F - F~)^2 over all cells, (n,)."""
-        return np.bincount(self.rows, self.missed, n)
-
     def largest(self, cells: int) -> Array:
         """The largest ``missed`` of each cell, (cells,)."""
         found = np.zeros(cells)

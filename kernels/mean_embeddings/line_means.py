@@ -32,9 +32,9 @@ from congruence.kernels.threads import available_threads, map_on_threads
 _MOST_CELLS = 1500
 _TAIL = 1e-12
 _TOLERANCE, _WORST = 1e-11, 1e-9
-_MOVED, _MOST_MOVED = 1e-10, 1e-7
+_MOVED, _MOST_MOVED = 1e-10, 3e-7
 """How far, squared, a law that breaks within cells may be moved: wanted, and at most. Only pairs of rows that share
-such a cell see it, by either sign: at 1e-7 a mean over all pairs moves by some 1e-10."""
+such a cell see it, by either sign: a mean over all pairs moves by some .02 of it."""
 _FOR_SMOOTH = 150  # cells, that breaks leave to what bends smoothly
 _ROWS = 48  # that cells are made for before all rows are looked at
 _ROUNDS, _LOOKS = 80, 8
@@ -69,10 +69,14 @@ class HalfIntegerKernel:
         """p."""
         return len(self.coefficients) - 1
 
-    @property
-    def slope_energy(self) -> float:
-        """2 pi max of w^2 times the spectral density: what k makes of the integral of (F - F~)^2, at most."""
-        return (2.0, 1.0, 64.0 / 81.0)[self.degree] * self.rate
+    def energy(self, widths: Array) -> Array:
+        """What k makes of the integral of (F - F~)^2 over cells of these widths, at most.
+
+        2 pi max of w^2 times the spectral density; or of w^4 times it, of the integral of F - F~, which the polynomials
+        that F - F~ is orthogonal to leave 1 / 31 of the width, at most.
+        """
+        first, second = ((2.0, np.inf), (1.0, 4.0), (64.0 / 81.0, 64.0 / 81.0))[self.degree]
+        return np.minimum(first * self.rate, second * self.rate**3 * (widths / (2.0 * _RULE.order - 1.0)) ** 2)
 
     def __call__(self, distances: Array) -> Array:
         """k at distances of any shape."""
@@ -154,7 +158,7 @@ def _refined(law: Distribution, terms: tuple[HalfIntegerKernel, ...], cells: Cel
 def _halved_at_breaks(law: Distribution, terms: tuple[HalfIntegerKernel, ...], cells: Cells, most: int) -> Cells:
     """Cells within which laws break halved, as far as there is room: those first that move a law the most."""
     for _ in range(_ROUNDS):
-        moved = cells.wide * _slope_energy(terms) * _most_missed(law, cells)
+        moved = cells.wide * _energy(terms, cells) * _most_missed(law, cells)
         far = np.flatnonzero(moved > max(_MOVED, np.max(moved) / 8.0))
         far = far[np.argsort(-moved[far])][: max(0, most - len(cells.edges))]
         if len(far) == 0:
@@ -173,8 +177,8 @@ def _most_missed(law: Distribution, cells: Cells) -> Array:
     return np.asarray(np.max(map_on_threads(missed, starts, min(len(starts), available_threads())), axis=0))
 
 
-def _slope_energy(terms: tuple[HalfIntegerKernel, ...]) -> float:
-    return sum(term.slope_energy for term in terms)
+def _energy(terms: tuple[HalfIntegerKernel, ...], cells: Cells) -> Array:
+    return np.asarray(np.sum([term.energy(np.diff(cells.edges)) for term in terms], axis=0))
 
 
 def _all_rows(law: Distribution, terms: tuple[HalfIntegerKernel, ...], cells: Cells) -> tuple[LineMeans, Array]:
@@ -182,7 +186,7 @@ def _all_rows(law: Distribution, terms: tuple[HalfIntegerKernel, ...], cells: Ce
     n = len(law)
     features = np.empty((n, sum(cells.count + term.degree + 1 for term in terms)))
     values, (wrong, moved) = np.empty((n, cells.count)), np.empty((2, n))
-    chunk = max(1, _CHUNK_ENTRIES // cells.count)
+    chunk, energy = max(1, _CHUNK_ENTRIES // cells.count), _energy(terms, cells)
 
     def fill(start: int) -> None:
         rows = slice(start, start + chunk)
@@ -190,7 +194,7 @@ def _all_rows(law: Distribution, terms: tuple[HalfIntegerKernel, ...], cells: Ce
         broken = BrokenCells.of(some, cells)
         features[rows], values[rows], found = _means(some, terms, cells, broken)
         wrong[rows] = np.max(found, axis=1, where=cells.wide, initial=0.0)
-        moved[rows] = _slope_energy(terms) * broken.of_rows(len(some))
+        moved[rows] = np.bincount(broken.rows, energy[broken.cells] * broken.missed, len(some))
 
     starts = range(0, n, chunk)
     map_on_threads(fill, starts, min(len(starts), available_threads()))
