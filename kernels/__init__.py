@@ -3,226 +3,173 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from congruence.kernels.bandwidths import dimension_gamma, median_gamma, multiscale_rbf, variance_gamma
-    from congruence.kernels.calibration import (
-        CountFrequencies,
-        chi_square,
-        count_frequencies,
-        cramer_von_mises,
-        expected_calibration_error,
-        kolmogorov_smirnov,
-        pit_values,
-        regression_metrics,
-        reliability_curve,
+    from congruence.kernels.bandwidths import dimension_gamma as dimension_gamma
+    from congruence.kernels.bandwidths import median_gamma as median_gamma
+    from congruence.kernels.bandwidths import multiscale_rbf as multiscale_rbf
+    from congruence.kernels.bandwidths import variance_gamma as variance_gamma
+    from congruence.kernels.calibration import CountFrequencies as CountFrequencies
+    from congruence.kernels.calibration import chi_square as chi_square
+    from congruence.kernels.calibration import count_frequencies as count_frequencies
+    from congruence.kernels.calibration import cramer_von_mises as cramer_von_mises
+    from congruence.kernels.calibration import expected_calibration_error as expected_calibration_error
+    from congruence.kernels.calibration import kolmogorov_smirnov as kolmogorov_smirnov
+    from congruence.kernels.calibration import pit_values as pit_values
+    from congruence.kernels.calibration import regression_metrics as regression_metrics
+    from congruence.kernels.calibration import reliability_curve as reliability_curve
+    from congruence.kernels.conditional_calibration import ConditionalCalibrationTest as ConditionalCalibrationTest
+    from congruence.kernels.conditional_calibration import conditional_calibration_test as conditional_calibration_test
+    from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution as LocalDistribution
+    from congruence.kernels.conditional_calibration.local_distribution import local_distribution as local_distribution
+    from congruence.kernels.conditional_calibration.local_reading import LocalReading as LocalReading
+    from congruence.kernels.conditional_calibration.local_reading import local_reading as local_reading
+    from congruence.kernels.congruence.diagnostics import KernelDiagnostics as KernelDiagnostics
+    from congruence.kernels.congruence.diagnostics import kernel_diagnostics as kernel_diagnostics
+    from congruence.kernels.congruence.difference import CongruenceDifference as CongruenceDifference
+    from congruence.kernels.congruence.discrepancy import DiscrepancyResult as DiscrepancyResult
+    from congruence.kernels.congruence.discrepancy import (
+        maximum_conditional_mean_discrepancy as maximum_conditional_mean_discrepancy,
     )
-    from congruence.kernels.conditional_calibration import (
-        ConditionalCalibrationTest,
-        conditional_calibration_test,
-    )
-    from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution, local_distribution
-    from congruence.kernels.conditional_calibration.local_reading import LocalReading, local_reading
-    from congruence.kernels.congruence.diagnostics import KernelDiagnostics, kernel_diagnostics
-    from congruence.kernels.congruence.difference import CongruenceDifference
-    from congruence.kernels.congruence.discrepancy import DiscrepancyResult, maximum_conditional_mean_discrepancy
-    from congruence.kernels.congruence.expected import ExpectedCongruence
-    from congruence.kernels.congruence.outcome import CongruenceTest, benjamini_hochberg
-    from congruence.kernels.congruence.preparation import conditional_congruence_error
-    from congruence.kernels.congruence.result import CongruenceResult
-    from congruence.kernels.congruence.test import congruence_test
-    from congruence.kernels.distributions import (
-        Beta,
-        Binomial,
-        CensoredNormal,
-        Deterministic,
-        Distribution,
-        DoublePoisson,
-        Gamma,
-        Histogram,
-        HurdleBinomial,
-        HurdleDoublePoisson,
-        HurdleNegativeBinomial,
-        HurdlePoisson,
-        Laplace,
-        Logistic,
-        LogNormal,
-        Mixture,
-        MultivariateNormal,
-        NegativeBinomial,
-        Normal,
-        Poisson,
-        Quantiles,
-        Samples,
-        StudentT,
-        TruncatedNormal,
-        Uniform,
-        WeightedSamples,
-        ZeroInflatedBinomial,
-        ZeroInflatedDoublePoisson,
-        ZeroInflatedNegativeBinomial,
-        ZeroInflatedPoisson,
-    )
-    from congruence.kernels.errors import (
-        BudgetError,
-        CongruenceError,
-        ConvergenceError,
-        InvalidInputError,
-        ProtocolError,
-    )
-    from congruence.kernels.gram.variation import NearlyConstantKernelWarning
+    from congruence.kernels.congruence.expected import ExpectedCongruence as ExpectedCongruence
+    from congruence.kernels.congruence.outcome import CongruenceTest as CongruenceTest
+    from congruence.kernels.congruence.outcome import benjamini_hochberg as benjamini_hochberg
+    from congruence.kernels.congruence.preparation import conditional_congruence_error as conditional_congruence_error
+    from congruence.kernels.congruence.result import CongruenceResult as CongruenceResult
+    from congruence.kernels.congruence.test import congruence_test as congruence_test
+    from congruence.kernels.distributions import Beta as Beta
+    from congruence.kernels.distributions import Binomial as Binomial
+    from congruence.kernels.distributions import CensoredNormal as CensoredNormal
+    from congruence.kernels.distributions import Deterministic as Deterministic
+    from congruence.kernels.distributions import Distribution as Distribution
+    from congruence.kernels.distributions import DoublePoisson as DoublePoisson
+    from congruence.kernels.distributions import Gamma as Gamma
+    from congruence.kernels.distributions import Histogram as Histogram
+    from congruence.kernels.distributions import HurdleBinomial as HurdleBinomial
+    from congruence.kernels.distributions import HurdleDoublePoisson as HurdleDoublePoisson
+    from congruence.kernels.distributions import HurdleNegativeBinomial as HurdleNegativeBinomial
+    from congruence.kernels.distributions import HurdlePoisson as HurdlePoisson
+    from congruence.kernels.distributions import Laplace as Laplace
+    from congruence.kernels.distributions import Logistic as Logistic
+    from congruence.kernels.distributions import LogNormal as LogNormal
+    from congruence.kernels.distributions import Mixture as Mixture
+    from congruence.kernels.distributions import MultivariateNormal as MultivariateNormal
+    from congruence.kernels.distributions import NegativeBinomial as NegativeBinomial
+    from congruence.kernels.distributions import Normal as Normal
+    from congruence.kernels.distributions import Poisson as Poisson
+    from congruence.kernels.distributions import Quantiles as Quantiles
+    from congruence.kernels.distributions import Samples as Samples
+    from congruence.kernels.distributions import StudentT as StudentT
+    from congruence.kernels.distributions import TruncatedNormal as TruncatedNormal
+    from congruence.kernels.distributions import Uniform as Uniform
+    from congruence.kernels.distributions import WeightedSamples as WeightedSamples
+    from congruence.kernels.distributions import ZeroInflatedBinomial as ZeroInflatedBinomial
+    from congruence.kernels.distributions import ZeroInflatedDoublePoisson as ZeroInflatedDoublePoisson
+    from congruence.kernels.distributions import ZeroInflatedNegativeBinomial as ZeroInflatedNegativeBinomial
+    from congruence.kernels.distributions import ZeroInflatedPoisson as ZeroInflatedPoisson
+    from congruence.kernels.errors import BudgetError as BudgetError
+    from congruence.kernels.errors import CongruenceError as CongruenceError
+    from congruence.kernels.errors import ConvergenceError as ConvergenceError
+    from congruence.kernels.errors import InvalidInputError as InvalidInputError
+    from congruence.kernels.errors import ProtocolError as ProtocolError
+    from congruence.kernels.gram.variation import NearlyConstantKernelWarning as NearlyConstantKernelWarning
+    from congruence.kernels.kernel_calibration import CalibrationTest as CalibrationTest
+    from congruence.kernels.kernel_calibration import HilbertianEmbedding as HilbertianEmbedding
+    from congruence.kernels.kernel_calibration import MaximumMeanDiscrepancy as MaximumMeanDiscrepancy
+    from congruence.kernels.kernel_calibration import MixtureWasserstein as MixtureWasserstein
+    from congruence.kernels.kernel_calibration import PredictionKernel as PredictionKernel
+    from congruence.kernels.kernel_calibration import Wasserstein as Wasserstein
+    from congruence.kernels.kernel_calibration import calibration_test as calibration_test
     from congruence.kernels.kernel_calibration import (
-        CalibrationTest,
-        HilbertianEmbedding,
-        MaximumMeanDiscrepancy,
-        MixtureWasserstein,
-        PredictionKernel,
-        Wasserstein,
-        calibration_test,
-        squared_kernel_calibration_error,
-        unnormalized_calibration_mean_embedding,
+        squared_kernel_calibration_error as squared_kernel_calibration_error,
     )
-    from congruence.kernels.kernel_functions import (
-        RBF,
-        Kernel,
-        Laplacian,
-        Linear,
-        Matern,
-        Polynomial,
+    from congruence.kernels.kernel_calibration import (
+        unnormalized_calibration_mean_embedding as unnormalized_calibration_mean_embedding,
     )
-    from congruence.kernels.pit_interpreter import Interpretation, interpret_pit
-    from congruence.kernels.protocol.downsampling import downsampled_congruence
-    from congruence.kernels.protocol.evaluation import evaluate_protocol
-    from congruence.kernels.protocol.output_scales import output_kernel, scale_sensitivity
-    from congruence.kernels.protocol.protocol import ECAI, EXACT, PREPRINT, Downsampling, EvaluationProtocol
-    from congruence.kernels.protocol.repeats import RepeatedResult
-    from congruence.kernels.rejection import RejectionCurve, rejection_curve
-    from congruence.kernels.resampling.aggregation import Estimate, ScoreStatistics
-    from congruence.kernels.scores import (
-        absolute_error,
-        crps,
-        interval_score,
-        negative_log_likelihood,
-        pinball_score,
-        sharpness,
-        squared_error,
-    )
-    from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom, Solution, choose_solver
-    from congruence.kernels.split import Split, VersionResult, prepare
+    from congruence.kernels.kernel_functions import RBF as RBF
+    from congruence.kernels.kernel_functions import Kernel as Kernel
+    from congruence.kernels.kernel_functions import Laplacian as Laplacian
+    from congruence.kernels.kernel_functions import Linear as Linear
+    from congruence.kernels.kernel_functions import Matern as Matern
+    from congruence.kernels.kernel_functions import Polynomial as Polynomial
+    from congruence.kernels.pit_interpreter import Interpretation as Interpretation
+    from congruence.kernels.pit_interpreter import interpret_pit as interpret_pit
+    from congruence.kernels.protocol.downsampling import downsampled_congruence as downsampled_congruence
+    from congruence.kernels.protocol.evaluation import evaluate_protocol as evaluate_protocol
+    from congruence.kernels.protocol.output_scales import output_kernel as output_kernel
+    from congruence.kernels.protocol.output_scales import scale_sensitivity as scale_sensitivity
+    from congruence.kernels.protocol.protocol import ECAI as ECAI
+    from congruence.kernels.protocol.protocol import EXACT as EXACT
+    from congruence.kernels.protocol.protocol import PREPRINT as PREPRINT
+    from congruence.kernels.protocol.protocol import Downsampling as Downsampling
+    from congruence.kernels.protocol.protocol import EvaluationProtocol as EvaluationProtocol
+    from congruence.kernels.protocol.repeats import RepeatedResult as RepeatedResult
+    from congruence.kernels.rejection import RejectionCurve as RejectionCurve
+    from congruence.kernels.rejection import rejection_curve as rejection_curve
+    from congruence.kernels.resampling.aggregation import Estimate as Estimate
+    from congruence.kernels.resampling.aggregation import ScoreStatistics as ScoreStatistics
+    from congruence.kernels.scores import absolute_error as absolute_error
+    from congruence.kernels.scores import crps as crps
+    from congruence.kernels.scores import interval_score as interval_score
+    from congruence.kernels.scores import negative_log_likelihood as negative_log_likelihood
+    from congruence.kernels.scores import pinball_score as pinball_score
+    from congruence.kernels.scores import sharpness as sharpness
+    from congruence.kernels.scores import squared_error as squared_error
+    from congruence.kernels.solvers import Cholesky as Cholesky
+    from congruence.kernels.solvers import ConjugateGradient as ConjugateGradient
+    from congruence.kernels.solvers import Nystrom as Nystrom
+    from congruence.kernels.solvers import Solution as Solution
+    from congruence.kernels.solvers import choose_solver as choose_solver
+    from congruence.kernels.split import Split as Split
+    from congruence.kernels.split import VersionResult as VersionResult
+    from congruence.kernels.split import prepare as prepare
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 
-    __getattr__, __dir__ = lazy_exports(__name__)
-
-__all__ = [
-    "ECAI",
-    "EXACT",
-    "PREPRINT",
-    "RBF",
-    "Beta",
-    "Binomial",
-    "BudgetError",
-    "CalibrationTest",
-    "CensoredNormal",
-    "Cholesky",
-    "ConditionalCalibrationTest",
-    "CongruenceDifference",
-    "CongruenceError",
-    "CongruenceResult",
-    "CongruenceTest",
-    "ConjugateGradient",
-    "ConvergenceError",
-    "CountFrequencies",
-    "Deterministic",
-    "DiscrepancyResult",
-    "Distribution",
-    "DoublePoisson",
-    "Downsampling",
-    "Estimate",
-    "EvaluationProtocol",
-    "ExpectedCongruence",
-    "Gamma",
-    "HilbertianEmbedding",
-    "Histogram",
-    "HurdleBinomial",
-    "HurdleDoublePoisson",
-    "HurdleNegativeBinomial",
-    "HurdlePoisson",
-    "Interpretation",
-    "InvalidInputError",
-    "Kernel",
-    "KernelDiagnostics",
-    "Laplace",
-    "Laplacian",
-    "Linear",
-    "LocalDistribution",
-    "LocalReading",
-    "LogNormal",
-    "Logistic",
-    "Matern",
-    "MaximumMeanDiscrepancy",
-    "Mixture",
-    "MixtureWasserstein",
-    "MultivariateNormal",
-    "NearlyConstantKernelWarning",
-    "NegativeBinomial",
-    "Normal",
-    "Nystrom",
-    "Poisson",
-    "Polynomial",
-    "PredictionKernel",
-    "ProtocolError",
-    "Quantiles",
-    "RejectionCurve",
-    "RepeatedResult",
-    "Samples",
-    "ScoreStatistics",
-    "Solution",
-    "Split",
-    "StudentT",
-    "TruncatedNormal",
-    "Uniform",
-    "VersionResult",
-    "Wasserstein",
-    "WeightedSamples",
-    "ZeroInflatedBinomial",
-    "ZeroInflatedDoublePoisson",
-    "ZeroInflatedNegativeBinomial",
-    "ZeroInflatedPoisson",
-    "absolute_error",
-    "benjamini_hochberg",
-    "calibration_test",
-    "chi_square",
-    "choose_solver",
-    "conditional_calibration_test",
-    "conditional_congruence_error",
-    "congruence_test",
-    "count_frequencies",
-    "cramer_von_mises",
-    "crps",
-    "dimension_gamma",
-    "downsampled_congruence",
-    "evaluate_protocol",
-    "expected_calibration_error",
-    "interpret_pit",
-    "interval_score",
-    "kernel_diagnostics",
-    "kolmogorov_smirnov",
-    "local_distribution",
-    "local_reading",
-    "maximum_conditional_mean_discrepancy",
-    "median_gamma",
-    "multiscale_rbf",
-    "negative_log_likelihood",
-    "output_kernel",
-    "pinball_score",
-    "pit_values",
-    "prepare",
-    "regression_metrics",
-    "rejection_curve",
-    "reliability_curve",
-    "scale_sensitivity",
-    "sharpness",
-    "squared_error",
-    "squared_kernel_calibration_error",
-    "unnormalized_calibration_mean_embedding",
-    "variance_gamma",
-]
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "congruence.kernels.bandwidths": "dimension_gamma median_gamma multiscale_rbf variance_gamma",
+            "congruence.kernels.calibration": (
+                "CountFrequencies chi_square count_frequencies cramer_von_mises expected_calibration_error "
+                "kolmogorov_smirnov pit_values regression_metrics reliability_curve"
+            ),
+            "congruence.kernels.conditional_calibration": "ConditionalCalibrationTest conditional_calibration_test",
+            "congruence.kernels.conditional_calibration.local_distribution": "LocalDistribution local_distribution",
+            "congruence.kernels.conditional_calibration.local_reading": "LocalReading local_reading",
+            "congruence.kernels.congruence.diagnostics": "KernelDiagnostics kernel_diagnostics",
+            "congruence.kernels.congruence.difference": "CongruenceDifference",
+            "congruence.kernels.congruence.discrepancy": "DiscrepancyResult maximum_conditional_mean_discrepancy",
+            "congruence.kernels.congruence.expected": "ExpectedCongruence",
+            "congruence.kernels.congruence.outcome": "CongruenceTest benjamini_hochberg",
+            "congruence.kernels.congruence.preparation": "conditional_congruence_error",
+            "congruence.kernels.congruence.result": "CongruenceResult",
+            "congruence.kernels.congruence.test": "congruence_test",
+            "congruence.kernels.distributions": (
+                "Beta Binomial CensoredNormal Deterministic Distribution DoublePoisson Gamma Histogram "
+                "HurdleBinomial HurdleDoublePoisson HurdleNegativeBinomial HurdlePoisson Laplace LogNormal Logistic "
+                "Mixture MultivariateNormal NegativeBinomial Normal Poisson Quantiles Samples StudentT "
+                "TruncatedNormal Uniform WeightedSamples ZeroInflatedBinomial ZeroInflatedDoublePoisson "
+                "ZeroInflatedNegativeBinomial ZeroInflatedPoisson"
+            ),
+            "congruence.kernels.errors": "BudgetError CongruenceError ConvergenceError InvalidInputError ProtocolError",
+            "congruence.kernels.gram.variation": "NearlyConstantKernelWarning",
+            "congruence.kernels.kernel_calibration": (
+                "CalibrationTest HilbertianEmbedding MaximumMeanDiscrepancy MixtureWasserstein PredictionKernel "
+                "Wasserstein calibration_test squared_kernel_calibration_error "
+                "unnormalized_calibration_mean_embedding"
+            ),
+            "congruence.kernels.kernel_functions": "Kernel Laplacian Linear Matern Polynomial RBF",
+            "congruence.kernels.pit_interpreter": "Interpretation interpret_pit",
+            "congruence.kernels.protocol.downsampling": "downsampled_congruence",
+            "congruence.kernels.protocol.evaluation": "evaluate_protocol",
+            "congruence.kernels.protocol.output_scales": "output_kernel scale_sensitivity",
+            "congruence.kernels.protocol.protocol": "Downsampling ECAI EXACT EvaluationProtocol PREPRINT",
+            "congruence.kernels.protocol.repeats": "RepeatedResult",
+            "congruence.kernels.rejection": "RejectionCurve rejection_curve",
+            "congruence.kernels.resampling.aggregation": "Estimate ScoreStatistics",
+            "congruence.kernels.scores": (
+                "absolute_error crps interval_score negative_log_likelihood pinball_score sharpness squared_error"
+            ),
+            "congruence.kernels.solvers": "Cholesky ConjugateGradient Nystrom Solution choose_solver",
+            "congruence.kernels.split": "Split VersionResult prepare",
+        },
+    )

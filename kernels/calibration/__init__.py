@@ -3,61 +3,50 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from congruence.kernels.calibration.decomposition import (
-        ScoreDecomposition,
-        crps_decomposition,
-        marginal_crps,
-        quantile_decomposition,
-    )
-    from congruence.kernels.calibration.frequencies import CountFrequencies, count_frequencies
-    from congruence.kernels.calibration.groups import (
-        GroupCalibration,
-        adversarial_group_calibration,
-        calibration_error,
-        miscalibration_area,
-        proportions,
-    )
-    from congruence.kernels.calibration.metrics import accuracy, check_score, mean_interval_score, regression_metrics
-    from congruence.kernels.calibration.pit import PitKind, pit_values
-    from congruence.kernels.calibration.regression import (
-        calibration_error_of_pit,
-        expected_calibration_error,
-        reliability_curve,
-    )
-    from congruence.kernels.calibration.uniformity import (
-        UniformityTest,
-        chi_square,
-        cramer_von_mises,
-        kolmogorov_smirnov,
-    )
+    from congruence.kernels.calibration.decomposition import ScoreDecomposition as ScoreDecomposition
+    from congruence.kernels.calibration.decomposition import crps_decomposition as crps_decomposition
+    from congruence.kernels.calibration.decomposition import marginal_crps as marginal_crps
+    from congruence.kernels.calibration.decomposition import quantile_decomposition as quantile_decomposition
+    from congruence.kernels.calibration.frequencies import CountFrequencies as CountFrequencies
+    from congruence.kernels.calibration.frequencies import count_frequencies as count_frequencies
+    from congruence.kernels.calibration.groups import GroupCalibration as GroupCalibration
+    from congruence.kernels.calibration.groups import adversarial_group_calibration as adversarial_group_calibration
+    from congruence.kernels.calibration.groups import calibration_error as calibration_error
+    from congruence.kernels.calibration.groups import miscalibration_area as miscalibration_area
+    from congruence.kernels.calibration.groups import proportions as proportions
+    from congruence.kernels.calibration.metrics import accuracy as accuracy
+    from congruence.kernels.calibration.metrics import check_score as check_score
+    from congruence.kernels.calibration.metrics import mean_interval_score as mean_interval_score
+    from congruence.kernels.calibration.metrics import regression_metrics as regression_metrics
+    from congruence.kernels.calibration.pit import PitKind as PitKind
+    from congruence.kernels.calibration.pit import pit_values as pit_values
+    from congruence.kernels.calibration.regression import calibration_error_of_pit as calibration_error_of_pit
+    from congruence.kernels.calibration.regression import expected_calibration_error as expected_calibration_error
+    from congruence.kernels.calibration.regression import reliability_curve as reliability_curve
+    from congruence.kernels.calibration.uniformity import UniformityTest as UniformityTest
+    from congruence.kernels.calibration.uniformity import chi_square as chi_square
+    from congruence.kernels.calibration.uniformity import cramer_von_mises as cramer_von_mises
+    from congruence.kernels.calibration.uniformity import kolmogorov_smirnov as kolmogorov_smirnov
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 
-    __getattr__, __dir__ = lazy_exports(__name__)
-
-__all__ = [
-    "CountFrequencies",
-    "GroupCalibration",
-    "PitKind",
-    "ScoreDecomposition",
-    "UniformityTest",
-    "accuracy",
-    "adversarial_group_calibration",
-    "calibration_error",
-    "calibration_error_of_pit",
-    "check_score",
-    "chi_square",
-    "count_frequencies",
-    "cramer_von_mises",
-    "crps_decomposition",
-    "expected_calibration_error",
-    "kolmogorov_smirnov",
-    "marginal_crps",
-    "mean_interval_score",
-    "miscalibration_area",
-    "pit_values",
-    "proportions",
-    "quantile_decomposition",
-    "regression_metrics",
-    "reliability_curve",
-]
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "congruence.kernels.calibration.decomposition": (
+                "ScoreDecomposition crps_decomposition marginal_crps quantile_decomposition"
+            ),
+            "congruence.kernels.calibration.frequencies": "CountFrequencies count_frequencies",
+            "congruence.kernels.calibration.groups": (
+                "GroupCalibration adversarial_group_calibration calibration_error miscalibration_area proportions"
+            ),
+            "congruence.kernels.calibration.metrics": "accuracy check_score mean_interval_score regression_metrics",
+            "congruence.kernels.calibration.pit": "PitKind pit_values",
+            "congruence.kernels.calibration.regression": (
+                "calibration_error_of_pit expected_calibration_error reliability_curve"
+            ),
+            "congruence.kernels.calibration.uniformity": (
+                "UniformityTest chi_square cramer_von_mises kolmogorov_smirnov"
+            ),
+        },
+    )

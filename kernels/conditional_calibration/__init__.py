@@ -3,23 +3,28 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from congruence.kernels.calibration.pit_scores import ORDERS
-    from congruence.kernels.conditional_calibration.effects import Effect
-    from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
-    from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
-    from congruence.kernels.conditional_calibration.settings import CalibrationSettings
-    from congruence.kernels.conditional_calibration.test import conditional_calibration_test
+    from congruence.kernels.calibration.pit_scores import ORDERS as ORDERS
+    from congruence.kernels.conditional_calibration.effects import Effect as Effect
+    from congruence.kernels.conditional_calibration.prepared import PreparedCalibration as PreparedCalibration
+    from congruence.kernels.conditional_calibration.prepared import prepare_calibration as prepare_calibration
+    from congruence.kernels.conditional_calibration.result import (
+        ConditionalCalibrationTest as ConditionalCalibrationTest,
+    )
+    from congruence.kernels.conditional_calibration.settings import CalibrationSettings as CalibrationSettings
+    from congruence.kernels.conditional_calibration.test import (
+        conditional_calibration_test as conditional_calibration_test,
+    )
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 
-    __getattr__, __dir__ = lazy_exports(__name__)
-
-__all__ = [
-    "ORDERS",
-    "CalibrationSettings",
-    "ConditionalCalibrationTest",
-    "Effect",
-    "PreparedCalibration",
-    "conditional_calibration_test",
-    "prepare_calibration",
-]
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "congruence.kernels.calibration.pit_scores": "ORDERS",
+            "congruence.kernels.conditional_calibration.effects": "Effect",
+            "congruence.kernels.conditional_calibration.prepared": "PreparedCalibration prepare_calibration",
+            "congruence.kernels.conditional_calibration.result": "ConditionalCalibrationTest",
+            "congruence.kernels.conditional_calibration.settings": "CalibrationSettings",
+            "congruence.kernels.conditional_calibration.test": "conditional_calibration_test",
+        },
+    )

@@ -3,53 +3,50 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from congruence.kernels.kernel_calibration.estimators import block_estimates as block_estimates
     from congruence.kernels.kernel_calibration.estimators import (
-        block_estimates,
-        squared_kernel_calibration_error,
-        unbiased_estimate,
-        unnormalized_calibration_mean_embedding,
-        weighted_estimate,
+        squared_kernel_calibration_error as squared_kernel_calibration_error,
     )
-    from congruence.kernels.kernel_calibration.hypothesis_tests import (
-        CalibrationTest,
-        asymptotic_test,
-        block_test,
-        calibration_test,
+    from congruence.kernels.kernel_calibration.estimators import unbiased_estimate as unbiased_estimate
+    from congruence.kernels.kernel_calibration.estimators import (
+        unnormalized_calibration_mean_embedding as unnormalized_calibration_mean_embedding,
     )
-    from congruence.kernels.kernel_calibration.mixture_kernel import MixtureWasserstein
-    from congruence.kernels.kernel_calibration.pairs import PairTerms, pair_terms
+    from congruence.kernels.kernel_calibration.estimators import weighted_estimate as weighted_estimate
+    from congruence.kernels.kernel_calibration.hypothesis_tests import CalibrationTest as CalibrationTest
+    from congruence.kernels.kernel_calibration.hypothesis_tests import asymptotic_test as asymptotic_test
+    from congruence.kernels.kernel_calibration.hypothesis_tests import block_test as block_test
+    from congruence.kernels.kernel_calibration.hypothesis_tests import calibration_test as calibration_test
+    from congruence.kernels.kernel_calibration.mixture_kernel import MixtureWasserstein as MixtureWasserstein
+    from congruence.kernels.kernel_calibration.pairs import PairTerms as PairTerms
+    from congruence.kernels.kernel_calibration.pairs import pair_terms as pair_terms
+    from congruence.kernels.kernel_calibration.prediction_kernels import HilbertianEmbedding as HilbertianEmbedding
     from congruence.kernels.kernel_calibration.prediction_kernels import (
-        HilbertianEmbedding,
-        MaximumMeanDiscrepancy,
-        PredictionKernel,
-        Wasserstein,
-        moment_embedding,
-        parameter_embedding,
+        MaximumMeanDiscrepancy as MaximumMeanDiscrepancy,
     )
-    from congruence.kernels.kernel_calibration.trust import Trust
+    from congruence.kernels.kernel_calibration.prediction_kernels import PredictionKernel as PredictionKernel
+    from congruence.kernels.kernel_calibration.prediction_kernels import Wasserstein as Wasserstein
+    from congruence.kernels.kernel_calibration.prediction_kernels import moment_embedding as moment_embedding
+    from congruence.kernels.kernel_calibration.prediction_kernels import parameter_embedding as parameter_embedding
+    from congruence.kernels.kernel_calibration.trust import Trust as Trust
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 
-    __getattr__, __dir__ = lazy_exports(__name__)
-
-__all__ = [
-    "CalibrationTest",
-    "HilbertianEmbedding",
-    "MaximumMeanDiscrepancy",
-    "MixtureWasserstein",
-    "PairTerms",
-    "PredictionKernel",
-    "Trust",
-    "Wasserstein",
-    "asymptotic_test",
-    "block_estimates",
-    "block_test",
-    "calibration_test",
-    "moment_embedding",
-    "pair_terms",
-    "parameter_embedding",
-    "squared_kernel_calibration_error",
-    "unbiased_estimate",
-    "unnormalized_calibration_mean_embedding",
-    "weighted_estimate",
-]
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "congruence.kernels.kernel_calibration.estimators": (
+                "block_estimates squared_kernel_calibration_error unbiased_estimate "
+                "unnormalized_calibration_mean_embedding weighted_estimate"
+            ),
+            "congruence.kernels.kernel_calibration.hypothesis_tests": (
+                "CalibrationTest asymptotic_test block_test calibration_test"
+            ),
+            "congruence.kernels.kernel_calibration.mixture_kernel": "MixtureWasserstein",
+            "congruence.kernels.kernel_calibration.pairs": "PairTerms pair_terms",
+            "congruence.kernels.kernel_calibration.prediction_kernels": (
+                "HilbertianEmbedding MaximumMeanDiscrepancy PredictionKernel Wasserstein moment_embedding "
+                "parameter_embedding"
+            ),
+            "congruence.kernels.kernel_calibration.trust": "Trust",
+        },
+    )

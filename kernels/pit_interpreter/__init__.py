@@ -3,11 +3,18 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from congruence.kernels.pit_interpreter.interpretation import Interpretation, interpret_pit
-    from congruence.kernels.pit_interpreter.verdict import Estimate, Finding, Verdict
+    from congruence.kernels.pit_interpreter.interpretation import Interpretation as Interpretation
+    from congruence.kernels.pit_interpreter.interpretation import interpret_pit as interpret_pit
+    from congruence.kernels.pit_interpreter.verdict import Estimate as Estimate
+    from congruence.kernels.pit_interpreter.verdict import Finding as Finding
+    from congruence.kernels.pit_interpreter.verdict import Verdict as Verdict
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 
-    __getattr__, __dir__ = lazy_exports(__name__)
-
-__all__ = ["Estimate", "Finding", "Interpretation", "Verdict", "interpret_pit"]
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "congruence.kernels.pit_interpreter.interpretation": "Interpretation interpret_pit",
+            "congruence.kernels.pit_interpreter.verdict": "Estimate Finding Verdict",
+        },
+    )

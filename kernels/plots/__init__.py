@@ -8,38 +8,39 @@ gives back what it drew on. ``axes.figure.savefig("picture.png")`` writes it. No
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from congruence.kernels.plots.along import congruence_along, predictions_along
-    from congruence.kernels.plots.by_slice import cce_by_slice
-    from congruence.kernels.plots.calibration import local_reliability, pit_histogram, reliability_diagram
-    from congruence.kernels.plots.errors import congruence_histogram, inputs_histogram
-    from congruence.kernels.plots.frequencies import rootogram
-    from congruence.kernels.plots.images import extremes
-    from congruence.kernels.plots.interpreted import pit_interpretation
-    from congruence.kernels.plots.maps import embedding_map, fault_map, order_maps
-    from congruence.kernels.plots.side_by_side import Measured, versions
-    from congruence.kernels.plots.withholding import rejection_curves, rejection_panel
+    from congruence.kernels.plots.along import congruence_along as congruence_along
+    from congruence.kernels.plots.along import predictions_along as predictions_along
+    from congruence.kernels.plots.by_slice import cce_by_slice as cce_by_slice
+    from congruence.kernels.plots.calibration import local_reliability as local_reliability
+    from congruence.kernels.plots.calibration import pit_histogram as pit_histogram
+    from congruence.kernels.plots.calibration import reliability_diagram as reliability_diagram
+    from congruence.kernels.plots.errors import congruence_histogram as congruence_histogram
+    from congruence.kernels.plots.errors import inputs_histogram as inputs_histogram
+    from congruence.kernels.plots.frequencies import rootogram as rootogram
+    from congruence.kernels.plots.images import extremes as extremes
+    from congruence.kernels.plots.interpreted import pit_interpretation as pit_interpretation
+    from congruence.kernels.plots.maps import embedding_map as embedding_map
+    from congruence.kernels.plots.maps import fault_map as fault_map
+    from congruence.kernels.plots.maps import order_maps as order_maps
+    from congruence.kernels.plots.side_by_side import Measured as Measured
+    from congruence.kernels.plots.side_by_side import versions as versions
+    from congruence.kernels.plots.withholding import rejection_curves as rejection_curves
+    from congruence.kernels.plots.withholding import rejection_panel as rejection_panel
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 
-    __getattr__, __dir__ = lazy_exports(__name__)
-
-__all__ = [
-    "Measured",
-    "cce_by_slice",
-    "congruence_along",
-    "congruence_histogram",
-    "embedding_map",
-    "extremes",
-    "fault_map",
-    "inputs_histogram",
-    "local_reliability",
-    "order_maps",
-    "pit_histogram",
-    "pit_interpretation",
-    "predictions_along",
-    "rejection_curves",
-    "rejection_panel",
-    "reliability_diagram",
-    "rootogram",
-    "versions",
-]
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "congruence.kernels.plots.along": "congruence_along predictions_along",
+            "congruence.kernels.plots.by_slice": "cce_by_slice",
+            "congruence.kernels.plots.calibration": "local_reliability pit_histogram reliability_diagram",
+            "congruence.kernels.plots.errors": "congruence_histogram inputs_histogram",
+            "congruence.kernels.plots.frequencies": "rootogram",
+            "congruence.kernels.plots.images": "extremes",
+            "congruence.kernels.plots.interpreted": "pit_interpretation",
+            "congruence.kernels.plots.maps": "embedding_map fault_map order_maps",
+            "congruence.kernels.plots.side_by_side": "Measured versions",
+            "congruence.kernels.plots.withholding": "rejection_curves rejection_panel",
+        },
+    )

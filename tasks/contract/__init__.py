@@ -3,27 +3,28 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from congruence.tasks.contract.check import ContractReport, check_contract
-    from congruence.tasks.contract.errors import ContractError
-    from congruence.tasks.contract.log import log_predictive_model
-    from congruence.tasks.contract.model import METADATA_KEY, PredictiveModel, load_predictive_model
-    from congruence.tasks.contract.reading import describe_distribution, distribution_columns, read_distribution
-    from congruence.tasks.contract.settings import PredictionSettings
+    from congruence.tasks.contract.check import ContractReport as ContractReport
+    from congruence.tasks.contract.check import check_contract as check_contract
+    from congruence.tasks.contract.errors import ContractError as ContractError
+    from congruence.tasks.contract.log import log_predictive_model as log_predictive_model
+    from congruence.tasks.contract.model import METADATA_KEY as METADATA_KEY
+    from congruence.tasks.contract.model import PredictiveModel as PredictiveModel
+    from congruence.tasks.contract.model import load_predictive_model as load_predictive_model
+    from congruence.tasks.contract.reading import describe_distribution as describe_distribution
+    from congruence.tasks.contract.reading import distribution_columns as distribution_columns
+    from congruence.tasks.contract.reading import read_distribution as read_distribution
+    from congruence.tasks.contract.settings import PredictionSettings as PredictionSettings
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 
-    __getattr__, __dir__ = lazy_exports(__name__)
-
-__all__ = [
-    "METADATA_KEY",
-    "ContractError",
-    "ContractReport",
-    "PredictionSettings",
-    "PredictiveModel",
-    "check_contract",
-    "describe_distribution",
-    "distribution_columns",
-    "load_predictive_model",
-    "log_predictive_model",
-    "read_distribution",
-]
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "congruence.tasks.contract.check": "ContractReport check_contract",
+            "congruence.tasks.contract.errors": "ContractError",
+            "congruence.tasks.contract.log": "log_predictive_model",
+            "congruence.tasks.contract.model": "METADATA_KEY PredictiveModel load_predictive_model",
+            "congruence.tasks.contract.reading": "describe_distribution distribution_columns read_distribution",
+            "congruence.tasks.contract.settings": "PredictionSettings",
+        },
+    )

@@ -3,26 +3,27 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from congruence.tasks.data.errors import SplitError
-    from congruence.tasks.data.index import check_files, describe_file, index_file, source_files
-    from congruence.tasks.data.measurable import require_measurable
-    from congruence.tasks.data.opening import open_split
-    from congruence.tasks.data.settings import SplitSettings
-    from congruence.tasks.data.split import Shard, Split
+    from congruence.tasks.data.errors import SplitError as SplitError
+    from congruence.tasks.data.index import check_files as check_files
+    from congruence.tasks.data.index import describe_file as describe_file
+    from congruence.tasks.data.index import index_file as index_file
+    from congruence.tasks.data.index import source_files as source_files
+    from congruence.tasks.data.measurable import require_measurable as require_measurable
+    from congruence.tasks.data.opening import open_split as open_split
+    from congruence.tasks.data.settings import SplitSettings as SplitSettings
+    from congruence.tasks.data.split import Shard as Shard
+    from congruence.tasks.data.split import Split as Split
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 
-    __getattr__, __dir__ = lazy_exports(__name__)
-
-__all__ = [
-    "Shard",
-    "Split",
-    "SplitError",
-    "SplitSettings",
-    "check_files",
-    "describe_file",
-    "index_file",
-    "open_split",
-    "require_measurable",
-    "source_files",
-]
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "congruence.tasks.data.errors": "SplitError",
+            "congruence.tasks.data.index": "check_files describe_file index_file source_files",
+            "congruence.tasks.data.measurable": "require_measurable",
+            "congruence.tasks.data.opening": "open_split",
+            "congruence.tasks.data.settings": "SplitSettings",
+            "congruence.tasks.data.split": "Shard Split",
+        },
+    )

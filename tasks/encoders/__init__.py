@@ -3,14 +3,21 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from congruence.tasks.encoders.base import Encoder
-    from congruence.tasks.encoders.errors import InvalidRow
-    from congruence.tasks.encoders.loading import load_encoder
-    from congruence.tasks.encoders.moments import standardisation
-    from congruence.tasks.encoders.settings import EncoderSettings
+    from congruence.tasks.encoders.base import Encoder as Encoder
+    from congruence.tasks.encoders.errors import InvalidRow as InvalidRow
+    from congruence.tasks.encoders.loading import load_encoder as load_encoder
+    from congruence.tasks.encoders.moments import standardisation as standardisation
+    from congruence.tasks.encoders.settings import EncoderSettings as EncoderSettings
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 
-    __getattr__, __dir__ = lazy_exports(__name__)
-
-__all__ = ["Encoder", "EncoderSettings", "InvalidRow", "load_encoder", "standardisation"]
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "congruence.tasks.encoders.base": "Encoder",
+            "congruence.tasks.encoders.errors": "InvalidRow",
+            "congruence.tasks.encoders.loading": "load_encoder",
+            "congruence.tasks.encoders.moments": "standardisation",
+            "congruence.tasks.encoders.settings": "EncoderSettings",
+        },
+    )
