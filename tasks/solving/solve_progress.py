@@ -10,24 +10,24 @@ from congruence.kernels.steps import step
 
 PERCENT = 100
 
-# Seconds of two workers for five count models at 100,000 rows (tests/benchmarks/straight_way.md): the first of a pass
-# over the inputs, the second of one version in a pass over all.
+# Seconds of CPU of 20,000 rows and five count models (tests/benchmarks/straight_way.md): what a pass takes whatever the
+# versions, and of each of them.
 _SOLVE = {
-    "look": (0.0, 0.15),
-    "sample": (0.1, 0.0),
-    "inputs": (0.5, 0.0),
-    "right-hand sides": (0.5, 1.0),
-    "scores": (1.0, 2.0),
-    "influence": (0.5, 0.3),
+    "look": (0.0, 0.06),
+    "sample": (0.04, 0.0),
+    "inputs": (0.1, 0.0),
+    "right-hand sides": (0.1, 0.4),
+    "scores": (0.2, 0.7),
+    "influence": (0.1, 0.2),
 }
 _CALIBRATION = {
-    "calibration sample": (0.1, 0.0),
-    "calibration bases": (3.0, 0.0),
-    "calibration quantiles": (0.0, 0.3),
-    "calibration scores": (1.0, 0.6),
-    "calibration reading": (1.0, 0.6),
+    "calibration sample": (0.03, 0.0),
+    "calibration bases": (0.5, 0.0),
+    "calibration quantiles": (0.0, 0.05),
+    "calibration scores": (0.2, 0.65),
+    "calibration reading": (0.2, 0.55),
 }
-_OTHER = 0.2  # of a pass that not every solve has, and of one version in it
+_OTHER = 0.05  # of a pass that not every solve has, and of one version in it
 
 
 class SolveProgress:
