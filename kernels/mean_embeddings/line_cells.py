@@ -141,8 +141,6 @@ class BrokenCells:
         missed = np.bincount(owner, np.einsum("ij,ij,ij->i", apart, apart, weights), len(pairs)) * widths
         return cls(rows, cell, rule.of_coefficients(coefficients), missed)
 
-    def largest(self, cells: int) -> Array:
-        """The largest ``missed`` of each cell, (cells,)."""
-        found = np.zeros(cells)
-        np.maximum.at(found, self.cells, self.missed)
-        return found
+    def by_cell(self, cells: int) -> Array:
+        """What all laws missed in each cell, (cells,)."""
+        return np.bincount(self.cells, self.missed, cells)

@@ -33,8 +33,8 @@ _MOST_CELLS = 1500
 _TAIL = 1e-12
 _TOLERANCE, _WORST = 1e-11, 1e-9
 _MOVED, _MOST_MOVED = 1e-10, 3e-7
-"""How far, squared, a law that breaks within cells may be moved: wanted, and at most. Only pairs of rows that share
-such a cell see it, by either sign: a mean over all pairs moves by some .02 of it."""
+"""How far, squared, laws that break within cells may be moved in the mean: wanted, and at most. Only pairs of rows that
+share such a cell see it, by either sign: a mean over all pairs moves by some .02 of it."""
 _FOR_SMOOTH = 150  # cells, that breaks leave to what bends smoothly
 _ROWS = 48  # that cells are made for before all rows are looked at
 _ROUNDS, _LOOKS = 80, 8
@@ -133,9 +133,9 @@ def line_means(
         rows = rows[np.argsort(-wrong[rows])][:_ROWS]
     if np.max(wrong) > _WORST:
         return None
-    if np.max(means.moved) > _MOVED:
+    if np.mean(means.moved) > _MOVED:
         means, _ = _all_rows(predictive, terms, _halved_at_breaks(predictive, terms, cells, most))
-    return means if np.max(means.moved) <= _MOST_MOVED else None
+    return means if np.mean(means.moved) <= _MOST_MOVED else None
 
 
 def _most_cells(n: int, terms: tuple[HalfIntegerKernel, ...]) -> int:
@@ -158,23 +158,24 @@ def _refined(law: Distribution, terms: tuple[HalfIntegerKernel, ...], cells: Cel
 def _halved_at_breaks(law: Distribution, terms: tuple[HalfIntegerKernel, ...], cells: Cells, most: int) -> Cells:
     """Cells within which laws break halved, as far as there is room: those first that move a law the most."""
     for _ in range(_ROUNDS):
-        moved = cells.wide * _energy(terms, cells) * _most_missed(law, cells)
-        far = np.flatnonzero(moved > max(_MOVED, np.max(moved) / 8.0))
+        moved = cells.wide * _energy(terms, cells) * _missed(law, cells)
+        far = np.flatnonzero(moved > np.max(moved) / 8.0)
         far = far[np.argsort(-moved[far])][: max(0, most - len(cells.edges))]
-        if len(far) == 0:
+        if np.sum(moved) <= _MOVED or len(far) == 0:
             break
         cells = cells.halved(far)
     return cells
 
 
-def _most_missed(law: Distribution, cells: Cells) -> Array:
-    """The largest integral of (F - F~)^2 of any row, (cells,)."""
+def _missed(law: Distribution, cells: Cells) -> Array:
+    """The mean over rows of the integral of (F - F~)^2, (cells,)."""
 
     def missed(start: int) -> Array:
-        return BrokenCells.of(law[start : start + _BREAKING], cells).largest(len(cells.edges) - 1)
+        return BrokenCells.of(law[start : start + _BREAKING], cells).by_cell(len(cells.edges) - 1)
 
     starts = range(0, len(law), _BREAKING)
-    return np.asarray(np.max(map_on_threads(missed, starts, min(len(starts), available_threads())), axis=0))
+    parts = map_on_threads(missed, starts, min(len(starts), available_threads()))
+    return np.asarray(np.sum(parts, axis=0) / len(law))
 
 
 def _energy(terms: tuple[HalfIntegerKernel, ...], cells: Cells) -> Array:

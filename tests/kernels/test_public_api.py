@@ -18,8 +18,14 @@ PLAIN = (bool, int, float, str, type(None))
 
 
 def api() -> str:
-    lines = [line for place in PLACES for name in importlib.import_module(place).__all__ for line in told(place, name)]
+    lines = [line for place in PLACES for name in names(place) for line in told(place, name)]
     return "\n".join(lines) + "\n"
+
+
+def names(place: str) -> list[str]:
+    """Constants, then classes, then functions."""
+    exported = importlib.import_module(place).__all__
+    return sorted(exported, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
 
 
 def told(place: str, name: str) -> Iterator[str]:
