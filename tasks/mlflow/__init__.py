@@ -3,60 +3,6 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-<<<<<<< HEAD
-    from congruence.tasks.mlflow.baselines import IN_USE, baseline_version, gate_baseline
-    from congruence.tasks.mlflow.comparisons import log_comparison
-    from congruence.tasks.mlflow.conditions import Conditions
-    from congruence.tasks.mlflow.connection import TrackingError
-    from congruence.tasks.mlflow.evaluations import log_evaluation, write_artifacts
-    from congruence.tasks.mlflow.gates import log_decision
-    from congruence.tasks.mlflow.identity import EvaluationIdentity, find_evaluation
-    from congruence.tasks.mlflow.links import place_of, run_link, web_page
-    from congruence.tasks.mlflow.reading import logged_metrics, logged_versions, read_scores, read_version
-    from congruence.tasks.mlflow.reliability import log_reliability
-    from congruence.tasks.mlflow.runs import fail_run, open_run
-    from congruence.tasks.mlflow.selecting import comparable_versions
-    from congruence.tasks.mlflow.settings import TrackingSettings
-    from congruence.tasks.mlflow.version_tags import Failure, alias_holder, log_failure, read_failure, set_alias
-    from congruence.tasks.runtime.masking import mask_secrets, mask_text
-else:
-    from congruence.kernels.lazy_exports import lazy_exports
-
-    __getattr__, __dir__ = lazy_exports(__name__)
-
-__all__ = [
-    "IN_USE",
-    "Conditions",
-    "EvaluationIdentity",
-    "Failure",
-    "TrackingError",
-    "TrackingSettings",
-    "alias_holder",
-    "baseline_version",
-    "comparable_versions",
-    "fail_run",
-    "find_evaluation",
-    "gate_baseline",
-    "log_comparison",
-    "log_decision",
-    "log_evaluation",
-    "log_failure",
-    "log_reliability",
-    "logged_metrics",
-    "logged_versions",
-    "mask_secrets",
-    "mask_text",
-    "open_run",
-    "place_of",
-    "read_failure",
-    "read_scores",
-    "read_version",
-    "run_link",
-    "set_alias",
-    "web_page",
-    "write_artifacts",
-]
-=======
     from congruence.tasks.mlflow.baselines import IN_USE as IN_USE
     from congruence.tasks.mlflow.baselines import baseline_version as baseline_version
     from congruence.tasks.mlflow.baselines import gate_baseline as gate_baseline
@@ -68,8 +14,6 @@ __all__ = [
     from congruence.tasks.mlflow.gates import log_decision as log_decision
     from congruence.tasks.mlflow.identity import EvaluationIdentity as EvaluationIdentity
     from congruence.tasks.mlflow.identity import find_evaluation as find_evaluation
-    from congruence.tasks.mlflow.links import compare_runs_link as compare_runs_link
-    from congruence.tasks.mlflow.links import compare_versions_link as compare_versions_link
     from congruence.tasks.mlflow.links import place_of as place_of
     from congruence.tasks.mlflow.links import run_link as run_link
     from congruence.tasks.mlflow.links import web_page as web_page
@@ -81,7 +25,6 @@ __all__ = [
     from congruence.tasks.mlflow.runs import fail_run as fail_run
     from congruence.tasks.mlflow.runs import open_run as open_run
     from congruence.tasks.mlflow.selecting import comparable_versions as comparable_versions
-    from congruence.tasks.mlflow.selecting import finished_identities as finished_identities
     from congruence.tasks.mlflow.settings import TrackingSettings as TrackingSettings
     from congruence.tasks.mlflow.version_tags import Failure as Failure
     from congruence.tasks.mlflow.version_tags import alias_holder as alias_holder
@@ -103,14 +46,13 @@ else:
             "congruence.tasks.mlflow.evaluations": "log_evaluation write_artifacts",
             "congruence.tasks.mlflow.gates": "log_decision",
             "congruence.tasks.mlflow.identity": "EvaluationIdentity find_evaluation",
-            "congruence.tasks.mlflow.links": "compare_runs_link compare_versions_link place_of run_link web_page",
+            "congruence.tasks.mlflow.links": "place_of run_link web_page",
             "congruence.tasks.mlflow.reading": "logged_metrics logged_versions read_scores read_version",
             "congruence.tasks.mlflow.reliability": "log_reliability",
             "congruence.tasks.mlflow.runs": "fail_run open_run",
-            "congruence.tasks.mlflow.selecting": "comparable_versions finished_identities",
+            "congruence.tasks.mlflow.selecting": "comparable_versions",
             "congruence.tasks.mlflow.settings": "TrackingSettings",
             "congruence.tasks.mlflow.version_tags": "Failure alias_holder log_failure read_failure set_alias",
             "congruence.tasks.runtime.masking": "mask_secrets mask_text",
         },
     )
->>>>>>> f700f6b (Exports by a plain table: no package reads its own source)
