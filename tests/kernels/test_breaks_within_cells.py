@@ -59,7 +59,7 @@ def test_the_kernel_calibration_error_is_the_double_sum(name, n, kernel):
     y, law, ends, levels = piecewise_uniform(name, n)
     kernel = KERNELS[kernel]
     line, _rows, moved = line_product(y, law, without_kinks(kernel)[1])
-    assert len(line.cells.edges) < np.unique(ends).size / 2  # the breaks lie within cells
+    assert len(line.cells.edges) < np.unique(ends).size  # the breaks lie within cells
     assert 0.0 < np.mean(moved) < 3e-7
     exact = exact_products(y, ends, levels, kernel)
     (coordinates,) = Wasserstein().coordinates([law], kernel)
