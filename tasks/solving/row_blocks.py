@@ -111,7 +111,8 @@ def measure_blocks(
     _require_served(protocol)
     accuracy = accuracy or BlockAccuracy()
     tested = "congruence_test" in requested_metrics(settings.metrics)
-    with SolveProgress.of(len(versions), calibrated=calibrated) as progress:
+    counts = sum(blocks.predictive(0, version).is_discrete for version in versions)
+    with SolveProgress.of(len(versions) - counts, counts, calibrated=calibrated) as progress:
         run = PassesOnCluster(client, blocks, progress)
         split = BlockSplit(run, protocol, settings.seed)
         split.look_at(versions)

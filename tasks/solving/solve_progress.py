@@ -10,41 +10,48 @@ from congruence.kernels.steps import step
 
 PERCENT = 100
 
-# Seconds of CPU of 20,000 rows and five count models (tests/benchmarks/straight_way.md): what a pass takes whatever the
-# versions, and of each of them.
+# Microseconds a row, as measured (tests/benchmarks/straight_way.md): what a pass takes whatever the versions, of each
+# version that is continuous, and of each of counts.
 _SOLVE = {
-    "look": (0.0, 0.06),
-    "sample": (0.04, 0.0),
-    "inputs": (0.1, 0.0),
-    "right-hand sides": (0.1, 0.4),
-    "scores": (0.2, 0.7),
-    "influence": (0.1, 0.2),
+    "look": (0.0, 1.0, 3.0),
+    "sample": (1.0, 0.0, 0.0),
+    "inputs": (9.0, 0.0, 0.0),
+    "right-hand sides": (0.0, 17.0, 20.0),
+    "scores": (0.0, 15.0, 36.0),
+    "influence": (0.0, 10.0, 11.0),
 }
 _CALIBRATION = {
-    "calibration sample": (0.03, 0.0),
-    "calibration bases": (0.5, 0.0),
-    "calibration quantiles": (0.0, 0.05),
-    "calibration scores": (0.2, 0.65),
-    "calibration reading": (0.2, 0.55),
+    "calibration sample": (1.0, 0.0, 0.0),
+    "calibration bases": (20.0, 0.0, 0.0),
+    "calibration quantiles": (0.0, 0.5, 2.5),
+    "calibration scores": (0.0, 8.0, 34.0),
+    "calibration reading": (0.0, 8.0, 30.0),
 }
-_OTHER = 0.05  # of a pass that not every solve has, and of one version in it
+_OTHER = (1.0, 1.0, 1.0)
 
 
 class SolveProgress:
-    """The share of a solve that is done; passes that nobody foresaw are added when they begin."""
+    """The share of a solve that is done; passes that nobody foresaw are added when they begin.
 
-    def __init__(self, advance: Callable[[int], None], versions: int, *, calibrated: bool) -> None:
-        self._advance, self._versions, self._lock = advance, versions, Lock()
-        known = _SOLVE | (_CALIBRATION if calibrated else {})
-        self._ahead = {name: self._weight(*weights) for name, weights in known.items()}
+    Args:
+        advance: takes the percent just done.
+        continuous, counts: how many versions of each kind.
+        calibrated: whether calibration given the input is measured, too.
+    """
+
+    def __init__(
+        self, advance: Callable[[int], None], continuous: int, counts: int = 0, *, calibrated: bool = False
+    ) -> None:
+        self._advance, self._kinds, self._lock = advance, (1, continuous, counts), Lock()
+        self._ahead = {name: self._weight(name) for name in (_SOLVE | _CALIBRATION if calibrated else _SOLVE)}
         self._total, self._done, self._said = sum(self._ahead.values()), 0.0, 0
 
     @classmethod
     @contextmanager
-    def of(cls, versions: int, *, calibrated: bool) -> Iterator[SolveProgress]:
+    def of(cls, continuous: int, counts: int, *, calibrated: bool) -> Iterator[SolveProgress]:
         """Said step by step (``kernels.steps``) while inside."""
         with step("solve", PERCENT, "percent") as advance:
-            progress = cls(advance, versions, calibrated=calibrated)
+            progress = cls(advance, continuous, counts, calibrated=calibrated)
             yield progress
             progress._say(PERCENT)
 
@@ -53,7 +60,7 @@ class SolveProgress:
         with self._lock:
             weight = self._ahead.pop(name, None)
             if weight is None:  # of a further try, or of a kind that few solves have
-                weight = self._weight(*(_SOLVE | _CALIBRATION).get(name, (_OTHER, _OTHER)))
+                weight = self._weight(name)
                 self._total += weight
 
         def ended() -> None:
@@ -63,8 +70,9 @@ class SolveProgress:
 
         return ended
 
-    def _weight(self, of_inputs: float, of_a_version: float) -> float:
-        return of_inputs + of_a_version * self._versions
+    def _weight(self, name: str) -> float:
+        weights = (_SOLVE | _CALIBRATION).get(name, _OTHER)
+        return sum(weight * count for weight, count in zip(weights, self._kinds, strict=True))
 
     def _say(self, percent: int) -> None:
         """Never less than before: where passes were added, it waits."""
