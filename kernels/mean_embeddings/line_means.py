@@ -39,7 +39,7 @@ _FOR_SMOOTH = 150  # cells, that breaks leave to what bends smoothly
 _ROWS = 48  # that cells are made for before all rows are looked at
 _ROUNDS, _LOOKS = 80, 8
 _BREAKING = 1024  # rows whose breaks are looked at together
-_MOST_ENTRIES = 50_000_000  # 400 MB
+_MOST_ENTRIES = 100_000_000  # 800 MB: features of so many rows take as much
 _CHUNK_ENTRIES = 2_000_000
 _PIECES = np.array([0.0, 2.0, 4.0, 8.0, 16.0, 48.0])  # of exp(-x), beyond which nothing is left
 
@@ -106,7 +106,7 @@ def line_means(
 ) -> LineMeans | None:
     """The means under the sum of ``terms``, with nodes at least from ``low`` to ``high``.
 
-    None where they would take more than 1,500 cells or 400 MB, where a distribution function jumps at places that the
+    None where they would take more than 1,500 cells or 800 MB, where a distribution function jumps at places that the
     law does not name, and where laws that break at too many places would be moved too far.
     """
     ends = predictive.interval(_TAIL)
