@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +26,9 @@ def main() -> None:
             "installed; run: pip install 'congruence[pipeline]' (congruence.kernels works without)"
         )
     keep_bytecode()
+    # What is loaded stays: looking through it again and again, and at the end, is a fifth of a short command.
+    gc.set_threshold(50_000)
+    atexit.register(gc.disable)
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
     if command is not None and command not in _OUTLIVED and "--help" not in sys.argv:
         run_under_parent(_mark_as_ended, _SERVERS.get(command, RESUME))

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from congruence.flows.evaluation.keys import encoder_protocol, evaluation_identity
 from congruence.flows.evaluation.results import VersionOutcome
 from congruence.flows.evaluation.splits import open_planned, with_fitted_encoder
-from congruence.flows.evaluation.tracking import use_tracking
+from congruence.flows.evaluation.tracking import for_workers, use_tracking
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.data import Split
 from congruence.tasks.encoders.identity import encoder_identity
 from congruence.tasks.mlflow.connection import persist
 from congruence.tasks.mlflow.finished import FinishedEvaluation, finished_evaluations
-from congruence.tasks.models.registry import ModelVersion, select
+from congruence.tasks.models.registry import ModelVersion, RegistryError, select
 from congruence.tasks.recalibration.rows import FITTED_ON, has_seen
 from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.runtime.mlflow_database import database_file
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 
@@ -37,6 +39,17 @@ def asked_versions(settings: EvaluationSettings) -> list[ModelVersion]:
     return list({version.uri: version for version in versions}.values())
 
 
+def _require_registry(settings: EvaluationSettings) -> None:
+    """Refuse models of a database on this machine that is not there: MLflow would make it first, and then say so."""
+    uri = str(for_workers(settings).tracking.uri)
+    file = database_file(os.environ.get("MLFLOW_REGISTRY_URI", uri))
+    if settings.models and file is not None and not file.exists():
+        raise RegistryError(
+            f"{settings.models[0]}: not in the registry {uri}, which is not there yet; registered models: none; set "
+            "tracking.uri or MLFLOW_TRACKING_URI to another server"
+        )
+
+
 def find_all(settings: EvaluationSettings) -> list[VersionOutcome] | None:
     """The outcomes of an evaluation of which nothing is left to do; None where something is.
 
@@ -49,6 +62,7 @@ def find_all(settings: EvaluationSettings) -> list[VersionOutcome] | None:
         TrackingError: MLflow does not answer.
         CongruenceError: a split or an encoder that cannot be opened.
     """
+    _require_registry(settings)
     use_tracking(settings)
     versions = asked_versions(settings)
     finished = {split.name: finished_evaluations(split.name, settings.tracking) for split in settings.splits}

@@ -39,6 +39,7 @@ def test_a_version_that_does_not_exist_is_said_once_and_before_a_server_is_loade
     status, loaded, said = run("evaluate", str(write_file(tmp_path)), "--home", str(tmp_path / "home"))
     assert status == 2
     assert said.count("models:/none/1: not in the registry") == 1
+    assert not (tmp_path / "home" / "mlflow.db").exists()
     assert "Traceback" not in said
     assert not loaded & {*SERVERS}
 
