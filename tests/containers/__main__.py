@@ -53,15 +53,15 @@ class Record:
     def step(self, name: str, *, must: bool = False) -> Iterator[Callable[[Any], None]]:
         """Time a step and print its line; what it gives ``say`` stands beside. The end, where one that must fails."""
         said: list[str] = []
-        began = time.monotonic()
+        began, failed = time.monotonic(), self.failed
         try:
             yield lambda what: said.append(str(what))
         except (AssertionError, RuntimeError, TimeoutError, subprocess.TimeoutExpired) as error:
             self.failed += 1
             said.append(f"**failed**: {error}")
-            if must:
-                raise
         print(f"| {name} | {time.monotonic() - began:.0f} | {'; '.join(said) or 'well'} |", flush=True)
+        if must and self.failed > failed:
+            sys.exit(1)
 
 
 def prepare(tree: Path) -> None:
