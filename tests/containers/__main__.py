@@ -29,7 +29,7 @@ import evaluations
 import kills
 import pods
 import safety
-from client import Client
+from client import AnswerError, Client
 from deployment import Deployment
 from engine import OWN, Engine, NotHereError, find_engine, scratch
 from images import Bases, bases, build, export
@@ -56,7 +56,7 @@ class Record:
         began, failed = time.monotonic(), self.failed
         try:
             yield lambda what: said.append(str(what))
-        except (AssertionError, RuntimeError, TimeoutError, subprocess.TimeoutExpired) as error:
+        except (AnswerError, AssertionError, RuntimeError, TimeoutError, subprocess.TimeoutExpired) as error:
             self.failed += 1
             said.append(f"**failed**: {error}")
         print(f"| {name} | {time.monotonic() - began:.0f} | {'; '.join(said) or 'well'} |", flush=True)
