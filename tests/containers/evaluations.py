@@ -50,7 +50,7 @@ def _schedule(deployment: Deployment, cron: str) -> None:
 
 def set_webhook(deployment: Deployment, client: Client) -> None:
     """MLflow's webhook, by the service of the profile `setup`."""
-    deployment.compose("run", "--rm", "--no-deps", "webhook")
+    deployment.compose("--profile", "setup", "run", "--rm", "--no-deps", "webhook")
     time.sleep(65)  # each process of MLflow's server reads its list of webhooks once a minute
 
 
