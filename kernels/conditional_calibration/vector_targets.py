@@ -26,7 +26,7 @@ from congruence.kernels.conditional_calibration.own_basis import OWN, OwnColumns
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.congruence.null_draws import MAX_DIRECTIONS, null_draws
-from congruence.kernels.dependence.blocks import DependentBlocks, enlargement
+from congruence.kernels.dependence.blocks import DependentBlocks, enlargements
 from congruence.kernels.distributions import Distribution, MultivariateNormal, Samples
 from congruence.kernels.kernel_functions import RBF
 from congruence.kernels.scores import matched_targets
@@ -169,14 +169,15 @@ def _evidence(
     n, q = whitened.z.shape
     delta = null_draws(whitened.z, whitened.predictive, RBF(0.5 / (q * scale**2)))
     observed = delta.observed()[:, None]
+    apart = observed if blocks is None else observed * enlargements(blocks.sums(observed[:, 0]))
     # Blocks of draws of equal size at every scale: a draw is then the same targets at all of them.
     per_block = int(np.clip(BLOCK_BYTES // (4 * n * MAX_DIRECTIONS), 1, 64))
 
     def drawn(start: int) -> list[Array]:
         count = min(per_block, draws - start)
         if blocks is not None:
-            signs = enlargement(blocks.count) * blocks.signs(count, seed, start)
-            return _energies(bases, observed * signs[blocks.labels][:, :, None])
+            signs = blocks.signs(count, seed, start)[blocks.labels]
+            return _energies(bases, signs[:, :, None] * apart)
         return _energies(bases, delta.draw(count, stream(seed, "null vector targets", start)))
 
     parts = [
