@@ -70,13 +70,13 @@ class JumpScores:
         return cls(mean_scores(*predictive.pit_range(y)), predictive)
 
     @cached_property
-    def jumps(self) -> tuple[Array, Array]:
-        """F_i at successive counts between the tails, (n, K), and the scores of the jumps that end there, (n, K, 4)."""
+    def ends(self) -> Array:
+        """F_i at successive counts between the tails, (n, K)."""
         law, (first, width) = self.predictive, _table(self.predictive)
         counts = first[:, None] + np.arange(width)
         ends = np.array(law.cumulative(counts) if isinstance(law, Count) else law.cdf(counts))
         ends[:, -1] = 1.0
-        return ends, mean_scores(_starts(ends), ends)
+        return ends
 
     @cached_property
     def variance(self) -> Array:
@@ -84,19 +84,24 @@ class JumpScores:
         if len(self) > _READ_AT_ONCE:
             parts = (slice(start, start + _READ_AT_ONCE) for start in range(0, len(self), _READ_AT_ONCE))
             return np.concatenate([JumpScores(self.values[rows], self.predictive[rows]).variance for rows in parts])
-        ends, scores = self.jumps
-        return np.asarray(np.einsum("nk,nkj->nj", ends - _starts(ends), scores**2))
+        starts, ends = _starts(self.ends), self.ends
+        return np.asarray(np.einsum("nk,nkj->nj", ends - starts, mean_scores(starts, ends) ** 2))
 
     def pool(self, first: int, seed: int) -> Array:
         """The score of each row, which begin at position ``first`` of the split, and 15 drawn ones, (n, 16, 4)."""
-        ends, scores = self.jumps
+        ends = self.ends
         (n, width), size = ends.shape, 2**POOL_BITS
         rng = positioned_stream(seed, "pools of count scores", first * (size // _WORDS_PER_COUNTER))
         u = rng.random((n, size))[:, 1:]
         # One search for all rows: those of row i lie between i and i + 1.
         flat, row = ends + np.arange(n)[:, None], np.arange(n)[:, None]
         place = np.searchsorted(flat.ravel(), (u + row).ravel(), side="left").reshape(u.shape)
-        drawn = scores.reshape(n * width, len(ORDERS))[np.clip(place, row * width, row * width + width - 1)]
+        place = np.clip(place, row * width, row * width + width - 1)
+        starts = _starts(ends)
+        if width <= size:  # few counts: each is scored once, whatever is drawn
+            drawn = mean_scores(starts, ends).reshape(n * width, len(ORDERS))[place]
+        else:
+            drawn = mean_scores(starts.ravel()[place], ends.ravel()[place])
         return np.concatenate([self.values[:, None], drawn], axis=1, dtype=np.float32)
 
     def __len__(self) -> int:

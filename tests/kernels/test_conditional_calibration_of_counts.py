@@ -25,16 +25,17 @@ def test_mean_scores_are_integrals_over_the_jump() -> None:
 def test_they_have_mean_zero_and_the_stated_variance(law: Poisson) -> None:
     counts = JumpScores.of(np.zeros(3), law)
     assert counts is not None
-    ends, scores = counts.jumps
-    chance = np.diff(np.concatenate([np.zeros((3, 1)), ends], axis=1), axis=1)
+    starts = np.concatenate([np.zeros((3, 1)), counts.ends[:, :-1]], axis=1)
+    chance, scores = counts.ends - starts, mean_scores(starts, counts.ends)
     np.testing.assert_allclose(np.einsum("nk,nkj->nj", chance, scores), 0.0, atol=1e-6)
     np.testing.assert_allclose(np.einsum("nk,nkj->nj", chance, scores**2), counts.variance, 1e-5)
     drawn = np.concatenate([counts.pool(3 * place, 1)[:, 1:] for place in range(700)], axis=1)
     np.testing.assert_allclose(drawn.var(axis=1), counts.variance, rtol=0.2, atol=0.01)
 
 
-def test_a_pool_holds_the_observed_score_and_draws_that_belong_to_the_row() -> None:
-    law = Poisson(np.linspace(0.1, 4.0, 7))
+@pytest.mark.parametrize("mean", [0.05, 4.0])
+def test_a_pool_holds_the_observed_score_and_draws_that_belong_to_the_row(mean: float) -> None:
+    law = Poisson(np.linspace(mean / 40.0, mean, 7))
     counts = JumpScores.of(np.arange(7.0), law)
     assert counts is not None
     pool = counts.pool(100, 3)
@@ -55,7 +56,7 @@ def test_a_pool_holds_the_observed_score_and_draws_that_belong_to_the_row() -> N
 def test_tables_of_each_row_s_own_counts_are_the_cdf_and_parts_know_their_variances(law: Poisson) -> None:
     counts = JumpScores.of(np.zeros(3), law)
     assert counts is not None
-    table = law.quantile(np.array([[TAIL]])) + np.arange(counts.jumps[0].shape[1])
+    table = law.quantile(np.array([[TAIL]])) + np.arange(counts.ends.shape[1])
     np.testing.assert_allclose(law.cumulative(table), law.cdf(table), atol=1e-13)
     some = counts[np.array([2, 0])].variance
     np.testing.assert_allclose(some, counts.variance[[2, 0]], rtol=1e-9)
