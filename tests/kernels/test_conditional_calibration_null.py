@@ -15,6 +15,8 @@ from congruence.kernels.conditional_calibration.null import (
 )
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.kernel_functions import Linear
 
 
 @pytest.fixture(scope="module")
@@ -93,3 +95,14 @@ def test_by_default_the_limit_begins_above_so_many_rows(monkeypatch) -> None:
     assert prepare_calibration(x, settings=few).null.kind == "exact"
     monkeypatch.setattr(null_module, "EXACT_ROWS", 3999)
     assert prepare_calibration(x, settings=few).null.kind == "gaussian"
+
+
+def test_a_row_that_dominates_a_hypothesis_refuses_the_limit_and_draws_take_its_place(monkeypatch) -> None:
+    x = np.random.default_rng(0).standard_normal((4000, 2))
+    x[1234] *= 1e4
+    few = {"directions": 8, "distances": (1.0,), "draws": 19}
+    monkeypatch.setattr(null_module, "EXACT_ROWS", 3999)
+    given = {"input_kernel": Linear()}
+    assert prepare_calibration(x, settings=CalibrationSettings(**few), **given).null.kind == "exact"
+    with pytest.raises(InvalidInputError, match="one of the 4,000 rows makes .* of a hypothesis"):
+        prepare_calibration(x, settings=CalibrationSettings(null="gaussian", **few), **given)
