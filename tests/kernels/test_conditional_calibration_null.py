@@ -104,5 +104,5 @@ def test_a_row_that_dominates_a_hypothesis_refuses_the_limit_and_draws_take_its_
     monkeypatch.setattr(null_module, "EXACT_ROWS", 3999)
     given = {"input_kernel": Linear()}
     assert prepare_calibration(x, settings=CalibrationSettings(**few), **given).null.kind == "exact"
-    with pytest.raises(InvalidInputError, match="one of the 4,000 rows makes .* of a hypothesis"):
+    with pytest.raises(InvalidInputError, match=r"one of the 4,000 rows makes .* of a hypothesis"):
         prepare_calibration(x, settings=CalibrationSettings(null="gaussian", **few), **given)
