@@ -136,10 +136,17 @@ def score_version(
     if calibration is not None:
         summary |= calibration_metrics(calibration.test)
         if regions is not None:
-            inputs_only = labels.drop(columns=split.settings.target_columns, errors="ignore")
-            counts = CountRows.of(targets, predictive), JumpScores.of(targets, predictive)
-            read = calibration, regions, points["pit"], summary, numbers, inputs_only
-            wrong = read_what_is_wrong(*read, *counts, found.blocks)
+            wrong = read_what_is_wrong(
+                calibration,
+                regions,
+                points["pit"],
+                summary,
+                numbers,
+                labels.drop(columns=split.settings.target_columns, errors="ignore"),
+                CountRows.of(targets, predictive),
+                JumpScores.of(targets, predictive),
+                found.blocks,
+            )
         else:
             names = target_names(split, targets.shape[1])
             vectors = calibration, predictive, targets, names, summary, hashed, settings.seed
@@ -154,7 +161,8 @@ def score_version(
     influence = None if result.uncertainty is None else influence_columns(result.uncertainty.influence)
     noise = None if result.uncertainty is None else result.uncertainty.influence.noise
     columns = logged_columns(points, valid)
-    del hashed, labels, measurement, result, test, calibration  # with what is now in single precision
+    # What is in single precision now, and what nothing below reads.
+    del hashed, resampled, labels, numbers, measurement, result, test, calibration, regions
     # Texts of all rows, and after the numbers that are made of them a block at a time.
     frame = with_design(row_frame(split, rows.reasons(), valid), split)
     keys = frame["key"] if valid.all() else frame.loc[valid, "key"]

@@ -112,7 +112,8 @@ def measure_blocks(
     accuracy = accuracy or BlockAccuracy()
     tested = "congruence_test" in requested_metrics(settings.metrics)
     counts = sum(blocks.predictive(0, version).is_discrete for version in versions)
-    with SolveProgress.of(len(versions) - counts, counts, calibrated=calibrated) as progress:
+    rows = sum(blocks.sizes) / max(1, sum(client.nthreads().values()))
+    with SolveProgress.of(rows, len(versions) - counts, counts, calibrated=calibrated) as progress:
         run = PassesOnCluster(client, blocks, progress)
         split = BlockSplit(run, protocol, settings.seed)
         split.look_at(versions)

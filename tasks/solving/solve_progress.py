@@ -28,6 +28,7 @@ _CALIBRATION = {
     "calibration reading": (0.0, 8.0, 30.0),
 }
 _OTHER = (1.0, 1.0, 1.0)
+_BEGUN = 0.3e6  # of any pass, however few its rows: what stands between two passes, tasks on their way
 
 
 class SolveProgress:
@@ -35,23 +36,24 @@ class SolveProgress:
 
     Args:
         advance: takes the percent just done.
+        rows: of the split, for each thread of the cluster.
         continuous, counts: how many versions of each kind.
         calibrated: whether calibration given the input is measured, too.
     """
 
     def __init__(
-        self, advance: Callable[[int], None], continuous: int, counts: int = 0, *, calibrated: bool = False
+        self, advance: Callable[[int], None], rows: float, continuous: int, counts: int = 0, *, calibrated: bool = False
     ) -> None:
-        self._advance, self._kinds, self._lock = advance, (1, continuous, counts), Lock()
+        self._advance, self._rows, self._kinds, self._lock = advance, rows, (1, continuous, counts), Lock()
         self._ahead = {name: self._weight(name) for name in (_SOLVE | _CALIBRATION if calibrated else _SOLVE)}
         self._total, self._done, self._said = sum(self._ahead.values()), 0.0, 0
 
     @classmethod
     @contextmanager
-    def of(cls, continuous: int, counts: int, *, calibrated: bool) -> Iterator[SolveProgress]:
+    def of(cls, rows: float, continuous: int, counts: int, *, calibrated: bool) -> Iterator[SolveProgress]:
         """Said step by step (``kernels.steps``) while inside."""
         with step("solve", PERCENT, "percent") as advance:
-            progress = cls(advance, continuous, counts, calibrated=calibrated)
+            progress = cls(advance, rows, continuous, counts, calibrated=calibrated)
             yield progress
             progress._say(PERCENT)
 
@@ -72,7 +74,7 @@ class SolveProgress:
 
     def _weight(self, name: str) -> float:
         weights = (_SOLVE | _CALIBRATION).get(name, _OTHER)
-        return sum(weight * count for weight, count in zip(weights, self._kinds, strict=True))
+        return _BEGUN + self._rows * sum(weight * count for weight, count in zip(weights, self._kinds, strict=True))
 
     def _say(self, percent: int) -> None:
         """Never less than before: where passes were added, it waits."""

@@ -216,7 +216,7 @@ def ways(kind: str, n: int = 1800, landmarks: int = 256) -> dict[str, dict[str, 
     for size in (150, 700, n):
         by_blocks(f"blocks of {size}", PassesHere(Cut(SampledRows(x, y, laws), size)))
     for workers in (1, 2):
-        unheard = SolveProgress(lambda _: None, 1)
+        unheard = SolveProgress(lambda _: None, 1, 1)
         with dask_client(ClusterSettings(kind="threads", workers=workers)) as client:
             place = partial(prepare_on_dask, client, dtype=np.float64)
             for name, solver in {

@@ -92,13 +92,13 @@ def test_units_that_are_worked_on_two_at_a_time_end_in_rounds(
 
 def test_a_solve_has_one_forecast_over_its_passes() -> None:
     said: list[int] = []
-    progress = SolveProgress(said.append, 2, calibrated=True)
+    progress = SolveProgress(said.append, 50_000, 2, calibrated=True)
     ended = progress.pass_of("scores", 4)
     beside = progress.pass_of("calibration bases", 2)
     for end in (ended, ended, beside, ended, ended, beside):
         end()
     so_far = sum(said)
-    assert 30 < so_far < 50
+    assert 20 < so_far < 40
     for _ in range(2):  # a further try adds what it costs: the share that was said does not fall
         ended = progress.pass_of("scores", 1)
         assert sum(said) == so_far
@@ -111,7 +111,7 @@ def test_a_solve_that_ends_is_whole() -> None:
     heard: dict[str, list[int]] = {}
     listen(lambda title, total, unit: heard.setdefault(f"{title}: {total} {unit}", []).append)
     try:
-        with about("test"), SolveProgress.of(2, 0, calibrated=False) as progress:
+        with about("test"), SolveProgress.of(100, 2, 0, calibrated=False) as progress:
             progress.pass_of("inputs", 1)()
     finally:
         listen(None)

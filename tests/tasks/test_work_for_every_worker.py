@@ -35,7 +35,7 @@ def heard() -> list[int]:
 
 @pytest.fixture
 def passes(two: Client, heard: list[int]) -> PassesOnCluster:
-    return PassesOnCluster(two, SimpleNamespace(sizes=[1] * BLOCKS), SolveProgress(heard.append, 1))
+    return PassesOnCluster(two, SimpleNamespace(sizes=[1] * BLOCKS), SolveProgress(heard.append, 1, 1))
 
 
 def _done(blocks, block, first, seconds, told):
