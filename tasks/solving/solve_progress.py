@@ -28,7 +28,7 @@ _CALIBRATION = {
     "calibration reading": (0.0, 8.0, 30.0),
 }
 _OTHER = (1.0, 1.0, 1.0)
-_BEGUN = 0.3e6  # of any pass, however few its rows: what stands between two passes, tasks on their way
+_BEGUN = 0.15e6  # of any pass, however few its rows: what stands between two passes, tasks on their way
 
 
 class SolveProgress:
