@@ -167,7 +167,7 @@ class PreparedCalibration:
         counted = None if weights is None else mean_one(weights, self.n)
         rows = VersionRows.of(plan, y, predictive, quantiles, keys=keys, seed=seed, weights=counted)
         dependence = RowDependence.of(self.n, groups=groups, time=time)
-        blocks = None if dependence is None else dependence.blocks(lambda: rows.scores)
+        blocks = None if dependence is None else dependence.blocks(lambda: rows.scores, noisy=predictive.is_discrete)
         return self._tested(plan, rows, blocks, read=read)
 
     def test(self, pit: Any, predictive_quantiles: Any | None = None) -> ConditionalCalibrationTest:

@@ -6,9 +6,9 @@ A run has b = 2 * 1.1447 (alpha n)^{1/3} rows, where correlations rho phi^{k - 1
                   = \Big(\frac{2 \rho}{(1 - \phi)^2} \Big/ \Big(1 + \frac{2 \rho}{1 - \phi}\Big)\Big)^2 :
 
 Andrews' (1991) plug-in for the Bartlett window, doubled, since the plain one leaves runs that still depend on each
-other. phi is rho, as of an autoregression, unless the correlations beyond lag 1 say that it is more: scores of counts
-hold noise that hides a part of rho and nothing of phi. Of the four PIT scores the one that asks for the longest runs
-decides.
+other. phi is rho, as of an autoregression; but of counts, whose scores hold noise that hides a part of rho and nothing
+of phi, it is more where the correlations beyond lag 1 say so. Of the four PIT scores the one that asks for the longest
+runs decides.
 """
 
 from __future__ import annotations
@@ -170,11 +170,12 @@ class RowDependence:
             None if groups is None else _column(groups, n, "groups"), None if time is None else _column(time, n, "time")
         )
 
-    def blocks(self, scores: Callable[[], Array]) -> DependentBlocks | None:
+    def blocks(self, scores: Callable[[], Array], *, noisy: bool) -> DependentBlocks | None:
         """The blocks of rows; None where every row is one of its own.
 
         Args:
             scores: of the rows, (n, r), by whose correlation runs of time are long enough.
+            noisy: whether they hold noise beside what is correlated, see ``run_length``.
 
         Raises:
             TooFewBlocksError: fewer than ten groups or runs of time.
@@ -182,7 +183,7 @@ class RowDependence:
         if self.groups is not None:
             found = blocks_of_groups(self.groups, len(self.groups))
         else:
-            found = blocks_of_time(self.time, scores())
+            found = blocks_of_time(self.time, scores(), noisy=noisy)
         return None if found.count == len(found.labels) else found
 
     def of_rows(self, rows: Any) -> RowDependence:
@@ -201,7 +202,7 @@ def blocks_of_groups(groups: Any, n: int) -> DependentBlocks:
     return _enough(DependentBlocks(labels.reshape(-1), len(found), "groups"), "groups")
 
 
-def blocks_of_time(time: Any, scores: Array) -> DependentBlocks:
+def blocks_of_time(time: Any, scores: Array, *, noisy: bool = False) -> DependentBlocks:
     """Runs of consecutive rows in the order of ``time`` (n,), as long as the scores (n, r) depend on each other.
 
     Rows of one time are in one run.
@@ -212,7 +213,7 @@ def blocks_of_time(time: Any, scores: Array) -> DependentBlocks:
     rank = time_ranks(time, len(scores))
     order = np.argsort(rank, kind="stable")
     ordered = rank[order]
-    length = max(run_length(column) for column in np.asarray(scores, dtype=np.float64)[order].T)
+    length = max(run_length(column, noisy=noisy) for column in np.asarray(scores, dtype=np.float64)[order].T)
     first = np.searchsorted(ordered, ordered, side="left")  # of the rows of the same time
     _, runs = np.unique(first // length, return_inverse=True)
     labels = np.empty(len(order), dtype=np.intp)
@@ -220,11 +221,15 @@ def blocks_of_time(time: Any, scores: Array) -> DependentBlocks:
     return _enough(DependentBlocks(labels, int(labels.max()) + 1, "time"), "time")
 
 
-def run_length(score: Array) -> int:
-    """b of one score (n,) in the order of time."""
+def run_length(score: Array, *, noisy: bool) -> int:
+    """b of one score (n,) in the order of time.
+
+    Scores of counts are ``noisy``: what lies beyond lag 1 then says how slowly their correlation decays. Of others it
+    would take a fault that moves slowly in time for correlation, and runs would be too long to find it.
+    """
     rho = autocorrelations(score, _LAGS)
     beyond = (rho[1] - rho[0] ** 2) / max(1.0 - rho[0] ** 2, 1.0 - _LARGEST_CORRELATION**2)
-    if rho[0] <= 0.0 or beyond <= _CLEAR / np.sqrt(len(score)):
+    if not noisy or rho[0] <= 0.0 or beyond <= _CLEAR / np.sqrt(len(score)):
         return block_length(rho[0], len(score))
     return block_length(rho[0], len(score), float(rho[1:] @ rho[:-1] / (rho[:-1] @ rho[:-1])))
 

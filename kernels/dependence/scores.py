@@ -27,7 +27,11 @@ def version_blocks(dependence: RowDependence | None, y: Array, predictive: Distr
     Raises:
         InvalidInputError: fewer than ten groups or runs of time.
     """
-    return None if dependence is None else dependence.blocks(lambda: dependence_scores(y, predictive))
+    return (
+        None
+        if dependence is None
+        else dependence.blocks(lambda: dependence_scores(y, predictive), noisy=predictive.is_discrete)
+    )
 
 
 def pair_blocks(
@@ -36,4 +40,6 @@ def pair_blocks(
     """Blocks of rows for the difference of two versions: runs of time as long as the longer of theirs."""
     if dependence is None:
         return None
-    return dependence.blocks(lambda: np.hstack([dependence_scores(y, law) for law in (first, second)]))
+    both = (first, second)
+    noisy = any(law.is_discrete for law in both)
+    return dependence.blocks(lambda: np.hstack([dependence_scores(y, law) for law in both]), noisy=noisy)

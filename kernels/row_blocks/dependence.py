@@ -82,8 +82,9 @@ def dependent_rows(blocks: DesignedBlocks, block: int, first: int, versions: lis
         if column is not None:
             sums.keep(name, column)
     for version in versions if dependence.groups is None else []:
-        scores = dependence_scores(targets, blocks.predictive(block, version))
-        sums.keep(f"scores {version}", scores.astype(np.float32))
+        law = blocks.predictive(block, version)
+        sums.keep(f"scores {version}", dependence_scores(targets, law).astype(np.float32))
+        sums.raise_to(f"noise {version}", float(law.is_discrete))
     return {"": sums}
 
 
@@ -94,17 +95,17 @@ def blocks_of_versions(found: BlockSums, n: int, versions: Sequence[str]) -> dic
     made: dict[str, FoundBlocks] = {}
     for version in versions:
         scores = partial(found.rows, f"scores {version}")
-        made[version] = found_blocks(dependence, scores)
+        made[version] = found_blocks(dependence, scores, noisy=found.largest.get(f"noise {version}", 0.0) > 0.0)
     return made
 
 
-def found_blocks(dependence: RowDependence | None, scores: Callable[[], Array]) -> FoundBlocks:
+def found_blocks(dependence: RowDependence | None, scores: Callable[[], Array], *, noisy: bool) -> FoundBlocks:
     """The blocks by the scores of all rows (n, r), see ``RowDependence.blocks``."""
     if dependence is None:
         return FoundBlocks()
     kind = "time" if dependence.groups is None else "groups"
     try:
-        blocks = dependence.blocks(scores)
+        blocks = dependence.blocks(scores, noisy=noisy)
     except TooFewBlocksError as error:
         return FoundBlocks(None, BlocksInference(kind, None, str(error)))
     return FoundBlocks(blocks, BlocksInference(kind, None if blocks is None else blocks.count))
@@ -112,4 +113,4 @@ def found_blocks(dependence: RowDependence | None, scores: Callable[[], Array]) 
 
 def blocks_of_version(dependence: RowDependence | None, targets: Array, predictive: Distribution) -> FoundBlocks:
     """The blocks of one version's rows."""
-    return found_blocks(dependence, lambda: dependence_scores(targets, predictive))
+    return found_blocks(dependence, lambda: dependence_scores(targets, predictive), noisy=predictive.is_discrete)

@@ -211,7 +211,7 @@ def pair_blocks(
                 parts += [difference[:, None]] if np.isfinite(difference).all() else []
         return np.hstack(parts) if parts else np.ones((int(np.count_nonzero(rows)), 1))
 
-    return dependence.blocks(scores)
+    return dependence.blocks(scores, noisy=True)  # they may be of counts: columns of scores do not say
 
 
 def infinite_metrics(scores: Columns) -> frozenset[str]:
