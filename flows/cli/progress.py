@@ -169,9 +169,10 @@ class Lines:
         What has passed since was spent on the next ones.
         """
         ended = self._ended - self._started
-        rounds, made = (-(-units // self._at_once) for units in (self.total - self.found - self.made, self.made))
-        rest = rounds * ended / made
-        return max(rest - (seconds - ended), rest / 10.0)
+        rounds, made = (-(-units // self._at_once) for units in (self.total - self.found, self.made))
+        of_a_round = ended / made
+        rest = (rounds - made) * of_a_round  # 0 in the last round, whose others are about to end
+        return max(rest - (seconds - ended), max(rest, of_a_round) / 10.0)
 
     def _pace(self, seconds: float, complete: bool) -> str:
         if seconds < _SHORTEST_SECONDS or not self.made:

@@ -90,6 +90,14 @@ def test_units_that_are_worked_on_two_at_a_time_end_in_rounds(
     assert capsys.readouterr().err.splitlines()[-1].endswith(f", {left} s left")
 
 
+def test_the_others_of_the_last_round_are_about_to_end(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    lines = Lines("scoring test", 2, "versions", clock=clock, at_once=2)
+    clock.now = 10.0
+    lines.advance(1)
+    assert capsys.readouterr().err.strip().endswith(", 1 s left")
+
+
 def test_a_solve_has_one_forecast_over_its_passes() -> None:
     said: list[int] = []
     progress = SolveProgress(said.append, 50_000, 2, calibrated=True)
