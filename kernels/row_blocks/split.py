@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,6 +99,12 @@ class BlockSplit:
         found = self.run("dependent rows", dependent_rows, list(versions))[""]
         if found.kept:
             self.dependent = blocks_of_versions(found, self.n, versions)
+
+    def in_double_precision(self) -> BlockSplit:
+        """The same split and what is known of it, with double precision inside a tile."""
+        other = copy(self)
+        other.dtype = np.dtype(np.float64)
+        return other
 
     def sampled(self, versions: Sequence[str], rows: int) -> BlockSplit:
         """So many of the rows with all that is known of them, as a split in this process."""

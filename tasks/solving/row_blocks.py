@@ -169,6 +169,12 @@ def _best(
         reason = _reason(solved, accuracy)
         # Half as many as asked for span k_X at twice as many inputs: further ones repeat them.
         spanned = 2 * len(solved.system.inputs.landmarks) <= landmarks
+        if spanned and split.dtype.itemsize == 4:  # what is left is the rounding of single precision
+            announce(f"{reason}; they span the kernel, so once more in double precision")
+            solved = split.in_double_precision().solve(landmarks, versions, write, draws=draws, tested=tested)
+            if solved.worst <= accuracy.share:
+                break
+            reason = _reason(solved, accuracy)
         if spanned or not accuracy.is_in_reach(landmarks, solved.worst, before, n=split.n):
             if accuracy.exact_work is not None:
                 raise OutOfReachError(f"{reason}, and more would cost as much or not reach it")

@@ -12,6 +12,7 @@ import pytest
 
 from congruence.kernels import (
     RBF,
+    Cholesky,
     Distribution,
     Mixture,
     MultivariateNormal,
@@ -29,6 +30,7 @@ from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.protocol.output_scales import output_kernel
 from congruence.kernels.protocol.protocol import EXACT, PREPRINT
 from congruence.kernels.resampling.keyed import row_choices, row_draws, row_signs, row_uniforms
+from congruence.kernels.row_blocks import split as row_blocks_split
 from congruence.kernels.row_blocks.answer import BlockMeasurement
 from congruence.kernels.streams import stream
 from congruence.kernels.weights import mean_one
@@ -442,6 +444,25 @@ def test_an_exact_answer_is_asked_for_where_landmarks_do_not_reach_the_aim(threa
             threads, blocks, SimpleNamespace(seed=0, metrics=["cce_mean"]), EXACT, ["a"], Written(tmp_path),
             accuracy=hopeless,
         )  # fmt: skip
+
+
+def test_landmarks_that_span_the_kernel_are_taken_in_double_precision_where_single_falls_short(
+    threads, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(row_blocks_split, "DENSE_LIMIT", 500)
+    x, y, mean = split(3000, d=2)
+    blocks = HeldBlocks(x, y, {"a": Normal(mean, np.ones(3000))}, [0, 1500, 3000])
+    told: list[str] = []
+    found = measure_blocks(
+        threads, blocks, SimpleNamespace(seed=0, metrics=["cce_mean"]), EXACT, ["a"], Written(tmp_path),
+        accuracy=BlockAccuracy(share=5e-6, first=32, largest=256, exact_work=1e30), announce=told.append,
+    )  # fmt: skip
+    assert "span the kernel, so once more in double precision" in told[-1]
+    assert found.accurate
+    result = found.measurements["a"]
+    exact = prepare(EXACT.apply(x.astype(float)), input_kernel=EXACT.input_kernel, solver=Cholesky())
+    errors = exact.conditional_congruence_error(y, Normal(mean, np.ones(3000)))
+    assert result.mean == pytest.approx(errors.mean, rel=1e-8)
 
 
 def test_landmarks_that_span_the_kernel_already_are_tried_once(threads, tmp_path):
