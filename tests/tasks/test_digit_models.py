@@ -115,7 +115,7 @@ def test_a_second_registration_trains_only_what_is_missing(
     versions: list[ModelVersion], models: dict[str, PredictiveModel], folder: Path, tmp_path: Path
 ) -> None:
     assert register_versions(tmp_path / "nothing is read here") == versions
-    mlflow.MlflowClient().delete_model_version(MODEL_NAME, models["marginal"].version)
+    mlflow.MlflowClient().delete_model_version(MODEL_NAME, models["marginal"].identity.version)
     with pytest.raises(InvalidInputError, match="holds no Parquet file"):
         register_versions(tmp_path)
     assert [version.tags["kind"] for version in register_versions(folder / "train")] == list(DESCRIPTIONS)
