@@ -18,16 +18,14 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.congruence.coded_draws import row_codes, sums_by_code, walsh_hadamard
 from congruence.kernels.congruence.influence import CongruenceInfluence, CongruenceUncertainty
+from congruence.kernels.congruence.residual_axes import axes_of
 from congruence.kernels.dependence.blocks import FOLDS, DependentBlocks
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.gram.thin_products import projected, squares_at, weighted_squares
-from congruence.kernels.streams import stream
 from congruence.kernels.weights import mean_over
 
 MULTIPLIERS = 200
-ENERGY = 0.998  # of the residuals' features that the multipliers see
 RIDGES = np.geomspace(1e-6, 1e6, 37)  # relative to the metric's own n lambda
-MAX_AXES = 256  # of them: vector targets have thousands
 LEAST_FREEDOM = 1e-3  # 1 - h_ii of a row that has a direction to itself, above the rounding of single precision
 POINTS = 4096  # that means under drawn signs run over
 _TINY = float(np.finfo(float).tiny)
@@ -379,24 +377,3 @@ def means_under_signs(
 def mean_points(n: int) -> Array:
     """Evenly spaced points over which means under drawn signs run."""
     return np.linspace(0, n - 1, min(n, POINTS)).astype(np.intp)
-
-
-def axes_of(moment: Array) -> Array:
-    """Leading eigenvectors (r, c) of the residuals' second moment (r, r): ``ENERGY`` of it, or ``MAX_AXES``."""
-    total = max(float(np.trace(moment)), _TINY)
-    basis = None
-    if len(moment) > 2 * MAX_AXES:
-        basis = _leading_subspace(moment)
-        moment = basis.T @ moment @ basis
-    energy, axes = np.linalg.eigh(moment)
-    count = min(int(np.searchsorted(np.cumsum(energy[::-1]) / total, ENERGY)) + 1, len(energy), MAX_AXES)
-    leading = axes[:, : -count - 1 : -1]
-    return np.ascontiguousarray(leading if basis is None else basis @ leading)
-
-
-def _leading_subspace(moment: Array) -> Array:
-    """A basis (r, 2 c) near the c leading directions, by subspace iteration (Halko, Martinsson and Tropp 2011)."""
-    start = stream(0, "subspace of residuals").standard_normal((len(moment), 2 * MAX_AXES))
-    for _ in range(3):
-        start, _ = np.linalg.qr(moment @ start)
-    return np.asarray(start)

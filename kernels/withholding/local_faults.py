@@ -15,8 +15,8 @@ were chosen where it errs upwards. Without this question a tenth to a fifth of w
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, cast
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.special import gammaincc, ndtr
@@ -198,26 +198,46 @@ class ScoreFaults:
 
 
 @dataclass(frozen=True)
-class ErrorFaults:
-    """Faults of vector laws, read off the CCE: its square beyond a true version's, in variances of a target's features.
+class SmoothedErrors:
+    """The CCE of a version of vector laws around any input.
 
-    Under the truth the square is close to a Gamma variable with the mean and variance of its covariance.
+    Sizes are its square beyond a true version's, in variances of a target's features. Under the truth the square is
+    close to a Gamma variable with the mean and variance of its covariance.
 
     Attributes:
-        smoother: of the labelled rows.
-        coefficients: what it keeps of Delta, (k, r).
+        coefficients: what the smoother keeps of Delta, (k, r).
         floor: of the variances of Delta, (k, k).
         variance: their mean.
         freedom: (tr C)^2 / tr C^2 of the covariance C of Delta.
+    """
+
+    coefficients: Array = field(repr=False)
+    floor: Array = field(repr=False)
+    variance: float
+    freedom: float
+
+    def at(self, vectors: Array) -> tuple[Array, Array]:
+        """Size and p-value at inputs, (m,) each, from the smoother's directions there, (m, k)."""
+        smoothed = np.asarray(vectors @ self.coefficients, dtype=np.float64)
+        square, floor = np.sum(smoothed**2, axis=1), quadratic(vectors, self.floor)
+        shape = self.freedom / 2.0
+        p_values = gammaincc(shape, shape * square / np.maximum(floor, np.finfo(float).tiny))
+        return np.sqrt(np.maximum(square - floor, 0.0) / self.variance), np.clip(p_values, 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class ErrorFaults:
+    """Faults of vector laws, read off the CCE.
+
+    Attributes:
+        smoother: of the labelled rows.
+        errors: what it makes of them.
         largest: the largest eigenvalue of C over tr C: of the variance, what lies in one direction at most.
         around: the labelled rows.
     """
 
     smoother: SpectralSmoother = field(repr=False)
-    coefficients: Array = field(repr=False)
-    floor: Array = field(repr=False)
-    variance: float
-    freedom: float
+    errors: SmoothedErrors
     largest: float
     around: Surroundings = field(repr=False)
 
@@ -237,36 +257,27 @@ class ErrorFaults:
         covariance = delta.T @ delta / len(delta)
         eigenvalues = np.maximum(np.linalg.eigvalsh(covariance), np.finfo(float).tiny)
         freedom = float(eigenvalues.sum() ** 2 / np.sum(eigenvalues**2))
-        largest = float(eigenvalues[-1] / eigenvalues.sum())
         if blocks is None:
             spread = vectors.T @ (vectors * variance[:, None].astype(vectors.dtype))
         else:
             spread = np.sum([block_moments(vectors, column[:, None], blocks)[0][0] for column in delta.T], axis=0)
-        floor = filters[:, None] * spread * filters
         kept = np.asarray(smoother.coefficients(delta.astype(vectors.dtype)))
-        made = cls(smoother, kept, floor, float(variance.mean()), freedom, largest, cast(Surroundings, None))
-        around = Surroundings.of(inputs[rows], lambda some: made._read(vectors[some])[0], seed)
-        return replace(made, around=around)
+        found = SmoothedErrors(kept, filters[:, None] * spread * filters, float(variance.mean()), freedom)
+        around = Surroundings.of(inputs[rows], lambda some: found.at(vectors[some])[0], seed)
+        return cls(smoother, found, float(eigenvalues[-1] / eigenvalues.sum()), around)
 
     def wrong(self, vectors: Array, inputs: Array, level: float) -> Array:
         """See Faults."""
-        sizes, p_values = self._read(vectors)
+        sizes, p_values = self.errors.at(vectors)
         wrong = (benjamini_hochberg(p_values) <= level) & (sizes >= MATTERS)
         window = effective_rows(self.smoother.at(vectors[wrong]))
-        errors = np.sqrt(self.largest * quadratic(vectors[wrong], self.floor) / self.variance)
-        wrong[wrong] = self.around.share_fault(inputs[wrong], sizes[wrong], errors, window, level)
+        spread = np.sqrt(self.largest * quadratic(vectors[wrong], self.errors.floor) / self.errors.variance)
+        wrong[wrong] = self.around.share_fault(inputs[wrong], sizes[wrong], spread, window, level)
         return np.asarray(wrong)
 
     def in_words(self, vectors: Array) -> list[str]:
         """See Faults."""
         return [""] * len(vectors)
-
-    def _read(self, vectors: Array) -> tuple[Array, Array]:
-        smoothed = np.asarray(vectors @ self.coefficients, dtype=np.float64)
-        square, floor = np.sum(smoothed**2, axis=1), quadratic(vectors, self.floor)
-        shape = self.freedom / 2.0
-        p_values = gammaincc(shape, shape * square / np.maximum(floor, np.finfo(float).tiny))
-        return np.sqrt(np.maximum(square - floor, 0.0) / self.variance), np.clip(p_values, 0.0, 1.0)
 
 
 def local_faults(

@@ -1,6 +1,7 @@
 """CSV and JSON-lines manifests: a table as text, with images beside it or features in it."""
 
 import csv
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -51,9 +52,9 @@ class ManifestTable(MarkedFiles):
         return self._records(self._filesystem, path, *place)
 
     @staticmethod
+    @abstractmethod
     def _records(filesystem: Any, path: str, offset: int = 0, line: int = 0) -> Iterator[_Record]:
         """The rows of a file; ``offset`` and ``line`` say where one begins, 0 the file."""
-        raise NotImplementedError
 
 
 class JsonLinesTable(ManifestTable):

@@ -5,7 +5,7 @@ import pytest
 from scipy.special import ndtri
 
 from congruence.kernels import RBF, MultivariateNormal, Normal, Poisson, Polynomial, Samples, Split, prepare
-from congruence.kernels.congruence import influence_sums
+from congruence.kernels.congruence import residual_axes
 from congruence.kernels.congruence.difference import difference_of_influences
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.mean_embeddings.feature_maps import output_features
@@ -171,7 +171,7 @@ def test_errors_of_many_directions_are_known_by_the_leading_ones(monkeypatch):
     prepared = prepare(x, input_kernel=KERNEL)
     found = []
     for axes in (128, 1000):
-        monkeypatch.setattr(influence_sums, "MAX_AXES", axes)
+        monkeypatch.setattr(residual_axes, "MAX_AXES", axes)
         result = prepared.conditional_congruence_error(y, model, output_kernel=RBF(0.1), uncertainty=True)
         found.append(result.uncertainty)
     few, whole = found

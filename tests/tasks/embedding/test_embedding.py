@@ -15,27 +15,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from broken_shards import broken_shards
 
 from congruence.tasks.data import SplitSettings, open_split
 from congruence.tasks.embeddings.invalid_rows import require_few_invalid
 from congruence.tasks.embeddings.shard import embed_each
-from congruence.tasks.embeddings.store import EmbeddingStore, StoreError
+from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.runtime.errors import TooManyInvalidRowsError
 
 SCRIPT = Path(__file__).with_name("embed_process.py")
-
-
-def broken(store: EmbeddingStore) -> list[int]:
-    """The shards that cannot be read."""
-    found = []
-    for shard in store._shards:
-        try:
-            store.read(slice(shard.start, shard.stop))
-        except StoreError:
-            found.append(shard.index)
-    return found
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -109,7 +99,6 @@ def numbers(tmp_path: Path) -> Any:
 
 
 def _embed(split: Any, encoder: Any, folder: Path, **options: Any) -> Any:
-    from congruence.tasks.embeddings.store import EmbeddingStore
 
     store = EmbeddingStore.open(
         str(folder), split=split, encoder_id="numbers", preprocessing_digest="", dimension=encoder.dimension
@@ -200,7 +189,7 @@ def test_killed_at_any_moment_the_next_run_ends_with_the_same_bytes(
         done = len(split.shards) - len(opened.pending())
         assert done >= done_before
         pending = {shard.index for shard in opened.pending()}
-        assert set(broken(opened)) <= pending
+        assert set(broken_shards(opened)) <= pending
         done_before = done
     pending = embed_process.open_store(str(store), split).pending()
     encoder = embed_process.PixelEncoder()
@@ -218,7 +207,7 @@ def test_evaluations_at_the_same_time_share_one_store(image_split: Any, embed_pr
     assert [process.wait() for process in processes] == [0, 0]
     alone = tmp_path / "alone"
     embed_process.embed_all(split, embed_process.open_store(str(alone), split), embed_process.PixelEncoder())
-    assert broken(embed_process.open_store(str(tmp_path / "shared"), split)) == []
+    assert broken_shards(embed_process.open_store(str(tmp_path / "shared"), split)) == []
     assert files(tmp_path / "shared") == files(alone)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from broken_shards import broken_shards
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -69,17 +70,6 @@ def write(store: EmbeddingStore, shard: Shard, invalid: dict[int, str] | None = 
     store.write(shard, embeddings(shard), reasons)
 
 
-def broken(store: EmbeddingStore) -> list[int]:
-    """The shards that cannot be read."""
-    found = []
-    for shard in store._shards:
-        try:
-            store.read(slice(shard.start, shard.stop))
-        except StoreError:
-            found.append(shard.index)
-    return found
-
-
 def objects(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
@@ -109,7 +99,7 @@ def test_rows_come_back_in_the_order_of_the_split(full: tuple[EmbeddingStore, Pa
     assert store.reasons(slice(9, 20)) == {}
     assert store.valid(slice(7, 10)).tolist() == [True, False, True]
     assert store.pending() == []
-    assert broken(store) == []
+    assert broken_shards(store) == []
 
 
 def test_any_zarr_reader_opens_the_arrays(full: tuple[EmbeddingStore, Path]) -> None:
@@ -158,7 +148,7 @@ def test_every_kind_of_damage_to_every_object_is_noticed_and_redone(
     assert len(stored) == 2
     for name in stored:
         damage(folder / name)
-        assert broken(open_store(folder)) == [1]
+        assert broken_shards(open_store(folder)) == [1]
         store = open_store(folder)
         assert store.pending() == [shard], name
         with pytest.raises(StoreError, match=r"shard 1 \(rows 7 to 14\) .*; rerun"):
@@ -234,7 +224,7 @@ def test_two_writers_with_unequal_bytes_leave_one_whole_shard(tmp_path: Path) ->
     write(first, shard)
     second.write(shard, embeddings(shard) * 2, {})
     np.testing.assert_array_equal(open_store(tmp_path, rows=7).read(), embeddings(shard) * 2)
-    assert broken(open_store(tmp_path, rows=7)) == []
+    assert broken_shards(open_store(tmp_path, rows=7)) == []
 
 
 def test_many_threads_write_and_read_the_same_shards(tmp_path: Path) -> None:
@@ -256,7 +246,7 @@ def test_many_threads_write_and_read_the_same_shards(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert failures == []
-    assert broken(open_store(tmp_path)) == []
+    assert broken_shards(open_store(tmp_path)) == []
 
 
 def test_what_a_dead_writer_left_is_swept_and_a_living_one_is_left_alone(full: tuple[EmbeddingStore, Path]) -> None:
@@ -342,7 +332,7 @@ class StoreMachine(RuleBasedStateMachine):
         if marker.exists() and json.loads(marker.read_text())["content"] == content:
             self.written.pop(digest, None)
         for rows in (20, 40):
-            broken(open_store(self.folder, rows))  # damage is noticed when data are read
+            broken_shards(open_store(self.folder, rows))  # damage is noticed when data are read
         self.store = open_store(self.folder, self.rows)
 
     @rule(rows=st.sampled_from([20, 40]))
@@ -409,7 +399,7 @@ def test_the_store_lives_in_s3(s3: dict[str, Any]) -> None:
         open_store(uri, storage_options=s3).read()
     assert [shard.index for shard in open_store(uri, storage_options=s3).pending()] == [1]
     write(again, plan(20).shards[1])
-    assert broken(open_store(uri, storage_options=s3)) == []
+    assert broken_shards(open_store(uri, storage_options=s3)) == []
 
 
 def test_the_first_batch_size_is_everybodys_in_s3(s3: dict[str, Any]) -> None:
