@@ -6,25 +6,22 @@ wants an error class or a settings model would load SciPy, pandas, MLflow and Da
 
 from __future__ import annotations
 
+import ast
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from pathlib import Path
 
 
-def lazy_exports(
-    package: str, modules: Mapping[str, str]
-) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+def lazy_exports(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
     """``__getattr__``, ``__dir__`` (PEP 562) and ``__all__`` of ``package``.
 
-    A name that one of the package's own modules has as well cannot be exported so: importing the module would put the
-    module in its place.
-
-    Args:
-        package: its ``__name__``.
-        modules: the names that each module defines, with blanks between them. Type checkers read the same under ``if
-            TYPE_CHECKING:``.
+    The names are those that its ``file`` imports under ``if TYPE_CHECKING:``, where type checkers read them. One that a
+    module of the package has as well cannot be exported so: importing the module would put the module in its place.
     """
-    places = {name: module for module, names in modules.items() for name in names.split()}
+    (block,) = (each for each in ast.parse(Path(file).read_text(encoding="utf-8")).body if isinstance(each, ast.If))
+    imports = [each for each in block.body if isinstance(each, ast.ImportFrom)]
+    places = {alias.name: str(each.module) for each in imports for alias in each.names}
 
     def get(name: str) -> object:
         if name not in places:

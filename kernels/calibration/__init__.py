@@ -30,23 +30,4 @@ if TYPE_CHECKING:
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 
-    __getattr__, __dir__, __all__ = lazy_exports(
-        __name__,
-        {
-            "congruence.kernels.calibration.decomposition": (
-                "ScoreDecomposition crps_decomposition marginal_crps quantile_decomposition"
-            ),
-            "congruence.kernels.calibration.frequencies": "CountFrequencies count_frequencies",
-            "congruence.kernels.calibration.groups": (
-                "GroupCalibration adversarial_group_calibration calibration_error miscalibration_area proportions"
-            ),
-            "congruence.kernels.calibration.metrics": "accuracy check_score mean_interval_score regression_metrics",
-            "congruence.kernels.calibration.pit": "PitKind pit_values",
-            "congruence.kernels.calibration.regression": (
-                "calibration_error_of_pit expected_calibration_error reliability_curve"
-            ),
-            "congruence.kernels.calibration.uniformity": (
-                "UniformityTest chi_square cramer_von_mises kolmogorov_smirnov"
-            ),
-        },
-    )
+    __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

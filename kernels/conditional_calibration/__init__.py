@@ -17,14 +17,4 @@ if TYPE_CHECKING:
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 
-    __getattr__, __dir__, __all__ = lazy_exports(
-        __name__,
-        {
-            "congruence.kernels.calibration.pit_scores": "ORDERS",
-            "congruence.kernels.conditional_calibration.effects": "Effect",
-            "congruence.kernels.conditional_calibration.prepared": "PreparedCalibration prepare_calibration",
-            "congruence.kernels.conditional_calibration.result": "ConditionalCalibrationTest",
-            "congruence.kernels.conditional_calibration.settings": "CalibrationSettings",
-            "congruence.kernels.conditional_calibration.test": "conditional_calibration_test",
-        },
-    )
+    __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

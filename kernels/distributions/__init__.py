@@ -38,34 +38,4 @@ if TYPE_CHECKING:
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 
-    __getattr__, __dir__, __all__ = lazy_exports(
-        __name__,
-        {
-            "congruence.kernels.distributions.base": "Distribution",
-            "congruence.kernels.distributions.beta": "Beta",
-            "congruence.kernels.distributions.binomial": "Binomial",
-            "congruence.kernels.distributions.censored_normal": "CensoredNormal",
-            "congruence.kernels.distributions.deterministic": "Deterministic",
-            "congruence.kernels.distributions.double_poisson": "DoublePoisson",
-            "congruence.kernels.distributions.gamma": "Gamma",
-            "congruence.kernels.distributions.histogram": "Histogram",
-            "congruence.kernels.distributions.laplace": "Laplace",
-            "congruence.kernels.distributions.logistic": "Logistic",
-            "congruence.kernels.distributions.lognormal": "LogNormal",
-            "congruence.kernels.distributions.mixture": "Mixture",
-            "congruence.kernels.distributions.multivariate_normal": "MultivariateNormal",
-            "congruence.kernels.distributions.negative_binomial": "NegativeBinomial",
-            "congruence.kernels.distributions.normal": "Normal",
-            "congruence.kernels.distributions.poisson": "Poisson",
-            "congruence.kernels.distributions.quantiles": "Quantiles",
-            "congruence.kernels.distributions.samples": "Samples",
-            "congruence.kernels.distributions.student_t": "StudentT",
-            "congruence.kernels.distributions.truncated_normal": "TruncatedNormal",
-            "congruence.kernels.distributions.uniform": "Uniform",
-            "congruence.kernels.distributions.weighted_samples": "WeightedSamples",
-            "congruence.kernels.distributions.zero_modified": (
-                "HurdleBinomial HurdleDoublePoisson HurdleNegativeBinomial HurdlePoisson ZeroInflatedBinomial "
-                "ZeroInflatedDoublePoisson ZeroInflatedNegativeBinomial ZeroInflatedPoisson"
-            ),
-        },
-    )
+    __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

@@ -31,22 +31,4 @@ if TYPE_CHECKING:
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 
-    __getattr__, __dir__, __all__ = lazy_exports(
-        __name__,
-        {
-            "congruence.kernels.kernel_calibration.estimators": (
-                "block_estimates squared_kernel_calibration_error unbiased_estimate "
-                "unnormalized_calibration_mean_embedding weighted_estimate"
-            ),
-            "congruence.kernels.kernel_calibration.hypothesis_tests": (
-                "CalibrationTest asymptotic_test block_test calibration_test"
-            ),
-            "congruence.kernels.kernel_calibration.mixture_kernel": "MixtureWasserstein",
-            "congruence.kernels.kernel_calibration.pairs": "PairTerms pair_terms",
-            "congruence.kernels.kernel_calibration.prediction_kernels": (
-                "HilbertianEmbedding MaximumMeanDiscrepancy PredictionKernel Wasserstein moment_embedding "
-                "parameter_embedding"
-            ),
-            "congruence.kernels.kernel_calibration.trust": "Trust",
-        },
-    )
+    __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

@@ -11,10 +11,4 @@ if TYPE_CHECKING:
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 
-    __getattr__, __dir__, __all__ = lazy_exports(
-        __name__,
-        {
-            "congruence.kernels.pit_interpreter.interpretation": "Interpretation interpret_pit",
-            "congruence.kernels.pit_interpreter.verdict": "Estimate Finding Verdict",
-        },
-    )
+    __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

@@ -29,18 +29,4 @@ if TYPE_CHECKING:
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 
-    __getattr__, __dir__, __all__ = lazy_exports(
-        __name__,
-        {
-            "congruence.kernels.plots.along": "congruence_along predictions_along",
-            "congruence.kernels.plots.by_slice": "cce_by_slice",
-            "congruence.kernels.plots.calibration": "local_reliability pit_histogram reliability_diagram",
-            "congruence.kernels.plots.errors": "congruence_histogram inputs_histogram",
-            "congruence.kernels.plots.frequencies": "rootogram",
-            "congruence.kernels.plots.images": "extremes",
-            "congruence.kernels.plots.interpreted": "pit_interpretation",
-            "congruence.kernels.plots.maps": "embedding_map fault_map order_maps",
-            "congruence.kernels.plots.side_by_side": "Measured versions",
-            "congruence.kernels.plots.withholding": "rejection_curves rejection_panel",
-        },
-    )
+    __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

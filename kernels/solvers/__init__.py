@@ -20,14 +20,4 @@ if TYPE_CHECKING:
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 
-    __getattr__, __dir__, __all__ = lazy_exports(
-        __name__,
-        {
-            "congruence.kernels.gram.landmarks": "choose_landmarks",
-            "congruence.kernels.solvers.base": "NormKind Solution Solver certificate weakest_kind",
-            "congruence.kernels.solvers.cholesky": "Cholesky",
-            "congruence.kernels.solvers.conjugate_gradient": "Checkpoint ConjugateGradient Iterate",
-            "congruence.kernels.solvers.nystrom": "Nystrom",
-            "congruence.kernels.solvers.planning": "Plan choose_solver default_solver",
-        },
-    )
+    __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

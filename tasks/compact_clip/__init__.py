@@ -11,9 +11,4 @@ if TYPE_CHECKING:
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 
-    __getattr__, __dir__, __all__ = lazy_exports(
-        __name__,
-        {
-            "congruence.tasks.compact_clip.location": "WEIGHTS model_name",
-        },
-    )
+    __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

@@ -21,14 +21,4 @@ if TYPE_CHECKING:
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 
-    __getattr__, __dir__, __all__ = lazy_exports(
-        __name__,
-        {
-            "congruence.tasks.comparison.best": "best_of",
-            "congruence.tasks.comparison.compared": "ComparedVersion",
-            "congruence.tasks.comparison.differences": "MetricDifference MissingInfluenceError",
-            "congruence.tasks.comparison.gate": "GateCheck GateDecision Outcome apply_gate worst",
-            "congruence.tasks.comparison.gate_settings": "GateSettings Margin",
-            "congruence.tasks.comparison.versions": "Comparison PairedComparison compare_pair compare_versions",
-        },
-    )
+    __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

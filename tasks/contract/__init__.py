@@ -17,14 +17,4 @@ if TYPE_CHECKING:
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 
-    __getattr__, __dir__, __all__ = lazy_exports(
-        __name__,
-        {
-            "congruence.tasks.contract.check": "ContractReport check_contract",
-            "congruence.tasks.contract.errors": "ContractError",
-            "congruence.tasks.contract.log": "log_predictive_model",
-            "congruence.tasks.contract.model": "METADATA_KEY PredictiveModel load_predictive_model",
-            "congruence.tasks.contract.reading": "describe_distribution distribution_columns read_distribution",
-            "congruence.tasks.contract.settings": "PredictionSettings",
-        },
-    )
+    __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

@@ -16,14 +16,4 @@ if TYPE_CHECKING:
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 
-    __getattr__, __dir__, __all__ = lazy_exports(
-        __name__,
-        {
-            "congruence.tasks.data.errors": "SplitError",
-            "congruence.tasks.data.index": "check_files describe_file index_file source_files",
-            "congruence.tasks.data.measurable": "require_measurable",
-            "congruence.tasks.data.opening": "open_split",
-            "congruence.tasks.data.settings": "SplitSettings",
-            "congruence.tasks.data.split": "Shard Split",
-        },
-    )
+    __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

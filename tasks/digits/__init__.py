@@ -14,10 +14,4 @@ if TYPE_CHECKING:
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 
-    __getattr__, __dir__, __all__ = lazy_exports(
-        __name__,
-        {
-            "congruence.tasks.digits.dataset": "DigitRows digit_rows noise_scale write_digits",
-            "congruence.tasks.digits.images": "base_images draw encode_png labels",
-        },
-    )
+    __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

@@ -11,13 +11,4 @@ if TYPE_CHECKING:
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 
-    __getattr__, __dir__, __all__ = lazy_exports(
-        __name__,
-        {
-            "congruence.tasks.encoders.base": "Encoder",
-            "congruence.tasks.encoders.errors": "InvalidRow",
-            "congruence.tasks.encoders.loading": "load_encoder",
-            "congruence.tasks.encoders.moments": "standardisation",
-            "congruence.tasks.encoders.settings": "EncoderSettings",
-        },
-    )
+    __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

@@ -36,23 +36,4 @@ if TYPE_CHECKING:
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 
-    __getattr__, __dir__, __all__ = lazy_exports(
-        __name__,
-        {
-            "congruence.tasks.mlflow.baselines": "IN_USE baseline_version gate_baseline",
-            "congruence.tasks.mlflow.comparisons": "log_comparison",
-            "congruence.tasks.mlflow.conditions": "Conditions",
-            "congruence.tasks.mlflow.connection": "TrackingError",
-            "congruence.tasks.mlflow.evaluations": "log_evaluation write_artifacts",
-            "congruence.tasks.mlflow.gates": "log_decision",
-            "congruence.tasks.mlflow.identity": "EvaluationIdentity find_evaluation",
-            "congruence.tasks.mlflow.links": "place_of run_link web_page",
-            "congruence.tasks.mlflow.reading": "logged_metrics logged_versions read_scores read_version",
-            "congruence.tasks.mlflow.reliability": "log_reliability",
-            "congruence.tasks.mlflow.runs": "fail_run open_run",
-            "congruence.tasks.mlflow.selecting": "comparable_versions",
-            "congruence.tasks.mlflow.settings": "TrackingSettings",
-            "congruence.tasks.mlflow.version_tags": "Failure alias_holder log_failure read_failure set_alias",
-            "congruence.tasks.runtime.masking": "mask_secrets mask_text",
-        },
-    )
+    __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

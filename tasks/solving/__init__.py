@@ -13,13 +13,4 @@ if TYPE_CHECKING:
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 
-    __getattr__, __dir__, __all__ = lazy_exports(
-        __name__,
-        {
-            "congruence.tasks.solving.capacity": "Capacity cluster_capacity",
-            "congruence.tasks.solving.checkpoint": "CheckpointFile sweep_iterates",
-            "congruence.tasks.solving.points_on_cluster": "PointsOnCluster",
-            "congruence.tasks.solving.prepare": "prepare_on_dask",
-            "congruence.tasks.solving.tiled_cholesky": "TiledCholesky",
-        },
-    )
+    __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

@@ -18,12 +18,4 @@ if TYPE_CHECKING:
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 
-    __getattr__, __dir__, __all__ = lazy_exports(
-        __name__,
-        {
-            "congruence.tasks.watching.account": "Account Accounts Finding",
-            "congruence.tasks.watching.backoff": "is_due",
-            "congruence.tasks.watching.claims": "claim drop_expired held new_owner release",
-            "congruence.tasks.watching.settings": "WatchSettings every_seconds parse_duration",
-        },
-    )
+    __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import pkgutil
 import subprocess
@@ -30,16 +29,6 @@ def test_every_export_is_there_and_none_is_hidden_by_a_module_of_its_name(name: 
     assert set(package.__all__) <= set(dir(package))
     with pytest.raises(AttributeError, match=f"module '{name}' has no attribute 'nothing_of_this_name'"):
         package.nothing_of_this_name  # noqa: B018
-
-
-@pytest.mark.parametrize("name", LAZY)
-def test_type_checkers_read_the_exports_that_there_are(name: str) -> None:
-    package = importlib.import_module(name)
-    (block,) = (each for each in ast.parse(Path(package.__file__).read_text()).body if isinstance(each, ast.If))
-    shown = {(each.module, alias.asname) for each in block.body for alias in each.names}
-    assert {export for _, export in shown} == set(package.__all__)
-    for module, export in shown:
-        assert getattr(importlib.import_module(module), export) is getattr(package, export)
 
 
 def test_an_error_class_costs_no_numerics() -> None:
