@@ -121,11 +121,6 @@ class LocalReading:
         """Of each point over all four orders, adjusted for the number of points, (m,)."""
         return benjamini_hochberg(combined_p_values(self.p_values))
 
-    @property
-    def order_q_values(self) -> Array:
-        """Of each order by itself, adjusted alike, (m, 4)."""
-        return np.column_stack([benjamini_hochberg(column) for column in self.p_values.T])
-
     def significant(self, level: float = 0.05) -> Array:
         """Points at which the model is wrong, (m,) booleans: q at most ``level``, and evidence of ``EVIDENCE``."""
         return (self.q_values <= level) & (self.evidence >= EVIDENCE)

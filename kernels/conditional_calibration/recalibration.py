@@ -15,7 +15,7 @@ likelihood is that interval's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,6 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.input_features import InputFeatures
 from congruence.kernels.conditional_calibration.recalibration_map import (
-    LEVELS,
     Form,
     RecalibrationMap,
     normal_score_map,
@@ -38,43 +37,25 @@ from congruence.kernels.conditional_calibration.recalibration_parts import (
     fit_shape,
 )
 from congruence.kernels.dependence.blocks import DependentBlocks
-from congruence.kernels.dependence.hold_out import Folds
-from congruence.kernels.dependence.hold_out import folds as folds_of
+from congruence.kernels.dependence.hold_out import folds
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.recalibrated import score_intervals
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.scores import matched_targets
 from congruence.kernels.streams import keyed_uniforms
 
 FOLDS = 5
+FEWEST_ROWS = 10 * FOLDS
 RIDGES = (np.inf, 100.0, 10.0, 1.0, 0.1)
 """Of b and log c, relative to the protocol's n lambda; an infinite one leaves a constant."""
 
 SHAPES = ((np.inf, 0.5), (np.inf, 1.0), (10.0, 0.5), (10.0, 1.0), (1.0, 1.0))
 """Of H: ridge, and its share in the mixture with the identity."""
 
-_FOLDS = "recalibration folds"
+_PURPOSE = "recalibration folds"
 
 FORM_ROWS = 20_000
 """Rows on which the form is chosen; its parameters are fitted on all of them."""
-
-
-@dataclass(frozen=True)
-class Recalibration:
-    """A map fitted on all reference rows, and its honest twin on them.
-
-    Attributes:
-        map: fitted on all rows: for new ones.
-        held_out: the maps of the reference rows, each fitted without the row's fold, n rows.
-        folds: the fold of each row, (n,).
-        forms: what was chosen without each fold.
-    """
-
-    map: RecalibrationMap
-    held_out: NormalScoreMap = field(repr=False)
-    folds: Array = field(repr=False)
-    forms: tuple[Form, ...]
 
 
 def fit_recalibration(
@@ -82,138 +63,66 @@ def fit_recalibration(
     y: Any,
     predictive: Distribution,
     *,
-    folds: int = FOLDS,
     seed: int = 0,
     keys: Any | None = None,
     blocks: DependentBlocks | None = None,
-) -> Recalibration:
-    """Fit the recalibration of one version on labelled rows, with cross-fitted maps of these rows.
+) -> RecalibrationMap:
+    """Fit the recalibration of one version on labelled rows.
 
     Args:
         features: of the reference inputs, ``input_features(prepared.spectrum)``.
         y: targets (n,).
         predictive: n distributions of one target.
-        folds: K; a row's own map comes from the K - 1 folds without it, and so does the choice of its form.
-        seed: of the folds and of the random points in jumps of F.
+        seed: of the folds by which the form of the map is chosen, and of the random points in jumps of F.
         keys: names of the rows, on which both depend; row numbers by default.
         blocks: of rows that depend on each other: no fold divides one, and gains are judged by their sums within them.
 
     Raises:
-        InvalidInputError: rows that do not match, fewer than 10 a fold, or laws without levels to map.
+        InvalidInputError: rows that do not match, fewer than 50, or laws without levels to map.
     """
-    scores, found, split = _in_folds(features, y, predictive, folds, seed, keys, blocks)
-    fold = found.numbers
-    forms = [_chosen_form(split, without) for without in range(folds)]
-    held_out = np.empty((len(scores), len(LEVELS)))
-    for k in range(folds):
-        inside, outside = (fold != k) & ~found.beside_cuts, fold == k
-        fitted = fit_parts(Design(features.values[inside]), scores[inside], forms[k])
-        held_out[outside] = fitted.at(features.values[outside])
-    maps = [normal_score_map(held_out[fold == k], forms[k]) for k in range(folds)]
-    place = np.argsort(np.concatenate([np.flatnonzero(fold == k) for k in range(folds)]))
-    whole = _whole_map(features, scores, split)
-    return Recalibration(whole, NormalScoreMap.concatenate(maps)[place], fold, tuple(forms))
-
-
-def fit_recalibration_map(
-    features: InputFeatures,
-    y: Any,
-    predictive: Distribution,
-    *,
-    folds: int = FOLDS,
-    seed: int = 0,
-    keys: Any | None = None,
-    blocks: DependentBlocks | None = None,
-) -> RecalibrationMap:
-    """The map of ``fit_recalibration`` without its twin on the rows themselves, for a sixth of the work.
-
-    Raises:
-        InvalidInputError: see ``fit_recalibration``.
-    """
-    scores, _, split = _in_folds(features, y, predictive, folds, seed, keys, blocks)
-    return _whole_map(features, scores, split)
-
-
-def _in_folds(
-    features: InputFeatures,
-    y: Any,
-    predictive: Distribution,
-    count: int,
-    seed: int,
-    keys: Any | None,
-    blocks: DependentBlocks | None,
-) -> tuple[NormalScores, Folds, _Split]:
-    """The scores of all rows, the fold of each, and the rows on which the form is chosen."""
     targets = matched_targets(predictive, y)
     n = len(targets)
     if len(features) != n:
         raise InvalidInputError(f"y: {n} rows, but the features have {len(features)}; they must match row by row")
-    if count < 2 or n < 10 * count:
-        raise InvalidInputError(f"folds: {count} folds of {n} rows; give 2 or more folds of at least 10 rows each")
+    if n < FEWEST_ROWS:
+        raise InvalidInputError(f"y: {n} rows; a recalibration is fitted on at least {FEWEST_ROWS}")
     names = np.arange(n) if keys is None else keys
-    jumps = keyed_uniforms(names, seed, "points in jumps")
-    scores = NormalScores(*score_intervals(predictive, targets), jumps)
-    found = folds_of(names, count, seed, _FOLDS, blocks)
-    order = np.argsort(keyed_uniforms(names, seed, _FOLDS), kind="stable")
+    scores = NormalScores(*score_intervals(predictive, targets), keyed_uniforms(names, seed, "points in jumps"))
+    found = folds(names, FOLDS, seed, _PURPOSE, blocks)
+    order = np.argsort(keyed_uniforms(names, seed, _PURPOSE), kind="stable")
     few = order[~found.beside_cuts[order]][:FORM_ROWS]
     within = None if blocks is None else blocks.of_rows(few).labels
-    return scores, found, _Split(features.values[few], scores[few], found.numbers[few], within)
-
-
-def _whole_map(features: InputFeatures, scores: NormalScores, split: _Split) -> RecalibrationMap:
-    form = _chosen_form(split, None)
+    form = _chosen_form(features.values[few], scores[few], found.numbers[few], within)
     final = fit_parts(Design(features.values), scores, form)
     return RecalibrationMap(form, features.kernel, features.landmarks, final.constants, features.basis @ final.slopes)
 
 
-@dataclass(frozen=True)
-class _Split:
-    """Labelled rows in folds, and designs of what is left without some of them."""
+def _chosen_form(features: Array, scores: NormalScores, fold: Array, within: Array | None) -> Form:
+    """The form that cross-validation over the folds chooses, part by part.
 
-    features: Array
-    scores: NormalScores
-    fold: Array
-    within: Array | None = None
-    """The block of each row, where rows depend on each other."""
-    _designs: dict[frozenset[int], Design] = field(default_factory=dict)
-
-    def without(self, *folds: int) -> tuple[Design, NormalScores]:
-        rows = ~np.isin(self.fold, folds)
-        key = frozenset(folds)
-        if key not in self._designs:
-            self._designs[key] = Design(self.features[rows])
-        return self._designs[key], self.scores[rows]
-
-    def blocks_of(self, folds: list[int]) -> Array | None:
-        """The block of each row of these folds, one fold after the other."""
-        within = self.within
-        return None if within is None else np.concatenate([within[self.fold == k] for k in folds])
-
-
-def _chosen_form(split: _Split, without: int | None) -> Form:
-    """The form that cross-validation over all folds but one chooses, part by part."""
-    inner = [k for k in np.unique(split.fold).tolist() if k != without]
-    left = () if without is None else (without,)
+    ``within``: the block of each row (n,), where rows depend on each other.
+    """
+    outside = {k: fold == k for k in np.unique(fold).tolist()}
+    designs = {k: Design(features[~held]) for k, held in outside.items()}
+    in_turn = None if within is None else np.concatenate([within[held] for held in outside.values()])
     form = Form()
     moves: dict[tuple[Any, ...], Moves] = {}
     parts: list[tuple[str, Sequence[Any]]] = [("shift", RIDGES), ("factor", RIDGES), ("shape", SHAPES)]
     for part, changes in parts:
         options = (None, *changes)
         gains: list[list[Array]] = [[] for _ in options]
-        for k in inner:
-            design, scores = split.without(k, *left)
-            outside = split.fold == k
+        for k, held in outside.items():
             for option, gained in zip(options, gains, strict=True):
                 tried = replace(form, **{part: option})
                 # Moves are judged at the scores' own spread: of a law that is too narrow every move looks good.
                 judged = replace(tried, factor=np.inf) if part == "shift" else tried
                 key = (k, judged.shift, judged.factor)
                 if key not in moves:  # forms differ in one part at a time, shapes by the dozen in nothing else
-                    moves[key] = fit_moves(design, scores, judged)
-                values = fit_shape(design, moves[key], judged).at(split.features[outside])
-                gained.append(_log_score(values, split.scores[outside], judged))
+                    moves[key] = fit_moves(designs[k], scores[~held], judged)
+                values = fit_shape(designs[k], moves[key], judged).at(features[held])
+                gained.append(_log_score(values, scores[held], judged))
         table = np.column_stack([np.concatenate(gained) for gained in gains])
-        form = replace(form, **{part: options[_simplest(table, split.blocks_of(inner))]})
+        form = replace(form, **{part: options[_simplest(table, in_turn)]})
     return form
 
 

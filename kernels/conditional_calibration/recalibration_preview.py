@@ -10,11 +10,7 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.input_features import InputFeatures, input_features
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
-from congruence.kernels.conditional_calibration.recalibration import (
-    Recalibration,
-    fit_recalibration,
-    fit_recalibration_map,
-)
+from congruence.kernels.conditional_calibration.recalibration import fit_recalibration
 from congruence.kernels.conditional_calibration.recalibration_map import RecalibrationMap
 from congruence.kernels.congruence.difference import difference_of_influences
 from congruence.kernels.congruence.preparation import prepare
@@ -22,7 +18,6 @@ from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
 from congruence.kernels.dependence.scores import pair_blocks, version_blocks
 from congruence.kernels.distributions import Distribution, Samples
-from congruence.kernels.distributions.recalibrated import recalibrated
 from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.gram.spectrum import gram_spectrum
 from congruence.kernels.kernel_functions import Kernel
@@ -39,64 +34,11 @@ class Change:
 
 
 @dataclass(frozen=True)
-class RecalibrationPreview:
-    """See ``recalibration_preview``.
-
-    Attributes:
-        changes: of "crps" (of draws as they are, not the fair one), "cce", "mae", and "nll" where both laws have a
-            finite one.
-        predictive: the recalibrated predictions of the reference rows, each by a map that did not see its fold: what a
-            further metric or a test is to be computed on.
-        recalibration: the maps.
-    """
-
-    changes: dict[str, Change]
-    predictive: Distribution = field(repr=False)
-    recalibration: Recalibration = field(repr=False)
-
-    @property
-    def changes_nothing(self) -> bool:
-        """Whether every fold left the predictions as they are."""
-        return self.recalibration.held_out.is_identity
-
-
-def recalibration_preview(
-    prepared: PreparedCongruence,
-    y: Any,
-    predictive: Distribution,
-    *,
-    output_kernel: Kernel | None = None,
-    seed: int = 0,
-    keys: Any | None = None,
-) -> RecalibrationPreview:
-    """Recalibrate by cross-fitting on a prepared split and score what comes out on the rows that were held out.
-
-    Args:
-        prepared: the reference split, evaluated at its own rows.
-        y: targets (n,).
-        predictive: n distributions of one target.
-        output_kernel: of CCE, see ``PreparedCongruence.evaluate``.
-        seed, keys: see ``fit_recalibration``.
-
-    Raises:
-        InvalidInputError: see ``fit_recalibration``.
-    """
-    targets = matched_targets(predictive, y)
-    features, own = input_features(prepared.spectrum), version_blocks(prepared.dependence, targets, predictive)
-    fitted = fit_recalibration(features, targets, predictive, seed=seed, keys=keys, blocks=own)
-    after = recalibrated(predictive, fitted.held_out)
-    blocks = pair_blocks(prepared.dependence, targets, predictive, after)
-    changes = _scored(targets, predictive, after, blocks)
-    changes["cce"] = _congruence(prepared, targets, predictive, after, output_kernel, seed, blocks)
-    return RecalibrationPreview(changes, after, fitted)
-
-
-@dataclass(frozen=True)
 class RecalibrationRehearsal:
     """What a recalibration that was fitted on some rows changes on others, which it has not seen.
 
     Attributes:
-        changes: of "nll", "crps", "cce" and "mae" on the held-out rows, see ``RecalibrationPreview``.
+        changes: of "nll", "crps", "cce" and "mae" on the held-out rows, of draws as they are, not the fair one.
         p_values: of calibration given the input on them, before and after.
         rows: how many they are.
         fitted_on: rows of the fit.
@@ -168,8 +110,8 @@ def recalibration_rehearsal(
 ) -> RecalibrationRehearsal:
     """Fit on some rows and score on the others.
 
-    Cross-fitting (``recalibration_preview``) scores every row but flatters what smooths targets over neighbours, CCE
-    and the tests of calibration: a row's neighbours were in the fit.
+    Cross-fitting would score every row but flatter what smooths targets over neighbours, CCE and the tests of
+    calibration: a row's neighbours were in the fit.
 
     Args:
         split: of the n rows.
@@ -185,7 +127,7 @@ def recalibration_rehearsal(
     fitting, held_out = np.flatnonzero(split.for_fitting), np.flatnonzero(~split.for_fitting)
     known = None if split.dependence is None else split.dependence.of_rows(fitting)
     own = version_blocks(known, targets[fitting], predictive[fitting])
-    found = fit_recalibration_map(
+    found = fit_recalibration(
         split.features, targets[fitting], predictive[fitting], seed=seed, keys=names[fitting], blocks=own
     )
     before, targets = predictive[held_out], targets[held_out]

@@ -74,11 +74,6 @@ class CongruenceUncertainty:
     blocks: int | None = None
     noise_means: Array | None = field(default=None, repr=False)
 
-    @property
-    def noise(self) -> Array:
-        """``influence.noise``."""
-        return self.influence.noise
-
 
 def spread_over(uncertainty: CongruenceUncertainty, rows: Array, total: int) -> CongruenceUncertainty:
     """The same with influences on all ``total`` rows of a split, of which the reference held ``rows``."""

@@ -325,18 +325,11 @@ def leave_one_out(analysis: Array, chosen: Array, coefficients: Array, delta: Ar
     return np.asarray((delta - fit) / np.maximum(1.0 - leverage, LEAST_FREEDOM)[:, None])
 
 
-def coefficients_under_signs(smoother: SpectralSmoother, noise: Array, count: int, seed: int, purpose: str) -> Array:
-    """What the smoother keeps of ``noise`` (n, c) under each of ``count`` draws of the rows' signs, (count, k, c).
+def kept_under_signs(sums: Array, filters: Array, count: int) -> Array:
+    """What the smoother keeps under each of ``count`` draws of the rows' signs, (count, k, c), from ``sums_by_code``.
 
     Any two draws are independent (``coded_draws``). That of g = 0, which leaves every sign as it is, is not among them.
     """
-    bits = count.bit_length()
-    codes = row_codes(np.arange(len(noise)), bits, seed, purpose)
-    return kept_under_signs(sums_by_code(smoother.analysis, noise, codes, bits), smoother.filters, count)
-
-
-def kept_under_signs(sums: Array, filters: Array, count: int) -> Array:
-    """``coefficients_under_signs`` from ``sums_by_code``."""
     drawn = walsh_hadamard(np.asarray(sums, dtype=np.float32))[1 : count + 1]
     drawn *= filters[:, None]
     return drawn

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from congruence.kernels.arrays import Array, array_namespace, on_card
+from congruence.kernels.arrays import Array, array_namespace
 from congruence.kernels.gram.columns import GramColumns, LandmarkColumns, positive_diagonal
 from congruence.kernels.gram.landmarks import LEADING, Choice, choose_landmarks
 from congruence.kernels.gram.operator import RegularizedGram
@@ -125,12 +125,6 @@ class SpectralSmoother:
     synthesis: Any = field(repr=False)
     weights: Array | None = field(default=None, repr=False)
 
-    def placed(self) -> SpectralSmoother:
-        """The same on the card of this process, for right-hand sides there."""
-        analysis = on_card(self.analysis)
-        synthesis = analysis if self.synthesis is self.analysis else on_card(self.synthesis)
-        return SpectralSmoother(analysis, on_card(self.filters), synthesis, self.weights)
-
     def leading(self, count: int) -> SpectralSmoother:
         """The smoother in the first ``count`` directions alone."""
         if count >= len(self.filters):
@@ -149,22 +143,9 @@ class SpectralSmoother:
         """(m, c) for right-hand sides (n, c)."""
         return self.synthesis @ self.coefficients(rhs)
 
-    def transposed(self, v: Array) -> Array:
-        """L'v, (n, c), for values v (m, c) at the query points."""
-        inner = self.filters[:, None] * (self.synthesis.T @ v.astype(self.synthesis.dtype))
-        return np.asarray(self.analysis @ inner)
-
-    def at_points(self, points: Array) -> SpectralSmoother:
-        """The smoother at some of the query points, by their numbers."""
-        return self._varied(self.synthesis[points])
-
     def at(self, vectors: Array) -> SpectralSmoother:
-        """The smoother at other points, from U there, (m, k)."""
-        return self._varied(vectors)
-
-    def _varied(self, synthesis: Any) -> SpectralSmoother:
-        """At other points: the moment is that of the analysis, which is the same."""
-        varied = replace(self, synthesis=synthesis)
+        """The smoother at other points, from U there, (m, k): the moment is that of the analysis, which is the same."""
+        varied = replace(self, synthesis=vectors)
         vars(varied)["moment"] = self.moment
         return varied
 

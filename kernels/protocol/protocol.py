@@ -138,18 +138,6 @@ class EvaluationProtocol:
             )
         return embeddings / norms
 
-    def require_inputs(self, x: Any) -> None:
-        """Raise ProtocolError where x is not at unit norm though the protocol's kernel expects it."""
-        if not self.normalize:
-            return
-        xp = array_namespace(x)
-        norms = xp.linalg.norm(x, axis=1)
-        if float(xp.abs(norms - 1).max()) > 1e-3:
-            raise ProtocolError(
-                f"embeddings have norms from {float(norms.min()):.4g} to {float(norms.max()):.4g}; protocol "
-                f"'{self.name}' expects unit norm: normalise them (protocol.apply), or use protocol 'preprint'"
-            )
-
 
 EXACT = EvaluationProtocol("exact", normalize=True, input_kernel=Polynomial(degree=3, gamma=1.0, coef0=1.0))
 PREPRINT = EvaluationProtocol(

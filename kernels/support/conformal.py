@@ -124,11 +124,6 @@ class Support:
         """Number of features d of an input."""
         return int(self.index.rows.shape[1])
 
-    @property
-    def smallest_p_value(self) -> float:
-        """No input is more unusual than this."""
-        return 1.0 / (1.0 + len(self.held_out))
-
     def at(self, x: Any, columns: pd.DataFrame | None = None) -> SupportReading:
         """How usual inputs are.
 

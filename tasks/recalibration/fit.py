@@ -9,7 +9,7 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.input_features import input_features
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
-from congruence.kernels.conditional_calibration.recalibration import fit_recalibration_map
+from congruence.kernels.conditional_calibration.recalibration import fit_recalibration
 from congruence.kernels.conditional_calibration.recalibration_map import RecalibrationMap
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
 from congruence.kernels.dependence.scores import version_blocks
@@ -98,7 +98,7 @@ def _fit(
 ) -> RecalibrationMap:
     operator = RegularizedGram(x, protocol.input_kernel, protocol.regularization)
     features = input_features(gram_spectrum(operator, seed=seed))
-    return fit_recalibration_map(features, targets, predictive, seed=seed, keys=keys, blocks=blocks)
+    return fit_recalibration(features, targets, predictive, seed=seed, keys=keys, blocks=blocks)
 
 
 def in_words(fitted: RecalibrationMap, x: Array) -> str:

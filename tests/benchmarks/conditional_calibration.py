@@ -57,6 +57,7 @@ from congruence.kernels.conditional_calibration.prepared import (
 )
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.conditional_calibration.version_test import SharedNull
+from congruence.kernels.congruence.outcome import benjamini_hochberg
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.congruence.test import congruence_tests
 from congruence.tasks.scores.coverage_risk import CLASSIFIER
@@ -117,7 +118,7 @@ def level(n: int, splits: int, cases: list[str], draws: int, first: int, null: s
                 test = prepared.test(pit, own_quantiles(y, model, prepared.settings.levels))
                 read = local_reading(inputs.smoother, pit)
                 found = [np.any(read.q_values <= 0.05), np.any(read.significant())]
-                by_order = np.any(read.order_q_values <= 0.05, axis=0)
+                by_order = [np.any(benjamini_hochberg(column) <= 0.05) for column in read.p_values.T]
                 kept.add(name, test.p_value, *test.by_order.values(), *found, *by_order)
         kept.save()
         print(f"batch {batch}, {time.process_time() - started:.0f} CPU s", flush=True)

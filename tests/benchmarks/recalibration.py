@@ -1,4 +1,4 @@
-"""Recalibration by cross-fitting: what it mends in wrong versions, and what it does to true ones.
+"""Recalibration: what it mends in wrong versions, and what it does to true ones, on rows that it has not seen.
 
 python tests/benchmarks/recalibration.py --rows 2000 --splits 20
 """
@@ -16,7 +16,7 @@ from scipy.special import ndtri
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.input_features import input_features
 from congruence.kernels.conditional_calibration.recalibration import fit_recalibration
-from congruence.kernels.conditional_calibration.recalibration_preview import recalibration_preview
+from congruence.kernels.conditional_calibration.recalibration_preview import recalibration_rehearsal, rehearsal_split
 from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.distributions import (
     Distribution,
@@ -29,7 +29,6 @@ from congruence.kernels.distributions import (
     StudentT,
     ZeroInflatedPoisson,
 )
-from congruence.kernels.distributions.recalibrated import recalibrated
 from congruence.kernels.kernel_functions import Polynomial
 
 KERNEL = Polynomial(3, 1.0, 1.0)
@@ -91,35 +90,40 @@ def mends(n: int, splits: int) -> None:
     print("| version | CCE before | after | truth | CRPS before | after | truth | NLL: after - truth |")
     print("|---|---|---|---|---|---|---|---|")
     table: dict[str, list[list[float]]] = {}
+    fitting = np.arange(2 * n) % 2 == 0
     for split in range(splits):
-        x = np.random.default_rng([split, 3]).normal(size=(n, 4))
-        prepared = prepare(embedded(x), input_kernel=KERNEL, regularization=0.1)
+        x = np.random.default_rng([split, 3]).normal(size=(2 * n, 4))
+        halves = rehearsal_split(embedded(x), fitting, input_kernel=KERNEL)
         for name, law, version in wrong_versions(x):
             y = drawn(law, split)
-            preview = recalibration_preview(prepared, y, version)
-            cce, score = preview.changes["cce"], preview.changes["crps"]
-            right = prepared.congruence_errors(y, {"": law})[""].mean
-            finite = preview.predictive.has_density()
-            lost = -preview.predictive.log_prob(y) + law.log_prob(y) if finite else np.full(1, np.nan)
-            row = [cce.before, cce.after, right, score.before, score.after, law.crps(y).mean(), float(np.mean(lost))]
+            found = recalibration_rehearsal(halves, y, version)
+            cce, score = found.changes["cce"], found.changes["crps"]
+            truth, targets = law[~fitting], y[~fitting]
+            right = halves.prepared.congruence_errors(targets, {"": truth})[""].mean
+            after = found.map(halves.points, version[~fitting])
+            finite = after.has_density()
+            lost = -after.log_prob(targets) + truth.log_prob(targets) if finite else np.full(1, np.nan)
+            of_truth = (right, truth.crps(targets).mean())
+            row = [cce.before, cce.after, of_truth[0], score.before, score.after, of_truth[1], float(np.mean(lost))]
             table.setdefault(name, []).append(row)
     for name, rows in table.items():
         print(f"| {name} | " + " | ".join(f"{value:.4f}" for value in np.mean(rows, axis=0)) + " |")
 
 
 def harms(n: int, splits: int) -> None:
-    print("| true law | left as it is | CRPS: relative change, mean | worst of all splits |")
+    print("| true law | left as it is | CRPS of new targets: relative change, mean | worst of all splits |")
     print("|---|---|---|---|")
     table: dict[str, list[tuple[bool, float]]] = {}
     for split in range(splits):
         x = np.random.default_rng([split, 4]).normal(size=(n, 4))
-        features = input_features(prepare(embedded(x), input_kernel=KERNEL, regularization=0.1).spectrum)
+        points = embedded(x)
+        features = input_features(prepare(points, input_kernel=KERNEL, regularization=0.1).spectrum)
         for name, draw in true_laws(x):
             law, y = draw(split)
             fitted = fit_recalibration(features, y, law)
-            after = recalibrated(law, fitted.held_out)
-            change = float(np.mean(after.crps(y)) / np.mean(law.crps(y)) - 1.0)
-            table.setdefault(name, []).append((fitted.held_out.is_identity, change))
+            new = draw(split + splits)[1]
+            change = float(np.mean(fitted(points, law).crps(new)) / np.mean(law.crps(new)) - 1.0)
+            table.setdefault(name, []).append((fitted.changes_nothing, change))
     for name, rows in table.items():
         kept, change = np.array(rows).T
         print(f"| {name} | {kept.mean():.2f} | {change.mean():+.5f} | {change.max():+.4f} |")

@@ -14,7 +14,7 @@ from congruence.kernels.congruence.coded_draws import (
     walsh_hadamard,
 )
 from congruence.kernels.congruence.expected import SIGN_BITS, SPLITS, splits_under_signs
-from congruence.kernels.congruence.influence_sums import coefficients_under_signs
+from congruence.kernels.congruence.influence_sums import kept_under_signs
 from congruence.kernels.congruence.null_draws import null_draws
 from congruence.kernels.congruence.test import simulated_coefficients, simulated_errors
 
@@ -38,8 +38,9 @@ def test_the_transform_is_its_definition():
 def test_signs_of_all_draws_at_once_are_the_signs_one_by_one(n, columns):
     smoother = smoother_of(n)
     noise = np.random.default_rng(1).normal(size=(n, columns)).astype(np.float32)
-    together = coefficients_under_signs(smoother, noise, 21, 3, "a purpose")
-    signs = signs_of(row_codes(np.arange(n), 5, 3, "a purpose"), np.arange(1, 22))
+    codes = row_codes(np.arange(n), 5, 3, "a purpose")
+    together = kept_under_signs(sums_by_code(smoother.analysis, noise, codes, 5), smoother.filters, 21)
+    signs = signs_of(codes, np.arange(1, 22))
     one_by_one = [smoother.coefficients(signs[:, [draw]] * noise) for draw in range(21)]
     assert_allclose(together, one_by_one, atol=1e-5 * np.abs(one_by_one).max())
 

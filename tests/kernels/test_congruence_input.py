@@ -16,8 +16,7 @@ from congruence.kernels import (
     prepare,
 )
 from congruence.kernels.congruence.test import congruence_test
-from congruence.kernels.errors import BudgetError, InvalidInputError, ProtocolError
-from congruence.kernels.protocol.protocol import ECAI
+from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.solvers import ConjugateGradient, choose_solver
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
@@ -120,12 +119,6 @@ def test_duplicate_points_are_evidence_counted_twice_not_a_singular_system(solve
 def test_impossible_parameters_name_their_row_and_field(make, message):
     with pytest.raises(InvalidInputError, match=message):
         make()
-
-
-def test_embeddings_off_unit_norm_are_refused_by_a_protocol_of_unit_norm():
-    with pytest.raises(ProtocolError, match=r"norms from 10\.9 to 10\.9.*'ecai' expects unit norm"):
-        ECAI.require_inputs(10.9 * inputs())
-    ECAI.require_inputs(inputs().astype(np.float32))
 
 
 def test_a_system_over_the_budget_is_refused_with_numbers_and_remedies():

@@ -95,6 +95,6 @@ def test_a_correction_that_only_its_own_groups_ask_for_is_not_made() -> None:
         draw = np.random.default_rng(seed)
         y = np.sqrt(0.5) * (np.repeat(draw.standard_normal(30), 20) + draw.standard_normal(600))
         blocks = blocks_of_groups(shop, 600)
-        moved += fit_recalibration(features, y, law).map.form.shift is not None
-        by_shop += fit_recalibration(features, y, law, blocks=blocks).map.form.shift is not None
+        moved += fit_recalibration(features, y, law).form.shift is not None
+        by_shop += fit_recalibration(features, y, law, blocks=blocks).form.shift is not None
     assert by_shop <= 1 < 5 <= moved

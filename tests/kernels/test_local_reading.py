@@ -106,7 +106,6 @@ def test_false_discoveries_of_true_models_stay_below_the_level(inputs: Array, ro
     found = [local_reading(smoother, rng.random(rows)) for _ in range(100)]
     assert np.mean([np.any(reading.q_values <= 0.05) for reading in found]) <= 0.07
     assert np.mean([np.any(reading.significant()) for reading in found]) <= 0.05
-    assert np.mean([np.any(reading.order_q_values <= 0.05, axis=0) for reading in found]) <= 0.07
 
 
 def _faulty(inputs: Array, fault: str) -> Array:

@@ -1,4 +1,4 @@
-"""Recalibrated laws against quadrature and closed forms; cross-fitting that sees nothing of its own fold."""
+"""Recalibrated laws against quadrature and closed forms; corrections judged on rows that they have not seen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.input_features import InputFeatures, input_features, linear_in_kernel
 from congruence.kernels.conditional_calibration.recalibration import fit_recalibration
 from congruence.kernels.conditional_calibration.recalibration_map import Form
-from congruence.kernels.conditional_calibration.recalibration_preview import recalibration_preview
+from congruence.kernels.conditional_calibration.recalibration_preview import (
+    RehearsalSplit,
+    recalibration_rehearsal,
+    rehearsal_split,
+)
 from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.distributions import (
@@ -43,6 +47,7 @@ LEVELS = np.array([0.0, 0.1, 0.5, 0.9, 1.0])
 SHARES = np.array([[0.0, 0.05, 0.45, 0.93, 1.0], [0.0, 0.2, 0.5, 0.8, 1.0]])
 BENT = NormalScoreMap([0.3, -0.2], [1.5, 0.7], LEVELS, SHARES)
 N = 600
+TWICE = np.random.default_rng(0).normal(size=(2 * N, 3))
 
 CONTINUOUS: list[Distribution] = [
     Normal([1.0, 2.0], [1.0, 2.0]),
@@ -225,19 +230,6 @@ def test_features_at_new_inputs_are_those_of_the_reference_rows(inputs: Array, f
     np.testing.assert_allclose(again, features.values, atol=2e-3 * np.abs(features.values).max())
 
 
-def test_no_map_sees_its_own_fold(inputs: Array, features: InputFeatures) -> None:
-    law = _truth(inputs)
-    narrow, y = Normal(law.loc, law.scale / 2.0), _drawn(law)
-    first = fit_recalibration(features, y, narrow)
-    inside = first.folds == 2
-    changed = np.where(inside, y + 5.0, y)
-    second = fit_recalibration(features, changed, narrow)
-    assert first.forms[2] == second.forms[2]
-    np.testing.assert_allclose(second.held_out.factor[inside], first.held_out.factor[inside])
-    assert not np.allclose(second.held_out.factor[~inside], first.held_out.factor[~inside])
-    assert np.bincount(first.folds).tolist() == [N // 5] * 5
-
-
 def test_folds_and_draws_follow_the_rows_names(inputs: Array, features: InputFeatures) -> None:
     law = Poisson(np.exp(0.5 * inputs[:, 0]))
     y, keys = _drawn(law) * 2.0, np.array([f"row {i}" for i in range(N)])
@@ -245,26 +237,24 @@ def test_folds_and_draws_follow_the_rows_names(inputs: Array, features: InputFea
     moved = InputFeatures(features.values[order], features.landmarks, features.kernel, features.basis)
     first = fit_recalibration(features, y, law, keys=keys)
     second = fit_recalibration(moved, y[order], law[order], keys=keys[order])
-    np.testing.assert_allclose(second.held_out.factor, first.held_out.factor[order], rtol=1e-8)
-    np.testing.assert_array_equal(second.folds, first.folds[order])
+    assert second.form == first.form
+    np.testing.assert_allclose(second.weights, first.weights, rtol=1e-6, atol=1e-8)
 
 
 def test_shift_factor_and_shape_are_found(inputs: Array, features: InputFeatures) -> None:
     law = _truth(inputs)
     y = _drawn(law)
-    narrow = fit_recalibration(features, y, Normal(law.loc - 0.25 * law.scale, law.scale / 2.0)).map.at(
-        _embedded(inputs)
-    )
+    narrow = fit_recalibration(features, y, Normal(law.loc - 0.25 * law.scale, law.scale / 2.0)).at(_embedded(inputs))
     np.testing.assert_allclose(np.mean(narrow.factor), 2.0, rtol=0.1)
     np.testing.assert_allclose(np.mean(narrow.shift), 0.5, atol=0.15)
     skewed = law.loc + law.scale * (np.random.default_rng(4).gamma(2.0, size=N) - 2.0) / np.sqrt(2.0)
-    assert fit_recalibration(features, skewed, law).map.form.shape is not None
+    assert fit_recalibration(features, skewed, law).form.shape is not None
 
 
 def test_the_map_of_all_rows_serves_new_ones(inputs: Array, features: InputFeatures) -> None:
     law = _truth(inputs)
     flat = Normal(law.loc, np.full(N, 1.2))
-    fitted = fit_recalibration(features, _drawn(law), flat).map
+    fitted = fit_recalibration(features, _drawn(law), flat)
     fresh = np.random.default_rng(5).normal(size=(N, 3))
     truth, stated = _truth(fresh), Normal(_truth(fresh).loc, np.full(N, 1.2))
     y = _drawn(truth, 6)
@@ -287,44 +277,48 @@ TRUE_LAWS: dict[str, Any] = {
 def test_a_true_law_stays_as_it_is(inputs: Array, features: InputFeatures, name: str) -> None:
     law = TRUE_LAWS[name](inputs)
     found = [fit_recalibration(features, _drawn(law, seed), law) for seed in range(2)]
-    assert sum(one.held_out.is_identity for one in found) >= 1
+    assert sum(one.changes_nothing for one in found) >= 1
     for one, seed in zip(found, range(2), strict=True):
-        after = recalibrated(law, one.held_out)
-        y = _drawn(law, seed)
-        lost = after.crps(y) - law.crps(y)
+        y = _drawn(law, 100 + seed)  # that no map has seen
+        lost = one(_embedded(inputs), law).crps(y) - law.crps(y)
         assert np.mean(lost) <= 0.005 * np.mean(law.crps(y))
 
 
 def test_a_true_ensemble_stays_as_it_is_and_a_narrow_one_is_widened(inputs: Array, features: InputFeatures) -> None:
     law = _truth(inputs)
     y, members = _drawn(law), law.sample(10, seed=7)
-    assert fit_recalibration(features, y, Samples(members)).held_out.is_identity
+    assert fit_recalibration(features, y, Samples(members)).changes_nothing
     narrow = Samples(law.loc[:, None] + 0.5 * (members - law.loc[:, None]))
-    assert np.mean(fit_recalibration(features, y, narrow).held_out.factor) == pytest.approx(1.75, abs=0.25)
+    widened = fit_recalibration(features, y, narrow).at(_embedded(inputs))
+    assert np.mean(widened.factor) == pytest.approx(1.75, abs=0.25)
 
 
-def test_a_preview_of_an_overconfident_version(prepared: PreparedCongruence, inputs: Array) -> None:
-    law = _truth(inputs)
-    y = _drawn(law)
-    right = prepared.congruence_errors(y, {"": law})[""].mean
-    preview = recalibration_preview(prepared, y, Normal(law.loc, law.scale / 2.0))
-    assert preview.changes["cce"].before > 1.8 * right
-    assert preview.changes["cce"].after == pytest.approx(right, rel=0.1)
-    assert set(preview.changes) == {"nll", "crps", "cce", "mae"}
-    judged = [preview.changes[name] for name in ("nll", "crps", "cce")]  # a spread that is corrected leaves MAE alone
+@pytest.fixture(scope="module")
+def halves() -> RehearsalSplit:
+    return rehearsal_split(_embedded(TWICE), np.arange(2 * N) % 2 == 0, input_kernel=Polynomial(3, 1.0, 1.0))
+
+
+def test_a_rehearsal_of_an_overconfident_version(halves: RehearsalSplit) -> None:
+    law = _truth(TWICE)
+    y, held_out = _drawn(law), np.arange(2 * N) % 2 == 1
+    right = halves.prepared.congruence_errors(y[held_out], {"": law[held_out]})[""].mean
+    found = recalibration_rehearsal(halves, y, Normal(law.loc, law.scale / 2.0))
+    assert found.changes["cce"].before > 1.8 * right
+    assert found.changes["cce"].after == pytest.approx(right, rel=0.1)
+    assert set(found.changes) == {"nll", "crps", "cce", "mae"}
+    judged = [found.changes[name] for name in ("nll", "crps", "cce")]  # a spread that is corrected leaves MAE alone
     assert all(each.after < each.before - 2.0 * each.standard_error for each in judged)
-    expected = np.mean(-law.log_prob(y))
-    assert preview.changes["nll"].after == pytest.approx(expected, abs=0.03)
+    expected = np.mean(-law[held_out].log_prob(y[held_out]))
+    assert found.changes["nll"].after == pytest.approx(expected, abs=0.03)
 
 
-def test_a_preview_of_counts_and_of_a_true_law(prepared: PreparedCongruence, inputs: Array) -> None:
-    rate = np.exp(0.5 + 0.5 * inputs[:, 1])
-    y = _drawn(NegativeBinomial(rate, np.full(N, 0.8)))
-    changed = recalibration_preview(prepared, y, Poisson(rate))
-    assert changed.predictive.is_discrete
+def test_a_rehearsal_of_counts_and_of_a_true_law(halves: RehearsalSplit) -> None:
+    rate = np.exp(0.5 + 0.5 * TWICE[:, 1])
+    y = _drawn(NegativeBinomial(rate, np.full(2 * N, 0.8)))
+    changed = recalibration_rehearsal(halves, y, Poisson(rate))
     assert changed.changes["nll"].after < changed.changes["nll"].before - 2 * changed.changes["nll"].standard_error
-    kept = recalibration_preview(prepared, y, NegativeBinomial(rate, np.full(N, 0.8)))
-    assert kept.changes_nothing
+    kept = recalibration_rehearsal(halves, y, NegativeBinomial(rate, np.full(2 * N, 0.8)))
+    assert kept.map.changes_nothing
     assert kept.changes["cce"].after == kept.changes["cce"].before
 
 
@@ -332,8 +326,9 @@ def test_bad_input_is_named(features: InputFeatures, inputs: Array) -> None:
     law = _truth(inputs)
     with pytest.raises(InvalidInputError, match="the features have 600"):
         fit_recalibration(features, np.zeros(5), law[:5])
-    with pytest.raises(InvalidInputError, match="folds: 1 folds"):
-        fit_recalibration(features, law.loc, law, folds=1)
+    few = InputFeatures(features.values[:49], features.landmarks, features.kernel, features.basis)
+    with pytest.raises(InvalidInputError, match="49 rows; a recalibration is fitted on at least 50"):
+        fit_recalibration(few, law.loc[:49], law[:49])
     with pytest.raises(InvalidInputError, match="no levels to recalibrate"):
         recalibrated(Deterministic([0.0, 1.0]), BENT)
     with pytest.raises(InvalidInputError, match="2 rows for 600"):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from congruence.kernels.conditional_calibration.input_features import input_features
-from congruence.kernels.conditional_calibration.recalibration import fit_recalibration_map
+from congruence.kernels.conditional_calibration.recalibration import fit_recalibration
 from congruence.kernels.conditional_calibration.recalibration_arrays import map_arrays, map_of
 from congruence.kernels.conditional_calibration.recalibration_map import Form, RecalibrationMap
 from congruence.kernels.dependence.hold_out import hold_out
@@ -135,7 +135,7 @@ def test_a_map_survives_its_file(kernel: Kernel, tmp_path: Path) -> None:
     x, y = rng.normal(size=(300, 3)), rng.normal(size=300)
     law = Normal(0.5 * x[:, 0], np.full(300, 0.6))
     features = input_features(gram_spectrum(RegularizedGram(x, kernel, 0.1)))
-    fitted = fit_recalibration_map(features, y, law)
+    fitted = fit_recalibration(features, y, law)
     (tmp_path / "map.npz").write_bytes(map_bytes(fitted))
     found = read_map(tmp_path / "map.npz")
     new = rng.normal(size=(5, 3))

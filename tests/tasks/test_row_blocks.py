@@ -131,7 +131,7 @@ def measured(client, blocks: HeldBlocks, folder: Path, *, protocol=EXACT, landma
 def bits(measurements: dict[str, BlockMeasurement]) -> list[object]:
     """All numbers, to the last bit."""
     return [
-        (repr(said), said.test.null_statistics.tobytes(), said.uncertainty.noise.tobytes())
+        (repr(said), said.test.null_statistics.tobytes(), said.uncertainty.influence.noise.tobytes())
         for said in measurements.values()
     ]
 
