@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.moments import polynomial_diagonal
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel, Polynomial
+from congruence.kernels.streams import stream
 
 Seed = int | np.random.Generator
 
@@ -64,12 +65,12 @@ class Distribution(ABC):
     def std(self) -> Array:
         """Standard deviation of Y, shape (n,)."""
 
-    @abstractmethod
     def sample(self, size: int, seed: Seed = 0) -> Array:
         """``size`` independent draws per row, shape (n, size).
 
         A number as ``seed`` names a stream of its own, not ``default_rng(seed)``; see ``streams``.
         """
+        return self.quantile(stream(seed, "samples").random((len(self), size)))
 
     @abstractmethod
     def crps(self, y: Any) -> Array:
@@ -113,6 +114,11 @@ class Distribution(ABC):
     def cdf_left(self, y: Any) -> Array:
         """P(Y < y): equal to ``cdf`` where there are no atoms."""
         return self.cdf(y)
+
+    @property
+    def may_jump(self) -> bool:
+        """Whether the family says of itself what P(Y < y) is."""
+        return type(self).cdf_left is not Distribution.cdf_left
 
     def pit_range(self, y: Any) -> tuple[Array, Array]:
         """The ends of the interval over which the probability integral transform of y is uniform if Y is the truth.
@@ -166,6 +172,74 @@ class Distribution(ABC):
         """The parameter arrays by name, for storage and reports."""
         held = vars(self)  # and what was derived from the parameters and is kept beside them
         return {name: np.asarray(held[name]) for name in self.parameter_names() if name in held}
+
+
+class ScalarLaw(Distribution):
+    """Laws of one target: a family says what it is at k values or levels per row, (n, k), in any shape of argument.
+
+    Samples and point forecasts may be vectors: then they have no order, and what needs one is refused.
+    """
+
+    def log_prob(self, y: Any) -> Array:
+        """See Distribution."""
+        return self._shaped(self._log_prob, "log_prob", y)
+
+    def cdf(self, y: Any) -> Array:
+        """See Distribution."""
+        return self._shaped(self._cdf, "cdf", y)
+
+    def cdf_left(self, y: Any) -> Array:
+        """See Distribution."""
+        return self._shaped(self._cdf_left, "cdf_left", y)
+
+    def quantile(self, q: Any) -> Array:
+        """See Distribution."""
+        return self._shaped(self._quantile, "quantile", q, align_levels)
+
+    def crps(self, y: Any) -> Array:
+        """See Distribution."""
+        return self._shaped(self._crps, "crps", y)
+
+    @property
+    def may_jump(self) -> bool:
+        """See Distribution."""
+        return type(self)._cdf_left is not ScalarLaw._cdf_left
+
+    def _shaped(
+        self,
+        method: Callable[[Array], Array],
+        name: str,
+        argument: Any,
+        aligned: Callable[[Any, int], tuple[Array, bool]] | None = None,
+    ) -> Array:
+        """``method``, which takes (n, k), of an argument of any shape; ``name`` for what vectors do not have."""
+        if self.dimension > 1:
+            refuse(type(self).__name__, name, self.dimension)
+        argument, columns = (aligned or align)(argument, len(self))
+        return method(argument) if columns else method(argument[:, None])[:, 0]
+
+    @abstractmethod
+    def _log_prob(self, y: Array) -> Array: ...
+
+    @abstractmethod
+    def _cdf(self, y: Array) -> Array: ...
+
+    def _cdf_left(self, y: Array) -> Array:
+        return self._cdf(y)
+
+    @abstractmethod
+    def _quantile(self, q: Array) -> Array: ...
+
+    @abstractmethod
+    def _crps(self, y: Array) -> Array: ...
+
+
+def refuse(family: str, what: str, dimension: int) -> NoReturn:
+    """Raise InvalidInputError: ``what`` needs an order of the targets, which vectors do not have."""
+    raise InvalidInputError(
+        f"{family}.{what}: is defined for scalar targets, but these rows have {dimension} targets each; "
+        "evaluate one target at a time, or use log_prob, crps (the energy score) or kernel scores"
+    )
 
 
 def as_rows(value: Any, name: str, family: str, *, infinite: bool = False) -> Array:

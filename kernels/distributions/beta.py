@@ -10,7 +10,7 @@ import scipy
 import scipy.special
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.base import align, align_levels, require
+from congruence.kernels.distributions.base import require
 from congruence.kernels.distributions.mass import log_beta_kernel, stirling_error
 from congruence.kernels.distributions.parametric import ContinuousFamily
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
@@ -35,23 +35,21 @@ class Beta(ContinuousFamily):
     def _scipy(self, a: Array, b: Array) -> Any:
         return scipy.stats.beta(a, b)
 
-    def log_prob(self, y: Any) -> Array:
-        """See Distribution; in Loader's form, for shapes at which log-gamma functions cancel."""
-        y, columns = align(y, len(self))
-        a, b = self._arguments(columns)
+    def _log_prob(self, y: Array) -> Array:
+        """In Loader's form, for shapes at which log-gamma functions cancel."""
+        a, b = self._columns
         inside = (y > 0.0) & (y < 1.0)
         safe = np.where(inside, y, 0.5)
         log_density = log_beta_kernel(safe, a, b) - np.log(safe) - np.log1p(-safe)
-        return np.where(inside, log_density, self._scipy(a, b).logpdf(y))
+        return np.where(inside, log_density, self._frozen.logpdf(y))
 
-    def quantile(self, q: Any) -> Array:
-        """See Distribution; scipy's, but at large shapes by Newton's method for the logarithm of the nearer tail.
+    def _quantile(self, q: Array) -> Array:
+        """scipy's, but at large shapes by Newton's method for the logarithm of the nearer tail.
 
         And at the middle of equal shapes, which scipy misses by up to 10^-8.
         """
-        values = super().quantile(q)
-        q, columns = align_levels(q, len(self))
-        a, b, level = (np.broadcast_to(item, values.shape) for item in (*self._arguments(columns), q))
+        values = super()._quantile(q)
+        a, b, level = (np.broadcast_to(item, values.shape) for item in (*self._columns, q))
         large = (np.maximum(a, b) > _LARGE_SHAPE) & (level > 0.0) & (level < 1.0)
         large &= (np.minimum(a, b) >= 1.0) | ((values > 0.0) & (values < 1.0))
         if np.any(large):
@@ -60,14 +58,13 @@ class Beta(ContinuousFamily):
         # What is nearer to 0 than float64 reaches is 0 here and its least number there in scipy, and would fall.
         return np.where(level > 0.0, np.maximum(values, np.finfo(np.float64).tiny), values)
 
-    def crps(self, y: Any) -> Array:
-        """See Distribution: (y - mean) (2 F - 1) + 2 mean y^a (1 - y)^b / (a B(a, b)) - E|Y - Y'| / 2.
+    def _crps(self, y: Array) -> Array:
+        """(y - mean) (2 F - 1) + 2 mean y^a (1 - y)^b / (a B(a, b)) - E|Y - Y'| / 2.
 
         Jordan et al. (2019), with F_(a+1) = F_a - y^a (1 - y)^b / (a B(a, b)), so that nothing cancels (scoringrules'
         takes the difference, and loses digits where a + b is large).
         """
-        y, columns = align(y, len(self))
-        a, b = self._arguments(columns)
+        a, b = self._columns
         total = a + b
         inside = np.clip(y, 0.0, 1.0)
         interior = (inside > 0.0) & (inside < 1.0)

@@ -37,8 +37,8 @@ class Binomial(ScipyCount):
     def _log_mass(self, y: Array, n: Array, p: Array) -> Array:
         return np.where(y <= n, log_binomial_mass(np.minimum(y, n), n, p), -np.inf)
 
-    def _inverse(self, q: Any, columns: bool) -> Array:
-        n, p = self._arguments(columns)
+    def _inverse(self, q: Any) -> Array:
+        n, p = self._columns
         rare = n * p < _RARE  # where Boost finds no root to bracket, and hardly a level lies above P(Y <= 1)
         none = np.exp(self._log_mass(np.zeros_like(n), n, p))
         few = np.where(q <= none, 0.0, np.where(np.asarray(q) < 1.0, np.minimum(n, 1.0), n))

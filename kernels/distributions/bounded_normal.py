@@ -15,9 +15,8 @@ import numpy as np
 import scipy.special
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.base import Seed, align, require
+from congruence.kernels.distributions.base import require
 from congruence.kernels.distributions.parametric import Parametric
-from congruence.kernels.streams import stream
 
 LOG_ROOT_2_PI = 0.5 * np.log(2.0 * np.pi)
 _ROOT_2_PI = np.sqrt(2.0 * np.pi)
@@ -58,27 +57,13 @@ class BoundedNormal(Parametric):
         ends = ((self.lower - center) / self.scale, (self.upper - center) / self.scale)
         return CentralMass((center - self.loc) / self.scale, *ends)
 
-    def _broadcast(self, columns: bool, *values: Array) -> list[Array]:
-        return [value[:, None] if columns else value for value in values]
-
-    def _standardize(self, y: Any) -> tuple[Array, bool]:
-        y, columns = align(y, len(self))
-        loc, scale = self._broadcast(columns, self.loc, self.scale)
-        return (y - loc) / scale, columns
-
-    def _offset(self, y: Any) -> tuple[Array, bool]:
-        """(y - center) / scale."""
-        y, columns = align(y, len(self))
-        center, scale = self._broadcast(columns, self._center, self.scale)
-        return (y - center) / scale, columns
+    def _offset(self, y: Array) -> Array:
+        """(y - center) / scale, (n, k)."""
+        return np.asarray((y - self._center[:, None]) / self.scale[:, None])
 
     def breaks(self) -> Array:
         """See Distribution."""
         return np.column_stack([self.lower, self.upper])
-
-    def sample(self, size: int, seed: Seed = 0) -> Array:
-        """See Distribution."""
-        return self.quantile(stream(seed, "samples").random((len(self), size)))
 
 
 class CentralMass:

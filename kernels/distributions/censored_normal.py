@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import scipy.special
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.base import align, align_levels
 from congruence.kernels.distributions.bounded_normal import LOG_ROOT_2_PI, BoundedNormal, partial_wave
 from congruence.kernels.distributions.truncated_normal import TruncatedNormal
 from congruence.kernels.kernel_functions import Kernel
@@ -29,34 +27,28 @@ class CensoredNormal(BoundedNormal):
     lower: Array
     upper: Array
 
-    def log_prob(self, y: Any) -> Array:
-        """See Distribution and the class."""
-        z, columns = self._standardize(y)
-        y, _ = align(y, len(self))
-        low, high, scale, lower, upper = self._broadcast(columns, *self._ends, self.scale, self.lower, self.upper)
+    def _log_prob(self, y: Array) -> Array:
+        loc, scale, lower, upper = self._columns
+        low, high = (end[:, None] for end in self._ends)
+        z = (y - loc) / scale
         result = -0.5 * z * z - LOG_ROOT_2_PI - np.log(scale)
         result = np.where(y == lower, scipy.special.log_ndtr(low), result)
         result = np.where(y == upper, scipy.special.log_ndtr(-high), result)
         return np.where((y < lower) | (y > upper), -np.inf, result)
 
-    def cdf(self, y: Any) -> Array:
-        """See Distribution."""
+    def _cdf(self, y: Array) -> Array:
         return self._below(y, np.less, np.greater_equal)
 
-    def cdf_left(self, y: Any) -> Array:
-        """See Distribution."""
+    def _cdf_left(self, y: Array) -> Array:
         return self._below(y, np.less_equal, np.greater)
 
-    def _below(self, y: Any, none: Callable[..., Array], every: Callable[..., Array]) -> Array:
-        z, columns = self._standardize(y)
-        y, _ = align(y, len(self))
-        lower, upper = self._broadcast(columns, self.lower, self.upper)
-        return np.where(none(y, lower), 0.0, np.where(every(y, upper), 1.0, scipy.special.ndtr(z)))
+    def _below(self, y: Array, none: Callable[..., Array], every: Callable[..., Array]) -> Array:
+        loc, scale, lower, upper = self._columns
+        inside = scipy.special.ndtr((y - loc) / scale)
+        return np.where(none(y, lower), 0.0, np.where(every(y, upper), 1.0, inside))
 
-    def quantile(self, q: Any) -> Array:
-        """See Distribution."""
-        q, columns = align_levels(q, len(self))
-        loc, scale, lower, upper = self._broadcast(columns, self.loc, self.scale, self.lower, self.upper)
+    def _quantile(self, q: Array) -> Array:
+        loc, scale, lower, upper = self._columns
         return np.asarray(np.clip(loc + scale * scipy.special.ndtri(q), lower, upper))
 
     @cached_property
@@ -88,13 +80,12 @@ class CensoredNormal(BoundedNormal):
         """See Distribution."""
         return np.asarray(self.scale * self._moments[1])
 
-    def crps(self, y: Any) -> Array:
-        """See Distribution; the integrals of Phi^2 below y and of (1 - Phi)^2 above it, between the bounds.
+    def _crps(self, y: Array) -> Array:
+        """The integrals of Phi^2 below y and of (1 - Phi)^2 above it, between the bounds.
 
         Thorarinsdottir and Gneiting (2010) divide by masses that vanish where loc is far outside.
         """
-        y, columns = align(y, len(self))
-        loc, scale, lower, upper = self._broadcast(columns, self.loc, self.scale, self.lower, self.upper)
+        loc, scale, lower, upper = self._columns
         inside = np.clip(y, lower, upper)
         below = _integrated_square(loc, scale, lower, inside)
         above = _integrated_square(-loc, scale, -upper, -inside)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.base import align
 from congruence.kernels.distributions.count_windows import similar_windows
 from congruence.kernels.distributions.parametric import Parametric
 from congruence.kernels.kernel_functions import Kernel
@@ -23,9 +23,9 @@ _REACH = 8.0  # standard deviations: the row of the greatest mean plus so many o
 
 
 class Count(Parametric):
-    """A family of counts: give ``log_prob``, ``window``, ``mean``; sums serve what has no closed form.
+    """A family of counts: give ``_log_prob``, ``_cdf``, ``_survival``, ``_quantile`` and ``window``.
 
-    ``log_prob`` is -inf at values that are no counts.
+    Sums serve what has no closed form. ``log_prob`` is -inf at values that are no counts.
     """
 
     is_discrete = True
@@ -34,9 +34,8 @@ class Count(Parametric):
     def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
         """Whole numbers (lower, upper), each (n,), outside which each row has at most ``tail`` mass per side."""
 
-    def cdf_left(self, y: Any) -> Array:
-        """See Distribution."""
-        return self.cdf(np.ceil(y) - 1.0)
+    def _cdf_left(self, y: Array) -> Array:
+        return self._cdf(np.ceil(y) - 1.0)
 
     def counted_quantiles(self, levels: Array) -> Array | None:  # noqa: ARG002
         """Quantiles at increasing levels (k,), (n, k), where summing up masses from 0 on is the least work; or None."""
@@ -62,13 +61,32 @@ class Count(Parametric):
         higher = np.flatnonzero(self.cdf(end) < q)
         return max(end, float(np.max(self[higher].quantile(q)))) if len(higher) else end
 
-    @abstractmethod
     def survival(self, y: Any) -> Array:
         """P(Y > y) with the digits of small probabilities, which 1 - ``cdf`` has not; shapes as for ``cdf``."""
+        return self._shaped(self._survival, "survival", y)
+
+    @abstractmethod
+    def _survival(self, y: Array) -> Array: ...
 
     def cumulative(self, support: Array) -> Array:
         """``cdf`` at successive counts, (s,) where all rows have the same or (n, s), shape (n, s)."""
         return self.cdf(support if support.ndim == 2 else support[None, :])
+
+    def mean(self) -> Array:
+        """See Distribution."""
+        return self._summed_moments[0]
+
+    def std(self) -> Array:
+        """See Distribution."""
+        return self._summed_moments[1]
+
+    @cached_property
+    def _summed_moments(self) -> tuple[Array, Array]:
+        mean, variance = np.empty((2, len(self)))
+        for rows, support, mass in self.support_blocks(frequency=0.0):
+            mean[rows] = mass @ support
+            variance[rows] = np.einsum("is,is->i", mass, (support - mean[rows, None]) ** 2)
+        return mean, np.sqrt(variance)
 
     def sum_over(self, first: float, table: Array) -> Array:
         """sum_k P(Y = first + k) t_k for rows t_k of a table (s, r), shape (n, r): counts outside of it add nothing."""
@@ -110,13 +128,9 @@ class Count(Parametric):
                 result[rows, column] = np.einsum("is,is->i", mass, np.abs(support - y[rows, column, None]))
         return result
 
-    def crps(self, y: Any) -> Array:
-        """See Distribution: E |Y - y| - E |Y - Y'| / 2."""
-        y, columns = align(y, len(self))
-        y = y if columns else y[:, None]
-        # The difference of two numbers of the size of |y| must not round below zero.
-        scores = np.maximum(self.mean_absolute_deviation(y) - 0.5 * self.mean_absolute_difference()[:, None], 0.0)
-        return scores if columns else scores[:, 0]
+    def _crps(self, y: Array) -> Array:
+        """E |Y - y| - E |Y - Y'| / 2; the difference of two numbers of the size of |y| must not round below zero."""
+        return np.maximum(self.mean_absolute_deviation(y) - 0.5 * self.mean_absolute_difference()[:, None], 0.0)
 
     def characteristic_function(self, t: Array) -> Array:
         """See Distribution."""

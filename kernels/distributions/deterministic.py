@@ -10,8 +10,8 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions import moments
-from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels
-from congruence.kernels.distributions.vectors import as_vectors, refuse
+from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels, refuse
+from congruence.kernels.distributions.vectors import as_vectors
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import scipy.special
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.base import Seed, align, align_levels, require
+from congruence.kernels.distributions.base import require
 from congruence.kernels.distributions.count_windows import similar_windows
 from congruence.kernels.distributions.counts import TAIL_MASS, Count
 from congruence.kernels.distributions.mass import deviance, stirling_error
-from congruence.kernels.streams import stream
 
 _MANY_LEVELS = 64
 _WIDEST = 1e6  # standard deviation of a row's counts, all of which are summed
@@ -95,27 +94,22 @@ class DoublePoisson(Count):
         for rows, support, log_weight in self._blocks(frequency):
             yield rows, support, np.exp(log_weight - self._log_normalizer[rows, None])
 
-    def log_prob(self, y: Any) -> Array:
-        """See Distribution; -inf at values that are no counts."""
-        y, columns = align(y, len(self))
-        counts = np.maximum(np.floor(y), 0.0)
-        parameters = (self.mu, self.phi, self._log_normalizer)
-        mu, phi, normalizer = (value[:, None] for value in parameters) if columns else parameters
-        log_mass = 0.5 * np.log(phi) + _log_saturated(counts) - phi * deviance(counts, mu) - normalizer
+    def _log_prob(self, y: Array) -> Array:
+        counts = np.maximum(np.floor(y), 0.0)  # other values are no counts
+        mu, phi = self._columns
+        log_mass = (
+            0.5 * np.log(phi) + _log_saturated(counts) - phi * deviance(counts, mu) - self._log_normalizer[:, None]
+        )
         return np.where(counts == y, log_mass, -np.inf)
 
-    def cdf(self, y: Any) -> Array:
-        """See Distribution."""
+    def _cdf(self, y: Array) -> Array:
         return self._cumulative(y, upwards=True)
 
-    def survival(self, y: Any) -> Array:
-        """See Count."""
+    def _survival(self, y: Array) -> Array:
         return self._cumulative(y, upwards=False)
 
-    def _cumulative(self, y: Any, *, upwards: bool) -> Array:
+    def _cumulative(self, y: Array, *, upwards: bool) -> Array:
         """The mass at most y, or beyond y, each added up from its own end."""
-        y, columns = align(y, len(self))
-        y = y if columns else y[:, None]
         result = np.empty(y.shape)
         for rows, support, mass in self.support_blocks():
             none = np.zeros((len(rows), 1))
@@ -125,7 +119,7 @@ class DoublePoisson(Count):
                 sums = np.concatenate([np.cumsum(mass[:, ::-1], axis=1)[:, ::-1], none], axis=1)
             position = np.clip(np.floor(y[rows]) - support[0] + 1.0, 0.0, float(len(support))).astype(np.int64)
             result[rows] = np.minimum(np.take_along_axis(sums, position, axis=1), 1.0)
-        return result if columns else result[:, 0]
+        return result
 
     def log_positive(self) -> Array:
         """See Count: from the masses of positive counts."""
@@ -135,10 +129,7 @@ class DoublePoisson(Count):
             result[rows] = positive - self._log_normalizer[rows]
         return np.minimum(result, 0.0)
 
-    def quantile(self, q: Any) -> Array:
-        """See Distribution."""
-        q, columns = align_levels(q, len(self))
-        q = q if columns else q[:, None]
+    def _quantile(self, q: Array) -> Array:
         result = np.empty(q.shape)
         for rows, support, mass in self.support_blocks():
             cumulative = np.cumsum(mass, axis=1)
@@ -147,27 +138,7 @@ class DoublePoisson(Count):
             else:
                 below = np.stack([(cumulative < level[:, None]).sum(axis=1) for level in q[rows].T], axis=1)
             result[rows] = support[np.minimum(below, len(support) - 1)]
-        return result if columns else result[:, 0]
-
-    @cached_property
-    def _moments(self) -> tuple[Array, Array]:
-        mean, variance = np.empty(len(self)), np.empty(len(self))
-        for rows, support, mass in self.support_blocks(frequency=0.0):
-            mean[rows] = mass @ support
-            variance[rows] = np.einsum("is,is->i", mass, (support - mean[rows, None]) ** 2)
-        return mean, np.sqrt(variance)
-
-    def mean(self) -> Array:
-        """See Distribution."""
-        return self._moments[0]
-
-    def std(self) -> Array:
-        """See Distribution."""
-        return self._moments[1]
-
-    def sample(self, size: int, seed: Seed = 0) -> Array:
-        """See Distribution."""
-        return self.quantile(stream(seed, "samples").random((len(self), size)))
+        return result
 
 
 def _log_saturated(y: Array) -> Array:

@@ -10,7 +10,7 @@ import scipy
 import scipy.special
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.base import align, align_levels, require
+from congruence.kernels.distributions.base import require
 from congruence.kernels.distributions.incomplete_gamma import LARGE_SHAPE, gamma_cdf, gamma_survival
 from congruence.kernels.distributions.mass import deviance, log_gamma_step, stirling_error
 from congruence.kernels.distributions.parametric import ContinuousFamily
@@ -30,41 +30,36 @@ class Gamma(ContinuousFamily):
     def _scipy(self, a: Array, scale: Array) -> Any:
         return scipy.stats.gamma(a, scale=scale)
 
-    def log_prob(self, y: Any) -> Array:
-        """See Distribution; in Loader's form, for shapes at which log-gamma functions cancel."""
-        y, columns = align(y, len(self))
-        a, scale = self._arguments(columns)
+    def _log_prob(self, y: Array) -> Array:
+        """In Loader's form, for shapes at which log-gamma functions cancel."""
+        a, scale = self._columns
         z = y / scale
         inside = z > 0.0
         safe = np.where(inside, z, 1.0)
         log_density = np.log(a) - np.log(safe) + _log_saturated_mass(a, safe)
         return np.asarray(np.where(inside, log_density, scipy.stats.gamma(a).logpdf(z)) - np.log(scale))
 
-    def cdf(self, y: Any) -> Array:
-        """See Distribution."""
-        y, columns = align(y, len(self))
-        a, scale = self._arguments(columns)
+    def _cdf(self, y: Array) -> Array:
+        a, scale = self._columns
         return gamma_cdf(a, np.maximum(y, 0.0) / scale)
 
-    def quantile(self, q: Any) -> Array:
-        """See Distribution; scipy's, at large shapes corrected by Newton's method for the log of the nearer tail."""
-        values = super().quantile(q)
-        q, columns = align_levels(q, len(self))
-        a, scale = self._arguments(columns)
+    def _quantile(self, q: Array) -> Array:
+        """scipy's, at large shapes corrected by Newton's method for the log of the nearer tail."""
+        values = super()._quantile(q)
+        a, scale = self._columns
         large = (a > LARGE_SHAPE) & (q > 0.0) & (q < 1.0)
         if np.any(large):
             shape, unit, level = (np.broadcast_to(item, values.shape)[large] for item in (a, scale, q))
             values[large] = unit * _newton(shape, level)
         return values
 
-    def crps(self, y: Any) -> Array:
-        """See Distribution: (y - mean) (2 F - 1) + 2 scale z^a e^-z / Gamma(a) - scale / B(1/2, a), z = y / scale.
+    def _crps(self, y: Array) -> Array:
+        """(y - mean) (2 F - 1) + 2 scale z^a e^-z / Gamma(a) - scale / B(1/2, a), z = y / scale.
 
         Scheuerer and Moeller (2015), with F_(a+1) = F_a - z^a e^-z / Gamma(a + 1), so that nothing cancels
         (scoringrules' takes the difference, and has 9 digits at a = 10^6).
         """
-        y, columns = align(y, len(self))
-        a, scale = self._arguments(columns)
+        a, scale = self._columns
         z = np.maximum(y, 0.0) / scale
         positive = np.where(z > 0.0, z, 1.0)
         edge = np.where(z > 0.0, a * np.exp(_log_saturated_mass(a, positive)), 0.0)

@@ -12,7 +12,7 @@ from scipy.special import erfc, erfcinv
 
 from congruence.kernels.arrays import Array, to_numpy
 from congruence.kernels.distributions import half_normal
-from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels
+from congruence.kernels.distributions.base import ScalarLaw
 from congruence.kernels.distributions.masses import (
     count_below,
     cumulative,
@@ -25,11 +25,10 @@ from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
 from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.streams import stream
 
 
 @dataclass(frozen=True)
-class Histogram(Distribution):
+class Histogram(ScalarLaw):
     """Density constant within each of B bins: ``probabilities`` (n, B) between ``borders`` (B + 1,) or (n, B + 1).
 
     Tails: with ``tail_share`` 0 (the default) all mass lies within the borders, and the log score is infinite outside.
@@ -130,10 +129,8 @@ class Histogram(Distribution):
             found.append((k == (last if upper else 0), distance, mass, scale[:, None], bool(upper)))
         return found
 
-    def log_prob(self, y: Any) -> Array:
-        """See Distribution: the density of a border is that of the bin above it."""
-        y, columns = align(y, len(self))
-        y = y if columns else y[:, None]
+    def _log_prob(self, y: Array) -> Array:
+        """The density of a border is that of the bin above it."""
         k = self._bin(y)
         widths = np.diff(self._edges, axis=1)
         with np.errstate(divide="ignore"):
@@ -141,12 +138,9 @@ class Histogram(Distribution):
             result = np.where((y >= self._edges[:, :1]) & (y <= self._edges[:, -1:]), inside, -np.inf)
             for here, distance, mass, scale, _ in self._in_tails(y, k):
                 result = np.where(here, np.log(mass) + half_normal.log_density(distance, scale), result)
-        return np.asarray(result if columns else result[:, 0])
+        return np.asarray(result)
 
-    def cdf(self, y: Any) -> Array:
-        """See Distribution."""
-        y, columns = align(y, len(self))
-        y = y if columns else y[:, None]
+    def _cdf(self, y: Array) -> Array:
         k = self._bin(y)
         share = np.clip((y - pick(self._edges, k)) / pick(np.diff(self._edges, axis=1), k), 0.0, 1.0)
         low, high = pick(self._cumulative, k), pick(self._cumulative, k + 1)
@@ -154,12 +148,9 @@ class Histogram(Distribution):
         for here, distance, mass, scale, upper in self._in_tails(y, k):
             beyond = mass * erfc(distance / (scale * half_normal.ROOT_2))
             result = np.where(here, 1.0 - beyond if upper else beyond, result)
-        return np.asarray(result if columns else result[:, 0])
+        return np.asarray(result)
 
-    def quantile(self, q: Any) -> Array:
-        """See Distribution."""
-        q, columns = align_levels(q, len(self))
-        q = q if columns else q[:, None]
+    def _quantile(self, q: Array) -> Array:
         last = self.probabilities.shape[1] - 1
         k = np.minimum(count_below(self._cumulative[:, 1:], q, or_equal=False), last)
         low, high, left = pick(self._cumulative, k), pick(self._cumulative, k + 1), pick(self._edges, k)
@@ -170,7 +161,7 @@ class Histogram(Distribution):
                 steps = scale * half_normal.ROOT_2 * erfcinv(np.minimum((1.0 - q if upper else q) / mass, 1.0))
                 inner = self._edges[:, -2 if upper else 1, None]
                 result = np.where(here, inner + steps if upper else inner - steps, result)
-        return np.asarray(result if columns else result[:, 0])
+        return np.asarray(result)
 
     def mean(self) -> Array:
         """See Distribution."""
@@ -181,10 +172,6 @@ class Histogram(Distribution):
         means, variances = self._moments
         squared = (means - self.mean()[:, None]) ** 2 + variances
         return np.asarray(np.sqrt(np.sum(self.probabilities * squared, axis=1)))
-
-    def sample(self, size: int, seed: Seed = 0) -> Array:
-        """See Distribution."""
-        return self.quantile(stream(seed, "samples").random((len(self), size)))
 
     @cached_property
     def _squared_integrals(self) -> tuple[Array, Array]:
@@ -198,10 +185,8 @@ class Histogram(Distribution):
         rising = np.concatenate([start, np.cumsum(below, axis=1)], axis=1)
         return rising, np.concatenate([np.cumsum(above[:, ::-1], axis=1)[:, ::-1], start], axis=1)
 
-    def crps(self, y: Any) -> Array:
-        """See Distribution; exact: F^2 below y and (1 - F)^2 above it, bin by bin, so nothing cancels."""
-        y, columns = align(y, len(self))
-        y = y if columns else y[:, None]
+    def _crps(self, y: Array) -> Array:
+        """Exact: F^2 below y and (1 - F)^2 above it, bin by bin, so nothing cancels."""
         k = self._bin(y)
         rising, falling = self._squared_integrals
         left, right = pick(self._edges, k), pick(self._edges, k + 1)
@@ -215,7 +200,7 @@ class Histogram(Distribution):
         for here, distance, mass, scale, upper in self._in_tails(y, k):
             tail = half_normal.crps_inside(distance, mass, scale) + (below if upper else above)
             result = np.where(here, tail, result)
-        return np.asarray(result if columns else result[:, 0])
+        return np.asarray(result)
 
     def knots(self) -> Array:
         """See Distribution: the borders, and points of the tails."""

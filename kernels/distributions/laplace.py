@@ -12,7 +12,7 @@ import scoringrules
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import moments
-from congruence.kernels.distributions.base import align, require
+from congruence.kernels.distributions.base import require
 from congruence.kernels.distributions.parametric import ContinuousFamily
 
 
@@ -29,17 +29,14 @@ class Laplace(ContinuousFamily):
     def _scipy(self, loc: Array, scale: Array) -> Any:
         return scipy.stats.laplace(loc, scale)
 
-    def log_prob(self, y: Any) -> Array:
-        """See Distribution; scipy takes the logarithm of a density that vanishes 745 scales from the center."""
-        y, columns = align(y, len(self))
-        loc, scale = self._arguments(columns)
+    def _log_prob(self, y: Array) -> Array:
+        """scipy takes the logarithm of a density that vanishes 745 scales from the center."""
+        loc, scale = self._columns
         return np.asarray(-np.abs(y - loc) / scale - np.log(2.0 * scale))
 
-    def crps(self, y: Any) -> Array:
-        """See Distribution; closed form of Jordan et al. (2019)."""
-        y, columns = align(y, len(self))
-        loc, scale = self._arguments(columns)
-        return np.asarray(scoringrules.crps_laplace(y, loc, scale))
+    def _crps(self, y: Array) -> Array:
+        """Closed form of Jordan et al. (2019)."""
+        return np.asarray(scoringrules.crps_laplace(y, *self._columns))
 
     def characteristic_function(self, t: Array) -> Array:
         """exp(i t loc) / (1 + t^2 scale^2)."""

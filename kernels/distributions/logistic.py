@@ -11,7 +11,7 @@ import scipy.special
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import moments
-from congruence.kernels.distributions.base import align, require
+from congruence.kernels.distributions.base import require
 from congruence.kernels.distributions.parametric import ContinuousFamily
 
 
@@ -28,13 +28,12 @@ class Logistic(ContinuousFamily):
     def _scipy(self, loc: Array, scale: Array) -> Any:
         return scipy.stats.logistic(loc, scale)
 
-    def crps(self, y: Any) -> Array:
-        """See Distribution; scale (2 log(1 + exp(-z)) + z - 1) with z = (y - loc) / scale, even in z.
+    def _crps(self, y: Array) -> Array:
+        """scale (2 log(1 + exp(-z)) + z - 1) with z = (y - loc) / scale, even in z.
 
         The published form exponentiates z itself and overflows far from the center.
         """
-        y, columns = align(y, len(self))
-        loc, scale = self._arguments(columns)
+        loc, scale = self._columns
         z = np.abs(y - loc) / scale
         return np.asarray(scale * (2.0 * np.log1p(np.exp(-z)) + z - 1.0))
 

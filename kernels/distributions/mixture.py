@@ -12,10 +12,9 @@ import scoringrules
 
 from congruence.kernels.arrays import Array, require_finite, to_numpy
 from congruence.kernels.distributions import quadrature
-from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels, require
+from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels, refuse, require
 from congruence.kernels.distributions.inversion import smallest_reaching
 from congruence.kernels.distributions.normal import Normal
-from congruence.kernels.distributions.vectors import refuse
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.streams import stream

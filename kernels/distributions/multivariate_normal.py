@@ -11,7 +11,7 @@ import numpy as np
 import scipy.special
 
 from congruence.kernels.arrays import Array, require_finite, to_numpy
-from congruence.kernels.distributions.base import Distribution, Seed
+from congruence.kernels.distributions.base import Distribution, Seed, refuse
 from congruence.kernels.distributions.gaussian_expectations import (
     gaussian_expectation,
     has_gaussian_expectation,
@@ -19,7 +19,7 @@ from congruence.kernels.distributions.gaussian_expectations import (
 )
 from congruence.kernels.distributions.normal import Normal
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
-from congruence.kernels.distributions.vectors import as_vectors, energy_score, mean_distance, refuse
+from congruence.kernels.distributions.vectors import as_vectors, energy_score, mean_distance
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel, Polynomial
 from congruence.kernels.streams import stream

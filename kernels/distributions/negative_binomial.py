@@ -12,7 +12,7 @@ import scipy
 import scipy.special
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.base import align, require
+from congruence.kernels.distributions.base import require
 from congruence.kernels.distributions.mass import log_negative_binomial_mass, mean_absolute_difference
 from congruence.kernels.distributions.scipy_counts import ScipyCount
 
@@ -49,9 +49,6 @@ class NegativeBinomial(ScipyCount):
         """Mean, and a dispersion above 0 that is the stated one to rounding."""
         return self.mu, np.maximum(self.dispersion, _SMALLEST_DISPERSION)
 
-    def _arguments(self, columns: bool) -> list[Array]:
-        return [value[:, None] if columns else value for value in self._law]
-
     def _scipy(self, mean: Array, dispersion: Array) -> Any:
         return scipy.stats.nbinom(1.0 / dispersion, 1.0 / (1.0 + dispersion * mean))
 
@@ -61,8 +58,7 @@ class NegativeBinomial(ScipyCount):
     def _growth(self, y: Any, mean: Array, dispersion: Array) -> Array:
         return np.asarray(mean * (1.0 + dispersion * y) / ((1.0 + dispersion * mean) * (y + 1.0)))
 
-    def cdf(self, y: Any) -> Array:
-        """See Distribution."""
+    def _cdf(self, y: Array) -> Array:
         a, b, x, negative = self._beta_arguments(y)
         upper = scipy.special.betainc(a, b, x)
         # The complement has the digits of the lower tail, and for many trials those that Boost's own loses.
@@ -70,8 +66,7 @@ class NegativeBinomial(ScipyCount):
             negative, 0.0, _replaced(1.0 - upper, scipy.special.betaincc, (a, b, x), (upper > 0.9) | (b > _MANY_TRIALS))
         )
 
-    def survival(self, y: Any) -> Array:
-        """See Count."""
+    def _survival(self, y: Array) -> Array:
         a, b, x, negative = self._beta_arguments(y)
         upper = scipy.special.betainc(a, b, x)
         many = (b > _MANY_TRIALS) & (upper > 0.1)
@@ -79,21 +74,20 @@ class NegativeBinomial(ScipyCount):
             negative, 1.0, _replaced(upper, lambda *args: 1.0 - scipy.special.betaincc(*args), (a, b, x), many)
         )
 
-    def _beta_arguments(self, y: Any) -> tuple[Array, Array, Array, Array]:
+    def _beta_arguments(self, y: Array) -> tuple[Array, Array, Array, Array]:
         """a, b and x of P(Y > y) = I_x(a, b), and where y is negative.
 
         x is the share of failures d m / (1 + d m): scipy's share of successes, 1 less that, has no digits at small d m.
         """
-        y, columns = align(y, len(self))
-        mean, dispersion = self._arguments(columns)
+        mean, dispersion = self._columns
         odds = dispersion * mean
         counts = np.clip(np.floor(y), 0.0, np.finfo(np.float64).max)
         return counts + 1.0, 1.0 / dispersion, odds / (1.0 + odds), y < 0.0
 
-    def _inverse(self, q: Any, columns: bool) -> Array:
-        mean, dispersion = self._arguments(columns)
+    def _inverse(self, q: Any) -> Array:
+        mean, dispersion = self._columns
         nearly_poisson = dispersion * mean < _NEARLY_POISSON
-        inverse = np.where(nearly_poisson, 0.0, self._frozen(columns).ppf(q))
+        inverse = np.where(nearly_poisson, 0.0, self._frozen.ppf(q))
         if np.any(nearly_poisson):
             inverse = np.where(nearly_poisson, scipy.stats.poisson.ppf(q, mean), inverse)
         return inverse
@@ -111,7 +105,7 @@ class NegativeBinomial(ScipyCount):
         return np.asarray(np.sqrt(self.mu + self.dispersion * self.mu**2))
 
     def _draws(self, rng: np.random.Generator, size: int) -> Array:
-        mean, dispersion = self._arguments(columns=True)
+        mean, dispersion = self._columns
         shape = 1.0 / dispersion
         rate = mean * (rng.standard_gamma(shape, (len(self), size)) * dispersion)
         return rng.poisson(np.minimum(rate, _LARGEST_RATE)).astype(np.float64)

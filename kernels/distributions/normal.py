@@ -12,7 +12,7 @@ import scoringrules
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import moments
-from congruence.kernels.distributions.base import align, align_levels, require
+from congruence.kernels.distributions.base import require
 from congruence.kernels.distributions.gaussian_expectations import gaussian_expectation, has_gaussian_expectation
 from congruence.kernels.distributions.parametric import ContinuousFamily
 from congruence.kernels.distributions.waves import waves
@@ -40,23 +40,18 @@ class Normal(ContinuousFamily):
         """See Distribution."""
         return self.scale.copy()
 
-    def cdf(self, y: Any) -> Array:
-        """See Distribution; without what scipy.stats does around it, for the mixtures that ask a hundred times."""
-        y, columns = align(y, len(self))
-        loc, scale = self._arguments(columns)
+    def _cdf(self, y: Array) -> Array:
+        """Without what scipy.stats does around it, for the mixtures that ask a hundred times."""
+        loc, scale = self._columns
         return np.asarray(scipy.special.ndtr((y - loc) / scale))
 
-    def quantile(self, q: Any) -> Array:
-        """See Distribution."""
-        q, columns = align_levels(q, len(self))
-        loc, scale = self._arguments(columns)
+    def _quantile(self, q: Array) -> Array:
+        loc, scale = self._columns
         return np.asarray(loc + scale * scipy.special.ndtri(q))
 
-    def crps(self, y: Any) -> Array:
-        """See Distribution; closed form of Gneiting et al. (2005)."""
-        y, columns = align(y, len(self))
-        loc, scale = self._arguments(columns)
-        return np.asarray(scoringrules.crps_normal(y, loc, scale))
+    def _crps(self, y: Array) -> Array:
+        """Closed form of Gneiting et al. (2005)."""
+        return np.asarray(scoringrules.crps_normal(y, *self._columns))
 
     def characteristic_function(self, t: Array) -> Array:
         """exp(i t loc - t^2 scale^2 / 2)."""

@@ -11,11 +11,11 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import quadrature
-from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels, as_rows, equal_rows
+from congruence.kernels.distributions.base import ScalarLaw, Seed, as_rows, equal_rows
 from congruence.kernels.streams import stream
 
 
-class Parametric(Distribution):
+class Parametric(ScalarLaw):
     """A family whose dataclass fields are parameter arrays (n,): checks them, broadcasts them, slices them."""
 
     _may_be_infinite: ClassVar[tuple[str, ...]] = ()
@@ -41,6 +41,16 @@ class Parametric(Distribution):
         names = [item.name for item in fields(self)]  # type: ignore[arg-type]
         return {self._argument_names.get(name, name): getattr(self, name) for name in names}
 
+    @property
+    def _law(self) -> Sequence[Array]:
+        """The parameters in order, as the formulas take them, (n,)."""
+        return tuple(self.parameters().values())
+
+    @property
+    def _columns(self) -> list[Array]:
+        """The same beside values of each row, (n, 1)."""
+        return [values[:, None] for values in self._law]
+
     def __len__(self) -> int:
         return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
 
@@ -62,43 +72,33 @@ class ScipyFamily(Parametric):
     def _scipy(self, *args: Any, **kwargs: Any) -> Any:
         """The frozen scipy.stats distribution for the dataclass fields in order."""
 
-    def _arguments(self, columns: bool) -> list[Array]:
-        """The parameters in order, with a column axis if the argument has one."""
-        return [value[:, None] if columns else value for value in self.parameters().values()]
+    @property
+    def _frozen(self) -> Any:
+        return self._scipy(*self._columns)
 
-    def _frozen(self, columns: bool = False) -> Any:
-        return self._scipy(*self._arguments(columns))
+    def _log_prob(self, y: Array) -> Array:
+        return np.asarray(self._frozen.logpdf(y))
 
-    def log_prob(self, y: Any) -> Array:
-        """See Distribution."""
-        y, columns = align(y, len(self))
-        frozen = self._frozen(columns)
-        return np.asarray(frozen.logpmf(y) if self.is_discrete else frozen.logpdf(y))
+    def _cdf(self, y: Array) -> Array:
+        return np.asarray(self._frozen.cdf(y))
 
-    def cdf(self, y: Any) -> Array:
-        """See Distribution."""
-        y, columns = align(y, len(self))
-        return np.asarray(self._frozen(columns).cdf(y))
-
-    def quantile(self, q: Any) -> Array:
-        """See Distribution."""
-        q, columns = align_levels(q, len(self))
-        return np.asarray(self._frozen(columns).ppf(q))
+    def _quantile(self, q: Array) -> Array:
+        return np.asarray(self._frozen.ppf(q))
 
     def mean(self) -> Array:
         """See Distribution."""
-        return np.asarray(self._frozen().mean())
+        return np.asarray(self._scipy(*self._law).mean())
 
     def std(self) -> Array:
         """See Distribution."""
-        return np.asarray(self._frozen().std())
+        return np.asarray(self._scipy(*self._law).std())
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
         """See Distribution."""
         return self._draws(stream(seed, "samples"), size)
 
     def _draws(self, rng: np.random.Generator, size: int) -> Array:
-        return np.asarray(self._frozen(columns=True).rvs(size=(len(self), size), random_state=rng), dtype=np.float64)
+        return np.asarray(self._frozen.rvs(size=(len(self), size), random_state=rng), dtype=np.float64)
 
 
 class ContinuousFamily(ScipyFamily):

@@ -11,7 +11,7 @@ import scipy
 import scipy.special
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.base import align, require
+from congruence.kernels.distributions.base import require
 from congruence.kernels.distributions.counts import TAIL_MASS
 from congruence.kernels.distributions.incomplete_gamma import gamma_cdf, gamma_survival
 from congruence.kernels.distributions.mass import log_poisson_mass
@@ -38,8 +38,7 @@ class Poisson(ScipyCount):
     def _growth(self, y: Any, rate: Array) -> Array:
         return np.asarray(rate / (y + 1.0))
 
-    def cdf(self, y: Any) -> Array:
-        """See Distribution."""
+    def _cdf(self, y: Array) -> Array:
         return self._tail(y, gamma_survival, outside=0.0)
 
     def mean(self) -> Array:
@@ -50,14 +49,12 @@ class Poisson(ScipyCount):
         """See Distribution."""
         return np.sqrt(self.rate)
 
-    def survival(self, y: Any) -> Array:
-        """See Count."""
+    def _survival(self, y: Array) -> Array:
         return self._tail(y, gamma_cdf, outside=1.0)
 
-    def _tail(self, y: Any, of_gamma: Callable[[Array, Array], Array], outside: float) -> Array:
+    def _tail(self, y: Array, of_gamma: Callable[[Array, Array], Array], outside: float) -> Array:
         """That more than y events come before time ``rate`` is that the waiting time for y + 1 is shorter."""
-        y, columns = align(y, len(self))
-        (rate,) = self._arguments(columns)
+        (rate,) = self._columns
         return np.where(y < 0.0, outside, of_gamma(np.floor(np.maximum(y, 0.0)) + 1.0, rate))
 
     def _inverse_is_rough(self) -> Array:

@@ -10,15 +10,14 @@ from typing import Any, Self
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_finite, to_numpy
-from congruence.kernels.distributions.base import KNOT_LEVELS, Distribution, Seed, align, align_levels
+from congruence.kernels.distributions.base import KNOT_LEVELS, ScalarLaw, align
 from congruence.kernels.distributions.quantile_tails import TAILS, QuantileTail, Tails
 from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.streams import stream
 
 
 @dataclass(frozen=True)
-class Quantiles(Distribution):
+class Quantiles(ScalarLaw):
     """The law whose quantile function is linear between given points: ``values`` (n, L) at ``levels`` (L,), L >= 2.
 
     ``tails`` says how it goes on beyond the outer levels, on each side through the outer two points:
@@ -141,8 +140,8 @@ class Quantiles(Distribution):
         """See Distribution."""
         return bool(np.all(self._segments[2] > 0))
 
-    def log_prob(self, y: Any) -> Array:
-        """See Distribution: the density is constant on each segment, and that of the tails beyond.
+    def _log_prob(self, y: Array) -> Array:
+        """The density is constant on each segment, and that of the tails beyond.
 
         Raises:
             InvalidInputError: equal neighbouring quantiles in a row, so no density.
@@ -155,8 +154,6 @@ class Quantiles(Distribution):
                 f"Quantiles.log_prob: row {row} repeats a value at neighbouring levels ({int(flat.sum())} rows do), so "
                 "it has no density; leave the log score out, or use crps"
             )
-        y, columns = align(y, len(self))
-        y = y if columns else y[:, None]
         density = np.zeros(y.shape)
         for k, weight in enumerate(mass):
             start, size = left[:, k, None], length[:, k, None]
@@ -165,19 +162,15 @@ class Quantiles(Distribution):
             result = np.log(density)
         for tail in self._tails:
             result = np.where(tail.holds(y), tail.log_density(y), result)
-        return result if columns else result[:, 0]
+        return result
 
-    def cdf(self, y: Any) -> Array:
-        """See Distribution."""
+    def _cdf(self, y: Array) -> Array:
         return self._below(y, np.greater_equal)
 
-    def cdf_left(self, y: Any) -> Array:
-        """See Distribution."""
+    def _cdf_left(self, y: Array) -> Array:
         return self._below(y, np.greater)
 
-    def _below(self, y: Any, passed: np.ufunc) -> Array:
-        y, columns = align(y, len(self))
-        y = y if columns else y[:, None]
+    def _below(self, y: Array, passed: np.ufunc) -> Array:
         total = np.zeros(y.shape)
         for weight, left, length in zip(self._segments[0], self._segments[1].T, self._segments[2].T, strict=True):
             start, size = left[:, None], length[:, None]
@@ -185,12 +178,9 @@ class Quantiles(Distribution):
             total += weight * np.where(size > 0, share, passed(y, start))
         for tail in self._tails:
             total += tail.below(y, passed)
-        return np.minimum(total, 1.0) if columns else np.minimum(total[:, 0], 1.0)
+        return np.minimum(total, 1.0)
 
-    def quantile(self, q: Any) -> Array:
-        """See Distribution."""
-        q, columns = align_levels(q, len(self))
-        q = q if columns else q[:, None]
+    def _quantile(self, q: Array) -> Array:
         levels, values = self.points
         k = np.clip(np.searchsorted(levels, q) - 1, 0, len(levels) - 2)
         share = (q - levels[k]) / (levels[k + 1] - levels[k])
@@ -198,7 +188,7 @@ class Quantiles(Distribution):
         result = left + share * (right - left)
         for tail in self._tails:
             result = np.where(tail.reaches(q), tail.quantile(q), result)
-        return np.asarray(result if columns else result[:, 0])
+        return np.asarray(result)
 
     def mean(self) -> Array:
         """See Distribution."""
@@ -216,14 +206,8 @@ class Quantiles(Distribution):
             variance += second - 2.0 * mean * first + mean**2 * tail.mass
         return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
-    def sample(self, size: int, seed: Seed = 0) -> Array:
-        """See Distribution."""
-        return self.quantile(stream(seed, "samples").random((len(self), size)))
-
-    def crps(self, y: Any) -> Array:
-        """See Distribution; exact: 2 int (1[y < Q(p)] - p) (Q(p) - y) dp, segment by segment and tail by tail."""
-        y, columns = align(y, len(self))
-        y = y if columns else y[:, None]
+    def _crps(self, y: Array) -> Array:
+        """Exact: 2 int (1[y < Q(p)] - p) (Q(p) - y) dp, segment by segment and tail by tail."""
         levels, _ = self.points
         scores = np.zeros(y.shape)
         for k, (weight, left, length) in enumerate(zip(*(part.T for part in self._segments), strict=True)):
@@ -237,7 +221,7 @@ class Quantiles(Distribution):
         for tail in self._tails:
             scores += tail.score(y)
         scores = np.maximum(scores, 0.0)
-        return np.asarray(scores if columns else scores[:, 0])
+        return np.asarray(scores)
 
     def knots(self) -> Array:
         """See Distribution: the ends of the segments, and levels of the tails."""

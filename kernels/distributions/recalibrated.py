@@ -18,7 +18,7 @@ from scipy.special import ndtr, ndtri
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import quadrature
-from congruence.kernels.distributions.base import KNOT_LEVELS, Distribution, Seed, align, align_levels
+from congruence.kernels.distributions.base import KNOT_LEVELS, Distribution, ScalarLaw
 from congruence.kernels.distributions.continued import FAR, LOG_ROOT_2_PI, Continued
 from congruence.kernels.distributions.counts import TAIL_MASS, Count
 from congruence.kernels.distributions.deterministic import Deterministic
@@ -30,7 +30,6 @@ from congruence.kernels.distributions.quantiles import Quantiles
 from congruence.kernels.distributions.samples import Samples
 from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.streams import stream
 
 _TAIL_SCORES = np.array([2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 6.5])
 
@@ -146,7 +145,7 @@ class _ThroughMap:
 
 
 @dataclass(frozen=True)
-class Recalibrated(_ThroughMap, Distribution):
+class Recalibrated(_ThroughMap, ScalarLaw):
     """``base`` read through ``score_map``, row by row; see the module. Made by ``recalibrated``."""
 
     base: Distribution
@@ -167,39 +166,25 @@ class Recalibrated(_ThroughMap, Distribution):
         """See Distribution."""
         return self.base.has_density()
 
-    def log_prob(self, y: Any) -> Array:
-        """See Distribution; at an atom of the base, the log of its mass."""
-        y, columns = align(y, len(self))
-        y = y if columns else y[:, None]
+    def _log_prob(self, y: Array) -> Array:
+        """At an atom of the base, the log of its mass."""
         z = self._continued.score(y)
         low, high = self.base.cdf_left(y), self.base.cdf(y)
         mass = self.score_map.log_between(ndtri(low), ndtri(high))
         with np.errstate(invalid="ignore"):
             density = self.score_map.log_slope(z) - LOG_ROOT_2_PI + self._continued.log_slope(y)
         density = np.where(np.isfinite(z), density, -np.inf)
-        result = np.where(high > low, mass, density)
-        return result if columns else result[:, 0]
+        return np.where(high > low, mass, density)
 
-    def cdf(self, y: Any) -> Array:
-        """See Distribution."""
-        y, columns = align(y, len(self))
-        share = self.score_map.below(self._continued.score(y if columns else y[:, None]))
-        return share if columns else share[:, 0]
+    def _cdf(self, y: Array) -> Array:
+        return self.score_map.below(self._continued.score(y))
 
-    def cdf_left(self, y: Any) -> Array:
-        """See Distribution."""
-        y, columns = align(y, len(self))
-        y = y if columns else y[:, None]
+    def _cdf_left(self, y: Array) -> Array:
         low, high = self.base.cdf_left(y), self.base.cdf(y)
-        jump = self.score_map.below(ndtri(low))
-        share = np.where(high > low, jump, self.score_map.below(self._continued.score(y)))
-        return share if columns else share[:, 0]
+        return np.where(high > low, self.score_map.below(ndtri(low)), self._cdf(y))
 
-    def quantile(self, q: Any) -> Array:
-        """See Distribution."""
-        q, columns = align_levels(q, len(self))
-        value = self._continued.value(self.score_map.inverse(q if columns else q[:, None]))
-        return value if columns else value[:, 0]
+    def _quantile(self, q: Array) -> Array:
+        return self._continued.value(self.score_map.inverse(q))
 
     def mean(self) -> Array:
         """See Distribution; by quadrature."""
@@ -234,15 +219,8 @@ class Recalibrated(_ThroughMap, Distribution):
         """For few rows; searching for the quantiles of a mixture is most of what an expectation costs."""
         return self.quantile(quadrature.probability_rule()[0][None, :])
 
-    def sample(self, size: int, seed: Seed = 0) -> Array:
-        """See Distribution."""
-        return self.quantile(stream(seed, "samples").random((len(self), size)))
-
-    def crps(self, y: Any) -> Array:
-        """See Distribution; by quadrature."""
-        y, columns = align(y, len(self))
-        scores = quadrature.crps(self, y if columns else y[:, None])
-        return scores if columns else scores[:, 0]
+    def _crps(self, y: Array) -> Array:
+        return quadrature.crps(self, y)
 
     def knots(self) -> Array:
         """See Distribution: also where the map bends, and the knots of the base."""
@@ -272,26 +250,15 @@ class RecalibratedCount(_ThroughMap, Count):
         """See Distribution: those of the base, and the map's shift and factor."""
         return {**self.base.parameters(), "shift": self.score_map.shift, "factor": self.score_map.factor}
 
-    def log_prob(self, y: Any) -> Array:
-        """See Distribution."""
-        y, columns = align(y, len(self))
-        y = y if columns else y[:, None]
+    def _log_prob(self, y: Array) -> Array:
         mass = self.score_map.log_between(self._score(y - 1.0), self._score(y))
-        mass = np.where((np.floor(y) == y) & (y >= 0.0), mass, -np.inf)
-        return mass if columns else mass[:, 0]
+        return np.where((np.floor(y) == y) & (y >= 0.0), mass, -np.inf)
 
-    def cdf(self, y: Any) -> Array:
-        """See Distribution."""
-        return self._side(y, self.score_map.below)
+    def _cdf(self, y: Array) -> Array:
+        return self.score_map.below(self._score(y))
 
-    def survival(self, y: Any) -> Array:
-        """See Count."""
-        return self._side(y, self.score_map.above)
-
-    def _side(self, y: Any, side: Any) -> Array:
-        y, columns = align(y, len(self))
-        share = side(self._score(y if columns else y[:, None]))
-        return np.asarray(share if columns else share[:, 0])
+    def _survival(self, y: Array) -> Array:
+        return self.score_map.above(self._score(y))
 
     def _score(self, y: Array) -> Array:
         return _scores(self.base.cdf(y), _survival(self.base, y))
@@ -306,13 +273,9 @@ class RecalibratedCount(_ThroughMap, Count):
         ends = self._reaching(np.broadcast_to([[tail, 1.0 - tail]], (len(self), 2)))
         return ends[:, 0], ends[:, 1]
 
-    def quantile(self, q: Any) -> Array:
-        """See Distribution."""
-        q, columns = align_levels(q, len(self))
-        levels = q if columns else q[:, None]
-        found = self._reaching(np.where(levels < 1.0, levels, 0.5))
-        found = np.where(levels < 1.0, found, self.base.quantile(np.ones_like(levels)))
-        return found if columns else found[:, 0]
+    def _quantile(self, q: Array) -> Array:
+        found = self._reaching(np.where(q < 1.0, q, 0.5))
+        return np.where(q < 1.0, found, self.base.quantile(np.ones_like(q)))
 
     def _reaching(self, q: Array) -> Array:
         """The smallest count whose cdf reaches q (n, k) < 1."""
@@ -325,26 +288,6 @@ class RecalibratedCount(_ThroughMap, Count):
             lambda chosen: self[row[chosen]].cdf, q.ravel(), np.zeros(len(guess)), upper, whole=True
         )
         return found.reshape(q.shape)
-
-    def mean(self) -> Array:
-        """See Distribution."""
-        return self._moments[0]
-
-    def std(self) -> Array:
-        """See Distribution."""
-        return self._moments[1]
-
-    @cached_property
-    def _moments(self) -> tuple[Array, Array]:
-        mean, std = np.empty((2, len(self)))
-        for rows, support, mass in self.support_blocks():
-            mean[rows] = mass @ support
-            std[rows] = np.sqrt(np.einsum("is,is->i", mass, (support - mean[rows, None]) ** 2))
-        return mean, std
-
-    def sample(self, size: int, seed: Seed = 0) -> Array:
-        """See Distribution."""
-        return self.quantile(stream(seed, "samples").random((len(self), size)))
 
 
 def _survival(law: Distribution, y: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import numpy as np
@@ -12,9 +12,9 @@ import scipy.special
 
 from congruence.kernels.arrays import Array, require_finite, to_numpy
 from congruence.kernels.distributions import moments
-from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels
+from congruence.kernels.distributions.base import ScalarLaw, Seed, align_levels, refuse
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
-from congruence.kernels.distributions.vectors import as_vectors, energy_score, mean_distance, refuse
+from congruence.kernels.distributions.vectors import as_vectors, energy_score, mean_distance
 from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
@@ -22,7 +22,7 @@ from congruence.kernels.streams import stream
 
 
 @dataclass(frozen=True)
-class Samples(Distribution):
+class Samples(ScalarLaw):
     """l exchangeable draws of each row's predictive law: ``values`` (n, l), or (n, l, q) for vector targets.
 
     Scores judge the law behind the draws, not the draws' own empirical law, which even a perfect ensemble is not:
@@ -54,10 +54,6 @@ class Samples(Distribution):
     def _sorted(self) -> Array:
         return np.sort(self.values, axis=1)
 
-    def _require_scalars(self, what: str) -> None:
-        if self.values.ndim == 3:
-            refuse("Samples", what, self.dimension)
-
     @property
     def dimension(self) -> int:
         """See Distribution."""
@@ -80,9 +76,8 @@ class Samples(Distribution):
         """See Distribution."""
         return self.dimension == 1 and bool(np.all(np.std(self.values, axis=1) > 0))
 
-    def log_prob(self, y: Any) -> Array:
+    def _log_prob(self, y: Array) -> Array:
         """Log of the kernel density estimate at y; see the class."""
-        self._require_scalars("log_prob")
         spread = np.std(self.values, axis=1)
         if not np.all(spread > 0):
             row = int(np.argmin(spread > 0))
@@ -94,34 +89,27 @@ class Samples(Distribution):
         lower, upper = np.quantile(self.values, [0.25, 0.75], axis=1)
         robust = np.where(upper > lower, (upper - lower) / 1.34, spread)
         bandwidth = 0.9 * np.minimum(spread, robust) * self.values.shape[1] ** -0.2
-        y, columns = align(y, len(self))
-        y = y if columns else y[:, None]
         result = np.empty(y.shape)
         for column in range(y.shape[1]):
             z = (y[:, column, None] - self.values) / bandwidth[:, None]
             result[:, column] = scipy.special.logsumexp(-0.5 * z * z, axis=1)
         result -= (np.log(bandwidth * self.values.shape[1]) + 0.5 * np.log(2 * np.pi))[:, None]
-        return result if columns else result[:, 0]
+        return result
 
-    def cdf(self, y: Any) -> Array:
-        """See Distribution."""
+    def _cdf(self, y: Array) -> Array:
         return self._share(y, np.less_equal)
 
-    def cdf_left(self, y: Any) -> Array:
-        """See Distribution."""
+    def _cdf_left(self, y: Array) -> Array:
         return self._share(y, np.less)
 
-    def _share(self, y: Any, compare: np.ufunc) -> Array:
+    def _share(self, y: Array, compare: np.ufunc) -> Array:
         return np.asarray(self._count(y, compare) / self.values.shape[1])
 
-    def _count(self, y: Any, compare: np.ufunc) -> Array:
-        self._require_scalars("cdf")
-        y, columns = align(y, len(self))
-        y = y if columns else y[:, None]
+    def _count(self, y: Array, compare: np.ufunc) -> Array:
         result = np.empty(y.shape)
         for column in range(y.shape[1]):
             result[:, column] = np.count_nonzero(compare(self._sorted, y[:, column, None]), axis=1)
-        return result if columns else result[:, 0]
+        return result
 
     def pit_range(self, y: Any) -> tuple[Array, Array]:
         """See Distribution: [r, r + e + 1] / (l + 1), for r draws below y and e equal to it.
@@ -129,33 +117,32 @@ class Samples(Distribution):
         If y is one more draw, its rank among l + 1 is uniform, ties broken at random (Hamill 2001; Gneiting et al.
         2007).
         """
+        counts = (partial(self._count, compare=compare) for compare in (np.less, np.less_equal))
+        below, at_most = (self._shaped(count, "cdf", y) for count in counts)
         places = self.values.shape[1] + 1.0
-        return self._count(y, np.less) / places, (self._count(y, np.less_equal) + 1.0) / places
+        return below / places, (at_most + 1.0) / places
 
     def predictive_quantile(self, q: Any) -> Array:
         """See Distribution: the k-th smallest draw at k / (l + 1), linear between (Hyndman and Fan 1996, type 6).
 
         Levels below 1 / (l + 1) and above l / (l + 1) have the smallest and the largest draw: l draws know no more.
         """
-        self._require_scalars("quantile")
-        q, columns = align_levels(q, len(self))
+        return self._shaped(self._between_draws, "quantile", q, align_levels)
+
+    def _between_draws(self, q: Array) -> Array:
         size = self.values.shape[1]
-        position = np.clip((q if columns else q[:, None]) * (size + 1.0) - 1.0, 0.0, size - 1.0)
+        position = np.clip(q * (size + 1.0) - 1.0, 0.0, size - 1.0)
         lower = np.floor(position).astype(np.int64)
         ends = (np.take_along_axis(self._sorted, np.minimum(k, size - 1), axis=1) for k in (lower, lower + 1))
         first, last = ends
-        picked = first + (position - lower) * (last - first)
-        return np.asarray(picked if columns else picked[:, 0])
+        return np.asarray(first + (position - lower) * (last - first))
 
-    def quantile(self, q: Any) -> Array:
-        """See Distribution: the smallest sample with at least a share q at or below it."""
-        self._require_scalars("quantile")
-        q, columns = align_levels(q, len(self))
+    def _quantile(self, q: Array) -> Array:
+        """The smallest sample with at least a share q at or below it."""
         size = self.values.shape[1]
         # A level k / l computed in floating point must give the k-th sample, not the next one.
         index = np.clip(np.ceil(q * size - 1e-9).astype(np.int64) - 1, 0, size - 1)
-        picked = np.take_along_axis(self._sorted, index if columns else index[:, None], axis=1)
-        return picked if columns else picked[:, 0]
+        return np.take_along_axis(self._sorted, index, axis=1)
 
     def mean(self) -> Array:
         """See Distribution; (n,), or (n, q) for vectors."""
@@ -176,17 +163,17 @@ class Samples(Distribution):
         Its mean over draws is the CRPS of the law behind them (Ferro 2014), so that ensembles of different sizes
         compare; it may be slightly negative. For vectors the fair energy score.
         """
-        if self.values.ndim == 3:
+        if self.dimension > 1:
             return energy_score(self.values, as_vectors(y, len(self), self.dimension), self._apart)
-        y, columns = align(y, len(self))
-        y = y if columns else y[:, None]
+        return super().crps(y)
+
+    def _crps(self, y: Array) -> Array:
         size = self.values.shape[1]
         ranks = (2.0 * np.arange(1, size + 1) - size - 1.0) / (size * max(size - 1, 1))
         centered = self._sorted - self.mean()[:, None]
         half_difference = centered @ ranks
         deviation = np.stack([np.mean(np.abs(self._sorted - column[:, None]), axis=1) for column in y.T], axis=1)
-        scores = deviation - half_difference[:, None]
-        return np.asarray(scores if columns else scores[:, 0])
+        return np.asarray(deviation - half_difference[:, None])
 
     @cached_property
     def _apart(self) -> Array:
@@ -199,7 +186,8 @@ class Samples(Distribution):
 
     def characteristic_function(self, t: Array) -> Array:
         """See Distribution: the mean over the samples."""
-        self._require_scalars("characteristic_function")
+        if self.dimension > 1:
+            refuse("Samples", "characteristic_function", self.dimension)
         return average_wave(self.values, np.full(self.values.shape[1], 1.0 / self.values.shape[1]), t)
 
     def raw_moments(self, order: int) -> Array:

@@ -10,7 +10,6 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import moments
-from congruence.kernels.distributions.base import align, align_levels
 from congruence.kernels.distributions.count_quantiles import WIDEST, counts_below, windowed_quantiles
 from congruence.kernels.distributions.counts import TAIL_MASS, Count
 from congruence.kernels.distributions.inversion import smallest_reaching
@@ -27,7 +26,7 @@ _NEAR_ZERO = 6.0  # standard deviations of the mean, up to which summing up from
 _FEW_COUNTS = 128  # summed up in less time than four searches take
 
 
-class ScipyCount(Count, ScipyFamily):
+class ScipyCount(ScipyFamily, Count):
     """A family of counts that scipy.stats has; a family gives its own log masses, and what makes sums of them closed.
 
     De Moivre's identity: E[Y; Y <= y] = E Y F(y) - weight(y) P(Y = y), with a simple ``_edge_weight`` for each family.
@@ -47,7 +46,7 @@ class ScipyCount(Count, ScipyFamily):
 
     def cumulative(self, support: Array) -> Array:
         """See Count: sums of masses, each from the one before."""
-        arguments = self._arguments(columns=False)
+        arguments = self._law
         if self._growth(0.0, *arguments) is None:
             return super().cumulative(support)
         first = np.broadcast_to(support[..., 0], len(self))
@@ -89,7 +88,7 @@ class ScipyCount(Count, ScipyFamily):
         Count by count for all rows, which takes a few passes over vectors. Nothing where the family has no ``_growth``,
         or where ``first`` has so little mass that it has no digits.
         """
-        arguments = self._arguments(columns=False)
+        arguments = self._law
         if self._growth(0.0, *arguments) is None:
             return
         start = np.full(len(self), first)
@@ -147,20 +146,16 @@ class ScipyCount(Count, ScipyFamily):
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(-np.expm1(self.log_prob(0.0))))
 
-    def log_prob(self, y: Any) -> Array:
-        """See Distribution; -inf at values that are no counts."""
-        y, columns = align(y, len(self))
-        counts = np.maximum(np.floor(y), 0.0)
-        return np.where(counts == y, self._log_mass(counts, *self._arguments(columns)), -np.inf)
+    def _log_prob(self, y: Array) -> Array:
+        counts = np.maximum(np.floor(y), 0.0)  # other values are no counts
+        return np.where(counts == y, self._log_mass(counts, *self._columns), -np.inf)
 
-    def survival(self, y: Any) -> Array:
-        """See Count."""
-        y, columns = align(y, len(self))
-        return np.asarray(self._frozen(columns).sf(y))
+    def _survival(self, y: Array) -> Array:
+        return np.asarray(self._frozen.sf(y))
 
-    def _inverse(self, q: Any, columns: bool) -> Array:
-        """A quantile function to start from: scipy's."""
-        return np.asarray(self._frozen(columns).ppf(q))
+    def _inverse(self, q: Any) -> Array:
+        """A quantile function to start from, (n, k): scipy's."""
+        return np.asarray(self._frozen.ppf(q))
 
     def _inverse_is_rough(self) -> Array:
         """The rows, (n,) booleans, in which ``_inverse`` may be another count."""
@@ -174,7 +169,7 @@ class ScipyCount(Count, ScipyFamily):
                 return counted
             if levels.shape[1] >= _MANY_LEVELS:
                 return windowed_quantiles(self, levels[0])
-        return self._searched(q)
+        return super().quantile(q)
 
     def inverted(self, levels: Array) -> Array:
         """``quantile`` at random levels (n, k) of each row: how many counts have their cdf below the level.
@@ -198,23 +193,22 @@ class ScipyCount(Count, ScipyFamily):
             result[rows] = below
             searched[rows] = reached < 0.0
         if np.any(searched):
-            result[searched] = self[searched]._searched(levels[searched])
+            result[searched] = self[searched]._quantile(levels[searched])
         return result
 
     def _shares(self, levels: Array) -> bool:
         """Whether one pass over the counts serves levels (k,): some, increasing, and inside (0, 1)."""
         return len(levels) >= _SHARED_LEVELS and bool(np.all(np.diff(levels, prepend=0.0, append=1.0) > 0.0))
 
-    def _searched(self, q: Any) -> Array:
-        q, columns = align_levels(q, len(self))
-        result = np.maximum(self._inverse(q, columns), 0.0)
+    def _quantile(self, q: Array) -> Array:
+        result = np.maximum(self._inverse(q), 0.0)
         rough = np.flatnonzero(self._inverse_is_rough())
         if len(rough) > 0:
             result[rough] = self[rough]._confirmed(result[rough], q[rough])
         return result
 
     def _confirmed(self, guess: Array, q: Array) -> Array:
-        """``guess`` where it is the smallest count whose cdf reaches q, else that count; both (n,) or (n, k)."""
+        """``guess`` where it is the smallest count whose cdf reaches q, else that count; both (n, k)."""
         start = np.where(np.isfinite(guess), guess, 0.0)
         right = np.isfinite(guess) & (self.cdf(start) >= q) & (self.cdf(start - 1.0) < q)
         result = np.where(q == 0.0, 0.0, np.where(q == 1.0, np.inf, guess))
@@ -229,25 +223,23 @@ class ScipyCount(Count, ScipyFamily):
 
     def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
         """See Count."""
-        return np.maximum(self._inverse(tail, False) - 1.0, 0.0), self._inverse(1.0 - tail, False) + 1.0
+        lower, upper = self._inverse(tail)[:, 0], self._inverse(1.0 - tail)[:, 0]
+        return np.maximum(lower - 1.0, 0.0), upper + 1.0
 
     def mean_absolute_deviation(self, y: Array) -> Array:
         """See Count: (y - E Y) (2 F(y) - 1) + 2 weight(y) P(Y = y), by De Moivre's identity."""
-        arguments = self._arguments(columns=True)
         counts = np.maximum(np.floor(y), 0.0)
-        edge = np.where(
-            y >= 0.0, self._edge_weight(counts, *arguments) * np.exp(self._log_mass(counts, *arguments)), 0.0
-        )
+        edge = np.where(y >= 0.0, self._edge(counts), 0.0)
         return np.asarray((y - self.mean()[:, None]) * (2.0 * self.cdf(y) - 1.0) + 2.0 * edge)
 
-    def mean_beyond(self, y: Any) -> Array:
-        """E[Y; Y > y] for counts y >= 0, a sum of positive terms; shapes as for ``cdf``."""
-        y, columns = align(y, len(self))
-        arguments = self._arguments(columns)
-        mean = self.mean()[:, None] if columns else self.mean()
-        edge = self._edge_weight(y, *arguments) * np.exp(self._log_mass(y, *arguments))
-        return np.asarray(mean * self.survival(y) + edge)
+    def _edge(self, counts: Array) -> Array:
+        """weight(y) P(Y = y) for counts y (n, k)."""
+        return np.asarray(self._edge_weight(counts, *self._columns) * np.exp(self._log_mass(counts, *self._columns)))
+
+    def mean_beyond(self, y: Array) -> Array:
+        """E[Y; Y > y] for counts y >= 0, (n, k), a sum of positive terms."""
+        return np.asarray(self.mean()[:, None] * self.survival(y) + self._edge(y))
 
     def characteristic_function(self, t: Array) -> Array:
         """See Distribution, and ``_log_wave``."""
-        return np.asarray(np.exp(self._log_wave(np.asarray(t), *self._arguments(columns=True))))
+        return np.asarray(np.exp(self._log_wave(np.asarray(t), *self._columns)))

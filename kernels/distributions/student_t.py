@@ -13,7 +13,7 @@ from numpy.polynomial import Polynomial
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import moments
-from congruence.kernels.distributions.base import align, require
+from congruence.kernels.distributions.base import require
 from congruence.kernels.distributions.mass import log_gamma_step
 from congruence.kernels.distributions.parametric import ContinuousFamily
 from congruence.kernels.errors import InvalidInputError
@@ -48,8 +48,8 @@ class StudentT(ContinuousFamily):
         spread = np.sqrt(self.df / np.maximum(self.df - 2.0, np.finfo(np.float64).tiny))
         return np.where(self.df > 2.0, self.scale * spread, np.inf)
 
-    def crps(self, y: Any) -> Array:
-        """See Distribution; closed form of Jordan et al. (2019), to eight digits where df is nearly 1.
+    def _crps(self, y: Array) -> Array:
+        """Closed form of Jordan et al. (2019), to eight digits where df is nearly 1.
 
         Raises:
             InvalidInputError: df <= 1 in a row, where E |Y - y| and the closed form are infinite.
@@ -60,8 +60,7 @@ class StudentT(ContinuousFamily):
                 f"StudentT.crps: row {row} has df {self.df[row]:g}; E |Y - y| is infinite for df <= 1. Constrain the "
                 "model to df > 1, or use the log score"
             )
-        y, columns = align(y, len(self))
-        df, loc, scale = self._arguments(columns)
+        df, loc, scale = self._columns
         df = np.maximum(df, 1.0 + 1e-8)  # the closed form is a difference of two numbers of size 1 / (df - 1)
         z = (y - loc) / scale
         ratio = df / (df - 1.0)

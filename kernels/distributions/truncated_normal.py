@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import scoringrules
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import quadrature
-from congruence.kernels.distributions.base import align, align_levels
 from congruence.kernels.distributions.bounded_normal import LOG_ROOT_2_PI, BoundedNormal, log_decay, partial_wave
 
 _REMOTE = 1e-3
@@ -29,33 +27,22 @@ class TruncatedNormal(BoundedNormal):
     lower: Array
     upper: Array
 
-    def log_prob(self, y: Any) -> Array:
-        """See Distribution."""
-        t, columns = self._offset(y)
-        y, _ = align(y, len(self))
-        lower, upper, scale, c, total = self._broadcast(
-            columns, self.lower, self.upper, self.scale, self._masses.c, self._masses.total
-        )
+    def _log_prob(self, y: Array) -> Array:
+        _, scale, lower, upper = self._columns
+        c, total = self._masses.c[:, None], self._masses.total[:, None]
         inside = (y >= lower) & (y <= upper)
-        return np.where(inside, log_decay(c, np.where(inside, t, 0.0)) - np.log(total) - np.log(scale), -np.inf)
+        offset = np.where(inside, self._offset(y), 0.0)
+        return np.where(inside, log_decay(c, offset) - np.log(total) - np.log(scale), -np.inf)
 
-    def cdf(self, y: Any) -> Array:
-        """See Distribution."""
-        t, columns = self._offset(y)
-        t = t if columns else t[:, None]
-        masses = self._masses
+    def _cdf(self, y: Array) -> Array:
+        t, masses = self._offset(y), self._masses
         low, high, total = masses.low[:, None], masses.high[:, None], masses.total[:, None]
         share = np.clip(masses.below(np.clip(t, low, high)) / total, 0.0, 1.0)
-        share = np.where(t >= high, 1.0, np.where(t <= low, 0.0, share))
-        return share if columns else share[:, 0]
+        return np.where(t >= high, 1.0, np.where(t <= low, 0.0, share))
 
-    def quantile(self, q: Any) -> Array:
-        """See Distribution."""
-        q, columns = align_levels(q, len(self))
-        t = self._masses.offsets(q if columns else q[:, None])
-        center, scale, lower, upper = self._broadcast(True, self._center, self.scale, self.lower, self.upper)
-        y = np.asarray(np.clip(center + scale * t, lower, upper))
-        return y if columns else y[:, 0]
+    def _quantile(self, q: Array) -> Array:
+        _, scale, lower, upper = self._columns
+        return np.asarray(np.clip(self._center[:, None] + scale * self._masses.offsets(q), lower, upper))
 
     @cached_property
     def _rule(self) -> tuple[Array, Array]:
@@ -84,19 +71,16 @@ class TruncatedNormal(BoundedNormal):
         """See Distribution."""
         return np.asarray(self.scale * self._moments[1])
 
-    def crps(self, y: Any) -> Array:
-        """See Distribution; closed form of Thorarinsdottir and Gneiting (2010), by quadrature far in the tails."""
-        y, columns = align(y, len(self))
-        y = y if columns else y[:, None]
+    def _crps(self, y: Array) -> Array:
+        """Closed form of Thorarinsdottir and Gneiting (2010), by quadrature far in the tails."""
         scores = np.empty(y.shape)
         remote = self._log_mass < np.log(_REMOTE)
         if np.any(remote):
             scores[remote] = quadrature.crps(self[remote], y[remote])
         rows = ~remote
         if np.any(rows):
-            given = self._broadcast(True, *(values[rows] for values in self.parameters().values()))
-            scores[rows] = scoringrules.crps_gtcnormal(y[rows], *given)
-        return scores if columns else scores[:, 0]
+            scores[rows] = scoringrules.crps_gtcnormal(y[rows], *self[rows]._columns)
+        return scores
 
     @property
     def _log_mass(self) -> Array:

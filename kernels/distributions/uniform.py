@@ -10,7 +10,7 @@ import scipy
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import moments
-from congruence.kernels.distributions.base import align, require
+from congruence.kernels.distributions.base import require
 from congruence.kernels.distributions.parametric import ContinuousFamily
 
 
@@ -27,16 +27,14 @@ class Uniform(ContinuousFamily):
     def _scipy(self, loc: Array, scale: Array) -> Any:
         return scipy.stats.uniform(loc, scale)
 
-    def log_prob(self, y: Any) -> Array:
-        """See Distribution; the upper end is loc + scale as it is rounded, which is where quantiles end."""
-        y, columns = align(y, len(self))
-        loc, scale = self._arguments(columns)
+    def _log_prob(self, y: Array) -> Array:
+        """The upper end is loc + scale as it is rounded, which is where quantiles end."""
+        loc, scale = self._columns
         return np.where((y >= loc) & (y <= loc + scale), -np.log(scale), -np.inf)
 
-    def crps(self, y: Any) -> Array:
-        """See Distribution: scale ((z^3 + (1 - z)^3) / 3 + the distance of z from [0, 1]), z = (y - loc) / scale."""
-        y, columns = align(y, len(self))
-        loc, scale = self._arguments(columns)
+    def _crps(self, y: Array) -> Array:
+        """scale ((z^3 + (1 - z)^3) / 3 + the distance of z from [0, 1]), z = (y - loc) / scale."""
+        loc, scale = self._columns
         z = (y - loc) / scale
         inside = np.clip(z, 0.0, 1.0)
         return np.asarray(scale * ((inside**3 + (1.0 - inside) ** 3) / 3.0 + np.abs(z - inside)))

@@ -1,22 +1,14 @@
-"""Vector-valued targets (n, q): the energy score, and the refusal of what only scalar targets have."""
+"""Vector-valued targets (n, q): their form, and the energy score."""
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from congruence.kernels.arrays import Array, to_numpy
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
 from congruence.kernels.errors import InvalidInputError
-
-
-def refuse(family: str, what: str, dimension: int) -> NoReturn:
-    """Raise InvalidInputError: ``what`` needs an order of the targets, which vectors do not have."""
-    raise InvalidInputError(
-        f"{family}.{what}: is defined for scalar targets, but these rows have {dimension} targets each; "
-        "evaluate one target at a time, or use log_prob, crps (the energy score) or kernel scores"
-    )
 
 
 def as_vectors(y: Any, n: int, dimension: int) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.special
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels
+from congruence.kernels.distributions.base import ScalarLaw
 from congruence.kernels.distributions.masses import (
     count_below,
     cumulative,
@@ -24,11 +24,10 @@ from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
 from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.streams import stream
 
 
 @dataclass(frozen=True)
-class WeightedSamples(Distribution):
+class WeightedSamples(ScalarLaw):
     """Mass ``weights`` (n, m) on the points ``support`` (m,), which the rows share, or (n, m).
 
     A law that is known, unlike the draws of ``Samples``: scores, PIT and quantiles are those of the weighted law. The
@@ -89,7 +88,7 @@ class WeightedSamples(Distribution):
         robust = np.where(upper > lower, (upper - lower) / 1.34, spread)
         return np.asarray(0.9 * np.minimum(spread, robust) * np.sum(self.weights**2, axis=1) ** 0.2)
 
-    def log_prob(self, y: Any) -> Array:
+    def _log_prob(self, y: Array) -> Array:
         """Log of the kernel density estimate at y; see the class.
 
         Raises:
@@ -102,8 +101,6 @@ class WeightedSamples(Distribution):
                 f"WeightedSamples.log_prob: row {row} has all its mass on {self.mean()[row]:g} "
                 f"({int(np.sum(spread == 0))} rows do), so it has no density; leave the log score out, or use crps"
             )
-        y, columns = align(y, len(self))
-        y = y if columns else y[:, None]
         result = np.empty(y.shape)
         block = max(1, BLOCK_ENTRIES // self.weights.shape[1])
         for start in range(0, len(self), block):
@@ -114,31 +111,26 @@ class WeightedSamples(Distribution):
                 z = (y[rows, column, None] - points) / width
                 result[rows, column] = scipy.special.logsumexp(-0.5 * z * z, b=weights, axis=1)
         result -= (np.log(self._bandwidth) + 0.5 * np.log(2 * np.pi))[:, None]
-        return result if columns else result[:, 0]
+        return result
 
-    def cdf(self, y: Any) -> Array:
-        """See Distribution."""
+    def _cdf(self, y: Array) -> Array:
         return self._share(y, or_equal=True)
 
-    def cdf_left(self, y: Any) -> Array:
-        """See Distribution."""
+    def _cdf_left(self, y: Array) -> Array:
         return self._share(y, or_equal=False)
 
-    def _share(self, y: Any, *, or_equal: bool) -> Array:
-        y, columns = align(y, len(self))
-        result = pick(self._cumulative, count_below(self._points, y if columns else y[:, None], or_equal=or_equal))
-        return np.asarray(result if columns else result[:, 0])
+    def _share(self, y: Array, *, or_equal: bool) -> Array:
+        result = pick(self._cumulative, count_below(self._points, y, or_equal=or_equal))
+        return np.asarray(result)
 
-    def quantile(self, q: Any) -> Array:
-        """See Distribution: the smallest point with at least the mass q at or below it."""
-        q, columns = align_levels(q, len(self))
-        q = q if columns else q[:, None]
+    def _quantile(self, q: Array) -> Array:
+        """The smallest point with at least the mass q at or below it."""
         # A level that is a sum of weights, computed in floating point, must give its own point, not the next one.
         reached = count_below(self._cumulative[:, 1:], np.clip(q - 1e-12, 0.0, 1.0), or_equal=False)
         heavy = self.weights > 0  # a point without mass is never the answer at level 0
         first = np.argmax(heavy, axis=1)[:, None]
         result = pick(self._points, np.clip(np.maximum(reached, first), 0, self.weights.shape[1] - 1))
-        return np.asarray(result if columns else result[:, 0])
+        return np.asarray(result)
 
     def mean(self) -> Array:
         """See Distribution."""
@@ -152,10 +144,6 @@ class WeightedSamples(Distribution):
         only = np.max(self.weights, axis=1) == 1.0
         return np.where(only, 0.0, np.sqrt(np.sum(self.weights * centered**2, axis=1)))
 
-    def sample(self, size: int, seed: Seed = 0) -> Array:
-        """See Distribution."""
-        return self.quantile(stream(seed, "samples").random((len(self), size)))
-
     @cached_property
     def _squared_integrals(self) -> tuple[Array, Array]:
         """The integrals of F^2 up to each point, and of (1 - F)^2 from each point on, (n, m) both."""
@@ -165,10 +153,8 @@ class WeightedSamples(Distribution):
         falling = np.cumsum((gaps * (1.0 - F) ** 2)[:, ::-1], axis=1)[:, ::-1]
         return rising, np.concatenate([falling, start], axis=1)
 
-    def crps(self, y: Any) -> Array:
-        """See Distribution; exact: F^2 below y and (1 - F)^2 above it, point by point, so nothing cancels."""
-        y, columns = align(y, len(self))
-        y = y if columns else y[:, None]
+    def _crps(self, y: Array) -> Array:
+        """Exact: F^2 below y and (1 - F)^2 above it, point by point, so nothing cancels."""
         last = self.weights.shape[1] - 1
         above = count_below(self._points, y, or_equal=True)  # the place of the first point above y
         rising, falling = self._squared_integrals
@@ -177,7 +163,7 @@ class WeightedSamples(Distribution):
         left, right = pick(self._points, below), pick(self._points, np.minimum(above, last))
         result = np.where(above > 0, pick(rising, below) + F**2 * (y - left), 0.0)
         result += np.where(above <= last, pick(falling, np.minimum(above, last)) + (1.0 - F) ** 2 * (right - y), 0.0)
-        return np.asarray(result if columns else result[:, 0])
+        return np.asarray(result)
 
     def knots(self) -> Array:
         """See Distribution: the points."""

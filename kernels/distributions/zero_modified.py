@@ -9,12 +9,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.base import Seed, align, align_levels, require
+from congruence.kernels.distributions.base import require
 from congruence.kernels.distributions.binomial import Binomial
 from congruence.kernels.distributions.counts import TAIL_MASS, Count
 from congruence.kernels.distributions.double_poisson import DoublePoisson
@@ -22,7 +22,6 @@ from congruence.kernels.distributions.negative_binomial import NegativeBinomial
 from congruence.kernels.distributions.poisson import Poisson
 from congruence.kernels.distributions.zero_truncated import ZeroTruncated
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.streams import stream
 
 
 class ZeroModified(Count):
@@ -48,9 +47,6 @@ class ZeroModified(Count):
     def _zero(self) -> Array:
         """P(Y = 0), (n,)."""
 
-    def _shares(self, columns: bool) -> Array:
-        return self._share[:, None] if columns else self._share
-
     def _check_probability(self, name: str) -> None:
         values = getattr(self, name)
         require((values >= 0) & (values <= 1), values, name, type(self).__name__, "a probability in [0, 1]")
@@ -65,30 +61,21 @@ class ZeroModified(Count):
         """See Count."""
         return np.zeros(len(self)), self._other.window(tail)[1]
 
-    def log_prob(self, y: Any) -> Array:
-        """See Distribution."""
-        y, columns = align(y, len(self))
+    def _log_prob(self, y: Array) -> Array:
         with np.errstate(divide="ignore"):
-            zero, share = np.log(self._zero[:, None] if columns else self._zero), np.log(self._shares(columns))
+            zero, share = np.log(self._zero)[:, None], np.log(self._share)[:, None]
         return np.where(y == 0.0, zero, share + self._other.log_prob(y))
 
-    def cdf(self, y: Any) -> Array:
-        """See Distribution."""
-        y, columns = align(y, len(self))
-        return np.where(y < 0.0, 0.0, 1.0 - self._shares(columns) * self._other.survival(y))
+    def _cdf(self, y: Array) -> Array:
+        return np.where(y < 0.0, 0.0, 1.0 - self._share[:, None] * self._other.survival(y))
 
-    def survival(self, y: Any) -> Array:
-        """See Count."""
-        y, columns = align(y, len(self))
-        return np.where(y < 0.0, 1.0, self._shares(columns) * self._other.survival(y))
+    def _survival(self, y: Array) -> Array:
+        return np.where(y < 0.0, 1.0, self._share[:, None] * self._other.survival(y))
 
-    def quantile(self, q: Any) -> Array:
-        """See Distribution."""
-        q, columns = align_levels(q, len(self))
-        share = self._shares(columns)
+    def _quantile(self, q: Array) -> Array:
+        share = self._share[:, None]
         level = 1.0 - (1.0 - q) / np.where(share > 0.0, share, 1.0)
-        zero = self._zero[:, None] if columns else self._zero
-        positive = q > zero
+        positive = q > self._zero[:, None]
         # A level just above P(Y = 0) may round to that of the family's own zero.
         above = np.maximum(self._other.quantile(np.where(positive, np.clip(level, 0.0, 1.0), 0.5)), 1.0)
         return np.asarray(np.where(positive, above, 0.0))
@@ -101,10 +88,6 @@ class ZeroModified(Count):
         """See Distribution."""
         mean, std = self._other.mean(), self._other.std()
         return np.asarray(np.sqrt(self._share * (std**2 + (1.0 - self._share) * mean**2)))
-
-    def sample(self, size: int, seed: Seed = 0) -> Array:
-        """See Distribution."""
-        return self.quantile(stream(seed, "samples").random((len(self), size)))
 
     def mean_absolute_difference(self) -> Array:
         """See Count."""

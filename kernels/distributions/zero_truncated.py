@@ -15,12 +15,10 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.base import Seed, align, align_levels
 from congruence.kernels.distributions.counts import TAIL_MASS, Count
 from congruence.kernels.distributions.inversion import smallest_reaching
 from congruence.kernels.distributions.mass import mean_absolute_difference
 from congruence.kernels.distributions.scipy_counts import ScipyCount
-from congruence.kernels.streams import stream
 
 _OFTEN = 0.5  # P from which E X and P differ by no small number
 _SELDOM = 1e-3  # P below which E |X - X'| holds too few digits of E |W - W'|
@@ -46,9 +44,10 @@ class ZeroTruncated(Count):
     def _log_positive(self) -> Array:
         return self.base.log_positive()
 
-    def _positive(self, columns: bool) -> Array:
-        positive = np.exp(self._log_positive)
-        return positive[:, None] if columns else positive
+    @property
+    def _positive(self) -> Array:
+        """P, (n,)."""
+        return np.exp(self._log_positive)
 
     def log_positive(self) -> Array:
         """See Count: 0."""
@@ -58,36 +57,29 @@ class ZeroTruncated(Count):
         """See Count; from the base's window upwards until what remains is ``tail`` of P."""
         _, upper = self.base.window(tail)
         upper = np.maximum(upper, 1.0)
-        allowed = tail * self._positive(False)
+        allowed = tail * self._positive
         step = np.ones(len(self))
         while np.any(beyond := self.base.survival(upper) > allowed):
             upper = np.where(beyond, upper + step, upper)
             step = np.where(beyond, 2.0 * step, step)
         return np.ones(len(self)), upper
 
-    def log_prob(self, y: Any) -> Array:
-        """See Distribution."""
-        y, columns = align(y, len(self))
-        log_positive = self._log_positive[:, None] if columns else self._log_positive
-        return np.where(y <= 0.0, -np.inf, self.base.log_prob(y) - log_positive)
+    def _log_prob(self, y: Array) -> Array:
+        return np.where(y <= 0.0, -np.inf, self.base.log_prob(y) - self._log_positive[:, None])
 
-    def cdf(self, y: Any) -> Array:
-        """See Distribution."""
-        return np.asarray(np.clip(1.0 - self.survival(y), 0.0, 1.0))
+    def _cdf(self, y: Array) -> Array:
+        return np.asarray(np.clip(1.0 - self._survival(y), 0.0, 1.0))
 
-    def survival(self, y: Any) -> Array:
-        """See Count."""
-        y, columns = align(y, len(self))
-        return np.where(y < 1.0, 1.0, np.minimum(self.base.survival(y) / self._positive(columns), 1.0))
+    def _survival(self, y: Array) -> Array:
+        return np.where(y < 1.0, 1.0, np.minimum(self.base.survival(y) / self._positive[:, None], 1.0))
 
-    def quantile(self, q: Any) -> Array:
-        """See Distribution: that of X at level 1 - P (1 - q) where P is large enough, else searched for."""
-        q, columns = align_levels(q, len(self))
+    def _quantile(self, q: Array) -> Array:
+        """That of X at level 1 - P (1 - q) where P is large enough, else searched for."""
         result = np.empty(q.shape)
-        often = self._positive(False) >= _SELDOM
+        often = self._positive >= _SELDOM
         if np.any(often):
             law = self[often]
-            level = np.clip(1.0 - law._positive(columns) * (1.0 - q[often]), 0.0, 1.0)
+            level = np.clip(1.0 - law._positive[:, None] * (1.0 - q[often]), 0.0, 1.0)
             result[often] = np.maximum(law.base.quantile(level), 1.0)
         if not np.all(often):
             result[~often] = self[~often]._searched_quantile(q[~often])
@@ -102,7 +94,7 @@ class ZeroTruncated(Count):
 
     def mean(self) -> Array:
         """See Distribution: E X / P."""
-        return np.asarray(self.base.mean() / self._positive(False))
+        return np.asarray(self.base.mean() / self._positive)
 
     def std(self) -> Array:
         """See Distribution."""
@@ -112,12 +104,13 @@ class ZeroTruncated(Count):
     def _spread(self) -> Array:
         if not isinstance(self.base, ScipyCount):
             return self._summed_spread()
-        positive, mean = self._positive(False), self.mean()
+        positive, mean = self._positive, self.mean()
         variance = (
             self.base.std() ** 2 - self.base.mean() ** 2 * np.exp(self.base.log_prob(0.0)) / positive
         ) / positive
         # Var W = E W (W - 1) - E W (E W - 1), and E W - 1 = E max(X - 1, 0) / P is a sum of small terms.
-        excess = (self.base.mean_beyond(1.0) - self.base.survival(1.0)) / positive
+        one = np.ones((len(self), 1))
+        excess = (self.base.mean_beyond(one) - self.base.survival(one))[:, 0] / positive
         seldom = self.base.factorial_moment() / positive - mean * excess
         return np.asarray(np.sqrt(np.maximum(np.where(positive > _OFTEN, variance, seldom), 0.0)))
 
@@ -127,16 +120,12 @@ class ZeroTruncated(Count):
             variance[rows] = np.einsum("is,is->i", mass, (support - mean[rows, None]) ** 2)
         return np.sqrt(variance)
 
-    def sample(self, size: int, seed: Seed = 0) -> Array:
-        """See Distribution."""
-        return self.quantile(stream(seed, "samples").random((len(self), size)))
-
     def support_blocks(self, frequency: float = np.inf) -> Iterator[tuple[Array, Array, Array]]:
         """See Count; those of the base where zeros are rare, so that it may leave out counts."""
         often = self._log_positive > np.log(_OFTEN)
         if np.all(often):
             for rows, support, mass in self.base.support_blocks(frequency):
-                positive = np.where(support > 0.0, mass, 0.0) / self._positive(True)[rows]
+                positive = np.where(support > 0.0, mass, 0.0) / self._positive[:, None][rows]
                 yield rows, support, positive
         else:
             yield from super().support_blocks(frequency)
@@ -146,7 +135,7 @@ class ZeroTruncated(Count):
         if not isinstance(self.base, ScipyCount):
             return super().mean_absolute_difference()
         result = np.empty(len(self))
-        seldom = self._positive(False) < _SELDOM
+        seldom = self._positive < _SELDOM
         for chosen, difference in (
             (seldom, type(self)._difference_by_waves),
             (~seldom, type(self)._difference_of_base),
@@ -158,7 +147,7 @@ class ZeroTruncated(Count):
     def _difference_of_base(self) -> Array:
         none = np.exp(self.base.log_prob(0.0))
         lost = self.base.mean_absolute_difference() - 2.0 * none * self.base.mean()
-        return np.asarray(lost / self._positive(False) ** 2)
+        return np.asarray(lost / self._positive**2)
 
     def _difference_by_waves(self) -> Array:
         def lost_modulus(t: Array, versine: Array, rows: slice) -> Array:  # noqa: ARG001
@@ -170,13 +159,13 @@ class ZeroTruncated(Count):
     def _lost_wave(self, t: Array) -> Array:
         """1 - E exp(i t W) for t (n, m) or (1, m): what X loses, over P."""
         assert isinstance(self.base, ScipyCount)
-        return np.asarray(-np.expm1(self.base._log_wave(t, *self.base._arguments(True))) / self._positive(True))
+        return np.asarray(-np.expm1(self.base._log_wave(t, *self.base._columns)) / self._positive[:, None])
 
     def mean_absolute_deviation(self, y: Array) -> Array:
         """See Count."""
         if not isinstance(self.base, ScipyCount):
             return super().mean_absolute_deviation(y)
-        positive, mean = self._positive(True), self.base.mean()[:, None]
+        positive, mean = self._positive[:, None], self.base.mean()[:, None]
         counts = np.maximum(np.floor(y), 0.0)
         none = np.exp(self.base.log_prob(0.0))[:, None]
         often = self.base.mean_absolute_deviation(y) - none * np.abs(y)
@@ -187,7 +176,7 @@ class ZeroTruncated(Count):
 
     def raw_moments(self, order: int) -> Array:
         """See Distribution: E X^k / P."""
-        result = self.base.raw_moments(order) / self._positive(True)
+        result = self.base.raw_moments(order) / self._positive[:, None]
         result[:, 0] = 1.0
         return np.asarray(result)
 

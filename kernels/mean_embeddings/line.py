@@ -275,8 +275,7 @@ class _Cells:
     @classmethod
     def of(cls, law: Distribution, nodes: Array) -> _Cells:
         at = law.cdf(nodes[None, :])
-        jumps = type(law).cdf_left is not Distribution.cdf_left
-        before = law.cdf_left(nodes[None, :]) if jumps else at
+        before = law.cdf_left(nodes[None, :]) if law.may_jump else at
         mass = np.maximum(before[:, 1:] - at[:, :-1], 0.0)
         middle = np.clip(law.cdf(((nodes[:-1] + nodes[1:]) / 2.0)[None, :]) - at[:, :-1], 0.0, mass)
         atoms = at - before

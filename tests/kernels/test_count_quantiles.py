@@ -20,7 +20,7 @@ LAWS: list[ScipyCount] = [
 @pytest.mark.parametrize("law", LAWS)
 def test_quantiles_counted_from_zero_on_are_those_searched_for(law: ScipyCount) -> None:
     levels, _ = probability_rule(20, 8)
-    np.testing.assert_array_equal(shared_quantiles(law, levels), law._searched(levels[None, :]))
+    np.testing.assert_array_equal(shared_quantiles(law, levels), law._quantile(levels[None, :]))
     assert (law.counted_quantiles(levels) is not None) == (law is LAWS[0] or law is LAWS[1])
 
 
