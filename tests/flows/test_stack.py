@@ -61,9 +61,12 @@ def test_evaluations_by_a_work_pool_survive_kills_and_end_with_their_worker(stag
     stage.kill("runs")
     wait_until(lambda: not is_alive(pid), 10, "the end of the run")
     eventually(stage.well, 60, "the return of Prefect's worker")
-    stage.start_run("circle")
+    following = stage.start_run("circle")
     eventually(lambda: stage.prefect(f"flow_runs/{run['id']}", method="GET")["state_type"] == "CRASHED", 60, "its mark")
     eventually(lambda: stage.done("circle", third), 400, "the evaluation by the next run")
+    # It releases its claim after the evaluation is complete.
+    ended = "COMPLETED"
+    eventually(lambda: stage.prefect(f"flow_runs/{following}", method="GET")["state_type"] == ended, 60, "its end")
     assert stage.require_once("circle", third) == disturbed
 
     for log in (stage.folder / "logs").glob("*.log"):
