@@ -20,6 +20,7 @@ from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks,
 from congruence.kernels.errors import InvalidInputError
 
 _TINY = 1e-12
+_BLOCK_ROWS = 2**16
 
 
 @dataclass(frozen=True)
@@ -91,11 +92,10 @@ def group_reading(
     """
     values = pit if isinstance(pit, JumpScores) else require_pit(pit)
     some = values if rows is None else values[np.asarray(rows)]
-    chosen = some.values if isinstance(some, JumpScores) else pit_scores(some)
-    count = len(chosen)
+    count = len(some)
     if count < 2:
         raise InvalidInputError(f"rows: a group of {count} rows; a reading needs at least 2, and some 30 to say much")
-    mean = chosen.mean(axis=0)
+    mean, sample_covariance = _moments(some)
     quantile = t_quantile(None)
     if blocks is None:
         if_true = np.ones(len(ORDERS))
@@ -103,10 +103,10 @@ def group_reading(
             if_true = np.maximum(some.variance.mean(axis=0), _TINY)
         p_values = 2.0 * ndtr(-np.abs(mean) * np.sqrt(count / if_true))
         # Of few rows that happen to agree, the sample spread says nothing: then the truth's.
-        covariance = (np.cov(chosen.T) * (count - 1.0) + 4.0 * np.diag(if_true)) / (count + 3.0) / count
+        covariance = (sample_covariance * (count - 1.0) + 4.0 * np.diag(if_true)) / (count + 3.0) / count
     else:
         own = blocks if rows is None else blocks.of_rows(np.asarray(rows))
-        covariance = mean_covariance(chosen, own)
+        covariance = mean_covariance(_scores(some), own)
         known = own.count >= FEWEST_BLOCKS
         ratios = np.abs(mean) / np.sqrt(np.diag(covariance))
         p_values = np.array([two_sided_p_value(ratio, own.count) if known else 1.0 for ratio in ratios])
@@ -121,6 +121,22 @@ def group_reading(
         fault,
         *_intervals(fault, covariance[:2, :2], quantile),
     )
+
+
+def _scores(some: Array | JumpScores) -> Array:
+    return some.values if isinstance(some, JumpScores) else pit_scores(some)
+
+
+def _moments(some: Array | JumpScores) -> tuple[Array, Array]:
+    """Mean and sample covariance of the scores, (4,) and (4, 4); of many rows those of a block at a time are made."""
+    count, total, products = len(some), np.zeros(len(ORDERS)), np.zeros((len(ORDERS), len(ORDERS)))
+    for start in range(0, count, _BLOCK_ROWS):
+        rows = slice(start, start + _BLOCK_ROWS)
+        scores = some.values[rows] if isinstance(some, JumpScores) else pit_scores(some[rows])
+        total += scores.sum(axis=0)
+        products += scores.T @ scores
+    mean = total / count
+    return mean, (products - count * np.outer(mean, mean)) / (count - 1.0)
 
 
 def mean_covariance(values: Array, blocks: DependentBlocks) -> Array:

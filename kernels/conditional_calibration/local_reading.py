@@ -88,6 +88,11 @@ class LocalReading:
         spread = np.column_stack([written[f"{PREFIX}null_std_{order}"] for order in ORDERS])
         return cls(ratios=ratios, null_std=spread, mixing=mixing, **known)
 
+    def at_points(self, chosen: Array) -> LocalReading:
+        """Of some of the points; q-values are adjusted for these alone."""
+        columns = {name: getattr(self, name)[chosen] for name in ("ratios", "null_std", *_BY_ROW)}
+        return LocalReading(mixing=self.mixing, **columns)
+
     def by_row(self) -> dict[str, Array]:
         """Everything, as columns of numbers, (m,) each."""
         scores = {f"{PREFIX}{order}": self.ratios[:, j] for j, order in enumerate(ORDERS)}
@@ -119,7 +124,8 @@ class LocalReading:
     @cached_property
     def q_values(self) -> Array:
         """Of each point over all four orders, adjusted for the number of points, (m,)."""
-        return benjamini_hochberg(combined_p_values(self.p_values))
+        largest = np.max(np.abs(self.ratios), axis=1)  # whose p-value is the smallest of the four
+        return benjamini_hochberg(sidak(2.0 * ndtr(-largest.astype(np.float64)), len(ORDERS)))
 
     def significant(self, level: float = 0.05) -> Array:
         """Points at which the model is wrong, (m,) booleans: q at most ``level``, and evidence of ``EVIDENCE``."""
@@ -176,8 +182,12 @@ def local_reading(smoother: SpectralSmoother, pit: Any, blocks: DependentBlocks 
 
 def combined_p_values(p_values: Array) -> Array:
     """1 - (1 - min p)^k of k uncorrelated p-values (n, k) each (Sidak 1967): (n,)."""
-    smallest = np.min(p_values, axis=1)
-    return np.asarray(-np.expm1(p_values.shape[1] * np.log1p(-np.minimum(smallest, 1.0 - 1e-16))))
+    return sidak(np.min(p_values, axis=1), p_values.shape[1])
+
+
+def sidak(smallest: Array, count: int) -> Array:
+    """1 - (1 - p)^count of p-values, each the smallest of ``count`` uncorrelated ones (Sidak 1967)."""
+    return np.asarray(-np.expm1(count * np.log1p(-np.minimum(smallest, 1.0 - 1e-16))))
 
 
 def scores_of_rows(pit: Any, n: int) -> Array:

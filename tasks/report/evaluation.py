@@ -164,7 +164,7 @@ def _segments(evaluation: Evaluation) -> list[Segment]:
     scores = evaluation.valid_scores
     seed = evaluation.provenance.get("seed", 0)
     rows = searched_rows(len(scores), seed if isinstance(seed, int) else 0)
-    columns = [scores[name].to_numpy(float)[rows] for name in ("pit", "cce", "cce_noise_floor")]
+    columns = [scores[name].iloc[rows].to_numpy(float) for name in ("pit", "cce", "cce_noise_floor")]
     pit, cce, floor = columns
     if_true = floor * floor_share(evaluation.metrics)
     predictive, targets = evaluation.predictive, evaluation.targets

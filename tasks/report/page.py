@@ -70,7 +70,7 @@ def page_data(evaluation: Evaluation, *, pictures: Pictures) -> PageData:
     most = _room(evaluation)
     chosen = shown_rows(scores, known, most=most, seed=seed if isinstance(seed, int) else 0)
     rows = scores.index.to_numpy()[chosen]
-    columns = [number_column(name, scores[name].to_numpy(float)[chosen], LABELS[name]) for name in LABELS
+    columns = [number_column(name, scores[name].iloc[chosen].to_numpy(float), LABELS[name]) for name in LABELS
                if name in scores]  # fmt: skip
     columns += _calibration(scores, chosen)
     places = {}
@@ -120,7 +120,7 @@ def _calibration(scores: pd.DataFrame, chosen: Array) -> list[dict[str, Any]]:
     orders = [f"calibration_{order}" for order in ORDERS]
     if not set(orders) <= set(scores.columns):
         return []
-    around = scores[orders].to_numpy(float)[chosen]
+    around = np.column_stack([scores[name].iloc[chosen].to_numpy(float) for name in orders])
     labels = [f"{order} around it (in SD)" for order in ORDERS]
     found = [number_column(*each) for each in zip(orders, around.T, labels, strict=True)]
     strongest = np.nanmax(np.abs(around), axis=1) if len(around) else np.empty(0)

@@ -12,6 +12,9 @@ MOST_ROWS = 20_000
 WORST = 0.1
 """The share of the shown rows that are the worst of all."""
 
+_DRAWN = 50
+"""Rows drawn for each that is shown, of which regions have their share."""
+
 REGION = "calibration_region"
 
 
@@ -27,7 +30,7 @@ def shown_rows(scores: pd.DataFrame, features: Array | None, *, most: int = MOST
         most: rows at most.
         seed: of the draw.
     """
-    cce = scores["cce"].to_numpy(float)
+    cce = scores["cce"].to_numpy()
     by_cce = np.argsort(-cce, kind="stable")
     if len(cce) <= most and features is None:
         return np.asarray(by_cce)
@@ -40,7 +43,7 @@ def shown_rows(scores: pd.DataFrame, features: Array | None, *, most: int = MOST
     rest = np.flatnonzero(known)
     room = most - len(worst)
     if len(rest) > room:
-        mixed = rest[stream(seed, "rows of a report").permutation(len(rest))]
+        mixed = rest[stream(seed, "rows of a report").permutation(len(rest))[: _DRAWN * room]]
         if REGION in scores:
             strata = pd.factorize(scores[REGION].to_numpy()[mixed])[0]
             mixed = mixed[np.argsort(strata, kind="stable")]

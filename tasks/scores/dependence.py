@@ -29,7 +29,7 @@ LARGEST_GROUP = 50
 """Rows of a group on average, beyond which a column is a category of rows rather than what one row shares with few."""
 
 _SORTED = 0.98
-_MOST_ROWS, _RUNS = 1_000_000, 16
+_MOST_ROWS, _RUNS = 250_000, 16
 
 
 class _Columns(Protocol):
@@ -73,26 +73,24 @@ def correlated_rows(
     """What correlation of rows was found that nobody named: the most certain one, or None.
 
     What the inputs explain of the scores is taken off first, so that a fault of the version is not taken for it. Rows
-    that are sorted by their target are not looked at in their order. Of more than 1,000,000 rows, 16 runs of neighbours
-    are looked at, 1,000,000 rows in all.
+    that are sorted by their target are not looked at in their order. Of more than 250,000 rows, 16 runs of neighbours
+    are looked at, 250,000 rows in all.
 
     Args:
         targets: (n,) or (n, q).
         predictive: n laws.
-        reading: at every row, where there is one.
+        reading: at the rows of ``runs_looked_at``, where there is one.
         keys: of the rows, (n,).
         labels: slice columns of the rows.
         embeddings: (n, d), for identical inputs; None where they are too many.
         seed: of the permutations.
     """
     rows = runs_looked_at(len(targets))
-    explained = None if reading is None else reading.scores
     if len(rows) < len(targets):
         targets, predictive, keys, labels = targets[rows], predictive[rows], keys[rows], labels.iloc[rows]
-        explained = None if explained is None else explained[rows]
     scores = dependence_scores(targets, predictive)
-    if explained is not None:
-        scores = scores - explained
+    if reading is not None:
+        scores -= reading.scores
     named: dict[str, Array | pd.Series[Any]] = {"key": keys, **{str(name): labels[name] for name in labels.columns}}
     if embeddings is not None:
         named["identical inputs"] = np.unique(embeddings, axis=0, return_inverse=True)[1].reshape(-1)

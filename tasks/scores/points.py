@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -38,6 +39,7 @@ from congruence.tasks.scores.dependence import (
     ROW_TIME,
     blocks_of_means,
     correlated_rows,
+    runs_looked_at,
 )
 from congruence.tasks.scores.evaluation import (
     DEPENDENT_BLOCKS,
@@ -99,6 +101,10 @@ def score_version(
     if calibration is not None and calibration.regions is not None:
         regions = calibration.regions.named(numbers_of_inputs(split, features.loc[numbers[searched]]), searched)
         points["calibration_region"] = np.array(regions.names, dtype=object)[regions.labels]
+    if calibration is not None and calibration.reading is not None:  # what it says of every row is among the points
+        few = calibration.reading.at_points(runs_looked_at(len(targets)))
+        calibration = replace(calibration, reading=few)
+        measurement = replace(measurement, calibration=None)
     labels = split.frame(Shard(0, 0, split.rows, ""), split.settings.slices)
     labels = labels if valid.all() else labels.loc[valid]
     weights = rows.all_design().weight
@@ -242,12 +248,16 @@ def with_design(frame: pd.DataFrame, split: Split) -> pd.DataFrame:
     return frame.assign(**{name: values for name, values in named.items() if values is not None})
 
 
-def logged_columns(points: dict[str, Array], valid: Array) -> dict[str, Array]:
-    """The scores of valid rows in their places, in the single precision in which they are logged.
+def logged_columns(points: dict[str, Array], valid: Array) -> dict[str, Array | pd.Categorical]:
+    """The scores of valid rows in their places, in the single precision in which they are logged; texts by their code.
 
     They are taken out of ``points``, so that no column is held twice.
     """
-    return {name: over_all_rows(_single(points.pop(name)), valid) for name in list(points)}
+    return {name: _coded(over_all_rows(_single(points.pop(name)), valid)) for name in list(points)}
+
+
+def _coded(values: Array) -> Array | pd.Categorical:
+    return pd.Categorical(values) if values.dtype == object else values
 
 
 def _single(values: Array) -> Array:

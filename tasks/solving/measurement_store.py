@@ -33,6 +33,7 @@ from congruence.tasks.embeddings.store import StoreError
 
 _DESCRIPTION = "description"
 _LONGEST_NAME = 128
+_OF_ROWS = (PREFIX, "influence", "statistic")
 
 
 @dataclass(frozen=True)
@@ -83,15 +84,8 @@ class MeasurementInBlocks:
     inference: BlocksInference | None = None
 
     def whole(self, columns: Mapping[str, Array]) -> VersionMeasurement:
-        """The measurement with the columns of all blocks.
-
-        Raises:
-            ValueError: columns of another number of rows.
-        """
+        """The measurement with the columns of all blocks."""
         found = self.measurement
-        for name, values in columns.items():
-            if len(values) != found.rows:
-                raise ValueError(f"{name}: {len(values)} rows, expected {found.rows}")
         known = found.uncertainty
         influence = replace(known.influence, squared=columns["influence_squared"], root=columns["influence"])
         result = CongruenceResult(
@@ -169,7 +163,7 @@ class MeasurementAddress:
     def write_columns(self, block: int, columns: Mapping[str, Array]) -> None:
         """Keep columns of one block of rows; the measurement itself is written when all of them are there."""
         stream = io.BytesIO()
-        np.savez(stream, allow_pickle=False, **{name: np.asarray(values) for name, values in columns.items()})
+        np.savez(stream, allow_pickle=False, **{name: _narrow(name, values) for name, values in columns.items()})
         self._objects().put(f"{self._blocks}/{block:06d}-{_named(columns)}.npz", stream.getvalue())
 
     def read(self) -> VersionMeasurement | None:
@@ -182,15 +176,24 @@ class MeasurementAddress:
             kept = from_bytes(content)
             if isinstance(kept, VersionMeasurement):
                 return kept
-            # By their names the columns of a block follow each other, block after block.
-            parts: dict[str, list[Array]] = {}
-            for key in sorted(objects.sizes(self._blocks)):
-                for name, values in _arrays(objects.get(key) or b"").items():
-                    parts.setdefault(name, []).append(values)
-            columns = {name: np.concatenate(parts.pop(name), dtype=np.float64) for name in list(parts)}  # none twice
-            return kept.whole(columns)
+            return kept.whole(self._columns(objects, kept.measurement.rows))
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
+
+    def _columns(self, objects: ObjectStore, rows: int) -> dict[str, Array]:
+        """The columns of all blocks, each put where it belongs as it is read, so that none is held twice."""
+        columns: dict[str, Array] = {}
+        filled: dict[str, int] = {}
+        for key in sorted(objects.sizes(self._blocks)):  # by their names, block after block
+            for name, values in _arrays(objects.get(key) or b"").items():
+                if name not in columns:
+                    columns[name], filled[name] = np.empty(rows, values.dtype), 0
+                first, filled[name] = filled[name], filled[name] + len(values)
+                columns[name][first : filled[name]] = values
+        for name, found in filled.items():
+            if found != rows:
+                raise ValueError(f"{name}: {found} rows, expected {rows}")
+        return columns
 
     def require(self) -> VersionMeasurement:
         """What is kept.
@@ -216,6 +219,12 @@ class MeasurementAddress:
 
     def _objects(self) -> ObjectStore:
         return ObjectStore(self.uri, self.storage_options)
+
+
+def _narrow(name: str, values: Array) -> Array:
+    """What is logged of a row and goes into no number of all rows, in the single precision in which it is logged."""
+    column = np.asarray(values)
+    return column.astype(np.float32) if column.dtype == np.float64 and name.startswith(_OF_ROWS) else column
 
 
 def _named(columns: Mapping[str, Array]) -> str:

@@ -1,7 +1,7 @@
 """Memory of the worker that scores a version, by rows: `python tests/benchmarks/scoring_memory.py ROWS ...`.
 
 Each size is a process of its own: a split of two features, its embeddings and normal predictions in a store, and a
-measurement of that length; then `score_version`, and `log_evaluation` to an SQLite database, as a worker does. Printed
+measurement in blocks of rows whose columns repeat those of 3,000 rows, calibration given the input with them; then `score_version`, and `log_evaluation` to an SQLite database, as a worker does. Printed
 are seconds of CPU, what the process took at most beyond what it had before, and a digest of the numbers.
 """
 
@@ -23,9 +23,17 @@ import pyarrow.parquet as pq
 from mlflow import MlflowClient
 
 from congruence.kernels import EXACT, Normal
+from congruence.kernels.calibration.pit_scores import ORDERS
+from congruence.kernels.conditional_calibration.local_reading import PREFIX
+from congruence.kernels.conditional_calibration.version_calibration import calibration_of_split
+from congruence.kernels.conditional_calibration.version_test import INFLUENCE
+from congruence.kernels.congruence.expected import ExpectedCongruence
 from congruence.kernels.congruence.influence import CongruenceInfluence, CongruenceUncertainty
 from congruence.kernels.congruence.outcome import CongruenceTest
-from congruence.kernels.congruence.result import CongruenceResult
+from congruence.kernels.congruence.preparation import prepare
+from congruence.kernels.row_blocks.answer import BlockMeasurement
+from congruence.kernels.row_blocks.calibration import CalibrationInBlocks
+from congruence.kernels.solvers.bounds import SolverBounds
 from congruence.tasks.data import open_split
 from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.embeddings.worker import open_store
@@ -36,10 +44,12 @@ from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.evaluated_rows import EvaluatedRows, KeptPredictions
 from congruence.tasks.models.predictions import write_range
 from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.runtime.memory import give_back
 from congruence.tasks.scores.points import score_version
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.solving.measurement_store import VersionMeasurement
+from congruence.tasks.solving.measurement_store import MeasurementAddress, MeasurementInBlocks
 
+MEASURED, BLOCK_ROWS = 3_000, 2**16
 VERSION = ModelVersion("normal", "1", "models:/normal/1")
 
 
@@ -54,7 +64,8 @@ def one(n: int, folder: Path) -> None:
                  "key": "key", "target": "y", "slices": ["part"]}
             ],
             "encoder": {"kind": "identity", "dimension": 2},
-            "metrics": ["cce", "congruence_test", "nll", "crps", "pit", "ece", "coverage", "sharpness", "mae", "rmse"],
+            "metrics": ["cce", "congruence_test", "nll", "crps", "pit", "ece", "coverage", "sharpness", "mae", "rmse",
+                        "calibration", "recalibration"],
             "home": str(folder),
         }
     )  # fmt: skip
@@ -71,10 +82,13 @@ def one(n: int, folder: Path) -> None:
     rows.predictions[VERSION.label] = KeptPredictions(address, None)  # type: ignore[arg-type] - all are kept
     tracking = TrackingSettings(uri=f"sqlite:///{folder / 'mlflow.db'}", source_run_metrics=False)
     MlflowClient(tracking.uri).create_registered_model(VERSION.name)
+    kept = _measured(n, folder, rng)
+    give_back()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started = time.process_time()
-    made = score_version(settings, rows, encoder, VERSION, EXACT, _measurement(n, rng))  # which nobody else holds
+    made = score_version(settings, rows, encoder, VERSION, EXACT, kept.require())  # which nobody else holds
     scored = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    give_back()
     log_evaluation(made, tracking)
     seconds = time.process_time() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -107,13 +121,28 @@ def _write_rows(n: int, path: Path, rng: np.random.Generator) -> None:
     writer.close()
 
 
-def _measurement(n: int, rng: np.random.Generator) -> VersionMeasurement:
-    influence = CongruenceInfluence(1e-4, 1e-2, rng.normal(size=n), rng.normal(size=n), rng.random(99))
-    known = CongruenceUncertainty(influence, 1e-4, 1e-6, 1e-6)
-    values, floor = rng.random(n) * 0.02, np.full(n, 0.01)
-    result = CongruenceResult(values, floor, 1e-7, 1e-8, 1.0, 0, uncertainty=known, bound_kind="certified")
-    test = CongruenceTest(1.0, 0.5, rng.random(n), rng.random(n), rng.random(99))
-    return VersionMeasurement(result, "nystrom", {"kind": "rbf"}, test)
+def _measured(n: int, folder: Path, rng: np.random.Generator) -> MeasurementAddress:
+    x, y = rng.normal(size=(MEASURED, 2)), 1.3 * rng.normal(size=MEASURED)  # a fault, so that a correction is tried
+    split = calibration_of_split(prepare(x, input_kernel=EXACT.input_kernel), x, y, seed=0)
+    version = split.of_version(y, Normal(np.zeros(MEASURED), np.ones(MEASURED)), keys=None, seed=0)
+    assert version.reading is not None and version.regions is not None and version.curves is not None
+    columns = version.reading.by_row() | {f"{PREFIX}region": version.regions.labels}
+    columns |= {f"{INFLUENCE}{order}": version.influence[:, j] for j, order in enumerate(ORDERS)}
+    columns |= {"cce": rng.random(MEASURED) * 0.02, "noise_floor": np.full(MEASURED, 0.01)}
+    columns |= {name: rng.normal(size=MEASURED) for name in ("influence", "influence_squared", "statistic")}
+    columns["p_value"] = rng.integers(1, 200, MEASURED) / 200
+    kept = MeasurementAddress(str(folder / "store"), "measured.npz")
+    for block, start in enumerate(range(0, n, BLOCK_ROWS)):
+        rows = np.arange(start, min(n, start + BLOCK_ROWS)) % MEASURED
+        kept.write_columns(block, {name: values[rows] for name, values in columns.items()})
+    none = np.empty(0)
+    known = CongruenceUncertainty(CongruenceInfluence(1e-4, 1e-2, none, none, rng.random(99)), 1e-4, 1e-6, 1e-6)
+    bounds, test = SolverBounds(1e-7, 1e-8, "certified"), CongruenceTest(1.0, 0.5, none, none, rng.random(99))
+    expected = ExpectedCongruence(0.01, 0.009, 0.011)
+    solved = BlockMeasurement(n, 0.01, 0.01, bounds, known, expected, test, "nystrom", {"kind": "rbf"})
+    calibration = CalibrationInBlocks(version.test, version.reading.mixing, version.regions.medoids, version.curves)
+    kept.write(MeasurementInBlocks(solved, calibration=calibration))
+    return kept
 
 
 if __name__ == "__main__":

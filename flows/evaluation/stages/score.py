@@ -16,6 +16,7 @@ from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.mlflow.connection import use_tracking
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.runtime.memory import give_back
 from congruence.tasks.scores.evaluation import Evaluation, Metric
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.measurement_store import MeasurementAddress
@@ -59,7 +60,9 @@ def score_task(
     use_tracking(settings.tracking)
     encoder = asking_encoder(settings.encoder)
     with about(version.label):
+        give_back()
         evaluation = score_version(settings, rows, encoder, version, protocol, kept.require())
+    give_back()
     run_id = log_task(version.label, evaluation, settings, again)
     kept.remove()
     return Logged(run_id, evaluation.metrics, () if evaluation.wrong is None else evaluation.wrong.sentences)
