@@ -45,7 +45,7 @@ def shown_rows(scores: pd.DataFrame, features: Array | None, *, most: int = MOST
     if len(rest) > room:
         mixed = rest[stream(seed, "rows of a report").permutation(len(rest))[: _DRAWN * room]]
         if REGION in scores:
-            strata = pd.factorize(scores[REGION].to_numpy()[mixed])[0]
+            strata = pd.factorize(scores[REGION].iloc[mixed])[0]
             mixed = mixed[np.argsort(strata, kind="stable")]
         rest = mixed[np.linspace(0, len(mixed) - 1, room).astype(int)]
     return np.concatenate([worst, rest[np.argsort(-cce[rest], kind="stable")]])

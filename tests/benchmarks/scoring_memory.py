@@ -1,8 +1,9 @@
 """Memory of the worker that scores a version, by rows: `python tests/benchmarks/scoring_memory.py ROWS ...`.
 
 Each size is a process of its own: a split of two features, its embeddings and normal predictions in a store, and a
-measurement in blocks of rows whose columns repeat those of 3,000 rows, calibration given the input with them; then `score_version`, and `log_evaluation` to an SQLite database, as a worker does. Printed
-are seconds of CPU, what the process took at most beyond what it had before, and a digest of the numbers.
+measurement in blocks of rows whose columns repeat those of 3,000 rows, calibration given the input with them; then
+`score_version`, and `log_evaluation` to an SQLite database, as a worker does. Printed are seconds of CPU, what the
+process took at most beyond what it had before, and a digest of the numbers.
 """
 
 from __future__ import annotations
@@ -125,7 +126,9 @@ def _measured(n: int, folder: Path, rng: np.random.Generator) -> MeasurementAddr
     x, y = rng.normal(size=(MEASURED, 2)), 1.3 * rng.normal(size=MEASURED)  # a fault, so that a correction is tried
     split = calibration_of_split(prepare(x, input_kernel=EXACT.input_kernel), x, y, seed=0)
     version = split.of_version(y, Normal(np.zeros(MEASURED), np.ones(MEASURED)), keys=None, seed=0)
-    assert version.reading is not None and version.regions is not None and version.curves is not None
+    assert version.reading is not None
+    assert version.regions is not None
+    assert version.curves is not None
     columns = version.reading.by_row() | {f"{PREFIX}region": version.regions.labels}
     columns |= {f"{INFLUENCE}{order}": version.influence[:, j] for j, order in enumerate(ORDERS)}
     columns |= {"cce": rng.random(MEASURED) * 0.02, "noise_floor": np.full(MEASURED, 0.01)}
