@@ -83,7 +83,7 @@ def _evaluate(
         measured = measure(
             settings, protocol, rows.embeddings(), rows.all_targets(), {version.label: concatenate(laws)}, keys=keys
         )
-        evaluation = score_version(settings, rows, encoder, version, protocol, measured.of(version.label))
+        evaluation = score_version(settings, rows, encoder, version, protocol, measured[version.label])
         run_id = log_evaluation(evaluation, settings.tracking)
     except BaseException as error:
         fail_run(evaluation_identity(settings, split, protocol, version), str(error), settings.tracking)

@@ -76,10 +76,8 @@ def evaluate_table(
     if encoder is not None:
         protocol = replace(protocol, encoder=f"{encoder.id} {encoder.preprocessing_digest}")
     keys = None if settings.key is None else _column(frame, settings.key).to_numpy()
-    measurement = measure(settings, protocol, x, y, {"model": predictive}, keys=keys)
-    result, test = measurement.results["model"], measurement.tests.get("model")
-    expected = measurement.expected.get("model")
-    calibration = measurement.calibration.get("model")
+    found = measure(settings, protocol, x, y, {"model": predictive}, keys=keys)["model"]
+    result, test, calibration = found.result, found.test, found.calibration
     points = score_points(result, predictive, y, seed=settings.seed, keys=keys, test=test, calibration=calibration)
     requested = requested_metrics(settings.metrics)
     summary = summarise(
@@ -91,7 +89,7 @@ def evaluate_table(
         seed=settings.seed,
         keys=keys,
         test=test,
-        expected=expected,
+        expected=found.expected,
         calibration=calibration,
     )
     metrics = {name: metric.value for name, metric in summary.items()}

@@ -13,16 +13,9 @@ import numpy as np
 from distributed import Client
 
 from congruence.kernels.arrays import Array, require_targets
-from congruence.kernels.conditional_calibration.version_calibration import (
-    VersionCalibration,
-    calibration_of_split,
-    can_be_tested,
-)
-from congruence.kernels.congruence.expected import ExpectedCongruence
-from congruence.kernels.congruence.outcome import CongruenceTest
+from congruence.kernels.conditional_calibration.version_calibration import calibration_of_split, can_be_tested
 from congruence.kernels.congruence.preparation import Prepare, prepare
 from congruence.kernels.congruence.prepared import PreparedCongruence, SolvedErrors
-from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.kernel_functions import Kernel
@@ -51,51 +44,6 @@ from congruence.tasks.solving.version_evaluation import (
 )
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """What the Gram system of a split said of each version.
-
-    Attributes:
-        versions: what it said, by version.
-        protocol: under which they compare.
-        checkpoints: iterates of long solves, kept until their answer is logged.
-    """
-
-    versions: dict[str, VersionMeasurement]
-    protocol: EvaluationProtocol
-    checkpoints: list[Checkpoint] = field(default_factory=list)
-
-    def of(self, version: str) -> VersionMeasurement:
-        """What was said of one version."""
-        return self.versions[version]
-
-    @property
-    def results(self) -> dict[str, CongruenceResult]:
-        """CCE with its uncertainty, noise floor and certificate."""
-        return {name: version.result for name, version in self.versions.items()}
-
-    @property
-    def tests(self) -> dict[str, CongruenceTest]:
-        """The Monte-Carlo test of congruence, where it was asked for."""
-        return {name: version.test for name, version in self.versions.items() if version.test is not None}
-
-    @property
-    def expected(self) -> dict[str, ExpectedCongruence]:
-        """What the mean CCE of each version would be if it were the truth."""
-        return {name: version.expected for name, version in self.versions.items() if version.expected is not None}
-
-    @property
-    def repeat_std(self) -> dict[str, float]:
-        """Standard deviation of the mean CCE over the repeats of a protocol that has them."""
-        return {name: version.repeat_std for name, version in self.versions.items() if version.repeat_std is not None}
-
-    @property
-    def calibration(self) -> dict[str, VersionCalibration]:
-        """Test of calibration given the input and local reading, where asked for and possible."""
-        found = {name: version.calibration for name, version in self.versions.items()}
-        return {name: calibration for name, calibration in found.items() if calibration is not None}
-
-
 class MeasurementSettings(Protocol):
     """What a measurement reads of an evaluation's settings."""
 
@@ -120,7 +68,7 @@ def measure(
     weights: Array | None = None,
     prepare_inputs: Prepare = prepare,
     dependence: RowDependence | None = None,
-) -> Measurement:
+) -> dict[str, VersionMeasurement]:
     """CCE of every version, estimated on ``embeddings`` (n, d) with ``targets`` (n,) or (n, q), in this process.
 
     It is measured at the same points, or at the embeddings ``query`` (m, d).
@@ -131,10 +79,9 @@ def measure(
     which rows may depend on each other.
     """
     held = {name: HeldVersion(targets, predictive, keys, name, dependence) for name, predictive in versions.items()}
-    found, checkpoints = measure_versions(
+    return measure_versions(
         settings, protocol, embeddings, targets, held, query=query, weights=weights, prepare_inputs=prepare_inputs
     )
-    return Measurement(found, protocol, checkpoints)
 
 
 def measure_versions(
@@ -149,8 +96,8 @@ def measure_versions(
     prepare_inputs: Prepare = prepare,
     reasons: Mapping[str, str] | None = None,
     calls: Executor | None = None,
-) -> tuple[dict[str, Kept], list[Checkpoint]]:
-    """What every version's ``keep`` made of its measurement, and where long solves keep their iterates.
+) -> dict[str, Kept]:
+    """What every version's ``keep`` made of its measurement.
 
     ``reasons``: why a solver was chosen, by its name, filled in by ``prepare_inputs``. The systems are prepared and
     solved for all versions together; what is of one version alone is done where ``calls`` takes it, which is told where
@@ -162,9 +109,8 @@ def measure_versions(
     x = protocol.apply(np.asarray(embeddings, dtype=dtype))
     points = None if query is None else protocol.apply(np.asarray(query, dtype=dtype))
     targets = require_targets(targets, "y", len(x))
-    checkpoints: list[Checkpoint] = []
     started = time.perf_counter()
-    judged, references = _references(protocol, x, points, settings.seed, _remembering(prepare_inputs, checkpoints))
+    judged, references = _references(protocol, x, points, settings.seed, prepare_inputs)
     if weights is not None:
         counted = mean_one(weights, len(x if points is None else points))
         judged, references = judged.counting(counted), (each.counting(counted) for each in references)
@@ -199,21 +145,7 @@ def measure_versions(
         name: calls.begin(keep_version, rows, congruence[name], calibration.get(name))
         for name, rows in versions.items()
     }
-    return calls.results(kept), checkpoints
-
-
-def _remembering(prepare_inputs: Prepare, checkpoints: list[Checkpoint]) -> Prepare:
-    """``prepare_inputs`` that notes where the solvers it chose keep their iterates."""
-
-    def prepare_and_note(
-        x: Any, *, query: Any | None, input_kernel: Kernel, regularization: float, scale: Array | None = None
-    ) -> PreparedCongruence:
-        prepared = prepare_inputs(x, query=query, input_kernel=input_kernel, regularization=regularization, scale=scale)
-        if isinstance(prepared.solver, ConjugateGradient) and prepared.solver.checkpoint is not None:
-            checkpoints.append(prepared.solver.checkpoint)
-        return prepared
-
-    return prepare_and_note
+    return calls.results(kept)
 
 
 def _references(
@@ -248,6 +180,7 @@ class OnCluster:
 
     Attributes:
         reasons: why each solver that ran was chosen, by its name.
+        checkpoints: iterates of long solves, which stay until their answer is kept.
     """
 
     client: Client
@@ -258,6 +191,7 @@ class OnCluster:
     gpu: bool
     because: str = ""
     reasons: dict[str, str] = field(default_factory=dict)
+    checkpoints: list[Checkpoint] = field(default_factory=list)
 
     def __call__(
         self, x: Array, *, query: Array | None, input_kernel: Kernel, regularization: float, scale: Array | None = None
@@ -271,6 +205,8 @@ class OnCluster:
         if name not in self.reasons:  # the bootstraps of a protocol differ by a few points only
             self.announce(plan.announcement)
             self.reasons[name] = self.because or plan.reason
+        if isinstance(plan.solver, ConjugateGradient) and plan.solver.checkpoint is not None:
+            self.checkpoints.append(plan.solver.checkpoint)
         return prepare_on_dask(
             self.client,
             x,

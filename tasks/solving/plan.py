@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from dask.utils import parse_bytes
@@ -15,7 +15,7 @@ from congruence.kernels.errors import BudgetError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom, Solver, choose_solver
-from congruence.kernels.solvers.planning import DENSE_LIMIT, NYSTROM_LANDMARKS, Plan
+from congruence.kernels.solvers.planning import DENSE_LIMIT, NYSTROM_LANDMARKS
 from congruence.tasks.settings.solver import SolverSettings
 from congruence.tasks.solving import Capacity, CheckpointFile, TiledCholesky
 from congruence.tasks.solving.capacity import KEPT_SHARE
@@ -25,6 +25,7 @@ EXACT_ROWS = 100_000  # a version's 60 right-hand sides cost more than features 
 EXACT_WORK = 1.4e13  # operations of a pass over K: 100,000 rows of 512 features
 OTHER_WORK = 300  # of an entry of K, beside the product of its features: the kernel itself, right-hand sides
 EXACT_PASSES = 3  # over K by conjugate gradients
+_KINDS = {Cholesky: "cholesky", Nystrom: "nystrom", ConjugateGradient: "conjugate_gradient"}
 HELD_BYTES_PER_ROW = 4096  # right-hand sides, solutions, residuals and predictions of a version or two
 
 
@@ -199,9 +200,7 @@ def plan_solver(
         kept_bytes=held,
         exact=not settings.approximate,
     )
-    chosen = settings.kind
-    if chosen == "auto":
-        chosen = _kind_of(plan)
+    chosen = _KINDS.get(type(plan.solver)) if settings.kind == "auto" else settings.kind
     if chosen == "cholesky":
         # Small systems in double precision: the factor is the oracle of the others, and costs seconds.
         solver: Any = TiledCholesky(tolerance=settings.tolerance, memory_bytes=memory)
@@ -220,9 +219,3 @@ def plan_solver(
     reason = plan.reason if settings.kind == "auto" else "as the settings say"
     line = plan.describe() if settings.kind == "auto" else f"{name}, {reason}"
     return SolverPlan(solver, dtype, f"n = {n:,}, d = {d}, {columns} right-hand sides; {line}", reason, held)
-
-
-def _kind_of(plan: Plan) -> Literal["cholesky", "conjugate_gradient", "nystrom"]:
-    if isinstance(plan.solver, Cholesky):
-        return "cholesky"
-    return "nystrom" if isinstance(plan.solver, Nystrom) else "conjugate_gradient"

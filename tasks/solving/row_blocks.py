@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
 
 from distributed import Client
 
@@ -18,35 +17,20 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.protocol.protocol import EvaluationProtocol
-from congruence.kernels.row_blocks.answer import (
-    BlockMeasurement,
-)
-from congruence.kernels.row_blocks.calibration import (
-    CalibrationInBlocks,
-)
+from congruence.kernels.row_blocks.answer import BlockMeasurement
+from congruence.kernels.row_blocks.calibration import CalibrationInBlocks
 from congruence.kernels.row_blocks.dependence import BlocksInference
 from congruence.kernels.row_blocks.passes import RowBlocks, Write
 from congruence.kernels.row_blocks.runs import BlockPasses
 from congruence.kernels.row_blocks.split import BlockSplit, SolvedSplit
-from congruence.tasks.scores.names import MetricName, requested_metrics
+from congruence.tasks.scores.names import requested_metrics
+from congruence.tasks.solving.measurement import MeasurementSettings
 from congruence.tasks.solving.pass_runner import PassesOnCluster, side_by_side
 from congruence.tasks.solving.plan import BlockAccuracy, OutOfReachError
 from congruence.tasks.solving.solve_progress import SolveProgress
 
 SAMPLED = 16_384  # rows that tell with how many landmarks to begin
 SPLITS_SAMPLED = 6  # times as long a split must be for that to be worth it
-
-
-class BlockSettings(Protocol):
-    """What a measurement reads of an evaluation's settings."""
-
-    @property
-    def seed(self) -> int:
-        """Of landmarks, probes and draws."""
-
-    @property
-    def metrics(self) -> list[MetricName] | None:
-        """Which metrics; None for all."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +59,7 @@ class BlockRun:
 def measure_blocks(
     client: Client,
     blocks: RowBlocks,
-    settings: BlockSettings,
+    settings: MeasurementSettings,
     protocol: EvaluationProtocol,
     versions: Sequence[str],
     write: Write,

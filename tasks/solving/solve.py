@@ -170,7 +170,7 @@ def _solve_in_memory(
         label: StoredVersion(work.reference.of_versions([label]), label, work.kept[label], work.query is None)
         for label in labels
     }
-    _, checkpoints = measure_versions(
+    measure_versions(
         settings,
         work.protocol,
         work.reference.embeddings(),
@@ -182,7 +182,7 @@ def _solve_in_memory(
         reasons=place.reasons,
         calls=WorkerExecutor(client),
     )
-    for checkpoint in checkpoints:
+    for checkpoint in place.checkpoints:
         checkpoint.clear()
 
 

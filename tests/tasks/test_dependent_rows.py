@@ -78,7 +78,7 @@ def test_row_blocks_say_of_dependent_rows_what_memory_says(column: dict[str, np.
     y, dependence = hourly(0) + 0.2, RowDependence.of(N, **column)
     assert dependence is not None
     settings = SimpleNamespace(seed=0, metrics=None)
-    held = measure(settings, EXACT, X, y, {"a": LAW}, keys=np.arange(N), dependence=dependence).of("a")
+    held = measure(settings, EXACT, X, y, {"a": LAW}, keys=np.arange(N), dependence=dependence)["a"]
     split = BlockSplit(PassesHere(Blocks(y, dependence)), EXACT, 0)  # type: ignore[arg-type]
     split.look_at(["a"])
     split.find_dependent_rows(["a"])
@@ -102,7 +102,7 @@ def test_row_blocks_say_of_dependent_rows_what_memory_says(column: dict[str, np.
 def test_too_few_groups_are_said_in_the_place_of_p_values() -> None:
     dependence = RowDependence.of(N, groups=np.arange(N) // 100)
     settings = SimpleNamespace(seed=0, metrics=None)
-    found = from_bytes(to_bytes(measure(settings, EXACT, X, hourly(0), {"a": LAW}, dependence=dependence).of("a")))
+    found = from_bytes(to_bytes(measure(settings, EXACT, X, hourly(0), {"a": LAW}, dependence=dependence)["a"]))
     assert (found.test, found.calibration, found.expected) == (None, None, None)
     assert "3 groups among 300 rows" in str(found.inference)
 
@@ -111,7 +111,7 @@ def test_vector_targets_are_tested_by_their_groups() -> None:
     law, groups = MultivariateNormal(np.zeros((N, 2)), np.ones((N, 2))), RowDependence.of(N, groups=np.arange(N) // 10)
     y = np.column_stack([hourly(0), hourly(1)])
     found = measure(SimpleNamespace(seed=0, metrics=["calibration"]), EXACT, X, y, {"a": law}, dependence=groups)
-    calibration = found.of("a").calibration
+    calibration = found["a"].calibration
     assert calibration is not None
     assert (calibration.test.null, calibration.test.blocks) == ("blocks", 30)
     split = BlockSplit(PassesHere(Blocks(y, groups, law)), EXACT, 0)  # type: ignore[arg-type]

@@ -119,13 +119,13 @@ def test_versions_are_judged_by_every_worker_as_in_one_process(client, tmp_path)
     expected = measure(Asked(), EXACT, x, y, laws)
     place = OnCluster(client, SolverSettings(), 100, tmp_path, lambda _: None, gpu=False)
     versions = {name: Kept(y, law) for name, law in laws.items()}
-    found, _ = measure_versions(Asked(), EXACT, x, y, versions, prepare_inputs=place, calls=WorkerExecutor(client))
+    found = measure_versions(Asked(), EXACT, x, y, versions, prepare_inputs=place, calls=WorkerExecutor(client))
     assert {pid for pid, _ in found.values()} == set(client.run(os.getpid).values())
     for name, (_, measured) in found.items():
-        np.testing.assert_allclose(measured.result.values, expected.results[name].values, rtol=1e-9)
-        assert measured.result.standard_error == pytest.approx(expected.results[name].standard_error, rel=1e-5)
-        assert measured.test.p_value == expected.tests[name].p_value
-        assert measured.calibration.test.p_value == expected.calibration[name].test.p_value
+        np.testing.assert_allclose(measured.result.values, expected[name].result.values, rtol=1e-9)
+        assert measured.result.standard_error == pytest.approx(expected[name].result.standard_error, rel=1e-5)
+        assert measured.test.p_value == expected[name].test.p_value
+        assert measured.calibration.test.p_value == expected[name].calibration.test.p_value
 
 
 SOLVERS = [ConjugateGradient(1e-11, landmarks=120), TiledCholesky(tile_rows=64, tolerance=1e-11)]

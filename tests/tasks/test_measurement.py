@@ -16,6 +16,7 @@ from congruence.kernels import (
     Normal,
     prepare,
 )
+from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.congruence.test import congruence_tests
 from congruence.kernels.mean_embeddings.model_scales import model_output_kernel
 from congruence.kernels.solvers import Iterate
@@ -24,7 +25,8 @@ from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.solver import SolverSettings
 from congruence.tasks.solving import CheckpointFile, sweep_iterates
-from congruence.tasks.solving.measurement import Measurement, OnCluster, measure
+from congruence.tasks.solving.measurement import OnCluster, measure
+from congruence.tasks.solving.measurement_store import VersionMeasurement
 
 ROWS = 240
 RNG = np.random.default_rng(0)
@@ -39,8 +41,16 @@ class OnlyCongruence:
     metrics = None
 
 
-def measured(protocol: EvaluationProtocol, **options) -> Measurement:
+def measured(protocol: EvaluationProtocol, **options) -> dict[str, VersionMeasurement]:
     return measure(OnlyCongruence(), protocol, X, Y, VERSIONS, **options)
+
+
+def results(found: dict[str, VersionMeasurement]) -> dict[str, CongruenceResult]:
+    return {name: version.result for name, version in found.items()}
+
+
+def with_calibration(found: dict[str, VersionMeasurement]) -> set[str]:
+    return {name for name, version in found.items() if version.calibration is not None}
 
 
 def beyond_noise(result) -> float:
@@ -52,25 +62,25 @@ def beyond_noise(result) -> float:
 def test_a_downsampled_reference_still_scores_and_tests_every_point(choice: str) -> None:
     found = measured(replace(EXACT, downsampling=replace(HALF, choice=choice, repeats=10)))
     whole = measured(EXACT)
-    for name, result in found.results.items():
+    for name, result in results(found).items():
         assert result.values.shape == result.noise_floor_values.shape == (ROWS,)
         assert 0.0 <= result.mean_error_bound <= result.error_bound < 1e-6
-        assert found.repeat_std[name] > 0.0
+        assert found[name].repeat_std > 0.0
         # Half of the points double the floor's square; the error that is the model's stays.
-        assert result.noise_floor > whole.results[name].noise_floor
-        assert found.tests[name].point_p_values.shape == (ROWS,)
+        assert result.noise_floor > whole[name].result.noise_floor
+        assert found[name].test.point_p_values.shape == (ROWS,)
     # Over seeds, ten choices of half the points give 0.17 to 0.24 for the 0.24 of all of them.
-    assert beyond_noise(found.results["wrong"]) == pytest.approx(beyond_noise(whole.results["wrong"]), rel=0.3)
-    assert found.tests["wrong"].p_value < 0.05
-    assert found.tests["right"].p_value > 0.01
+    assert beyond_noise(found["wrong"].result) == pytest.approx(beyond_noise(whole["wrong"].result), rel=0.3)
+    assert found["wrong"].test.p_value < 0.05
+    assert found["right"].test.p_value > 0.01
 
 
 def test_all_points_downsampled_are_the_exact_protocol() -> None:
     found = measured(replace(EXACT, downsampling=Downsampling(rows=ROWS, repeats=1)))
-    for name, result in measured(EXACT).results.items():
-        np.testing.assert_allclose(found.results[name].values, result.values, rtol=1e-9)
-        np.testing.assert_allclose(found.results[name].noise_floor_values, result.noise_floor_values, rtol=1e-3)
-        assert found.tests[name].p_value == pytest.approx(measured(EXACT).tests[name].p_value, abs=0.01)
+    for name, result in results(measured(EXACT)).items():
+        np.testing.assert_allclose(found[name].result.values, result.values, rtol=1e-9)
+        np.testing.assert_allclose(found[name].result.noise_floor_values, result.noise_floor_values, rtol=1e-3)
+        assert found[name].test.p_value == pytest.approx(measured(EXACT)[name].test.p_value, abs=0.01)
 
 
 def test_protocols_with_repeats_give_the_same_numbers_on_a_cluster(tmp_path: Path) -> None:
@@ -85,10 +95,10 @@ def test_protocols_with_repeats_give_the_same_numbers_on_a_cluster(tmp_path: Pat
         place = OnCluster(client, SolverSettings(), 100, tmp_path, said.append, gpu=False)
         for protocol, points in small:
             here, there = measured(protocol, query=points), measured(protocol, query=points, prepare_inputs=place)
-            for name, result in here.results.items():
-                np.testing.assert_allclose(there.results[name].values, result.values, rtol=1e-7)
-                np.testing.assert_allclose(there.results[name].noise_floor_values, result.noise_floor_values, rtol=1e-5)
-                assert there.tests[name].p_value == pytest.approx(here.tests[name].p_value, abs=0.01)
+            for name, result in results(here).items():
+                np.testing.assert_allclose(there[name].result.values, result.values, rtol=1e-7)
+                np.testing.assert_allclose(there[name].result.noise_floor_values, result.noise_floor_values, rtol=1e-5)
+                assert there[name].test.p_value == pytest.approx(here[name].test.p_value, abs=0.01)
     assert len(said) == 1, "bootstraps of one protocol are announced once"
 
 
@@ -99,14 +109,14 @@ def test_an_iterate_is_kept_until_its_answer_is_logged_and_an_abandoned_one_for_
     settings = SolverSettings(kind="conjugate_gradient", landmarks=10)
     with dask_client(ClusterSettings(kind="threads", workers=2)) as client:
         place = OnCluster(client, settings, 100, tmp_path, lambda _: None, gpu=False)
-        measurement = measured(EXACT, prepare_inputs=place)
+        measured(EXACT, prepare_inputs=place)
     (kept,) = tmp_path.glob("iterate-*.npz")
     abandoned = tmp_path / "iterate-abandoned.npz"
     abandoned.touch()
     os.utime(abandoned, (0, 0))
     sweep_iterates(tmp_path)
     assert list(tmp_path.iterdir()) == [kept]
-    for checkpoint in measurement.checkpoints:
+    for checkpoint in place.checkpoints:
         checkpoint.clear()
     assert not kept.exists()
 
@@ -133,7 +143,7 @@ def test_a_solve_that_was_killed_in_the_middle_ends_with_the_same_bits(
     monkeypatch.setattr("congruence.tasks.solving.plan.CHECKPOINT_ROWS", 10)
     settings = SolverSettings(kind="conjugate_gradient", landmarks=10)
 
-    def solved(folder: str) -> Measurement:
+    def solved(folder: str) -> dict[str, VersionMeasurement]:
         with dask_client(ClusterSettings(kind="threads", workers=2)) as client:
             (tmp_path / folder).mkdir(exist_ok=True)
             place = OnCluster(client, settings, 100, tmp_path / folder, lambda _: None, gpu=False)
@@ -151,10 +161,10 @@ def test_a_solve_that_was_killed_in_the_middle_ends_with_the_same_bits(
             solved("killed")
     assert len(list((tmp_path / "killed").iterdir())) == 1
     again = solved("killed")
-    for name, result in undisturbed.results.items():
+    for name, result in results(undisturbed).items():
         for part in ("values", "noise_floor_values"):
-            np.testing.assert_array_equal(getattr(again.results[name], part), getattr(result, part))
-        assert again.expected.get(name) == undisturbed.expected.get(name)
+            np.testing.assert_array_equal(getattr(again[name].result, part), getattr(result, part))
+        assert again[name].expected == undisturbed[name].expected
 
 
 @pytest.mark.parametrize("scale", ["marginal", "residual", "multiscale"])
@@ -164,10 +174,10 @@ def test_the_test_is_by_the_kernel_that_the_version_states(scale: str) -> None:
     found, model = measured(protocol), VERSIONS["right"]
     prepared = prepare(protocol.apply(X), input_kernel=protocol.input_kernel)
     own = congruence_tests(prepared, Y, {"": model}, output_kernel=model_output_kernel(Y, model, scale))[""]
-    assert found.tests["right"].p_value == own.p_value
-    expected, wrong = found.expected["right"], found.expected["wrong"]
-    assert expected.low < found.results["right"].mean < expected.high
-    assert found.results["wrong"].mean > wrong.high
+    assert found["right"].test.p_value == own.p_value
+    expected, wrong = found["right"].expected, found["wrong"].expected
+    assert expected.low < found["right"].result.mean < expected.high
+    assert found["wrong"].result.mean > wrong.high
 
 
 def faulty(rows: int) -> tuple[np.ndarray, np.ndarray, dict[str, Normal]]:
@@ -189,8 +199,8 @@ def test_a_homoscedastic_version_is_found_and_an_overconfident_one_is_named() ->
         metrics = ["calibration"]
 
     found = measure(Asked(), EXACT, x, y, versions)
-    assert not found.tests
-    right, narrow, even = (found.calibration[name] for name in versions)
+    assert not any(version.test for version in found.values())
+    right, narrow, even = (found[name].calibration for name in versions)
     assert right.test.p_value > 0.05
     assert not right.reading.significant().any()
     assert narrow.test.p_value < 0.01
@@ -222,23 +232,23 @@ def test_steps_of_a_version_are_told_under_its_name() -> None:
 
 
 def test_calibration_is_measured_where_targets_are_numbers_at_their_own_rows_and_it_is_asked_for() -> None:
-    assert set(measured(EXACT).calibration) == set(VERSIONS)
-    assert not measured(EXACT, query=X[:50]).calibration
-    assert not measured(replace(EXACT, downsampling=HALF)).calibration
+    assert with_calibration(measured(EXACT)) == set(VERSIONS)
+    assert not with_calibration(measured(EXACT, query=X[:50]))
+    assert not with_calibration(measured(replace(EXACT, downsampling=HALF)))
 
     class Asked:
         seed = 0
         metrics = ["cce"]
 
-    assert not measure(Asked(), EXACT, X, Y, VERSIONS).calibration
+    assert not with_calibration(measure(Asked(), EXACT, X, Y, VERSIONS))
 
 
 def test_calibration_on_a_cluster_is_that_of_this_process(tmp_path: Path) -> None:
     keys = np.arange(ROWS) + 7
-    here = measured(EXACT, keys=keys).calibration["wrong"]
+    here = measured(EXACT, keys=keys)["wrong"].calibration
     with dask_client(ClusterSettings(kind="threads", workers=2)) as client:
         place = OnCluster(client, SolverSettings(), 100, tmp_path, lambda _: None, gpu=False)
-        there = measured(EXACT, keys=keys, prepare_inputs=place).calibration["wrong"]
+        there = measured(EXACT, keys=keys, prepare_inputs=place)["wrong"].calibration
     assert there.test.p_value == pytest.approx(here.test.p_value, abs=0.002)
     np.testing.assert_allclose(there.reading.scores, here.reading.scores, atol=1e-4)
     np.testing.assert_array_equal(there.regions.labels, here.regions.labels)

@@ -32,7 +32,7 @@ def measured(protocol: EvaluationProtocol) -> VersionMeasurement:
     y = x[:, 0] + rng.standard_normal(60)
     law = Normal(x[:, 0], np.ones(60))
     query = x[:20] if protocol.reference == "validation" else None
-    return measure(Asked(), protocol, x, y, {"angle/1": law}, query=query).of("angle/1")
+    return measure(Asked(), protocol, x, y, {"angle/1": law}, query=query)["angle/1"]
 
 
 @pytest.mark.parametrize("protocol", [EXACT, ECAI], ids=["exact", "repeats"])

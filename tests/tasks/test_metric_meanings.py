@@ -18,9 +18,9 @@ class Everything:
 
 def summary(model, y, x):
     found = measure(Everything(), EXACT, x, y, {"": model})
-    result, test = found.results[""], found.tests[""]
+    result, test = found[""].result, found[""].test
     points = score_points(result, model, y, seed=0, keys=None, test=test)
-    return summarise(result, model, y, points, METRICS, seed=0, keys=None, test=test, expected=found.expected[""])
+    return summarise(result, model, y, points, METRICS, seed=0, keys=None, test=test, expected=found[""].expected)
 
 
 @pytest.fixture(scope="module")
@@ -100,5 +100,5 @@ def test_what_is_expected_if_true_stands_beside_every_mean():
     rng = np.random.default_rng(2)
     x = rng.standard_normal((100, 3))
     found = measure(OnlyCongruence(), EXACT, x, x[:, 0] + rng.standard_normal(100), {"": Normal(x[:, 0], np.ones(100))})
-    assert not found.tests
-    assert found.expected[""].low < found.expected[""].mean < found.expected[""].high
+    assert found[""].test is None
+    assert found[""].expected.low < found[""].expected.mean < found[""].expected.high

@@ -50,7 +50,7 @@ class Everything:
 
 def metrics_of(predictive: Distribution, y: np.ndarray) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     measurement = measure(Everything(), EXACT, X, y, {"model": predictive})
-    result, test = measurement.results["model"], measurement.tests["model"]
+    result, test = measurement["model"].result, measurement["model"].test
     points = score_points(result, predictive, y, seed=0, keys=None, test=test)
     metrics = summarise(result, predictive, y, points, METRICS, seed=0, keys=None, test=test)
     for name, metric in metrics.items():

@@ -35,7 +35,7 @@ def test_a_slice_without_its_claims_is_named_first_by_slice_segment_and_gate() -
     area = np.where(hole, "c", rng.choice(list("abde"), ROWS))
     law = Poisson(rate)
     measured = measure(Asked(), EXACT, np.column_stack([x, 2.0 * hole]), y, {"": law})
-    found, calibration = measured.of(""), measured.calibration[""]
+    found, calibration = measured[""], measured[""].calibration
     points = score_points(found.result, law, y, seed=0, keys=None, calibration=calibration)
     metrics = summarise(
         found.result, law, y, points, tuple(Asked.metrics), seed=0, keys=None, expected=found.expected,

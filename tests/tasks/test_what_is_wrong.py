@@ -42,7 +42,7 @@ from congruence.tasks.scores.names import METRICS
 from congruence.tasks.scores.points import over_all_rows, score_points, summarise
 from congruence.tasks.scores.reading import CONTRADICTED, read_vector_targets, read_what_is_wrong
 from congruence.tasks.scores.summary import calibration_metrics
-from congruence.tasks.solving.measurement import Measurement, measure
+from congruence.tasks.solving.measurement import measure
 from congruence.tasks.solving.measurement_store import VersionMeasurement, from_bytes, to_bytes
 
 ROWS = 1000
@@ -64,17 +64,17 @@ class Asked:
 
 
 @pytest.fixture(scope="module")
-def measurement() -> Measurement:
+def measurement() -> dict[str, VersionMeasurement]:
     return measure(Asked(), EXACT, X, Y, VERSIONS)
 
 
 @pytest.fixture(scope="module")
-def evaluations(measurement: Measurement) -> dict[str, Evaluation]:
+def evaluations(measurement: dict[str, VersionMeasurement]) -> dict[str, Evaluation]:
     return {name: evaluated(name, measurement) for name in VERSIONS}
 
 
-def evaluated(name: str, measurement: Measurement, slices: pd.DataFrame | None = None) -> Evaluation:
-    law, found = VERSIONS[name], measurement.of(name)
+def evaluated(name: str, measurement: dict[str, VersionMeasurement], slices: pd.DataFrame | None = None) -> Evaluation:
+    law, found = VERSIONS[name], measurement[name]
     calibration = found.calibration
     assert calibration is not None
     points = score_points(found.result, law, Y, seed=0, keys=None, calibration=calibration)
@@ -93,10 +93,10 @@ def evaluated(name: str, measurement: Measurement, slices: pd.DataFrame | None =
     )
 
 
-def test_the_test_is_the_kernels_own(measurement: Measurement) -> None:
+def test_the_test_is_the_kernels_own(measurement: dict[str, VersionMeasurement]) -> None:
     prepared = prepare(EXACT.apply(X), input_kernel=EXACT.input_kernel, regularization=EXACT.regularization)
     own = prepare_calibration(prepared).test_version(Y, VERSIONS["homoscedastic"])
-    found = measurement.calibration["homoscedastic"].test
+    found = measurement["homoscedastic"].calibration.test
     assert (found.p_value, found.statistic, found.effects) == (own.p_value, own.statistic, own.effects)
 
 
@@ -104,8 +104,8 @@ def test_counts_are_randomised_by_the_keys_of_the_scores() -> None:
     rate = np.exp(0.5 * X[:200, 0])
     law, y = Poisson(rate), RNG.poisson(rate).astype(float)
     keys = np.array([f"row-{number}" for number in range(200)])
-    by_text = measure(Asked(), EXACT, X[:200], y, {"": law}, keys=keys).calibration[""]
-    by_hash = measure(Asked(), EXACT, X[:200], y, {"": law}, keys=hashed_keys(keys)).calibration[""]
+    by_text = measure(Asked(), EXACT, X[:200], y, {"": law}, keys=keys)[""].calibration
+    by_hash = measure(Asked(), EXACT, X[:200], y, {"": law}, keys=hashed_keys(keys))[""].calibration
     np.testing.assert_array_equal(by_text.reading.scores, by_hash.reading.scores)
     prepared = prepare(EXACT.apply(X[:200]), input_kernel=EXACT.input_kernel, regularization=EXACT.regularization)
     own = prepare_calibration(prepared).test_version(y, law, keys=keys)
@@ -130,7 +130,7 @@ def test_faults_that_are_there_are_named_and_no_others(evaluations: dict[str, Ev
     assert {"predicted spread too small", "predicted spread too large"} <= set(homoscedastic.wrong.places["fault"])
 
 
-def test_the_slices_are_read_where_the_split_has_them(measurement: Measurement) -> None:
+def test_the_slices_are_read_where_the_split_has_them(measurement: dict[str, VersionMeasurement]) -> None:
     half = pd.DataFrame({"half": np.where(X[:, 0] < 0.0, "left", "right")})
     wrong = evaluated("homoscedastic", measurement, half).wrong
     assert wrong is not None
@@ -141,8 +141,8 @@ def test_the_slices_are_read_where_the_split_has_them(measurement: Measurement) 
     assert "half left" in " ".join(wrong.sentences)
 
 
-def test_a_version_that_cce_alone_contradicts_has_no_named_fault(measurement: Measurement) -> None:
-    calibration = measurement.calibration["right"]
+def test_a_version_that_cce_alone_contradicts_has_no_named_fault(measurement: dict[str, VersionMeasurement]) -> None:
+    calibration = measurement["right"].calibration
     above = {"cce_mean": Metric(0.3), "cce_p_value": Metric(0.001), "calibration_p_value": Metric(0.5)}
     pit = pit_values(Y, VERSIONS["right"])
     wrong = read_what_is_wrong(
@@ -195,7 +195,7 @@ def test_the_report_begins_with_what_is_wrong(evaluations: dict[str, Evaluation]
 
 
 def test_the_pit_interpreter_reads_slices_and_regions(
-    evaluations: dict[str, Evaluation], measurement: Measurement
+    evaluations: dict[str, Evaluation], measurement: dict[str, VersionMeasurement]
 ) -> None:
     homoscedastic, right = evaluations["homoscedastic"].wrong, evaluations["right"].wrong
     assert homoscedastic is not None
@@ -226,7 +226,7 @@ def test_vector_targets_are_tested_and_each_target_is_read() -> None:
     found = measure(Asked(), EXACT, X[:n], y, laws)
     said = {}
     for name, law in laws.items():
-        calibration = found.of(name).calibration
+        calibration = found[name].calibration
         assert calibration is not None
         assert calibration.columns() == {}
         metrics = calibration_metrics(calibration.test)
@@ -238,11 +238,11 @@ def test_vector_targets_are_tested_and_each_target_is_read() -> None:
     assert "Of height, the predicted spread is too small by a factor of" in said["narrow"].sentences[1]
     assert said["narrow"].places["place"].tolist() == ["height", "width"]
     assert "199 simulations" in said["narrow"].method
-    kept = from_bytes(to_bytes(found.of("narrow")))
+    kept = from_bytes(to_bytes(found["narrow"]))
     assert isinstance(kept, VersionMeasurement)
     assert kept.calibration is not None
     assert kept.calibration.reading is None
-    assert kept.calibration.test.by_order == found.calibration["narrow"].test.by_order
+    assert kept.calibration.test.by_order == found["narrow"].calibration.test.by_order
 
 
 def test_a_comparison_says_in_what_a_version_is_better_or_worse_and_where(evaluations: dict[str, Evaluation]) -> None:
@@ -326,7 +326,7 @@ def test_few_rows_equal_inputs_and_a_law_without_ends_are_measured() -> None:
         law = Endless(X[:rows, 1], SPREAD[:rows])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = measure(Asked(), EXACT, x, Y[:rows], {"": law}).of("")
+            found = measure(Asked(), EXACT, x, Y[:rows], {"": law})[""]
         calibration = found.calibration
         assert calibration is not None
         assert 0.0 < calibration.test.p_value <= 1.0
@@ -336,7 +336,7 @@ def test_few_rows_equal_inputs_and_a_law_without_ends_are_measured() -> None:
             calibration, calibration.regions, pit_values(Y[:rows], law), metrics, np.arange(rows), pd.DataFrame()
         )
         assert wrong.sentences
-    assert not measure(Asked(), EXACT, X[:20], Y[:20], {"": Normal(X[:20, 1], SPREAD[:20])}).calibration
+    assert not measure(Asked(), EXACT, X[:20], Y[:20], {"": Normal(X[:20, 1], SPREAD[:20])})[""].calibration
 
 
 def test_regions_are_named_by_the_features_of_the_valid_rows(tmp_path: Path) -> None:
@@ -366,7 +366,7 @@ def test_sentences_and_table_on_counts_with_many_zeros_agree_and_speak_of_counts
     slices = pd.DataFrame({"Region": np.where(np.arange(n) % 5 == 0, "R21", "R24")})
     y = np.where(slices["Region"] == "R21", 0.0, rng.poisson(rate))
     law = Poisson(rate)
-    found = measure(Asked(), EXACT, X[:n], y, {"": law}).of("")
+    found = measure(Asked(), EXACT, X[:n], y, {"": law})[""]
     calibration = found.calibration
     assert calibration is not None
     pit = pit_values(y, law, seed=0)
